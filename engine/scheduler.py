@@ -14,6 +14,7 @@ from ..protocol.stats import Stats
 from .adapters import AdapterReference, AdapterTable
 from .admission.admission import Admission
 from .admission.limits import Limits, StepLoad
+from .admission.pace import Pace
 from .admission.queue import WaitingQueue
 from .counters import Counters
 from .decoding.beam_decoding import BeamDecoding
@@ -55,6 +56,7 @@ class Scheduler:
         self.publisher = Publisher()
         self.counters = Counters()
         self.admission = Admission(limits, self.waiting, self.running, self.cache, self.in_flight, self.counters)
+        self.pace = Pace()
         self.preemption = Preemption(self.admission, self.waiting, self.running, self.cache, self.counters)
         self.plain = PlainDecoding(self.sequences, self.running, self.waiting, self.publisher)
         self.guided = GuidedDecoding(
@@ -161,7 +163,10 @@ class Scheduler:
         self._plan_decodes(step, new_blocks)
         for strategy in strategies:
             strategy.after_decodes(step, self.limits.max_num_batched_tokens - len(step.rows))
+        step.num_decodes = len(step.rows)
         load = self.admission.load(step)
+        if (self.running.prefilling or self.waiting) and self._has_streams():
+            load.long_tokens_left = min(load.long_tokens_left, self.pace.allowance(step))
         self._plan_prefills(step, load)
         self.admission.admit(step, load)
         for strategy in strategies:
@@ -190,10 +195,13 @@ class Scheduler:
 
     def _plan_prefills(self, step: ScheduledStep, load: StepLoad) -> None:
         for sequence in self.running.prefilling:
-            if load.tokens_left:
-                num_tokens = self.running.advance(sequence, load.tokens_left)
-                load.tokens_left -= num_tokens
+            if budget := load.budget(sequence):
+                num_tokens = self.running.advance(sequence, budget)
+                load.spend(sequence, num_tokens)
                 step.add(sequence, num_tokens)
+
+    def _has_streams(self) -> bool:
+        return any(sequence.request.prompt.is_streamed for sequence in self.running.decoding)
 
     # --- results ----------------------------------------------------------------------------------------------------
 
@@ -202,6 +210,8 @@ class Scheduler:
         step = self._step_of(result)
         self.counters.forward_time = result.forward_time
         self.counters.step_seconds += result.forward_time
+        if step.is_paced:
+            self.pace.learn(step, result.forward_time)
         for strategy in self._active_strategies():
             strategy.before_results()
         for failed in result.failed:

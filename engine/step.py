@@ -12,7 +12,7 @@ from .request import Sequence
 class ScheduledStep:
     __slots__ = (
         "number", "rows", "slots", "num_tokens", "new", "forks", "copies", "decided", "forced", "masked",
-        "dropped", "_added",
+        "dropped", "is_paced", "num_decodes", "_added",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -27,6 +27,8 @@ class ScheduledStep:
         self.forced: dict[Sequence, array[int]] = {}  # those of them that come with this step's result
         self.masked: list[int] = []  # rows
         self.dropped: set[Sequence] = set()  # sequences whose results don't count: their masks did not come in time
+        self.is_paced = False  # long prompts were held back for streamed answers
+        self.num_decodes = 0  # rows that come before those of prompts
         self._added: list[tuple[int, Columns[int]]] = []  # (row, blocks appended to its table), by row
 
     def add_decodes(self, sequences: list[Sequence], new_blocks: dict[Sequence, int]) -> None:
@@ -48,6 +50,14 @@ class ScheduledStep:
         self._added.append((len(self.rows), sequence.block_ids))
         self.new.append(new)
         self.add(sequence, num_tokens)
+
+    def prompt_tokens(self) -> tuple[int, int]:
+        """How many tokens of long prompts it computes, and how many of others."""
+        long = total = 0
+        for sequence, count in zip(self.rows[self.num_decodes :], self.num_tokens[self.num_decodes :], strict=True):
+            total += count
+            long += count if sequence.is_long else 0
+        return long, total - long
 
     def fork(self, parent: Sequence, child: Sequence, copied: tuple[int, int] | None) -> None:
         self.forks.append(Fork(parent.slot, child.slot, child.sample, column(child.block_ids)))

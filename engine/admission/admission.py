@@ -35,10 +35,12 @@ class Admission:
 
     def load(self, step: ScheduledStep) -> StepLoad:
         prompts = self._running.prefilling
+        tokens_left = self._max_num_batched_tokens - sum(step.num_tokens)
         return StepLoad(
             num_running=len(self._running),
             num_free=self._cache.num_free,
-            tokens_left=self._max_num_batched_tokens - sum(step.num_tokens),
+            tokens_left=tokens_left,
+            long_tokens_left=tokens_left,
             num_prompts=len(prompts),
             num_long=sum(sequence.is_long for sequence in prompts),
             prompt_blocks=sum(len(sequence.block_ids) for sequence in prompts),
@@ -58,7 +60,7 @@ class Admission:
             if not self.admits(demand, load):
                 return
             self._waiting.pop(sequence)
-            load.take(demand, self._enter(sequence, found, step, load.tokens_left))
+            load.take(demand, self._enter(sequence, found, step, load.budget(sequence)))
 
     def is_in_flight(self, sequence: Sequence) -> bool:
         """A preempted sequence may enter a slot again only when no step in flight still brings a token of it."""
@@ -94,7 +96,8 @@ class Admission:
 
     def next(self, load: StepLoad) -> Sequence | None:
         """The sequence to admit next; it stays in the queue."""
-        return self._waiting.first(including_long=self._most_long is None or load.num_long < self._most_long)
+        has_lane = self._most_long is None or load.num_long < self._most_long
+        return self._waiting.first(including_long=has_lane and load.long_tokens_left > 0)
 
     def demand(self, sequence: Sequence, found: Found) -> Demand:
         num_blocks = self._cache.blocks_for(sequence.num_known)

@@ -12,8 +12,10 @@ from ...protocol.messages import MemoryPlan, values
 from ...protocol.options.config import EngineConfig
 from ..request import Request, Sequence
 
-# A prompt is long from this share of the context on, if long ones are limited and no threshold is set.
+# Without a threshold a prompt is long from this share of the context on if long ones are limited, else if it takes more
+# than so many steps.
 _LONG_SHARE = 0.04
+_LONG_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +73,11 @@ class Limits:
         return self.max_long_partial_prefills
 
     def is_long(self, num_prompt: int) -> bool:
-        threshold = self.long_prefill_token_threshold or int(self.max_model_len * _LONG_SHARE)
-        return self.max_long is not None and num_prompt > threshold
+        if self.long_prefill_token_threshold is not None:
+            return num_prompt > self.long_prefill_token_threshold
+        if self.max_long is not None:
+            return num_prompt > int(self.max_model_len * _LONG_SHARE)
+        return num_prompt > _LONG_STEPS * self.max_num_batched_tokens
 
     def refusal(self, request: Request) -> str | None:
         """Why a request can never be served, in a sentence."""
@@ -145,14 +150,24 @@ class StepLoad:
     num_running: int
     num_free: int  # blocks
     tokens_left: int
+    long_tokens_left: int  # of these, for long prompts
     num_prompts: int  # being computed: unfinished when the step began, or admitted to it
     num_long: int  # among them
     prompt_blocks: int  # that these prompts hold
 
+    def budget(self, sequence: Sequence) -> int:
+        """How many tokens of this sequence the step still takes."""
+        return min(self.tokens_left, self.long_tokens_left) if sequence.is_long else self.tokens_left
+
+    def spend(self, sequence: Sequence, num_tokens: int) -> None:
+        self.tokens_left -= num_tokens
+        if sequence.is_long:
+            self.long_tokens_left -= num_tokens
+
     def take(self, demand: Demand, num_tokens: int) -> None:
         self.num_running += 1
         self.num_free -= demand.blocks_taken
-        self.tokens_left -= num_tokens
+        self.spend(demand.sequence, num_tokens)
         self.num_prompts += 1
         self.num_long += demand.sequence.is_long
         self.prompt_blocks += demand.num_blocks

@@ -126,7 +126,11 @@ def test_without_the_option_long_prompts_wait_in_line_like_all():
 def test_max_long_partial_prefills_alone_calls_a_prompt_long_from_four_per_cent_of_the_context_on():
     settled = limits(max_model_len=1000, max_long_partial_prefills=2)
     assert (settled.is_long(40), settled.is_long(41), settled.max_long) == (False, True, 2)
-    assert not limits(max_model_len=1000).is_long(999)
+
+
+def test_without_an_option_a_prompt_is_long_that_takes_more_than_eight_steps():
+    settled = limits(max_model_len=1000, max_num_batched_tokens=32)
+    assert (settled.is_long(256), settled.is_long(257), settled.max_long) == (False, True, None)
 
 
 def test_without_chunked_prefill_a_prompt_is_computed_in_one_step():
