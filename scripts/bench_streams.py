@@ -2,9 +2,10 @@
 
     python scripts/bench_streams.py [--quantization int8] [--prompt 32768] [--python vllm=/path/to/its/python]
 
-Eight answers are streamed, first alone, then while one prompt is computed, on a random-weight Qwen3-0.6B; prints the
-median and the 99th percentile of the time between two tokens of a stream, and how long the prompt took alone and beside
-them. Every engine is a process of its own, one after another, with its defaults.
+Eight answers are streamed, first alone, then while one prompt is computed, then alone again, for they have grown
+meanwhile, on a random-weight Qwen3-0.6B. Prints the median and the 99th percentile of the time between two tokens of a
+stream, and how long the prompt took alone and beside them. Every engine is a process of its own, one after another,
+with its defaults.
 """
 
 import argparse
@@ -24,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from bench_models import SHAPES, write_config
 
-STREAMS, STREAM_PROMPT, ROOM = 8, 64, 6144  # tokens of a stream's prompt, and for its answer
+STREAMS, STREAM_PROMPT, ROOM = 8, 64, 20_000  # tokens of a stream's prompt, and for its answer
 ALONE = 20.0  # seconds that the streams are heard by themselves
 SHAPE = SHAPES["0.6b"]
 
@@ -49,11 +50,12 @@ class Gaps:
 
     def figures(self, prompt_alone: float, prompt_beside: float) -> dict[str, float]:
         found = {"prompt alone, s": prompt_alone, "prompt beside streams, s": prompt_beside}
-        for phase in ("alone", "beside"):
+        for phase in ("before", "beside", "after"):
             gaps = self.seconds[phase]
             found |= {f"{phase}: median, ms": median(gaps) * 1e3, f"{phase}: p99, ms": quantiles(gaps, n=100)[98] * 1e3}
             found[f"{phase}: longest, ms"] = max(gaps) * 1e3
-        found["ratio of p99"] = found["beside: p99, ms"] / found["alone: p99, ms"]
+        for phase in ("before", "after"):
+            found[f"p99 beside : {phase}"] = found["beside: p99, ms"] / found[f"{phase}: p99, ms"]
         return {name: round(value, 2) for name, value in found.items()}
 
 
@@ -64,7 +66,7 @@ async def penstock(model: str, quantization: str, prompt: int) -> dict[str, floa
         return SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)
 
     form = None if quantization == "none" else quantization
-    options = {"load_format": "dummy", "quantization": form, "max_model_len": prompt + 64, "quiet": True}
+    options = {"load_format": "dummy", "quantization": form, "max_model_len": max(prompt, ROOM) + 128, "quiet": True}
     gaps = Gaps()
     async with AsyncLLM(model, kv_cache_memory="8GiB", **options) as llm:
 
@@ -79,12 +81,15 @@ async def penstock(model: str, quantization: str, prompt: int) -> dict[str, floa
 
         await asyncio.sleep(30)  # its memory is touched in the background
         alone = await whole_prompt()
+        print(f"The prompt alone took {alone:.1f} s.", file=sys.stderr)
         listening = [asyncio.create_task(listen(number)) for number in range(STREAMS)]
         await asyncio.sleep(3)
-        gaps.phase = "alone"
+        gaps.phase = "before"
         await asyncio.sleep(ALONE)
         gaps.phase = "beside"
         beside = await whole_prompt()
+        gaps.phase = "after"
+        await asyncio.sleep(ALONE)
         gaps.phase = "end"
         if any(task.done() for task in listening):
             print("A stream ended before the prompt did.", file=sys.stderr)
@@ -102,8 +107,8 @@ def vllm(model: str, quantization: str, prompt: int) -> dict[str, float]:
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
-    options = {"skip_tokenizer_init": True, "max_model_len": prompt + 64, "max_num_seqs": 64, "dtype": "bfloat16"}
-    engine = LLM(model, **options).llm_engine
+    options = {"skip_tokenizer_init": True, "max_model_len": max(prompt, ROOM) + 128, "dtype": "bfloat16"}
+    engine = LLM(model, max_num_seqs=64, **options).llm_engine
 
     def add(name: str, length: int, count: int) -> None:
         kind = RequestOutputKind.DELTA
@@ -123,14 +128,18 @@ def vllm(model: str, quantization: str, prompt: int) -> dict[str, float]:
 
     add("alone", prompt, 1)
     alone = run(awaited="alone")
+    print(f"The prompt alone took {alone:.1f} s.", file=sys.stderr)
     for number in range(STREAMS):
         add(f"stream {number}", STREAM_PROMPT, ROOM)
     run(3.0)
-    gaps.phase = "alone"
+    gaps.phase = "before"
     run(ALONE)
     gaps.phase = "beside"
     add("beside", prompt, 1)
-    return gaps.figures(alone, run(awaited="beside"))
+    beside = run(awaited="beside")
+    gaps.phase = "after"
+    run(ALONE)
+    return gaps.figures(alone, beside)
 
 
 def prepared(folder: Path, engine: str, python: str, quantization: str) -> Path:

@@ -9,7 +9,8 @@ nobody is reading.
 from ..step import ScheduledStep
 
 _RATIO = 1.75  # of a step with long prompts to one without; under 2, because steps vary
-_LEAST, _FIRST = 4, 16  # tokens
+# Tokens. Fewer than 8 take as long as 8: attention reads the whole context for them, and computes 16 rows at a time.
+_LEAST, _FIRST = 8, 16
 _MEASURE_EVERY = 16  # steps
 _NEW_SHARE = 0.5  # of the newest measurement in an average
 
@@ -30,7 +31,7 @@ class Pace:
         if self._seconds_a_token is None:
             return _FIRST
         fitting = (_RATIO - 1) * self._seconds_without / max(self._seconds_a_token, 1e-9)
-        return int(max(_LEAST, min(fitting, 2 * self._last)))
+        return max(_LEAST, int(min(fitting, 2 * self._last)) // _LEAST * _LEAST)
 
     def learn(self, step: ScheduledStep, seconds: float) -> None:
         """Take in how long a paced step took."""
