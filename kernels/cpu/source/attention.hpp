@@ -14,7 +14,10 @@
 namespace penstock {
 
 constexpr int64_t kSplit = 256;       // a multiple of every block size
-constexpr int64_t kTileQueries = 48;  // tokens × query heads to a key head, where more than one token fits
+// Tokens × query heads to a key head, where more than one token fits. Keys and values of a long context come from beyond
+// the second cache, for as many queries as possible at a time.
+constexpr int64_t kTileQueries = 48, kTileQueriesOfLong = 144;
+constexpr int64_t kLongContext = 2048;
 constexpr int32_t kNoParts = INT32_MIN;
 
 struct Tile {

@@ -8,19 +8,21 @@
 #include <cstring>
 
 #include "attention.hpp"
+#include "pool.hpp"
 
 namespace penstock {
 namespace {
 
 // Reading a split's keys and values takes as long as computing it for so many queries.
 constexpr int64_t kReadCost = 24;
-// Pieces of work that a step should have at least, where that needs cutting by splits.
+// Pieces of work that a step should have at least, where that needs cutting by splits, and large ones that a row should
+// have for each thread.
 constexpr int64_t kPieces = 32;
+constexpr int64_t kLargePieces = 4;
 
 class Planner {
 public:
-    explicit Planner(const AttentionPlan& plan)
-        : plan_(plan), step_(*plan.step), most_tokens_(std::max<int64_t>(1, kTileQueries / plan.num_shared)) {}
+    explicit Planner(const AttentionPlan& plan) : plan_(plan), step_(*plan.step) {}
 
     void run() {
         plan_.counts[0] = plan_.counts[1] = 0;
@@ -41,12 +43,18 @@ private:
     int64_t row_end_split(int32_t row) const { return (step_.context_lengths[row] + kSplit - 1) / kSplit; }
     // Splits that lie wholly before the keys of which the row's first token sees only some.
     int64_t num_full_splits(int32_t row) const { return first_sight(row).end / kSplit; }
+    // Tokens of a tile.
+    int64_t most_tokens(int32_t row) const {
+        const int64_t num_large = num_tokens(row) * plan_.num_shared * plan_.num_heads / kTileQueriesOfLong;
+        const bool is_large = step_.context_lengths[row] >= kLongContext && num_large >= kLargePieces * num_threads();
+        return std::max<int64_t>(1, (is_large ? kTileQueriesOfLong : kTileQueries) / plan_.num_shared);
+    }
     int64_t cost_of_split(int64_t tokens) const { return kReadCost + tokens * plan_.num_shared; }
 
     void set_most_cost() {
         int64_t total = 0;
         for (int32_t row = 0; row < step_.num_rows; ++row) {
-            const int64_t tokens = num_tokens(row), tiles = (tokens + most_tokens_ - 1) / most_tokens_;
+            const int64_t tokens = num_tokens(row), tiles = (tokens + most_tokens(row) - 1) / most_tokens(row);
             total += (row_end_split(row) - row_first_split(row)) * (tiles * kReadCost + tokens * plan_.num_shared);
         }
         most_cost_ = total * plan_.num_heads / kPieces;
@@ -55,7 +63,7 @@ private:
     void gather_small_rows() {
         for (int32_t row = 0; row < step_.num_rows; ++row) {
             shared_end(row) = 0;
-            if (num_tokens(row) < most_tokens_ || num_tokens(row) == 1) order()[num_small_++] = row;
+            if (num_tokens(row) < most_tokens(row) || num_tokens(row) == 1) order()[num_small_++] = row;
         }
     }
 
@@ -103,8 +111,8 @@ private:
 
     // Tiles for the tokens that were just listed, in a range of splits.
     void cut(int32_t row, int32_t first, int64_t tokens, int64_t split, int64_t until, bool leaves_parts) {
-        for (int64_t done = 0; done < tokens; done += most_tokens_) {
-            const int64_t count = std::min(most_tokens_, tokens - done);
+        for (int64_t done = 0; done < tokens; done += most_tokens(row)) {
+            const int64_t count = std::min(most_tokens(row), tokens - done);
             const int64_t most_splits =
                 leaves_parts ? std::max<int64_t>(1, most_cost_ / cost_of_split(count)) : until - split;
             for (int64_t begin = split; begin < until; begin += most_splits)
@@ -134,12 +142,13 @@ private:
     void plan_row(int32_t row) {
         const int32_t begin = step_.query_starts[row], end = step_.query_starts[row + 1];
         const int64_t split = std::max<int64_t>(shared_end(row), row_first_split(row)), until = row_end_split(row);
-        const int64_t cost = (until - split) * cost_of_split(std::min<int64_t>(most_tokens_, end - begin));
+        const int64_t most = most_tokens(row);
+        const int64_t cost = (until - split) * cost_of_split(std::min<int64_t>(most, end - begin));
         const bool leaves_parts = plan_.parts[begin] != kNoParts ||
                                   (cost > most_cost_ && until - split > 1 && reserve_parts(row));
-        for (int32_t token = begin; token < end; token += most_tokens_) {
+        for (int32_t token = begin; token < end; token += most) {
             const int32_t first = next_token_;
-            const int32_t tokens = static_cast<int32_t>(std::min<int64_t>(most_tokens_, end - token));
+            const int32_t tokens = static_cast<int32_t>(std::min<int64_t>(most, end - token));
             for (int32_t i = 0; i < tokens; ++i) plan_.tile_tokens[next_token_++] = token + i;
             // A later tile of a row begins later where there is a window; an earlier one ends earlier.
             const Sight last = sight_of(step_, token + tokens - 1, plan_.window);
@@ -150,7 +159,6 @@ private:
 
     const AttentionPlan& plan_;
     const Step& step_;
-    const int64_t most_tokens_;
     int64_t most_cost_ = 0;
     int64_t num_small_ = 0;
     int64_t used_parts_ = 0;
