@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kFloatChunkBytes = 256 << 10;  // of weights
 constexpr int64_t kFloatBlockBytes = 384 << 10;  // of input rows
+constexpr int64_t kPageBytes = 4096, kLineBytes = 64;
 
 // Sums, weights and inputs of one step have to fit into 32 registers, or 16 without AVX-512.
 template <class Format>
@@ -95,7 +96,7 @@ void multiply_panel(const Product<Format>& product, int64_t panel, RowRange bloc
     const int64_t num_tiles = (block.count + kMaxRows - 1) / kMaxRows;
     for (int64_t tile = 0; tile < num_tiles; ++tile) {
         const int64_t first = tile * block.count / num_tiles, end = (tile + 1) * block.count / num_tiles;
-        const Fetch ahead = fetch_for(weights, panel_bytes, kStepBytes, tile, num_tiles);
+        const Fetch ahead = fetch_for(weights, panel_bytes, kStepBytes, tile, num_tiles, fetches_to_first_cache(block));
         const auto multiply = [&](auto rows) {
             multiply_tile<Format, rows>(product, panel, block.first + first, ahead);
         };
@@ -136,7 +137,9 @@ Product<Format> prepare(const Linear& linear, int64_t num_rows) {
     if constexpr (std::is_same_v<Input, float>) {
         if (in_features == count) return {linear, linear.input, count, count};
     }
-    const int64_t stride = round_up(in_features, kRowAlign);
+    // Rows a page apart would push one another out of the first cache: so many lie in a tile.
+    const int64_t row_bytes = round_up(in_features, kRowAlign) * sizeof(Input);
+    const int64_t stride = (row_bytes + (row_bytes % kPageBytes == 0 ? kLineBytes : 0)) / sizeof(Input);
     Input* input = static_cast<Input*>(region_scratch(num_rows * stride * sizeof(Input)));
     over_rows(num_rows, count, [&](int64_t row) {
         fill_row(input + row * stride, linear.input + row * count, count);

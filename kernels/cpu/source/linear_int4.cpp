@@ -114,7 +114,8 @@ void multiply_panel(const Linear& linear, const Int4Shape& shape, int64_t panel,
     over_tiles<kGroupTileRows>(block, [&](RowRange rows, int64_t index, int64_t num_tiles) {
         const Int4Tile tile{inputs.values + rows.first * inputs.width, inputs.width,
                             offsets + (rows.first - block.first) * shape.num_groups, shape.num_groups};
-        const Fetch ahead = fetch_for(weights, shape.panel_bytes, kPanel * 4, index, num_tiles);
+        // Always into the first cache: here the units are what takes long, from a few rows on.
+        const Fetch ahead = fetch_for(weights, shape.panel_bytes, kPanel * 4, index, num_tiles, true);
         with_rows<kGroupTileRows>(rows.count, [&](auto count) {
             const auto multiply_rows = [&](auto has_zeros, auto lines) {
                 multiply_tile<count, has_zeros, lines>(linear, shape, tile, panel, rows.first, ahead);

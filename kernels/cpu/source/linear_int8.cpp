@@ -85,8 +85,9 @@ void linear_int8(const Linear& linear) {
     over_chunks(linear.weight, panel_bytes, *linear.num_rows, [&](int64_t first, int64_t end, RowRange block) {
         for (int64_t panel = first; panel < end; ++panel) {
             const uint8_t* weights = linear.weight.panels + panel * panel_bytes;
+            const bool to_first_cache = fetches_to_first_cache(block);
             over_tiles<kTileRows>(block, [&](RowRange rows, int64_t tile, int64_t num_tiles) {
-                const Fetch ahead = fetch_for(weights, panel_bytes, kPanel * 4, tile, num_tiles);
+                const Fetch ahead = fetch_for(weights, panel_bytes, kPanel * 4, tile, num_tiles, to_first_cache);
                 with_rows<kTileRows>(rows.count, [&](auto count) {
                     if (num_tiles == 1) {
                         multiply_tile<count, 2>(linear, weights, panel, rows.first, ahead);

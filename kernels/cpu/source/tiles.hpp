@@ -20,6 +20,9 @@ constexpr int64_t kMaxChunkBytes = 256 << 10;
 constexpr int64_t kBlockBytes = 256 << 10;  // quantized rows that stay in the second cache beside a panel
 constexpr int64_t kMaxBlockRows = 144;
 constexpr int64_t kFetchAhead = 8192;
+// So many rows keep memory and units busy at once: what is fetched into the first cache would there take the places in
+// which it waits for the second one.
+constexpr int64_t kFewestForSecondCache = 9, kMostForSecondCache = 16;
 
 struct RowRange {
     int64_t first, count;
@@ -29,14 +32,16 @@ struct RowRange {
 struct Fetch {
     const char* next;
     int64_t bytes_per_step;
+    bool to_first_cache;
 };
 
 template <int Lines>
 inline void fetch(Fetch& ahead) {
-    if constexpr (Lines > 0) {
-        for (int line = 0; line < Lines; ++line) __builtin_prefetch(ahead.next + 64 * line);
-        ahead.next += ahead.bytes_per_step;
+    for (int line = 0; line < Lines; ++line) {
+        if (ahead.to_first_cache) __builtin_prefetch(ahead.next + 64 * line);
+        else __builtin_prefetch(ahead.next + 64 * line, 0, 2);
     }
+    ahead.next += ahead.bytes_per_step;
 }
 
 // Calls body(std::integral_constant<int, rows>) for 1 ≤ rows ≤ MostRows.
@@ -60,9 +65,14 @@ inline void over_tiles(RowRange block, const Body& body) {
     }
 }
 
-inline Fetch fetch_for(const uint8_t* panel, int64_t panel_bytes, int64_t step_bytes, int64_t tile, int64_t num_tiles) {
+inline Fetch fetch_for(const uint8_t* panel, int64_t panel_bytes, int64_t step_bytes, int64_t tile, int64_t num_tiles,
+                       bool to_first_cache) {
     const int64_t lead = (tile + num_tiles - 1) * panel_bytes / num_tiles;
-    return {reinterpret_cast<const char*>(panel) + lead + kFetchAhead, step_bytes / num_tiles};
+    return {reinterpret_cast<const char*>(panel) + lead + kFetchAhead, step_bytes / num_tiles, to_first_cache};
+}
+
+inline bool fetches_to_first_cache(RowRange block) {
+    return block.count < kFewestForSecondCache || block.count > kMostForSecondCache;
 }
 
 // Calls body(first_panel, end_panel, rows) for each chunk, shared among the threads.
