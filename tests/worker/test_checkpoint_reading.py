@@ -15,13 +15,14 @@ from penstock.protocol.errors import ConfigError, ModelNotFoundError
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
 from penstock.worker.weights.checkpoint import Checkpoint, DummySource, Placement, Weights
+from penstock.worker.weights.layer_formats import LayerFormats
 
 CPU = torch.device("cpu")
 
 
 def _weights(source):
     form, ops = WeightFormat("fp32"), TorchOperations(CPU, torch.float32, Parallel())
-    return Weights(source, Placement(CPU, form, form, form, torch.float32, ops))
+    return Weights(source, Placement(CPU, LayerFormats(form), torch.float32, ops))
 
 
 @pytest.mark.parametrize("part", [None, (0, 10, 20), (1, 5, 6)])

@@ -22,6 +22,7 @@ from ...protocol.files.model_file import read_model_json, require_regular
 from ..lora.adapters import AdapterBank
 from ..models.quantization import Quantization
 from ..parallel import Parallel
+from .layer_formats import LayerFormats
 from .packed_cache import PackedCache
 from .piece import CheckpointPiece, Part
 from .quantized import COMPANIONS, Share, is_quantized, read_part
@@ -56,9 +57,7 @@ class Placement:
     """What all layers of one rank have in common."""
 
     device: torch.device
-    format: WeightFormat  # of the matrices that are multiplied with
-    table_format: WeightFormat  # of an embedding's table
-    head_format: WeightFormat  # of the matrix that gives the logits
+    formats: LayerFormats  # of the matrices
     activations: torch.dtype  # between the products
     ops: Operations
     ranks: Parallel = field(default_factory=Parallel)
@@ -88,9 +87,10 @@ class Weights:
         """A tensor for products, [its part of] `shape`, as it is stored. It may be a view of the file: pack it."""
         return self.source.matrix(self.prefix + name, shape, part)
 
-    def packed(self, pieces: list[CheckpointPiece], format: WeightFormat | None = None) -> Any:
+    def packed(self, pieces: list[CheckpointPiece]) -> Any:
         """The weight of products whose outputs are those of all pieces, one after the other."""
-        ops, format = self.placement.ops, format or self.placement.format
+        # Layers of one product have one format: `quantized_kinds` has seen to that.
+        ops, format = self.placement.ops, self._format_of(pieces[0])
         return self._kept("weight", format, pieces, lambda: ops.pack([self.matrix(*piece) for piece in pieces], format))
 
     def adapters_of(self, pieces: list[CheckpointPiece]) -> Any | None:
@@ -102,6 +102,9 @@ class Weights:
     def table(self, piece: CheckpointPiece, format: WeightFormat) -> Any:
         """An embedding's table."""
         return self._kept("table", format, [piece], lambda: self.placement.ops.table(self.matrix(*piece), format))
+
+    def _format_of(self, piece: CheckpointPiece) -> WeightFormat:
+        return self.placement.formats.of((self.prefix + piece.name).removesuffix(".weight"))
 
     def vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """A tensor that meets the activations: a norm's weight, a bias. A copy: the file may be replaced
