@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("protocol", "engine", "worker", "kernels", "frontend")
+ROOMS = ("protocol", "engine", "worker", "kernels", "frontend", "allspark")
 
 # Which other rooms a room may import.
 MAY_IMPORT = {
