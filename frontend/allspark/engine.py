@@ -9,8 +9,8 @@ import json
 import logging
 import os
 import weakref
-from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, overload
 
 from ... import __version__
 from ...protocol.errors import PenstockError
@@ -20,7 +20,7 @@ from .generation_config import ASGenerationConfigBuilder
 from .generation_keys import Generation, generation_of
 from .installed_model import InstalledModel, ModelState
 from .model_config import AsModelConfig
-from .request_handle import RequestHandle, handle_of, one_dimensional, texts_of
+from .request_handle import RequestHandle, handle_of, one_dimensional, one_text
 from .result_queue import ResultQueue
 from .statistics import AsEngineStat, engine_stat
 from .status import AsStatus, status_of
@@ -28,7 +28,6 @@ from .status import AsStatus, status_of
 _log = logging.getLogger("penstock.allspark")
 
 Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 Started = tuple[AsStatus, RequestHandle | None, ResultQueue | None]
 StartedTexts = tuple[AsStatus, list[RequestHandle | None], list[ResultQueue | None]]
 GenerationConfig = ASGenerationConfigBuilder | Mapping[str, Any]
@@ -45,14 +44,14 @@ def _answered_by_status(
 ) -> Callable[Concatenate["Engine", Arguments], AsStatus]:
     """Make a call that raises into one that returns its status."""
 
-    @functools.wraps(call)
-    def answered(self: "Engine", *arguments: Arguments.args, **options: Arguments.kwargs) -> AsStatus:
+    def answered(self: "Engine", /, *arguments: Arguments.args, **options: Arguments.kwargs) -> AsStatus:
         try:
             call(self, *arguments, **options)
         except PenstockError as error:
             return _failed(error)
         return AsStatus.ALLSPARK_SUCCESS
 
+    functools.update_wrapper(answered, call)
     return answered
 
 
@@ -105,21 +104,36 @@ class Engine:
 
     # --- requests ------------------------------------------------------------------------------------------------
 
+    @overload
+    def start_request_text(
+        self, model_name: str, model: Any, input_str_or_array: str, generate_config_builder: GenerationConfig
+    ) -> Started: ...
+
+    @overload
+    def start_request_text(
+        self, model_name: str, model: Any, input_str_or_array: Sequence[str], generate_config_builder: GenerationConfig
+    ) -> StartedTexts: ...
+
     def start_request_text(
         self, model_name: str, model: Any, input_str_or_array: Any, generate_config_builder: GenerationConfig
-    ) -> Started | StartedTexts:
+    ) -> Any:
         """Start a request for a text; for a list one request for each, with lists of handles and queues.
 
         Texts become tokens by the installed model's own tokenizer, whatever loader `model` is. Of a list the status is
         that of the first text that was refused, in whose place stands None.
         """
-        return self._answered(lambda: self._start_texts(model_name, input_str_or_array, generate_config_builder))
+        texts, config = input_str_or_array, generate_config_builder
+        if not isinstance(texts, (list, tuple)) or not texts:
+            return _answered(self._start_text, model_name, texts, config)
+        statuses, handles, queues = zip(*(_answered(self._start_text, model_name, text, config) for text in texts))
+        refused = (status for status in statuses if not status.is_success)
+        return next(refused, AsStatus.ALLSPARK_SUCCESS), list(handles), list(queues)
 
     def start_request_ids(
         self, model_name: str, model: Any, input_ids: Any, generate_config_builder: GenerationConfig
     ) -> Started:
         """Start a request for token ids: a list, or anything one-dimensional with `tolist()`."""
-        return self._answered(lambda: self._start_ids(model_name, input_ids, generate_config_builder))
+        return _answered(self._start_ids, model_name, input_ids, generate_config_builder)
 
     @_answered_by_status
     def stop_request(self, model_name: str, request_handle: RequestHandle) -> None:
@@ -137,25 +151,13 @@ class Engine:
         handle = None if request_handle is None else handle_of(request_handle)
         self._state.find(model_name).sync_request(handle)
 
-    def _answered(self, start: Callable[[], Any]) -> Any:
-        try:
-            return start()
-        except PenstockError as error:
-            return _failed(error), None, None
-
-    def _start_ids(self, name: str, ids: Any, config: GenerationConfig) -> Started:
+    def _start_ids(self, name: str, ids: Any, config: GenerationConfig) -> RequestHandle:
         model, generation = self._ready_for(name, config)
-        return _started(model.start_ids(one_dimensional(ids), generation))
+        return model.start_ids(one_dimensional(ids), generation)
 
-    def _start_texts(self, name: str, text: Any, config: GenerationConfig) -> Started | StartedTexts:
+    def _start_text(self, name: str, text: Any, config: GenerationConfig) -> RequestHandle:
         model, generation = self._ready_for(name, config)
-        texts = texts_of(text)
-        if isinstance(text, str):
-            return _started(model.start_text(text, generation))
-        each = [self._answered(lambda one=one: _started(model.start_text(one, generation))) for one in texts]
-        statuses, handles, queues = zip(*each)
-        refused = (status for status in statuses if not status.is_success)
-        return next(refused, AsStatus.ALLSPARK_SUCCESS), list(handles), list(queues)
+        return model.start_text(one_text(text), generation)
 
     def _ready_for(self, name: str, config: GenerationConfig) -> tuple[InstalledModel, Generation]:
         model = self._state.find(name)
@@ -213,7 +215,11 @@ class Engine:
         return f"<Engine {states or 'without models'}>"
 
 
-def _started(handle: RequestHandle) -> Started:
+def _answered(start: Callable[..., RequestHandle], *arguments: Any) -> Started:
+    try:
+        handle = start(*arguments)
+    except PenstockError as error:
+        return _failed(error), None, None
     return AsStatus.ALLSPARK_SUCCESS, handle, handle.queue
 
 

@@ -118,8 +118,9 @@ class ModelLoader(ABC):
 
 
 def context_length(config: dict[str, Any]) -> int:
-    for part in (config, config.get("text_config")):
-        for key in _CONTEXT_KEYS if isinstance(part, dict) else ():
+    inner = config.get("text_config")
+    for part in (config, inner if isinstance(inner, dict) else {}):
+        for key in _CONTEXT_KEYS:
             if isinstance(found := part.get(key), int) and found > 0:
                 return found
     return _NO_LIMIT

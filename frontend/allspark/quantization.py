@@ -37,8 +37,8 @@ def quantization_of(config: Mapping[str, Any]) -> Quantization:
             raise ConfigError(f"customized_quant_config has no key {shown(key)}.{suggestion(key, _KEYS)}")
     if config.get("quant_method", "instant_quant") not in ("instant_quant", "iq"):
         raise ConfigError(
-            f"quant_method={shown(config['quant_method'])}: only instant_quant is made here; a checkpoint of GPTQ or AWQ "
-            "is loaded as it is."
+            f"quant_method={shown(config['quant_method'])}: only instant_quant is made here; a checkpoint of GPTQ or "
+            "AWQ is loaded as it is."
         )
     method = config.get("compute_method", "weight_only")
     if method not in _METHODS:
@@ -49,7 +49,9 @@ def quantization_of(config: Mapping[str, Any]) -> Quantization:
     kinds = {pattern: _kind(written, method) for pattern, written in _layers(config).items()}
     if "weight_format" in config:
         general = _kind(config["weight_format"], method)
-        return {"*": general, **kinds} if kinds else general  # of patterns that match, the last one counts
+        if not kinds and general is not None:
+            return general
+        return {"*": general, **kinds}  # of patterns that match, the last one counts
     return kinds
 
 

@@ -40,12 +40,10 @@ def one_dimensional(ids: Any) -> list[int]:
     return numbers
 
 
-def texts_of(text: Any) -> list[str]:
-    """One text or several."""
-    texts = list(text) if isinstance(text, (list, tuple)) else [text]
-    if not texts or not all(isinstance(each, str) for each in texts):
-        raise wrong_argument(f"A prompt is text, or a list of texts, not {_type(text)}.")
-    return texts
+def one_text(text: Any) -> str:
+    if not isinstance(text, str):
+        raise wrong_argument(f"A prompt is text, or a list of texts that is not empty, not {_type(text)}.")
+    return text
 
 
 def _type(value: Any) -> str:
