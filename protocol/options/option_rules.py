@@ -69,6 +69,12 @@ def _amount(value: Any) -> float:
     return float(value)
 
 
+def _some(value: Any) -> float:
+    if not (amount := _amount(value)):
+        raise ValueError
+    return amount
+
+
 def _flag(value: Any) -> bool:
     if value not in (True, False, 0, 1):
         raise ValueError
@@ -126,6 +132,7 @@ SIZE = _rule(size, 'must be bytes, or text such as "4GiB"')
 FRACTION = _rule(_fraction, "must be more than 0 and at most 1")
 GIB = _rule(_amount, "must be GiB, 0 or more")
 SECONDS = _rule(_amount, "must be seconds, 0 or more; 0 waits forever")
+TTL = _rule(_some, "must be seconds, more than 0; unset, a prefix is kept as long as there is room")
 FLAG = _rule(_flag, "must be True or False")
 TEXT = _rule(_text, "must be text or a path, in UTF-8")
 FAMILY = _rule(_text, "must be auto, none or a family's name")
