@@ -138,12 +138,14 @@ class Engine:
     @_answered_by_status
     def stop_request(self, model_name: str, request_handle: RequestHandle) -> None:
         """End a request, which keeps what it has."""
-        self._state.find(model_name).stop_request(handle_of(request_handle))
+        handle = handle_of(request_handle)
+        self._state.find(model_name).stop_request(handle)
 
     @_answered_by_status
     def release_request(self, model_name: str, request_handle: RequestHandle) -> None:
         """Forget a request, and end it if it runs. Its queue stays readable."""
-        self._state.find(model_name).release_request(handle_of(request_handle))
+        handle = handle_of(request_handle)
+        self._state.find(model_name).release_request(handle)
 
     @_answered_by_status
     def sync_request(self, model_name: str, request_handle: RequestHandle | None) -> None:

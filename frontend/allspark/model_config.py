@@ -92,6 +92,7 @@ def engine_options(config: AsModelConfig, context: int) -> dict[str, Any]:
         "max_num_seqs": config.engine_max_batch,
         "max_num_batched_tokens": config.engine_max_prefill_length or None,
         "enable_prefix_caching": config.enable_prefix_cache,
+        "prefix_cache_ttl": config.prefix_cache_ttl,
         "kv_cache_dtype": AsCacheMode(config.cache_mode).value,
         "block_size": config.cache_span_size,
         "enable_lora": config.lora_max_num > 0,
