@@ -36,6 +36,7 @@ class WarmTransport(Transport[PendingRequest]):
         self.closed_meanwhile = "closed"
         self.inner = tree.transport
         self.tree = SimpleNamespace(is_ready=True)
+        self.in_use = threading.Lock()
         self._trees = trees
         self._lent = tree
 
@@ -63,7 +64,8 @@ class WarmTransport(Transport[PendingRequest]):
                 return
             self.is_closed = True
         self._drop_all(ClosedError(self.closed_meanwhile))
-        self._trees.take_back(self._lent)
+        with self.in_use:
+            self._trees.take_back(self._lent)
 
     def _drop_all(self, error: PenstockError) -> None:
         dropped = [request for request in self._forget(list(self._pending)) if not request.is_finished]
@@ -73,11 +75,37 @@ class WarmTransport(Transport[PendingRequest]):
             request.tell()
 
 
+class WarmAdapters:
+    """A tree's adapters, for the time that it is lent; giving it back waits for what is under way."""
+
+    def __init__(self, transport: WarmTransport, tree: PrivateSession) -> None:
+        self._transport = transport
+        self._inner = tree.adapters
+
+    @property
+    def loaded(self) -> dict[str, str]:
+        return self._inner.loaded
+
+    def load(self, name: str, path: Any) -> None:
+        with self._transport.in_use:
+            self._transport.check()
+            self._inner.load(name, path)
+
+    def unload(self, name: str) -> None:
+        with self._transport.in_use:
+            self._transport.check()
+            self._inner.unload(name)
+
+    def names(self) -> list[str]:
+        return self._inner.names()
+
+
 class WarmSession(Session[PendingRequest]):
     def __init__(self, trees: "WarmTrees", tree: PrivateSession) -> None:
         self.config, self.is_quiet, self.plan, self.daemon = tree.config, True, tree.plan, None
-        self.door, self.adapters, self.tokenizer = tree.door, tree.adapters, tree.tokenizer
+        self.door, self.tokenizer = tree.door, tree.tokenizer
         self.transport = WarmTransport(trees, tree)
+        self.adapters = WarmAdapters(self.transport, tree)
 
     def wait_until_ready(self) -> None: ...
 
