@@ -55,8 +55,7 @@ def convert_model(
     share a scale. With `per_rank` the weights are cut for exactly `tensor_parallel_size` ranks. Raises `PenstockError`,
     also when the process that converts dies.
     """
-    if quantization is not None:
-        quantization = QUANTIZATION.checked("quantization", quantization, ConfigError)
+    kinds = None if quantization is None else QUANTIZATION.checked("quantization", quantization, ConfigError)
     group_size = COUNT.checked("group_size", group_size, ConfigError)
     num_ranks = COUNT.checked("tensor_parallel_size", tensor_parallel_size, ConfigError)
     if per_rank and num_ranks == 1:
@@ -69,7 +68,7 @@ def convert_model(
         source=str(files.folder),
         tokenizer=str(files.tokenizer_folder),
         target=str(target),
-        quantization=quantization,
+        quantization=kinds,
         group_size=group_size,
         tensor_parallel_size=num_ranks,
         is_cut=per_rank,

@@ -32,6 +32,15 @@ def test_it_makes_a_model_of_smaller_weights(model, tmp_path, capsys):
     assert (out / "tokenizer.json").is_file()
 
 
+def test_kinds_by_layer_are_json_and_none_is_a_copy(model, tmp_path):
+    words = ["--quantization", '{"*": "int8", "*.down_proj": null}', "--quiet"]
+    assert cli.main(["convert", str(model), str(tmp_path / "mixed"), *words]) == 0
+    written = json.loads((tmp_path / "mixed" / "config.json").read_text())["quantization_config"]
+    assert "model.layers.0.mlp.down_proj" in written["ignore"]
+    assert cli.main(["convert", str(model), str(tmp_path / "copy"), "--quantization", "none", "--quiet"]) == 0
+    assert "quantization_config" not in json.loads((tmp_path / "copy" / "config.json").read_text())
+
+
 def test_it_cuts_the_weights_for_the_ranks_that_it_is_told(model, tmp_path):
     out = tmp_path / "cut"
     words = ["--quantization", "int8", "--tensor-parallel-size", "2", "--per-rank", "--quiet"]
@@ -64,6 +73,7 @@ def test_a_link_that_leads_nowhere_is_left_alone_and_nothing_is_converted(model,
     [
         [],
         ["--quantization", "int3"],
+        ["--quantization", '{"*": "int3"}'],
         ["--quantization", "int4", "--group-size", "0"],
         ["--quantization", "int8", "--per-rank"],
     ],

@@ -40,7 +40,7 @@ from .conversion_plan import StoredTensor, check_groups, kinds_of_tensors, plann
 from .converted_folder import ConvertedFolder, write_json
 from .rank_pieces import rank_pieces
 
-_PIECE = 64 << 20  # bytes of a source's rows at a time
+_PIECE = 16 << 20  # bytes of a source's rows at a time
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ot"}
 _SPARE = 256 << 20  # bytes of disk to be left over
 
