@@ -4,6 +4,7 @@ On a GPU the length of the list is the tensor-parallel size; on `CPU_NUMA` each 
 [0], whatever was given.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,8 +13,10 @@ from typing import Any
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
+from ...protocol.files.sizes import exact_size
+from ...protocol.options.option_rules import FRACTION
 from ..console import logs
-from ..machine import has_driver
+from ..machine import cards, has_driver
 from .names import TargetDevice
 
 
@@ -66,7 +69,8 @@ def device_options(unit: ComputeUnit, threads_a_device: int) -> dict[str, Any]:
     device = unit.device
     if device is TargetDevice.CUDA:
         if has_driver():
-            return {"device": "cuda", "devices": list(unit.ids), "tensor_parallel_size": len(unit.ids)}
+            devices = {"device": "cuda", "devices": list(unit.ids), "tensor_parallel_size": len(unit.ids)}
+            return {**devices, **_memory_share(unit.ids)}
         _warn_of_no_gpu()
     nodes = len(unit.ids) if device is TargetDevice.CPU_NUMA else 1
     options: dict[str, Any] = {"device": "cpu", "tensor_parallel_size": nodes}
@@ -75,6 +79,20 @@ def device_options(unit: ComputeUnit, threads_a_device: int) -> dict[str, Any]:
     if threads_a_device:
         options["num_threads"] = threads_a_device * nodes
     return options
+
+
+def _memory_share(ids: Sequence[int]) -> dict[str, Any]:
+    """The share of a card's memory that BFC_MEM_RATIO leaves when BFC_LEFTOVER_MB of it are set aside first."""
+    if not (leftover := os.environ.get("BFC_LEFTOVER_MB")):
+        return {}  # the ratio alone is read with the options
+    if not leftover.isdecimal():
+        raise ConfigError(f"BFC_LEFTOVER_MB={shown(leftover)}: must be a whole number.")
+    ratio = FRACTION.checked("BFC_MEM_RATIO", os.environ.get("BFC_MEM_RATIO", "0.9"), ConfigError)
+    total = min((card.total_bytes for number, card in enumerate(cards()) if number in ids), default=0)
+    left = total - (int(leftover) << 20)
+    if total and left <= 0:
+        raise ConfigError(f"BFC_LEFTOVER_MB={leftover}: a card has {exact_size(total)}.")
+    return {"gpu_memory_utilization": ratio * left / total} if total else {}
 
 
 @cache

@@ -13,9 +13,11 @@ from penstock.allspark import (
     HuggingFaceModel,
     TargetDevice,
 )
+from penstock.frontend.allspark import compute_unit
 from penstock.frontend.allspark.generation_keys import KEYS, generation_of
 from penstock.frontend.allspark.model_config import engine_options
 from penstock.frontend.allspark.quantization import quantization_of
+from penstock.protocol.survey import GpuSurvey
 
 # --- statuses ---------------------------------------------------------------------------------------------------------
 
@@ -100,6 +102,19 @@ def test_a_compute_unit_is_read_from_text(text, unit):
 def test_a_setting_that_cannot_be_raises_where_it_is_given(call, words):
     with pytest.raises(ConfigError, match=words):
         call(AsModelRuntimeConfigBuilder())
+
+
+def test_memory_of_a_card_is_shared_as_the_environment_says(monkeypatch):
+    monkeypatch.setattr(compute_unit, "has_driver", lambda: True)
+    monkeypatch.setattr(compute_unit, "cards", lambda: [GpuSurvey("a card", 10_000 << 20, 9_000 << 20)] * 2)
+    monkeypatch.setenv("BFC_MEM_RATIO", "0.5")
+    monkeypatch.setenv("BFC_LEFTOVER_MB", "1000")
+    options = engine_options(AsModelRuntimeConfigBuilder().compute_unit("CUDA", [0, 1]).build(), context=2048)
+    assert options["tensor_parallel_size"] == 2 and options["devices"] == [0, 1]
+    assert options["gpu_memory_utilization"] == pytest.approx(0.45)
+    monkeypatch.setenv("BFC_LEFTOVER_MB", "10000")
+    with pytest.raises(ConfigError, match="a card has"):
+        engine_options(AsModelRuntimeConfigBuilder().build(), context=2048)
 
 
 # --- weights ----------------------------------------------------------------------------------------------------------
