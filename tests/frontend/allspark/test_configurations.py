@@ -1,6 +1,8 @@
 """Configurations of models and of requests: every key, in every form, and a sentence for what can't be."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 
@@ -27,6 +29,17 @@ def test_a_status_compares_by_its_name_whatever_its_sentence():
     assert wrong.because("Why.") == wrong and {wrong.because("Why."): 1}[wrong] == 1
     assert wrong != AsStatus.ALLSPARK_SUCCESS and wrong != "ALLSPARK_PARAM_ERROR"
     assert AsStatus.ALLSPARK_ALLSPARK_INVALID_CALL_ERROR == AsStatus.ALLSPARK_INVALID_CALL_ERROR
+
+
+def test_each_module_has_every_name_and_imports_neither_torch_nor_transformers():
+    script = (
+        "import sys, penstock.allspark as a, penstock.allspark.engine as b, penstock.allspark.model_loader as c\n"
+        "assert all(hasattr(each, name) for each in (a, b, c) for name in a.__all__)\n"
+        "assert a.__all__ == b.__all__ == c.__all__ and 'HuggingFaceModel' in a.__all__\n"
+        "assert not {'torch', 'transformers'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd="/", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 # --- models -----------------------------------------------------------------------------------------------------------

@@ -159,6 +159,39 @@ def test_an_answer_ends_with_a_stop_word_wherever_its_tokens_come(engine):
     assert all_of(stopped) == whole[:place] and stopped.GenerateStatus() is FINISHED
 
 
+def test_many_threads_read_one_queue_and_each_token_comes_once(engine):
+    config = {"seed": 3, "early_stopping": False, "max_length": 300}
+    _, handle, queue = engine.start_request_ids("mistral", None, [4, 5, 6], config)
+    with ThreadPoolExecutor(8) as threads:
+        parts = list(threads.map(lambda _: all_of(queue), range(8)))
+    engine.sync_request("mistral", handle)
+    again = engine.start_request_ids("mistral", None, [4, 5, 6], config)[2]
+    assert sorted(token for part in parts for token in part) == sorted(all_of(again))
+
+
+def test_a_request_passes_its_states_in_order_and_its_figures_are_in_their_units(engine):
+    config = {"do_sample": False, "early_stopping": False, "max_length": 200}
+    _, handle, queue = engine.start_request_text("qwen3", None, "hello there", config)
+    order, passed = list(GenerateRequestStatus), [queue.GenerateStatus()]
+    while not passed[-1].is_end:
+        queue.GetWithTimeout(1000)
+        passed.append(queue.GenerateStatus())
+    assert passed == sorted(passed, key=order.index) and passed[-1] is FINISHED
+    engine.sync_request("qwen3", handle)
+    while queue.GetNoWait() is not None:
+        pass
+    assert queue.Get() is None and queue.GetWithTimeout(60_000) is None
+    figures = queue.RequestStatInfo()
+    prompt = figures["context_token_length"]
+    assert figures["generated_token_length"] == queue.GeneratedLength() == 200 - prompt
+    assert abs(figures["arrival_time"] - time.time()) < 60
+    assert figures["arrival_time"] <= figures["first_token_time"] <= figures["last_token_time"]
+    took = 1000 * (figures["last_token_time"] - figures["arrival_time"])
+    assert 0 <= figures["time_in_queue"] <= figures["time_to_first_token"] <= figures["finished_time"] + 1
+    assert figures["finished_time"] == pytest.approx(took, abs=1)
+    assert figures["generate_tps"] > 0 and figures["context_tps"] > 0
+
+
 # --- ends -------------------------------------------------------------------------------------------------------------
 
 
