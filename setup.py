@@ -19,7 +19,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 NATIVE = ROOT / "kernels" / "cpu"
-ROOMS = ("protocol", "engine", "worker", "kernels", "frontend")  # the others are no part of the package
+ROOMS = ("protocol", "engine", "worker", "kernels", "frontend", "allspark")  # the others are no part of the package
 
 # The folder as a package of its own: its files need neither Penstock nor torch.
 sys.modules["native"] = ModuleType("native")

@@ -34,6 +34,8 @@ class Request:
         "max_total",
         "min_total",
         "endings",
+        "stop_words",
+        "possible_ends",
         "num_cached",
         "root",
         "prompt_keys",
@@ -56,8 +58,11 @@ class Request:
         self.max_total = min(longest)  # tokens, the prompt's included
         self.min_total = max(self.num_prompt + params.min_tokens, params.min_length)
         # Tokens that end the answer, each with the stop_reason to report.
-        self.endings: dict[int, int | None] = {token: token for token in params.stop_token_ids or ()}
+        self.endings: dict[int, int | None] = {token: token for token in params.stopping_ids}
         self.endings.update(dict.fromkeys(params.eos_token_id or ()))
+        self.stop_words = [array("i", word) for word in params.long_stop_words]
+        # Those, and the last tokens of the sequences that end it.
+        self.possible_ends = {*self.endings, *(word[-1] for word in self.stop_words)}
         self.num_cached: int | None = None  # prompt tokens found in the cache when its first sample was admitted
         self.root = root
         # Keys of the prompt's full blocks, as far as they were asked for, by the stretch of their positions.
@@ -81,6 +86,7 @@ class Sequence:
         "horizon",
         "max_total",
         "endings",
+        "possible_ends",
         "decoding",
         "search",
         "constraint",
@@ -119,6 +125,7 @@ class Sequence:
         self.horizon = 0  # positions that may be computed before a block or a decision is needed
         self.max_total = request.max_total
         self.endings = request.endings
+        self.possible_ends = request.possible_ends
         self.search: BeamSearch | None = None  # the search that decides its next token
         self.constraint: Constraint | RemoteConstraint | None = None  # says which tokens may come next
         self.is_held = False  # until its constraint is there and knows what may come next

@@ -5,6 +5,7 @@ running ones that are not, then waiting ones that pass the gates. A plan counts 
 tokens that turn out to be surplus are dropped in `finish`, and only there.
 """
 
+import time
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,7 @@ from .grammar.constraint import Busy
 from .grammar.constraints import Constraints
 from .memory.cache import Cache
 from .memory.preemption import Preemption
+from .memory.time_to_live import Clock, TimeToLive
 from .publisher import Publisher
 from .request import Request, Sequence
 from .running import RunningBatch
@@ -38,6 +40,7 @@ class Scheduler:
         shares_prefixes: bool = True,
         adapters: AdapterTable | None = None,
         constraints: Constraints | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
         self.limits = limits
         self.adapters = adapters or AdapterTable.none()
@@ -48,6 +51,7 @@ class Scheduler:
             num_cells=limits.num_cpu_blocks,
             shares_prefixes=shares_prefixes,
             stretches=limits.stretches,
+            time_to_live=TimeToLive(limits.prefix_cache_ttl, clock),
         )
         self.sequences: dict[int, Sequence] = {}  # all that have not ended, by id
         self.waiting = WaitingQueue()
@@ -240,7 +244,9 @@ class Scheduler:
             sequence.output.append(token)
             sequence.num_known = num_known = sequence.num_known + 1
             # The same test as in `end_at`: made here first, it saves a call for every token but the last.
-            if (token in sequence.endings or num_known >= sequence.max_total) and (ended := end_at(sequence, token)):
+            if (token in sequence.possible_ends or num_known >= sequence.max_total) and (
+                ended := end_at(sequence, token)
+            ):
                 sequence.decoding.end(sequence, ended)
         for entry in result.candidates:
             self.beams.hear(step.rows[entry.row], entry, result.forward_time)

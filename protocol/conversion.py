@@ -1,9 +1,20 @@
-"""The input and output of `python -m penstock.worker.convert`: one JSON object in, then one a line.
+"""The input and output of `python -m penstock.worker.convert`, one JSON object in, then one a line; and the record that
+a conversion leaves in the folder it makes.
 
 Only a worker may import torch, so the front end has a worker convert.
 """
 
+import json
+from pathlib import Path
+from typing import Any
+
 import msgspec
+
+from .errors import ConfigError
+from .files.model_file import read_model_json
+from .options.option_rules import QUANTIZATION
+
+RECORD = "penstock_conversion.json"
 
 
 class Conversion(msgspec.Struct, omit_defaults=True):
@@ -12,10 +23,12 @@ class Conversion(msgspec.Struct, omit_defaults=True):
     source: str  # folder
     tokenizer: str  # folder
     target: str  # a folder that does not exist yet
-    kind: str  # int8 or int4
+    quantization: str | None  # as the option of this name; None: the weights stay as they are
     group_size: int = 64  # of int4: inputs that share a scale
     tensor_parallel_size: int = 1  # over how many ranks the groups must divide
     is_cut: bool = False  # cut for these ranks: each gets a folder with its share
+    model: str = ""  # the source's name as it was asked for
+    revision: str | None = None
 
 
 class ConversionProgress(msgspec.Struct, tag="converting"):
@@ -37,3 +50,37 @@ class ConversionRefusal(msgspec.Struct, tag="refused"):
 
 
 ConversionMessage = ConversionProgress | ConversionResult | ConversionRefusal
+
+
+class ConversionRecord(msgspec.Struct):
+    """What a folder was made of. A load of it that says nothing about `quantization` quantizes the same layers: those
+    that the folder holds as floats, such as the head, are done then."""
+
+    model: str
+    revision: str | None = None
+    quantization: str | None = None  # in the file a mapping is an object
+    group_size: int | None = None
+    tensor_parallel_size: int = 1
+    is_cut: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        content = msgspec.to_builtins(self)
+        if self.quantization is not None and self.quantization.startswith("{"):
+            content["quantization"] = json.loads(self.quantization)
+        return {**content, "made_by": "penstock convert"}
+
+
+def read_record(folder: Path) -> ConversionRecord | None:
+    """None for a folder that no conversion has made."""
+    path = folder / RECORD
+    try:
+        content = read_model_json(path)
+    except FileNotFoundError:
+        return None
+    try:
+        record = msgspec.convert(content | {"quantization": None}, ConversionRecord)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise ConfigError(f"{path} is not what a conversion writes: {error}. Convert the original again.") from error
+    if (quantization := content.get("quantization")) is not None:
+        record.quantization = QUANTIZATION.checked(f"{path}: quantization", quantization, ConfigError)
+    return record

@@ -24,6 +24,10 @@ class RequestError(PenstockError, ValueError):
     """One request is wrong in itself, or for this model."""
 
 
+class LimitError(RequestError):
+    """One request asks for more than this model, or its options, allow."""
+
+
 class AdapterError(ConfigError):
     """A LoRA adapter cannot be loaded, or cannot be unloaded now."""
 

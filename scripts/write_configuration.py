@@ -41,6 +41,10 @@ NOTES = {
 With `swap_space`, blocks that make room for others are kept in CPU memory, and come back when their prefix is asked for
 again or their request goes on; what comes back counts as cached. That memory is taken at the start, by each rank, and
 must be free beside all else. It is meant for GPUs, and works on a CPU as well, where the pool of blocks is kept small.
+
+With `prefix_cache_ttl` a block that no request has used for so many seconds is not found any more, also where there is
+room for it, and neither is its copy in CPU memory. Every use renews it, and it is in use as long as a request that runs
+holds it. Answers are the same either way.
 """
 }
 SAMPLING_GROUPS = {

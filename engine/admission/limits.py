@@ -27,6 +27,7 @@ class Limits:
     max_num_batched_tokens: int
     num_cpu_blocks: int = 0  # in the second tier, in CPU memory
     static_decode_blocks: int = 2
+    prefix_cache_ttl: float | None = None  # seconds; None: for ever
     kv_cache_ratio: float | None = None
     enable_chunked_prefill: bool = True
     max_num_partial_prefills: int | None = None
@@ -47,6 +48,7 @@ class Limits:
             max_num_batched_tokens=num_tokens,
             num_cpu_blocks=plan.num_cpu_blocks,
             static_decode_blocks=config.static_decode_blocks,
+            prefix_cache_ttl=config.prefix_cache_ttl,
             kv_cache_ratio=config.kv_cache_ratio,
             enable_chunked_prefill=config.enable_chunked_prefill,
             max_num_partial_prefills=config.max_num_partial_prefills,

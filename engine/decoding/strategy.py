@@ -90,9 +90,12 @@ class PlainDecoding(DecodingStrategy):
 
 
 def end_at(sequence: Sequence, token: int) -> SequenceEnded | None:
-    """The end of a sequence whose newest token ends it: an end token, or the last one it may have."""
-    if token in sequence.endings and sequence.num_known >= sequence.request.min_total:
-        return SequenceEnded(sequence.id, "stop", sequence.endings[token])
+    """The end of a sequence whose newest token ends it: an end token, a stop word's last, or the last it may have."""
+    if token in sequence.possible_ends and sequence.num_known >= sequence.request.min_total:
+        if token in sequence.endings:
+            return SequenceEnded(sequence.id, "stop", sequence.endings[token])
+        if any(sequence.output[-len(word) :] == word for word in sequence.request.stop_words):
+            return SequenceEnded(sequence.id, "stop", token)
     if sequence.num_known >= sequence.max_total:
         return SequenceEnded(sequence.id, "length")
     return None

@@ -8,12 +8,23 @@ sequences (reference count > 0), in the free list with its key (findable, evicta
 
 from collections.abc import Callable, Iterable, Sequence
 
+from .time_to_live import FOREVER, TimeToLive
+
+OnEvicted = Callable[[bytes, int, float], None]  # a key, its block, and when that was used last
+
 
 class BlockPool:
-    def __init__(self, num_blocks: int, on_evicted: Callable[[bytes, int], None] = lambda key, block: None) -> None:
-        """`on_evicted` is called with a findable block and its key just before the block is reused."""
+    def __init__(
+        self,
+        num_blocks: int,
+        on_evicted: OnEvicted = lambda key, block, last_use: None,
+        time_to_live: TimeToLive = FOREVER,
+    ) -> None:
+        """`on_evicted` is called with a findable block just before it is reused."""
         self.num_blocks = num_blocks
         self._on_evicted = on_evicted
+        self._time_to_live = time_to_live
+        self._last_use = [0.0] * num_blocks  # of free blocks with a key; one that is held is in use
         self.num_free = num_blocks
         self._references = [0] * num_blocks
         self._keys: list[bytes | None] = [None] * num_blocks
@@ -25,8 +36,15 @@ class BlockPool:
         self._previous = [num_blocks, *range(num_blocks)]
 
     def find(self, key: bytes) -> int | None:
-        """The block with this key, held or free."""
-        return self._found.get(key)
+        """The block with this key, held or free; it counts as used."""
+        block = self._found.get(key)
+        if block is None or self._references[block]:
+            return block
+        if self._is_over(block):
+            self._expire(block)
+            return None
+        self._last_use[block] = self._time_to_live.now()
+        return block
 
     def is_free(self, block: int) -> bool:
         return self._references[block] == 0
@@ -40,7 +58,8 @@ class BlockPool:
             block = self._next[self._end]
             self._unlink(block)
             if (key := self._keys[block]) is not None:
-                self._on_evicted(key, block)
+                if not self._is_over(block):
+                    self._on_evicted(key, block, self._last_use[block])
                 self.forget(block)
             self._references[block] = 1
             taken.append(block)
@@ -55,17 +74,19 @@ class BlockPool:
 
     def release(self, table: Sequence[int]) -> None:
         """Drop a reference to each block of a table."""
+        now = self._time_to_live.now()
         # Evict from the tail: a chain's last block is the least useful without its first.
         for block in reversed(table):
             self._references[block] -= 1
             if self._references[block] == 0:
+                self._last_use[block] = now
                 # Blocks without a key are reused first.
                 before = self._previous[self._end] if self._keys[block] is not None else self._end
                 self._link_after(before, block)
 
     def name(self, block: int, key: bytes) -> None:
         """Let the key find this block, unless it finds another one already."""
-        if key not in self._found and self._keys[block] is None:
+        if self._keys[block] is None and self.find(key) is None:
             self._found[key] = block
             self._keys[block] = key
 
@@ -74,6 +95,16 @@ class BlockPool:
         if (key := self._keys[block]) is not None:
             del self._found[key]
             self._keys[block] = None
+
+    def _is_over(self, block: int) -> bool:
+        """Whether the time is over in which a free block can be found."""
+        return self._time_to_live.is_over(self._last_use[block])
+
+    def _expire(self, block: int) -> None:
+        """A free block without a key is reused first."""
+        self.forget(block)
+        self._unlink(block)
+        self._link_after(self._end, block)
 
     def _link_after(self, before: int, block: int) -> None:
         after = self._next[before]

@@ -21,6 +21,7 @@ from ...protocol.messages import Prompt
 from ..request import Sequence
 from .blocks import BlockPool
 from .offload import NO_MOVES, Moves, SecondTierIndex
+from .time_to_live import FOREVER, TimeToLive
 
 _DIGEST_BYTES = 32
 
@@ -56,9 +57,10 @@ class Cache:
         num_cells: int = 0,
         shares_prefixes: bool = True,
         stretches: tuple[int, ...] = (),
+        time_to_live: TimeToLive = FOREVER,
     ) -> None:
-        self.second_tier = SecondTierIndex(num_cells)
-        self.pool = BlockPool(num_blocks, self.second_tier.offer)
+        self.second_tier = SecondTierIndex(num_cells, time_to_live)
+        self.pool = BlockPool(num_blocks, self.second_tier.offer, time_to_live)
         self.block_size = block_size
         self.shares_prefixes = shares_prefixes
         self.stretches = stretches

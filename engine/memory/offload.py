@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .time_to_live import FOREVER, TimeToLive
+
 
 class Moves(NamedTuple):
     """The moves of one plan, each a flat list of pairs."""
@@ -23,8 +25,10 @@ NO_MOVES = Moves([], [])
 
 
 class SecondTierIndex:
-    def __init__(self, num_cells: int) -> None:
+    def __init__(self, num_cells: int, time_to_live: TimeToLive = FOREVER) -> None:
         self.num_cells = num_cells
+        self._time_to_live = time_to_live
+        self._last_use: dict[bytes, float] = {}  # by the keys of cells
         self.num_saved = 0  # blocks saved since the start
         self.num_loaded = 0
         self._cells: OrderedDict[bytes, int] = OrderedDict()  # cells by key, the least recently used first
@@ -35,15 +39,26 @@ class SecondTierIndex:
         self._pinned: set[int] = set()
 
     def holds(self, key: bytes) -> bool:
-        return key in self._cells
+        """Whether there is a cell with this key; it counts as used."""
+        if key not in self._cells:
+            return False
+        # What is pinned is in use.
+        if self._time_to_live.is_over(self._last_use[key]) and self._cells[key] not in self._pinned:
+            self.forget(key)
+            return False
+        self._last_use[key] = self._time_to_live.now()
+        return True
 
-    def offer(self, key: bytes, block: int) -> None:
+    def offer(self, key: bytes, block: int, last_use: float = 0.0) -> None:
         """The block is about to be overwritten: save its content under its key, if there is a cell for it."""
         if key in self._cells:
             self._cells.move_to_end(key)
         elif (cell := self._cell_for_new()) is not None:
             self._cells[key] = cell
             self._saves[cell] = block
+        else:
+            return
+        self._last_use[key] = last_use
 
     def pin(self, keys: Sequence[bytes]) -> None:
         """Keep these cells for the next plan, which loads them, whatever else is offered."""
@@ -59,6 +74,7 @@ class SecondTierIndex:
     def forget(self, key: bytes) -> None:
         """Remove the key, so that its content can no longer be found."""
         if (cell := self._cells.pop(key, None)) is not None:
+            del self._last_use[key]
             self._saves.pop(cell, None)
             self._free.append(cell)
 
@@ -80,12 +96,16 @@ class SecondTierIndex:
         oldest = next(iter(self._cells.values()), None)
         if oldest is None or oldest in self._pinned:
             return None
-        return self._cells.popitem(last=False)[1]
+        key, cell = self._cells.popitem(last=False)
+        del self._last_use[key]
+        return cell
 
     def check(self) -> None:
         """Raise unless every cell is either free or found by one key, and only findable content is being moved."""
         found = list(self._cells.values())
         if sorted(found + self._free) != list(range(self.num_cells)):
             raise RuntimeError(f"Of {self.num_cells} cells, {found} are found and {self._free} are free.")
+        if self._last_use.keys() != self._cells.keys():
+            raise RuntimeError("The keys whose last use is known are not the keys that cells have.")
         if not self._saves.keys() <= set(found) or not self._pinned <= set(found):
             raise RuntimeError(f"Cells {[*self._saves, *self._pinned]} are on their way, and {found} are found.")

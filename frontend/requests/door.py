@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...protocol.errors import RequestError
+from ...protocol.errors import LimitError, RequestError
 from ...protocol.messages import MemoryPlan, Prompt, values
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.guided import Grammar
@@ -38,7 +38,7 @@ class _ModelParams(NamedTuple):
 
     params: SamplingParams
     grammar: Grammar | None
-    refusal: str | None = None  # what is wrong with them
+    refusal: RequestError | None = None  # what is wrong with them
 
 
 # By the identity of the caller's object, while a group is admitted: its requests mostly share one.
@@ -142,16 +142,16 @@ class Door:
             if parsed.refusal:
                 raise RequestError(parsed.refusal)
             if parsed.text is not None and len(parsed.text) > self.most_characters:
-                raise RequestError(too_long(len(parsed.text), self.most_characters))
+                raise LimitError(too_long(len(parsed.text), self.most_characters))
             if isinstance(ids, RequestError):
                 raise ids
             packed = packed_prompt(ids, self.plan)
             if settled.refusal is not None:
-                raise RequestError(settled.refusal)
+                raise settled.refusal.with_traceback(None)
             self._check_thoughts(settled.params, parsing)
             params, grammar, refusal = self._fitted(settled.params, len(ids)), settled.grammar, None
         except RequestError as error:
-            packed, params, grammar, refusal = b"", parsed.params, None, str(error)
+            packed, params, grammar, refusal = b"", parsed.params, None, error
         seed = params.seed if params.seed is not None else self._next_seed()
         end = "" if parsing is None else self._prompt_end(parsed, packed)
         thought = None if parsing is None else self._thoughts.of(parsing, end)
@@ -163,7 +163,8 @@ class Door:
         decode_token = self.tokenizer.decode_token
         pending = PendingRequest(prompt, parsed.text, notify, decode_token, readers, is_chat=parsed.is_chat)
         if refusal is not None:
-            pending.refuse(400, refusal)
+            pending.refuse(400, str(refusal))
+            pending.refusal = refusal
         return pending
 
     def _prompt_end(self, parsed: ParsedPrompt, token_ids: bytes) -> str:
@@ -179,7 +180,7 @@ class Door:
             try:
                 found = _ModelParams(self._filled_in(params), self._grammar(params))
             except RequestError as error:
-                found = _ModelParams(params, None, str(error))
+                found = _ModelParams(params, None, error)
             known[id(params)] = found
         return found
 
@@ -216,7 +217,7 @@ class Door:
         if params.max_length is not None:
             room = min(room, params.max_length - num_prompt)
             if room < 1:
-                raise RequestError(f"max_length={params.max_length} leaves no token after a prompt of {num_prompt}.")
+                raise LimitError(f"max_length={params.max_length} leaves no token after a prompt of {num_prompt}.")
         most = min(room, params.max_tokens) if params.max_tokens is not None else room
         self._check_logprobs(params, num_prompt, most)
         least = min(most, max(params.min_tokens, params.min_length - num_prompt))
@@ -229,7 +230,7 @@ class Door:
         positions = num_prompt * (params.prompt_logprobs == -1) + params.n * num_output * (params.logprobs == -1)
         count, limit = positions * self.plan.vocab_size, self.config.limit_logprobs
         if count > limit:
-            raise RequestError(
+            raise LimitError(
                 f"Log-probabilities of all {self.plan.vocab_size:,} tokens at up to {positions:,} positions are "
                 f"{count:,} values, and the limit is {limit:,} (option limit_logprobs). Ask for fewer than -1, or for "
                 "fewer max_tokens."

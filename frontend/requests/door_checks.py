@@ -5,7 +5,7 @@ One function for each rule of the parameters; all are run on every new set of th
 
 from collections.abc import Callable, Sequence
 
-from ...protocol.errors import RequestError
+from ...protocol.errors import LimitError, RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.messages import MemoryPlan, column
@@ -31,12 +31,18 @@ def _logprobs_where_they_are_given(params: SamplingParams, config: EngineConfig,
 def _stop_strings_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
     most, longest = config.limit_stop_strings, config.limit_stop_chars
     if len(params.stop or []) > most or any(len(text) > longest for text in params.stop or []):
-        raise RequestError(f"stop: at most {most} strings of at most {longest} characters.")
+        raise LimitError(f"stop: at most {most} strings of at most {longest} characters.")
+
+
+def _stop_words_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
+    most, longest, words = config.limit_stop_strings, config.limit_stop_chars, params.long_stop_words
+    if len(words) > most or any(len(word) > longest for word in words):
+        raise LimitError(f"stop_words_ids: at most {most} sequences of at most {longest} tokens.")
 
 
 def _biases_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
     if len(params.logit_bias or {}) > config.limit_logit_bias:
-        raise RequestError(f"logit_bias: at most {config.limit_logit_bias:,} entries.")
+        raise LimitError(f"logit_bias: at most {config.limit_logit_bias:,} entries.")
 
 
 def _bad_words_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
@@ -46,7 +52,7 @@ def _bad_words_in_bounds(params: SamplingParams, config: EngineConfig, plan: Mem
         or sum(map(len, words)) > most * _WORD_CHARACTERS
         or sum(map(len, ids)) > most * _WORD_IDS
     ):
-        raise RequestError(
+        raise LimitError(
             f"bad_words: at most {most:,} entries of together {most * _WORD_CHARACTERS:,} characters, or "
             f"{most * _WORD_IDS:,} token ids (limit_bad_words)."
         )
@@ -64,6 +70,7 @@ def _processors_that_are_there(params: SamplingParams, config: EngineConfig, pla
 def _ids_in_vocabulary(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
     named = {
         "stop_token_ids": params.stop_token_ids or [],
+        "stop_words_ids": [token for word in params.stop_words_ids or [] for token in word],
         "eos_token_id": params.eos_token_id or [],
         "logit_bias": list(params.logit_bias or {}),
         "bad_words_ids": [token for word in params.bad_words_ids or [] for token in word],
@@ -77,6 +84,7 @@ CHECKS: tuple[Callable[[SamplingParams, EngineConfig, MemoryPlan], None], ...] =
     _adapters_where_there_is_room,
     _logprobs_where_they_are_given,
     _stop_strings_in_bounds,
+    _stop_words_in_bounds,
     _biases_in_bounds,
     _bad_words_in_bounds,
     _processors_that_are_there,
@@ -98,7 +106,7 @@ def _packed_prompt(ids: Sequence[int], plan: MemoryPlan) -> bytes:
     if not len(ids):
         raise RequestError("The prompt is empty: it has no tokens.")
     if len(ids) >= plan.max_model_len:
-        raise RequestError(
+        raise LimitError(
             f"The prompt has {len(ids):,} tokens, and max_model_len={plan.max_model_len:,} must hold it and at least "
             "one output token. Shorten it or raise max_model_len."
         )

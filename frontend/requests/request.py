@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from ...protocol.errors import PenstockError, same_error
+from ...protocol.errors import PenstockError, RequestError, same_error
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.sampling import SamplingParams
 from .prompts import ParsedPrompt
@@ -20,13 +20,14 @@ Notify = Callable[[Any], None]  # called with the request by a receiving thread;
 
 
 class Request(ABC):
-    __slots__ = ("error", "is_finished", "notify", "position")
+    __slots__ = ("error", "is_finished", "notify", "position", "refusal")
 
     def __init__(self, notify: Notify) -> None:
         self.notify = notify
         self.position = 0  # in the caller's input
         self.is_finished = False
         self.error: PenstockError | None = None  # what ended it from without
+        self.refusal: RequestError | None = None  # why a door of this process did not let it in
 
     @property
     @abstractmethod

@@ -15,6 +15,7 @@ from ...protocol.errors import AdapterError, ModelNotFoundError, PenstockError, 
 from ...protocol.messages import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ...protocol.outputs import RequestOutput
+from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
 from ..requests.prompts import (
     Conversation,
@@ -81,10 +82,10 @@ class Session(ABC, Generic[RequestT]):
     def stream(
         self,
         prompt: Any,
-        params: SamplingParams | None,
+        params: SamplingParams | BeamSearchParams | None,
         notify: Notify,
-        tools: Sequence[Any] | None,
-        template_options: Mapping[str, Any] | None,
+        tools: Sequence[Any] | None = None,
+        template_options: Mapping[str, Any] | None = None,
     ) -> "Stream[RequestT]":
         """One prompt or conversation whose answer is wanted as it comes; `notify` hears of each piece."""
         self.transport.check()
@@ -103,7 +104,8 @@ class Session(ABC, Generic[RequestT]):
 class Stream(Generic[RequestT]):
     """One request whose answer is read as it comes; leaving its `with` aborts it.
 
-    Until it `is_over`, wait until its owner was notified if it `has_to_wait`, then `poll` it.
+    Until it `is_over`, wait until its owner was notified if it `has_to_wait`, then `poll` it. Without a `with` call
+    `submit` first, and `abort` if what is still to come is not wanted.
     """
 
     def __init__(self, transport: Transport[RequestT], request: RequestT) -> None:
@@ -112,10 +114,22 @@ class Stream(Generic[RequestT]):
         self._transport = transport
         self._request = request
 
+    @property
+    def request_id(self) -> str:
+        return str(self._request.request_id)
+
+    @property
+    def refusal(self) -> RequestError | None:
+        """Why it was refused at the door."""
+        return self._request.refusal
+
     def __enter__(self) -> "Stream[RequestT]":
+        self.submit()
+        return self
+
+    def submit(self) -> None:
         if self.has_to_wait:
             self._transport.submit([self._request])
-        return self
 
     def poll(self) -> RequestOutput | None:
         """What has come since the last look; raises what ended the request from without."""
@@ -124,8 +138,17 @@ class Stream(Generic[RequestT]):
         return output
 
     def __exit__(self, *exception: object) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        """Have it dropped; nothing more comes."""
         if self.has_to_wait:
             self._transport.abort([self._request])
+
+    def cancel(self) -> None:
+        """Have it ended; it still gets its last words, with what it has."""
+        if self.has_to_wait:
+            self._transport.cancel([self._request])
 
 
 # Prompts tokenized and sent together: large enough to amortize, small enough that the engine starts at once.

@@ -37,7 +37,7 @@ from ...protocol.processes.heartbeat import Heartbeat, WatchedInbox
 from ...protocol.processes.sockets import Outbox
 from ...protocol.processes.trace import Trace
 from .incremental import Decoding, IncrementalDecoder
-from .stop_strings import StopChecker
+from .stop_strings import StopChecker, StopWords
 from .tokenizer import Tokenizer
 
 _log = logging.getLogger(__name__)
@@ -117,8 +117,8 @@ class _Sequence:
     """One sample: the tokens that were not sent yet, and the state of its text."""
 
     __slots__ = (
-        "_decoder", "_num_decoded", "_opened", "_stops", "_text", "first_token_time", "forward_time", "is_watched",
-        "logprobs", "preemptions", "token_ids",
+        "_decoder", "_held", "_num_decoded", "_opened", "_stops", "_text", "_words", "first_token_time", "forward_time",
+        "is_watched", "logprobs", "preemptions", "token_ids",
     )  # fmt: skip
 
     def __init__(self, opened: SequenceOpened, decoding: Decoding) -> None:
@@ -138,6 +138,9 @@ class _Sequence:
                 include_stop_str_in_output=params.include_stop_str_in_output,
                 min_tokens=params.min_tokens,
             )
+        words = params.long_stop_words
+        self._words = StopWords(words) if words and not params.include_stop_str_in_output else None
+        self._held = array("i")  # sent, but not decoded, since they could become a stop word
         self.is_watched = opened.is_streamed or self._stops is not None
         self.token_ids = array("i")  # not sent yet
         self.logprobs: list[Logprobs] = []  # likewise
@@ -165,27 +168,30 @@ class _Sequence:
         """Decode what has come, and cut the tokens behind the one that completed a stop string."""
         if self._decoder is None:
             return ""
-        border = len(self.token_ids)
-        if end is not None and end.finish_reason == "stop" and self._ends_with_an_ending:
-            border -= 1  # the token that ended the answer is none of its text
-        new = self.token_ids[self._num_decoded : border]
+        new = self._held + self.token_ids[self._num_decoded :]
+        shown = len(new) - self._num_hidden(new, end)
+        new, self._held = new[:shown], new[shown:]
         if self._stops is None:
             text = self._decoder.feed(new)
         else:
             text = self._checked_text(new, self._decoder, self._stops)
-        self._num_decoded = border
+        self._num_decoded = len(self.token_ids)
         if end is not None and (self._stops is None or self._stops.found is None):
             rest = self._decoder.flush()  # what was held back: the start of a character, of a stop string
             text += rest if self._stops is None else self._stops.release(rest)
         return text
 
-    @property
-    def _ends_with_an_ending(self) -> bool:
-        """Its newest token ends it and isn't to be shown. Not all ends have one: a grammar may leave nothing to say."""
-        params = self._opened.params
-        if params.include_stop_str_in_output or not self.token_ids:
-            return False
-        return self.token_ids[-1] in params.ending_ids
+    def _num_hidden(self, new: "array[int]", end: SequenceEnded | None) -> int:
+        """How many of the newest tokens are none of the text: those that ended it, or could be about to."""
+        if end is None:
+            # A stop string that is looked for must be found with the token that completes it, so none waits.
+            return self._words.num_begun(new) if self._words is not None and self._stops is None else 0
+        if end.finish_reason != "stop" or not new or self._opened.params.include_stop_str_in_output:
+            return 0
+        # Not all ends have such a token: a grammar may leave nothing to say.
+        if new[-1] in self._opened.params.ending_ids:
+            return 1
+        return self._words.num_ending(new) if self._words is not None else 0
 
     def _checked_text(self, new: "array[int]", decoder: IncrementalDecoder, stops: StopChecker) -> str:
         """Token by token up to a stop string; the tokens behind it were never part of the answer."""

@@ -1,9 +1,10 @@
-"""Ends a text at the stop string that is complete first, and shows no part of it before.
+"""Ends a text at the stop string that is complete first, and shows no part of it before; the same for stop words,
+which are sequences of token ids.
 
 The text is fed one token at a time, and the result does not depend on how it was cut into tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 
@@ -77,3 +78,27 @@ class StopChecker:
         """What was held back, now that nothing but `text` follows."""
         held, self._held = self._held, ""
         return held + text
+
+
+class StopWords:
+    """The token sequences that end an answer, as far as its text is concerned: none of theirs is shown."""
+
+    __slots__ = ("_prefixes", "_words")
+
+    def __init__(self, words: Sequence[Sequence[int]]) -> None:
+        self._words = {tuple(word) for word in words}
+        self._prefixes = {word[:length] for word in self._words for length in range(1, len(word))}
+
+    def num_begun(self, token_ids: Sequence[int]) -> int:
+        """How many of the last tokens could still become a stop word."""
+        return _longest_end(token_ids, self._prefixes)
+
+    def num_ending(self, token_ids: Sequence[int]) -> int:
+        """The length of the stop word that these tokens end with; 0 if they end with none."""
+        return _longest_end(token_ids, self._words)
+
+
+def _longest_end(token_ids: Sequence[int], among: Collection[tuple[int, ...]]) -> int:
+    longest = min(len(token_ids), max(map(len, among)))
+    ends = (length for length in range(longest, 0, -1) if tuple(token_ids[-length:]) in among)
+    return next(ends, 0)

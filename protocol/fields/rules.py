@@ -40,6 +40,8 @@ class Rule(NamedTuple):
             converted = self.convert(value)
             if self.holds(converted):
                 return converted
+        except error:  # a sentence of its own
+            raise
         except (AttributeError, TypeError, ValueError, OverflowError, RecursionError):
             pass
         hint = suggestion(value, self.choices) if self.choices else written_out(value, self.accepts)

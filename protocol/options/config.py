@@ -38,6 +38,7 @@ from .option_rules import (
     SECONDS,
     SIZE,
     TEXT,
+    TTL,
 )
 
 
@@ -48,7 +49,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     tokenizer: Annotated[str | None, described("where the tokenizer is, if not with the model", TEXT)] = None
     revision: Annotated[str | None, described("branch, tag or commit of a hub id", TEXT)] = None
     dtype: Annotated[str, described("auto (the checkpoint's), float32, float16 or bfloat16", DTYPE)] = "auto"
-    quantization: Annotated[str | None, described("of weights: int8, int4, wint8 or wint4", QUANTIZATION)] = None
+    quantization: Annotated[
+        str | None, described("of weights: int8, int4, wint8 or wint4, or JSON that maps layers to these", QUANTIZATION)
+    ] = None
     kv_cache_dtype: Annotated[str, described("auto (= dtype), fp32, fp16, bf16, int8 or uint4", KV_DTYPE)] = "auto"
     load_format: Annotated[str, described("auto, dummy (random weights) or stand-in (no model)", LOAD_FORMAT)] = "auto"
     max_model_len: Annotated[int | None, described("prompt and output tokens together", CONTEXT)] = None
@@ -63,6 +66,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     kv_cache_ratio: Annotated[float | None, described("share of blocks for prompts in computation", FRACTION)] = None
     static_decode_blocks: Annotated[int, described("blocks kept free for each request admitted", AMOUNT)] = 2
     enable_prefix_caching: Annotated[bool, described("reuse the KV blocks of equal prefixes", FLAG)] = True
+    prefix_cache_ttl: Annotated[float | None, described("seconds until an unused prefix is forgotten", TTL)] = None
     enable_chunked_prefill: Annotated[bool, described("spread long prompts over several steps", FLAG)] = True
     max_num_partial_prefills: Annotated[int | None, described("prompts in computation at once", COUNT)] = None
     max_long_partial_prefills: Annotated[int | None, described("long ones among them", COUNT)] = None

@@ -12,6 +12,9 @@ from typing import Any
 from ..fields.rules import Rule
 from ..parameters.early_stop import SENTENCE as EARLY_STOP_SENTENCE
 from ..parameters.early_stop import as_early_stop
+from .quantization import KINDS as QUANTIZATION_KINDS
+from .quantization import SENTENCE as QUANTIZATION_SENTENCE
+from .quantization import as_quantization
 
 CONNECTS = ("auto", "require", "start", "never")
 _DTYPES = ("auto", "float32", "float16", "bfloat16")
@@ -64,6 +67,12 @@ def _amount(value: Any) -> float:
     if isinstance(value, bool) or not 0 <= float(value) < float("inf"):
         raise ValueError
     return float(value)
+
+
+def _some(value: Any) -> float:
+    if not (amount := _amount(value)):
+        raise ValueError
+    return amount
 
 
 def _flag(value: Any) -> bool:
@@ -123,13 +132,14 @@ SIZE = _rule(size, 'must be bytes, or text such as "4GiB"')
 FRACTION = _rule(_fraction, "must be more than 0 and at most 1")
 GIB = _rule(_amount, "must be GiB, 0 or more")
 SECONDS = _rule(_amount, "must be seconds, 0 or more; 0 waits forever")
+TTL = _rule(_some, "must be seconds, more than 0; unset, a prefix is kept as long as there is room")
 FLAG = _rule(_flag, "must be True or False")
 TEXT = _rule(_text, "must be text or a path, in UTF-8")
 FAMILY = _rule(_text, "must be auto, none or a family's name")
 PROCESSORS = _rule(_names, "must be names of entry points in the group penstock.logits_processors")
 EARLY_STOP = _rule(as_early_stop, EARLY_STOP_SENTENCE)
 DTYPE = _rule(_dtype, _among(_DTYPES), _DTYPES)
-QUANTIZATION = _one_of("int8", "int4", "wint8", "wint4")
+QUANTIZATION = _rule(as_quantization, QUANTIZATION_SENTENCE, QUANTIZATION_KINDS)
 KV_DTYPE = _one_of("auto", "fp32", "fp16", "bf16", "int8", "uint4")
 LOAD_FORMAT = _one_of("auto", "safetensors", "dummy", "stand-in")
 BLOCK_SIZE = _one_of(16, 32, 64, 128)

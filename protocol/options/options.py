@@ -14,6 +14,7 @@ from ..parameters.early_stop import EarlyStop
 from .config import EngineConfig
 
 FilePath = str | os.PathLike[str]
+QuantizedKind = Literal["int8", "int4", "wint8", "wint4"]
 Class = TypeVar("Class", bound=type)
 
 
@@ -28,7 +29,7 @@ class EngineOptions(TypedDict, total=False):
     tokenizer: FilePath | None
     revision: str | None
     dtype: Literal["auto", "float32", "float16", "bfloat16", "fp32", "float", "fp16", "half", "bf16"] | NumberType
-    quantization: Literal["int8", "int4", "wint8", "wint4"] | None
+    quantization: QuantizedKind | Mapping[str, QuantizedKind | None] | None
     kv_cache_dtype: Literal["auto", "fp32", "fp16", "bf16", "int8", "uint4"]
     load_format: Literal["auto", "safetensors", "dummy", "stand-in"]
     max_model_len: int | None
@@ -43,6 +44,7 @@ class EngineOptions(TypedDict, total=False):
     kv_cache_ratio: float | None
     static_decode_blocks: int
     enable_prefix_caching: bool
+    prefix_cache_ttl: float | None
     enable_chunked_prefill: bool
     max_num_partial_prefills: int | None
     max_long_partial_prefills: int | None

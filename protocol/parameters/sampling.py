@@ -121,6 +121,7 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
     min_length: Annotated[int, described("no end before prompt and output have that many tokens", at_least(0))] = 0
     stop: Annotated[list[str] | None, described("strings that end the answer", STOP)] = None
     stop_token_ids: Annotated[list[int] | None, described("token ids that end the answer", TOKEN_IDS)] = None
+    stop_words_ids: Annotated[list[list[int]] | None, described("token sequences that end the answer", ID_LISTS)] = None
     ignore_eos: Annotated[bool, described("go on after the end-of-sequence token", BOOLEAN)] = False
     eos_token_id: Annotated[list[int] | None, described("instead of the model's own", TOKEN_IDS)] = None
     early_stop: Annotated[EarlyStop | None, described("end an answer that has fallen into a loop", EARLY_STOP)] = None
@@ -186,7 +187,17 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
     @property
     def ending_ids(self) -> set[int]:
         """The tokens that end the answer: the model's own, once they are filled in, and those of the request."""
-        return {*(self.eos_token_id or ()), *(self.stop_token_ids or ())}
+        return {*(self.eos_token_id or ()), *self.stopping_ids}
+
+    @property
+    def stopping_ids(self) -> list[int]:
+        """The single tokens that the request itself names as ends."""
+        return [*(self.stop_token_ids or ()), *(word[0] for word in self.stop_words_ids or () if len(word) == 1)]
+
+    @property
+    def long_stop_words(self) -> list[list[int]]:
+        """The sequences of several tokens that end the answer."""
+        return [word for word in self.stop_words_ids or () if len(word) > 1]
 
     def _fold_guided(self, given: list[str]) -> None:
         shapes = {name: value for name in given if (value := getattr(self, name)) is not False}

@@ -28,6 +28,7 @@ class SamplingFields(TypedDict, total=False):
     min_length: int | None
     stop: str | Iterable[str] | None
     stop_token_ids: int | Sequence[int] | None
+    stop_words_ids: Iterable[Sequence[int]] | None
     ignore_eos: bool | None
     eos_token_id: int | Sequence[int] | None
     early_stop: EarlyStop | Mapping[str, Any] | None

@@ -81,8 +81,9 @@ class Harness:
     """`plan` and `finish` one at a time, or `run` until nothing is left to do."""
 
     def __init__(self, *, shares_prefixes: bool = True, **options) -> None:
+        self.now = 0.0  # what time it is to the scheduler
         self.limits = limits(**options)
-        self.scheduler = Scheduler(self.limits, shares_prefixes=shares_prefixes)
+        self.scheduler = Scheduler(self.limits, shares_prefixes=shares_prefixes, clock=lambda: self.now)
         self.worker = StandInWorker(
             num_slots=self.limits.num_slots,
             num_blocks=self.limits.num_blocks,

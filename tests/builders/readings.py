@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("protocol", "engine", "worker", "kernels", "frontend")
+ROOMS = ("protocol", "engine", "worker", "kernels", "frontend", "allspark")
 
 
 def sources() -> dict[str, str]:

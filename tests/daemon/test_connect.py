@@ -59,6 +59,15 @@ def test_an_option_that_the_models_files_settle_agrees_with_itself():
             LLM("pocket", connect="require", **{**chosen, "reasoning_parser": "none"})
 
 
+def test_kinds_by_layer_and_a_time_to_live_agree_with_themselves_and_with_nothing_else():
+    chosen = {**STAND_IN, "quantization": {"*": "int4", "lm_head": None}, "prefix_cache_ttl": 60, "quiet": True}
+    with LLM("pocket", connect="start", **chosen), LLM("pocket", connect="require", **chosen) as second:
+        assert second.stats().blocks == 32
+        for other in ({"prefix_cache_ttl": 61}, {"quantization": {"lm_head": None, "*": "int4"}}):
+            with pytest.raises(ConfigError, match="Leave that out to share it"):
+                LLM("pocket", connect="require", **{**chosen, **other})
+
+
 def test_code_from_plugins_comes_from_the_daemons_own_configuration_only(tmp_path):
     plugin = tmp_path / "family.py"
     plugin.write_text("raise SystemExit\n")

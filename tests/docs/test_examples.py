@@ -24,6 +24,8 @@ SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py"))
 KEPT: tuple[dict[str, Any], ...] = ({},)
 # What each prints, as a pattern: the point of the script, not every character of it.
 SHOWS: dict[str, str] = {
+    "allspark_engine.py": r"Rome True\n\d+ tokens in, \d+ out\nThe model 'pocket' has no such request",
+    "allspark_two_models.py": r"eight bits: .*5\nfour bits: .*\d",
     "async_answers.py": r"9\ncold\nI am pocket, a",
     "batch.py": r"What is 25 \+ 8\? 33\n(.*\n)*What is 47 \+ 15\? 62",
     "beam_search.py": r"-0\.\d+ 'Rome'\n( +-\d+\.\d+ ['\"].*['\"]\n){3}",

@@ -12,7 +12,7 @@ from builders.tiny_model import tiny_model
 from builders.watching import is_running, wait_until
 
 from penstock.frontend import cli
-from penstock.frontend.commands import convert
+from penstock.frontend.models import conversion
 from penstock.protocol.processes.process import inherited_path
 
 
@@ -30,6 +30,15 @@ def test_it_makes_a_model_of_smaller_weights(model, tmp_path, capsys):
     ]
     assert (weights["num_bits"], weights["group_size"]) == (4, 32)
     assert (out / "tokenizer.json").is_file()
+
+
+def test_kinds_by_layer_are_json_and_none_is_a_copy(model, tmp_path):
+    words = ["--quantization", '{"*": "int8", "*.down_proj": null}', "--quiet"]
+    assert cli.main(["convert", str(model), str(tmp_path / "mixed"), *words]) == 0
+    written = json.loads((tmp_path / "mixed" / "config.json").read_text())["quantization_config"]
+    assert "model.layers.0.mlp.down_proj" in written["ignore"]
+    assert cli.main(["convert", str(model), str(tmp_path / "copy"), "--quantization", "none", "--quiet"]) == 0
+    assert "quantization_config" not in json.loads((tmp_path / "copy" / "config.json").read_text())
 
 
 def test_it_cuts_the_weights_for_the_ranks_that_it_is_told(model, tmp_path):
@@ -53,7 +62,7 @@ def test_a_folder_that_exists_is_left_alone(model, capsys):
 
 
 def test_a_link_that_leads_nowhere_is_left_alone_and_nothing_is_converted(model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(convert, "_MODULE", "penstock_that_is_not_there")
+    monkeypatch.setattr(conversion, "_MODULE", "penstock_that_is_not_there")
     (tmp_path / "out").symlink_to("nowhere")
     assert cli.main(["convert", str(model), str(tmp_path / "out"), "--quantization", "int8"]) == 1
     assert "is not written over" in capsys.readouterr().err and (tmp_path / "out").is_symlink()
@@ -64,6 +73,7 @@ def test_a_link_that_leads_nowhere_is_left_alone_and_nothing_is_converted(model,
     [
         [],
         ["--quantization", "int3"],
+        ["--quantization", '{"*": "int3"}'],
         ["--quantization", "int4", "--group-size", "0"],
         ["--quantization", "int8", "--per-rank"],
     ],
@@ -76,7 +86,7 @@ def test_a_wrong_command_line_ends_with_status_2(model, tmp_path, words):
 
 
 def test_a_worker_that_dies_is_an_error_with_its_last_words(model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(convert, "_MODULE", "penstock_that_is_not_there")
+    monkeypatch.setattr(conversion, "_MODULE", "penstock_that_is_not_there")
     assert cli.main(["convert", str(model), str(tmp_path / "out"), "--quantization", "int8", "--quiet"]) == 1
     assert "No module named" in capsys.readouterr().err
 
@@ -97,10 +107,10 @@ def test_a_conversion_that_is_told_to_end_leaves_nothing(model, tmp_path, number
 
 def test_the_worker_ends_with_its_caller_and_leaves_nothing(model, tmp_path):
     """The caller's end closes the worker's standard input, here before it began."""
-    asked = convert.Conversion(str(model), str(model), str(tmp_path / "out"), "int8")
+    asked = conversion.Conversion(str(model), str(model), str(tmp_path / "out"), "int8")
     worker = subprocess.run(
         [sys.executable, "-P", "-m", "penstock.worker.convert"],
-        input=convert.msgspec.json.encode(asked) + b"\n",
+        input=conversion.msgspec.json.encode(asked) + b"\n",
         stdout=subprocess.DEVNULL,
         env={"PYTHONPATH": ":".join(inherited_path()), "PATH": "/usr/bin:/bin"},
         timeout=120,

@@ -14,14 +14,16 @@ from penstock.kernels import TorchOperations, WeightFormat
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
+from penstock.worker.weights import checkpoint as checkpoint_module
 from penstock.worker.weights.checkpoint import Checkpoint, DummySource, Placement, Weights
+from penstock.worker.weights.layer_formats import LayerFormats
 
 CPU = torch.device("cpu")
 
 
 def _weights(source):
     form, ops = WeightFormat("fp32"), TorchOperations(CPU, torch.float32, Parallel())
-    return Weights(source, Placement(CPU, form, form, form, torch.float32, ops))
+    return Weights(source, Placement(CPU, LayerFormats(form), torch.float32, ops))
 
 
 @pytest.mark.parametrize("part", [None, (0, 10, 20), (1, 5, 6)])
@@ -236,3 +238,31 @@ def test_a_loaded_model_keeps_no_hold_of_its_files(tmp_path):
     held = [line for line in open("/proc/self/maps") if str(tmp_path) in line]
     assert held == []
     assert model.report.bytes_read > 0
+
+
+def test_what_was_read_of_a_file_is_mapped_no_longer_than_it_is_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_module, "_MOST_MAPPED", 0)
+    file = tiny_model(tmp_path, "llama") / "model.safetensors"
+    checkpoint = Checkpoint(tmp_path)
+    rows = checkpoint.read("lm_head.weight", (307, 48))
+    assert str(file) in _mapped_files()
+    before = rows.clone()
+    assert torch.equal(checkpoint.read("model.norm.weight", (48,)), load_file(file)["model.norm.weight"])
+    assert torch.equal(rows, before)
+    del rows
+    assert str(file) not in _mapped_files()
+
+
+def test_a_file_that_takes_the_name_of_one_that_is_read_changes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_module, "_MOST_MAPPED", 0)
+    file = tiny_model(tmp_path / "model", "llama") / "model.safetensors"
+    expected = load_file(file)["lm_head.weight"]
+    checkpoint = Checkpoint(tmp_path / "model")
+    checkpoint.read("model.norm.weight", (48,))
+    os.replace(tiny_model(tmp_path / "other", "llama", seed=1) / "model.safetensors", file)
+    assert torch.equal(checkpoint.read("lm_head.weight", (307, 48)), expected)
+
+
+def _mapped_files() -> str:
+    with open("/proc/self/maps") as maps:
+        return maps.read()

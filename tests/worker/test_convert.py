@@ -11,7 +11,7 @@ from builders.tiny_model import tiny_model
 from safetensors.torch import load_file
 
 from penstock.kernels.cpu.weights.quantized import pack_parts
-from penstock.protocol.conversion import Conversion, ConversionProgress, ConversionResult
+from penstock.protocol.conversion import RECORD, Conversion, ConversionProgress, ConversionResult
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.own_folder import MARK, HeldFolder, make_own
 from penstock.worker.convert import conversion_plan, convert
@@ -79,7 +79,8 @@ def test_all_that_a_model_needs_beside_its_weights_comes_along(source):
     (source / "LICENSE").write_text("free")
     (source / "pytorch_model.bin").write_bytes(b"weights in another layout")
     target = converted(source)
-    assert {path.name for path in target.iterdir()} == {path.name for path in source.iterdir()} - {"pytorch_model.bin"}
+    expected = {path.name for path in source.iterdir()} - {"pytorch_model.bin"} | {RECORD}
+    assert {path.name for path in target.iterdir()} == expected
     config = json.loads((target / "config.json").read_text())
     assert config.pop("quantization_config")["format"] == "int-quantized"
     assert config == json.loads((source / "config.json").read_text())

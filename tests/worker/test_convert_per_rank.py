@@ -14,7 +14,7 @@ from builders.backends import load_on
 from builders.tiny_model import tiny_model, write_safetensors
 from safetensors.torch import load_file
 
-from penstock.protocol.conversion import Conversion
+from penstock.protocol.conversion import RECORD, Conversion
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.own_folder import make_own
 from penstock.worker.backends.native import backend as native_backend
@@ -96,7 +96,7 @@ def test_the_folders_of_the_ranks_lie_beside_what_they_share(tmp_path):
     source = source_of(tmp_path)
     target = cut(source, 2)
     shared = {path.name for path in source.iterdir()} - {"model.safetensors"}
-    assert {path.name for path in target.iterdir()} == shared | {"rank-0-of-2", "rank-1-of-2"}
+    assert {path.name for path in target.iterdir()} == shared | {RECORD, "rank-0-of-2", "rank-1-of-2"}
     assert {path.name for path in (target / "rank-1-of-2").iterdir()} == {"model.safetensors", "pieces.json"}
     assert json.loads((target / "rank-1-of-2" / "pieces.json").read_text())[0] == [
         "model.embed_tokens.weight", [307, 64], [0, 153, 307]

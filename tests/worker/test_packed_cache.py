@@ -17,6 +17,7 @@ from penstock.protocol.files.own_folder import MARK, own_folder
 from penstock.worker.weights import kept_files, packed_file
 from penstock.worker.weights.checkpoint import Checkpoint, Placement, Weights
 from penstock.worker.weights.kept_files import NoRoom, open_kept, write_kept
+from penstock.worker.weights.layer_formats import LayerFormats
 from penstock.worker.weights.packed_cache import PackedCache
 from penstock.worker.weights.piece import CheckpointPiece
 
@@ -118,7 +119,8 @@ def test_what_was_kept_is_not_read_again_and_counts_as_asked_for(model):
     found, form = [], WeightFormat("fp32")
     for _ in range(2):
         source, cache = Checkpoint(model), opened(model)
-        place = Weights(source, Placement(torch.device("cpu"), form, form, form, torch.float32, Packing(), cache=cache))
+        placement = Placement(torch.device("cpu"), LayerFormats(form), torch.float32, Packing(), cache=cache)
+        place = Weights(source, placement)
         made = [
             place.at("model").at("norm").packed([CheckpointPiece("weight", (64,))]),
             place.at("model").at("embed_tokens").table(CheckpointPiece("weight", (307, 64), (0, 5, 9)), form),

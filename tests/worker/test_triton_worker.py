@@ -6,6 +6,7 @@ the whole tree. Slow, so the quick tests ask for little.
 
 from builders import interpreted  # isort: skip  before anything that imports triton
 
+import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,10 +21,12 @@ from builders.runner_harness import Answer, TinyEngine, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 from triton.runtime.interpreter import GridExecutor
 
+from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.messages import Prompt
 from penstock.worker.backends.backend import BackendOptions
 from penstock.worker.backends.triton.backend import TritonBackend
+from penstock.worker.convert.convert import convert
 from penstock.worker.models.load import Model, load_model
 from penstock.worker.parallel import Parallel
 
@@ -95,6 +98,17 @@ def test_captured_steps_and_others_give_the_same(tmp_path, options):
     folder, asked = tiny_model(tmp_path, "llama", num_hidden_layers=1), requests(2, sampled=True)
     captured = answers(on_triton(folder, options=BackendOptions(captured_rows=(5,))), asked)
     assert answers(on_triton(folder, **options), asked) == captured
+
+
+@pytest.mark.long
+def test_layers_of_unlike_kinds_answer_alike_whether_converted_first_or_while_loading(tmp_path):
+    folder = tiny_model(tmp_path / "original", "qwen3", dtype="bfloat16", num_hidden_layers=2, intermediate_size=128)
+    kinds = json.dumps({"*": "int4", "*.1.self_attn.*": "int8", "*.0.mlp.down_proj": None, "lm_head": "wint8"})
+    convert(Conversion(str(folder), str(folder), str(tmp_path / "converted"), kinds), lambda said: None)
+    model, asked = on_triton(folder, quantization=kinds), requests(2, sampled=True)
+    found = [layer.mlp.down.own.weight.weight.kind for layer in model.decoder.layers]
+    assert (found, model.decoder.head.own.weight.weight.kind) == (["bf16", "int4"], "int8")
+    assert answers(on_triton(tmp_path / "converted"), asked) == answers(model, asked)
 
 
 @pytest.mark.long

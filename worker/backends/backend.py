@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from ..parallel import Parallel
 from ..sampler import Sampler, sample
 from ..steps.batch import step_batch
 from ..steps.slots import SlotTable
+from ..weights.layer_formats import LayerFormats
 from ..weights.packed_cache import PackedCache
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Backend(ABC):
 
     # Of a CPU's native kernels.
     library: Library | None = None
+    # Whether there are products of integers.
+    multiplies_integers: ClassVar[bool] = True
     # Why this runs slower than it could, if it does.
     missing: str = ""
 
@@ -83,7 +86,7 @@ class Backend(ABC):
 
     @abstractmethod
     def quantized(self, name: str) -> WeightFormat:
-        """The weight format for this value of the option `quantization`."""
+        """The weight format for this kind of the option `quantization`."""
 
     def float32_head(self) -> WeightFormat:
         """The format of the matrix that gives the logits where it is to be float32."""
@@ -94,7 +97,7 @@ class Backend(ABC):
             )
         return WeightFormat("fp32")
 
-    def cache(self, model_folder: Path, formats: tuple[WeightFormat, ...], ranks: Parallel) -> PackedCache | None:
+    def cache(self, model_folder: Path, formats: LayerFormats, ranks: Parallel) -> PackedCache | None:
         """Where packed weights of this model are kept, if that saves more than it takes."""
         return None
 

@@ -4,7 +4,6 @@ It takes a `Conversion` as one line of JSON on its standard input, says how far 
 input does.
 """
 
-import os
 import signal
 import sys
 import threading
@@ -16,15 +15,24 @@ from ...protocol.errors import PenstockError
 from ...protocol.processes.child import usual_signals
 from .convert import convert
 
+_ENDED = 3
+
 
 def main() -> None:
     usual_signals()
     asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=Conversion)
-    signal.signal(signal.SIGTERM, _end)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    is_told_to_end = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: is_told_to_end.set())
+    threading.Thread(target=_watch_parent, args=(is_told_to_end,), daemon=True).start()
 
     def say(said: ConversionMessage) -> None:
-        print(msgspec.json.encode(said).decode(), flush=True)
+        # Ended here, between two pieces, and nowhere else: a removal of what was begun is never broken off.
+        if is_told_to_end.is_set():
+            sys.exit(_ENDED)
+        try:
+            print(msgspec.json.encode(said).decode(), flush=True)
+        except BrokenPipeError:
+            sys.exit(_ENDED)
 
     try:
         say(convert(asked, say))
@@ -32,14 +40,9 @@ def main() -> None:
         say(ConversionRefusal(str(error)))
 
 
-def _end_with_parent() -> None:
+def _watch_parent(is_told_to_end: threading.Event) -> None:
     sys.stdin.buffer.read()  # returns when the parent's end of the pipe closes
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _end(*_: object) -> None:
-    """In the main thread, so that what was begun is removed on the way out."""
-    sys.exit(3)
+    is_told_to_end.set()
 
 
 if __name__ == "__main__":

@@ -39,7 +39,20 @@ def packed_words(values: Tensor) -> Tensor:
     return (values[:, 0::2] | values[:, 1::2] << 4).contiguous().view(torch.int32)
 
 
-def quantization_config(kind: str, group_size: int) -> dict[str, Any]:
+def quantization_config(by_kind: dict[str, list[str]], others: list[str], group_size: int) -> dict[str, Any]:
+    """`by_kind` are the modules of each kind, `others` those that stay as they are."""
+    is_mixed = len(by_kind) > 1
+    groups = [_group(kind, modules if is_mixed else ["Linear"], group_size) for kind, modules in by_kind.items()]
+    return {
+        "quant_method": "compressed-tensors",
+        "format": "mixed-precision" if is_mixed else groups[0]["format"],
+        "quantization_status": "compressed",
+        "ignore": others,
+        "config_groups": {f"group_{number}": group for number, group in enumerate(groups)},
+    }
+
+
+def _group(kind: str, targets: list[str], group_size: int) -> dict[str, Any]:
     weights: dict[str, Any] = {"type": "int", "symmetric": True, "dynamic": False}
     rows: dict[str, Any] | None = None
     if kind == "int8":
@@ -47,10 +60,5 @@ def quantization_config(kind: str, group_size: int) -> dict[str, Any]:
         rows = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True}
     else:
         weights |= {"num_bits": 4, "strategy": "group", "group_size": group_size}
-    return {
-        "quant_method": "compressed-tensors",
-        "format": "int-quantized" if kind == "int8" else "pack-quantized",
-        "quantization_status": "compressed",
-        "ignore": ["lm_head"],
-        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": rows}},
-    }
+    form = "int-quantized" if kind == "int8" else "pack-quantized"
+    return {"targets": targets, "format": form, "weights": weights, "input_activations": rows}

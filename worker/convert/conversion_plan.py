@@ -3,7 +3,6 @@
 It works on names and shapes and reads no weights. The caller says which pieces a rank holds.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +13,8 @@ from safetensors import safe_open
 from ...protocol.conversion import Conversion
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import require_regular
+from ..models.config import ModelConfig
+from ..models.products import HEAD, quantized_kinds
 from ..weights.piece import CheckpointPiece
 from ..weights.tensor_names import layer_names
 from ..weights.weight_files import own_weight_files, rank_folder
@@ -35,14 +36,16 @@ class StoredTensor(NamedTuple):
     file: Path
     dtype: torch.dtype
     shape: tuple[int, ...]
+    kind: str | None = None  # int8 or int4, where it is to be quantized
 
     @property
     def nbytes(self) -> int:
         return TensorSpec(self.dtype, self.shape).nbytes
 
     @property
-    def is_projection(self) -> bool:
-        return is_projection(self.name)
+    def is_linear(self) -> bool:
+        """Whether it is the matrix of what compressed-tensors calls a Linear."""
+        return self.name == f"{HEAD}.weight" or (self.name.startswith("model.layers.") and _is_matrix(self))
 
 
 @dataclass
@@ -72,16 +75,21 @@ class TargetFolder:
         self.pieces[piece.name] = piece
 
 
-def is_projection(name: str) -> bool:
-    """What compressed-tensors calls a Linear, the head left out."""
-    return name.startswith("model.layers.") and name.endswith("_proj.weight")
+def _is_matrix(tensor: StoredTensor) -> bool:
+    return tensor.name.endswith(".weight") and len(tensor.shape) == 2
 
 
 def size_of(file: TargetFile) -> int:
     return sum(planned.nbytes for planned in file.values())
 
 
-def stored_tensors(folder: Path) -> list[StoredTensor]:
+def kinds_of_tensors(config: ModelConfig, asked: Conversion) -> dict[str, str]:
+    """int8 or int4 of each tensor that is to be quantized. The head stays as it is, for engines that want it so."""
+    kinds = quantized_kinds(config, asked.quantization)
+    return {f"{layer}.weight": kind.removeprefix("w") for layer, kind in kinds.items() if kind and layer != HEAD}
+
+
+def stored_tensors(folder: Path, kinds: dict[str, str]) -> list[StoredTensor]:
     """All of the source, by file and name."""
     found = []
     for path in own_weight_files(folder):
@@ -91,7 +99,8 @@ def stored_tensors(folder: Path) -> list[StoredTensor]:
                 view = file.get_slice(name)
                 found.append(StoredTensor(name, name, path, DTYPES[view.get_dtype()], tuple(view.get_shape())))
     name_of = {stored: name for name, stored in layer_names(each.stored_name for each in found).items()}
-    return [each._replace(name=name_of[each.stored_name]) for each in found]
+    named = [each._replace(name=name_of[each.stored_name]) for each in found]
+    return [each._replace(kind=kinds.get(each.name)) for each in named]
 
 
 def planned_folders(stored: list[StoredTensor], asked: Conversion, by_rank: list[Pieces]) -> list[TargetFolder]:
@@ -110,19 +119,20 @@ def planned_folders(stored: list[StoredTensor], asked: Conversion, by_rank: list
 
 
 def _planned(source: StoredTensor, piece: CheckpointPiece, asked: Conversion) -> TargetFile:
-    if not source.is_projection:
+    if source.kind is None:
         return {source.name: TensorSpec(source.dtype, piece.part_shape)}
     module = source.name.removesuffix("weight")
     rows, inputs = piece.part_shape
-    made = planned_tensors(asked.kind, (rows, inputs), asked.group_size)
+    made = planned_tensors(source.kind, (rows, inputs), asked.group_size)
     return {module + name: TensorSpec(*planned) for name, planned in made.items()}
 
 
-def check_groups(by_rank: list[Pieces], asked: Conversion) -> None:
+def check_groups(by_rank: list[Pieces], kinds: dict[str, str], asked: Conversion) -> None:
     """Refuse groups that don't divide the inputs of every rank, and say which do."""
-    if asked.kind != "int4":
+    names = {name for name, kind in kinds.items() if kind == "int4"}
+    widths = {piece.part_shape[1] for pieces in by_rank for piece in pieces.values() if piece.name in names}
+    if not widths:
         return
-    widths = set(_input_widths(by_rank))
     if all(width % asked.group_size == 0 for width in widths) and asked.group_size in _GROUP_SIZES:
         return
     fitting = [size for size in _GROUP_SIZES if all(width % size == 0 for width in widths)]
@@ -132,8 +142,3 @@ def check_groups(by_rank: list[Pieces], asked: Conversion) -> None:
         f"group_size={asked.group_size} is no size that the kernels have and that divides the projections' inputs"
         f"{among}, {', '.join(f'{width:,}' for width in sorted(widths))}. {way_out}"
     )
-
-
-def _input_widths(by_rank: list[Pieces]) -> Iterator[int]:
-    for pieces in by_rank:
-        yield from (piece.part_shape[1] for piece in pieces.values() if is_projection(piece.name))

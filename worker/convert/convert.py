@@ -1,7 +1,7 @@
 """Writes a model with its projections as integers, in the layout of compressed-tensors, which other engines read too.
 
 Weights are read, quantized and written some rows at a time, whole or cut for the ranks. The target appears under its
-name when it is complete. The head, the embedding and the norms stay as they are.
+name when it is complete. The head, the embedding and the norms stay as they are; so does what is not to be quantized.
 """
 
 import os
@@ -18,23 +18,33 @@ from ...kernels.cpu.weights.packed import pack
 from ...kernels.cpu.weights.quantized import unpacked
 from ...kernels.quantized_part import QuantizedPart
 from ...kernels.reference.quantized import quantize_int4, quantize_int8
-from ...protocol.conversion import Conversion, ConversionMessage, ConversionProgress, ConversionResult
+from ...protocol.conversion import (
+    RECORD,
+    Conversion,
+    ConversionMessage,
+    ConversionProgress,
+    ConversionRecord,
+    ConversionResult,
+    read_record,
+)
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import read_model_json
 from ...protocol.files.own_folder import HeldFolder
 from ...protocol.files.sizes import exact_size
-from ..models.config import read_config
+from ..models.config import ModelConfig, read_config
+from ..models.products import HEAD
 from ..weights.file_checks import check_weight_files
+from ..weights.weight_files import ranks_cut_for
 from .compressed_writer import quantization_config
-from .conversion_plan import StoredTensor, check_groups, planned_folders, stored_tensors
+from .conversion_plan import StoredTensor, check_groups, kinds_of_tensors, planned_folders, stored_tensors
 from .converted_folder import ConvertedFolder, write_json
 from .rank_pieces import rank_pieces
 
-_PIECE = 64 << 20  # bytes of a source's rows at a time
+_PIECE = 16 << 20  # bytes of a source's rows at a time
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ot"}
 _SPARE = 256 << 20  # bytes of disk to be left over
 
-Quantize = Callable[[Tensor], QuantizedPart]
+Quantize = Callable[[Tensor, str], QuantizedPart]  # rows and their kind
 Say = Callable[[ConversionMessage], None]
 
 
@@ -42,20 +52,29 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     """Make the target folder; raises `PenstockError`."""
     source, target = Path(asked.source), Path(asked.target)
     config = read_config(source)
-    if config.quantization is not None:
-        raise ConfigError(f"{source} is quantized already ({config.quantization}). Convert its original.")
+    _check_source(source, config, asked)
     check_weight_files(source)
-    by_rank = rank_pieces(source, config, asked.tensor_parallel_size)
-    check_groups(by_rank, asked)
-    stored = stored_tensors(source)
+    # What holds integers is only copied, as a whole.
+    by_rank = [] if config.quantization else rank_pieces(source, config, asked.tensor_parallel_size)
+    kinds = kinds_of_tensors(config, asked)
+    check_groups(by_rank, kinds, asked)
+    stored = stored_tensors(source, kinds)
     folders = planned_folders(stored, asked, by_rank)
     stored = [each for each in stored if any(each.name in folder.pieces for folder in folders)]
     before, after = (sum(each.nbytes for each in some) for some in (stored, folders))
     with _appearing(target, after) as folder:
         _write_weights([ConvertedFolder(folder / each.name, each) for each in folders], stored, _quantizer(asked), say)
-        _write_config(folder, source, asked)
+        _write_config(folder, source, stored, asked)
+        _write_record(folder, asked)
         _copy_the_rest(folder, source, Path(asked.tokenizer))
     return ConversionResult(before, after)
+
+
+def _check_source(source: Path, config: ModelConfig, asked: Conversion) -> None:
+    if config.quantization is not None and (asked.quantization is not None or asked.is_cut):
+        raise ConfigError(f"{source} is quantized already ({config.quantization}). Convert its original.")
+    if ranks := ranks_cut_for(source):
+        raise ConfigError(f"{source} is cut for {ranks} ranks already. Convert its original, or copy the whole folder.")
 
 
 def _quantizer(asked: Conversion) -> Quantize:
@@ -63,10 +82,8 @@ def _quantizer(asked: Conversion) -> Quantize:
     try:
         load()
     except LibraryError:
-        if asked.kind == "int8":
-            return quantize_int8
-        return lambda rows: quantize_int4(rows, asked.group_size)
-    return lambda rows: unpacked(pack([rows], asked.kind, asked.group_size))  # type: ignore[arg-type]
+        return lambda rows, kind: quantize_int8(rows) if kind == "int8" else quantize_int4(rows, asked.group_size)
+    return lambda rows, kind: unpacked(pack([rows], kind, asked.group_size))  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -125,18 +142,37 @@ def _write_tensor(holders: list[ConvertedFolder], source: StoredTensor, quantize
         with safe_open(source.file, framework="pt") as file:
             rows = file.get_slice(source.stored_name)[first : first + step]
             nbytes = rows.nbytes
-            made = quantize(rows) if source.is_projection else rows
+            made = rows if source.kind is None else quantize(rows, source.kind)
             for holder in holders:
                 holder.rows(source.name, made, first)
             del rows, made
         yield nbytes
 
 
-def _write_config(folder: Path, source: Path, asked: Conversion) -> None:
+def _write_config(folder: Path, source: Path, stored: list[StoredTensor], asked: Conversion) -> None:
     config = read_model_json(source / "config.json")
-    write_json(
-        folder / "config.json", config | {"quantization_config": quantization_config(asked.kind, asked.group_size)}
+    by_kind: dict[str, list[str]] = {}
+    for each in stored:
+        if each.kind is not None:
+            by_kind.setdefault(each.kind, []).append(each.name.removesuffix(".weight"))
+    if by_kind:
+        others = [each.name.removesuffix(".weight") for each in stored if each.is_linear and each.kind is None]
+        # Named also where the head is tied, and so has no tensor.
+        config["quantization_config"] = quantization_config(by_kind, sorted({HEAD, *others}), asked.group_size)
+    write_json(folder / "config.json", config)
+
+
+def _write_record(folder: Path, asked: Conversion) -> None:
+    before = read_record(Path(asked.source))
+    record = ConversionRecord(
+        asked.model or asked.source,
+        asked.revision,
+        asked.quantization or (before.quantization if before else None),  # of a copy: what its source was made of
+        asked.group_size,
+        asked.tensor_parallel_size,
+        asked.is_cut,
     )
+    write_json(folder / RECORD, record.as_json())
 
 
 def _copy_the_rest(folder: Path, source: Path, tokenizer: Path) -> None:

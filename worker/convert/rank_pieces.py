@@ -16,6 +16,7 @@ from ..models.decoder import Decoder
 from ..models.load import check_split
 from ..parallel import Parallel
 from ..weights.checkpoint import Checkpoint, Placement, Weights
+from ..weights.layer_formats import LayerFormats
 from ..weights.piece import CheckpointPiece, Part
 from ..weights.tensor_names import check_unread
 
@@ -32,9 +33,9 @@ def rank_pieces(folder: Path, config: ModelConfig, size: int) -> list[dict[str, 
 
 
 def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dict[str, CheckpointPiece]:
-    source, format = _RecordingSource(checkpoint), WeightFormat("fp32")
+    source, formats = _RecordingSource(checkpoint), LayerFormats(WeightFormat("fp32"))
     ops = TorchOperations(_NOWHERE, torch.float32, ranks)
-    Decoder(Weights(source, Placement(_NOWHERE, format, format, format, torch.float32, ops, ranks)), config)
+    Decoder(Weights(source, Placement(_NOWHERE, formats, torch.float32, ops, ranks)), config)
     return source.pieces
 
 

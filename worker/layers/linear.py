@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...protocol.errors import ConfigError
+from ..models.products import HEAD
 from ..weights.checkpoint import Weights
 from ..weights.piece import CheckpointPiece, Part
 
@@ -99,7 +100,7 @@ class Embedding:
         self.first, last = placement.ranks.span(vocab_size)
         piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, self.first, last))
         # [vocabulary / ranks, hidden]. A tied table is multiplied with, too; one of its own keeps the model's numbers.
-        self.table = weights.table(piece, placement.head_format if is_tied else placement.table_format)
+        self.table = weights.table(piece, placement.formats.of(HEAD) if is_tied else placement.formats.own)
 
     def __call__(self, token_ids: Any) -> Any:
         rows = self.ops.embedding(token_ids, self.table, self.first)  # [T, hidden], zeros for other ranks' tokens
@@ -115,10 +116,10 @@ class Head:
         self.vocab_size = vocab_size
         first, last = placement.ranks.span(vocab_size)
         if tied:
-            weight, biases = placement.ops.tied_weight(tied.table, placement.head_format), []
+            weight, biases = placement.ops.tied_weight(tied.table, placement.formats.of(HEAD)), []
         else:
             piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, first, last))
-            weight = weights.packed([piece], placement.head_format)
+            weight = weights.packed([piece])
             biases = [weights.vector("bias", (vocab_size,), (0, first, last))] if weights.has("bias") else []
         self.own = Linear(weight, biases, weights)
 

@@ -9,6 +9,7 @@ import torch
 from ...kernels import DTYPES, LoraConfig, WeightFormat, triton
 from ...kernels.cpu.library import LibraryError
 from ...kernels.cpu.library import load as load_library
+from ...protocol.conversion import read_record
 from ...protocol.errors import ConfigError
 from ...protocol.processes.trace import Trace
 from ..backends.backend import Backend, BackendOptions, FastDecode, ForwardPass
@@ -24,12 +25,14 @@ from ..steps.slots import SlotTable
 from ..weights.checkpoint import Checkpoint, DummySource, Placement, Source, Weights
 from ..weights.cut_checkpoint import CutCheckpoint
 from ..weights.file_checks import check_weight_files
+from ..weights.layer_formats import LayerFormats
 from ..weights.packed_cache import PackedCache
 from ..weights.tensor_names import check_layers, check_unread
 from ..weights.weight_bytes import estimated_weight_bytes
 from ..weights.weight_files import check_cut, ranks_cut_for
 from .config import ModelConfig, read_config
 from .decoder import Decoder
+from .products import HEAD, quantized_kinds
 
 CheckRoom = Callable[[int, str], None]  # bytes on a rank and their number format; raises if they don't fit
 
@@ -118,19 +121,16 @@ def load_model(
     backend = select_backend(config, device, number, ranks, options or BackendOptions())
     if num_threads is not None:
         backend.use_threads(num_threads)
-    format = backend.quantized(quantization) if quantization else backend.format
-    head_format = backend.float32_head() if lm_head_fp32 else format
+    formats = _layer_formats(config, backend, quantization or _converted_with(model_folder, backend), lm_head_fp32)
     if check_room is not None:
-        check_room(estimated_weight_bytes(config, format, backend.format, head_format, ranks.size), format.kind)
+        check_room(estimated_weight_bytes(config, formats, ranks.size), formats.kinds)
     if load_format != "dummy":
         check_weight_files(model_folder)
-    cache = None if load_format == "dummy" else backend.cache(model_folder, (format, head_format), ranks)
+    cache = None if load_format == "dummy" else backend.cache(model_folder, formats, ranks)
     # Kept as the model's own weights would be, were they not quantized.
     lora = LoraConfig(DTYPES[backend.format.kind], max_loras, max_lora_rank)
     adapters = AdapterBank(lora, backend.ops) if max_loras else None
-    placement = Placement(
-        device, format, backend.format, head_format, backend.activations, backend.ops, ranks, cache, adapters
-    )
+    placement = Placement(device, formats, backend.activations, backend.ops, ranks, cache, adapters)
     source: Source = DummySource(device, _missing_tensors(config))
     if load_format != "dummy":
         source = _source_of(model_folder, config, ranks)
@@ -173,6 +173,21 @@ def select_backend(
         except LibraryError as error:
             missing = str(error)
     return TorchBackend.create(device, dtype, ranks, options.deterministic, missing)
+
+
+def _layer_formats(config: ModelConfig, backend: Backend, quantization: str | None, lm_head_fp32: bool) -> LayerFormats:
+    kinds = quantized_kinds(config, quantization)
+    named = {layer: backend.quantized(kind) if kind else backend.format for layer, kind in kinds.items()}
+    if lm_head_fp32:
+        named[HEAD] = backend.float32_head()
+    return LayerFormats(backend.format, named)
+
+
+def _converted_with(model_folder: Path, backend: Backend) -> str | None:
+    """What a conversion was asked for. It left the head as it was, which gets its kind only now, where there are
+    products for it."""
+    record = read_record(model_folder) if backend.multiplies_integers else None
+    return record.quantization if record else None
 
 
 def resolve_dtype(dtype: torch.dtype | str, config: ModelConfig) -> torch.dtype:

@@ -13,6 +13,7 @@ import torch
 from ...protocol.files.cache_folder import cache_folder
 from ...protocol.messages import MemoryPlan
 from ...protocol.options.config import EngineConfig
+from ...protocol.options.quantization import kinds_in
 from ..backends.triton.warm_up import warm_up
 from ..device import card_names, device_name
 from ..kv.host_memory import BackgroundTouch
@@ -102,7 +103,7 @@ class DeviceMemory(ABC):
             block_bytes=model.kv_bytes_per_token(kind) * self.config.block_size,
             model_context=model.max_position,
             vocab_size=model.vocab_size,
-            dtype=self.config.quantization or str(model.dtype).removeprefix("torch."),
+            dtype=kinds_in(self.config.quantization or "{}") or str(model.dtype).removeprefix("torch."),
             kv_dtype=kind,
             kernels=model.backend.kernels,
             adapter_bytes=0 if model.adapters is None else model.adapters.nbytes,

@@ -99,7 +99,9 @@ def check_weights(need: int, free: int, kind: str, device_name: str, config: Eng
     """Refuse weights that would fill the memory before they are all there."""
     if need <= free:
         return
-    smaller = {name: need * BITS[name] // BITS[kind] for name in ("int8", "int4") if BITS[name] < BITS[kind]}
+    # Of several kinds it isn't known how much smaller one for all would be.
+    bits = BITS.get(kind, 0)
+    smaller = {name: need * BITS[name] // bits for name in ("int8", "int4") if BITS[name] < bits}
     fitting = [name for name, size in smaller.items() if size < free]
     way_out = f"quantization={fitting[0]!r}, " if fitting else ""
     raise OutOfMemoryError(

@@ -8,6 +8,7 @@ weights that were packed before and kept are not read at all. `DummySource` make
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from ...protocol.files.model_file import read_model_json, require_regular
 from ..lora.adapters import AdapterBank
 from ..models.quantization import Quantization
 from ..parallel import Parallel
+from .layer_formats import LayerFormats
 from .packed_cache import PackedCache
 from .piece import CheckpointPiece, Part
 from .quantized import COMPANIONS, Share, is_quantized, read_part
@@ -56,9 +58,7 @@ class Placement:
     """What all layers of one rank have in common."""
 
     device: torch.device
-    format: WeightFormat  # of the matrices that are multiplied with
-    table_format: WeightFormat  # of an embedding's table
-    head_format: WeightFormat  # of the matrix that gives the logits
+    formats: LayerFormats  # of the matrices
     activations: torch.dtype  # between the products
     ops: Operations
     ranks: Parallel = field(default_factory=Parallel)
@@ -88,9 +88,10 @@ class Weights:
         """A tensor for products, [its part of] `shape`, as it is stored. It may be a view of the file: pack it."""
         return self.source.matrix(self.prefix + name, shape, part)
 
-    def packed(self, pieces: list[CheckpointPiece], format: WeightFormat | None = None) -> Any:
+    def packed(self, pieces: list[CheckpointPiece]) -> Any:
         """The weight of products whose outputs are those of all pieces, one after the other."""
-        ops, format = self.placement.ops, format or self.placement.format
+        # Layers of one product have one format: `quantized_kinds` has seen to that.
+        ops, format = self.placement.ops, self._format_of(pieces[0])
         return self._kept("weight", format, pieces, lambda: ops.pack([self.matrix(*piece) for piece in pieces], format))
 
     def adapters_of(self, pieces: list[CheckpointPiece]) -> Any | None:
@@ -102,6 +103,9 @@ class Weights:
     def table(self, piece: CheckpointPiece, format: WeightFormat) -> Any:
         """An embedding's table."""
         return self._kept("table", format, [piece], lambda: self.placement.ops.table(self.matrix(*piece), format))
+
+    def _format_of(self, piece: CheckpointPiece) -> WeightFormat:
+        return self.placement.formats.of((self.prefix + piece.name).removesuffix(".weight"))
 
     def vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """A tensor that meets the activations: a norm's weight, a bias. A copy: the file may be replaced
@@ -126,6 +130,10 @@ class Weights:
         return kept
 
 
+# Bytes read of mapped files before they are mapped anew: until then what was read counts as this process's memory.
+_MOST_MAPPED = 64 << 20
+
+
 class Checkpoint:
     """The safetensors files of a model folder."""
 
@@ -133,7 +141,9 @@ class Checkpoint:
         self.folder = folder
         self.quantization = quantization
         self.bytes_read = 0
-        self._open: dict[str, Any] = {}
+        self._files: dict[str, BufferedReader] = {}
+        self._mapped: dict[str, Any] = {}
+        self._mapped_bytes = 0
         self._file_of = self._indexed()
         self._stored_name = layer_names(self._file_of)
         self._used: set[str] = set()
@@ -150,7 +160,7 @@ class Checkpoint:
         tensor = self.shaped(name, shape)[_index(part)]
         if not tensor.is_floating_point() or tensor.element_size() < 2:
             raise ConfigError(f"{name} is stored as {tensor.dtype}. Use a float32, float16 or bfloat16 checkpoint.")
-        self.bytes_read += tensor.nbytes
+        self._count(tensor.nbytes)
         return tensor
 
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor | QuantizedPart:
@@ -159,7 +169,7 @@ class Checkpoint:
             return self.read(name, shape, part)
         found = read_part(module, Share.of(shape, part), self.quantization)
         self.pass_over(name)
-        self.bytes_read += found.nbytes
+        self._count(found.nbytes)
         return found
 
     def pass_over(self, name: str) -> None:
@@ -204,19 +214,30 @@ class Checkpoint:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{index} is no index of safetensors files: {error}") from error
 
+    def _count(self, nbytes: int) -> None:
+        self.bytes_read += nbytes
+        self._mapped_bytes += nbytes
+        if self._mapped_bytes > _MOST_MAPPED:
+            # Views that are still in use keep their own mapping.
+            self._mapped.clear()
+            self._mapped_bytes = 0
+
     def _handle(self, file: str) -> Any:
-        if file not in self._open:
+        if file not in self._mapped:
             try:
-                require_regular(self.folder / file)
-                handle = safe_open(self.folder / file, framework="pt")
+                if file not in self._files:
+                    require_regular(self.folder / file)
+                    self._files[file] = open(self.folder / file, "rb")
+                # Always the same file, also where another one has taken its name meanwhile.
+                handle = safe_open(f"/proc/self/fd/{self._files[file].fileno()}", framework="pt")
             except FileNotFoundError as error:
                 raise ModelNotFoundError(f"{self.folder / file} is named by the index and missing.") from error
             except SafetensorError as error:
                 raise ConfigError(f"{self.folder / file} is damaged: {error}. Download it again.") from error
             if (handle.metadata() or {}).get("format") in ("pd", "paddle"):
                 raise ConfigError(f"{self.folder / file} is in Paddle's own layout. Use the model's twin in -PT.")
-            self._open[file] = handle
-        return self._open[file]
+            self._mapped[file] = handle
+        return self._mapped[file]
 
     def _misshapen(self, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
         file = self.folder / self._file_of[self._stored_name[name]]

@@ -19,6 +19,7 @@ from ...models.decoder import Decoder
 from ...parallel import Parallel
 from ...sampler import Sampler
 from ...steps.slots import SlotTable
+from ...weights.layer_formats import LayerFormats
 from ...weights.packed_cache import PackedCache
 from ...weights.weight_files import weight_files
 from ..backend import Backend
@@ -64,7 +65,7 @@ class NativeBackend(Backend):
     def quantized(self, name: str) -> WeightFormat:
         return _QUANTIZED[name]
 
-    def cache(self, model_folder: Path, formats: tuple[WeightFormat, ...], ranks: Parallel) -> PackedCache | None:
+    def cache(self, model_folder: Path, formats: LayerFormats, ranks: Parallel) -> PackedCache | None:
         stored = sum(path.stat().st_size for path in weight_files(model_folder))
         if stored < _WORTH_KEEPING:
             return None

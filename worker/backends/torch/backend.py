@@ -1,6 +1,7 @@
 """The backend of torch's own operations, on any device: slower than the others, and for float weights only."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -14,6 +15,7 @@ from ..backend import Backend
 @dataclass(frozen=True)
 class TorchBackend(Backend):
     ops: TorchOperations
+    multiplies_integers: ClassVar[bool] = False
 
     @classmethod
     def create(

@@ -1,0 +1,40 @@
+"""DashInfer's face (`penstock.allspark`): models driven by hand in an `Engine`, answers read from queues.
+
+A face: it translates what its users say into options, parameters and requests of the sessions that `LLM` uses, with a
+process tree for each model. Begin with `engine.py`, then `installed_model.py` and `result_queue.py`;
+`generation_keys.py` and `model_config.py` are the tables of names.
+"""
+
+from .dashinfer_model import DashInferModel
+from .engine import Engine
+from .generation_config import ASGenerationConfigBuilder
+from .hugging_face_model import HuggingFaceModel
+from .installed_model import ModelState
+from .loader import ModelLoader
+from .model_config import AsModelConfig
+from .names import AsCacheMode, GenerateRequestStatus, TargetDevice, VocabType
+from .request_handle import RequestHandle
+from .result_queue import GeneratedElements, ResultQueue
+from .runtime_builder import AsModelRuntimeConfigBuilder
+from .statistics import AsEngineStat
+from .status import AsStatus
+
+__all__ = [
+    "ASGenerationConfigBuilder",
+    "AsCacheMode",
+    "AsEngineStat",
+    "AsModelConfig",
+    "AsModelRuntimeConfigBuilder",
+    "AsStatus",
+    "DashInferModel",
+    "Engine",
+    "GenerateRequestStatus",
+    "GeneratedElements",
+    "HuggingFaceModel",
+    "ModelLoader",
+    "ModelState",
+    "RequestHandle",
+    "ResultQueue",
+    "TargetDevice",
+    "VocabType",
+]

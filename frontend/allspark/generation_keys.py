@@ -1,0 +1,126 @@
+"""Reads a generation configuration: what each key means for `SamplingParams`, or for a beam search.
+
+`KEYS` has a row for each. A key that nobody knows, or a value that can't work, raises `RequestError`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...protocol.errors import LimitError, RequestError
+from ...protocol.fields.rules import BOOLEAN, shown
+from ...protocol.fields.suggestion import suggestion
+from ...protocol.parameters.beams import BeamSearchParams
+from ...protocol.parameters.sampling import SamplingParams
+from .generation_config import ASGenerationConfigBuilder
+
+Fields = dict[str, Any]
+Row = Callable[[Any], Fields]
+
+
+def _same(field: str) -> Row:
+    return lambda value: {field: value}
+
+
+def _flag(name: str, if_true: Fields, if_false: Fields) -> Row:
+    return lambda value: if_true if BOOLEAN.checked(name, value) else if_false
+
+
+def _nothing(value: Any) -> Fields:
+    return {}
+
+
+def _end_token(value: Any) -> Fields:
+    """0, which is the default of DashInfer's builder, stands for the model's own."""
+    return {} if type(value) is int and value == 0 else {"eos_token_id": value}
+
+
+def _one_answer(value: Any) -> Fields:
+    if value != 1:
+        raise RequestError(f"num_return_sequences={shown(value)}: a request has one answer; start several requests.")
+    return {}
+
+
+def _no_media(value: Any) -> Fields:
+    raise RequestError("mm_info: there are no multimodal models yet.")
+
+
+# What each key becomes. Those of beams and of log-probabilities, and the name, are read elsewhere below.
+KEYS: dict[str, Row] = {
+    "do_sample": _flag("do_sample", {}, {"temperature": 0.0}),
+    "early_stopping": _flag("early_stopping", {}, {"ignore_eos": True}),
+    "eos_token_id": _end_token,
+    "num_return_sequences": _one_answer,
+    "mm_info": _no_media,
+    **dict.fromkeys(("num_beams", "length_penalty", "logprobs", "top_logprobs", "uuid"), _nothing),
+    **dict.fromkeys(("vocab", "vocab_type"), _nothing),
+    **{
+        key: _same(key)
+        for key in (
+            "temperature", "top_k", "top_p", "max_length", "min_length", "stop_words_ids", "bad_words_ids",
+            "no_repeat_ngram_size", "repetition_penalty", "presence_penalty", "frequency_penalty",
+            "suppress_repetition_in_generation", "seed", "lora_name", "response_format",
+        )
+    },
+}  # fmt: skip
+# Applied last, whatever the order of the keys: greedy is greedy at any temperature.
+_LAST = ("do_sample",)
+
+
+class Generation(NamedTuple):
+    """What a request is started with."""
+
+    params: SamplingParams
+    beams: BeamSearchParams | None  # without a length, which depends on the prompt
+    num_top: int | None  # most likely tokens to report; None: no log-probabilities at all
+    name: str | None
+
+    def params_for(self, num_prompt: int) -> SamplingParams | BeamSearchParams:
+        """The parameters for a prompt of that many tokens."""
+        if self.beams is None:
+            return self.params
+        most = self.params.max_length
+        if most is None:
+            return self.beams
+        if most <= num_prompt:
+            raise LimitError(f"max_length={most} leaves no token after a prompt of {num_prompt}.")
+        return msgspec.structs.replace(self.beams, max_tokens=most - num_prompt)
+
+
+def generation_of(config: ASGenerationConfigBuilder | Mapping[str, Any]) -> Generation:
+    values = config.build() if isinstance(config, ASGenerationConfigBuilder) else config
+    if not isinstance(values, Mapping):
+        raise RequestError(f"A generation configuration is a builder or a dict, not {type(values).__name__}.")
+    given = {key: value for key, value in values.items() if value is not None}
+    for key in given:
+        if key not in KEYS:
+            raise RequestError(f"There is no key {shown(key)} of a generation.{suggestion(key, KEYS)}")
+    fields: Fields = {}
+    for key in sorted(given, key=_LAST.__contains__):
+        fields |= KEYS[key](given[key])
+    num_top = _num_top(given)
+    params = SamplingParams(**fields, logprobs=num_top, detokenize=False)  # callers get token ids
+    return Generation(params, _beams(given, params), num_top, _name(given))
+
+
+def _num_top(given: Mapping[str, Any]) -> int | None:
+    if not BOOLEAN.checked("logprobs", given.get("logprobs", False)):
+        return None
+    number: int = given.get("top_logprobs", 0)
+    return number
+
+
+def _beams(given: Mapping[str, Any], params: SamplingParams) -> BeamSearchParams | None:
+    width = given.get("num_beams", 1)
+    if width == 1 and width is not True:
+        return None
+    length_penalty = given.get("length_penalty", 1.0)
+    return BeamSearchParams(beam_width=width, length_penalty=length_penalty, ignore_eos=params.ignore_eos)
+
+
+def _name(given: Mapping[str, Any]) -> str | None:
+    name = given.get("uuid")
+    if not isinstance(name, str | None):
+        raise RequestError(f"uuid={shown(name)}: must be text.")
+    return name

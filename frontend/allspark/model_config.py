@@ -1,0 +1,126 @@
+"""`AsModelConfig`: how a model is to run in an `Engine`, and the options of `LLM` that this becomes.
+
+The names are DashInfer's. Dicts and YAML have the keys of its configuration files, which nest the compute unit.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...protocol.errors import ConfigError
+from ..console import logs
+from .compute_unit import ComputeUnit, device_options, parsed
+from .names import AsCacheMode
+
+Quantization = str | Mapping[str, str | None]
+
+
+@dataclass
+class AsModelConfig:
+    model_name: str = ""
+    model_path: str = ""  # folder, bundled name or hub id
+    weights_path: str = ""  # DashInfer keeps them apart; here they lie with the model
+    compute_unit: str = str(ComputeUnit())
+    num_threads: int = 0  # of each device of a CPU; 0: the cores, shared among the models of the engine
+    engine_max_length: int = 2048  # prompt and output tokens of a request
+    engine_max_batch: int = 32  # requests computed together
+    engine_max_prefill_length: int = 0  # prompt tokens of a step; 0: what suits the device
+    enable_prefix_cache: bool = True
+    prefix_cache_ttl: int = 300  # seconds
+    cache_mode: AsCacheMode = AsCacheMode.AsCacheDefault
+    cache_span_size: int = 32  # tokens
+    cache_span_num_init: int = 0
+    lora_max_rank: int = 64
+    lora_max_num: int = 5
+    enable_sparsity_matmul: bool = False
+    # What a loader has recorded.
+    data_type: str | None = None
+    quantization: Quantization | None = None
+    revision: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)  # further options of `LLM`
+
+    def to_dict(self) -> dict[str, Any]:
+        """The part that DashInfer's configuration files hold, by their keys."""
+        unit = parsed(self.compute_unit)
+        return {
+            "model_name": self.model_name,
+            "compute_unit": {
+                "device_type": unit.device.name,
+                "device_ids": list(unit.ids),
+                "compute_thread_in_device": self.num_threads,
+            },
+            **{key: getattr(self, name) for key, name in FLAT_KEYS.items()},
+            "kv_cache_mode": self.cache_mode.name,
+        }
+
+    def to_yaml(self) -> str:
+        from .yaml_text import as_yaml
+
+        return as_yaml(self.to_dict())
+
+
+# Keys of a dict, and the attribute that each sets. Name, compute unit and cache mode have forms of their own.
+FLAT_KEYS = {
+    "engine_max_length": "engine_max_length",
+    "engine_max_batch": "engine_max_batch",
+    "engine_max_prefill_length": "engine_max_prefill_length",
+    "enable_prefix_cache": "enable_prefix_cache",
+    "prefix_cache_ttl": "prefix_cache_ttl",
+    "kv_cache_span_size": "cache_span_size",
+    "cache_span_num_init": "cache_span_num_init",
+    "enable_sparsity_matmul": "enable_sparsity_matmul",
+    "lora_max_rank": "lora_max_rank",
+    "lora_max_num": "lora_max_num",
+}
+_WITHOUT_EFFECT = {
+    "cache_span_num_init": "KV memory is planned as a whole when a model starts",
+    "enable_sparsity_matmul": "products over sparse weights are not built",
+}
+
+
+def engine_options(config: AsModelConfig, context: int) -> dict[str, Any]:
+    """The options of `LLM` for a model of that context. Raises `ConfigError` for what can't work."""
+    if config.engine_max_length < 1:
+        raise ConfigError(f"engine_max_length={config.engine_max_length}: must be 1 or more.")
+    is_whole = config.engine_max_length >= context
+    return {
+        **device_options(parsed(config.compute_unit), config.num_threads),
+        # The whole context is cut to what KV memory holds, as nobody asked for exactly that; less is asked for.
+        "max_model_len": None if is_whole else config.engine_max_length,
+        "max_num_seqs": config.engine_max_batch,
+        "max_num_batched_tokens": config.engine_max_prefill_length or None,
+        "enable_prefix_caching": config.enable_prefix_cache,
+        "prefix_cache_ttl": config.prefix_cache_ttl,
+        "kv_cache_dtype": AsCacheMode(config.cache_mode).value,
+        "block_size": config.cache_span_size,
+        "enable_lora": config.lora_max_num > 0,
+        "max_loras": config.lora_max_num or None,
+        "max_lora_rank": config.lora_max_rank,
+        "dtype": config.data_type,
+        "quantization": config.quantization,
+        "revision": config.revision,
+        "served_model_name": config.model_name,
+        **config.options,
+    }
+
+
+def say_notices(config: AsModelConfig, context: int) -> None:
+    """One sentence for each setting that has no effect, or not the whole of it."""
+    is_quiet = logs.is_quiet(bool(config.options.get("quiet")))
+    for name, why in _WITHOUT_EFFECT.items():
+        if getattr(config, name):
+            logs.say(f"{config.model_name}: {name} has no effect: {why}.", quiet=is_quiet)
+    if config.engine_max_length > context:
+        logs.say(
+            f"{config.model_name}: engine_max_length={config.engine_max_length:,} is more than the model's own context "
+            f"of {context:,}, which is used.",
+            quiet=is_quiet,
+        )
+
+
+def model_folder(path: str, prefix: str = "") -> str:
+    """Where a serialized model lies: in a folder of its name, or where only one was written, in the folder itself."""
+    own = Path(os.path.expanduser(path)) / prefix if prefix else None
+    return str(own) if own is not None and own.is_dir() else os.fspath(path)

@@ -1,0 +1,40 @@
+"""The enumerations of DashInfer's API: devices, cache modes, and how far a request has come."""
+
+from enum import Enum
+
+
+class TargetDevice(Enum):
+    CUDA = "CUDA"
+    CPU = "CPU"  # all cores that the process may use
+    CPU_NUMA = "CPU_NUMA"  # a rank on each NUMA node that is named
+
+
+class AsCacheMode(Enum):
+    """What keys and values are stored as; the value is the option `kv_cache_dtype`."""
+
+    AsCacheDefault = "auto"  # as the weights
+    AsCacheQuantI8 = "int8"
+    AsCacheQuantU4 = "uint4"
+
+
+class GenerateRequestStatus(Enum):
+    """How far a request has come. It passes them in this order, and ends as finished or as interrupted."""
+
+    Init = 0  # no token yet
+    ContextFinished = 1  # the prompt is computed, and with it the first token
+    Generating = 2
+    GenerateFinished = 3  # by an end token, a stop sequence, or a length limit
+    GenerateInterrupted = 4  # stopped by a call or with its model, or its tree died, or KV memory can't hold it
+
+    @property
+    def is_end(self) -> bool:
+        return self in (GenerateRequestStatus.GenerateFinished, GenerateRequestStatus.GenerateInterrupted)
+
+
+class VocabType(Enum):
+    """How a tokenizer is built. Penstock reads that from the model; a request may name one and nothing changes."""
+
+    VOCAB_TYPE_BPE = 0
+    VOCAB_TYPE_WPM = 1
+    VOCAB_TYPE_SPM = 2
+    VOCAB_TYPE_UGM = 3

@@ -1,0 +1,50 @@
+"""`RequestHandle`, what a caller names a request by, and the prompts that a call may be given."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from .result_queue import ResultQueue
+from .status import wrong_argument
+
+
+class RequestHandle:
+    """Opaque to its caller; `name` is the `uuid` that was given."""
+
+    __slots__ = ("__weakref__", "name", "queue")
+
+    def __init__(self, name: str, queue: ResultQueue) -> None:
+        self.name = name
+        self.queue = queue
+
+    def __repr__(self) -> str:
+        return f"<RequestHandle {self.name}>"
+
+
+def handle_of(handle: Any) -> RequestHandle:
+    if not isinstance(handle, RequestHandle):
+        raise wrong_argument(f"A request is named by the handle that starting it gave, not by {_type(handle)}.")
+    return handle
+
+
+def one_dimensional(ids: Any) -> list[int]:
+    """The token ids of a list, or of anything that makes one of itself."""
+    try:
+        found = ids.tolist() if hasattr(ids, "tolist") else ids
+        if not isinstance(found, Sequence) or isinstance(found, (str, bytes, bytearray)):
+            raise TypeError
+        numbers = list(found)
+    except Exception:  # of a value whose own methods fail
+        raise wrong_argument(f"Token ids are a list, or something one-dimensional, not {_type(ids)}.") from None
+    if any(isinstance(each, Sequence) for each in numbers):
+        raise wrong_argument("Token ids must be one-dimensional: give one row of numbers.")
+    return numbers
+
+
+def one_text(text: Any) -> str:
+    if not isinstance(text, str):
+        raise wrong_argument(f"A prompt is text, or a list of texts that is not empty, not {_type(text)}.")
+    return text
+
+
+def _type(value: Any) -> str:
+    return type(value).__name__

@@ -1,0 +1,116 @@
+"""`AsStatus`: what every call on an `Engine` returns, with a sentence for a person where it is not a success.
+
+Two statuses are equal if they have the same name, whatever their sentences say, so that one compares as a member of an
+enum does. `StatusError` carries one from where a fault is found to the call that returns it.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from ...protocol.errors import (
+    AdapterError,
+    BusyError,
+    ClosedError,
+    EngineDeadError,
+    LimitError,
+    OutOfMemoryError,
+    PenstockError,
+)
+
+
+class AsStatus:
+    """One status; `message` says in a sentence what was wrong."""
+
+    __slots__ = ("message", "name")
+
+    ALLSPARK_SUCCESS: ClassVar["AsStatus"]
+    ALLSPARK_PARAM_ERROR: ClassVar["AsStatus"]
+    ALLSPARK_EXCEED_LIMIT_ERROR: ClassVar["AsStatus"]
+    ALLSPARK_INVALID_CALL_ERROR: ClassVar["AsStatus"]
+    ALLSPARK_ALLSPARK_INVALID_CALL_ERROR: ClassVar["AsStatus"]  # another name of the same
+    ALLSPARK_REQUEST_DENIED: ClassVar["AsStatus"]
+    ALLSPARK_LORA_NOT_FOUND: ClassVar["AsStatus"]
+    ALLSPARK_LORA_ALREADY_LOADED: ClassVar["AsStatus"]
+    ALLSPARK_LORA_IN_USE: ClassVar["AsStatus"]
+    ALLSPARK_LORA_NUM_EXCEED_LIMIT_ERROR: ClassVar["AsStatus"]
+    ALLSPARK_LORA_RANK_EXCEED_LIMIT_ERROR: ClassVar["AsStatus"]
+    ALLSPARK_STREAMING: ClassVar["AsStatus"]
+
+    def __init__(self, name: str, message: str = "") -> None:
+        self.name = name
+        self.message = message
+
+    @property
+    def is_success(self) -> bool:
+        return self.name == "ALLSPARK_SUCCESS"
+
+    def because(self, message: str) -> "AsStatus":
+        """The same status with a sentence."""
+        return AsStatus(self.name, message)
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == other.name if isinstance(other, AsStatus) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"<AsStatus.{self.name}{': ' + self.message if self.message else ''}>"
+
+    def __str__(self) -> str:
+        return f"AsStatus.{self.name}"
+
+
+_NAMES = [name for name in AsStatus.__annotations__ if name.startswith("ALLSPARK_")]
+for _name in _NAMES:
+    setattr(AsStatus, _name, AsStatus(_name))
+AsStatus.ALLSPARK_ALLSPARK_INVALID_CALL_ERROR = AsStatus.ALLSPARK_INVALID_CALL_ERROR
+
+
+class StatusError(PenstockError):
+    """Ends a call of the `Engine` with a status and its sentence."""
+
+    def __init__(self, status: AsStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status.because(message)
+
+
+def invalid_call(message: str) -> StatusError:
+    return StatusError(AsStatus.ALLSPARK_INVALID_CALL_ERROR, message)
+
+
+def wrong_argument(message: str) -> StatusError:
+    return StatusError(AsStatus.ALLSPARK_PARAM_ERROR, message)
+
+
+def denied(message: str) -> StatusError:
+    return StatusError(AsStatus.ALLSPARK_REQUEST_DENIED, message)
+
+
+# By `AdapterError.reason`.
+_OF_ADAPTERS = {
+    "loaded": AsStatus.ALLSPARK_LORA_ALREADY_LOADED,
+    "unknown": AsStatus.ALLSPARK_LORA_NOT_FOUND,
+    "busy": AsStatus.ALLSPARK_LORA_IN_USE,
+    "number": AsStatus.ALLSPARK_LORA_NUM_EXCEED_LIMIT_ERROR,
+    "disabled": AsStatus.ALLSPARK_LORA_NUM_EXCEED_LIMIT_ERROR,
+    "rank": AsStatus.ALLSPARK_LORA_RANK_EXCEED_LIMIT_ERROR,
+    "files": AsStatus.ALLSPARK_PARAM_ERROR,
+}
+# The first row that an error is an instance of; any other error of the package means that an argument was wrong.
+_OF_ERRORS: tuple[tuple[type[PenstockError], Callable[[Any], AsStatus]], ...] = (
+    (StatusError, lambda error: error.status),
+    (AdapterError, lambda error: _OF_ADAPTERS[error.reason]),
+    (LimitError, lambda error: AsStatus.ALLSPARK_EXCEED_LIMIT_ERROR),
+    (OutOfMemoryError, lambda error: AsStatus.ALLSPARK_EXCEED_LIMIT_ERROR),
+    (BusyError, lambda error: AsStatus.ALLSPARK_REQUEST_DENIED),
+    (ClosedError, lambda error: AsStatus.ALLSPARK_INVALID_CALL_ERROR),
+    (EngineDeadError, lambda error: AsStatus.ALLSPARK_INVALID_CALL_ERROR),
+    (PenstockError, lambda error: AsStatus.ALLSPARK_PARAM_ERROR),
+)
+
+
+def status_of(error: PenstockError) -> AsStatus:
+    """The status of the table in which an error of the package ends a call."""
+    chosen = next(status for kind, status in _OF_ERRORS if isinstance(error, kind))
+    return chosen(error).because(str(error))

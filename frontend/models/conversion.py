@@ -1,0 +1,139 @@
+"""Writes a model anew, with smaller weights or as they are: plain safetensors that Penstock and other engines load.
+
+A worker's process does it, which may import torch; this one shows how far it is. The target appears under its name
+when it is complete: whatever ends either process before leaves nothing there. What was begun beside it is removed at
+once, or, where this process is killed, by the next conversion to that name.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from tqdm import tqdm
+
+from ...protocol.conversion import Conversion, ConversionMessage, ConversionRefusal, ConversionResult
+from ...protocol.errors import ConfigError, EngineDeadError
+from ...protocol.files.utf8 import names_in_utf8
+from ...protocol.options.option_rules import COUNT, QUANTIZATION
+from ...protocol.processes.process import ChildProcess, inherited_path, start_process, wait_for_ends
+from ..console.standard_error import StandardError
+from .model_files import find_model
+
+_MODULE = "penstock.worker.convert"
+_SECONDS_TO_END = 10
+
+
+@dataclass(frozen=True)
+class ConvertedModel:
+    """A folder that holds a model with all that is needed to load it."""
+
+    folder: Path
+    before: int  # bytes of the original's weights
+    after: int  # bytes of its own
+
+
+def convert_model(
+    model: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    quantization: str | Mapping[str, str | None] | None,
+    group_size: int = 64,
+    tensor_parallel_size: int = 1,
+    per_rank: bool = False,
+    revision: str | None = None,
+    quiet: bool = True,
+) -> ConvertedModel:
+    """Write `model` into the folder `out`, which must not exist.
+
+    `quantization` is the option of `LLM`, with None for a copy in the model's own numbers; `group_size` inputs of int4
+    share a scale. With `per_rank` the weights are cut for exactly `tensor_parallel_size` ranks. Raises `PenstockError`,
+    also when the process that converts dies.
+    """
+    kinds = None if quantization is None else QUANTIZATION.checked("quantization", quantization, ConfigError)
+    group_size = COUNT.checked("group_size", group_size, ConfigError)
+    num_ranks = COUNT.checked("tensor_parallel_size", tensor_parallel_size, ConfigError)
+    if per_rank and num_ranks == 1:
+        raise ConfigError("per_rank=True needs tensor_parallel_size=2 or more.")
+    target = Path(os.path.expanduser(out)).absolute()
+    if os.path.lexists(target):  # a link that leads nowhere, too
+        raise ConfigError(f"{target} exists, and is not written over. Remove it, or name another folder.")
+    files = find_model(model, revision=revision, is_quiet=quiet)
+    asked = Conversion(
+        source=str(files.folder),
+        tokenizer=str(files.tokenizer_folder),
+        target=str(target),
+        quantization=kinds,
+        group_size=group_size,
+        tensor_parallel_size=num_ranks,
+        is_cut=per_rank,
+        model=files.name,
+        revision=revision,
+    )
+    with closing(_messages(asked)) as messages:
+        made = _shown(messages, quiet)
+    return ConvertedModel(target, made.before, made.after)
+
+
+def _shown(messages: Iterator[ConversionMessage], is_quiet: bool) -> ConversionResult:
+    """Follows the worker to its end, with a bar."""
+    on_stderr = StandardError()
+    with tqdm(desc="Weights", unit="B", unit_scale=True, dynamic_ncols=True, disable=is_quiet, file=on_stderr) as bar:
+        for each in messages:
+            if isinstance(each, ConversionResult):
+                return each
+            if isinstance(each, ConversionRefusal):
+                bar.disable = True
+                raise ConfigError(each.text)
+            bar.total = each.total
+            bar.update(each.done - bar.n)
+    raise EngineDeadError("The converting process ended without a word.")
+
+
+def _messages(asked: Conversion) -> Generator[ConversionMessage]:
+    """What the worker's process says; raises how it ended where it fails."""
+    with names_in_utf8():
+        encoded = msgspec.json.encode(asked)
+    with tempfile.TemporaryFile() as errors:
+        worker = start_process(
+            "converting",
+            [sys.executable, "-P", "-m", _MODULE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())},
+        )
+        try:
+            told, says = worker.popen.stdin, worker.popen.stdout
+            if told is None or says is None:
+                raise ValueError("the converting process was started without its pipes")
+            with suppress(BrokenPipeError):  # one that has died already says below why
+                told.write(encoded + b"\n")
+                told.flush()
+            for line in says:
+                yield msgspec.json.decode(line, type=ConversionMessage)
+            wait_for_ends([worker], _SECONDS_TO_END)
+            worker.close()
+            if worker.status != 0:
+                errors.seek(0)
+                last = (errors.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+                raise EngineDeadError(f"{worker.describe_end()}: {last}")
+        finally:
+            _end(worker)
+
+
+def _end(worker: ChildProcess) -> None:
+    """End the worker, which first removes what it has begun."""
+    for pipe in (worker.popen.stdin, worker.popen.stdout):
+        if pipe is not None:
+            with suppress(BrokenPipeError):
+                pipe.close()
+    try:
+        wait_for_ends([worker], _SECONDS_TO_END)
+    finally:
+        worker.close()

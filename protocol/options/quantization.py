@@ -1,0 +1,74 @@
+"""The option `quantization`: one kind of numbers for the weights of all layers, or kinds by patterns of their names.
+
+    {"*": "int4", "*.down_proj": None, "lm_head": "int8"}
+
+Of several patterns that match a layer the last one counts, so the general ones come first. In the config a mapping is
+JSON text, which crosses processes, is compared and is shown like any other option, and keeps the order.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ..errors import ConfigError
+from ..fields.rules import shown
+from ..fields.suggestion import suggestion
+
+KINDS = ("int8", "int4", "wint8", "wint4")
+SENTENCE = f"must be one of {', '.join(KINDS)}, or a mapping of patterns of layers' names to these or None"
+
+Kinds = dict[str, str | None]  # by the patterns, or the names, of layers; None: not quantized
+
+
+def as_quantization(value: Any) -> str:
+    """The option as the config keeps it; raises ConfigError where an entry of a mapping is wrong, else ValueError."""
+    if isinstance(value, str) and not value.lstrip().startswith("{"):
+        if value not in KINDS:
+            raise ValueError
+        return value
+    given = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(given, Mapping):
+        raise ValueError
+    for pattern, kind in given.items():
+        if not isinstance(pattern, str):
+            raise ConfigError(f"quantization: {shown(pattern)} is no pattern of layers' names, such as '*.down_proj'.")
+        if kind is not None and kind not in KINDS:
+            raise ConfigError(
+                f"quantization: {pattern!r} is given {shown(kind)}, and can be given {', '.join(KINDS)} or None."
+                f"{suggestion(kind, KINDS)}"
+            )
+    return json.dumps(dict(given), ensure_ascii=False)
+
+
+def by_pattern(quantization: str | None) -> Kinds:
+    """The mapping of an option as the config keeps it; a kind alone is that of all layers."""
+    if quantization is None:
+        return {}
+    if quantization in KINDS:
+        return {"*": quantization}
+    kinds: Kinds = json.loads(quantization)
+    return kinds
+
+
+def kinds_of_layers(quantization: str | None, layers: Iterable[str]) -> Kinds:
+    """The kind of each of a model's layers; raises for a pattern that matches none."""
+    kinds: Kinds = dict.fromkeys(layers)
+    for pattern, kind in by_pattern(quantization).items():
+        # A layer may be given by the name of its tensor, too.
+        found = [layer for layer in kinds if fnmatchcase(layer, pattern.removesuffix(".weight"))]
+        if not found:
+            raise ConfigError(f"quantization: {pattern!r} matches no layer of this model, which has {_named(kinds)}.")
+        kinds |= dict.fromkeys(found, kind)
+    return kinds
+
+
+def kinds_in(quantization: str) -> str:
+    """The kinds that it names, in the order of their first use, for people to read."""
+    return ", ".join(dict.fromkeys(kind for kind in by_pattern(quantization).values() if kind))
+
+
+def _named(layers: Iterable[str]) -> str:
+    """The names, those of layers that repeat only once."""
+    return ", ".join(dict.fromkeys(re.sub(r"\.\d+\.", ".N.", layer) for layer in layers)) + " (N is a number)"

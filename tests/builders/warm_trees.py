@@ -1,0 +1,166 @@
+"""Sessions over process trees that stay warm: what a model of an `Engine` opens is a tree that is lent.
+
+The processes are real, with stand-ins for workers. Closing such a session drops its requests and gives the tree back,
+so that a test of thousands of starts and stops takes the time of the calls alone.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from builders.watching import wait_until
+
+from penstock.frontend.allspark import installed_model
+from penstock.frontend.requests.pending_request import PendingRequest
+from penstock.frontend.session.private import PrivateSession
+from penstock.frontend.session.session import Session
+from penstock.frontend.session.transport import Transport
+from penstock.protocol.errors import AdapterError, ClosedError, OutOfMemoryError, PenstockError
+from penstock.protocol.stats import Stats
+
+SETTINGS = {
+    "load_format": "stand-in", "max_model_len": 256, "num_gpu_blocks_override": 256, "quiet": True,
+    "enable_lora": True, "max_loras": 2, "max_num_seqs": 16,
+}  # fmt: skip
+
+
+class WarmTransport(Transport[PendingRequest]):
+    """The way to a tree for the time that it is lent."""
+
+    def __init__(self, trees: "WarmTrees", tree: PrivateSession) -> None:
+        super().__init__()
+        self.closed_meanwhile = "closed"
+        self.inner = tree.transport
+        self.tree = SimpleNamespace(is_ready=True)
+        self.in_use = threading.Lock()
+        self._trees = trees
+        self._lent = tree
+
+    def submit(self, requests: Sequence[PendingRequest]) -> None:
+        self.check()
+        self._begin(requests)
+        self.inner.submit(requests)
+        if self.is_closed:  # meanwhile, after all requests that were known then had been dropped
+            self._drop_all(ClosedError(self.closed_meanwhile))
+
+    def abort(self, requests: Iterable[PendingRequest]) -> None:
+        self.inner.abort(self._forget(request.request_id for request in requests))
+
+    def cancel(self, requests: Iterable[PendingRequest]) -> None:
+        self.check()
+        self.inner.cancel(requests)
+
+    def stats(self) -> Stats:
+        self.check()
+        return self.inner.stats()
+
+    def close(self) -> None:
+        with self._lock:
+            if self.is_closed:
+                return
+            self.is_closed = True
+        self._drop_all(ClosedError(self.closed_meanwhile))
+        with self.in_use:
+            self._trees.take_back(self._lent)
+
+    def _drop_all(self, error: PenstockError) -> None:
+        dropped = [request for request in self._forget(list(self._pending)) if not request.is_finished]
+        self.inner.abort(dropped)
+        for request in dropped:
+            request.error = error
+            request.tell()
+
+
+class WarmAdapters:
+    """A tree's adapters, for the time that it is lent; giving it back waits for what is under way."""
+
+    def __init__(self, transport: WarmTransport, tree: PrivateSession) -> None:
+        self._transport = transport
+        self._inner = tree.adapters
+
+    @property
+    def loaded(self) -> dict[str, str]:
+        return self._inner.loaded
+
+    def load(self, name: str, path: Any) -> None:
+        with self._transport.in_use:
+            self._transport.check()
+            self._inner.load(name, path)
+
+    def unload(self, name: str) -> None:
+        with self._transport.in_use:
+            self._transport.check()
+            self._inner.unload(name)
+
+    def names(self) -> list[str]:
+        return self._inner.names()
+
+
+class WarmSession(Session[PendingRequest]):
+    def __init__(self, trees: "WarmTrees", tree: PrivateSession) -> None:
+        self.config, self.is_quiet, self.plan, self.daemon = tree.config, True, tree.plan, None
+        self.door, self.tokenizer = tree.door, tree.tokenizer
+        self.transport = WarmTransport(trees, tree)
+        self.adapters = WarmAdapters(self.transport, tree)
+
+    def wait_until_ready(self) -> None: ...
+
+    def render(self, *arguments: Any, **options: Any) -> str:
+        raise NotImplementedError
+
+    def render_batch(self, *arguments: Any, **options: Any) -> list[Any]:
+        raise NotImplementedError
+
+
+class WarmTrees:
+    def __init__(self, model: Path, count: int) -> None:
+        self._trees = [PrivateSession.open(model, dict(SETTINGS)) for _ in range(count)]
+        for tree in self._trees:
+            tree.wait_until_ready()
+        self._free = list(self._trees)
+        self._lock = threading.Lock()
+
+    def lend(self, model: Any, options: dict[str, Any]) -> WarmSession:
+        with self._lock:
+            if not self._free:
+                raise OutOfMemoryError("All trees are lent.")
+            return WarmSession(self, self._free.pop())
+
+    def take_back(self, tree: PrivateSession) -> None:
+        for name in tree.adapters.names():
+            wait_until(lambda name=name: is_unloaded(tree, name), 5, f"nobody uses {name}")
+        with self._lock:
+            self._free.append(tree)
+
+    def check_that_nothing_is_left(self) -> None:
+        """No tree is lent, and none has a request or a block in use."""
+        assert len(self._free) == len(self._trees), "a tree was not given back"
+        for tree in self._trees:
+            wait_until(lambda tree=tree: is_idle(tree.transport.stats()), 5, "the tree is idle")
+            assert not tree.transport._pending and not tree.adapters.names()
+
+    @contextmanager
+    def in_place(self) -> Iterator["WarmTrees"]:
+        """Within it the models of every `Engine` run on these trees."""
+        with mock.patch.object(installed_model, "open_model", self.lend):
+            yield self
+
+    def close(self) -> None:
+        for tree in self._trees:
+            tree.transport.close()
+
+
+def is_idle(stats: Stats) -> bool:
+    return (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
+
+
+def is_unloaded(tree: PrivateSession, name: str) -> bool:
+    try:
+        tree.adapters.unload(name)
+    except AdapterError as error:
+        return error.reason != "busy"
+    return True

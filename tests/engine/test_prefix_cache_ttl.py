@@ -1,0 +1,263 @@
+"""A prefix that nobody has used for `prefix_cache_ttl` seconds is not found any more, in neither tier; before it is."""
+
+import pytest
+from builders.engine_harness import Harness, answer, prompt
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engine.memory.blocks import BlockPool
+from penstock.engine.memory.offload import SecondTierIndex
+from penstock.engine.memory.time_to_live import TimeToLive
+
+TTL = 10.0
+PREFIX = [(7 * place) % 500 for place in range(40)]
+FULL = 36  # of its tokens are found: the last one must be computed
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(4, "big")
+
+
+def named(pool: BlockPool, number: int) -> list[int]:
+    """A table of one block with this key."""
+    table = pool.allocate(1)
+    pool.name(table[0], key(number))
+    return table
+
+
+# --- the pool ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def pool(clock) -> BlockPool:
+    return BlockPool(3, time_to_live=TimeToLive(TTL, clock))
+
+
+@pytest.mark.parametrize("passed, is_found", [(0, True), (TTL - 0.001, True), (TTL, False), (1e9, False)])
+def test_a_free_block_is_found_until_the_time_is_over(pool, clock, passed, is_found):
+    pool.release(named(pool, 1))
+    clock.now += passed
+    assert (pool.find(key(1)) is not None) == is_found
+    pool.check([])
+
+
+def test_every_time_that_it_is_found_its_time_begins_anew(pool, clock):
+    pool.release(named(pool, 1))
+    for _ in range(5):
+        clock.now += TTL - 1
+        assert pool.find(key(1)) is not None
+    clock.now += TTL
+    assert pool.find(key(1)) is None
+
+
+def test_a_block_that_is_held_is_in_use_and_its_time_begins_when_the_last_lets_go_of_it(pool, clock):
+    table = named(pool, 1)
+    pool.hold(table)
+    clock.now += 5 * TTL
+    pool.release(table)
+    clock.now += 5 * TTL
+    assert pool.find(key(1)) == table[0]
+    pool.release(table)
+    clock.now += TTL - 1
+    assert pool.find(key(1)) == table[0]
+
+
+def test_content_that_is_computed_anew_is_found_in_its_new_block(pool, clock):
+    old = named(pool, 1)
+    new = pool.allocate(1)
+    pool.release(old)
+    clock.now += TTL
+    pool.name(new[0], key(1))
+    assert pool.find(key(1)) == new[0] != old[0]
+    pool.check([new])
+
+
+def test_a_block_whose_time_is_over_is_reused_first(pool, clock):
+    old, new = named(pool, 1), named(pool, 2)
+    pool.release(new)
+    clock.now += TTL - 1
+    pool.release(old)
+    pool.find(key(2))
+    clock.now += TTL - 1
+    assert pool.find(key(2)) is not None
+    clock.now += 1
+    assert pool.find(key(1)) is None
+    assert pool.free_blocks()[0] == old[0]
+
+
+class Expected:
+    """What the pool must find, told with every key's whole history."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.pool = BlockPool(6, self.on_evicted, TimeToLive(TTL, self.clock))
+        self.held: list[int] = []
+        self.block_of: dict[bytes, int] = {}
+        self.last_use: dict[bytes, float] = {}
+
+    def is_found(self, name: bytes) -> bool:
+        block = self.block_of.get(name)
+        return block is not None and (block in self.held or self.clock.now - self.last_use[name] < TTL)
+
+    def on_evicted(self, name: bytes, block: int, last_use: float) -> None:
+        assert self.is_found(name) and last_use == self.last_use[name], "what is over is not kept elsewhere"
+
+    def compute(self, name: bytes) -> None:
+        if self.pool.num_free:
+            [block] = self.pool.allocate(1)
+            self.block_of = {name: other for name, other in self.block_of.items() if other != block}
+            self.pool.name(block, name)
+            if not self.is_found(name):
+                self.block_of[name] = block
+            self.last_use[name] = self.clock.now
+            self.held.append(block)
+
+    def find(self, name: bytes) -> None:
+        block = self.pool.find(name)
+        assert block == (self.block_of[name] if self.is_found(name) else None)
+        if block is not None:
+            self.last_use[name] = self.clock.now
+            self.pool.hold([block])
+            self.held.append(block)
+
+    def release(self, number: int) -> None:
+        if self.held:
+            block = self.held.pop(number % len(self.held))
+            self.pool.release([block])
+            if block not in self.held:
+                self.last_use |= {name: self.clock.now for name, other in self.block_of.items() if other == block}
+
+
+@given(st.lists(st.tuples(st.sampled_from(["compute", "find", "release", "wait"]), st.integers(0, 9)), max_size=80))
+def test_a_block_is_found_exactly_while_it_is_in_use_and_for_its_time_after_that(actions):
+    expected = Expected()
+    for action, number in actions:
+        if action == "wait":
+            expected.clock.now += number
+        elif action == "release":
+            expected.release(number)
+        elif action == "compute":
+            expected.compute(key(number))
+        else:
+            expected.find(key(number))
+        expected.pool.check([[block] for block in expected.held])
+
+
+# --- the second tier --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tier(clock) -> SecondTierIndex:
+    return SecondTierIndex(2, TimeToLive(TTL, clock))
+
+
+def test_a_cell_keeps_the_time_of_the_block_that_it_was_saved_from(tier, clock):
+    clock.now = 8.0
+    tier.offer(key(1), 0, last_use=3.0)
+    clock.now = 12.5
+    assert tier.holds(key(1))
+    clock.now += TTL
+    assert not tier.holds(key(1))
+    tier.check()
+    assert tier.take_moves().saves == [], "what was not saved yet need not be"
+
+
+def test_a_cell_that_the_next_plan_loads_from_is_in_use(tier, clock):
+    tier.offer(key(1), 0, last_use=0.0)
+    tier.take_moves()
+    tier.pin([key(1)])
+    clock.now += 2 * TTL
+    assert tier.holds(key(1))
+
+
+def test_a_block_whose_time_is_over_is_not_saved(clock, tier):
+    pool = BlockPool(1, tier.offer, TimeToLive(TTL, clock))
+    pool.release(named(pool, 1))
+    clock.now += TTL
+    pool.allocate(1)
+    assert not tier.holds(key(1)) and tier.take_moves().saves == []
+
+
+# --- what requests get of it ------------------------------------------------------------------------------------------
+
+
+def visit(harness: Harness, request_id: int, token_ids: list[int] = PREFIX) -> int:
+    """One request alone; how many of its tokens were found. Its answer is right in any case."""
+    asked = prompt(request_id, token_ids, max_tokens=2)
+    harness.add(asked)
+    harness.run()
+    assert harness.tokens(request_id) == answer(asked, 0, 128)[0]
+    return harness.heard[request_id * 128].opened.num_cached
+
+
+def test_a_prefix_that_was_not_used_for_so_long_is_computed_again_though_memory_is_free():
+    harness = Harness(prefix_cache_ttl=TTL)
+    visit(harness, 1)
+    harness.now += TTL - 1
+    assert visit(harness, 2) == FULL
+    harness.now += TTL - 1
+    assert visit(harness, 3) == FULL
+    harness.now += TTL
+    assert visit(harness, 4) == 0
+    assert visit(harness, 5) == FULL
+
+
+def test_without_the_option_it_is_found_for_ever():
+    harness = Harness()
+    visit(harness, 1)
+    harness.now += 1e9
+    assert visit(harness, 2) == FULL
+
+
+def test_nor_is_it_found_in_the_second_tier():
+    harness = Harness(num_blocks=12, num_cpu_blocks=48, prefix_cache_ttl=TTL)
+    visit(harness, 1)
+    visit(harness, 2, [1, *range(100, 145)])
+    harness.now += TTL - 1
+    assert visit(harness, 3) == FULL and harness.scheduler.stats().loaded_blocks > 0
+    visit(harness, 4, [2, *range(200, 245)])
+    harness.now += TTL
+    loaded = harness.scheduler.stats().loaded_blocks
+    assert visit(harness, 5) == 0
+    assert harness.scheduler.stats().loaded_blocks == loaded
+
+
+def test_a_sequence_that_runs_keeps_its_prefix():
+    harness = Harness(prefix_cache_ttl=TTL)
+    running = prompt(1, PREFIX, max_tokens=30)
+    harness.add(running)
+    harness.plan()
+    for _ in range(5):
+        harness.finish()
+        harness.now += TTL
+        harness.plan()
+    assert visit(harness, 2) == FULL
+    assert harness.tokens(1) == answer(running, 0, 128)[0]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, 1.0, 5.0, TTL])), min_size=1, max_size=12),
+    st.sampled_from([{}, {"num_blocks": 12, "num_cpu_blocks": 6}, {"num_blocks": 12, "num_cpu_blocks": 60}]),
+)
+def test_answers_are_the_same_whatever_has_expired_and_what_is_over_is_never_found(visits, options):
+    harness, last_visit = Harness(prefix_cache_ttl=TTL, **options), {}
+    for request_id, (number, passed) in enumerate(visits):
+        harness.now += passed
+        found = visit(harness, request_id, [number + 1, *range(100 * number, 100 * number + 39)])
+        if harness.now - last_visit.get(number, -TTL) >= TTL:
+            assert found == 0
+        elif options.get("num_cpu_blocks", 64) > 48:
+            assert found == FULL
+        last_visit[number] = harness.now

@@ -1,0 +1,251 @@
+"""Configurations of models and of requests: every key, in every form, and a sentence for what can't be."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+from penstock import ConfigError, RequestError
+from penstock.allspark import (
+    AsCacheMode,
+    ASGenerationConfigBuilder,
+    AsModelRuntimeConfigBuilder,
+    AsStatus,
+    HuggingFaceModel,
+    TargetDevice,
+)
+from penstock.frontend.allspark import compute_unit
+from penstock.frontend.allspark.generation_keys import KEYS, generation_of
+from penstock.frontend.allspark.model_config import engine_options
+from penstock.frontend.allspark.quantization import quantization_of
+from penstock.protocol.survey import GpuSurvey
+
+# --- statuses ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_status_compares_by_its_name_whatever_its_sentence():
+    wrong = AsStatus.ALLSPARK_PARAM_ERROR
+    assert wrong.because("Why.") == wrong and {wrong.because("Why."): 1}[wrong] == 1
+    assert wrong != AsStatus.ALLSPARK_SUCCESS and wrong != "ALLSPARK_PARAM_ERROR"
+    assert AsStatus.ALLSPARK_ALLSPARK_INVALID_CALL_ERROR == AsStatus.ALLSPARK_INVALID_CALL_ERROR
+
+
+def test_each_module_has_every_name_and_imports_neither_torch_nor_transformers():
+    script = (
+        "import sys, penstock.allspark as a, penstock.allspark.engine as b, penstock.allspark.model_loader as c\n"
+        "assert all(hasattr(each, name) for each in (a, b, c) for name in a.__all__)\n"
+        "assert a.__all__ == b.__all__ == c.__all__ and 'HuggingFaceModel' in a.__all__\n"
+        "assert not {'torch', 'transformers'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd="/", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def every_setting() -> AsModelRuntimeConfigBuilder:
+    builder = (
+        AsModelRuntimeConfigBuilder().model_name("m").model_file_path("pocket").compute_unit("cpu_numa", [0, 1], 3)
+    )
+    builder.max_length("1024").max_batch(7).max_prefill_length(256).prefill_cache(False).prefix_cache_ttl(60)
+    builder.kv_cache_mode(AsCacheMode.AsCacheQuantU4).kv_cache_span_size(64).set_span_init_size(0)
+    return builder.lora_max_rank(8).lora_max_num(2).enable_sparsity_matmul(False)
+
+
+def test_every_setting_becomes_an_option():
+    options = engine_options(every_setting().build(), context=2048)
+    assert options == {
+        "device": "cpu", "devices": [0, 1], "tensor_parallel_size": 2, "num_threads": 6, "max_model_len": 1024,
+        "max_num_seqs": 7, "max_num_batched_tokens": 256, "enable_prefix_caching": False, "prefix_cache_ttl": 60,
+        "kv_cache_dtype": "uint4", "block_size": 64, "enable_lora": True, "max_loras": 2, "max_lora_rank": 8,
+        "dtype": None, "quantization": None, "revision": None, "served_model_name": "m",
+    }  # fmt: skip
+
+
+def test_settings_come_back_from_a_dict_and_from_yaml(tmp_path):
+    config = every_setting().build()
+    again = AsModelRuntimeConfigBuilder().model_file_path("pocket").from_dict(config.to_dict()).build()
+    assert again == config
+    (tmp_path / "model.yaml").write_text(config.to_yaml())
+    for source in (config.to_yaml(), tmp_path / "model.yaml"):
+        assert AsModelRuntimeConfigBuilder().model_file_path("pocket").from_yaml(source).build() == config
+
+
+def test_a_builder_starts_afresh_and_has_the_defaults():
+    builder = every_setting()
+    builder.build()
+    config = builder.build()
+    assert (config.model_name, config.engine_max_length, config.engine_max_batch) == ("", 2048, 32)
+    assert (config.prefix_cache_ttl, config.cache_span_size, config.lora_max_rank, config.lora_max_num) == (
+        300,
+        32,
+        64,
+        5,
+    )
+
+
+def test_the_whole_context_is_left_to_the_memory_plan():
+    config = AsModelRuntimeConfigBuilder().max_length(2048).build()
+    assert engine_options(config, context=2048)["max_model_len"] is None
+    assert engine_options(config, context=4096)["max_model_len"] == 2048
+
+
+@pytest.mark.parametrize("text, unit", [("CUDA:0,1", "CUDA:0,1"), ("cpu:3", "CPU:0"), ("CPU_NUMA:1", "CPU_NUMA:1")])
+def test_a_compute_unit_is_read_from_text(text, unit):
+    assert AsModelRuntimeConfigBuilder().set_compute_unit_from_str(text).build().compute_unit == unit
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda builder: builder.compute_unit("TPU"), "must be one of CUDA, CPU, CPU_NUMA"),
+        (lambda builder: builder.set_compute_unit_from_str("CUDA"), "such as CUDA:0,1"),
+        (lambda builder: builder.compute_unit(TargetDevice.CUDA, [0, 0]), "twice"),
+        (lambda builder: builder.max_batch(0), "engine_max_batch=0"),
+        (lambda builder: builder.max_length(True), "engine_max_length=True"),
+        (lambda builder: builder.kv_cache_span_size(48), "16, 32, 64, 128"),
+        (lambda builder: builder.kv_cache_mode("AsCacheQuantI4"), "Did you mean AsCacheQuant"),
+        (lambda builder: builder.update_from_dict({"engine_max_bach": 3}), "Did you mean engine_max_batch"),
+        (lambda builder: builder.from_dict({"model_name": "m"}), "needs compute_unit"),
+        (lambda builder: builder.from_yaml("- a\n- b\n"), "names and values"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_cannot_be_raises_where_it_is_given(call, words):
+    with pytest.raises(ConfigError, match=words):
+        call(AsModelRuntimeConfigBuilder())
+
+
+def test_memory_of_a_card_is_shared_as_the_environment_says(monkeypatch):
+    monkeypatch.setattr(compute_unit, "has_driver", lambda: True)
+    monkeypatch.setattr(compute_unit, "cards", lambda: [GpuSurvey("a card", 10_000 << 20, 9_000 << 20)] * 2)
+    monkeypatch.setenv("BFC_MEM_RATIO", "0.5")
+    monkeypatch.setenv("BFC_LEFTOVER_MB", "1000")
+    options = engine_options(AsModelRuntimeConfigBuilder().compute_unit("CUDA", [0, 1]).build(), context=2048)
+    assert options["tensor_parallel_size"] == 2 and options["devices"] == [0, 1]
+    assert options["gpu_memory_utilization"] == pytest.approx(0.45)
+    monkeypatch.setenv("BFC_LEFTOVER_MB", "10000")
+    with pytest.raises(ConfigError, match="a card has"):
+        engine_options(AsModelRuntimeConfigBuilder().build(), context=2048)
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "config, option",
+    [
+        ({"quant_method": "instant_quant", "weight_format": "int8"}, "wint8"),
+        ({"weight_format": "int8", "compute_method": "activate_quant"}, "int8"),
+        ({"weight_format": "uint4", "group_size": 64}, "wint4"),
+        ({"weight_format": "uint4", "layers": {"lm_head": "int8", "*.q_proj": None}},
+         {"*": "wint4", "lm_head": "wint8", "*.q_proj": None}),
+        ({"layers": {"*.down_proj": "int8"}}, {"*.down_proj": "wint8"}),
+    ],
+)  # fmt: skip
+def test_a_quantization_of_dashinfer_becomes_the_option(config, option):
+    assert quantization_of(config) == option
+
+
+@pytest.mark.parametrize(
+    "config, words",
+    [
+        ({"weight_format": "fp8_e4m3"}, "int8, uint8, int4, uint4"),
+        ({"weight_format": "uint8", "compute_method": "activate_quant"}, "must be one of int8, int4"),
+        ({"weight_format": "int8", "quant_method": "gptq"}, "loaded as it is"),
+        ({"weight_format": "int8", "group_size": 7}, "group_size=7"),
+        ({"weight_format": "int8", "group_settings": {}}, "use group_size"),
+        ({"weight_fromat": "int8"}, "Did you mean weight_format"),
+        ({}, "needs weight_format"),
+    ],
+)
+def test_a_quantization_that_cannot_be_is_refused(config, words):
+    with pytest.raises(ConfigError, match=words):
+        quantization_of(config)
+
+
+def test_a_loader_reads_the_model_and_runs_none_of_its_code():
+    loader = HuggingFaceModel("pocket", "pocket", in_memory_serialize=True).load_model().serialize(None).free_model()
+    assert loader.get_model_context_length() == loader.get_model_config()["max_position_embeddings"]
+    assert loader.get_tokenizer() is None and loader.init_tokenizer().get_tokenizer().vocab_size > 0
+    config = loader.create_reference_runtime_config_builder("p", TargetDevice.CPU, [0], max_batch=8).build()
+    generation = loader.create_reference_generation_config_builder(config).build()
+    assert generation["max_length"] == loader.get_model_context_length()
+    with pytest.raises(ConfigError, match="never run"):
+        HuggingFaceModel("pocket", "pocket", trust_remote_code=True)
+    with pytest.raises(ConfigError, match="is not quantized"):
+        loader.init_quantization()
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_key_has_a_method_that_sets_it():
+    builder = ASGenerationConfigBuilder()
+    for key in KEYS.keys() - {"vocab"}:
+        assert getattr(builder, key)(1) is builder
+        assert builder.build()[key] == 1
+
+
+def test_keys_become_parameters():
+    builder = ASGenerationConfigBuilder(seed=5).temperature(0.7).top_k(50).top_p(0.9).max_length(40).min_length(3)
+    builder.stop_words_ids([[1, 2], [3]]).bad_words_ids([[4]]).no_repeat_ngram_size(3).repetition_penalty(1.2)
+    builder.presence_penalty(0.5).suppress_repetition_in_generation(True).early_stopping(False).lora_name("a")
+    params = generation_of(builder.log_probs(True, 2).eos_token_id([7, 8]).uuid("mine")).params
+    assert (params.temperature, params.top_k, params.top_p, params.seed) == (0.7, 50, 0.9, 5)
+    assert (params.max_length, params.min_length, params.no_repeat_ngram_size) == (40, 3, 3)
+    assert (params.stop_words_ids, params.bad_words_ids, params.eos_token_id) == ([[1, 2], [3]], [[4]], [7, 8])
+    assert (params.repetition_penalty, params.presence_penalty) == (1.2, 0.5)
+    assert params.suppress_repetition_in_generation and params.ignore_eos and params.lora_name == "a"
+    assert params.logprobs == 2 and not params.detokenize
+    assert generation_of(builder).name == "mine"
+
+
+def test_greedy_is_greedy_at_any_temperature_and_an_end_token_of_0_is_the_models_own():
+    params = generation_of(ASGenerationConfigBuilder().do_sample(False).temperature(0.9)).params
+    assert params.is_greedy and params.eos_token_id is None
+
+
+def test_beams_count_the_prompt_into_their_length():
+    generation = generation_of({"num_beams": 4, "length_penalty": 0.5, "max_length": 30, "early_stopping": False})
+    beams = generation.params_for(10)
+    assert (beams.beam_width, beams.max_tokens, beams.length_penalty, beams.ignore_eos) == (4, 20, 0.5, True)
+    with pytest.raises(RequestError, match="leaves no token"):
+        generation.params_for(30)
+
+
+class OfTransformers:
+    def to_dict(self):
+        return {
+            "do_sample": True,
+            "top_k": 20,
+            "eos_token_id": [1, 2],
+            "max_length": 20,
+            "bos_token_id": 3,
+            "top_p": None,
+        }
+
+
+@pytest.mark.parametrize("config", [OfTransformers(), OfTransformers().to_dict()])
+def test_a_configuration_of_transformers_gives_what_is_of_use(config):
+    assert ASGenerationConfigBuilder(config).build() == {"do_sample": True, "top_k": 20, "eos_token_id": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    "config, words",
+    [
+        ({"temprature": 1}, "Did you mean temperature"),
+        ({"temperature": math.nan}, "temperature=nan"),
+        ({"top_p": 0}, "top_p=0"),
+        ({"mm_info": {}}, "multimodal"),
+        ({"num_return_sequences": 2}, "one answer"),
+        ({"num_beams": 0}, "beam_width=0"),
+        ({"logprobs": True, "top_logprobs": 50}, "logprobs=50"),
+        ({"uuid": 3}, "must be text"),
+        (None, "a builder or a dict"),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused_with_a_sentence(config, words):
+    with pytest.raises(RequestError, match=words):
+        generation_of(config)

@@ -1,0 +1,289 @@
+"""Models that really compute, in one engine: their answers are `LLM`'s, their ends name a cause, and nothing stays."""
+
+import gc
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+from builders.tiny_model import tiny_model
+from builders.watching import assert_gone, runtime_folders, wait_until
+
+from penstock import LLM, SamplingParams
+from penstock.allspark import (
+    AsModelConfig,
+    AsStatus,
+    DashInferModel,
+    Engine,
+    GenerateRequestStatus,
+    HuggingFaceModel,
+    ResultQueue,
+    TargetDevice,
+)
+
+FAMILIES = ("qwen3", "llama", "mistral")
+SUCCESS = AsStatus.ALLSPARK_SUCCESS
+FINISHED, INTERRUPTED = GenerateRequestStatus.GenerateFinished, GenerateRequestStatus.GenerateInterrupted
+NOTICED_SECONDS = 3.0
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    parent = tmp_path_factory.mktemp("models")
+    return {family: Path(tiny_model(parent / family, family)) for family in FAMILIES}
+
+
+def start(engine: Engine, name: str, folder: Path, **options: Any) -> None:
+    config = AsModelConfig(
+        model_name=name, model_path=str(folder), compute_unit="CPU:0", num_threads=1, engine_max_length=512,
+        lora_max_num=0, options={"quiet": True, "kv_cache_memory": "32MiB", **options},
+    )  # fmt: skip
+    assert engine.install_model(config) == SUCCESS
+    status = engine.start_model(name)
+    assert status == SUCCESS, status.message
+
+
+@pytest.fixture(scope="module")
+def engine(folders) -> Iterator[Engine]:
+    """Three models in one engine."""
+    with Engine() as engine:
+        for family, folder in folders.items():
+            start(engine, family, folder)
+        yield engine
+
+
+def all_of(queue: ResultQueue) -> list[int]:
+    tokens = []
+    while (elements := queue.Get()) is not None:
+        tokens += elements.ids_from_generate
+    return tokens
+
+
+def processes_of(engine: Engine, name: str) -> dict[str, int]:
+    return {child.role: child.popen.pid for child in engine._state.models[name].session.transport.tree.children}
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    model: str
+    ids: list[int]
+    seed: int
+    length: int
+    fate: str  # wanted whole, stopped or released
+
+
+def requests(count: int) -> list[Asked]:
+    chance = random.Random(count)
+    return [
+        Asked(
+            chance.choice(FAMILIES),
+            [chance.randrange(5, 300) for _ in range(chance.randrange(1, 40))],
+            chance.randrange(2**31),
+            chance.randrange(50, 200),
+            chance.choice(("whole", "whole", "stopped", "released")),
+        )
+        for _ in range(count)
+    ]
+
+
+def answers_of_llm(folders: dict[str, Path], asked: list[Asked]) -> list[list[int]]:
+    found: dict[int, list[int]] = {}
+    for family, folder in folders.items():
+        own = [number for number, each in enumerate(asked) if each.model == family]
+        params = [SamplingParams(seed=asked[number].seed, max_length=asked[number].length) for number in own]
+        with LLM(folder, max_model_len=512, kv_cache_memory="32MiB", device="cpu", num_threads=1, quiet=True) as llm:
+            outputs = llm.generate([asked[number].ids for number in own], params, use_tqdm=False)
+        found.update((number, output.outputs.token_ids) for number, output in zip(own, outputs, strict=True))
+    return [found[number] for number in range(len(asked))]
+
+
+def answer_of(engine: Engine, asked: Asked) -> tuple[list[int], GenerateRequestStatus]:
+    config = {"seed": asked.seed, "max_length": asked.length}
+    status, handle, queue = engine.start_request_ids(asked.model, None, asked.ids, config)
+    assert status == SUCCESS, status.message
+    tokens: list[int] = []
+    if asked.fate != "whole" and (first := queue.Get()) is not None:
+        tokens += first.ids_from_generate
+        act = engine.stop_request if asked.fate == "stopped" else engine.release_request
+        assert act(asked.model, handle) == SUCCESS
+    tokens += all_of(queue)
+    assert len(tokens) == queue.GeneratedLength()
+    if asked.fate != "released":
+        assert engine.release_request(asked.model, handle) == SUCCESS
+    return tokens, queue.GenerateStatus()
+
+
+@pytest.mark.parametrize("count", [45, pytest.param(1000, marks=pytest.mark.long)])
+def test_answers_are_those_of_llm_and_stopped_ones_begin_like_them(engine, folders, count):
+    asked = requests(count)
+    expected = answers_of_llm(folders, asked)
+    with ThreadPoolExecutor(24) as threads:
+        given = list(threads.map(lambda each: answer_of(engine, each), asked))
+    for each, whole, (tokens, status) in zip(asked, expected, given, strict=True):
+        assert tokens == whole[: len(tokens)], each
+        assert status is FINISHED if len(tokens) == len(whole) else status is INTERRUPTED, each
+        assert each.fate != "whole" or tokens == whole
+
+
+def test_beams_and_log_probabilities_are_those_of_llm(engine, folders):
+    with LLM(folders["qwen3"], max_model_len=512, device="cpu", num_threads=1, quiet=True) as llm:
+        [expected] = llm.generate([[5, 6, 7]], SamplingParams(temperature=0, max_tokens=9, logprobs=3, ignore_eos=True))
+    config = {"do_sample": False, "early_stopping": False, "max_length": 12, "logprobs": True, "top_logprobs": 3}
+    _, handle, queue = engine.start_request_ids("qwen3", None, [5, 6, 7], config)
+    assert engine.sync_request("qwen3", handle) == SUCCESS
+    elements = queue.Get()
+    assert elements.ids_from_generate == expected.outputs.token_ids
+    assert [len(top) for top in elements.log_probs_list] == [3] * 9
+    assert elements.token_logprobs_list == [top[0][1] for top in elements.log_probs_list]
+    ranked = [[token for token, _ in top] for top in elements.log_probs_list]
+    assert ranked == [list(entry)[:3] for entry in expected.outputs.logprobs]
+    _, _, beams = engine.start_request_ids("qwen3", None, [5, 6, 7], {"num_beams": 3, "max_length": 12})
+    assert 1 <= len(all_of(beams)) <= 9 and beams.GenerateStatus() is FINISHED
+
+
+def test_an_answer_ends_with_a_stop_word_wherever_its_tokens_come(engine):
+    config = {"do_sample": False, "early_stopping": False, "max_length": 40}
+    whole = all_of(engine.start_request_ids("llama", None, [9, 8, 7], config)[2])
+    word = whole[4:7]
+    place = next(end for end in range(3, 40) if whole[end - 3 : end] == word)
+    stopped = engine.start_request_ids("llama", None, [9, 8, 7], {**config, "stop_words_ids": [word, [301, 302]]})[2]
+    assert all_of(stopped) == whole[:place] and stopped.GenerateStatus() is FINISHED
+
+
+def test_many_threads_read_one_queue_and_each_token_comes_once(engine):
+    config = {"seed": 3, "early_stopping": False, "max_length": 300}
+    _, handle, queue = engine.start_request_ids("mistral", None, [4, 5, 6], config)
+    with ThreadPoolExecutor(8) as threads:
+        parts = list(threads.map(lambda _: all_of(queue), range(8)))
+    engine.sync_request("mistral", handle)
+    again = engine.start_request_ids("mistral", None, [4, 5, 6], config)[2]
+    assert sorted(token for part in parts for token in part) == sorted(all_of(again))
+
+
+def test_a_request_passes_its_states_in_order_and_its_figures_are_in_their_units(engine):
+    config = {"do_sample": False, "early_stopping": False, "max_length": 200}
+    _, handle, queue = engine.start_request_text("qwen3", None, "hello there", config)
+    order, passed = list(GenerateRequestStatus), [queue.GenerateStatus()]
+    while not passed[-1].is_end:
+        queue.GetWithTimeout(1000)
+        passed.append(queue.GenerateStatus())
+    assert passed == sorted(passed, key=order.index) and passed[-1] is FINISHED
+    engine.sync_request("qwen3", handle)
+    while queue.GetNoWait() is not None:
+        pass
+    assert queue.Get() is None and queue.GetWithTimeout(60_000) is None
+    figures = queue.RequestStatInfo()
+    prompt = figures["context_token_length"]
+    assert figures["generated_token_length"] == queue.GeneratedLength() == 200 - prompt
+    assert abs(figures["arrival_time"] - time.time()) < 60
+    assert figures["arrival_time"] <= figures["first_token_time"] <= figures["last_token_time"]
+    took = 1000 * (figures["last_token_time"] - figures["arrival_time"])
+    assert 0 <= figures["time_in_queue"] <= figures["time_to_first_token"] <= figures["finished_time"] + 1
+    assert figures["finished_time"] == pytest.approx(took, abs=1)
+    assert figures["generate_tps"] > 0 and figures["context_tps"] > 0
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_killed_worker_interrupts_its_requests_alone_and_the_model_starts_again(folders, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
+    config = {"do_sample": False, "early_stopping": False, "max_length": 300}
+    with Engine() as engine:
+        for family in ("qwen3", "llama"):
+            start(engine, family, folders[family])
+        doomed, other = (engine.start_request_ids(name, None, [5, 6], config)[2] for name in ("qwen3", "llama"))
+        assert doomed.Get().ids_from_generate
+        os.kill(processes_of(engine, "qwen3")["worker 0"], signal.SIGKILL)
+        killed = time.monotonic()
+        all_of(doomed)
+        assert time.monotonic() - killed < NOTICED_SECONDS
+        assert doomed.GenerateStatus() is INTERRUPTED and "SIGKILL" in doomed.interruption
+        assert engine.model_state("qwen3") == "Stop"
+        refused, _, _ = engine.start_request_ids("qwen3", None, [5, 6], config)
+        assert refused == AsStatus.ALLSPARK_INVALID_CALL_ERROR and "SIGKILL" in refused.message
+        monkeypatch.delenv("PENSTOCK_FAULTS")
+        assert engine.start_model("qwen3") == SUCCESS
+        again = engine.start_request_ids("qwen3", None, [5, 6], config)[2]
+        assert len(all_of(again)) == 298 and again.GenerateStatus() is FINISHED
+        assert len(all_of(other)) == 298 and other.GenerateStatus() is FINISHED
+
+
+def test_a_stopped_model_leaves_its_requests_what_they_have(folders, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
+    with Engine() as engine:
+        start(engine, "qwen3", folders["qwen3"])
+        pids = processes_of(engine, "qwen3").values()
+        config = {"early_stopping": False, "max_length": 400, "seed": 1}
+        _, handle, queue = engine.start_request_ids("qwen3", None, [5, 6], config)
+        assert queue.Get().ids_from_generate
+        assert engine.stop_model("qwen3") == SUCCESS
+        assert_gone(pids)
+        assert queue.GenerateStatus() is INTERRUPTED
+        assert engine.sync_request("qwen3", handle) == engine.release_request("qwen3", handle) == SUCCESS
+    assert 0 < queue.GeneratedLength() < 398
+    assert queue.RequestStatInfo()["finished_time"] > 0
+
+
+def test_an_engine_that_nobody_holds_leaves_nothing(folders):
+    before, files = runtime_folders(), len(os.listdir("/proc/self/fd"))
+    threads = set(threading.enumerate())
+    engine = Engine()
+    start(engine, "llama", folders["llama"])
+    pids = list(processes_of(engine, "llama").values())
+    queue = engine.start_request_ids("llama", None, [5, 6], {"max_length": 500, "early_stopping": False})[2]
+    del engine
+    gc.collect()
+    assert_gone(pids)
+    assert queue.wait(1) and queue.GenerateStatus().is_end
+    assert runtime_folders() <= before
+    wait_until(lambda: set(threading.enumerate()) <= threads, 15, "the end of its threads")
+    assert len(os.listdir("/proc/self/fd")) <= files
+    assert not [each for each in psutil.Process().children(recursive=True) if each.pid in pids]
+
+
+# --- memory and weights -----------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_does_not_fit_names_those_that_would_have_to_stop(engine, folders):
+    config = AsModelConfig(
+        model_name="large", model_path=str(folders["qwen3"]), compute_unit="CPU:0",
+        options={"quiet": True, "kv_cache_memory": "900TiB"},
+    )  # fmt: skip
+    assert engine.install_model(config) == SUCCESS
+    status = engine.start_model("large")
+    assert status == AsStatus.ALLSPARK_EXCEED_LIMIT_ERROR
+    assert all(f"{family} (" in status.message for family in FAMILIES), status.message
+    assert engine.model_state("large") == "Initial" and engine.release_model("large") == SUCCESS
+
+
+@pytest.mark.parametrize("weight_format", ["int8", "uint4"])
+def test_a_serialized_model_gives_the_bits_of_one_that_is_quantized_while_it_loads(tmp_path, weight_format):
+    quantization = {"quant_method": "instant_quant", "weight_format": weight_format}
+    loader = HuggingFaceModel("pocket", "my/model").init_quantization(customized_quant_config=quantization)
+    with Engine() as engine:
+        memory = loader.create_reference_runtime_config_builder("memory", TargetDevice.CPU, [0], 4, 512)
+        loader.serialize_to_path(engine, tmp_path, enable_quant=True, customized_quant_config=quantization)
+        written = (
+            DashInferModel(tmp_path, "my/model").create_reference_runtime_config_builder("written").max_length(512)
+        )
+        answers = []
+        for config in (memory.build(), written.build()):
+            config.options["quiet"] = True
+            assert engine.install_model(config) == SUCCESS
+            status = engine.start_model(config.model_name)
+            assert status == SUCCESS, status.message
+            settings = {"seed": 4, "max_length": 60, "early_stopping": False, "logprobs": True}
+            _, handle, queue = engine.start_request_ids(config.model_name, None, list(range(5, 25)), settings)
+            engine.sync_request(config.model_name, handle)
+            answers.append(queue.Get())
+        assert answers[0] == answers[1] and len(answers[0].ids_from_generate) == 40

@@ -1,0 +1,75 @@
+"""The option `quantization`: a kind for all layers, or kinds by patterns of which the last one that matches counts."""
+
+import pytest
+
+from penstock import ConfigError
+from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.options.quantization import kinds_in, kinds_of_layers
+
+LAYERS = ["model.layers.0.mlp.up_proj", "model.layers.0.mlp.down_proj", "model.layers.11.mlp.up_proj", "lm_head"]
+
+
+def written(value: object) -> str | None:
+    return EngineConfig.from_options("m", quantization=value).quantization
+
+
+def kinds(value: object) -> list[str | None]:
+    return list(kinds_of_layers(written(value), LAYERS).values())
+
+
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        (None, [None] * 4),
+        ({}, [None] * 4),
+        ("wint8", ["wint8"] * 4),
+        ({"*": "int4"}, ["int4"] * 4),
+        ({"*": "int4", "*.down_proj": None, "lm_head": "int8"}, ["int4", None, "int4", "int8"]),
+        ({"lm_head": "int8", "*": "int4"}, ["int4"] * 4),
+        ({"model.layers.1?.*": "int8"}, [None, None, "int8", None]),
+        ({"model.layers.[0-9].*": "int8"}, ["int8", "int8", None, None]),
+        ({"*.down_proj.weight": "int8"}, [None, "int8", None, None]),
+    ],
+)
+def test_of_several_patterns_that_match_a_layer_the_last_one_counts(value, expected):
+    assert kinds(value) == expected
+
+
+def test_a_mapping_is_the_same_as_its_json_and_keeps_its_order():
+    mapping = {"*": "int4", "lm_head": None}
+    assert written(mapping) == written('{"*":"int4","lm_head":null}') == '{"*": "int4", "lm_head": null}'
+    assert written(dict(reversed(mapping.items()))) != written(mapping)
+
+
+@pytest.mark.parametrize("value", ["int3", '{"*"', '["int8"]', 8, ["int8"], [("*", "int8")]])
+def test_what_is_neither_a_kind_nor_a_mapping_is_refused_with_what_it_can_be(value):
+    with pytest.raises(ConfigError, match=r"^quantization=.*must be one of int8, int4, wint8, wint4, or a mapping"):
+        written(value)
+
+
+@pytest.mark.parametrize(
+    "mapping, sentence",
+    [
+        ({"lm_head": "int3"}, r"quantization: 'lm_head' is given 'int3', and can be given int8, int4, .* or None"),
+        ({"*": 8}, r"'\*' is given 8"),
+        ({"*": ["int8"]}, r"'\*' is given \['int8'\]"),
+        ({7: "int8"}, r"7 is no pattern of layers' names, such as '\*\.down_proj'"),
+    ],
+)
+def test_a_wrong_entry_is_named(mapping, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        written(mapping)
+
+
+def test_a_pattern_that_matches_no_layer_is_refused_with_the_names_that_there_are():
+    with pytest.raises(ConfigError) as refused:
+        kinds({"*": "int8", "*.dwn_proj": "int4"})
+    assert str(refused.value) == (
+        "quantization: '*.dwn_proj' matches no layer of this model, which has model.layers.N.mlp.up_proj, "
+        "model.layers.N.mlp.down_proj, lm_head (N is a number)."
+    )
+
+
+def test_people_are_told_the_kinds_without_the_patterns():
+    assert kinds_in('{"*": "int4", "a": null, "b": "int8", "c": "int4"}') == "int4, int8"
+    assert (kinds_in("wint8"), kinds_in("{}")) == ("wint8", "")
