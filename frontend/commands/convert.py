@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ...protocol.errors import ConfigError
 from ...protocol.files.sizes import exact_size
 from ...protocol.options.option_rules import QUANTIZATION
 from ..models.conversion import convert_model
@@ -59,8 +60,8 @@ def _quantization(word: str, parser: argparse.ArgumentParser) -> str | None:
     if word == _AS_IT_IS:
         return None
     try:
-        return str(QUANTIZATION.checked("--quantization", word, ValueError))
-    except ValueError as error:
+        return str(QUANTIZATION.checked("--quantization", word, ConfigError))
+    except ConfigError as error:
         parser.error(str(error))
 
 

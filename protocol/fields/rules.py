@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from ..errors import RequestError
+from ..errors import PenstockError, RequestError
 from .field_help import signature
 from .suggestion import suggestion
 
@@ -40,7 +40,7 @@ class Rule(NamedTuple):
             converted = self.convert(value)
             if self.holds(converted):
                 return converted
-        except error:  # a sentence of its own
+        except PenstockError:  # a sentence of its own
             raise
         except (AttributeError, TypeError, ValueError, OverflowError, RecursionError):
             pass

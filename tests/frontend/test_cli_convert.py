@@ -85,6 +85,15 @@ def test_a_wrong_command_line_ends_with_status_2(model, tmp_path, words):
     assert end.value.code == 2
 
 
+@pytest.mark.parametrize("word", ["int9", "[1", '{"*": "int9"}', "", "x" * 200])
+def test_a_wrong_kind_is_shown_with_those_that_there_are(model, tmp_path, capsys, word):
+    with pytest.raises(SystemExit):
+        cli.main(["convert", str(model), str(tmp_path / "out"), "--quantization", word])
+    error = capsys.readouterr().err.split("penstock convert: error: ")[1]
+    assert "int9" in error or word[:30] in error, error
+    assert all(kind in error for kind in ("quantization", "int8", "int4")), error
+
+
 def test_a_worker_that_dies_is_an_error_with_its_last_words(model, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(conversion, "_MODULE", "penstock_that_is_not_there")
     assert cli.main(["convert", str(model), str(tmp_path / "out"), "--quantization", "int8", "--quiet"]) == 1
