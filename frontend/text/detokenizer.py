@@ -31,13 +31,14 @@ from ...protocol.messages import (
     values,
     wide_values,
 )
+from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.processes.child import Child, run_child
 from ...protocol.processes.faults import point
 from ...protocol.processes.heartbeat import Heartbeat, WatchedInbox
 from ...protocol.processes.sockets import Outbox
 from ...protocol.processes.trace import Trace
 from .incremental import Decoding, IncrementalDecoder
-from .stop_strings import StopChecker, StopWords
+from .stop_strings import StopChecker, StopSearch, StopWords
 from .tokenizer import Tokenizer
 
 _log = logging.getLogger(__name__)
@@ -117,30 +118,22 @@ class _Sequence:
     """One sample: the tokens that were not sent yet, and the state of its text."""
 
     __slots__ = (
-        "_decoder", "_held", "_num_decoded", "_opened", "_stops", "_text", "_words", "first_token_time", "forward_time",
-        "is_watched", "logprobs", "preemptions", "token_ids",
+        "_ahead", "_decoder", "_held", "_num_decoded", "_opened", "_stops", "_text", "_words", "first_token_time",
+        "forward_time", "is_watched", "logprobs", "preemptions", "token_ids",
     )  # fmt: skip
 
     def __init__(self, opened: SequenceOpened, decoding: Decoding) -> None:
         params = opened.params
         self._opened = opened
-        self._decoder: IncrementalDecoder | None = None
-        self._stops: StopChecker | None = None
-        if params.detokenize:
-            self._decoder = decoding.decoder(
-                values(opened.prompt_tail),
-                skip_special_tokens=params.skip_special_tokens,
-                spaces_between_special_tokens=params.spaces_between_special_tokens,
-            )
-        if params.stop:
-            self._stops = StopChecker(
-                params.stop,
-                include_stop_str_in_output=params.include_stop_str_in_output,
-                min_tokens=params.min_tokens,
-            )
+        self._decoder = _decoder(opened, decoding) if params.detokenize else None
+        self._stops = _stop_checker(params) if params.stop else None
         words = params.long_stop_words
         self._words = StopWords(words) if words and not params.include_stop_str_in_output else None
-        self._held = array("i")  # sent, but not decoded, since they could become a stop word
+        self._held = array("i")  # not decoded, though perhaps sent, since they could become a stop word
+        # Reads held tokens, too: a stop string ends the answer with the token that completes it.
+        self._ahead: StopSearch | None = None
+        if self._words is not None and self._stops is not None:
+            self._ahead = StopSearch(_decoder(opened, decoding), _stop_checker(params))
         self.is_watched = opened.is_streamed or self._stops is not None
         self.token_ids = array("i")  # not sent yet
         self.logprobs: list[Logprobs] = []  # likewise
@@ -168,13 +161,20 @@ class _Sequence:
         """Decode what has come, and cut the tokens behind the one that completed a stop string."""
         if self._decoder is None:
             return ""
+        start = self._num_decoded - len(self._held)  # below 0 where held tokens were sent
         new = self._held + self.token_ids[self._num_decoded :]
-        shown = len(new) - self._num_hidden(new, end)
+        hidden = self._num_hidden(new, end)
+        if self._ahead is not None:
+            # The token with which the answer has ended is not looked at: a stop string had to be complete before it.
+            last = len(new) - 1 if end is not None and hidden else len(new)
+            if self._ahead.is_completed_by(new[len(self._held) : last]):
+                hidden = 0
+        shown = len(new) - hidden
         new, self._held = new[:shown], new[shown:]
         if self._stops is None:
             text = self._decoder.feed(new)
         else:
-            text = self._checked_text(new, self._decoder, self._stops)
+            text = self._checked_text(new, start, self._decoder, self._stops)
         self._num_decoded = len(self.token_ids)
         if end is not None and (self._stops is None or self._stops.found is None):
             rest = self._decoder.flush()  # what was held back: the start of a character, of a stop string
@@ -184,8 +184,7 @@ class _Sequence:
     def _num_hidden(self, new: "array[int]", end: SequenceEnded | None) -> int:
         """How many of the newest tokens are none of the text: those that ended it, or could be about to."""
         if end is None:
-            # A stop string that is looked for must be found with the token that completes it, so none waits.
-            return self._words.num_begun(new) if self._words is not None and self._stops is None else 0
+            return self._words.num_begun(new) if self._words is not None else 0
         if end.finish_reason != "stop" or not new or self._opened.params.include_stop_str_in_output:
             return 0
         # Not all ends have such a token: a grammar may leave nothing to say.
@@ -193,13 +192,13 @@ class _Sequence:
             return 1
         return self._words.num_ending(new) if self._words is not None else 0
 
-    def _checked_text(self, new: "array[int]", decoder: IncrementalDecoder, stops: StopChecker) -> str:
+    def _checked_text(self, new: "array[int]", start: int, decoder: IncrementalDecoder, stops: StopChecker) -> str:
         """Token by token up to a stop string; the tokens behind it were never part of the answer."""
         pieces: list[str] = []
         for position, token_id in enumerate(new):
             pieces.append(stops.feed(decoder.feed((token_id,))))
             if stops.found is not None:
-                self._keep(self._num_decoded + position + 1)
+                self._keep(start + position + 1)
                 break
         return "".join(pieces)
 
@@ -236,6 +235,22 @@ class _Sequence:
             forward_time=self.forward_time,
             preemptions=self.preemptions,
         )
+
+
+def _decoder(opened: SequenceOpened, decoding: Decoding) -> IncrementalDecoder:
+    return decoding.decoder(
+        values(opened.prompt_tail),
+        skip_special_tokens=opened.params.skip_special_tokens,
+        spaces_between_special_tokens=opened.params.spaces_between_special_tokens,
+    )
+
+
+def _stop_checker(params: SamplingParams) -> StopChecker:
+    return StopChecker(
+        params.stop,
+        include_stop_str_in_output=params.include_stop_str_in_output,
+        min_tokens=params.min_tokens,
+    )
 
 
 def _without_last(parts: list[Logprobs], surplus: int) -> list[Logprobs]:

@@ -4,8 +4,10 @@ which are sequences of token ids.
 The text is fed one token at a time, and the result does not depend on how it was cut into tokens.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
+
+from .incremental import IncrementalDecoder
 
 
 class StopStrings:
@@ -78,6 +80,24 @@ class StopChecker:
         """What was held back, now that nothing but `text` follows."""
         held, self._held = self._held, ""
         return held + text
+
+
+class StopSearch:
+    """Whether a stop string is complete, while it isn't known yet whether its tokens become text or a stop word."""
+
+    __slots__ = ("_checker", "_decoder")
+
+    def __init__(self, decoder: IncrementalDecoder, checker: StopChecker) -> None:
+        self._decoder = decoder
+        self._checker = checker
+
+    def is_completed_by(self, token_ids: Iterable[int]) -> bool:
+        """Whether one of the next tokens completes a stop string; none behind that one is read."""
+        for token_id in token_ids:
+            self._checker.feed(self._decoder.feed((token_id,)))
+            if self._checker.found is not None:
+                return True
+        return False
 
 
 class StopWords:

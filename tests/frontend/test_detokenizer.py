@@ -238,6 +238,94 @@ def test_stop_strings_are_not_looked_for_within_min_tokens():
     assert (caller.text, caller.end) == ("stop hello ", ("stop", "stop"))
 
 
+# --- stop words -------------------------------------------------------------------------------------------------------
+
+ASSISTANT = ids_of(" assistant")  # three tokens: " ass", "ist", "ant"
+WORLD = ids_of(" world")  # two
+SMILE = ids_of("🙂")  # three, each a part of the character
+STOPPED = [*ids_of("hello 🙂 world"), *ASSISTANT]
+
+
+def stopped(ids, sizes=(), *, words=(ASSISTANT, [*WORLD, EOS]), reason="stop", is_streamed=False, **params):
+    """What the caller gets if the engine ends the answer with the last of these ids."""
+    messages, first = [step(opened=[opened(is_streamed=is_streamed, stop_words_ids=list(words), **params)])], 0
+    for size in sizes:
+        if first + size < len(ids):
+            messages.append(step({1: ids[first : first + size]}))
+            first += size
+    stop_reason = ids[-1] if reason == "stop" else None
+    return Caller(*messages, step({1: ids[first:]}, ended=[ended(reason, stop_reason=stop_reason)]))
+
+
+SIZES = st.lists(st.integers(1, 4), max_size=12)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("stop", [None, ["@@never@@"], ["ant"], ["istant"], [" assistant"]], ids=str)
+@given(sizes=SIZES)
+def test_text_ends_before_a_stop_word_with_stop_strings_and_without(is_streamed, stop, sizes):
+    caller = stopped(STOPPED, sizes, is_streamed=is_streamed, stop=stop)
+    assert (caller.text, caller.token_ids, caller.end) == ("hello 🙂 world", STOPPED, ("stop", STOPPED[-1]))
+    shown = ["".join(delta.text for delta in caller.deltas[:count]) for count in range(len(caller.deltas))]
+    assert all("hello 🙂 world".startswith(text) for text in shown)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize(
+    "stop, text, count", [("ssis", "hello 🙂 world a", -1), ("ld as", "hello 🙂 wor", -2), ("🙂 wor", "hello ", -4)]
+)
+@given(sizes=SIZES)
+def test_a_stop_string_that_is_complete_within_a_stop_word_ends_the_answer_there(is_streamed, stop, text, count, sizes):
+    caller = stopped(STOPPED, sizes, is_streamed=is_streamed, stop=[stop], logprobs=0)
+    assert (caller.text, caller.token_ids, caller.end) == (text, STOPPED[:count], ("stop", stop))
+
+
+@pytest.mark.parametrize("stop", [None, ["@@never@@"]])
+@pytest.mark.parametrize("sizes", [(), [1] * 8])
+def test_a_character_that_a_stop_word_breaks_off_is_no_part_of_the_word(stop, sizes):
+    ids = [*ids_of("hello"), *SMILE]
+    assert stopped(ids, sizes, words=[SMILE[1:]], stop=stop, is_streamed=True).text == "hello\ufffd"
+
+
+@pytest.mark.parametrize("stop", [None, ["@@never@@"]])
+def test_a_stop_word_that_has_begun_becomes_text_when_it_is_not_completed(stop):
+    ids = [*ASSISTANT[:2], *ASSISTANT[:2]]
+    caller = stopped(ids, [1] * 4, reason="length", is_streamed=True, stop=stop)
+    assert [delta.text for delta in caller.deltas] == ["", "", " assist", " assist"]
+    assert [list(values(delta.token_ids)) for delta in caller.deltas] == [[token_id] for token_id in ids]
+
+
+def text_of(ids):
+    decoder = DECODING.decoder(ids_of("a prompt"))
+    return decoder.feed(ids), decoder.flush()
+
+
+PIECES = st.sampled_from([*ids_of("hello"), *WORLD, *SMILE])
+
+
+@given(
+    ids=st.lists(PIECES, min_size=1, max_size=12),
+    words=st.lists(st.lists(PIECES, min_size=2, max_size=4), min_size=1, max_size=3),
+    stop=st.lists(st.sampled_from(["ll", "ohe", "o w", "🙂", "dhel", "@@"]), max_size=2),
+    sizes=SIZES,
+    is_streamed=st.booleans(),
+)
+def test_an_answer_ends_at_the_stop_word_or_string_that_is_complete_first(ids, words, stop, sizes, is_streamed):
+    ends = [(end, word) for end in range(1, len(ids) + 1) for word in words if ids[:end][-len(word) :] == word]
+    end = min(ends, default=(len(ids), []))[0]
+    hidden = max((len(word) for at, word in ends if at == end), default=0)
+    before = [text_of(ids[:count])[0] for count in range(end if hidden else end + 1)]
+    expected = "".join(text_of(ids[: end - hidden])), ids[:end]
+    for count, text in enumerate(before):
+        if any(string in text for string in stop):
+            _, start = min((text.find(each) + len(each), text.find(each)) for each in stop if each in text)
+            expected = text[:start], ids[:count]
+            break
+    reason = "stop" if hidden else "length"
+    caller = stopped(ids[:end], sizes, words=words, reason=reason, stop=stop or None, is_streamed=is_streamed)
+    assert (caller.text, caller.token_ids) == expected
+
+
 # --- log-probabilities and times --------------------------------------------------------------------------------------
 
 
