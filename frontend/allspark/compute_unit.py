@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import ConfigError
@@ -68,7 +69,7 @@ def device_options(unit: ComputeUnit, threads_a_device: int) -> dict[str, Any]:
     """The options of `LLM` for a compute unit. `threads_a_device` is 0 if nobody said how many."""
     device = unit.device
     if device is TargetDevice.CUDA:
-        if has_driver():
+        if _sees_a_card():
             devices = {"device": "cuda", "devices": list(unit.ids), "tensor_parallel_size": len(unit.ids)}
             return {**devices, **_memory_share(unit.ids)}
         _warn_of_no_gpu()
@@ -79,6 +80,12 @@ def device_options(unit: ComputeUnit, threads_a_device: int) -> dict[str, Any]:
     if threads_a_device:
         options["num_threads"] = threads_a_device * nodes
     return options
+
+
+def _sees_a_card() -> bool:
+    """A driver may be there without a card, or CUDA_VISIBLE_DEVICES may hide them all."""
+    first_visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    return has_driver() and first_visible not in ("", "-1") and any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def _memory_share(ids: Sequence[int]) -> dict[str, Any]:
@@ -98,5 +105,5 @@ def _memory_share(ids: Sequence[int]) -> dict[str, Any]:
 @cache
 def _warn_of_no_gpu() -> None:
     """Once a process."""
-    words = "TargetDevice.CUDA: no NVIDIA driver is loaded here, so models run on the CPU."
+    words = "TargetDevice.CUDA: no NVIDIA card is to be seen here, so models run on the CPU."
     logs.say(words, quiet=logs.is_quiet(False))

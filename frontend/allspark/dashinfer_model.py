@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ...protocol.errors import ConfigError
+from ...protocol.options.option_rules import DTYPE
 from .generation_config import ASGenerationConfigBuilder
 from .hugging_face_model import CONFIG_FILE, safe_name
 from .loader import ModelLoader
@@ -37,6 +38,8 @@ class DashInferModel(ModelLoader):
         for part in _PARTS:
             if not isinstance(self.di_model_config.get(part), Mapping):
                 raise ConfigError(f"The settings of {self._path} lack {part}.")
+        if (data_type := self.di_model_config["model"].get("data_type")) is not None:
+            self.data_type = DTYPE.checked("data_type", data_type, ConfigError)
 
     @property
     def source(self) -> str:
@@ -60,7 +63,7 @@ class DashInferModel(ModelLoader):
     ) -> AsModelRuntimeConfigBuilder:
         """A builder with the settings that lie beside the weights; what is given goes before them."""
         builder = AsModelRuntimeConfigBuilder().from_dict(self.di_model_config["runtime_config"])
-        builder.model_file_path(self.source)
+        self.record_in(builder.model_file_path(self.source).new_runtime_cfg)
         if engine_model_name is not None:
             builder.model_name(engine_model_name)
         if device_type is not None:
@@ -74,7 +77,9 @@ class DashInferModel(ModelLoader):
     def create_reference_generation_config_builder(
         self, runtime_cfg: AsModelConfig | None = None
     ) -> ASGenerationConfigBuilder:
-        builder = ASGenerationConfigBuilder().update(self.di_model_config["generation_config"])
+        defaults = self.di_model_config["generation_config"]
+        builder = ASGenerationConfigBuilder().update(defaults)
+        builder.model_defaults = dict(defaults)
         if runtime_cfg is not None:
             builder.max_length(min(self.get_model_context_length(), runtime_cfg.engine_max_length))
         return builder

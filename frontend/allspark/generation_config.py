@@ -30,15 +30,18 @@ class ASGenerationConfigBuilder:
     """Each method sets the key of its name and returns the builder.
 
     Begins with `hf_gen_config`, a dict or an object of transformers, if there is one. Without a `seed` the engine
-    counts seeds, so that a run repeats. An `eos_token_id` of 0 stands for the model's own end tokens.
+    counts seeds, so that a run repeats. An `eos_token_id` of 0 stands for `hf_gen_config`'s, or the model's own.
     """
 
     def __init__(self, hf_gen_config: Any = None, seed: int | None = None, eos_token_id: int = 0) -> None:
         self.dict_store: dict[str, Any] = {"do_sample": True}
-        if hf_gen_config is None:
+        # What nobody chose for this request: where it can have no effect, it is not refused.
+        self.model_defaults: dict[str, Any] = {}
+        if hf_gen_config is not None:
+            self.model_defaults = _from_transformers(hf_gen_config)
+            self.dict_store |= self.model_defaults
+        if hf_gen_config is None or eos_token_id != 0:
             self.dict_store["eos_token_id"] = eos_token_id
-        else:
-            self.dict_store |= _from_transformers(hf_gen_config)
         if seed is not None:
             self.dict_store["seed"] = seed
 

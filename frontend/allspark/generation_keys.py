@@ -66,6 +66,13 @@ KEYS: dict[str, Row] = {
 }  # fmt: skip
 # Applied last, whatever the order of the keys: greedy is greedy at any temperature.
 _LAST = ("do_sample",)
+# What a beam search heeds, and what it has no use for, as it samples nothing. Any other key is refused beside
+# `num_beams`, unless its value changes nothing.
+_OF_BEAMS = ("num_beams", "length_penalty", "early_stopping", "max_length")
+_WITHOUT_EFFECT_ON_BEAMS = (
+    "do_sample", "temperature", "top_k", "top_p", "seed", "suppress_repetition_in_generation", "top_logprobs",
+    "num_return_sequences", "uuid", "vocab", "vocab_type",
+)  # fmt: skip
 
 
 class Generation(NamedTuple):
@@ -101,7 +108,8 @@ def generation_of(config: ASGenerationConfigBuilder | Mapping[str, Any]) -> Gene
         fields |= KEYS[key](given[key])
     num_top = _num_top(given)
     params = SamplingParams(**fields, logprobs=num_top, detokenize=False)  # callers get token ids
-    return Generation(params, _beams(given, params), num_top, _name(given))
+    defaults = config.model_defaults if isinstance(config, ASGenerationConfigBuilder) else {}
+    return Generation(params, _beams(given, defaults, params), num_top, _name(given))
 
 
 def _num_top(given: Mapping[str, Any]) -> int | None:
@@ -111,12 +119,23 @@ def _num_top(given: Mapping[str, Any]) -> int | None:
     return number
 
 
-def _beams(given: Mapping[str, Any], params: SamplingParams) -> BeamSearchParams | None:
+def _beams(given: Mapping[str, Any], defaults: Mapping[str, Any], params: SamplingParams) -> BeamSearchParams | None:
     width = given.get("num_beams", 1)
     if width == 1 and width is not True:
         return None
     length_penalty = given.get("length_penalty", 1.0)
-    return BeamSearchParams(beam_width=width, length_penalty=length_penalty, ignore_eos=params.ignore_eos)
+    beams = BeamSearchParams(beam_width=width, length_penalty=length_penalty, ignore_eos=params.ignore_eos)
+    for key, value in given.items():
+        is_default = key in defaults and defaults[key] == value
+        if key not in (*_OF_BEAMS, *_WITHOUT_EFFECT_ON_BEAMS) and not is_default and _changes_a_sample(key, value):
+            raise RequestError(f"num_beams={beams.beam_width}: a beam search knows no {key}; leave it out.")
+    return beams
+
+
+def _changes_a_sample(key: str, value: Any) -> bool:
+    if key == "logprobs":
+        return value is True
+    return value != [] and SamplingParams(**KEYS[key](value)) != SamplingParams()
 
 
 def _name(given: Mapping[str, Any]) -> str | None:

@@ -6,17 +6,21 @@ Only `serialize_to_path` writes anything: the model with the weights that were a
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from ...protocol.conversion import ConversionRecord, read_record
 from ...protocol.errors import ConfigError
-from ...protocol.options.option_rules import DTYPE
+from ...protocol.files.model_file import read_model_settings
+from ...protocol.options.option_rules import DTYPE, QUANTIZATION
 from ..models.conversion import convert_model
+from ..models.model_files import find_model
 from .loader import ModelLoader
-from .model_config import Quantization
+from .model_config import AsModelConfig, Quantization
 from .names import TargetDevice
-from .quantization import group_size_of, kind_of_flags, quantization_of
-from .yaml_text import as_yaml
+from .quantization import GROUP_SIZE, group_size_of, has_groups, kind_of_flags, quantization_of
+from .yaml_text import read_yaml, write_yaml
 
 # Beside the weights that `serialize_to_path` writes; DashInfer's name.
 CONFIG_FILE = "dimodel_config.yaml"
@@ -47,17 +51,15 @@ class HuggingFaceModel(ModelLoader):
     def source(self) -> str:
         return self._path if self._written is None else str(self._written)
 
+    @cached_property
+    def _original(self) -> Path:
+        """The folder of the model as it was published."""
+        return find_model(self._path).folder
+
     def init_quantization(self, enable: bool = True, customized_quant_config: Mapping[str, Any] | None = None) -> Self:
-        """Record how weights are to be quantized; without a dict a quantized checkpoint is loaded as it is."""
-        if customized_quant_config is not None:
-            self._recorded = quantization_of(customized_quant_config)
-            self._quant_config = customized_quant_config
-            self.quantization = self._recorded if enable else None
-        elif "quantization_config" not in self.get_model_config():
-            raise ConfigError(
-                f"{self._path} is not quantized. customized_quant_config says how it is to be, such as "
-                '{"quant_method": "instant_quant", "weight_format": "int8"}.'
-            )
+        """Record how weights are to be quantized. Without a dict that is int8, of activations too, and a quantized
+        checkpoint is loaded as it is."""
+        self._record(enable, False, customized_quant_config)
         return self
 
     def serialize(
@@ -84,7 +86,10 @@ class HuggingFaceModel(ModelLoader):
         **others: Any,
     ) -> Self:
         """Record what the weights are to become while they load."""
-        self._record(enable_quant, weight_only_quant, customized_quant_config)
+        if enable_quant or customized_quant_config is not None:  # else `init_quantization` has said it
+            self._record(True, weight_only_quant, customized_quant_config)
+        self._require_groups_of_loading()
+        self._use(None)
         return self
 
     def serialize_to_path(
@@ -97,41 +102,98 @@ class HuggingFaceModel(ModelLoader):
         skip_if_exists: bool = False,
         **others: Any,
     ) -> Self:
-        """Write the model below `model_output_dir`, in a folder of its name, from which it is loaded from then on."""
+        """Write the model below `model_output_dir`, in a folder of its name, from which it is loaded from then on.
+
+        What an equal call has written there is used as it is; `skip_if_exists` uses whatever was written there."""
         if not os.fspath(model_output_dir):
             raise ConfigError("model_output_dir: name the folder to write to.")
-        self._record(enable_quant, weight_only_quant, customized_quant_config)
+        if enable_quant or customized_quant_config is not None:
+            self._record(True, weight_only_quant, customized_quant_config)
         target = Path(os.path.expanduser(model_output_dir)) / safe_name(self.name)
-        if not (skip_if_exists and (target / CONFIG_FILE).is_file()):
+        if skip_if_exists and (target / CONFIG_FILE).is_file():
+            self._use(target)
+            return self
+        if is_there := self._is_converted(target):
+            self._use(target)
+        else:
             target.parent.mkdir(parents=True, exist_ok=True)
             groups = group_size_of(self._quant_config)
-            convert_model(self._path, target, quantization=self.quantization, group_size=groups, revision=self.revision)
-            self._describe(target)
-        self._use(target)
+            convert_model(self._path, target, quantization=self.quantization, group_size=groups)
+            self._use(target)
+        self._describe(target, is_there)
         return self
+
+    def record_in(self, config: AsModelConfig) -> None:
+        super().record_in(config)
+        if self._written is None:
+            self._require_groups_of_loading()
+        else:  # the weights are what they are to be already
+            config.quantization = None
 
     def _record(self, enable: bool, weight_only: bool, config: Mapping[str, Any] | None) -> None:
         if config is not None:
             self._recorded, self._quant_config = quantization_of(config), config
-        if not enable and config is None and self.quantization is not None:
-            return  # `init_quantization` has said it
-        self.quantization = kind_of_flags(enable or config is not None, weight_only, self._recorded)
+        is_as_wanted = enable and self._recorded is None and self._is_quantized
+        self.quantization = None if is_as_wanted else kind_of_flags(enable, weight_only, self._recorded)
 
-    def _describe(self, target: Path) -> None:
+    @property
+    def _is_quantized(self) -> bool:
+        return "quantization_config" in read_model_settings(self._original / "config.json")
+
+    def _require_groups_of_loading(self) -> None:
+        groups = group_size_of(self._quant_config)
+        if groups != GROUP_SIZE and has_groups(self.quantization):
+            raise ConfigError(
+                f"group_size={groups}: while a model loads, int4 is made in groups of {GROUP_SIZE}. serialize_to_path "
+                "makes other ones."
+            )
+
+    def _is_converted(self, target: Path) -> bool:
+        """Whether the folder holds what is to be written; raises where it holds another conversion."""
+        found = read_record(target)
+        if found is None:
+            return False
+        kinds = self.quantization and QUANTIZATION.checked("quantization", self.quantization, ConfigError)
+        before = read_record(self._original)  # a copy keeps the record of what it was made of
+        wanted = ConversionRecord(
+            model=self._path,
+            quantization=kinds or (before.quantization if before else None),
+            group_size=group_size_of(self._quant_config),
+        )
+        if found != wanted:
+            raise ConfigError(
+                f"{target} holds {_described(found)}, and {_described(wanted)} is to be written. Remove it, or name "
+                "another folder."
+            )
+        return True
+
+    def _describe(self, target: Path, is_there: bool) -> None:
+        """Write the settings; those that are there keep all but what this loader has recorded."""
+        model = {
+            "name": self.name,
+            "max_position_embeddings": self.get_model_context_length(),
+            "data_type": self.data_type,
+        }
+        path = target / CONFIG_FILE
+        found = read_yaml(path) if is_there and path.is_file() else self._reference_settings()
+        if found.get("model") != model:
+            write_yaml(path, {"model": model, **{key: value for key, value in found.items() if key != "model"}})
+
+    def _reference_settings(self) -> dict[str, Any]:
         builder = self.create_reference_runtime_config_builder(self.name, TargetDevice.CPU, [0], max_batch=32)
         runtime = builder.build()
         generation = self.create_reference_generation_config_builder(runtime).build()
-        described = {
-            "model": {"name": self.name, "max_position_embeddings": self.get_model_context_length()},
-            "runtime_config": runtime.to_dict(),
-            "generation_config": generation,
-        }
-        (target / CONFIG_FILE).write_text(as_yaml(described), encoding="utf-8")
+        return {"runtime_config": runtime.to_dict(), "generation_config": generation}
 
-    def _use(self, target: Path) -> None:
-        """Load what was written instead of the original; its weights are what they are to be already."""
-        self._written, self._files, self._tokenizer = target, None, None
-        self.quantization = self.revision = None
+    def _use(self, written: Path | None) -> None:
+        """Load what was written; None: the original."""
+        self._written, self._files = written, None
+
+
+def _described(record: ConversionRecord) -> str:
+    quantization = f"as {record.quantization}" if record.quantization else "as it is"
+    groups = f" in groups of {record.group_size}" if "int4" in (record.quantization or "") else ""
+    return f"{record.model} {quantization}{groups}"
 
 
 def safe_name(name: str) -> str:

@@ -31,7 +31,6 @@ class ModelLoader(ABC):
         self.name = name
         self.data_type: str | None = None
         self.quantization: Quantization | None = None
-        self.revision: str | None = None
         self._path = path
         self._files: ModelFiles | None = None
         self._tokenizer: Tokenizer | None = None
@@ -46,7 +45,7 @@ class ModelLoader(ABC):
     def files(self) -> ModelFiles:
         """Where the model lies; found, and if need be downloaded, when first asked for."""
         if self._files is None:
-            self._files = find_model(self.source, revision=self.revision)
+            self._files = find_model(self.source)
         return self._files
 
     def load_model(self, *arguments: Any, **options: Any) -> Self:
@@ -104,7 +103,6 @@ class ModelLoader(ABC):
     def record_in(self, config: AsModelConfig) -> None:
         config.data_type = self.data_type
         config.quantization = self.quantization
-        config.revision = self.revision
 
     def create_reference_generation_config_builder(
         self, runtime_cfg: AsModelConfig | None = None

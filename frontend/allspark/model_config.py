@@ -21,7 +21,6 @@ Quantization = str | Mapping[str, str | None]
 class AsModelConfig:
     model_name: str = ""
     model_path: str = ""  # folder, bundled name or hub id
-    weights_path: str = ""  # DashInfer keeps them apart; here they lie with the model
     compute_unit: str = str(ComputeUnit())
     num_threads: int = 0  # of each device of a CPU; 0: the cores, shared among the models of the engine
     engine_max_length: int = 2048  # prompt and output tokens of a request
@@ -35,6 +34,7 @@ class AsModelConfig:
     lora_max_rank: int = 64
     lora_max_num: int = 5
     enable_sparsity_matmul: bool = False
+    without_effect: tuple[str, ...] = ()  # keys of DashInfer's files, of `FOREIGN_KEYS`, that had a value
     # What a loader has recorded.
     data_type: str | None = None
     quantization: Quantization | None = None
@@ -78,6 +78,14 @@ _WITHOUT_EFFECT = {
     "cache_span_num_init": "KV memory is planned as a whole when a model starts",
     "enable_sparsity_matmul": "products over sparse weights are not built",
 }
+# Keys of DashInfer's files for which there is nothing to set, and why.
+FOREIGN_KEYS = {
+    "cuda_mem": "BFC_MEM_RATIO is the share of a card's memory",
+    "eviction_strategy": "where KV memory runs out, the youngest request waits",
+    "lora_names": "adapters are loaded by the engine's load_lora",
+    "matmul_precision": "products are computed in the model's own numbers",
+    "scheduling_strategy": "requests go in the order in which they came",
+}
 
 
 def engine_options(config: AsModelConfig, context: int) -> dict[str, Any]:
@@ -109,9 +117,10 @@ def engine_options(config: AsModelConfig, context: int) -> dict[str, Any]:
 def say_notices(config: AsModelConfig, context: int) -> None:
     """One sentence for each setting that has no effect, or not the whole of it."""
     is_quiet = logs.is_quiet(bool(config.options.get("quiet")))
-    for name, why in _WITHOUT_EFFECT.items():
-        if getattr(config, name):
-            logs.say(f"{config.model_name}: {name} has no effect: {why}.", quiet=is_quiet)
+    found = {name: why for name, why in _WITHOUT_EFFECT.items() if getattr(config, name)}
+    found |= {key: FOREIGN_KEYS[key] for key in config.without_effect}
+    for name, why in found.items():
+        logs.say(f"{config.model_name}: {name} has no effect: {why}.", quiet=is_quiet)
     if config.engine_max_length > context:
         logs.say(
             f"{config.model_name}: engine_max_length={config.engine_max_length:,} is more than the model's own context "
@@ -122,5 +131,6 @@ def say_notices(config: AsModelConfig, context: int) -> None:
 
 def model_folder(path: str, prefix: str = "") -> str:
     """Where a serialized model lies: in a folder of its name, or where only one was written, in the folder itself."""
-    own = Path(os.path.expanduser(path)) / prefix if prefix else None
-    return str(own) if own is not None and own.is_dir() else os.fspath(path)
+    folder = os.path.expanduser(path)
+    own = Path(folder) / prefix if prefix else None
+    return str(own) if own is not None and own.is_dir() else folder

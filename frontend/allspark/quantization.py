@@ -22,6 +22,11 @@ _FORMATS = {
     "uint4": {"weight_only": "wint4"},
 }
 _METHODS = ("weight_only", "activate_quant")
+# Activations are computed in the model's own numbers; "int8" says that a product quantizes them.
+_ACTIVATIONS = {
+    "weight_only": ("float32", "float16", "bfloat16"),
+    "activate_quant": ("int8", "float32", "float16", "bfloat16"),
+}
 _WHOLE_CHANNEL, GROUP_SIZE = -1, 64
 _GROUP_SIZES = (_WHOLE_CHANNEL, 32, 64, 128)
 
@@ -43,6 +48,12 @@ def quantization_of(config: Mapping[str, Any]) -> Quantization:
     method = config.get("compute_method", "weight_only")
     if method not in _METHODS:
         raise ConfigError(f"compute_method={shown(method)}: must be {' or '.join(_METHODS)}.")
+    activations = config.get("activate_format")
+    if activations is not None and activations not in _ACTIVATIONS[method]:
+        raise ConfigError(
+            f"activate_format={shown(activations)}: must be one of {', '.join(_ACTIVATIONS[method])} for "
+            f"compute_method={method}."
+        )
     if "weight_format" not in config and "layers" not in config:
         raise ConfigError("customized_quant_config needs weight_format, such as int8 or uint4.")
     group_size_of(config)
@@ -61,6 +72,12 @@ def group_size_of(config: Mapping[str, Any] | None) -> int:
     if found not in _GROUP_SIZES:
         raise ConfigError(f"group_size={shown(found)}: must be one of {', '.join(map(str, _GROUP_SIZES))}.")
     return GROUP_SIZE if found == _WHOLE_CHANNEL else int(found)
+
+
+def has_groups(quantization: Quantization | None) -> bool:
+    """Whether any layer is int4, where a group of inputs shares a scale."""
+    kinds = quantization.values() if isinstance(quantization, Mapping) else [quantization]
+    return any(kind in ("int4", "wint4") for kind in kinds)
 
 
 def _layers(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,15 +13,15 @@ from ...protocol.fields.rules import BOOLEAN, Rule, at_least, shown
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.options.option_rules import BLOCK_SIZE
 from .compute_unit import compute_unit, parsed
-from .model_config import FLAT_KEYS, AsModelConfig, model_folder
+from .model_config import FLAT_KEYS, FOREIGN_KEYS, AsModelConfig, model_folder
 from .names import AsCacheMode, TargetDevice
 
 Parameters = ParamSpec("Parameters")
 
 
 def _number(value: Any) -> int:
-    """Files and shells give numbers as text, too."""
-    if isinstance(value, bool):
+    """Files and shells give numbers as text, too, or as 8.0."""
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
         raise ValueError
     return int(value)
 
@@ -37,17 +37,13 @@ _RULES: dict[str, Rule] = {
     "engine_max_prefill_length": _whole(0),
     "enable_prefix_cache": BOOLEAN,
     "prefix_cache_ttl": _whole(1),
-    "cache_span_size": BLOCK_SIZE,
+    "cache_span_size": BLOCK_SIZE._replace(convert=lambda value: BLOCK_SIZE.convert(_number(value))),
     "cache_span_num_init": _whole(0),
     "enable_sparsity_matmul": BOOLEAN,
     "lora_max_rank": _whole(1),
     "lora_max_num": _whole(0),
     "num_threads": _whole(0),
 }
-# Keys of DashInfer's files that say nothing here.
-_PASSED_OVER = (
-    "cuda_mem", "eviction_strategy", "lora_names", "matmul_precision", "rope_scaling", "scheduling_strategy",
-)  # fmt: skip
 
 
 class AsModelRuntimeConfigBuilder:
@@ -72,9 +68,13 @@ class AsModelRuntimeConfigBuilder:
         return self.model_file_path(model_folder(os.fspath(model_dir), file_name_prefix))
 
     def model_file_path(self, model_file_name: str | os.PathLike[str], weight_file_path: str = "") -> Self:
-        """The model's folder, bundled name or hub id. Its weights lie with it."""
-        self.new_runtime_cfg.model_path = os.fspath(model_file_name)
-        self.new_runtime_cfg.weights_path = os.fspath(weight_file_path)
+        """The model's folder, bundled name or hub id. Its weights lie in the same folder."""
+        model, weights = os.fspath(model_file_name), os.fspath(weight_file_path)
+        if weights and Path(model) not in (Path(weights), Path(weights).parent):
+            raise ConfigError(
+                f"weight_file_path={shown(weights)}: the weights must lie in the model's folder, {model}."
+            )
+        self.new_runtime_cfg.model_path = model
         return self
 
     def compute_unit(
@@ -119,7 +119,7 @@ class AsModelRuntimeConfigBuilder:
 
     def kv_cache_span_size(self, span_size: int | str) -> Self:
         """Tokens of a KV block: 16, 32, 64 or 128."""
-        return self._set("cache_span_size", _number(span_size) if str(span_size).isdecimal() else span_size)
+        return self._set("cache_span_size", span_size)
 
     def set_span_init_size(self, span_init_size: int | str) -> Self:
         """Accepted without effect, with one notice: KV memory is planned as a whole."""
@@ -151,16 +151,18 @@ class AsModelRuntimeConfigBuilder:
                 self._set(FLAT_KEYS[key], value)
             elif key in _OTHER_KEYS:
                 _OTHER_KEYS[key](self, value)
-            elif key not in _PASSED_OVER:
+            elif key not in FOREIGN_KEYS:
                 known = [*FLAT_KEYS, *_OTHER_KEYS]
                 raise ConfigError(f"There is no setting {shown(key)} of a model.{suggestion(key, known)}")
+            elif value and key not in self.new_runtime_cfg.without_effect:
+                self.new_runtime_cfg.without_effect += (key,)
         return self
 
     def from_yaml(self, text_or_path: str | Path) -> Self:
         """Take the settings of a YAML or JSON text or file, those below `runtime_config` if it has that."""
         from .yaml_text import from_yaml, read_yaml
 
-        is_path = isinstance(text_or_path, Path) or ("\n" not in text_or_path and os.path.isfile(text_or_path))
+        is_path = isinstance(text_or_path, Path) or _names_a_file(text_or_path)
         found = read_yaml(Path(text_or_path)) if is_path else from_yaml(str(text_or_path), "The configuration")
         return self.from_dict(found.get("runtime_config", found))
 
@@ -168,6 +170,12 @@ class AsModelRuntimeConfigBuilder:
         """The configuration; the next one starts from the defaults."""
         built, self.new_runtime_cfg = self.new_runtime_cfg, AsModelConfig()
         return built
+
+    def _no_rope_scaling(self, value: Any) -> Self:
+        """It would change answers."""
+        if value:
+            raise ConfigError("rope_scaling: the model's config.json says how positions are scaled; write it there.")
+        return self
 
     def _unit_from_dict(self, unit: Any) -> Self:
         if isinstance(unit, str):
@@ -183,6 +191,7 @@ _OTHER_KEYS: dict[str, _Setter[[Any]]] = {
     "model_name": AsModelRuntimeConfigBuilder.model_name,
     "compute_unit": AsModelRuntimeConfigBuilder._unit_from_dict,
     "kv_cache_mode": AsModelRuntimeConfigBuilder.kv_cache_mode,
+    "rope_scaling": AsModelRuntimeConfigBuilder._no_rope_scaling,
 }
 
 
@@ -190,6 +199,11 @@ def _mapping(fields: Any) -> Mapping[str, Any]:
     if not isinstance(fields, Mapping):
         raise ConfigError(f"Settings are a dict, not {type(fields).__name__}.")
     return fields
+
+
+def _names_a_file(text: str) -> bool:
+    """Whether it is a path rather than settings, which have a line for each, or at least a colon."""
+    return bool(text) and "\n" not in text and (os.path.isfile(os.path.expanduser(text)) or ":" not in text)
 
 
 def _cache_mode(mode: AsCacheMode | str) -> AsCacheMode:

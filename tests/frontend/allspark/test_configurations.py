@@ -17,7 +17,7 @@ from penstock.allspark import (
 )
 from penstock.frontend.allspark import compute_unit
 from penstock.frontend.allspark.generation_keys import KEYS, generation_of
-from penstock.frontend.allspark.model_config import engine_options
+from penstock.frontend.allspark.model_config import engine_options, say_notices
 from penstock.frontend.allspark.quantization import quantization_of
 from penstock.protocol.survey import GpuSurvey
 
@@ -73,6 +73,39 @@ def test_settings_come_back_from_a_dict_and_from_yaml(tmp_path):
         assert AsModelRuntimeConfigBuilder().model_file_path("pocket").from_yaml(source).build() == config
 
 
+@pytest.mark.parametrize("size", [64, 64.0, "64"])
+def test_a_number_may_be_written_as_text_in_a_call_and_in_a_dict(size):
+    for builder in (
+        AsModelRuntimeConfigBuilder().kv_cache_span_size(size).max_batch(size),
+        AsModelRuntimeConfigBuilder().update_from_dict({"kv_cache_span_size": size, "engine_max_batch": size}),
+    ):
+        assert (builder.new_runtime_cfg.cache_span_size, builder.new_runtime_cfg.engine_max_batch) == (64, 64)
+
+
+def test_settings_without_effect_give_one_notice_each(capsys):
+    builder = AsModelRuntimeConfigBuilder().model_name("m").update_from_dict({"rope_scaling": None, "lora_names": []})
+    builder.update_from_dict({"cuda_mem": "8GB", "eviction_strategy": "MaxLength"}).update_from_dict(
+        {"cuda_mem": "9GB"}
+    )
+    say_notices(builder.enable_sparsity_matmul(True).build(), context=4096)
+    notices = capsys.readouterr().err.splitlines()
+    assert [line.split(" has no effect: ")[0] for line in notices] == [
+        "m: enable_sparsity_matmul", "m: cuda_mem", "m: eviction_strategy",
+    ]  # fmt: skip
+    say_notices(builder.build(), context=4096)
+    assert not capsys.readouterr().err
+
+
+def test_a_home_folder_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    assert AsModelRuntimeConfigBuilder().model_dir("~/models").build().model_path == str(tmp_path / "models")
+    own = AsModelRuntimeConfigBuilder().model_dir("~/models", "mine").build().model_path
+    assert own == str(tmp_path / "models" / "mine")
+    (tmp_path / "m.yaml").write_text(every_setting().build().to_yaml())
+    assert AsModelRuntimeConfigBuilder().from_yaml("~/m.yaml").build().model_name == "m"
+
+
 def test_a_builder_starts_afresh_and_has_the_defaults():
     builder = every_setting()
     builder.build()
@@ -105,7 +138,13 @@ def test_a_compute_unit_is_read_from_text(text, unit):
         (lambda builder: builder.compute_unit(TargetDevice.CUDA, [0, 0]), "twice"),
         (lambda builder: builder.max_batch(0), "engine_max_batch=0"),
         (lambda builder: builder.max_length(True), "engine_max_length=True"),
+        (lambda builder: builder.max_batch(2.7), "engine_max_batch=2.7"),
         (lambda builder: builder.kv_cache_span_size(48), "16, 32, 64, 128"),
+        (lambda builder: builder.update_from_dict({"kv_cache_span_size": "48"}), "16, 32, 64, 128"),
+        (lambda builder: builder.update_from_dict({"rope_scaling": {"type": "yarn"}}), "config.json says how"),
+        (lambda builder: builder.model_file_path("/a/model", "/b/model"), "in the model's folder, /a/model"),
+        (lambda builder: builder.from_yaml("not-there.yaml"), "There is no not-there.yaml"),
+        (lambda builder: builder.from_yaml(""), "names and values"),
         (lambda builder: builder.kv_cache_mode("AsCacheQuantI4"), "Did you mean AsCacheQuant"),
         (lambda builder: builder.update_from_dict({"engine_max_bach": 3}), "Did you mean engine_max_batch"),
         (lambda builder: builder.from_dict({"model_name": "m"}), "needs compute_unit"),
@@ -118,7 +157,7 @@ def test_a_setting_that_cannot_be_raises_where_it_is_given(call, words):
 
 
 def test_memory_of_a_card_is_shared_as_the_environment_says(monkeypatch):
-    monkeypatch.setattr(compute_unit, "has_driver", lambda: True)
+    monkeypatch.setattr(compute_unit, "_sees_a_card", lambda: True)
     monkeypatch.setattr(compute_unit, "cards", lambda: [GpuSurvey("a card", 10_000 << 20, 9_000 << 20)] * 2)
     monkeypatch.setenv("BFC_MEM_RATIO", "0.5")
     monkeypatch.setenv("BFC_LEFTOVER_MB", "1000")
@@ -128,6 +167,27 @@ def test_memory_of_a_card_is_shared_as_the_environment_says(monkeypatch):
     monkeypatch.setenv("BFC_LEFTOVER_MB", "10000")
     with pytest.raises(ConfigError, match="a card has"):
         engine_options(AsModelRuntimeConfigBuilder().build(), context=2048)
+
+
+@pytest.mark.parametrize("visible", ["", "-1", " ,0"])
+def test_cards_that_are_all_hidden_leave_the_cpu(monkeypatch, visible):
+    monkeypatch.setattr(compute_unit, "has_driver", lambda: True)
+    monkeypatch.setattr(compute_unit.Path, "glob", lambda folder, pattern: iter([folder / "nvidia0"]))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    config = AsModelRuntimeConfigBuilder().compute_unit("CUDA").build()
+    assert engine_options(config, context=2048)["device"] == "cuda"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert engine_options(config, context=2048)["device"] == "cpu"
+
+
+def test_a_driver_without_a_card_leaves_the_cpu(monkeypatch, capsys):
+    monkeypatch.setattr(compute_unit, "has_driver", lambda: True)
+    monkeypatch.setattr(compute_unit.Path, "glob", lambda folder, pattern: iter([]))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    compute_unit._warn_of_no_gpu.cache_clear()
+    config = AsModelRuntimeConfigBuilder().compute_unit("CUDA").build()
+    assert [engine_options(config, context=2048)["device"] for _ in range(2)] == ["cpu", "cpu"]
+    assert capsys.readouterr().err.count("models run on the CPU") == 1
 
 
 # --- weights ----------------------------------------------------------------------------------------------------------
@@ -142,6 +202,8 @@ def test_memory_of_a_card_is_shared_as_the_environment_says(monkeypatch):
         ({"weight_format": "uint4", "layers": {"lm_head": "int8", "*.q_proj": None}},
          {"*": "wint4", "lm_head": "wint8", "*.q_proj": None}),
         ({"layers": {"*.down_proj": "int8"}}, {"*.down_proj": "wint8"}),
+        ({"weight_format": "int8", "activate_format": "bfloat16"}, "wint8"),
+        ({"weight_format": "int8", "activate_format": "int8", "compute_method": "activate_quant"}, "int8"),
     ],
 )  # fmt: skip
 def test_a_quantization_of_dashinfer_becomes_the_option(config, option):
@@ -156,6 +218,8 @@ def test_a_quantization_of_dashinfer_becomes_the_option(config, option):
         ({"weight_format": "int8", "quant_method": "gptq"}, "loaded as it is"),
         ({"weight_format": "int8", "group_size": 7}, "group_size=7"),
         ({"weight_format": "int8", "group_settings": {}}, "use group_size"),
+        ({"weight_format": "int8", "activate_format": "nonsense"}, "float32, float16, bfloat16 for"),
+        ({"weight_format": "int8", "activate_format": "int8"}, "for compute_method=weight_only"),
         ({"weight_fromat": "int8"}, "Did you mean weight_format"),
         ({}, "needs weight_format"),
     ],
@@ -174,8 +238,6 @@ def test_a_loader_reads_the_model_and_runs_none_of_its_code():
     assert generation["max_length"] == loader.get_model_context_length()
     with pytest.raises(ConfigError, match="never run"):
         HuggingFaceModel("pocket", "pocket", trust_remote_code=True)
-    with pytest.raises(ConfigError, match="is not quantized"):
-        loader.init_quantization()
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -213,6 +275,44 @@ def test_beams_count_the_prompt_into_their_length():
     assert (beams.beam_width, beams.max_tokens, beams.length_penalty, beams.ignore_eos) == (4, 20, 0.5, True)
     with pytest.raises(RequestError, match="leaves no token"):
         generation.params_for(30)
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("lora_name", "a"), ("stop_words_ids", [[1]]), ("response_format", {"type": "json_object"}),
+        ("repetition_penalty", 1.2), ("presence_penalty", 0.5), ("frequency_penalty", 0.5), ("logprobs", True),
+        ("no_repeat_ngram_size", 3), ("bad_words_ids", [[4]]), ("eos_token_id", 7), ("min_length", 3),
+    ],
+)  # fmt: skip
+def test_what_a_beam_search_does_not_know_is_refused_by_its_name(key, value):
+    with pytest.raises(RequestError, match=f"num_beams=3: a beam search knows no {key}; leave it out"):
+        generation_of({"num_beams": 3, key: value})
+    assert generation_of({key: value}).beams is None
+
+
+def test_what_changes_nothing_is_taken_beside_beams():
+    settings = {
+        "lora_name": None, "stop_words_ids": [], "response_format": {"type": "text"}, "repetition_penalty": 1.0,
+        "presence_penalty": 0, "frequency_penalty": 0.0, "logprobs": False, "top_logprobs": 2, "min_length": 0,
+        "no_repeat_ngram_size": 0, "bad_words_ids": [], "eos_token_id": 0, "do_sample": True, "temperature": 0.7,
+        "top_k": 20, "top_p": 0.8, "seed": 5, "num_return_sequences": 1, "uuid": "mine", "vocab_type": "BPE",
+        "suppress_repetition_in_generation": True, "num_beams": 3,
+    }  # fmt: skip
+    assert generation_of(settings).beams.beam_width == 3
+    assert generation_of(ASGenerationConfigBuilder().update(settings)).beams.beam_width == 3
+
+
+def test_a_models_defaults_are_taken_beside_beams_and_what_was_chosen_instead_is_refused():
+    builder = ASGenerationConfigBuilder({"eos_token_id": [1, 2], "repetition_penalty": 1.05}).num_beams(3)
+    assert generation_of(builder).beams.beam_width == 3
+    with pytest.raises(RequestError, match="knows no repetition_penalty"):
+        generation_of(builder.repetition_penalty(1.2))
+
+
+def test_an_end_token_that_is_given_goes_before_that_of_transformers():
+    assert generation_of(ASGenerationConfigBuilder({"eos_token_id": [1, 2]}, eos_token_id=7)).params.eos_token_id == [7]
+    assert generation_of(ASGenerationConfigBuilder({"eos_token_id": [1, 2]})).params.eos_token_id == [1, 2]
 
 
 class OfTransformers:
