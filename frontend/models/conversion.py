@@ -64,7 +64,7 @@ def convert_model(
     if os.path.lexists(target):  # a link that leads nowhere, too
         raise ConfigError(f"{target} exists, and is not written over. Remove it, or name another folder.")
     files = find_model(model, revision=revision, is_quiet=quiet)
-    asked = Conversion(
+    conversion = Conversion(
         source=str(files.folder),
         tokenizer=str(files.tokenizer_folder),
         target=str(target),
@@ -75,7 +75,7 @@ def convert_model(
         model=files.name,
         revision=revision,
     )
-    with closing(_messages(asked)) as messages:
+    with closing(_messages(conversion)) as messages:
         made = _shown(messages, quiet)
     return ConvertedModel(target, made.before, made.after)
 
@@ -95,10 +95,10 @@ def _shown(messages: Iterator[ConversionMessage], is_quiet: bool) -> ConversionR
     raise EngineDeadError("The converting process ended without a word.")
 
 
-def _messages(asked: Conversion) -> Generator[ConversionMessage]:
+def _messages(conversion: Conversion) -> Generator[ConversionMessage]:
     """What the worker's process says; raises how it ended where it fails."""
     with names_in_utf8():
-        encoded = msgspec.json.encode(asked)
+        encoded = msgspec.json.encode(conversion)
     with tempfile.TemporaryFile() as errors:
         worker = start_process(
             "converting",
@@ -109,13 +109,13 @@ def _messages(asked: Conversion) -> Generator[ConversionMessage]:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())},
         )
         try:
-            told, says = worker.popen.stdin, worker.popen.stdout
-            if told is None or says is None:
+            stdin, stdout = worker.popen.stdin, worker.popen.stdout
+            if stdin is None or stdout is None:
                 raise ValueError("the converting process was started without its pipes")
             with suppress(BrokenPipeError):  # one that has died already says below why
-                told.write(encoded + b"\n")
-                told.flush()
-            for line in says:
+                stdin.write(encoded + b"\n")
+                stdin.flush()
+            for line in stdout:
                 yield msgspec.json.decode(line, type=ConversionMessage)
             wait_for_ends([worker], _SECONDS_TO_END)
             worker.close()
