@@ -12,7 +12,7 @@ from .hugging_face_model import HuggingFaceModel
 from .installed_model import ModelState
 from .loader import ModelLoader
 from .model_config import AsModelConfig
-from .names import AsCacheMode, GenerateRequestStatus, TargetDevice, VocabType
+from .names import AsCacheMode, GenerateRequestStatus, MultiMediaInfo, TargetDevice, VocabType
 from .request_handle import RequestHandle
 from .result_queue import GeneratedElements, ResultQueue
 from .runtime_builder import AsModelRuntimeConfigBuilder
@@ -33,6 +33,7 @@ __all__ = [
     "HuggingFaceModel",
     "ModelLoader",
     "ModelState",
+    "MultiMediaInfo",
     "RequestHandle",
     "ResultQueue",
     "TargetDevice",

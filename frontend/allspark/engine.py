@@ -20,7 +20,7 @@ from .generation_config import ASGenerationConfigBuilder
 from .generation_keys import Generation, generation_of
 from .installed_model import InstalledModel, ModelState
 from .model_config import AsModelConfig
-from .request_handle import RequestHandle, handle_of, one_dimensional, one_text
+from .request_handle import RequestHandle, handle_of, one_dimensional, one_name, one_path, one_text
 from .result_queue import ResultQueue
 from .statistics import AsEngineStat, engine_stat
 from .status import AsStatus, status_of
@@ -33,7 +33,8 @@ StartedTexts = tuple[AsStatus, list[RequestHandle | None], list[ResultQueue | No
 GenerationConfig = ASGenerationConfigBuilder | Mapping[str, Any]
 
 
-def _failed(error: PenstockError) -> AsStatus:
+def _failed(error: Exception) -> AsStatus:
+    """Also of an error that isn't the package's: a value whose own methods fail must not raise out of a call."""
     status = status_of(error)
     _log.warning("%s: %s", status.name, status.message)
     return status
@@ -47,7 +48,7 @@ def _answered_by_status(
     def answered(self: "Engine", /, *arguments: Arguments.args, **options: Arguments.kwargs) -> AsStatus:
         try:
             call(self, *arguments, **options)
-        except PenstockError as error:
+        except Exception as error:
             return _failed(error)
         return AsStatus.ALLSPARK_SUCCESS
 
@@ -60,7 +61,7 @@ class Engine:
 
     def __init__(self) -> None:
         self._state = EngineState()
-        self._finalizer = weakref.finalize(self, self._state.close)
+        self._finalizer = weakref.finalize(self, self._state.close_at_once)
         logs.say(f"AllSpark engine of {self.get_version_full()}", quiet=logs.is_quiet(False))
 
     # --- models --------------------------------------------------------------------------------------------------
@@ -88,14 +89,17 @@ class Engine:
         self._state.find(model_name).release()
 
     @_answered_by_status
-    def load_lora(self, model_name: str, lora_name: str, lora_path: str | os.PathLike[str]) -> None:
-        """Load an adapter that PEFT saved in the folder `lora_path`; requests then name it by `lora_name`."""
-        self._state.find(model_name).running_session().adapters.load(lora_name, lora_path)
+    def load_lora(self, model_name: str, lora_name: str, lora_path: str | os.PathLike[str] | None = None) -> None:
+        """Load an adapter that PEFT saved in the folder `lora_path`; requests then name it by `lora_name`. Without a
+        folder, the name is one."""
+        name = one_name(lora_name)
+        folder = one_path(name if lora_path is None else lora_path)
+        self._state.find(model_name).running_session().adapters.load(name, folder)
 
     @_answered_by_status
     def unload_lora(self, model_name: str, lora_name: str) -> None:
         """Forget an adapter that no request uses."""
-        self._state.find(model_name).running_session().adapters.unload(lora_name)
+        self._state.find(model_name).running_session().adapters.unload(one_name(lora_name))
 
     def model_state(self, model_name: str) -> ModelState | None:
         """None if no model of that name was installed."""
@@ -182,7 +186,7 @@ class Engine:
     def get_model_information(self, model_name: str) -> str:
         """JSON of the model's name, state, settings and, while it runs, its plan; {} for a name that is unknown."""
         model = self._known(model_name)
-        return json.dumps({} if model is None else _described(model), ensure_ascii=False)
+        return json.dumps({} if model is None else _described(model), ensure_ascii=False, default=str)
 
     get_model_info = get_model_information
 
@@ -192,7 +196,7 @@ class Engine:
             session = self._state.find(model_name).running_session()
             stats = session.transport.stats()
         except PenstockError:
-            return AsEngineStat(str(model_name))
+            return AsEngineStat(model_name if isinstance(model_name, str) else "")
         if session.plan is None:
             return AsEngineStat(model_name)
         return engine_stat(model_name, stats, session.plan, session.config.block_size)
@@ -203,8 +207,9 @@ class Engine:
     # --- its end -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End all models and their requests; the engine takes no other."""
-        self._finalizer()
+        """End all models and their requests, which keep what they have; the engine takes no other."""
+        self._state.close()
+        self._finalizer.detach()
 
     def __enter__(self) -> "Engine":
         return self
@@ -220,7 +225,7 @@ class Engine:
 def _answered(start: Callable[..., RequestHandle], *arguments: Any) -> Started:
     try:
         handle = start(*arguments)
-    except PenstockError as error:
+    except Exception as error:
         return _failed(error), None, None
     return AsStatus.ALLSPARK_SUCCESS, handle, handle.queue
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...protocol.errors import ConfigError, OutOfMemoryError, PenstockError
+from ...protocol.fields.rules import shown
 from ...protocol.files.sizes import size
 from ...protocol.messages import MemoryPlan
 from ...protocol.options.config import EngineConfig
@@ -17,30 +18,34 @@ from ..models.model_files import find_model
 from .installed_model import InstalledModel, ModelState
 from .loader import context_of
 from .model_config import AsModelConfig, engine_options, model_folder, say_notices
-from .status import AsStatus, StatusError, denied, invalid_call, wrong_argument
+from .status import AsStatus, StatusError, invalid_call, shutting_down, wrong_argument
 
 
 class EngineState:
     def __init__(self) -> None:
         self.models: dict[str, InstalledModel] = {}
         self.is_closed = False
-        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._lock = threading.RLock()  # the collector may come while its thread holds it
         self._install = threading.Lock()
 
     def find(self, name: Any) -> InstalledModel:
+        self._require_own_process()
         if not isinstance(name, str):
             raise wrong_argument(f"A model is named by text, not by {type(name).__name__}.")
         found = self.models.get(name)
         if found is None:
-            names = ", ".join(map(repr, self.models)) or "none"
-            raise invalid_call(f"No model {name!r} was installed; there are {names}.")
+            names = ", ".join(map(shown, list(self.models))) or "none"
+            raise invalid_call(f"No model {shown(name)} was installed; there are {names}.")
         return found
 
     def install(self, config: Any) -> None:
         """A released model may be installed anew."""
         if not isinstance(config, AsModelConfig):
             raise wrong_argument(f"A model is installed by an AsModelConfig, not by {type(config).__name__}.")
-        if not config.model_name or not config.model_path:
+        if not isinstance(config.model_name, str) or not isinstance(config.model_path, (str, os.PathLike)):
+            raise wrong_argument("model_name must be text, and where the model lies text or a path.")
+        if not config.model_name or not str(config.model_path):
             raise wrong_argument("The configuration needs a model_name and where the model lies.")
         with self._install:  # two installations of a name: one of them finds the other's
             self._require_free(config.model_name)
@@ -56,11 +61,17 @@ class EngineState:
             raise invalid_call(f"A model {name!r} is installed already; its state is {known.state}.")
 
     def require_open(self) -> None:
+        self._require_own_process()
         if self.is_closed:
-            raise denied("The engine is shutting down.")
+            raise shutting_down()
+
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._process:
+            raise invalid_call("This engine belongs to the process that this one was forked from. Make a new Engine.")
 
     def start(self, name: Any) -> None:
         model = self.find(name)
+        self.require_open()
         try:
             model.start(self._threads(model))
         except OutOfMemoryError as error:
@@ -71,19 +82,19 @@ class EngineState:
     def _threads(self, model: InstalledModel) -> int | None:
         """An equal share of the cores for each model that is installed; None: all are this model's."""
         installed = [each for each in list(self.models.values()) if each.state is not ModelState.Released]
-        ranks = model.options["tensor_parallel_size"]
-        return max(ranks, len(os.sched_getaffinity(0)) // len(installed)) if len(installed) > 1 else None
+        return max(_ranks(model), len(os.sched_getaffinity(0)) // len(installed)) if len(installed) > 1 else None
 
     def _running(self) -> list[tuple[InstalledModel, MemoryPlan]]:
         found = [(model, model.session) for model in list(self.models.values()) if model.state is ModelState.Running]
         return [(model, session.plan) for model, session in found if session is not None and session.plan is not None]
 
     def _what_would_have_to_stop(self, model: InstalledModel, error: OutOfMemoryError) -> str:
-        running = sorted(self._running(), key=lambda each: -_planned_bytes(*each))
+        beside = [(other, plan) for other, plan in self._running() if _may_share(model, plan)]
+        running = sorted(beside, key=lambda each: -_planned_bytes(*each))
         if not running:
             return str(error)
-        beside = ", ".join(f"{other.name} ({size(_planned_bytes(other, plan))})" for other, plan in running)
-        return f"{model.name} does not fit beside {beside}: {error} Stop one or more of these, the largest first."
+        names = ", ".join(f"{other.name} ({size(_planned_bytes(other, plan))})" for other, plan in running)
+        return f"{model.name} does not fit beside {names}: {error} Stop one or more of these, the largest first."
 
     def _show_shares(self, model: InstalledModel) -> None:
         """What each running model has of the machine, once there are several."""
@@ -93,20 +104,40 @@ class EngineState:
             logs.say("\n".join(["models of this engine", *_rows(running)]), quiet=is_quiet)
 
     def close(self) -> None:
-        """Release all models; safe to call twice, from any thread."""
+        """Release all models, and let their requests hand over what they have; from any thread, any number of times."""
+        first_error: BaseException | None = None
+        models = self._begin_end()
+        for model in models:
+            try:
+                model.end()
+            except BaseException as error:  # Ctrl-C, say: the other models are ended all the same
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
+
+    def close_at_once(self) -> None:
+        """For the collector of garbage, which calls this from any thread in the middle of anything."""
+        for model in self._begin_end():
+            model.end_at_once()
+
+    def _begin_end(self) -> list[InstalledModel]:
+        if os.getpid() != self._process:
+            return []
         with self._lock:
             self.is_closed = True
             models = list(self.models.values())
         for model in models:
-            model.abandon()
+            model.prepare_end()
+        return models
 
 
 def _installed(config: AsModelConfig) -> InstalledModel:
     """Raises `PenstockError` where that model, or one of its settings, can't work."""
-    source = model_folder(config.model_path)
-    files = find_model(source, revision=config.revision, is_quiet=True)
-    context = context_of(files.folder)
+    if config.options.get("connect") not in (None, "never"):
+        raise ConfigError("connect: a model of an Engine has processes of its own; leave it out.")
     try:
+        source = model_folder(config.model_path)
+        context = context_of(find_model(source, is_quiet=True).folder)
         options = {name: value for name, value in engine_options(config, context).items() if value is not None}
         EngineConfig.from_options(source, **options)
     except (TypeError, ValueError) as error:
@@ -115,10 +146,18 @@ def _installed(config: AsModelConfig) -> InstalledModel:
     return InstalledModel(config, source, options)
 
 
+def _ranks(model: InstalledModel) -> int:
+    return model.options.get("tensor_parallel_size") or 1
+
+
+def _may_share(model: InstalledModel, plan: MemoryPlan) -> bool:
+    """Whether the model would take memory from where that plan has its own."""
+    return model.options.get("device", "auto") in ("auto", plan.device.split(":")[0])
+
+
 def _planned_bytes(model: InstalledModel, plan: MemoryPlan) -> int:
-    ranks: int = model.options["tensor_parallel_size"]
     blocks = plan.num_blocks * plan.block_bytes
-    return ranks * (plan.weight_bytes + plan.activation_bytes + plan.adapter_bytes + blocks)
+    return _ranks(model) * (plan.weight_bytes + plan.activation_bytes + plan.adapter_bytes + blocks)
 
 
 def _rows(running: list[tuple[InstalledModel, MemoryPlan]]) -> list[str]:

@@ -12,22 +12,22 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
 
-from ...protocol.errors import ClosedError, LimitError, PenstockError
+from ...protocol.errors import LimitError, PenstockError
 from ..session import open_model
 from ..text.template_input import too_long
 from .generation_keys import Generation
 from .model_config import AsModelConfig
 from .request_handle import RequestHandle
 from .result_queue import ResultQueue
-from .status import AsStatus, StatusError, denied, invalid_call, wrong_argument
+from .status import AsStatus, StatusError, denied, invalid_call, shutting_down, wrong_argument
 
 if TYPE_CHECKING:
     from ..session.private import PrivateSession
 
 # Requests of a model that have not ended, at most; DashInfer's queue takes a thousand.
 _MOST_REQUESTS = 4096
-# How long requests that were told to end are waited for.
-_LAST_WORDS_SECONDS = 5.0
+# How long the ends of requests that were cancelled are waited for.
+_DRAIN_SECONDS = 5.0
 
 
 class ModelState(StrEnum):
@@ -43,11 +43,13 @@ class InstalledModel:
         self.config = config
         self.source = source
         self.options = options  # of a tree
-        self.session: PrivateSession | None = None  # while it runs, and of a tree that died until the next turn
+        self.session: PrivateSession | None = None  # while it runs, and of a tree that died until the next change
+        self._starting: PrivateSession | None = None  # that isn't ready yet
         self._state = ModelState.Initial
         self._is_ending = False
-        self._turn = threading.Lock()  # of those who change the state
-        self._lock = threading.Lock()  # of what stands below
+        self._state_change = threading.Lock()  # held by whoever changes the state
+        # Of what stands below. The collector may end the engine in a thread that holds it, hence reentrant.
+        self._lock = threading.RLock()
         self._handles: weakref.WeakSet[RequestHandle] = weakref.WeakSet()  # that were not released
         self._unfinished: set[ResultQueue] = set()
 
@@ -59,7 +61,7 @@ class InstalledModel:
 
     @property
     def death(self) -> PenstockError | None:
-        """What ended its tree from without."""
+        """What killed its tree."""
         session = self.session
         return session.transport.error if session is not None else None
 
@@ -78,34 +80,42 @@ class InstalledModel:
 
     def start(self, threads: int | None) -> None:
         """Load the tree, with so many threads if its configuration names no number; returns when it is ready."""
-        with self._turn:
+        with self._state_change:
             if self.state not in (ModelState.Initial, ModelState.Stop):
                 raise self._not_now("can't be started")
+            self._state = self.state  # a death has made it Stop, which is known only as long as the dead tree is
             self._close_tree()
-            given = {"num_threads": threads} if threads and "num_threads" not in self.options else {}
-            session = cast("PrivateSession", open_model(self.source, {**self.options, **given}))
-            self.session = session
-            session.transport.closed_meanwhile = f"The model {self.name!r} was stopped while this request ran."
-            try:
-                if self._is_ending:
-                    raise ClosedError("The engine is shutting down.")
-                session.wait_until_ready()
-            except BaseException:
-                session.transport.close()
-                self.session = None
-                raise
+            self.session = self._ready_session(threads)
             self._state = ModelState.Running
+
+    def _ready_session(self, threads: int | None) -> "PrivateSession":
+        given = {"num_threads": threads} if threads and "num_threads" not in self.options else {}
+        session = cast("PrivateSession", open_model(self.source, {**self.options, **given}))
+        self._starting = session
+        try:
+            if self._is_ending:
+                raise shutting_down()
+            session.transport.closed_meanwhile = f"The model {self.name!r} was stopped while this request ran."
+            session.wait_until_ready()
+        except BaseException as error:
+            session.transport.close()
+            if self._is_ending and isinstance(error, PenstockError):
+                raise shutting_down() from error
+            raise
+        finally:
+            self._starting = None
+        return session
 
     def stop(self) -> None:
         """End its requests, which keep what they have, and its processes."""
-        with self._turn:
+        with self._state_change:
             if self.state is not ModelState.Running:
                 raise self._not_now("can't be stopped")
             self._stop()
 
     def release(self) -> None:
         """The same, for good: its handles are forgotten."""
-        with self._turn:
+        with self._state_change:
             if self._state is ModelState.Released:
                 raise self._not_now("was released before")
             if self._state is ModelState.Running:
@@ -115,26 +125,39 @@ class InstalledModel:
                 self._state = ModelState.Released
                 self._handles.clear()
 
-    def abandon(self) -> None:
-        """Release it, whatever it is doing: a start that is under way fails."""
+    def prepare_end(self) -> None:
+        """The engine ends: a start that is under way fails, and no other begins."""
         self._is_ending = True
-        session = self.session
-        if self._turn.locked() and session is not None and not session.transport.tree.is_ready:
-            session.transport.tree.terminate()
-        with suppress(StatusError):
+        starting = self._starting
+        if starting is not None and not starting.transport.tree.is_ready:
+            starting.transport.tree.terminate()
+
+    def end(self) -> None:
+        """Release it, whatever its state is."""
+        self.prepare_end()
+        with suppress(StatusError):  # it was released before
             self.release()
+
+    def end_at_once(self) -> None:
+        """The same without waiting for what requests still have to say: the thread that hears them may be this one."""
+        self.prepare_end()
+        session = self.session
+        if session is not None:
+            session.transport.close()
 
     def _stop(self) -> None:
         with self._lock:
             self._state = ModelState.Stop
             unfinished = list(self._unfinished)
-        deadline = time.monotonic() + _LAST_WORDS_SECONDS
-        for queue in unfinished:
-            with suppress(PenstockError):  # the tree has died
-                queue.cancel()
-        for queue in unfinished:
-            queue.wait(max(0.0, deadline - time.monotonic()))
-        self._close_tree()
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        try:
+            for queue in unfinished:
+                with suppress(PenstockError):  # the tree has died
+                    queue.cancel()
+            for queue in unfinished:
+                queue.wait(max(0.0, deadline - time.monotonic()))
+        finally:  # also where Ctrl-C ends the waiting
+            self._close_tree()
 
     def _close_tree(self) -> None:
         session, self.session = self.session, None
@@ -171,6 +194,9 @@ class InstalledModel:
         except PenstockError:
             self._forget(handle)
             raise
+        if self._state is not ModelState.Running:  # whoever stopped it meanwhile found nothing to cancel
+            with suppress(PenstockError):
+                queue.cancel()
         return handle
 
     def _let_in(self, handle: RequestHandle) -> None:
@@ -196,7 +222,8 @@ class InstalledModel:
         self._require(handle)
         with suppress(PenstockError):  # its tree has died, which ends it
             handle.queue.cancel()
-        handle.queue.wait(_LAST_WORDS_SECONDS)
+        if not handle.queue.wait(_DRAIN_SECONDS):  # its step takes long
+            handle.queue.interrupt("The request was stopped.")
 
     def release_request(self, handle: RequestHandle) -> None:
         with self._lock:

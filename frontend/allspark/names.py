@@ -1,6 +1,6 @@
-"""The enumerations of DashInfer's API: devices, cache modes, and how far a request has come."""
+"""Small names of DashInfer's API: devices, cache modes, how far a request has come."""
 
-from enum import Enum
+from enum import Enum, IntEnum
 
 
 class TargetDevice(Enum):
@@ -17,7 +17,7 @@ class AsCacheMode(Enum):
     AsCacheQuantU4 = "uint4"
 
 
-class GenerateRequestStatus(Enum):
+class GenerateRequestStatus(IntEnum):
     """How far a request has come. It passes them in this order, and ends as finished or as interrupted."""
 
     Init = 0  # no token yet
@@ -38,3 +38,7 @@ class VocabType(Enum):
     VOCAB_TYPE_WPM = 1
     VOCAB_TYPE_SPM = 2
     VOCAB_TYPE_UGM = 3
+
+
+class MultiMediaInfo:
+    """What `mm_info` takes; requests that give one are refused until there are multimodal models."""

@@ -1,5 +1,6 @@
-"""`RequestHandle`, what a caller names a request by, and the prompts that a call may be given."""
+"""`RequestHandle`, what a caller names a request by, and checks of the values that a call may be given."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,6 +45,18 @@ def one_text(text: Any) -> str:
     if not isinstance(text, str):
         raise wrong_argument(f"A prompt is text, or a list of texts that is not empty, not {_type(text)}.")
     return text
+
+
+def one_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise wrong_argument(f"An adapter is named by text, not by {_type(name)}.")
+    return name
+
+
+def one_path(path: Any) -> str:
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(found := os.fspath(path), str):
+        raise wrong_argument(f"A folder is given as text or as a path, not as {_type(path)}.")
+    return found
 
 
 def _type(value: Any) -> str:

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...protocol.errors import PenstockError
+from ...protocol.fields.rules import shown
 from ...protocol.outputs import LogprobsByToken, RequestMetrics, RequestOutput
 from ..requests.request import Request
 from ..session.session import Stream
 from .names import GenerateRequestStatus
 
 _FINISHED = ("stop", "length")
+_LONGEST_MILLISECONDS = 10**11  # three years, which a condition can still wait for
 
 
 @dataclass
@@ -46,6 +48,7 @@ class ResultQueue:
         self._on_gpu = on_gpu
         self._new = GeneratedElements()
         self._is_interrupted = self._is_over = False
+        self._is_end_known = False  # to whoever asks for the status, though tokens are left
         self._cause = ""
         self._figures = _Figures(num_prompt)
 
@@ -57,50 +60,57 @@ class ResultQueue:
 
     def GetWithTimeout(self, timeout_ms: float) -> GeneratedElements | None:
         """The same, or None after so many milliseconds without anything new."""
-        return self._get(max(0.0, timeout_ms / 1000))
+        return self._get(_seconds(timeout_ms))
 
     def GetNoWait(self) -> GeneratedElements | None:
         """Everything new, or None."""
         return self._get(0.0)
 
     def GenerateStatus(self) -> GenerateRequestStatus:
+        """Where the request is. A loop of `Get` and `GenerateStatus`, as DashInfer's page has it, leaves at the end and
+        would lose what came between the two calls. So an end of its own is reported when everything was taken, or from
+        the second question after a `Get` on."""
         with self._changed:
-            self._look()
-            if self._is_over:
-                ends = (GenerateRequestStatus.GenerateFinished, GenerateRequestStatus.GenerateInterrupted)
-                return ends[self._is_interrupted]
+            self._take_in()
+            if self._is_over and self._is_interrupted:
+                return GenerateRequestStatus.GenerateInterrupted
+            if self._is_over and (self._is_end_known or not self._new.ids_from_generate):
+                return GenerateRequestStatus.GenerateFinished
+            self._is_end_known = self._is_over
             return _RUNNING[min(self._figures.num_generated, 2)]
 
     def GeneratedLength(self) -> int:
         """Tokens generated so far, taken or not."""
         with self._changed:
-            self._look()
+            self._take_in()
             return self._figures.num_generated
 
     def RequestStatInfo(self) -> dict[str, Any]:
         """Figures of the request: times in Unix seconds, durations in milliseconds, tokens a second."""
         with self._changed:
-            self._look()
+            self._take_in()
             return self._figures.as_dict()
 
     @property
     def interruption(self) -> str:
         """Why it was interrupted, in a sentence; empty if it was not."""
         with self._changed:
-            self._look()
+            self._take_in()
             return self._cause
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the end of the request, leaving what has come for others; whether it has ended."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._look() or self._is_over, seconds)
+            self._is_end_known = self._changed.wait_for(self._has_ended, seconds)
+            return self._is_end_known
 
     def _get(self, seconds: float | None) -> GeneratedElements | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._look() or self._new.ids_from_generate or self._is_over, seconds)
+            self._changed.wait_for(lambda: self._has_ended() or self._new.ids_from_generate, seconds)
             if not self._new.ids_from_generate:
                 return None
             taken, self._new = self._new, GeneratedElements()
+            self._is_end_known = False
             return taken
 
     # --- for the engine ------------------------------------------------------------------------------------------
@@ -113,7 +123,8 @@ class ResultQueue:
         """Something has come; called by the receiving thread."""
         with self._changed:
             self._has_news = True
-            self._figures.note_time(time.time())
+            if request.error is None:
+                self._figures.note_time(time.time())
             self._changed.notify_all()
         if request.is_finished or request.error is not None:
             self._on_end(self)
@@ -121,7 +132,7 @@ class ResultQueue:
     def interrupt(self, cause: str) -> None:
         """End it here and now, with what it has."""
         with self._changed:
-            self._look()
+            self._take_in()
             stream, self._stream = self._stream, None
             if not self._is_over:
                 self._end(is_interrupted=True, cause=cause)
@@ -136,8 +147,11 @@ class ResultQueue:
 
     # --- taking in what has come -----------------------------------------------------------------------------------
 
-    def _look(self) -> bool:
-        """Take in what has come; returns False, for use in a condition."""
+    def _has_ended(self) -> bool:
+        self._take_in()
+        return self._is_over
+
+    def _take_in(self) -> None:
         while self._has_news and self._stream is not None:
             self._has_news = False
             try:
@@ -147,7 +161,6 @@ class ResultQueue:
                 self._end(is_interrupted=True, cause=str(error))
             if self._is_over:
                 self._stream = None
-        return False
 
     def _merge(self, output: RequestOutput) -> None:
         answer, new = output.outputs[0], self._new
@@ -170,6 +183,12 @@ class ResultQueue:
         self._cause = cause if is_interrupted else ""
         self._figures.end_time = self._figures.end_time or time.time()
         self._changed.notify_all()
+
+
+def _seconds(milliseconds: Any) -> float:
+    if not isinstance(milliseconds, (int, float)) or milliseconds != milliseconds:
+        raise TypeError(f"timeout_ms={shown(milliseconds)}: must be a number of milliseconds.")
+    return max(0.0, float(min(milliseconds, _LONGEST_MILLISECONDS))) / 1000
 
 
 _RUNNING = (GenerateRequestStatus.Init, GenerateRequestStatus.ContextFinished, GenerateRequestStatus.Generating)
@@ -205,7 +224,7 @@ class _Figures:
         if metrics.first_token_time is not None:
             self.first_token = metrics.arrival_time + metrics.first_token_time
         if metrics.inference_start_time is not None and metrics.model_execute_time is not None:
-            self.last_token = self.end_time = metrics.inference_start_time + metrics.model_execute_time
+            self.end_time = metrics.inference_start_time + metrics.model_execute_time
 
     def as_dict(self) -> dict[str, Any]:
         has_token = self.num_generated > 0

@@ -41,6 +41,14 @@ class AsStatus:
         self.message = message
 
     @property
+    def value(self) -> int:
+        """DashInfer's number; -1 where it has none."""
+        return _CODES.get(self.name, -1)
+
+    def __int__(self) -> int:
+        return self.value
+
+    @property
     def is_success(self) -> bool:
         return self.name == "ALLSPARK_SUCCESS"
 
@@ -61,6 +69,15 @@ class AsStatus:
         return f"AsStatus.{self.name}"
 
 
+_CODES = {
+    "ALLSPARK_SUCCESS": 0,
+    "ALLSPARK_PARAM_ERROR": 2,
+    "ALLSPARK_EXCEED_LIMIT_ERROR": 7,
+    "ALLSPARK_INVALID_CALL_ERROR": 8,
+    "ALLSPARK_REQUEST_DENIED": 12,
+    "ALLSPARK_LORA_NOT_FOUND": 13,
+    "ALLSPARK_STREAMING": 200,
+}
 _NAMES = [name for name in AsStatus.__annotations__ if name.startswith("ALLSPARK_")]
 for _name in _NAMES:
     setattr(AsStatus, _name, AsStatus(_name))
@@ -87,8 +104,14 @@ def denied(message: str) -> StatusError:
     return StatusError(AsStatus.ALLSPARK_REQUEST_DENIED, message)
 
 
+def shutting_down() -> StatusError:
+    return denied("The engine is shutting down.")
+
+
+# What users of an engine read where a tree was closed beside their call.
+_STOPPED_MEANWHILE = "The model was stopped meanwhile."
 # By `AdapterError.reason`.
-_OF_ADAPTERS = {
+_STATUS_BY_REASON = {
     "loaded": AsStatus.ALLSPARK_LORA_ALREADY_LOADED,
     "unknown": AsStatus.ALLSPARK_LORA_NOT_FOUND,
     "busy": AsStatus.ALLSPARK_LORA_IN_USE,
@@ -97,20 +120,32 @@ _OF_ADAPTERS = {
     "rank": AsStatus.ALLSPARK_LORA_RANK_EXCEED_LIMIT_ERROR,
     "files": AsStatus.ALLSPARK_PARAM_ERROR,
 }
-# The first row that an error is an instance of; any other error of the package means that an argument was wrong.
-_OF_ERRORS: tuple[tuple[type[PenstockError], Callable[[Any], AsStatus]], ...] = (
+# The first row that an error is an instance of; any other error means that an argument was wrong.
+_STATUS_BY_ERROR: tuple[tuple[type[Exception], Callable[[Any], AsStatus]], ...] = (
     (StatusError, lambda error: error.status),
-    (AdapterError, lambda error: _OF_ADAPTERS[error.reason]),
+    (AdapterError, lambda error: _STATUS_BY_REASON[error.reason]),
     (LimitError, lambda error: AsStatus.ALLSPARK_EXCEED_LIMIT_ERROR),
     (OutOfMemoryError, lambda error: AsStatus.ALLSPARK_EXCEED_LIMIT_ERROR),
     (BusyError, lambda error: AsStatus.ALLSPARK_REQUEST_DENIED),
     (ClosedError, lambda error: AsStatus.ALLSPARK_INVALID_CALL_ERROR),
     (EngineDeadError, lambda error: AsStatus.ALLSPARK_INVALID_CALL_ERROR),
-    (PenstockError, lambda error: AsStatus.ALLSPARK_PARAM_ERROR),
+    (Exception, lambda error: AsStatus.ALLSPARK_PARAM_ERROR),
 )
 
 
-def status_of(error: PenstockError) -> AsStatus:
-    """The status of the table in which an error of the package ends a call."""
-    chosen = next(status for kind, status in _OF_ERRORS if isinstance(error, kind))
-    return chosen(error).because(str(error))
+def status_of(error: Exception) -> AsStatus:
+    """The status of the table in which an error ends a call."""
+    chosen = next(status for kind, status in _STATUS_BY_ERROR if isinstance(error, kind))
+    # Half a surrogate pair, which a name may contain, can't be written to any log.
+    return chosen(error).because(_sentence(error).encode(errors="backslashreplace").decode())
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, ClosedError):
+        return _STOPPED_MEANWHILE
+    if isinstance(error, PenstockError):
+        return str(error)
+    try:
+        return f"This call can't work with these arguments: {type(error).__name__}: {error}"
+    except Exception:  # of an error whose own methods fail
+        return f"This call can't work with these arguments: {type(error).__name__}."

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ...protocol.adapter_messages import ListLoras, LoadLora, LoraAnswer, UnloadLora
 from ...protocol.errors import AdapterError
 from ...protocol.options.config import EngineConfig
-from .session import adapter_folder
+from .session import adapter_folder, check_adapter_name
 from .tree.transport import TreeTransport
 
 _LOOK_SECONDS = 1.0  # between two looks whether the tree still lives
@@ -36,6 +36,7 @@ class Adapters:
 
     def unload(self, name: str) -> None:
         """Raises `AdapterError` while requests use it."""
+        check_adapter_name(name)
         self._ask(lambda query: UnloadLora(query, name))
         self.loaded.pop(name, None)
 

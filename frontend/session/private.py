@@ -51,9 +51,7 @@ class PrivateSession(Session[PendingRequest]):
         for notice in EngineConfig.notices(options):
             logs.say(notice, quiet=self.is_quiet)
         logs.say_places_once(quiet=self.is_quiet)
-        self.files = find_model(
-            self.config.model, self.config.tokenizer, self.config.revision, is_quiet=self.is_quiet
-        )
+        self.files = find_model(self.config.model, self.config.tokenizer, self.config.revision, is_quiet=self.is_quiet)
         self.default_params = default_params(self.files.folder)
         self.chat_template = template_text(self.config.chat_template) if self.config.chat_template else None
         # Before the tree starts: its detokenizer must know which marks to show.

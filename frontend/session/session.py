@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from ...protocol.errors import AdapterError, ModelNotFoundError, PenstockError, RequestError, same_error
+from ...protocol.fields.rules import shown
 from ...protocol.messages import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ...protocol.outputs import RequestOutput
@@ -246,10 +247,15 @@ class Window(Generic[RequestT]):
         self.transport.abort(self.running.values())
 
 
+def check_adapter_name(name: str) -> None:
+    """Raises unless it can travel in a message: text, without half a surrogate pair."""
+    if not isinstance(name, str) or not name or any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise AdapterError(f"An adapter's name must be text, and {shown(name)} is not.", "files")
+
+
 def adapter_folder(name: str, path: str | os.PathLike[str]) -> str:
     """The folder's absolute path; raises if the name is no text or the folder doesn't exist."""
-    if not isinstance(name, str) or not name:
-        raise AdapterError(f"An adapter's name must be text, and {name!r} is not.", "files")
+    check_adapter_name(name)
     folder = Path(os.path.expanduser(path)).absolute()
     if not os.path.isdir(folder):
         raise ModelNotFoundError(f"There is no adapter at {folder}: it must be a folder that PEFT saved.")

@@ -13,7 +13,7 @@ from ....protocol.attach import AskAdapters, AskLoad, AskRender, AskUnload, Atta
 from ....protocol.errors import AdapterError
 from ....protocol.options.config import EngineConfig
 from ...requests.prompts import Conversation, Messages, check_template_options, check_tools
-from ..session import Session, adapter_folder
+from ..session import Session, adapter_folder, check_adapter_name
 from .door import AttachedDoor, on_the_wire
 from .request import AttachedRequest
 from .transport import DaemonTransport
@@ -89,6 +89,7 @@ class AttachedAdapters:
 
     def unload(self, name: str) -> None:
         """Raises `AdapterError` while requests use it."""
+        check_adapter_name(name)
         self.transport.ask(lambda query: AskUnload(query, name))
 
     def names(self) -> list[str]:

@@ -106,6 +106,12 @@ def answers_of_llm(folders: dict[str, Path], asked: list[Asked]) -> list[list[in
     return [found[number] for number in range(len(asked))]
 
 
+def answer_of_llm(folder: Path, ids: list[int], length: int) -> list[int]:
+    params = SamplingParams(temperature=0, max_length=length, ignore_eos=True)
+    with LLM(folder, max_model_len=512, kv_cache_memory="32MiB", device="cpu", num_threads=1, quiet=True) as llm:
+        return llm.generate(ids, params, use_tqdm=False)[0].outputs.token_ids
+
+
 def answer_of(engine: Engine, asked: Asked) -> tuple[list[int], GenerateRequestStatus]:
     config = {"seed": asked.seed, "max_length": asked.length}
     status, handle, queue = engine.start_request_ids(asked.model, None, asked.ids, config)
@@ -199,9 +205,9 @@ def test_a_killed_worker_interrupts_its_requests_alone_and_the_model_starts_agai
     monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
     config = {"do_sample": False, "early_stopping": False, "max_length": 300}
     with Engine() as engine:
-        for family in ("qwen3", "llama"):
+        for family in FAMILIES:
             start(engine, family, folders[family])
-        doomed, other = (engine.start_request_ids(name, None, [5, 6], config)[2] for name in ("qwen3", "llama"))
+        doomed, *others = (engine.start_request_ids(name, None, [5, 6], config)[2] for name in FAMILIES)
         assert doomed.Get().ids_from_generate
         os.kill(processes_of(engine, "qwen3")["worker 0"], signal.SIGKILL)
         killed = time.monotonic()
@@ -214,8 +220,10 @@ def test_a_killed_worker_interrupts_its_requests_alone_and_the_model_starts_agai
         monkeypatch.delenv("PENSTOCK_FAULTS")
         assert engine.start_model("qwen3") == SUCCESS
         again = engine.start_request_ids("qwen3", None, [5, 6], config)[2]
-        assert len(all_of(again)) == 298 and again.GenerateStatus() is FINISHED
-        assert len(all_of(other)) == 298 and other.GenerateStatus() is FINISHED
+        untouched = [all_of(queue) for queue in (again, *others)]
+        assert all(queue.GenerateStatus() is FINISHED for queue in (again, *others))
+    for family, tokens in zip(FAMILIES, untouched, strict=True):
+        assert tokens == answer_of_llm(folders[family], [5, 6], 300)
 
 
 def test_a_stopped_model_leaves_its_requests_what_they_have(folders, monkeypatch):

@@ -53,6 +53,8 @@ class Reference:
         return SUCCESS
 
     def start(self, name: str) -> str:
+        if name in self.states and self.is_closed:
+            return DENIED
         if self.states.get(name) not in ("Initial", "Stop"):
             return INVALID
         self.states[name], self.adapters[name] = "Running", set()

@@ -1,0 +1,205 @@
+"""What goes wrong around an engine: starts that fail, ends that race, forks, odd arguments, readers that come late."""
+
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from builders.watching import wait_until
+
+from penstock.allspark import AsModelConfig, AsStatus, Engine, GenerateRequestStatus, ModelState
+from penstock.frontend.allspark import installed_model
+from penstock.protocol.errors import OutOfMemoryError
+
+STAND_IN = {"load_format": "stand-in", "num_gpu_blocks_override": 64, "quiet": True}
+SUCCESS, DENIED = AsStatus.ALLSPARK_SUCCESS, AsStatus.ALLSPARK_REQUEST_DENIED
+WRONG, INVALID = AsStatus.ALLSPARK_PARAM_ERROR, AsStatus.ALLSPARK_INVALID_CALL_ERROR
+GENERATION = {"max_length": 40, "early_stopping": False}
+
+
+def engine_with(*names: str) -> Engine:
+    engine = Engine()
+    for name in names:
+        config = AsModelConfig(
+            model_name=name, model_path="pocket", compute_unit="CPU:0", num_threads=1, engine_max_length=256,
+            options=STAND_IN,
+        )  # fmt: skip
+        assert engine.install_model(config) == SUCCESS
+    return engine
+
+
+def started(*names: str) -> Engine:
+    engine = engine_with(*names)
+    for name in names:
+        assert engine.start_model(name) == SUCCESS
+    return engine
+
+
+def kill_worker(engine: Engine, name: str) -> None:
+    session = engine._state.models[name].session
+    [worker] = [child for child in session.transport.tree.children if child.role.startswith("worker")]
+    os.kill(worker.popen.pid, signal.SIGKILL)
+    wait_until(lambda: engine.model_state(name) is ModelState.Stop, 3, "the death is known")
+
+
+def test_a_start_after_a_death_that_fails_leaves_the_model_stopped():
+    with started("m") as engine:
+        kill_worker(engine, "m")
+        seen = []
+
+        def fail(*arguments: Any) -> Any:
+            seen.append((engine.model_state("m"), engine.start_request_ids("m", None, [5], GENERATION)[0]))
+            raise OutOfMemoryError("Nothing is free.")
+
+        with mock.patch.object(installed_model, "open_model", fail):
+            assert engine.start_model("m") == AsStatus.ALLSPARK_EXCEED_LIMIT_ERROR
+        assert seen == [(ModelState.Stop, INVALID)]
+        assert engine.model_state("m") is ModelState.Stop
+        assert engine.start_model("m") == SUCCESS
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05])
+def test_a_start_that_the_end_overtakes_is_denied(delay):
+    engine = engine_with("m")
+    statuses: list[AsStatus] = []
+    thread = threading.Thread(target=lambda: statuses.append(engine.start_model("m")))
+    thread.start()
+    time.sleep(delay)
+    engine.close()
+    thread.join(20)
+    assert statuses in ([DENIED], [SUCCESS])  # where it was quicker
+    assert engine.model_state("m") is ModelState.Released
+    assert statuses == [SUCCESS] or statuses[0].message == "The engine is shutting down."
+
+
+def test_closing_goes_on_after_an_interruption_and_may_be_repeated():
+    engine = started("one", "two")
+    stop = installed_model.InstalledModel._close_tree
+
+    def interrupted(model: Any) -> None:
+        stop(model)
+        if model.name == "one":
+            raise KeyboardInterrupt
+
+    with (
+        mock.patch.object(installed_model.InstalledModel, "_close_tree", interrupted),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        engine.close()
+    assert engine.model_state("two") is ModelState.Released
+    engine.close()
+    assert engine.model_state("one") is ModelState.Released
+    engine.close()
+
+
+def test_a_forked_copy_of_an_engine_answers_and_ends_at_once():
+    with started("m") as engine:
+        _, _, queue = engine.start_request_ids("m", None, [5], {"max_length": 250, "early_stopping": False})
+        child = os.fork()
+        if child == 0:
+            begin = time.monotonic()
+            is_refused = engine.start_request_ids("m", None, [5], GENERATION)[0] == INVALID
+            engine.close()
+            os._exit(0 if is_refused and time.monotonic() - begin < 2 else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        while queue.Get() is not None:
+            pass
+        assert queue.GenerateStatus() is GenerateRequestStatus.GenerateFinished
+
+
+def test_the_collector_may_end_an_engine_in_the_thread_that_hears_answers():
+    engine = started("m")
+    queues = [engine.start_request_ids("m", None, [5], {"max_length": 250})[2] for _ in range(20)]
+    model = engine._state.models["m"]
+    transport = model.session.transport
+    engine.itself = engine  # only the collector finds it
+    del engine
+    ended = threading.Event()
+    hear = type(queues[0]).hear
+
+    def collect(queue: Any, request: Any) -> None:
+        if not ended.is_set():
+            ended.set()
+            with model._lock:
+                gc.collect()
+        hear(queue, request)
+
+    with mock.patch.object(type(queues[0]), "hear", collect):
+        queues.append(model.start_ids([5], installed_model.Generation(*_greedy())).queue)
+        assert ended.wait(10)
+        for queue in queues:
+            assert queue.wait(3)
+    wait_until(lambda: transport.is_closed, 3, "the tree is closed")
+
+
+def _greedy() -> tuple[Any, ...]:
+    from penstock import SamplingParams
+
+    return SamplingParams(temperature=0, max_length=250, detokenize=False), None, None, None
+
+
+ODD: list[Any] = [None, 5, 2.5, float("nan"), b"m", [], ["m"], {}, object(), "\ud800", np.array([1, 2]), "x" * 300]
+
+
+def test_odd_arguments_give_a_status_and_leave_the_model_alone():
+    with started("m") as engine:
+        calls: list[Callable[[Any], AsStatus]] = [
+            engine.start_model, engine.stop_model, engine.release_model,
+            lambda odd: engine.install_model(odd),
+            lambda odd: engine.install_model(AsModelConfig(model_name=odd, model_path="pocket", compute_unit="CPU:0")),
+            lambda odd: engine.install_model(AsModelConfig(model_name="n", model_path=odd, compute_unit="CPU:0")),
+            lambda odd: engine.load_lora("m", odd, "/tmp"), lambda odd: engine.load_lora("m", "a", odd),
+            lambda odd: engine.unload_lora("m", odd),
+            lambda odd: engine.stop_request("m", odd), lambda odd: engine.release_request("m", odd),
+            lambda odd: engine.start_request_ids("m", None, odd, {})[0],
+            lambda odd: engine.start_request_ids("m", None, [5], odd)[0],
+            lambda odd: engine.start_request_ids("m", None, [5], {"num_beams": odd, "max_length": 9})[0],
+            lambda odd: engine.start_request_text("m", None, odd, {})[0],
+        ]  # fmt: skip
+        for call in calls:
+            for odd in ODD:
+                status = call(odd)
+                assert isinstance(status, AsStatus)
+                assert status == SUCCESS or 0 < len(status.message) < 3000
+        assert engine.get_as_engine_stat(ODD).model_name == ""
+        assert engine.model_state("m") is ModelState.Running
+        assert int(engine.stop_model("m")) == 0
+
+
+def test_a_loop_of_get_and_status_loses_nothing():
+    """As DashInfer's page has it; the reader is slow, so that the end comes between its two calls."""
+    running = (GenerateRequestStatus.Init, GenerateRequestStatus.ContextFinished, GenerateRequestStatus.Generating)
+    with started("m") as engine:
+        _, handle, queue = engine.start_request_ids("m", None, [5, 6], GENERATION)
+        tokens: list[int] = []
+        status = queue.GenerateStatus()
+        while status in running:
+            elements = queue.Get()
+            time.sleep(0.1)
+            if elements is not None:
+                tokens += elements.ids_from_generate
+            status = queue.GenerateStatus()
+        assert len(tokens) == 38 and status is GenerateRequestStatus.GenerateFinished
+        _, handle, queue = engine.start_request_ids("m", None, [5, 6], GENERATION)
+        engine.sync_request("m", handle)
+        assert queue.GenerateStatus() is GenerateRequestStatus.GenerateFinished
+        assert len(queue.Get().ids_from_generate) == 38
+
+
+@pytest.mark.parametrize("milliseconds", [0, -5, 1, 2.5, float("inf"), 2**63, 10**400, float("-inf")])
+def test_any_number_is_a_timeout(milliseconds):
+    with started("m") as engine:
+        _, _, queue = engine.start_request_ids("m", None, [5, 6], GENERATION)
+        while queue.GeneratedLength() < 38:
+            time.sleep(0.01)
+        assert queue.GetWithTimeout(milliseconds) is not None
+        assert queue.GetWithTimeout(milliseconds) is None
+        for wrong in (None, "5", float("nan"), []):
+            with pytest.raises(TypeError, match="must be a number of milliseconds"):
+                queue.GetWithTimeout(wrong)
