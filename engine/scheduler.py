@@ -221,6 +221,17 @@ class Scheduler:
         for failed in result.failed:
             self._fail(step, failed)
         self.publisher.logprobs(step, result)
+        sequence_ids, tokens = self._take_sampled(step, result)
+        for entry in result.candidates:
+            self.beams.hear(step.rows[entry.row], entry, result.forward_time)
+        for sequence in repetitive(step, result):
+            sequence.decoding.end(sequence, SequenceEnded(sequence.id, "stop", "repetition"))
+        self.counters.generated_tokens += len(tokens)
+        return self.publisher.take(sequence_ids, tokens, result.forward_time)
+
+    def _take_sampled(self, step: ScheduledStep, result: StepResult) -> "tuple[list[int], array[int]]":
+        """Append each row's token to its sequence, and end those that it completes. Returns the plain sequences that
+        have one, and their tokens; the other strategies publish their own."""
         sequence_ids: list[int] = []
         tokens = array("i")
         sampled = iter(values(result.sampled))
@@ -248,12 +259,7 @@ class Scheduler:
                 ended := end_at(sequence, token)
             ):
                 sequence.decoding.end(sequence, ended)
-        for entry in result.candidates:
-            self.beams.hear(step.rows[entry.row], entry, result.forward_time)
-        for sequence in repetitive(step, result):
-            sequence.decoding.end(sequence, SequenceEnded(sequence.id, "stop", "repetition"))
-        self.counters.generated_tokens += len(tokens)
-        return self.publisher.take(sequence_ids, tokens, result.forward_time)
+        return sequence_ids, tokens
 
     def take_mask(self) -> MaskFrame | None:
         """The masks of the oldest step in flight, if it has masked rows and they aren't sent yet."""

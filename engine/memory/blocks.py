@@ -36,11 +36,16 @@ class BlockPool:
         self._previous = [num_blocks, *range(num_blocks)]
 
     def find(self, key: bytes) -> int | None:
-        """The block with this key, held or free; it counts as used."""
+        """The block with this key, held or free."""
+        block = self._found.get(key)
+        return None if block is None or self._has_expired(block) else block
+
+    def use(self, key: bytes) -> int | None:
+        """The block with this key, which counts as used now. One that is found too late loses its key."""
         block = self._found.get(key)
         if block is None or self._references[block]:
             return block
-        if self._is_over(block):
+        if self._has_expired(block):
             self._expire(block)
             return None
         self._last_use[block] = self._time_to_live.now()
@@ -58,7 +63,7 @@ class BlockPool:
             block = self._next[self._end]
             self._unlink(block)
             if (key := self._keys[block]) is not None:
-                if not self._is_over(block):
+                if not self._has_expired(block):
                     self._on_evicted(key, block, self._last_use[block])
                 self.forget(block)
             self._references[block] = 1
@@ -85,8 +90,8 @@ class BlockPool:
                 self._link_after(before, block)
 
     def name(self, block: int, key: bytes) -> None:
-        """Let the key find this block, unless it finds another one already."""
-        if self._keys[block] is None and self.find(key) is None:
+        """Let the key find this block, unless it finds another one already; that one counts as used."""
+        if self._keys[block] is None and self.use(key) is None:
             self._found[key] = block
             self._keys[block] = key
 
@@ -96,9 +101,9 @@ class BlockPool:
             del self._found[key]
             self._keys[block] = None
 
-    def _is_over(self, block: int) -> bool:
-        """Whether the time is over in which a free block can be found."""
-        return self._time_to_live.is_over(self._last_use[block])
+    def _has_expired(self, block: int) -> bool:
+        """Whether the time is over in which a free block can be found; one that is held is in use."""
+        return not self._references[block] and self._time_to_live.has_expired(self._last_use[block])
 
     def _expire(self, block: int) -> None:
         """A free block without a key is reused first."""

@@ -98,8 +98,8 @@ class Cache:
             return found
         for index in range((sequence.num_known - 1) // self.block_size):
             key = self._key(sequence, index)
-            block = self.pool.find(key)
-            if block is None and not (self.second_tier.num_cells and self.second_tier.holds(key)):
+            block = self.pool.use(key)
+            if block is None and not (self.second_tier.num_cells and self.second_tier.use(key)):
                 break
             found.append(block)
         return found

@@ -38,12 +38,12 @@ class SecondTierIndex:
         self._loads: dict[int, int] = {}  # cell by block
         self._pinned: set[int] = set()
 
-    def holds(self, key: bytes) -> bool:
-        """Whether there is a cell with this key; it counts as used."""
+    def use(self, key: bytes) -> bool:
+        """Whether there is a cell with this key, which then counts as used now."""
         if key not in self._cells:
             return False
         # What is pinned is in use.
-        if self._time_to_live.is_over(self._last_use[key]) and self._cells[key] not in self._pinned:
+        if self._time_to_live.has_expired(self._last_use[key]) and self._cells[key] not in self._pinned:
             self.forget(key)
             return False
         self._last_use[key] = self._time_to_live.now()

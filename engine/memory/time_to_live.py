@@ -21,7 +21,7 @@ class TimeToLive:
     def now(self) -> float:
         return 0.0 if self.seconds is None else self.clock()
 
-    def is_over(self, last_use: float) -> bool:
+    def has_expired(self, last_use: float) -> bool:
         return self.seconds is not None and self.clock() - last_use >= self.seconds
 
 

@@ -41,7 +41,7 @@ def test_the_least_recently_used_cell_is_overwritten_first():
     tier.offer(key(1), 11)  # has its copy already, and is younger now
     tier.offer(key(3), 30)
     assert tier.take_moves().saves == [30, 1]
-    assert [tier.holds(key(number)) for number in (1, 2, 3)] == [True, False, True]
+    assert [tier.use(key(number)) for number in (1, 2, 3)] == [True, False, True]
 
 
 def test_a_chain_that_is_loaded_is_overwritten_from_its_tail():
@@ -51,7 +51,7 @@ def test_a_chain_that_is_loaded_is_overwritten_from_its_tail():
     tier.pin([key(0), key(1), key(2)])
     tier.take_moves()
     tier.offer(key(7), 7)
-    assert [tier.holds(key(number)) for number in range(3)] == [True, True, False]
+    assert [tier.use(key(number)) for number in range(3)] == [True, True, False]
 
 
 def test_what_a_plan_loads_it_does_not_overwrite():
@@ -74,7 +74,7 @@ def test_a_cell_that_is_filled_twice_before_a_plan_is_told_once():
     tier.offer(key(1), 10)
     tier.offer(key(2), 20)
     tier.check()
-    assert tier.take_moves().saves == [20, 0] and not tier.holds(key(1))
+    assert tier.take_moves().saves == [20, 0] and not tier.use(key(1))
 
 
 def test_what_is_forgotten_is_neither_saved_nor_found():
@@ -82,7 +82,7 @@ def test_what_is_forgotten_is_neither_saved_nor_found():
     tier.offer(key(1), 10)
     tier.forget(key(1))
     tier.check()
-    assert tier.take_moves().saves == [] and not tier.holds(key(1))
+    assert tier.take_moves().saves == [] and not tier.use(key(1))
 
 
 # --- what requests get of it -----------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_what_a_failed_row_computed_is_not_found_in_the_second_tier_either():
     harness = Harness(num_blocks=12, num_cpu_blocks=48)
     visit(harness, 1, PREFIX)
     visit(harness, 2, others(2, 46))
-    assert all(map(harness.scheduler.cache.second_tier.holds, keys_of(harness, PREFIX)))
+    assert all(map(harness.scheduler.cache.second_tier.use, keys_of(harness, PREFIX)))
     harness.add(prompt(3, PREFIX))
     harness.plan()
     result = harness.results[-1]

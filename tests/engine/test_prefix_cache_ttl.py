@@ -53,13 +53,27 @@ def test_a_free_block_is_found_until_the_time_is_over(pool, clock, passed, is_fo
     pool.check([])
 
 
-def test_every_time_that_it_is_found_its_time_begins_anew(pool, clock):
+def test_every_time_that_it_is_used_its_time_begins_anew(pool, clock):
     pool.release(named(pool, 1))
     for _ in range(5):
         clock.now += TTL - 1
-        assert pool.find(key(1)) is not None
+        assert pool.use(key(1)) is not None
     clock.now += TTL
     assert pool.find(key(1)) is None
+
+
+def test_finding_a_block_is_no_use_and_changes_nothing(pool, clock):
+    first, other = named(pool, 1), named(pool, 2)
+    pool.release(first)
+    pool.release(other)
+    free = pool.free_blocks()
+    clock.now += TTL - 1
+    assert pool.find(key(1)) == first[0]
+    clock.now += 1
+    assert pool.find(key(1)) is None
+    assert pool.free_blocks() == free
+    assert pool.use(key(2)) is None
+    assert pool.free_blocks() != free, "only a use reorders what has expired"
 
 
 def test_a_block_that_is_held_is_in_use_and_its_time_begins_when_the_last_lets_go_of_it(pool, clock):
@@ -89,11 +103,11 @@ def test_a_block_whose_time_is_over_is_reused_first(pool, clock):
     pool.release(new)
     clock.now += TTL - 1
     pool.release(old)
-    pool.find(key(2))
+    pool.use(key(2))
     clock.now += TTL - 1
-    assert pool.find(key(2)) is not None
+    assert pool.use(key(2)) is not None
     clock.now += 1
-    assert pool.find(key(1)) is None
+    assert pool.use(key(1)) is None
     assert pool.free_blocks()[0] == old[0]
 
 
@@ -124,9 +138,9 @@ class Expected:
             self.last_use[name] = self.clock.now
             self.held.append(block)
 
-    def find(self, name: bytes) -> None:
-        block = self.pool.find(name)
-        assert block == (self.block_of[name] if self.is_found(name) else None)
+    def use(self, name: bytes) -> None:
+        found, block = self.pool.find(name), self.pool.use(name)
+        assert found == block == (self.block_of[name] if self.is_found(name) else None)
         if block is not None:
             self.last_use[name] = self.clock.now
             self.pool.hold([block])
@@ -151,7 +165,7 @@ def test_a_block_is_found_exactly_while_it_is_in_use_and_for_its_time_after_that
         elif action == "compute":
             expected.compute(key(number))
         else:
-            expected.find(key(number))
+            expected.use(key(number))
         expected.pool.check([[block] for block in expected.held])
 
 
@@ -167,9 +181,9 @@ def test_a_cell_keeps_the_time_of_the_block_that_it_was_saved_from(tier, clock):
     clock.now = 8.0
     tier.offer(key(1), 0, last_use=3.0)
     clock.now = 12.5
-    assert tier.holds(key(1))
+    assert tier.use(key(1))
     clock.now += TTL
-    assert not tier.holds(key(1))
+    assert not tier.use(key(1))
     tier.check()
     assert tier.take_moves().saves == [], "what was not saved yet need not be"
 
@@ -179,7 +193,7 @@ def test_a_cell_that_the_next_plan_loads_from_is_in_use(tier, clock):
     tier.take_moves()
     tier.pin([key(1)])
     clock.now += 2 * TTL
-    assert tier.holds(key(1))
+    assert tier.use(key(1))
 
 
 def test_a_block_whose_time_is_over_is_not_saved(clock, tier):
@@ -187,7 +201,7 @@ def test_a_block_whose_time_is_over_is_not_saved(clock, tier):
     pool.release(named(pool, 1))
     clock.now += TTL
     pool.allocate(1)
-    assert not tier.holds(key(1)) and tier.take_moves().saves == []
+    assert not tier.use(key(1)) and tier.take_moves().saves == []
 
 
 # --- what requests get of it ------------------------------------------------------------------------------------------
