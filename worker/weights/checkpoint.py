@@ -8,22 +8,22 @@ weights that were packed before and kept are not read at all. `DummySource` make
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from io import BufferedReader
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
 from ...kernels import Operations, WeightFormat
 from ...kernels.quantized_part import QuantizedPart
 from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.files.model_file import read_model_json, require_regular
+from ...protocol.files.model_file import read_model_json
 from ..lora.adapters import AdapterBank
 from ..models.quantization import Quantization
 from ..parallel import Parallel
 from .layer_formats import LayerFormats
+from .mapped_files import MappedFiles
 from .packed_cache import PackedCache
 from .piece import CheckpointPiece, Part
 from .quantized import COMPANIONS, Share, is_quantized, read_part
@@ -130,10 +130,6 @@ class Weights:
         return kept
 
 
-# Bytes read of mapped files before they are mapped anew: until then what was read counts as this process's memory.
-_MOST_MAPPED = 64 << 20
-
-
 class Checkpoint:
     """The safetensors files of a model folder."""
 
@@ -141,9 +137,7 @@ class Checkpoint:
         self.folder = folder
         self.quantization = quantization
         self.bytes_read = 0
-        self._files: dict[str, BufferedReader] = {}
-        self._mapped: dict[str, Any] = {}
-        self._mapped_bytes = 0
+        self._files = MappedFiles(folder)
         self._file_of = self._indexed()
         self._stored_name = layer_names(self._file_of)
         self._used: set[str] = set()
@@ -191,7 +185,7 @@ class Checkpoint:
         stored = self._stored_name[name]
         file = self._file_of[stored]
         try:
-            return self._handle(file).get_slice(stored)
+            return self._files.mapped(file).get_slice(stored)
         except SafetensorError as error:  # an index of other files than these
             raise ConfigError(f"{self.folder / file} holds no tensor {stored}, which its index names.") from error
 
@@ -208,7 +202,7 @@ class Checkpoint:
             files = [path.name for path in own_weight_files(self.folder)]
             if not files:
                 raise ModelNotFoundError(self._no_weights()) from None
-            return {name: file for file in files for name in self._handle(file).keys()}  # noqa: SIM118
+            return {name: file for file in files for name in self._files.mapped(file).keys()}  # noqa: SIM118
         try:
             return {str(name): _plain_name(file) for name, file in found["weight_map"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -216,28 +210,7 @@ class Checkpoint:
 
     def _count(self, nbytes: int) -> None:
         self.bytes_read += nbytes
-        self._mapped_bytes += nbytes
-        if self._mapped_bytes > _MOST_MAPPED:
-            # Views that are still in use keep their own mapping.
-            self._mapped.clear()
-            self._mapped_bytes = 0
-
-    def _handle(self, file: str) -> Any:
-        if file not in self._mapped:
-            try:
-                if file not in self._files:
-                    require_regular(self.folder / file)
-                    self._files[file] = open(self.folder / file, "rb")
-                # Always the same file, also where another one has taken its name meanwhile.
-                handle = safe_open(f"/proc/self/fd/{self._files[file].fileno()}", framework="pt")
-            except FileNotFoundError as error:
-                raise ModelNotFoundError(f"{self.folder / file} is named by the index and missing.") from error
-            except SafetensorError as error:
-                raise ConfigError(f"{self.folder / file} is damaged: {error}. Download it again.") from error
-            if (handle.metadata() or {}).get("format") in ("pd", "paddle"):
-                raise ConfigError(f"{self.folder / file} is in Paddle's own layout. Use the model's twin in -PT.")
-            self._mapped[file] = handle
-        return self._mapped[file]
+        self._files.count(nbytes)
 
     def _misshapen(self, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
         file = self.folder / self._file_of[self._stored_name[name]]
