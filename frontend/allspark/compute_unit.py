@@ -69,7 +69,7 @@ def device_options(unit: ComputeUnit, threads_a_device: int) -> dict[str, Any]:
     """The options of `LLM` for a compute unit. `threads_a_device` is 0 if nobody said how many."""
     device = unit.device
     if device is TargetDevice.CUDA:
-        if _sees_a_card():
+        if has_visible_card():
             devices = {"device": "cuda", "devices": list(unit.ids), "tensor_parallel_size": len(unit.ids)}
             return {**devices, **_memory_share(unit.ids)}
         _warn_of_no_gpu()
@@ -82,7 +82,7 @@ def device_options(unit: ComputeUnit, threads_a_device: int) -> dict[str, Any]:
     return options
 
 
-def _sees_a_card() -> bool:
+def has_visible_card() -> bool:
     """A driver may be there without a card, or CUDA_VISIBLE_DEVICES may hide them all."""
     first_visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     return has_driver() and first_visible not in ("", "-1") and any(Path("/dev").glob("nvidia[0-9]*"))

@@ -157,7 +157,7 @@ def test_a_setting_that_cannot_be_raises_where_it_is_given(call, words):
 
 
 def test_memory_of_a_card_is_shared_as_the_environment_says(monkeypatch):
-    monkeypatch.setattr(compute_unit, "_sees_a_card", lambda: True)
+    monkeypatch.setattr(compute_unit, "has_visible_card", lambda: True)
     monkeypatch.setattr(compute_unit, "cards", lambda: [GpuSurvey("a card", 10_000 << 20, 9_000 << 20)] * 2)
     monkeypatch.setenv("BFC_MEM_RATIO", "0.5")
     monkeypatch.setenv("BFC_LEFTOVER_MB", "1000")

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from builders.tiny_model import tiny_model
 
 from penstock import ConfigError
 from penstock.allspark import DashInferModel, HuggingFaceModel, TargetDevice
 from penstock.frontend.allspark import hugging_face_model
+from penstock.frontend.allspark.yaml_text import read_yaml, write_yaml
 
 INT8 = {"weight_format": "int8"}
 
@@ -82,6 +84,22 @@ def test_other_groups_than_those_of_loading_need_a_folder(model):
 def test_the_data_type_comes_back_with_the_model(written):
     read = DashInferModel(written, "m")
     assert read.data_type == read.create_reference_runtime_config_builder().build().data_type == "float32"
+
+
+def test_a_data_type_that_is_none_is_refused(written):
+    settings = (written / "m" / "dimodel_config.yaml").read_text()
+    with pytest.raises(ConfigError, match="data_type='float31'"):
+        DashInferModel(written, "m", config_content=settings.replace("data_type: float32", "data_type: float31"))
+
+
+def test_settings_that_cannot_be_written_leave_those_that_are_there(tmp_path):
+    settings = tmp_path / "settings.yaml"
+    write_yaml(settings, {"a": 1})
+    with pytest.raises(yaml.YAMLError):
+        write_yaml(settings, {"a": object()})
+    with pytest.raises(ConfigError, match="cannot be written: No such file"):
+        write_yaml(tmp_path / "none" / "settings.yaml", {})
+    assert read_yaml(settings) == {"a": 1} and list(tmp_path.iterdir()) == [settings]
 
 
 def test_a_second_run_takes_what_the_first_has_written(model, written, conversions):
