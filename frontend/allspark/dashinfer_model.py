@@ -34,7 +34,7 @@ class DashInferModel(ModelLoader):
         if config_content is not None:
             self.di_model_config = from_yaml(config_content, "config_content")
         else:
-            self.di_model_config = read_yaml(Path(config_file_path or Path(self._path) / CONFIG_FILE))
+            self.di_model_config = read_yaml(Path(config_file_path or _config_file(Path(self._path))))
         for part in _PARTS:
             if not isinstance(self.di_model_config.get(part), Mapping):
                 raise ConfigError(f"The settings of {self._path} lack {part}.")
@@ -83,3 +83,12 @@ class DashInferModel(ModelLoader):
         if runtime_cfg is not None:
             builder.max_length(min(self.get_model_context_length(), runtime_cfg.engine_max_length))
         return builder
+
+
+def _config_file(folder: Path) -> Path:
+    """The settings in the folder; raises with the names of the models that lie below it, where one is missing."""
+    found = folder.expanduser() / CONFIG_FILE
+    if not found.is_file() and (below := sorted(path.parent.name for path in found.parent.glob(f"*/{CONFIG_FILE}"))):
+        names = ", ".join(map(repr, below))
+        raise ConfigError(f"There is no {found}. Below it are {names}: DashInferModel({str(folder)!r}, {below[0]!r}).")
+    return found

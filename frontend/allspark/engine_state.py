@@ -137,7 +137,7 @@ def _installed(config: AsModelConfig) -> InstalledModel:
         raise ConfigError("connect: a model of an Engine has processes of its own; leave it out.")
     try:
         source = model_folder(config.model_path)
-        context = context_of(find_model(source, is_quiet=True).folder)
+        context = context_of(find_model(source, revision=config.revision, is_quiet=True).folder)
         options = {name: value for name, value in engine_options(config, context).items() if value is not None}
         EngineConfig.from_options(source, **options)
     except (TypeError, ValueError) as error:

@@ -12,7 +12,7 @@ from ...protocol.fields.rules import shown
 # What of a generation configuration of transformers is taken; the others are of no use here, or of its own calls.
 _FROM_TRANSFORMERS = (
     "do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "length_penalty", "min_length",
-    "no_repeat_ngram_size", "eos_token_id", "num_beams",
+    "no_repeat_ngram_size", "eos_token_id", "num_beams", "num_return_sequences", "max_new_tokens", "min_p",
 )  # fmt: skip
 
 
@@ -65,6 +65,8 @@ class ASGenerationConfigBuilder:
     top_k = _setter("top_k", "Keep that many most likely tokens; 0 keeps all.")
     top_p = _setter("top_p", "Keep the most likely tokens up to this share of probability.")
     max_length = _setter("max_length", "Prompt and output tokens together, at most.")
+    max_new_tokens = _setter("max_new_tokens", "Output tokens alone, at most.")
+    min_p = _setter("min_p", "Drop tokens below this share of the likeliest one's probability.")
     min_length = _setter("min_length", "No end before prompt and output have that many tokens.")
     stop_words_ids = _setter("stop_words_ids", "Sequences of token ids that end the answer.")
     bad_words_ids = _setter("bad_words_ids", "Sequences of token ids that must not appear.")

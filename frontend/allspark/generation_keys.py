@@ -3,6 +3,7 @@
 `KEYS` has a row for each. A key that nobody knows, or a value that can't work, raises `RequestError`.
 """
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from ...protocol.errors import LimitError, RequestError
 from ...protocol.fields.rules import BOOLEAN, shown
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.parameters.beams import BeamSearchParams
+from ...protocol.parameters.guided import GuidedDecodingParams
 from ...protocol.parameters.sampling import SamplingParams
 from .generation_config import ASGenerationConfigBuilder
 
@@ -42,6 +44,19 @@ def _one_answer(value: Any) -> Fields:
     return {}
 
 
+def _adapter(value: Any) -> Fields:
+    """An empty name is DashInfer's default, and stands for none."""
+    return {} if value == "" else {"lora_name": value}
+
+
+def _shape(value: Any) -> Fields:
+    """As OpenAI's clients write it, or as DashInfer's: a JSON object by the schema beside its type."""
+    match value:
+        case {"type": "json_object", "json_schema": schema} if schema:
+            return {"guided_decoding": GuidedDecodingParams(json=schema)}
+    return {"response_format": value}
+
+
 def _no_media(value: Any) -> Fields:
     raise RequestError("mm_info: there are no multimodal models yet.")
 
@@ -53,6 +68,9 @@ KEYS: dict[str, Row] = {
     "eos_token_id": _end_token,
     "num_return_sequences": _one_answer,
     "mm_info": _no_media,
+    "lora_name": _adapter,
+    "response_format": _shape,
+    "max_new_tokens": lambda value: {"max_tokens": value},
     **dict.fromkeys(("num_beams", "length_penalty", "logprobs", "top_logprobs", "uuid"), _nothing),
     **dict.fromkeys(("vocab", "vocab_type"), _nothing),
     **{
@@ -60,7 +78,7 @@ KEYS: dict[str, Row] = {
         for key in (
             "temperature", "top_k", "top_p", "max_length", "min_length", "stop_words_ids", "bad_words_ids",
             "no_repeat_ngram_size", "repetition_penalty", "presence_penalty", "frequency_penalty",
-            "suppress_repetition_in_generation", "seed", "lora_name", "response_format",
+            "suppress_repetition_in_generation", "seed", "min_p",
         )
     },
 }  # fmt: skip
@@ -68,10 +86,10 @@ KEYS: dict[str, Row] = {
 _LAST = ("do_sample",)
 # What a beam search heeds, and what it has no use for, as it samples nothing. Any other key is refused beside
 # `num_beams`, unless its value changes nothing.
-_OF_BEAMS = ("num_beams", "length_penalty", "early_stopping", "max_length")
+_OF_BEAMS = ("num_beams", "length_penalty", "early_stopping", "max_length", "lora_name")
 _WITHOUT_EFFECT_ON_BEAMS = (
     "do_sample", "temperature", "top_k", "top_p", "seed", "suppress_repetition_in_generation", "top_logprobs",
-    "num_return_sequences", "uuid", "vocab", "vocab_type",
+    "num_return_sequences", "uuid", "vocab", "vocab_type", "min_p",
 )  # fmt: skip
 
 
@@ -104,7 +122,10 @@ def generation_of(config: ASGenerationConfigBuilder | Mapping[str, Any]) -> Gene
         if key not in KEYS:
             raise RequestError(f"There is no key {shown(key)} of a generation.{suggestion(key, KEYS)}")
     fields: Fields = {}
-    for key in sorted(given, key=_LAST.__contains__):
+    for key in given.keys() - set(_LAST):
+        fields |= KEYS[key](given[key])
+    SamplingParams(**fields)  # also what greedy answers and beams pass over must be right
+    for key in given.keys() & set(_LAST):
         fields |= KEYS[key](given[key])
     num_top = _num_top(given)
     params = SamplingParams(**fields, logprobs=num_top, detokenize=False)  # callers get token ids
@@ -115,13 +136,22 @@ def generation_of(config: ASGenerationConfigBuilder | Mapping[str, Any]) -> Gene
 def _num_top(given: Mapping[str, Any]) -> int | None:
     if not BOOLEAN.checked("logprobs", given.get("logprobs", False)):
         return None
-    number: int = given.get("top_logprobs", 0)
+    return _whole("top_logprobs", given.get("top_logprobs", 0), 0, 20)
+
+
+def _whole(key: str, value: Any, least: int, most: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or not least <= number <= most:
+        raise RequestError(f"{key}={shown(value)}: must be a whole number from {least} to {most}.")
     return number
 
 
 def _beams(given: Mapping[str, Any], defaults: Mapping[str, Any], params: SamplingParams) -> BeamSearchParams | None:
-    width = given.get("num_beams", 1)
-    if width == 1 and width is not True:
+    width = _whole("num_beams", given.get("num_beams", 1), 1, 128)
+    if width == 1:
         return None
     length_penalty = given.get("length_penalty", 1.0)
     beams = BeamSearchParams(beam_width=width, length_penalty=length_penalty, ignore_eos=params.ignore_eos)

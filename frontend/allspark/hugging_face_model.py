@@ -24,6 +24,7 @@ from .yaml_text import read_yaml, write_yaml
 
 # Beside the weights that `serialize_to_path` writes; DashInfer's name.
 CONFIG_FILE = "dimodel_config.yaml"
+_LONGEST_NAME = 60  # characters, which file systems take in any script
 
 
 class HuggingFaceModel(ModelLoader):
@@ -198,4 +199,5 @@ def _described(record: ConversionRecord) -> str:
 
 def safe_name(name: str) -> str:
     """A name that is one folder."""
-    return name.replace("/", "_") or "model"
+    safe = name.replace("/", "_").replace("\0", "_")[:_LONGEST_NAME]
+    return "model" if safe in ("", ".", "..") else safe

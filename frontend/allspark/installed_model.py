@@ -182,7 +182,7 @@ class InstalledModel:
         on_gpu = session.plan is not None and session.plan.device != "cpu"
         queue = ResultQueue(len(ids), generation.num_top, on_gpu, self._ended)
         # The prompt is named, so that no list of numbers could pass for several prompts.
-        prompt = {"prompt_token_ids": ids}
+        prompt = {"prompt_token_ids": ids, "lora_name": adapter}
         stream = session.stream(prompt, generation.params_for(len(ids)), queue.hear)
         if not stream.has_to_wait:
             raise stream.refusal or wrong_argument("The request was refused.")

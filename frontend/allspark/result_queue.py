@@ -225,6 +225,8 @@ class _Figures:
             self.first_token = metrics.arrival_time + metrics.first_token_time
         if metrics.inference_start_time is not None and metrics.model_execute_time is not None:
             self.end_time = metrics.inference_start_time + metrics.model_execute_time
+            # It was heard of a little after it came, and may have come before the end.
+            self.last_token = min(self.last_token or self.end_time, self.end_time)
 
     def as_dict(self) -> dict[str, Any]:
         has_token = self.num_generated > 0

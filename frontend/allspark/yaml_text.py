@@ -14,6 +14,15 @@ from ...protocol.files.model_file import read_model_file
 from ..file_replacement import new_file, take_name
 
 
+class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]
+    """Without aliases, by which a few hundred bytes could stand for any number of values."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias (*name) is not plain; write the value out")
+        return super().compose_node(parent, index)
+
+
 def as_yaml(value: Any) -> str:
     text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
     return text
@@ -22,9 +31,10 @@ def as_yaml(value: Any) -> str:
 def from_yaml(text: str, where: str) -> dict[str, Any]:
     """The mapping that a text holds; JSON is YAML, too."""
     try:
-        found = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{where} is no YAML: {str(error).splitlines()[0]}.") from error
+        found = yaml.load(text, _PlainLoader)
+    except Exception as error:  # of any kind: PyYAML makes values of texts without a check
+        what = (str(error) or type(error).__name__).splitlines()[0]
+        raise ConfigError(f"{where} is no YAML of plain values: {what}.") from error
     if not isinstance(found, dict):
         raise ConfigError(f"{where} must hold names and values, not {type(found).__name__}.")
     return found

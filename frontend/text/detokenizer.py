@@ -247,7 +247,7 @@ def _decoder(opened: SequenceOpened, decoding: Decoding) -> IncrementalDecoder:
 
 def _stop_checker(params: SamplingParams) -> StopChecker:
     return StopChecker(
-        params.stop,
+        params.stop or [],
         include_stop_str_in_output=params.include_stop_str_in_output,
         min_tokens=params.min_tokens,
     )

@@ -1,22 +1,22 @@
 """Configurations of models and of requests: every key, in every form, and a sentence for what can't be."""
 
-import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from penstock import ConfigError, RequestError
+from penstock import ConfigError
 from penstock.allspark import (
     AsCacheMode,
-    ASGenerationConfigBuilder,
     AsModelRuntimeConfigBuilder,
     AsStatus,
+    DashInferModel,
     HuggingFaceModel,
     TargetDevice,
 )
 from penstock.frontend.allspark import compute_unit
-from penstock.frontend.allspark.generation_keys import KEYS, generation_of
+from penstock.frontend.allspark.hugging_face_model import safe_name
 from penstock.frontend.allspark.model_config import engine_options, say_notices
 from penstock.frontend.allspark.quantization import quantization_of
 from penstock.protocol.survey import GpuSurvey
@@ -240,112 +240,26 @@ def test_a_loader_reads_the_model_and_runs_none_of_its_code():
         HuggingFaceModel("pocket", "pocket", trust_remote_code=True)
 
 
-# --- requests ---------------------------------------------------------------------------------------------------------
-
-
-def test_every_key_has_a_method_that_sets_it():
-    builder = ASGenerationConfigBuilder()
-    for key in KEYS.keys() - {"vocab"}:
-        assert getattr(builder, key)(1) is builder
-        assert builder.build()[key] == 1
-
-
-def test_keys_become_parameters():
-    builder = ASGenerationConfigBuilder(seed=5).temperature(0.7).top_k(50).top_p(0.9).max_length(40).min_length(3)
-    builder.stop_words_ids([[1, 2], [3]]).bad_words_ids([[4]]).no_repeat_ngram_size(3).repetition_penalty(1.2)
-    builder.presence_penalty(0.5).suppress_repetition_in_generation(True).early_stopping(False).lora_name("a")
-    params = generation_of(builder.log_probs(True, 2).eos_token_id([7, 8]).uuid("mine")).params
-    assert (params.temperature, params.top_k, params.top_p, params.seed) == (0.7, 50, 0.9, 5)
-    assert (params.max_length, params.min_length, params.no_repeat_ngram_size) == (40, 3, 3)
-    assert (params.stop_words_ids, params.bad_words_ids, params.eos_token_id) == ([[1, 2], [3]], [[4]], [7, 8])
-    assert (params.repetition_penalty, params.presence_penalty) == (1.2, 0.5)
-    assert params.suppress_repetition_in_generation and params.ignore_eos and params.lora_name == "a"
-    assert params.logprobs == 2 and not params.detokenize
-    assert generation_of(builder).name == "mine"
-
-
-def test_greedy_is_greedy_at_any_temperature_and_an_end_token_of_0_is_the_models_own():
-    params = generation_of(ASGenerationConfigBuilder().do_sample(False).temperature(0.9)).params
-    assert params.is_greedy and params.eos_token_id is None
-
-
-def test_beams_count_the_prompt_into_their_length():
-    generation = generation_of({"num_beams": 4, "length_penalty": 0.5, "max_length": 30, "early_stopping": False})
-    beams = generation.params_for(10)
-    assert (beams.beam_width, beams.max_tokens, beams.length_penalty, beams.ignore_eos) == (4, 20, 0.5, True)
-    with pytest.raises(RequestError, match="leaves no token"):
-        generation.params_for(30)
-
-
 @pytest.mark.parametrize(
-    "key, value",
+    "text",
     [
-        ("lora_name", "a"), ("stop_words_ids", [[1]]), ("response_format", {"type": "json_object"}),
-        ("repetition_penalty", 1.2), ("presence_penalty", 0.5), ("frequency_penalty", 0.5), ("logprobs", True),
-        ("no_repeat_ngram_size", 3), ("bad_words_ids", [[4]]), ("eos_token_id", 7), ("min_length", 3),
+        "a: &x [1]\nb: *x", "model_name: 2001-99-99", "model_name: !!bool foo", "model_name: !!int ''",
+        "model_name: !!timestamp x", "model_name: !!python/object/apply:os.system [true]", "model_name: " + "9" * 5000,
+        "a: " + "[" * 3000,
     ],
 )  # fmt: skip
-def test_what_a_beam_search_does_not_know_is_refused_by_its_name(key, value):
-    with pytest.raises(RequestError, match=f"num_beams=3: a beam search knows no {key}; leave it out"):
-        generation_of({"num_beams": 3, key: value})
-    assert generation_of({key: value}).beams is None
+def test_yaml_of_other_than_plain_values_is_refused(text):
+    with pytest.raises(ConfigError, match="is no YAML of plain values"):
+        AsModelRuntimeConfigBuilder().from_yaml(text)
 
 
-def test_what_changes_nothing_is_taken_beside_beams():
-    settings = {
-        "lora_name": None, "stop_words_ids": [], "response_format": {"type": "text"}, "repetition_penalty": 1.0,
-        "presence_penalty": 0, "frequency_penalty": 0.0, "logprobs": False, "top_logprobs": 2, "min_length": 0,
-        "no_repeat_ngram_size": 0, "bad_words_ids": [], "eos_token_id": 0, "do_sample": True, "temperature": 0.7,
-        "top_k": 20, "top_p": 0.8, "seed": 5, "num_return_sequences": 1, "uuid": "mine", "vocab_type": "BPE",
-        "suppress_repetition_in_generation": True, "num_beams": 3,
-    }  # fmt: skip
-    assert generation_of(settings).beams.beam_width == 3
-    assert generation_of(ASGenerationConfigBuilder().update(settings)).beams.beam_width == 3
+@pytest.mark.parametrize("name", ["..", ".", "", "a/b", "\0x", "x" * 300])
+def test_a_models_name_is_one_folder_when_it_is_written(name):
+    assert Path("/tmp/out", safe_name(name)).parent == Path("/tmp/out") and 0 < len(safe_name(name)) < 100
 
 
-def test_a_models_defaults_are_taken_beside_beams_and_what_was_chosen_instead_is_refused():
-    builder = ASGenerationConfigBuilder({"eos_token_id": [1, 2], "repetition_penalty": 1.05}).num_beams(3)
-    assert generation_of(builder).beams.beam_width == 3
-    with pytest.raises(RequestError, match="knows no repetition_penalty"):
-        generation_of(builder.repetition_penalty(1.2))
-
-
-def test_an_end_token_that_is_given_goes_before_that_of_transformers():
-    assert generation_of(ASGenerationConfigBuilder({"eos_token_id": [1, 2]}, eos_token_id=7)).params.eos_token_id == [7]
-    assert generation_of(ASGenerationConfigBuilder({"eos_token_id": [1, 2]})).params.eos_token_id == [1, 2]
-
-
-class OfTransformers:
-    def to_dict(self):
-        return {
-            "do_sample": True,
-            "top_k": 20,
-            "eos_token_id": [1, 2],
-            "max_length": 20,
-            "bos_token_id": 3,
-            "top_p": None,
-        }
-
-
-@pytest.mark.parametrize("config", [OfTransformers(), OfTransformers().to_dict()])
-def test_a_configuration_of_transformers_gives_what_is_of_use(config):
-    assert ASGenerationConfigBuilder(config).build() == {"do_sample": True, "top_k": 20, "eos_token_id": [1, 2]}
-
-
-@pytest.mark.parametrize(
-    "config, words",
-    [
-        ({"temprature": 1}, "Did you mean temperature"),
-        ({"temperature": math.nan}, "temperature=nan"),
-        ({"top_p": 0}, "top_p=0"),
-        ({"mm_info": {}}, "multimodal"),
-        ({"num_return_sequences": 2}, "one answer"),
-        ({"num_beams": 0}, "beam_width=0"),
-        ({"logprobs": True, "top_logprobs": 50}, "logprobs=50"),
-        ({"uuid": 3}, "must be text"),
-        (None, "a builder or a dict"),
-    ],
-)
-def test_a_request_that_cannot_be_is_refused_with_a_sentence(config, words):
-    with pytest.raises(RequestError, match=words):
-        generation_of(config)
+def test_a_folder_above_a_written_model_says_where_it_lies(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "dimodel_config.yaml").write_text("model: {}")
+    with pytest.raises(ConfigError, match=r"Below it are 'mine': DashInferModel\("):
+        DashInferModel(tmp_path)

@@ -1,0 +1,160 @@
+"""What the keys of a request mean, in every form, and a sentence for what can't be."""
+
+import json
+import math
+
+import pytest
+
+from penstock import RequestError
+from penstock.allspark import (
+    ASGenerationConfigBuilder,
+)
+from penstock.frontend.allspark.generation_keys import KEYS, generation_of
+
+
+def test_every_key_has_a_method_that_sets_it():
+    builder = ASGenerationConfigBuilder()
+    for key in KEYS.keys() - {"vocab"}:
+        assert getattr(builder, key)(1) is builder
+        assert builder.build()[key] == 1
+
+
+def test_keys_become_parameters():
+    builder = ASGenerationConfigBuilder(seed=5).temperature(0.7).top_k(50).top_p(0.9).max_length(40).min_length(3)
+    builder.stop_words_ids([[1, 2], [3]]).bad_words_ids([[4]]).no_repeat_ngram_size(3).repetition_penalty(1.2)
+    builder.presence_penalty(0.5).suppress_repetition_in_generation(True).early_stopping(False).lora_name("a")
+    params = generation_of(builder.log_probs(True, 2).eos_token_id([7, 8]).uuid("mine")).params
+    assert (params.temperature, params.top_k, params.top_p, params.seed) == (0.7, 50, 0.9, 5)
+    assert (params.max_length, params.min_length, params.no_repeat_ngram_size) == (40, 3, 3)
+    assert (params.stop_words_ids, params.bad_words_ids, params.eos_token_id) == ([[1, 2], [3]], [[4]], [7, 8])
+    assert (params.repetition_penalty, params.presence_penalty) == (1.2, 0.5)
+    assert params.suppress_repetition_in_generation and params.ignore_eos and params.lora_name == "a"
+    assert params.logprobs == 2 and not params.detokenize
+    assert generation_of(builder).name == "mine"
+
+
+def test_greedy_is_greedy_at_any_temperature_and_an_end_token_of_0_is_the_models_own():
+    params = generation_of(ASGenerationConfigBuilder().do_sample(False).temperature(0.9)).params
+    assert params.is_greedy and params.eos_token_id is None
+
+
+def test_beams_count_the_prompt_into_their_length():
+    generation = generation_of({"num_beams": 4, "length_penalty": 0.5, "max_length": 30, "early_stopping": False})
+    beams = generation.params_for(10)
+    assert (beams.beam_width, beams.max_tokens, beams.length_penalty, beams.ignore_eos) == (4, 20, 0.5, True)
+    with pytest.raises(RequestError, match="leaves no token"):
+        generation.params_for(30)
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("stop_words_ids", [[1]]), ("response_format", {"type": "json_object"}),
+        ("repetition_penalty", 1.2), ("presence_penalty", 0.5), ("frequency_penalty", 0.5), ("logprobs", True),
+        ("no_repeat_ngram_size", 3), ("bad_words_ids", [[4]]), ("eos_token_id", 7), ("min_length", 3),
+    ],
+)  # fmt: skip
+def test_what_a_beam_search_does_not_know_is_refused_by_its_name(key, value):
+    with pytest.raises(RequestError, match=f"num_beams=3: a beam search knows no {key}; leave it out"):
+        generation_of({"num_beams": 3, key: value})
+    assert generation_of({key: value}).beams is None
+
+
+def test_what_changes_nothing_is_taken_beside_beams():
+    settings = {
+        "lora_name": None, "stop_words_ids": [], "response_format": {"type": "text"}, "repetition_penalty": 1.0,
+        "presence_penalty": 0, "frequency_penalty": 0.0, "logprobs": False, "top_logprobs": 2, "min_length": 0,
+        "no_repeat_ngram_size": 0, "bad_words_ids": [], "eos_token_id": 0, "do_sample": True, "temperature": 0.7,
+        "top_k": 20, "top_p": 0.8, "seed": 5, "num_return_sequences": 1, "uuid": "mine", "vocab_type": "BPE",
+        "suppress_repetition_in_generation": True, "num_beams": 3,
+    }  # fmt: skip
+    assert generation_of(settings).beams.beam_width == 3
+    assert generation_of(ASGenerationConfigBuilder().update(settings)).beams.beam_width == 3
+
+
+def test_a_models_defaults_are_taken_beside_beams_and_what_was_chosen_instead_is_refused():
+    builder = ASGenerationConfigBuilder({"eos_token_id": [1, 2], "repetition_penalty": 1.05}).num_beams(3)
+    assert generation_of(builder).beams.beam_width == 3
+    with pytest.raises(RequestError, match="knows no repetition_penalty"):
+        generation_of(builder.repetition_penalty(1.2))
+
+
+def test_an_end_token_that_is_given_goes_before_that_of_transformers():
+    assert generation_of(ASGenerationConfigBuilder({"eos_token_id": [1, 2]}, eos_token_id=7)).params.eos_token_id == [7]
+    assert generation_of(ASGenerationConfigBuilder({"eos_token_id": [1, 2]})).params.eos_token_id == [1, 2]
+
+
+class OfTransformers:
+    def to_dict(self):
+        return {
+            "do_sample": True,
+            "top_k": 20,
+            "eos_token_id": [1, 2],
+            "max_length": 20,
+            "bos_token_id": 3,
+            "top_p": None,
+        }
+
+
+@pytest.mark.parametrize("config", [OfTransformers(), OfTransformers().to_dict()])
+def test_a_configuration_of_transformers_gives_what_is_of_use(config):
+    assert ASGenerationConfigBuilder(config).build() == {"do_sample": True, "top_k": 20, "eos_token_id": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    "config, words",
+    [
+        ({"temprature": 1}, "Did you mean temperature"),
+        ({"temperature": math.nan}, "temperature=nan"),
+        ({"top_p": 0}, "top_p=0"),
+        ({"mm_info": {}}, "multimodal"),
+        ({"num_return_sequences": 2}, "one answer"),
+        ({"num_beams": 0}, "num_beams=0"),
+        ({"logprobs": True, "top_logprobs": 50}, "logprobs=50"),
+        ({"uuid": 3}, "must be text"),
+        (None, "a builder or a dict"),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused_with_a_sentence(config, words):
+    with pytest.raises(RequestError, match=words):
+        generation_of(config)
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, json.dumps(SCHEMA)])
+def test_a_schema_beside_the_type_shapes_the_answer_as_dashinfer_has_it(schema):
+    config = {"response_format": {"type": "json_object", "json_schema": schema}}
+    found = generation_of(config).params.guided_decoding
+    assert json.loads(found.json) == SCHEMA
+    free = generation_of({"response_format": {"type": "json_object", "json_schema": ""}}).params
+    assert free.guided_decoding.json_object
+
+
+@pytest.mark.parametrize("other", [{"do_sample": False}, {"num_beams": 2}, {"do_sample": True}])
+@pytest.mark.parametrize("temperature", [float("nan"), -1, "0.7", []])
+def test_a_temperature_that_cannot_be_is_refused_where_nothing_is_sampled_too(other, temperature):
+    with pytest.raises(RequestError, match="temperature"):
+        generation_of({**other, "temperature": temperature})
+
+
+@pytest.mark.parametrize(
+    "key, value", [("top_logprobs", 30), ("top_logprobs", 1.5), ("num_beams", 0), ("num_beams", "x")]
+)
+def test_a_sentence_names_the_key_that_was_given(key, value):
+    with pytest.raises(RequestError, match=f"^{key}="):
+        generation_of({key: value, "logprobs": True})
+
+
+def test_an_empty_adapter_is_none_and_one_beside_beams_is_kept():
+    assert generation_of({"lora_name": ""}).params.lora_name is None
+    assert generation_of({"lora_name": "mine", "num_beams": 2}).params.lora_name == "mine"
+
+
+def test_output_lengths_of_transformers_are_kept_and_several_answers_refused():
+    builder = ASGenerationConfigBuilder({"max_new_tokens": 5, "min_p": 0.1})
+    params = generation_of(builder).params
+    assert (params.max_tokens, params.min_p) == (5, 0.1)
+    with pytest.raises(RequestError, match="num_return_sequences"):
+        generation_of(ASGenerationConfigBuilder({"num_return_sequences": 2}))
