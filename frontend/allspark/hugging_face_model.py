@@ -40,7 +40,7 @@ class HuggingFaceModel(ModelLoader):
         nowhere. Code from a checkpoint is never run, so `trust_remote_code=True` is refused."""
         super().__init__(os.fspath(pretrain_model_name_or_path), pretrain_model_name)
         if trust_remote_code:
-            raise ConfigError("trust_remote_code=True: code of a checkpoint is never run, nor needed here; leave it out.")
+            raise ConfigError("trust_remote_code=True: a checkpoint's code is never run, nor needed; leave it out.")
         if user_set_data_type is not None:
             self.data_type = DTYPE.checked("user_set_data_type", user_set_data_type, ConfigError)
         self.in_memory_serialize = in_memory_serialize
