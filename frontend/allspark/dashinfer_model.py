@@ -10,7 +10,7 @@ from ...protocol.options.option_rules import DTYPE
 from .generation_config import ASGenerationConfigBuilder
 from .hugging_face_model import CONFIG_FILE, safe_name
 from .loader import ModelLoader
-from .model_config import AsModelConfig, model_folder
+from .model_config import model_folder
 from .names import TargetDevice
 from .runtime_builder import AsModelRuntimeConfigBuilder
 from .yaml_text import from_yaml, read_yaml
@@ -74,20 +74,17 @@ class DashInferModel(ModelLoader):
             builder.max_length(max_context_length)
         return builder
 
-    def create_reference_generation_config_builder(
-        self, runtime_cfg: AsModelConfig | None = None
-    ) -> ASGenerationConfigBuilder:
+    def _generation_defaults(self) -> ASGenerationConfigBuilder:
+        """Those that lie beside the weights."""
         defaults = self.di_model_config["generation_config"]
         builder = ASGenerationConfigBuilder().update(defaults)
         builder.model_defaults = dict(defaults)
-        if runtime_cfg is not None:
-            builder.max_length(min(self.get_model_context_length(), runtime_cfg.engine_max_length))
         return builder
 
 
 def _config_file(folder: Path) -> Path:
     """The settings in the folder; raises with the names of the models that lie below it, where one is missing."""
-    found = folder.expanduser() / CONFIG_FILE
+    found = folder / CONFIG_FILE
     if not found.is_file() and (below := sorted(path.parent.name for path in found.parent.glob(f"*/{CONFIG_FILE}"))):
         names = ", ".join(map(repr, below))
         raise ConfigError(f"There is no {found}. Below it are {names}: DashInferModel({str(folder)!r}, {below[0]!r}).")

@@ -114,13 +114,12 @@ class HuggingFaceModel(ModelLoader):
         if skip_if_exists and (target / CONFIG_FILE).is_file():
             self._use(target)
             return self
-        if is_there := self._is_converted(target):
-            self._use(target)
-        else:
+        is_there = self._is_converted(target)
+        if not is_there:
             target.parent.mkdir(parents=True, exist_ok=True)
             groups = group_size_of(self._quant_config)
             convert_model(self._path, target, quantization=self.quantization, group_size=groups)
-            self._use(target)
+        self._use(target)
         self._describe(target, is_there)
         return self
 

@@ -107,12 +107,16 @@ class ModelLoader(ABC):
     def create_reference_generation_config_builder(
         self, runtime_cfg: AsModelConfig | None = None
     ) -> ASGenerationConfigBuilder:
-        """A builder that begins with the model's generation_config.json."""
-        own = read_model_settings(self.files.folder / "generation_config.json")
-        builder = ASGenerationConfigBuilder(own or None)
+        """A builder that begins with the model's own defaults, and the longest request of model and engine."""
+        builder = self._generation_defaults()
         if runtime_cfg is not None:
             builder.max_length(min(self.get_model_context_length(), runtime_cfg.engine_max_length))
         return builder
+
+    def _generation_defaults(self) -> ASGenerationConfigBuilder:
+        """Those of generation_config.json."""
+        own = read_model_settings(self.files.folder / "generation_config.json")
+        return ASGenerationConfigBuilder(own or None)
 
 
 def context_length(config: dict[str, Any]) -> int:
