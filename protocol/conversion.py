@@ -15,6 +15,7 @@ from .files.model_file import read_model_json
 from .options.option_rules import QUANTIZATION
 
 RECORD = "penstock_conversion.json"
+DEFAULT_GROUP_SIZE = 64  # inputs of int4 that share a scale; also what is made while a model loads
 
 
 class Conversion(msgspec.Struct, omit_defaults=True):
@@ -24,7 +25,7 @@ class Conversion(msgspec.Struct, omit_defaults=True):
     tokenizer: str  # folder
     target: str  # a folder that does not exist yet
     quantization: str | None  # as the option of this name; None: the weights stay as they are
-    group_size: int = 64  # of int4: inputs that share a scale
+    group_size: int = DEFAULT_GROUP_SIZE  # of int4: inputs that share a scale
     tensor_parallel_size: int = 1  # over how many ranks the groups must divide
     is_cut: bool = False  # cut for these ranks: each gets a folder with its share
     model: str = ""  # the source's name as it was asked for

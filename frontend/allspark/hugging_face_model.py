@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from ...protocol.conversion import ConversionRecord, read_record
+from ...protocol.conversion import DEFAULT_GROUP_SIZE, ConversionRecord, read_record
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import read_model_settings
 from ...protocol.options.option_rules import DTYPE, QUANTIZATION
@@ -19,7 +19,7 @@ from ..models.model_files import find_model
 from .loader import ModelLoader
 from .model_config import AsModelConfig, Quantization
 from .names import TargetDevice
-from .quantization import GROUP_SIZE, group_size_of, has_groups, kind_of_flags, quantization_of
+from .quantization import group_size_of, has_groups, kind_of_flags, quantization_of
 from .yaml_text import read_yaml, write_yaml
 
 # Beside the weights that `serialize_to_path` writes; DashInfer's name.
@@ -142,10 +142,10 @@ class HuggingFaceModel(ModelLoader):
 
     def _require_groups_of_loading(self) -> None:
         groups = group_size_of(self._quant_config)
-        if groups != GROUP_SIZE and has_groups(self.quantization):
+        if groups != DEFAULT_GROUP_SIZE and has_groups(self.quantization):
             raise ConfigError(
-                f"group_size={groups}: while a model loads, int4 is made in groups of {GROUP_SIZE}. serialize_to_path "
-                "makes other ones."
+                f"group_size={groups}: while a model loads, int4 is made in groups of {DEFAULT_GROUP_SIZE}. "
+                "serialize_to_path makes other ones."
             )
 
     def _is_converted(self, target: Path) -> bool:

@@ -8,6 +8,7 @@ refused with a sentence.
 from collections.abc import Mapping
 from typing import Any
 
+from ...protocol.conversion import DEFAULT_GROUP_SIZE
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
@@ -27,7 +28,7 @@ _ACTIVATIONS = {
     "weight_only": ("float32", "float16", "bfloat16"),
     "activate_quant": ("int8", "float32", "float16", "bfloat16"),
 }
-_WHOLE_CHANNEL, GROUP_SIZE = -1, 64
+_WHOLE_CHANNEL = -1
 _GROUP_SIZES = (_WHOLE_CHANNEL, 32, 64, 128)
 
 
@@ -71,7 +72,7 @@ def group_size_of(config: Mapping[str, Any] | None) -> int:
     found = (config or {}).get("group_size", _WHOLE_CHANNEL)
     if found not in _GROUP_SIZES:
         raise ConfigError(f"group_size={shown(found)}: must be one of {', '.join(map(str, _GROUP_SIZES))}.")
-    return GROUP_SIZE if found == _WHOLE_CHANNEL else int(found)
+    return DEFAULT_GROUP_SIZE if found == _WHOLE_CHANNEL else int(found)
 
 
 def has_groups(quantization: Quantization | None) -> bool:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ...protocol.conversion import DEFAULT_GROUP_SIZE
 from ...protocol.errors import ConfigError
 from ...protocol.files.sizes import exact_size
 from ...protocol.options.option_rules import QUANTIZATION
@@ -24,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help='int8 or int4; or JSON, by patterns of layers: {"*": "int4", "*.down_proj": null}; or none: a copy',
     )
-    parser.add_argument("--group-size", type=int, default=64, metavar="N", help="of int4: 32, 64 (default) or 128")
+    parser.add_argument(
+        "--group-size", type=int, default=DEFAULT_GROUP_SIZE, metavar="N", help="of int4: 32, 64 (default) or 128"
+    )
     parser.add_argument(
         "--tensor-parallel-size", type=int, default=1, metavar="N", help="check that so many ranks can share the groups"
     )

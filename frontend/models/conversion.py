@@ -17,7 +17,13 @@ from pathlib import Path
 import msgspec
 from tqdm import tqdm
 
-from ...protocol.conversion import Conversion, ConversionMessage, ConversionRefusal, ConversionResult
+from ...protocol.conversion import (
+    DEFAULT_GROUP_SIZE,
+    Conversion,
+    ConversionMessage,
+    ConversionRefusal,
+    ConversionResult,
+)
 from ...protocol.errors import ConfigError, EngineDeadError
 from ...protocol.files.utf8 import names_in_utf8
 from ...protocol.options.option_rules import COUNT, QUANTIZATION
@@ -43,7 +49,7 @@ def convert_model(
     out: str | os.PathLike[str],
     *,
     quantization: str | Mapping[str, str | None] | None,
-    group_size: int = 64,
+    group_size: int = DEFAULT_GROUP_SIZE,
     tensor_parallel_size: int = 1,
     per_rank: bool = False,
     revision: str | None = None,
