@@ -5,12 +5,14 @@ kernels (`cpu/operations.py`), the same call records what is to be computed, wit
 can't tell the difference.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from .experts import ExpertWeights, Routing
 from .lora import LoraConfig, LoraWeights
 from .operands import HeadLayout, PeerMemory, WeightFormat
 from .quantized_part import QuantizedPart
@@ -53,6 +55,9 @@ class Operations(Protocol):
     def pack(self, parts: list[Tensor | QuantizedPart], format: WeightFormat) -> Any:
         """A weight from blocks of its outputs, [out, in] each; they may be views of a file."""
 
+    def pack_experts(self, parts: Iterable[list[Tensor | QuantizedPart]], count: int, format: WeightFormat) -> Any:
+        """The weights of so many experts of one shape, each from blocks of its outputs, read one after the other."""
+
     def table(self, part: Tensor | QuantizedPart, format: WeightFormat) -> Any:
         """An embedding's table, of which rows are read."""
 
@@ -79,7 +84,16 @@ class Operations(Protocol):
 
     def silu_mul(self, gate_up: Any) -> Any: ...
 
+    def route(self, logits: Any, bias: Tensor | None, routing: Routing) -> Any:
+        """The experts of each token, and what their outputs are multiplied by, from a router's logits."""
+
+    def experts(self, x: Any, routes: Any, weights: ExpertWeights) -> Any:
+        """[T, hidden]: of each token the weighted sum over those of its experts that are here."""
+
     def add(self, stream: Any, update: Any) -> Any: ...
+
+    def add_gated(self, total: Any, update: Any, gate: Any) -> Any:
+        """Adds update × sigmoid(gate) to the total, the gate a number a row."""
 
     def gather_rows(self, x: Any, indices: Any) -> Any:
         """The rows of `x` with these indices."""

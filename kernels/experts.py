@@ -1,0 +1,61 @@
+"""What a mixture of experts is computed from: the rule that chooses a token's experts, what one computes, its weights.
+
+An expert is a gated MLP. A token's `top_k` experts are chosen by a router's scores; their outputs are multiplied by
+weights that follow from the scores, and added up in the order in which they were chosen, so that a token's sum doesn't
+depend on which others are computed beside it.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Routing:
+    """How a token's experts are chosen, and what their outputs are multiplied by."""
+
+    num_experts: int
+    top_k: int
+    # Of all logits, or (softmax_of_chosen) the choice goes by the logits and only the chosen ones share the softmax.
+    score: Literal["softmax", "sigmoid", "softmax_of_chosen"] = "softmax"
+    num_groups: int = 1  # neighbours
+    kept_groups: int = 1  # groups that may be chosen from
+    group_score: Literal["best", "best_two"] = "best"  # of a group: its best choice, or the sum of its best two
+    renormalizes: bool = True  # the weights of a token are divided by their sum
+    least_sum: float = 0.0  # or by this, where it is more
+    scale: float = 1.0  # of the weights, in the end
+
+
+@dataclass(frozen=True)
+class GatedActivation:
+    """min(g, limit) × sigmoid(slope × min(g, limit)) × (clamp(u, ±limit) + shift), of the gate's g and the up's u.
+
+    As it comes it is silu(g) × u.
+    """
+
+    slope: float = 1.0
+    shift: float = 0.0
+    limit: float = math.inf
+
+
+class Routes(NamedTuple):
+    """The experts of each token, best first, and what their outputs are multiplied by."""
+
+    experts: Tensor  # int32 [T, top_k]
+    weights: Tensor  # float32 [T, top_k]
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertWeights:
+    """The experts of this rank, or its share of each."""
+
+    gate_up: Any  # packed, of each expert [2 × width, hidden]: the gate's outputs, then the up's
+    down: Any  # packed, of each expert [hidden, width]
+    gate_up_bias: Tensor | None  # [experts, 2 × width]
+    down_bias: Tensor | None  # [experts, hidden]
+    first: int  # the number of the first expert here; what other ranks have adds nothing
+    num_experts: int  # here
+    width: int  # of the inner layer, here
+    activation: GatedActivation

@@ -1,0 +1,91 @@
+"""Mixtures of experts: the choice of a token's experts, and the weighted sum of what they compute."""
+
+import torch
+from torch import Tensor
+
+from ..experts import GatedActivation, Routes, Routing
+from ..registry import op
+
+
+@op()
+def route(logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
+    """Of each token [T, experts] the best `top_k` by score + bias, best first, of equal ones the lowest number first.
+
+    The bias takes part in the choice only.
+    """
+    logits = logits.float()
+    scores = _scores(logits, routing)
+    choice = scores if bias is None else scores + bias
+    chosen = _best(_of_kept_groups(choice, routing), routing.top_k)  # [T, top_k]
+    weights = scores.gather(1, chosen)
+    if routing.score == "softmax_of_chosen":
+        weights = weights.softmax(1)
+    if routing.renormalizes:
+        weights = weights / weights.sum(1, keepdim=True).clamp_min(routing.least_sum)
+    return Routes(chosen.to(torch.int32), weights * routing.scale)
+
+
+def _scores(logits: Tensor, routing: Routing) -> Tensor:
+    if routing.score == "softmax":
+        return logits.softmax(1)
+    return logits.sigmoid() if routing.score == "sigmoid" else logits
+
+
+def _of_kept_groups(choice: Tensor, routing: Routing) -> Tensor:
+    """The choice, with -∞ for all experts of the groups that are left out."""
+    if routing.kept_groups >= routing.num_groups:
+        return choice
+    groups = choice.unflatten(1, (routing.num_groups, -1))  # [T, groups, experts / groups]
+    counted = 1 if routing.group_score == "best" else 2
+    kept = _best(groups.topk(counted, 2).values.sum(2), routing.kept_groups)  # [T, kept_groups]
+    is_kept = torch.zeros(groups.shape[:2], dtype=torch.bool, device=choice.device).scatter_(1, kept, True)
+    return groups.masked_fill(~is_kept[..., None], -torch.inf).flatten(1)
+
+
+def _best(values: Tensor, count: int) -> Tensor:
+    """The indices of the largest `count` of each row, of equal ones the lowest first."""
+    return values.argsort(1, descending=True, stable=True)[:, :count]
+
+
+@op()
+def activate(gate_up: Tensor, activation: GatedActivation) -> Tensor:
+    """The activation of [rows, 2 × width]: the gate's outputs, then the up's."""
+    gate, up = gate_up.float().chunk(2, -1)
+    gate, up = gate.clamp(max=activation.limit), up.clamp(-activation.limit, activation.limit)
+    return (gate * torch.sigmoid(activation.slope * gate) * (up + activation.shift)).to(gate_up.dtype)
+
+
+@op(tolerance=1e-4)
+def experts(
+    x: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    gate_up_bias: Tensor | None,
+    down_bias: Tensor | None,
+    routes: Routes,
+    first: int,
+    activation: GatedActivation,
+) -> Tensor:
+    """[T, hidden]: of each token the sum over its experts, in their order, of weight × down(activation(gate_up(x))).
+
+    The matrices are those of the experts from `first` on, [experts, 2 × width, hidden] and [experts, hidden, width].
+    """
+    total = torch.zeros_like(x, dtype=torch.float32)
+    for chosen, weights in zip(routes.experts.unbind(1), routes.weights.unbind(1), strict=True):
+        for number in range(len(gate_up)):
+            own = (chosen == first + number).nonzero()[:, 0]
+            inner = _product(x[own], gate_up[number], gate_up_bias, number)
+            output = _product(activate.reference(inner, activation), down[number], down_bias, number)
+            total[own] += weights[own, None] * output
+    return total.to(x.dtype)
+
+
+def _product(x: Tensor, weight: Tensor, biases: Tensor | None, number: int) -> Tensor:
+    product = x.float() @ weight.float().T
+    return product if biases is None else product + biases[number].float()
+
+
+@op()
+def add_gated(total: Tensor, update: Tensor, gate: Tensor) -> Tensor:
+    """Adds update × sigmoid(gate) to the total, the gate a number a row; gives the total."""
+    return total.add_(update * torch.sigmoid(gate.float()).to(update.dtype))
