@@ -44,7 +44,7 @@ def _of_kept_groups(choice: Tensor, routing: Routing) -> Tensor:
 
 def _best(values: Tensor, count: int) -> Tensor:
     """The indices of the largest `count` of each row, of equal ones the lowest first."""
-    return values.argsort(1, descending=True, stable=True)[:, :count]
+    return values.argsort(dim=1, descending=True, stable=True)[:, :count]
 
 
 @op()

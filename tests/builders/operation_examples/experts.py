@@ -1,0 +1,69 @@
+"""Examples for kernels/reference/experts.py, made from a seed."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from penstock.kernels.experts import GatedActivation, Routes, Routing
+
+# Rules of choice, as families have them and beyond: (number of tokens, the rule, whether there is a bias).
+_RULES = (
+    (1, Routing(8, 2), False),
+    (7, Routing(60, 4, renormalizes=False), False),
+    (5, Routing(64, 6, least_sum=1e-12), True),
+    (3, Routing(32, 4, score="softmax_of_chosen", renormalizes=False), False),
+    (4, Routing(24, 5, score="sigmoid", num_groups=8, kept_groups=4, group_score="best_two", scale=2.5), True),
+    (4, Routing(24, 6, num_groups=4, kept_groups=2, renormalizes=False, scale=16.0), False),
+    (2, Routing(130, 1), False),
+    (2, Routing(3, 3, score="sigmoid", renormalizes=False), True),
+)
+_ACTIVATIONS = (GatedActivation(), GatedActivation(slope=1.702, shift=1.0, limit=0.7))
+
+
+def route_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor | None, Routing]]:
+    generator = torch.Generator().manual_seed(seed)
+    for tokens, routing, has_bias in _RULES:
+        logits = torch.randn(tokens, routing.num_experts, generator=generator) * 2
+        bias = torch.randn(routing.num_experts, generator=generator) if has_bias else None
+        yield logits, bias, routing
+        yield logits.round(), None, routing  # many of which are equal
+    yield torch.randn(3, 16, generator=generator).bfloat16(), None, Routing(16, 4)
+
+
+def activation_inputs(seed: int) -> Iterator[tuple[Tensor, GatedActivation]]:
+    generator = torch.Generator().manual_seed(seed)
+    for activation in _ACTIVATIONS:
+        for shape in ((1, 34), (33, 352)):
+            yield torch.randn(shape, generator=generator) * 4, activation
+
+
+def routes(tokens: int, top_k: int, num_experts: int, generator: torch.Generator) -> Routes:
+    """Of each token other experts."""
+    chosen = torch.rand(tokens, num_experts, generator=generator).argsort(1)[:, :top_k]
+    return Routes(chosen.to(torch.int32), torch.rand(tokens, top_k, generator=generator))
+
+
+def expert_inputs(seed: int) -> Iterator[tuple[Any, ...]]:
+    """Of all experts, and of those in the middle."""
+    generator = torch.Generator().manual_seed(seed)
+    for tokens, top_k, total, first, here, hidden, width in (
+        (1, 2, 8, 0, 8, 32, 24),
+        (9, 3, 6, 2, 3, 48, 40),
+        (40, 2, 3, 0, 3, 32, 16),
+    ):
+        gate_up = torch.randn(here, 2 * width, hidden, generator=generator) / 8
+        down = torch.randn(here, hidden, width, generator=generator) / 8
+        biases: tuple[Tensor | None, Tensor | None] = (None, None)
+        if first:
+            biases = torch.randn(here, 2 * width, generator=generator), torch.randn(here, hidden, generator=generator)
+        x, chosen = torch.randn(tokens, hidden, generator=generator), routes(tokens, top_k, total, generator)
+        yield x, gate_up, down, *biases, chosen, first, _ACTIVATIONS[bool(first)]
+
+
+def gated_sum_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    for rows, width in ((1, 40), (5, 1100)):
+        total, update = torch.randn(2, rows, width, generator=generator)
+        yield total, update, torch.randn(rows, 1, generator=generator) * 3
