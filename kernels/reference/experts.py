@@ -28,7 +28,12 @@ def route(logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
 def _scores(logits: Tensor, routing: Routing) -> Tensor:
     if routing.score == "softmax":
         return logits.softmax(1)
-    return logits.sigmoid() if routing.score == "sigmoid" else logits
+    return _sigmoid(logits) if routing.score == "sigmoid" else logits
+
+
+def _sigmoid(x: Tensor) -> Tensor:
+    """In steps of which each has one result in every lane of a vector, unlike torch's own sigmoid."""
+    return 1 / (1 + (-x).exp())
 
 
 def _of_kept_groups(choice: Tensor, routing: Routing) -> Tensor:
@@ -52,7 +57,7 @@ def activate(gate_up: Tensor, activation: GatedActivation) -> Tensor:
     """The activation of [rows, 2 × width]: the gate's outputs, then the up's."""
     gate, up = gate_up.float().chunk(2, -1)
     gate, up = gate.clamp(max=activation.limit), up.clamp(-activation.limit, activation.limit)
-    return (gate * torch.sigmoid(activation.slope * gate) * (up + activation.shift)).to(gate_up.dtype)
+    return (gate * _sigmoid(activation.slope * gate) * (up + activation.shift)).to(gate_up.dtype)
 
 
 @op(tolerance=1e-4)
@@ -88,4 +93,4 @@ def _product(x: Tensor, weight: Tensor, biases: Tensor | None, number: int) -> T
 @op()
 def add_gated(total: Tensor, update: Tensor, gate: Tensor) -> Tensor:
     """Adds update × sigmoid(gate) to the total, the gate a number a row; gives the total."""
-    return total.add_(update * torch.sigmoid(gate.float()).to(update.dtype))
+    return total.add_(update * _sigmoid(gate.float()).to(update.dtype))

@@ -4,17 +4,20 @@ In the invariant form the bits of a row depend on that row alone, never on the b
 picks one form when it starts and keeps it for prompt and answer rows alike.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ..experts import ExpertWeights, Routes, Routing
 from ..lora import LoraConfig, LoraMapping
 from ..operands import DTYPES, HeadLayout, WeightFormat
 from ..operations import LayerKV, TensorOperations
 from ..packed_weight import PackedWeight, pack
 from ..quantized_part import QuantizedPart
 from ..reference.attention import attention, write_kv
+from ..reference.experts import activate, add_gated, route
 from ..reference.lora import add_lora
 from ..reference.pointwise import embedding, rms_norm, rotate_halves, rotate_pairs, silu_mul
 from ..reference.products import linear
@@ -34,6 +37,11 @@ class TorchOperations(TensorOperations):
     def pack(self, parts: list[Tensor | QuantizedPart], format: WeightFormat) -> PackedWeight:
         placed = [part.to(self.device, DTYPES[format.kind]) for part in parts]
         return pack(placed[0] if len(placed) == 1 else torch.cat(placed))
+
+    def pack_experts(
+        self, parts: Iterable[list[Tensor | QuantizedPart]], count: int, format: WeightFormat
+    ) -> list[PackedWeight]:
+        return [self.pack(each, format) for each in parts]
 
     def table(self, part: Tensor | QuantizedPart, format: WeightFormat) -> Tensor:
         return part.to(self.device, DTYPES[format.kind], copy=True)
@@ -74,3 +82,29 @@ class TorchOperations(TensorOperations):
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         return self.form(silu_mul)(gate_up)
+
+    def route(self, logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
+        return route(logits, bias, routing)
+
+    def experts(self, x: Tensor, routes: Routes, weights: ExpertWeights) -> Tensor:
+        """By expert, and then by rank: a token's sum is made in the order in which its experts were chosen."""
+        outputs = x.new_zeros(routes.experts.numel(), x.shape[1], dtype=torch.float32)  # [T × top_k, hidden]
+        for number in range(weights.num_experts):
+            own = (routes.experts == weights.first + number).flatten().nonzero()[:, 0]
+            if len(own):
+                outputs[own] = self._expert(x[own // routes.experts.shape[1]], number, weights).float()
+        by_rank = (outputs.view(*routes.experts.shape, -1) * routes.weights[..., None]).unbind(1)
+        total = by_rank[0]
+        for each in by_rank[1:]:
+            total = total + each
+        return total.to(x.dtype)
+
+    def _expert(self, rows: Tensor, number: int, weights: ExpertWeights) -> Tensor:
+        gate_up_bias, down_bias = (
+            None if biases is None else biases[number] for biases in (weights.gate_up_bias, weights.down_bias)
+        )
+        inner = activate(self.linear(rows, weights.gate_up[number], gate_up_bias), weights.activation)
+        return self.linear(inner, weights.down[number], down_bias)
+
+    def add_gated(self, total: Tensor, update: Tensor, gate: Tensor) -> Tensor:
+        return add_gated(total, update, gate)

@@ -12,6 +12,8 @@ from typing import Any
 import numpy
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
+from .tiny_experts import expert_shapes
+
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")
 # Common pairs of the test texts, so that a word is fewer tokens than bytes and a token may end inside a character.
 MERGES = (
@@ -59,9 +61,32 @@ FAMILIES: dict[str, dict[str, Any]] = {
         architectures=["Ernie4_5ForCausalLM"], model_type="ernie4_5", hidden_size=48, intermediate_size=80,
         num_attention_heads=6, num_key_value_heads=3, head_dim=16, use_bias=False, tie_word_embeddings=True,
     ),
+    "mixtral": dict(
+        architectures=["MixtralForCausalLM"], model_type="mixtral", hidden_size=40, intermediate_size=56,
+        num_attention_heads=5, num_key_value_heads=1, head_dim=16, num_local_experts=5, num_experts_per_tok=2,
+        sliding_window=None,
+    ),
+    "qwen2_moe": dict(
+        architectures=["Qwen2MoeForCausalLM"], model_type="qwen2_moe", hidden_size=48, intermediate_size=72,
+        num_attention_heads=6, num_key_value_heads=6, head_dim=16, moe_intermediate_size=20, num_experts=6,
+        shared_expert_intermediate_size=52, num_experts_per_tok=3, norm_topk_prob=False, decoder_sparse_step=1,
+        mlp_only_layers=[], qkv_bias=True, use_sliding_window=False, sliding_window=None, max_window_layers=2,
+    ),
+    "qwen3_moe": dict(
+        architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe", hidden_size=64, intermediate_size=112,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=32, attention_bias=False, moe_intermediate_size=36,
+        num_experts=12, num_experts_per_tok=4, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+        use_sliding_window=False, sliding_window=None, max_window_layers=2,
+    ),
+    "ernie4_5_moe": dict(
+        architectures=["Ernie4_5_MoeForCausalLM"], model_type="ernie4_5_moe", hidden_size=48, intermediate_size=80,
+        num_attention_heads=6, num_key_value_heads=3, head_dim=16, use_bias=False, tie_word_embeddings=True,
+        moe_num_experts=10, moe_k=3, moe_intermediate_size=24, moe_num_shared_experts=2, moe_layer_start_index=1,
+        moe_layer_end_index=-1, moe_layer_interval=1, moe_norm_min=1e-12,
+    ),
 }  # fmt: skip
 _STORED_AS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-_THETA = {"ernie4_5": 500_000.0, "qwen3": 1_000_000.0}
+_THETA = {"ernie4_5": 500_000.0, "ernie4_5_moe": 500_000.0, "mixtral": 1_000_000.0, "qwen3": 1_000_000.0}
 
 
 def tiny_model(
@@ -103,23 +128,32 @@ def _spelled(family: str, dtype: str, rope: dict[str, Any], config_style: int) -
 def _shapes(family: str, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Every tensor of the checkpoint."""
     hidden = config["hidden_size"]
-    layer: dict[str, tuple[int, ...]] = {
-        "input_layernorm.weight": (hidden,),
-        "post_attention_layernorm.weight": (hidden,),
-    }
-    for name, shape in projection_shapes(config).items():
-        layer[f"{name}.weight"] = shape
-        if _is_biased(family, config, name):
-            layer[f"{name}.bias"] = shape[:1]
-    if family == "qwen3":
-        layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (_head_dim(config),))
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
     for number in range(config["num_hidden_layers"]):
+        layer = _layer_shapes(family, config, number)
         shapes |= {f"model.layers.{number}.{name}": shape for name, shape in layer.items()}
     shapes["model.norm.weight"] = (hidden,)
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (config["vocab_size"], hidden)
     return shapes
+
+
+def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str, tuple[int, ...]]:
+    hidden = config["hidden_size"]
+    layer: dict[str, tuple[int, ...]] = {
+        "input_layernorm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
+    }
+    sparse = expert_shapes(config, number)
+    for name, shape in projection_shapes(config).items():
+        if sparse and name.startswith("mlp."):
+            continue
+        layer[f"{name}.weight"] = shape
+        if _is_biased(family, config, name):
+            layer[f"{name}.bias"] = shape[:1]
+    if family in ("qwen3", "qwen3_moe"):
+        layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (_head_dim(config),))
+    return layer | sparse
 
 
 def projection_shapes(config: dict[str, Any]) -> dict[str, tuple[int, int]]:
@@ -142,7 +176,7 @@ def _head_dim(config: dict[str, Any]) -> int:
 
 
 def _is_biased(family: str, config: dict[str, Any], name: str) -> bool:
-    if family == "qwen2":
+    if family == "qwen2" or (family == "qwen2_moe" and config["qkv_bias"]):
         return name.endswith(("q_proj", "k_proj", "v_proj"))
     if name.startswith("self_attn"):
         return bool(config.get("attention_bias") or config.get("use_bias"))

@@ -153,7 +153,7 @@ def test_what_is_written_names_every_layer_once(tmp_path):
 )
 @pytest.mark.parametrize("use", [loaded, converted])
 def test_layers_of_one_product_must_agree(tmp_path, wrong, use):
-    with pytest.raises(ConfigError, match=r"in model\.layers\.0\.\w+ it gives .*computed as one product"):
+    with pytest.raises(ConfigError, match=r"gives model\.layers\.0\.\w+\.\w+ \w+ and .*computed as one product"):
         use(model_in(tmp_path), wrong)
 
 

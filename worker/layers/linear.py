@@ -87,8 +87,11 @@ class RowLinear:
         self.own = Linear(weights.packed(pieces), biases, weights, weights.adapters_of(pieces))
 
     def __call__(self, x: Any, adapted: Any | None = None) -> Any:
-        part = self.own(x, adapted)  # [T, out], of this rank's inputs [T, in / ranks]
-        return self.own.ops.all_reduce(part)  # [T, out]
+        return self.own.ops.all_reduce(self.of_rank(x, adapted))  # [T, out]
+
+    def of_rank(self, x: Any, adapted: Any | None = None) -> Any:
+        """[T, out], of this rank's inputs [T, in / ranks]."""
+        return self.own(x, adapted)
 
 
 class Embedding:

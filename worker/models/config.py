@@ -13,6 +13,7 @@ from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, values_of
 from ...protocol.files.unreadable import paddle_refusal
 from .families import FAMILIES, Family, Windows
+from .mixtures import ExpertsConfig, read_experts
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, is_positive, read_rope
 
@@ -35,7 +36,7 @@ _MOST = {
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """One dense decoder."""
+    """One decoder."""
 
     family: Family
     vocab_size: int
@@ -53,6 +54,7 @@ class ModelConfig:
     max_position: int  # tokens of context that the config gives
     dtype: str  # of the checkpoint: float32, float16 or bfloat16
     num_draft_layers: int = 0  # stored behind the others, and not read: they guess further tokens
+    experts: ExpertsConfig | None = None  # of the layers that have them
     quantization: Quantization | None = None  # of the matrices that the checkpoint has as integers
 
 
@@ -104,8 +106,15 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         max_position=rope.max_position,
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
         num_draft_layers=_count(config, "num_nextn_predict_layers", path, default=0),
+        experts=_experts(config, family, num_layers, path),
         quantization=read_quantization(config, path),
     )
+
+
+def _experts(config: dict[str, Any], family: Family, num_layers: int, path: Path) -> ExpertsConfig | None:
+    if family.mixture is None:
+        return None
+    return read_experts(config, family.mixture, num_layers, lambda key: _count(config, key, path), str(path))
 
 
 def _windows(config: dict[str, Any], family: Family, num_layers: int, path: Path) -> Windows:

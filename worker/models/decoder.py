@@ -1,4 +1,4 @@
-"""A dense decoder: Llama, Mistral, Qwen2, Qwen3 and ERNIE-4.5, as their configs describe them."""
+"""A decoder, dense or with sparse layers, as a config describes it: what most families are."""
 
 from typing import Any
 
@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from ..layers.attention import Attention
-from ..layers.linear import Embedding, GateUpLinear, Head, RowLinear
+from ..layers.experts import Experts
+from ..layers.linear import Embedding, Head
+from ..layers.mlp import MLP
 from ..layers.rope import Rope
 from ..steps.batch import Batch, LayerInputs
 from ..weights.checkpoint import Weights
@@ -25,28 +27,18 @@ class RMSNorm:
         return self.ops.add_rms_norm(stream, update, self.weight, self.epsilon)  # [T, hidden]
 
 
-class MLP:
-    """down(silu(gate(x)) × up(x))."""
-
-    def __init__(self, weights: Weights, hidden_size: int, intermediate_size: int) -> None:
-        self.ops = weights.placement.ops
-        self.gate_up = GateUpLinear(weights, ["gate_proj", "up_proj"], hidden_size, intermediate_size)
-        self.down = RowLinear(weights.at("down_proj"), intermediate_size, hidden_size)
-
-    def __call__(self, x: Any, adapted: Any | None = None) -> Any:
-        gate_up = self.gate_up(x, adapted)  # [T, 2 × intermediate], of this rank's share
-        activated = self.ops.silu_mul(gate_up)  # [T, intermediate]
-        return self.down(activated, adapted)  # [T, hidden]
-
-
 class DecoderLayer:
-    """Attention and MLP, each behind a norm and added to the stream."""
+    """Attention and MLP, or experts, each behind a norm and added to the stream."""
 
     def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
         self.attention_norm = RMSNorm(weights.at("input_layernorm"), config.hidden_size, config.rms_norm_eps)
         self.attention = Attention(weights.at("self_attn"), config, layer)
         self.mlp_norm = RMSNorm(weights.at("post_attention_layernorm"), config.hidden_size, config.rms_norm_eps)
-        self.mlp = MLP(weights.at("mlp"), config.hidden_size, config.intermediate_size)
+        self.mlp: MLP | Experts
+        if config.experts is not None and config.experts.is_sparse[layer]:
+            self.mlp = Experts(weights.at(config.experts.names.block), config.hidden_size, config.experts)
+        else:
+            self.mlp = MLP(weights.at("mlp"), config.hidden_size, config.intermediate_size)
 
     def __call__(self, stream: Any, update: Any | None, batch: LayerInputs) -> Any:
         """Adds the last layer's update to the stream; gives this layer's."""

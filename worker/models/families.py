@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...protocol.fields.rules import shown
+from .mixtures import ERNIE_MOE, MIXTRAL, QWEN2_MOE, QWEN3_MOE, Mixture
 
 Windows = tuple[int | None, ...]
 
@@ -16,7 +17,7 @@ _KINDS = ("full_attention", "sliding_attention")
 
 @dataclass(frozen=True)
 class Family:
-    """The details of a dense decoder that its config does not spell out."""
+    """The details of a decoder that its config does not spell out."""
 
     name: str
     # The sliding window of each layer, None where it sees everything.
@@ -25,6 +26,7 @@ class Family:
     biased: Callable[[dict[str, Any]], tuple[str, ...]] = lambda config: ()
     qk_norm: bool = False  # each head of query and key is normed before it is rotated
     rotates_pairs: bool = False  # neighbours rotate against one another, not halves
+    mixture: Mixture | None = None  # of its sparse layers, where there are any
     rope_theta: float = 10_000.0  # where the config leaves it out
     # What transformers' class for the family takes for keys that a config leaves out.
     defaults: dict[str, Any] = field(default_factory=dict)
@@ -43,6 +45,18 @@ def _layer_types(config: dict[str, Any], num_layers: int) -> Windows:
     if unknown := next((kind for kind in types if kind not in _KINDS), None):
         raise ValueError(f"layer_types has {shown(unknown)}, and only {' and '.join(_KINDS)} are supported")
     return tuple(window if kind == "sliding_attention" else None for kind in types)
+
+
+def _every_second_layer(config: dict[str, Any], num_layers: int) -> Windows:
+    """Where a config of Qwen2-MoE names no `layer_types`: those with an even number, the first ones only."""
+    if config.get("layer_types") is None:
+        first = [layer % 2 == 0 and layer < config["max_window_layers"] for layer in range(num_layers)]
+        config = config | {"layer_types": [_KINDS[is_sliding] for is_sliding in first]}
+    return _layer_types(config, num_layers)
+
+
+def _window_if_used(config: dict[str, Any], num_layers: int) -> Windows:
+    return (config["sliding_window"] if config.get("use_sliding_window") else None,) * num_layers
 
 
 _QKV = ("q_proj", "k_proj", "v_proj")
@@ -118,6 +132,83 @@ _ERNIE = Family(
         "tie_word_embeddings": True,
     },
 )
+_MIXTRAL = Family(
+    "mixtral",
+    windows=_every_layer,
+    mixture=MIXTRAL,
+    rope_theta=1_000_000.0,
+    defaults=_MISTRAL.defaults
+    | {"rms_norm_eps": 1e-5, "sliding_window": None, "num_local_experts": 8, "num_experts_per_tok": 2},
+)
+_QWEN_MOE_DEFAULTS = _DEFAULTS | {
+    "vocab_size": 151_936,
+    "hidden_size": 2048,
+    "num_hidden_layers": 24,
+    "max_position_embeddings": 32_768,
+    "sliding_window": 4096,
+    "decoder_sparse_step": 1,
+    "norm_topk_prob": False,
+}
+_QWEN2_MOE = Family(
+    "qwen2_moe",
+    windows=_every_second_layer,
+    biased=lambda config: _QKV if config["qkv_bias"] else (),
+    mixture=QWEN2_MOE,
+    defaults=_QWEN_MOE_DEFAULTS
+    | {
+        "intermediate_size": 5632,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "max_window_layers": 28,
+        "moe_intermediate_size": 1408,
+        "shared_expert_intermediate_size": 5632,
+        "num_experts_per_tok": 4,
+        "num_experts": 60,
+        "qkv_bias": True,
+    },
+)
+_QWEN3_MOE = Family(
+    "qwen3_moe",
+    windows=_window_if_used,
+    biased=_qwen3_biases,
+    qk_norm=True,
+    mixture=QWEN3_MOE,
+    defaults=_QWEN_MOE_DEFAULTS
+    | {
+        "intermediate_size": 6144,
+        "num_key_value_heads": 4,
+        "moe_intermediate_size": 768,
+        "num_experts_per_tok": 8,
+        "num_experts": 128,
+    },
+)
+_ERNIE_MOE = Family(
+    "ernie4_5_moe",
+    biased=_ernie_biases,
+    rotates_pairs=True,
+    mixture=ERNIE_MOE,
+    rope_theta=500_000.0,
+    defaults={
+        "vocab_size": 103_424,
+        "hidden_size": 2560,
+        "intermediate_size": 12_288,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 20,
+        "num_key_value_heads": 4,
+        "hidden_act": "silu",
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+        "moe_intermediate_size": 1536,
+        "moe_k": 6,
+        "moe_num_experts": 64,
+        "moe_num_shared_experts": 2,
+        "moe_layer_start_index": 1,
+        "moe_layer_end_index": -1,
+        "moe_layer_interval": 1,
+        "moe_norm_min": 1e-12,
+    },
+)
 
 # By the name that a config gives under `architectures`.
 FAMILIES: dict[str, Family] = {
@@ -127,4 +218,8 @@ FAMILIES: dict[str, Family] = {
     "Qwen3ForCausalLM": _QWEN3,
     "Ernie4_5ForCausalLM": _ERNIE,
     "Ernie4_5_ForCausalLM": _ERNIE,  # as Baidu's own code named it
+    "MixtralForCausalLM": _MIXTRAL,
+    "Qwen2MoeForCausalLM": _QWEN2_MOE,
+    "Qwen3MoeForCausalLM": _QWEN3_MOE,
+    "Ernie4_5_MoeForCausalLM": _ERNIE_MOE,
 }

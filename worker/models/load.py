@@ -106,6 +106,7 @@ def load_model(
     num_threads: int | None = None,
     max_loras: int = 0,
     max_lora_rank: int = 64,
+    expert_parallel: bool = False,
     check_room: CheckRoom | None = None,
 ) -> Model:
     """Read this rank's share of the model in `model_folder`; `dtype` "auto" is the checkpoint's.
@@ -130,7 +131,7 @@ def load_model(
     # Kept as the model's own weights would be, were they not quantized.
     lora = LoraConfig(DTYPES[backend.format.kind], max_loras, max_lora_rank)
     adapters = AdapterBank(lora, backend.ops) if max_loras else None
-    placement = Placement(device, formats, backend.activations, backend.ops, ranks, cache, adapters)
+    placement = Placement(device, formats, backend.activations, backend.ops, ranks, cache, adapters, expert_parallel)
     source: Source = DummySource(device, _missing_tensors(config))
     if load_format != "dummy":
         source = _source_of(model_folder, config, ranks)
@@ -226,4 +227,9 @@ def _source_of(model_folder: Path, config: ModelConfig, ranks: Parallel) -> Sour
 def _missing_tensors(config: ModelConfig) -> tuple[str, ...]:
     """Endings of the optional tensors that this model does not have."""
     projections = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
-    return tuple(f"{name}.bias" for name in projections if name not in config.biased)
+    missing = [f"{name}.bias" for name in projections if name not in config.biased]
+    if config.experts is not None:
+        names = config.experts.names
+        missing += [] if names.router_has_bias else [f"{names.router}.bias"]
+        missing += [f"{names.shared_gate}.bias"] if names.shared_gate else []
+    return tuple(missing)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ...protocol.errors import ConfigError
 from ...protocol.options.quantization import Kinds, kinds_of_layers
 from .config import ModelConfig
+from .mixtures import ExpertsConfig
 
 HEAD = "lm_head"
 
@@ -24,13 +25,32 @@ def products(config: ModelConfig, ranks: int = 1) -> Iterator[Product]:
     # Ranks that share a head of keys and values have a copy each.
     heads = config.num_heads + max(config.num_kv_heads, ranks) * 2
     for layer in range(config.num_layers):
-        attention, mlp = (f"model.layers.{layer}.{part}" for part in ("self_attn", "mlp"))
+        attention = f"model.layers.{layer}.self_attn"
         queries, keys, values = (f"{attention}.{name}" for name in ("q_proj", "k_proj", "v_proj"))
         yield Product((queries, keys, values), heads * config.head_dim * config.hidden_size)
         yield Product((f"{attention}.o_proj",), config.num_heads * config.head_dim * config.hidden_size)
-        yield Product((f"{mlp}.gate_proj", f"{mlp}.up_proj"), 2 * config.hidden_size * config.intermediate_size)
-        yield Product((f"{mlp}.down_proj",), config.hidden_size * config.intermediate_size)
+        if config.experts is not None and config.experts.is_sparse[layer]:
+            yield from _experts(f"model.layers.{layer}", config.experts, config.hidden_size)
+        else:
+            yield from _mlp(f"model.layers.{layer}.mlp", config.hidden_size, config.intermediate_size)
     yield Product((HEAD,), config.vocab_size * config.hidden_size)
+
+
+def _mlp(name: str, hidden_size: int, width: int) -> Iterator[Product]:
+    yield Product((f"{name}.gate_proj", f"{name}.up_proj"), 2 * hidden_size * width)
+    yield Product((f"{name}.down_proj",), hidden_size * width)
+
+
+def _experts(layer: str, experts: ExpertsConfig, hidden_size: int) -> Iterator[Product]:
+    """The experts of a layer are one product, of which each token takes a part. Routers are never quantized."""
+    block, names = f"{layer}.{experts.names.block}", experts.names
+    gate, up, down = names.gate_up_down
+    each = [f"{block}.{names.experts}.{number}" for number in range(experts.num_experts)]
+    num_weights = experts.num_experts * hidden_size * experts.width
+    yield Product(tuple(f"{name}.{part}" for name in each for part in (gate, up)), 2 * num_weights)
+    yield Product(tuple(f"{name}.{down}" for name in each), num_weights)
+    if experts.shared_width:
+        yield from _mlp(f"{block}.{names.shared}", hidden_size, experts.shared_width)
 
 
 def quantized_kinds(config: ModelConfig, quantization: str | None) -> Kinds:
@@ -39,9 +59,9 @@ def quantized_kinds(config: ModelConfig, quantization: str | None) -> Kinds:
     kinds = kinds_of_layers(quantization, [layer for layers in found for layer in layers])
     for layers in found:
         if len({kinds[layer] for layer in layers}) > 1:
-            given = ", ".join(f"{layer.rpartition('.')[2]} {kinds[layer]}" for layer in layers)
+            first, other = layers[0], next(layer for layer in layers if kinds[layer] != kinds[layers[0]])
             raise ConfigError(
-                f"quantization: in {layers[0].rpartition('.')[0]} it gives {given}, and these are computed as one "
-                "product. Give them the same."
+                f"quantization: it gives {first} {kinds[first]} and {other} {kinds[other]}, and these are computed as "
+                "one product. Give them the same."
             )
     return kinds

@@ -5,6 +5,7 @@ of a tree (device, number formats, ranks, operations). Reads are lazy and sliced
 weights that were packed before and kept are not read at all. `DummySource` makes the numbers up on the device instead.
 """
 
+import hashlib
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,8 @@ from .piece import CheckpointPiece, Part
 from .quantized import COMPANIONS, Share, is_quantized, read_part
 from .tensor_names import layer_names
 from .weight_files import own_weight_files
+
+_NAMED_PIECES = 8  # of a weight that is kept
 
 
 class Source(Protocol):
@@ -64,6 +67,7 @@ class Placement:
     ranks: Parallel = field(default_factory=Parallel)
     cache: PackedCache | None = None  # of packed weights, where they are worth keeping
     adapters: AdapterBank | None = None  # of LoRA, where there may be any
+    expert_parallel: bool = False  # ranks have whole experts, not a part of each
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,19 @@ class Weights:
     def packed(self, pieces: list[CheckpointPiece]) -> Any:
         """The weight of products whose outputs are those of all pieces, one after the other."""
         # Layers of one product have one format: `quantized_kinds` has seen to that.
-        ops, format = self.placement.ops, self._format_of(pieces[0])
+        return self.packed_as(self._format_of(pieces[0]), pieces)
+
+    def packed_as(self, format: WeightFormat, pieces: list[CheckpointPiece]) -> Any:
+        """The same in this format."""
+        ops = self.placement.ops
         return self._kept("weight", format, pieces, lambda: ops.pack([self.matrix(*piece) for piece in pieces], format))
+
+    def packed_experts(self, experts: list[list[CheckpointPiece]]) -> Any:
+        """The weights of many experts, read one after the other: the outputs of each are those of its pieces."""
+        ops, format = self.placement.ops, self._format_of(experts[0][0])
+        parts = ([self.matrix(*piece) for piece in pieces] for pieces in experts)
+        pieces = [piece for pieces in experts for piece in pieces]
+        return self._kept("experts", format, pieces, lambda: ops.pack_experts(parts, len(experts), format))
 
     def adapters_of(self, pieces: list[CheckpointPiece]) -> Any | None:
         """Room for the adapters of a product whose outputs are those of these pieces, if there may be any."""
@@ -112,6 +127,10 @@ class Weights:
         while the model runs."""
         return self._read(name, shape, part).to(self.placement.device, self.placement.activations, copy=True)
 
+    def exact_vector(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """One in float32, whatever stands between the products."""
+        return self._read(name, shape, None).to(self.placement.device, torch.float32, copy=True).flatten()
+
     def _read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
         return self.source.read(self.prefix + name, shape, part)
 
@@ -121,7 +140,7 @@ class Weights:
         if cache is None:
             return make()
         named = [piece._replace(name=self.prefix + piece.name) for piece in pieces]
-        key = f"{use} {format.kind} {format.group_size} {[tuple(piece) for piece in named]}"
+        key = f"{use} {format.kind} {format.group_size} {_described(named)}"
         kept = cache.weight(key)
         if kept is None:
             return cache.add(key, make())
@@ -275,6 +294,15 @@ class DummySource:
 
     def leftovers(self) -> list[str]:
         return []
+
+
+def _described(pieces: list[CheckpointPiece]) -> str:
+    """Which these are; of very many the first, the last and a digest."""
+    text = str([tuple(piece) for piece in pieces])
+    if len(pieces) <= _NAMED_PIECES:
+        return text
+    digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return f"{tuple(pieces[0])} to {tuple(pieces[-1])} {digest}"
 
 
 def _index(part: Part | None) -> tuple[slice, ...]:

@@ -47,6 +47,8 @@ class NativeBackend(Backend):
                 f"their attention takes heads of a multiple of {HEAD_DIM_STEP} up to {LARGEST_HEAD_DIM} numbers, and "
                 f"this model's have {config.head_dim}."
             )
+        if config.experts is not None:
+            raise LibraryError("they have none for mixtures of experts yet.")
         return cls(device, NativeOperations(library, ranks), WeightFormat.of(dtype), torch.float32, library)
 
     @property

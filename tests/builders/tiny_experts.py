@@ -1,0 +1,64 @@
+"""The tensors of a tiny checkpoint's sparse layers, as each family names them; `tiny_model.py` writes them."""
+
+from typing import Any
+
+Shapes = dict[str, tuple[int, ...]]
+_MLP = ("gate_proj", "up_proj", "down_proj")
+
+
+def expert_shapes(config: dict[str, Any], layer: int) -> Shapes:
+    """The tensors of a sparse layer's MLP, by their names below the layer's; empty where it is dense."""
+    build = _EXPERTS.get(config["model_type"])
+    return build(config, layer) if build else {}
+
+
+def _named_experts(block: str, names: tuple[str, str, str], count: int, hidden: int, width: int) -> Shapes:
+    shapes: Shapes = {f"{block}.gate.weight": (count, hidden)}
+    for number in range(count):
+        for name, shape in zip(names, ((width, hidden), (width, hidden), (hidden, width)), strict=True):
+            shapes[f"{block}.experts.{number}.{name}.weight"] = shape
+    return shapes
+
+
+def _shared(name: str, hidden: int, width: int) -> Shapes:
+    return {
+        f"{name}.gate_proj.weight": (width, hidden),
+        f"{name}.up_proj.weight": (width, hidden),
+        f"{name}.down_proj.weight": (hidden, width),
+    }
+
+
+def _mixtral_experts(config: dict[str, Any], layer: int) -> Shapes:
+    count, hidden, width = (config[key] for key in ("num_local_experts", "hidden_size", "intermediate_size"))
+    return _named_experts("block_sparse_moe", ("w1", "w3", "w2"), count, hidden, width)
+
+
+def _qwen_experts(config: dict[str, Any], layer: int) -> Shapes:
+    if layer in config["mlp_only_layers"] or (layer + 1) % config["decoder_sparse_step"]:
+        return {}
+    hidden = config["hidden_size"]
+    shapes = _named_experts("mlp", _MLP, config["num_experts"], hidden, config["moe_intermediate_size"])
+    if shared := config.get("shared_expert_intermediate_size"):
+        shapes |= _shared("mlp.shared_expert", hidden, shared)
+        shapes["mlp.shared_expert_gate.weight"] = (1, hidden)
+    return shapes
+
+
+def _ernie_experts(config: dict[str, Any], layer: int) -> Shapes:
+    start, end, interval = (config[f"moe_layer_{name}"] for name in ("start_index", "end_index", "interval"))
+    if (layer + 1) % interval or not start <= layer <= (end if end >= 0 else layer):
+        return {}
+    count, hidden, width = (config[key] for key in ("moe_num_experts", "hidden_size", "moe_intermediate_size"))
+    shapes = _named_experts("mlp", _MLP, count, hidden, width)
+    shapes["mlp.moe_statics.e_score_correction_bias"] = (1, count)
+    if number := config["moe_num_shared_experts"]:
+        shapes |= _shared("mlp.shared_experts", hidden, number * width)
+    return shapes
+
+
+_EXPERTS = {
+    "mixtral": _mixtral_experts,
+    "qwen2_moe": _qwen_experts,
+    "qwen3_moe": _qwen_experts,
+    "ernie4_5_moe": _ernie_experts,
+}

@@ -1,0 +1,173 @@
+"""Mixtures of experts: how the families' sparse layers differ, as rows of a table, and what a config says of its own.
+
+A sparse layer has many small MLPs, its experts, of which a router chooses a few for each token, and maybe one MLP more
+that all tokens share. `families.py` names the row of each family.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...protocol.errors import ConfigError
+
+# Of each layer, by its number, whether it has experts.
+SparseLayers = Callable[[dict[str, Any], int], list[bool]]
+
+
+@dataclass(frozen=True)
+class ExpertNames:
+    """What a checkpoint calls the parts of a sparse layer, below the layer's own name."""
+
+    block: str = "mlp"
+    router: str = "gate"  # this and all below it: within the block
+    router_has_bias: bool = False
+    choice_bias: str | None = None
+    choice_bias_rows: int = 0  # 1: it is stored as [1, experts]
+    experts: str = "experts"
+    gate_up_down: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    shared: str = "shared_experts"
+    shared_gate: str | None = None  # a product with one output, whose sigmoid multiplies the shared MLP's
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The sparse layers of a family: the keys of its config and its formulas."""
+
+    sparse_layers: SparseLayers
+    num_experts: str = "num_experts"  # a key, as the next ones
+    top_k: str = "num_experts_per_tok"
+    width: str = "moe_intermediate_size"
+    shared_width: Callable[[dict[str, Any]], int] = lambda config: 0
+    # As `kernels/experts.py` explains them. The numbers of groups and the like are keys of the config.
+    score: str = "softmax"
+    group_score: str = "best"
+    num_groups: str | None = None
+    kept_groups: str | None = None
+    renormalizes: str | None = None  # a key; None: always
+    least_sum: Callable[[dict[str, Any]], float] = lambda config: 0.0
+    scale: str | None = None
+    names: ExpertNames = ExpertNames()
+
+
+@dataclass(frozen=True)
+class ExpertsConfig:
+    """The sparse layers of one model."""
+
+    names: ExpertNames
+    is_sparse: tuple[bool, ...]  # by layer
+    num_experts: int
+    top_k: int
+    width: int  # of an expert's inner layer
+    shared_width: int  # of the MLP that all tokens share; 0: there is none
+    score: str
+    num_groups: int
+    kept_groups: int
+    group_score: str
+    renormalizes: bool
+    least_sum: float
+    scale: float
+
+
+def read_experts(
+    config: dict[str, Any], mixture: Mixture, num_layers: int, count: Callable[[str], int], where: str
+) -> ExpertsConfig | None:
+    """What the config says of its sparse layers; None where it has none. `count` reads a key that is a number."""
+    if config.get(mixture.num_experts) in (None, 0):
+        return None
+    is_sparse = tuple(mixture.sparse_layers(config, num_layers))
+    if not any(is_sparse):
+        return None
+    read = ExpertsConfig(
+        names=mixture.names,
+        is_sparse=is_sparse,
+        num_experts=count(mixture.num_experts),
+        top_k=count(mixture.top_k),
+        width=count(mixture.width),
+        shared_width=mixture.shared_width(config),
+        score=mixture.score,
+        num_groups=count(mixture.num_groups) if mixture.num_groups else 1,
+        kept_groups=count(mixture.kept_groups) if mixture.kept_groups else 1,
+        group_score=mixture.group_score,
+        renormalizes=mixture.renormalizes is None or bool(config.get(mixture.renormalizes)),
+        least_sum=float(mixture.least_sum(config)),
+        scale=float(config[mixture.scale]) if mixture.scale else 1.0,
+    )
+    _check(read, mixture, where)
+    return read
+
+
+def _check(read: ExpertsConfig, mixture: Mixture, where: str) -> None:
+    groups = f"{mixture.num_groups} {read.num_groups}"
+    if read.num_experts % read.num_groups:
+        raise ConfigError(f"{where}: {read.num_experts} experts don't fall into {groups} of one size.")
+    if read.kept_groups > read.num_groups:
+        raise ConfigError(f"{where}: {mixture.kept_groups} is {read.kept_groups}, of {groups}.")
+    if read.group_score == "best_two" and read.num_groups > 1 and read.num_experts < 2 * read.num_groups:
+        raise ConfigError(f"{where}: groups of one expert have no best two ({groups}).")
+    choices = read.num_experts // read.num_groups * read.kept_groups
+    if read.top_k > choices:
+        raise ConfigError(f"{where}: {mixture.top_k} is {read.top_k}, and there are {choices} experts to choose from.")
+
+
+# --- which layers are sparse -----------------------------------------------------------------------------------------
+
+
+def every_layer(config: dict[str, Any], num_layers: int) -> list[bool]:
+    return [True] * num_layers
+
+
+def every_nth_layer(config: dict[str, Any], num_layers: int) -> list[bool]:
+    """As Qwen's configs say it."""
+    dense, step = config.get("mlp_only_layers") or [], config["decoder_sparse_step"]
+    return [layer not in dense and (layer + 1) % step == 0 for layer in range(num_layers)]
+
+
+def from_start_to_end(config: dict[str, Any], num_layers: int) -> list[bool]:
+    """As ERNIE's configs say it."""
+    start, end, interval = (config[f"moe_layer_{name}"] for name in ("start_index", "end_index", "interval"))
+    end = num_layers - 1 if end == -1 else end
+    return [(layer + 1) % interval == 0 and start <= layer <= end for layer in range(num_layers)]
+
+
+def after_dense_layers(config: dict[str, Any], num_layers: int) -> list[bool]:
+    """As the configs of DeepSeek and GLM say it."""
+    return [layer >= config["first_k_dense_replace"] for layer in range(num_layers)]
+
+
+# --- the families ----------------------------------------------------------------------------------------------------
+
+MIXTRAL = Mixture(
+    every_layer,
+    num_experts="num_local_experts",
+    width="intermediate_size",
+    names=ExpertNames(block="block_sparse_moe", gate_up_down=("w1", "w3", "w2")),
+)
+QWEN2_MOE = Mixture(
+    every_nth_layer,
+    renormalizes="norm_topk_prob",
+    shared_width=lambda config: config["shared_expert_intermediate_size"],
+    names=ExpertNames(shared="shared_expert", shared_gate="shared_expert_gate"),
+)
+QWEN3_MOE = Mixture(every_nth_layer, renormalizes="norm_topk_prob")
+OLMOE = Mixture(every_layer, width="intermediate_size", renormalizes="norm_topk_prob")
+ERNIE_MOE = Mixture(
+    from_start_to_end,
+    num_experts="moe_num_experts",
+    top_k="moe_k",
+    shared_width=lambda config: config["moe_intermediate_size"] * config["moe_num_shared_experts"],
+    least_sum=lambda config: config["moe_norm_min"],
+    names=ExpertNames(choice_bias="moe_statics.e_score_correction_bias", choice_bias_rows=1),
+)
+GLM4_MOE = Mixture(
+    after_dense_layers,
+    num_experts="n_routed_experts",
+    shared_width=lambda config: config["moe_intermediate_size"] * config["n_shared_experts"],
+    score="sigmoid",
+    group_score="best_two",
+    num_groups="n_group",
+    kept_groups="topk_group",
+    renormalizes="norm_topk_prob",
+    least_sum=lambda config: 1e-20,
+    scale="routed_scaling_factor",
+    names=ExpertNames(choice_bias="gate.e_score_correction_bias"),
+)
