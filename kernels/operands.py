@@ -34,6 +34,15 @@ class HeadLayout:
     rotates_pairs: bool
     norms: tuple[Tensor, Tensor] | None = None  # of query and key heads, [head_dim] each
     epsilon: float = 0.0
+    sinks: Tensor | None = None  # float32 [num_queries]: of each head a score more, of a value that is 0
+
+
+class Scoring(NamedTuple):
+    """How a query's products with keys become the weights of their values."""
+
+    scale: float
+    window: int | None = None  # keys that a query sees, its own included
+    sinks: Tensor | None = None  # float32 [heads]
 
 
 class Norm(NamedTuple):

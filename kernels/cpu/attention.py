@@ -62,6 +62,7 @@ class Attention(Structure):
         ("query", c_void_p),  # float32 [T, query_stride]
         ("query_stride", c_int64),
         ("scale", c_float),
+        ("sinks", c_void_p),  # float32 [query heads], or null
         ("parts", c_void_p),  # float32, as many as num_part_floats says
         ("output", c_void_p),  # float32 [T, query heads × head_dim]
         ("quantized", Quantized),

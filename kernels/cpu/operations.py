@@ -144,10 +144,11 @@ class NativeOperations:
             query=query,
             query_stride=query.width,
             scale=layout.head_dim**-0.5,
+            sinks=layout.sinks,
             parts=self._parts,
             output=attended,
         )
-        self.program.call("penstock_attention", arguments, attended, keep=self._parts)
+        self.program.call("penstock_attention", arguments, attended, keep=(self._parts, layout.sinks))
         return attended
 
     def _recorded_plan(self, layout: HeadLayout, kv: KVMemory, window: int | None) -> attending.PlanMemory:

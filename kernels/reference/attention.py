@@ -20,14 +20,22 @@ def write_kv(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, rows: Row
 
 
 @op(tolerance=1e-4)
-def attention(query: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float, window: int | None) -> Tensor:
+def attention(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows: Rows,
+    scale: float,
+    window: int | None,
+    sinks: Tensor | None = None,
+) -> Tensor:
     """[T, heads, head_dim] of queries over their rows' stored keys and values, causal, within `window` if given."""
     attended = torch.empty_like(query)
     for row, context in enumerate(rows.context_lengths):
         own = slice(rows.query_starts[row], rows.query_starts[row + 1])
         table = rows.block_tables[row, : -(-context // keys.shape[2])].long()
         own_keys, own_values = (of_context(memory[table], context).to(query.dtype) for memory in (keys, values))
-        attended[own] = attend(query[own], own_keys, own_values, scale, window)
+        attended[own] = attend(query[own], own_keys, own_values, scale, window, sinks)
     return attended
 
 
@@ -39,16 +47,27 @@ def of_context(blocks: Tensor, context: int) -> Tensor:
     return blocks.transpose(1, 2).flatten(0, 1)[:context]
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None) -> Tensor:
+def attend(
+    query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None, sinks: Tensor | None = None
+) -> Tensor:
     """softmax(scale × q kᵀ) v, of a row's last n tokens.
 
     q is [n, heads, head_dim], k and v are [context, kv_heads, head_dim]; neighbouring query heads share a key head. The
-    query at p sees the keys at p - window < j <= p.
+    query at p sees the keys at p - window < j <= p. Of the sinks, float32 [heads], each takes part in the softmax of
+    its head as one more score, of a value that is 0.
     """
     shared = query.shape[1] // keys.shape[1]
     scores = torch.einsum("qhd,khd->hqk", query, keys.repeat_interleave(shared, 1)) * scale
     position = torch.arange(len(keys), device=query.device)
     own = position[-len(query) :, None]
     is_hidden = (position > own) | (position <= own - (window or len(keys)))  # [n, context]
-    weights = scores.masked_fill(is_hidden, -torch.inf).softmax(-1)  # [heads, n, context]
+    weights = softmax_with(sinks, scores.masked_fill(is_hidden, -torch.inf))  # [heads, n, context]
     return torch.einsum("hqk,khd->qhd", weights, values.repeat_interleave(shared, 1))
+
+
+def softmax_with(sinks: Tensor | None, scores: Tensor) -> Tensor:
+    """The softmax of scores [..., heads, n, context] and, if there are any, of one sink a head; without its weight."""
+    if sinks is None:
+        return scores.softmax(-1)
+    sink = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
+    return torch.cat((scores, sink), -1).softmax(-1)[..., :-1]

@@ -58,7 +58,9 @@ def _rounded_up(x: Tensor) -> Tensor:
 
 
 @op(tolerance=2e-2)
-def attention_paged(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
+def attention_paged(
+    query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None, sinks: Tensor | None = None
+) -> Tensor:
     """[T, heads, head_dim] of queries over their rows' stored keys and values, causal, within `window` if given."""
     attended = torch.zeros_like(query)
     starts = rows.query_starts.tolist()
@@ -66,7 +68,7 @@ def attention_paged(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, 
         if context:
             own = slice(starts[row], starts[row + 1])
             keys, values = _stored(kv, rows.block_tables[row], context)
-            attended[own] = attend(query[own].float(), keys, values, scale, window).to(query.dtype)
+            attended[own] = attend(query[own].float(), keys, values, scale, window, sinks).to(query.dtype)
     return attended
 
 
@@ -90,4 +92,4 @@ def attention_answers(
     No row reads what another one stores.
     """
     query = store_heads_paged.reference(heads, layout, rotation, kv, rows)
-    return attention_paged.reference(query, kv, rows, layout.head_dim**-0.5, window)
+    return attention_paged.reference(query, kv, rows, layout.head_dim**-0.5, window, layout.sinks)

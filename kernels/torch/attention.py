@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..reference.attention import attention, write_kv
+from ..operands import Scoring
+from ..reference.attention import attention, softmax_with, write_kv
 from ..rows import Rows
 from .paging import block_rows, kept_rows, on_device, slot_rows
 
@@ -48,28 +49,38 @@ def write_kv_in_torch(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, 
 
 @attention.implement("torch")
 def attention_in_torch(
-    query: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float, window: int | None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows: Rows,
+    scale: float,
+    window: int | None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
-    return _in_groups(query, keys, values, rows, scale, window, GROUP_BYTES)
+    return _in_groups(query, keys, values, rows, Scoring(scale, window, sinks), GROUP_BYTES)
 
 
 @attention.implement("cuda")
 def attention_on_a_gpu(
-    query: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float, window: int | None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows: Rows,
+    scale: float,
+    window: int | None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
-    return _in_groups(query, keys, values, rows, scale, window, GPU_GROUP_BYTES)
+    return _in_groups(query, keys, values, rows, Scoring(scale, window, sinks), GPU_GROUP_BYTES)
 
 
-def _in_groups(
-    query: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float, window: int | None, group_bytes: int
-) -> Tensor:
-    key = ("groups", window, keys.shape[1:], keys.dtype, query.dtype)
-    groups = rows.plan(key, lambda: _groups(rows, keys, query.dtype, window, group_bytes))
+def _in_groups(query: Tensor, keys: Tensor, values: Tensor, rows: Rows, scoring: Scoring, group_bytes: int) -> Tensor:
+    key = ("groups", scoring.window, keys.shape[1:], keys.dtype, query.dtype)
+    groups = rows.plan(key, lambda: _groups(rows, keys, query.dtype, scoring.window, group_bytes))
     attended = query.new_empty(query.shape)
     for group in groups:
         attend = _attend_one if group.num_queries == 1 else _attend_many
         own_keys, own_values = _gathered(group, keys, values, rows, query.dtype)
-        found = attend(query.index_select(0, group.tokens), own_keys, own_values, group, scale)
+        found = attend(query.index_select(0, group.tokens), own_keys, own_values, group, scoring)
         attended.index_copy_(0, group.tokens, found)
     return attended
 
@@ -89,24 +100,46 @@ def _gathered(group: Group, keys: Tensor, values: Tensor, rows: Rows, dtype: tor
     return found[0], found[1]
 
 
-def _attend_one(query: Tensor, keys: Tensor, values: Tensor, group: Group, scale: float) -> Tensor:
+def _attend_one(query: Tensor, keys: Tensor, values: Tensor, group: Group, scoring: Scoring) -> Tensor:
     """One query a row: the query heads that share a key head are the rows of its product."""
     num_rows, num_heads, _, head_dim = keys.shape
-    shared = query.view(num_rows, num_heads, -1, head_dim) * scale
+    shared = query.view(num_rows, num_heads, -1, head_dim) * scoring.scale
     scores = torch.matmul(shared, keys.transpose(-1, -2))  # [B, heads, shared, C]
     if group.hidden is not None:
         scores[..., group.hidden_from :].masked_fill_(group.hidden, -torch.inf)
-    return torch.matmul(torch.softmax(scores, -1), values).view(query.shape)
+    if scoring.sinks is None:
+        return torch.matmul(torch.softmax(scores, -1), values).view(query.shape)
+    # Here a group's heads stand where a head's queries do.
+    weights = softmax_with(scoring.sinks, scores.flatten(1, 2)[:, :, None]).view(scores.shape)
+    return torch.matmul(weights, values).view(query.shape)
 
 
-def _attend_many(query: Tensor, keys: Tensor, values: Tensor, group: Group, scale: float) -> Tensor:
+def _attend_many(query: Tensor, keys: Tensor, values: Tensor, group: Group, scoring: Scoring) -> Tensor:
     """Many queries a row, all of one shape."""
     by_head = query.view(group.num_rows, group.num_queries, *query.shape[1:]).transpose(1, 2)
-    is_causal = group.mask is None
-    attended = F.scaled_dot_product_attention(
-        by_head, keys, values, attn_mask=group.mask, is_causal=is_causal, scale=scale, enable_gqa=True
-    )
+    if scoring.sinks is not None:
+        attended = _attend_beside_sinks(by_head * scoring.scale, keys, values, group, scoring.sinks)
+    else:
+        is_causal = group.mask is None
+        attended = F.scaled_dot_product_attention(
+            by_head, keys, values, attn_mask=group.mask, is_causal=is_causal, scale=scoring.scale, enable_gqa=True
+        )
     return attended.transpose(1, 2).reshape(query.shape)
+
+
+def _attend_beside_sinks(query: Tensor, keys: Tensor, values: Tensor, group: Group, sinks: Tensor) -> Tensor:
+    """[B, heads, n, head_dim]. One key head at a time: torch's own function, which keeps no scores, has no sinks."""
+    mask = group.mask
+    if mask is None:
+        ones = torch.ones(group.num_queries, group.num_keys, dtype=torch.bool, device=query.device)
+        mask = torch.zeros_like(ones, dtype=query.dtype).masked_fill_(ones.triu(1), -torch.inf)
+    shared = query.shape[1] // keys.shape[1]
+    attended = torch.empty_like(query)
+    for head in range(keys.shape[1]):
+        own = slice(head * shared, (head + 1) * shared)
+        scores = torch.matmul(query[:, own], keys[:, head : head + 1].transpose(-1, -2)) + mask
+        attended[:, own] = torch.matmul(softmax_with(sinks[own], scores), values[:, head : head + 1])
+    return attended
 
 
 def _groups(rows: Rows, keys: Tensor, dtype: torch.dtype, window: int | None, group_bytes: int) -> list[Group]:

@@ -53,7 +53,13 @@ class QueryTiles:
 
 @attention_invariant.implement("torch")
 def attention_by_tile_and_split(
-    query: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float, window: int | None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows: Rows,
+    scale: float,
+    window: int | None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     num_query_heads, head_dim = query.shape[1:]
     num_heads = keys.shape[1]
@@ -68,6 +74,9 @@ def attention_by_tile_and_split(
     weighted = torch.zeros_like(tiled)
     highest = tiled.new_full((*tiled.shape[:-1], 1), _LOWEST)
     total = torch.zeros_like(highest)
+    if sinks is not None:  # each is the first score that is seen, of a value that is 0
+        highest.copy_(sinks.view(num_heads, 1, shared, 1).expand(-1, TILE, -1, -1).flatten(1, 2))
+        total.fill_(1)
     for split in plan.splits:
         _fold(split, tiled, keys, values, weighted, highest, total)
     attended = (weighted / total).view(-1, num_heads, TILE, shared, head_dim).transpose(1, 2)

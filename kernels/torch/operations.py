@@ -78,7 +78,9 @@ class TorchOperations(TensorOperations):
         return rotate(query, *rotation)
 
     def attention(self, query: Tensor, layout: HeadLayout, kv: LayerKV, rows: Rows, window: int | None) -> Tensor:
-        return self.form(attention)(query, kv.keys, kv.values, rows, layout.head_dim**-0.5, window).flatten(1)
+        return self.form(attention)(
+            query, kv.keys, kv.values, rows, layout.head_dim**-0.5, window, layout.sinks
+        ).flatten(1)
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         return self.form(silu_mul)(gate_up)

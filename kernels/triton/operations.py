@@ -91,7 +91,7 @@ class TritonOperations(TensorOperations):
 
     def attention(self, query: Tensor, layout: HeadLayout, kv: PagedKV, rows: DeviceRows, window: int | None) -> Tensor:
         attend = attention_of_one_shape if self.is_invariant else attention_by_shape
-        return attend(query, kv, rows, layout.head_dim**-0.5, window).flatten(1)
+        return attend(query, kv, rows, layout.head_dim**-0.5, window, layout.sinks).flatten(1)
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         return silu_mul(gate_up)

@@ -22,6 +22,12 @@ class Form:
     head_dim: int = 64
     block_size: int = 16
     window: int | None = None
+    has_sinks: bool = False
+
+    @property
+    def sinks(self) -> Tensor | None:
+        """float32 [query heads]: some that outweigh every key, and some that are next to nothing."""
+        return torch.randn(self.query_heads, generator=torch.Generator().manual_seed(2)) * 4 if self.has_sinks else None
 
 
 @dataclass

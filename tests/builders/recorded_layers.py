@@ -213,8 +213,8 @@ def version(method: str, *arguments: Any) -> Tensor:
     """What the native method gives of an operation's arguments."""
     parameters = _parameters(method)
     if method == "attention":
-        query, kv, rows, _, window = arguments
-        form = HeadLayout(query.shape[1], kv.num_heads, kv.head_dim, rotates_pairs=False)
+        query, kv, rows, _, window, sinks = arguments
+        form = HeadLayout(query.shape[1], kv.num_heads, kv.head_dim, rotates_pairs=False, sinks=sinks)
         arguments = query, form, kv, rows, window
     pairs = list(zip(parameters, arguments, strict=True))
     tensors = [argument for argument in arguments if isinstance(argument, Tensor)]

@@ -15,6 +15,7 @@ from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.cpu.layer import Quantized, QuantizedRows
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.program import Step
+from penstock.kernels.reference.attention import softmax_with
 from penstock.kernels.reference.pointwise import rms_norm, rotate_halves, rotate_pairs
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 
@@ -37,6 +38,12 @@ class Shape:
     head_dim: int = 32
     block_size: int = 16
     window: int | None = None
+    has_sinks: bool = False
+
+    @property
+    def sinks(self) -> Tensor | None:
+        """Some that outweigh every key, and some that are next to nothing."""
+        return normal(self.query_heads, seed=9) * 4 if self.has_sinks else None
 
 
 @dataclass
@@ -91,10 +98,11 @@ class Machine:
         )  # fmt: skip
         self.library.call("penstock_plan_attention", plan.arguments)
         parts = torch.full((num_part_floats(shape.query_heads, shape.head_dim, self.max_parts) + 1,), torch.nan)
+        sinks = shape.sinks
         output = torch.full((len(heads), shape.query_heads * shape.head_dim), torch.nan)
         arguments = Attention(
             plan.address, self.kv.of_layer(0), heads.data_ptr(), heads[0].numel(), shape.head_dim**-0.5,
-            parts.data_ptr(), output.data_ptr(), quantized or Quantized(),
+            None if sinks is None else sinks.data_ptr(), parts.data_ptr(), output.data_ptr(), quantized or Quantized(),
         )  # fmt: skip
         self.library.call("penstock_attention", arguments)
         self.plan, self.kept = plan, kept
@@ -135,7 +143,7 @@ class Machine:
         scores = torch.einsum("thd,khd->htk", query, keys.repeat_interleave(shared, 1)) * shape.head_dim**-0.5
         own, seen = torch.arange(row.start, row.end)[:, None], torch.arange(row.end)[None]
         hidden = (seen > own) | (seen <= own - (shape.window or row.end + 1))
-        weights = scores.masked_fill_(hidden, -torch.inf).softmax(-1)
+        weights = softmax_with(shape.sinks, scores.masked_fill_(hidden, -torch.inf))
         return torch.einsum("htk,khd->thd", weights, values.repeat_interleave(shared, 1)).flatten(1)
 
 
@@ -170,15 +178,14 @@ def assert_near(found: Tensor, expected: Tensor, tolerance: float) -> None:
 
 
 shapes = st.builds(
-    lambda kind, shared, heads, head_dim, block_size, window: Shape(
-        kind, shared * heads, heads, head_dim, block_size, window
-    ),
+    lambda kind, shared, heads, *rest: Shape(kind, shared * heads, heads, *rest),
     st.sampled_from(list(KV_FORMATS)),
     st.sampled_from([1, 2, 3, 7]),
     st.integers(1, 3),
     st.sampled_from([16, 32, 48, 64, 80, 128, 256]),
     st.sampled_from([16, 32, 64, 128]),
     st.sampled_from([None, None, 1, 17, 100, 300]),
+    st.booleans(),
 )
 # (tokens already stored, tokens of the step)
 row_sizes = st.lists(st.tuples(st.integers(0, 600), st.integers(1, 70)), min_size=1, max_size=5)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from builders.operation_examples.attention_inputs import paged_rows
+from builders.operation_examples.attention_inputs import paged_rows, sinks_of
 
 from penstock.kernels import Rows, pack
 from penstock.kernels.reference.attention import attention, attention_invariant
@@ -95,6 +95,7 @@ class Memory:
         self.kv = _draws(2, num_blocks, kv_heads, block_size, head_dim, seed=6, dtype=dtype)
         self.queries = _draws(self.rows.query_starts[-1], heads, head_dim, seed=7)
         self.block_size = block_size
+        self.sinks: torch.Tensor | None = None
 
     def attend(self, chunk: tuple[int, int], others: list[int], place: int, window: int | None):
         """Attention of the long row's positions of `chunk`, with other rows before and after it."""
@@ -110,7 +111,7 @@ class Memory:
             starts.append(starts[-1] + count)
         step = Rows(starts, [context for _, context in shape], torch.stack(tables), torch.empty(0))
         query = torch.cat(queries)
-        attended = attention_invariant(query, self.kv[0], self.kv[1], step, query.shape[-1] ** -0.5, window)
+        attended = attention_invariant(query, self.kv[0], self.kv[1], step, query.shape[-1] ** -0.5, window, self.sinks)
         return attended[starts[place] : starts[place + 1]]
 
 
@@ -119,6 +120,7 @@ def test_a_query_attends_with_the_same_bits_however_its_row_is_chunked_and_accom
     heads, kv_heads, head_dim, block_size, window, dtype
 ):
     memory = Memory(heads, kv_heads, head_dim, block_size, dtype)
+    memory.sinks = sinks_of(heads, torch.Generator().manual_seed(1)) if window else None
     torch.set_num_threads(1)
     whole = memory.attend((0, memory.LENGTH), [], 0, window)
     for threads in THREADS:

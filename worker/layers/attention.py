@@ -5,6 +5,8 @@ Attends to the KV memory only, the step's own tokens included, so how a prompt w
 
 from typing import Any
 
+from torch import Tensor
+
 from ...kernels import HeadLayout
 from ..models.config import ModelConfig
 from ..steps.batch import LayerInputs
@@ -34,9 +36,15 @@ class Attention:
             config.family.rotates_pairs,
             _head_norms(weights, config.head_dim) if config.family.qk_norm else None,
             config.rms_norm_eps,
+            self._sinks(weights, config) if config.family.has_sinks else None,
         )
         width = config.num_heads * config.head_dim
         self.output = RowLinear(weights.at("o_proj"), width, config.hidden_size, granularity=config.head_dim)
+
+    def _sinks(self, weights: Weights, config: ModelConfig) -> Tensor:
+        """Of the heads of this rank."""
+        first, last = weights.placement.ranks.span(config.num_heads)
+        return weights.vector("sinks", (config.num_heads,), (0, first, last)).float()
 
     def __call__(self, x: Any, batch: LayerInputs) -> Any:
         """`x` and what comes back are [T, hidden]; heads are those of this rank."""

@@ -25,6 +25,7 @@ class Family:
     # The projections that have a bias, needed where weights are made up (in a checkpoint one is found by its presence).
     biased: Callable[[dict[str, Any]], tuple[str, ...]] = lambda config: ()
     qk_norm: bool = False  # each head of query and key is normed before it is rotated
+    has_sinks: bool = False  # each query head has a logit of its own in the softmax
     rotates_pairs: bool = False  # neighbours rotate against one another, not halves
     mixture: Mixture | None = None  # of its sparse layers, where there are any
     rope_theta: float = 10_000.0  # where the config leaves it out

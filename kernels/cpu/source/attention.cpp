@@ -2,6 +2,9 @@
 //
 //   output[query] = Σ_key softmax(scale × query · key) × value       over the keys that the query sees
 //
+// A head's sink, if there are any, is one score more in its softmax, of a value that is 0: what all splits are folded
+// into begins with it, wherever they are folded.
+//
 // A piece of work is a tile of tokens (attention.hpp) and one key head (attention_tile.hpp). What tiles left in parts
 // is folded afterwards, token by token.
 #include <algorithm>
@@ -17,7 +20,7 @@ void fold_parts(const Attention& a, int64_t token) {
     auto* totals = static_cast<float*>(thread_scratch(head_dim * sizeof(float)));
     for (int64_t head = 0; head < num_query_heads(a); ++head) {
         std::fill(totals, totals + head_dim, 0.0f);
-        Running running;
+        Running running = beginning_of(a, head);
         for (int64_t split = first_split(sight); split < end_split(sight); ++split) {
             const float* part = part_of(a, token, head, split);
             running.fold(totals, part, part[head_dim], part[head_dim + 1], head_dim);

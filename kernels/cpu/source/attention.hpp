@@ -50,6 +50,7 @@ struct Attention {
     const float* query;  // [T, query_stride]: heads × head_dim of each token
     int64_t query_stride;
     float scale;
+    const float* sinks;  // [query heads]: one score more of each head, whose value is 0; null: none
     float* parts;      // [max_parts, query heads, head_dim + 2]: what a split gave, then its maximum and its sum
     float* output;     // [T, query heads × head_dim]
     Quantized quantized;

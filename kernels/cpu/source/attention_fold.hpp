@@ -61,6 +61,16 @@ struct Running {
 
 inline int64_t num_query_heads(const Attention& a) { return a.plan->num_heads * a.plan->num_shared; }
 
+// What splits are folded into at first.
+inline Running beginning_of(const Attention& a, int64_t head) {
+    Running running;
+    if (a.sinks) {
+        running.maximum = a.sinks[head] * kLog2OfE;
+        running.sum = 1;
+    }
+    return running;
+}
+
 inline float* part_of(const Attention& a, int64_t token, int64_t head, int64_t split) {
     return a.parts + ((a.plan->parts[token] + split) * num_query_heads(a) + head) * (a.kv.head_dim + 2);
 }

@@ -93,6 +93,7 @@ private:
             row.token = a_.plan->tile_tokens[tile_.first_token + i / shared];
             row.head = key_head_ * shared + i % shared;
             row.sight = sight_of(step_, row.token, a_.plan->window);
+            row.running = beginning_of(a_, row.head);
             const float* query = query_of({tile_, key_head_}, i);
             if constexpr (kIsInteger<Format>) quantize_query(query, row, i);
             else scale_query(query, i);

@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ...operands import Scoring
 from ...paged import DeviceRows, PagedKV
 from ...reference.paged_attention import attention_paged, attention_paged_invariant
 from ..arrival import MOST, counters, is_last
@@ -40,20 +41,30 @@ from .shape import (
     tiles_of_many,
 )
 from .split import add_splits, store_rows, store_split
-from .tile import LaunchRows, attend, attend_split_by_split, first_key, queries_at, split_length, tile_of
+from .tile import (
+    LOG2_E,
+    LaunchRows,
+    attend,
+    attend_split_by_split,
+    first_key,
+    queries_at,
+    split_length,
+    tile_of,
+    with_sinks,
+)
 from .trial import trial_step
 
-LOG2_E = 1.4426950408889634
 # Counts that differ from step to step: no kernel is compiled anew for one of them.
 _COUNTS = ["num_rows", "tiles_a_row", "least_queries", "most_queries", "splits_at_most", "shortest_split", "window"]
 
 
 @triton.jit(do_not_specialize=[*_COUNTS, "table_width"])
 def attention_kernel(
-    query, output, parts, sums, counters, query_starts, context_lengths, block_tables, keys, values, key_scales,
+    query, output, parts, sums, sinks, counters, query_starts, context_lengths, block_tables, keys, values, key_scales,
     value_scales, table_width, num_rows, tiles_a_row, least_queries, most_queries, splits_at_most, shortest_split,
     window, scale, POSITIONS: tl.constexpr, GROUP: tl.constexpr, SHARED: tl.constexpr, KEYS: tl.constexpr,
     HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ADDS_SPLITS: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
 ):  # fmt: skip
     """A program: one tile, one head, and one split or all of them."""
     head, split, has_one = tl.program_id(1), tl.program_id(2), tl.num_programs(2) > 1
@@ -93,23 +104,29 @@ def attention_kernel(
         places *= tl.num_programs(2)
         store_split(parts, sums, places + split, is_there, weighted, highest, total, HEAD_DIM)
         if is_last(counters, number * tl.num_programs(1) + head, beyond - first_split):
-            add_splits(output, heads, parts, sums, places, is_there, first_split, beyond, HEAD_DIM)
+            add_splits(
+                output, heads, parts, sums, places, is_there, first_split, beyond, sinks, members, HEAD_DIM, HAS_SINKS
+            )
     else:
+        if HAS_SINKS:
+            weighted, highest, total = with_sinks(weighted, highest, total, sinks, members, is_there)
         store_rows(output, weighted / tl.where(is_there, total, 1.0)[:, None], heads, is_there, HEAD_DIM)
 
 
 @attention_paged.implement("triton")
-def attention_by_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
+def attention_by_shape(
+    query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None, sinks: Tensor | None = None
+) -> Tensor:
     """In a step with prompts, rows of one query attend as they do in a step without."""
-    shared = triton.next_power_of_2(query.shape[1] // kv.num_heads)
+    scoring, shared = Scoring(scale, window, sinks), triton.next_power_of_2(query.shape[1] // kv.num_heads)
     few = tiles_of_few(kv.kind, shared, rows.max_queries, rows, kv.num_heads)
     if few is None and rows.num_rows > 1 and rows.may_have_answers:
         few = tiles_of_few(kv.kind, shared, 1, rows, kv.num_heads)
     least = 1 if few is None else few.most_queries + 1
-    attend_many = partial(_attention_of_many, query, kv, rows, scale, window, least)
+    attend_many = partial(_attention_of_many, query, kv, rows, scoring, least)
     output = attend_many() if rows.max_queries >= least else torch.empty_like(query)
     if few is not None:
-        _launch(output, query, kv, rows, scale, window, few, choice_of_few(query, kv, scale, few))
+        _launch(output, query, kv, rows, scoring, few, choice_of_few(query, kv, scale, few))
     return output
 
 
@@ -124,46 +141,45 @@ def _attention_on_trial(query: Tensor, kv: PagedKV, scale: float, tiles: Tiles) 
 
     def attend(choice: LaunchConfig) -> None:
         tried, memory, rows = step()
-        _launch(torch.empty_like(tried), tried, memory, rows, scale, None, tiles, choice)
+        _launch(torch.empty_like(tried), tried, memory, rows, Scoring(scale), tiles, choice)
 
     return attend
 
 
-def _attention_of_many(
-    query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None, least: int
-) -> Tensor:
+def _attention_of_many(query: Tensor, kv: PagedKV, rows: DeviceRows, scoring: Scoring, least: int) -> Tensor:
     """The output; of rows with fewer queries than `least` it is anything."""
     key = (kv.head_dim, triton.next_power_of_2(query.shape[1] // kv.num_heads))
 
     def attend(choice: LaunchConfig) -> Tensor:
         if choice == LIBRARY and theirs is not None:
-            return theirs(query, kv, rows.from_first_prompt(), scale, window)
+            return theirs(query, kv, rows.from_first_prompt(), scoring.scale, scoring.window)
         output = torch.empty_like(query)
 
         def attend_by_tiles(choice: LaunchConfig) -> None:
             tiles = tiles_of_many(key[1], choice["ROWS"], least, rows, kv.num_heads)
-            _launch(output, query, kv, rows, scale, window, tiles, choice)
+            _launch(output, query, kv, rows, scoring, tiles, choice)
 
         attend_by_tiles(MANY[kv.kind].choice(key, attend_by_tiles))
         return output
 
-    theirs = library_for(query, kv, rows)
+    theirs = library_for(query, kv, rows) if scoring.sinks is None else None
     return attend(OURS if theirs is None else PROMPTS[kv.kind].choice(key, attend))
 
 
 @attention_paged_invariant.implement("triton")
-def attention_of_one_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
+def attention_of_one_shape(
+    query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None, sinks: Tensor | None = None
+) -> Tensor:
     shared, output = triton.next_power_of_2(query.shape[1] // kv.num_heads), torch.empty_like(query)
     choice = INVARIANT[kv.kind].choice((kv.head_dim,))
     for tiles in tiles_of_invariant(kv.kind, shared, choice["ROWS"], rows):
-        _launch(output, query, kv, rows, scale, window, tiles, choice)
+        _launch(output, query, kv, rows, Scoring(scale, window, sinks), tiles, choice)
     return output
 
 
 def _launch(
-    output: Tensor, query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None, tiles: Tiles,
-    choice: LaunchConfig,
-) -> None:  # fmt: skip
+    output: Tensor, query: Tensor, kv: PagedKV, rows: DeviceRows, scoring: Scoring, tiles: Tiles, choice: LaunchConfig
+) -> None:
     """Writes the output of the rows that the tiles are for."""
     num_heads, num_tiles = kv.num_heads, tiles.count(rows)
     if num_tiles * num_heads > MOST:
@@ -174,18 +190,21 @@ def _launch(
     parts = query.new_empty((*places, kv.head_dim), dtype=torch.float32)
     sums = query.new_empty((*places, 2), dtype=torch.float32)
     scales = (kv.keys, kv.values) if kv.key_scales is None else (kv.key_scales, kv.value_scales)
+    has_sinks = scoring.sinks is not None
+    sinks = scoring.sinks if has_sinks else sums
     attention_kernel[num_tiles, num_heads, num_splits](
-        query, output, parts, sums, counters(query.device), rows.query_starts, rows.context_lengths,
+        query, output, parts, sums, sinks, counters(query.device), rows.query_starts, rows.context_lengths,
         rows.block_tables, kv.keys, kv.values, *scales, rows.block_tables.shape[1], *counts, tiles.splits_at_most,
-        tiles.split, window or 0, scale * LOG2_E, tiles.positions, tiles.group, query.shape[1] // num_heads,
-        choice["KEYS"], kv.head_dim, kv.block_size, tiles.adds_splits, num_warps=choice.num_warps,
-        num_stages=choice.num_stages,
+        tiles.split, scoring.window or 0, scoring.scale * LOG2_E, tiles.positions, tiles.group,
+        query.shape[1] // num_heads, choice["KEYS"], kv.head_dim, kv.block_size, tiles.adds_splits, has_sinks,
+        num_warps=choice.num_warps, num_stages=choice.num_stages,
     )  # fmt: skip
 
 
 def examples() -> Iterator[Example]:
     for kind in ("bf16", "int8"):
         yield _example(kind, 128, FEW[kind].default(90, (128, 16)), 16)
+        yield _example(kind, 64, FEW[kind].default(90, (64, 16)), 16, has_sinks=True)
     choice = INVARIANT["bf16"].default(90, (128,))
     yield _example("bf16", 128, choice, choice["ROWS"], adds_splits=True)
     for targets in ((80, 89), (90,), (100,)):
@@ -194,16 +213,18 @@ def examples() -> Iterator[Example]:
             yield replace(_example(kind, head_dim, choice, choice["ROWS"]), targets=targets)
 
 
-def _example(kind: str, head_dim: int, choice: LaunchConfig, num_rows: int, adds_splits: bool = False) -> Example:
+def _example(
+    kind: str, head_dim: int, choice: LaunchConfig, num_rows: int, adds_splits: bool = False, has_sinks: bool = False
+) -> Example:
     """Of a tile that has 4 query heads."""
     constants = dict(
         POSITIONS=num_rows // 4, GROUP=4, SHARED=4, KEYS=choice["KEYS"], HEAD_DIM=head_dim, BLOCK_SIZE=16,
-        ADDS_SPLITS=adds_splits,
+        ADDS_SPLITS=adds_splits, HAS_SINKS=has_sinks,
     )  # fmt: skip
     types = _types(kind)
     aligned = tuple(name for name, kept in types.items() if kept.startswith("*"))
     types = {name: types[name] for name in attention_kernel.arg_names if name in types}
-    name = f"attention {kind} {head_dim}, {num_rows} rows"
+    name = f"attention {kind} {head_dim}, {num_rows} rows{', sinks' if has_sinks else ''}"
     return Example(name, attention_kernel, types, constants, choice.num_warps, choice.num_stages, aligned)
 
 
@@ -212,5 +233,5 @@ def _types(kind: str) -> dict[str, str]:
     numbers, scales = ("*i8", "*fp16") if kind == "int8" else (f"*{kind}", f"*{kind}")
     memory = dict.fromkeys(("keys", "values"), numbers) | dict.fromkeys(("key_scales", "value_scales"), scales)
     states = dict.fromkeys(("query", "output"), "*bf16" if kind == "int8" else numbers)
-    sums = {"parts": "*fp32", "sums": "*fp32", "scale": "fp32"}
+    sums = dict.fromkeys(("parts", "sums", "sinks"), "*fp32") | {"scale": "fp32"}
     return lists | memory | states | sums | dict.fromkeys((*_COUNTS, "table_width"), "i32")

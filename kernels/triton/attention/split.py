@@ -6,7 +6,7 @@ Splits are added in ascending order, whoever came last, and as `attention_tile.a
 import triton
 import triton.language as tl
 
-from .tile import added, nothing
+from .tile import added, nothing, with_sinks
 
 # Numbers of one tile that are added at once, and of all splits that are on their way meanwhile: so many that the last
 # program needs no more registers than attention itself.
@@ -39,7 +39,7 @@ def _stored_split(parts, sums, places, is_there, columns, HEAD_DIM: tl.constexpr
 
 @triton.jit
 def _added(parts, sums, places, is_there, split, beyond, columns, HEAD_DIM: tl.constexpr):
-    """Some columns of the softmax over all splits from `split` on, and its total; `places` are those of split 0."""
+    """Some columns of the softmax over all splits from `split` on; `places` are those of split 0."""
     ROWS: tl.constexpr = places.shape[0]
     AT_ONCE: tl.constexpr = max(1, _NUMBERS_AHEAD // (ROWS * columns.shape[0]))
     weighted, highest, total = nothing(ROWS, columns.shape[0])
@@ -53,17 +53,22 @@ def _added(parts, sums, places, is_there, split, beyond, columns, HEAD_DIM: tl.c
             more, more_highest, more_total = stored[ahead]
             weighted, highest, total = added(weighted, highest, total, more, more_highest, more_total)
         split += AT_ONCE
-    return weighted, total
+    return weighted, highest, total
 
 
 @triton.jit
-def add_splits(output, heads, parts, sums, places, is_there, split, beyond, HEAD_DIM: tl.constexpr):
-    """Writes the output, by the splits from `split` on."""
+def add_splits(
+    output, heads, parts, sums, places, is_there, split, beyond, sinks, members, HEAD_DIM: tl.constexpr,
+    HAS_SINKS: tl.constexpr,
+):  # fmt: skip
+    """Writes the output, by the splits from `split` on; `members` are the numbers of the rows' heads."""
     ALL: tl.constexpr = triton.next_power_of_2(HEAD_DIM)
     COLUMNS: tl.constexpr = max(16, min(ALL, _NUMBERS_AT_ONCE // places.shape[0]))
     for piece in range(ALL // COLUMNS):
         columns = piece * COLUMNS + tl.arange(0, COLUMNS)
-        weighted, total = _added(parts, sums, places, is_there, split, beyond, columns, HEAD_DIM)
+        weighted, highest, total = _added(parts, sums, places, is_there, split, beyond, columns, HEAD_DIM)
+        if HAS_SINKS:
+            weighted, highest, total = with_sinks(weighted, highest, total, sinks, members, is_there)
         attended = (weighted / tl.where(is_there, total, 1.0)[:, None]).to(output.dtype.element_ty)
         mask = is_there[:, None] & (columns < HEAD_DIM)[None, :]
         tl.store(output + heads.to(tl.int64)[:, None] * HEAD_DIM + columns[None, :], attended, mask=mask)

@@ -12,6 +12,9 @@ import triton.language as tl
 
 from .memory import keys_at, places_of, scales_at, values_at
 
+LOG2_E = 1.4426950408889634  # scores are powers of 2
+_LOG2_E = tl.constexpr(LOG2_E)
+
 
 class LaunchRows(NamedTuple):
     """The rows of a step: `DeviceRows`, and which of them a launch is for, by their number of queries."""
@@ -91,6 +94,16 @@ def added(weighted, highest, total, more_weighted, more_highest, more_total):
     kept, more = weight_of(highest, most), weight_of(more_highest, most)
     by_row = tl.broadcast_to(kept[:, None], weighted.shape)
     return tl.fma(weighted, by_row, more_weighted * more[:, None]), most, tl.fma(total, kept, more_total * more)
+
+
+@triton.jit
+def with_sinks(weighted, highest, total, sinks, heads, is_there):
+    """The softmax with one score more a row, of a value that is 0: the sink of the row's head."""
+    sink = tl.load(sinks + heads, mask=is_there, other=0) * _LOG2_E
+    most = tl.maximum(highest, sink)
+    kept = weight_of(highest, most)
+    by_row = tl.broadcast_to(kept[:, None], weighted.shape)
+    return weighted * by_row, most, tl.fma(total, kept, weight_of(sink, most))
 
 
 @triton.jit

@@ -19,11 +19,11 @@ from ...paged import DeviceRows, PagedKV, Rotation
 from ...reference.paged_attention import attention_answers
 from ..arrival import MOST, counters, is_last
 from ..attention.memory import memory_of
-from ..attention.paged import LOG2_E, choice_of_few
+from ..attention.paged import choice_of_few
 from ..attention.ready_heads import HeadTransform, ready
 from ..attention.shape import FEW, tiles_of_few
 from ..attention.split import add_splits, store_rows, store_split
-from ..attention.tile import added, attend, first_key, split_length
+from ..attention.tile import LOG2_E, added, attend, first_key, split_length, with_sinks
 from ..compiled import Example
 from ..switches import STORING_ANSWERS
 
@@ -59,10 +59,10 @@ def _with_newest(
 
 @triton.jit(do_not_specialize=_COUNTS)
 def answer_kernel(
-    heads, output, parts, sums, counters, query_weight, key_weight, cosines, sines, slots, context_lengths,
+    heads, output, parts, sums, sinks, counters, query_weight, key_weight, cosines, sines, slots, context_lengths,
     block_tables, keys, values, table_width, splits_at_most, shortest_split, window, scale, epsilon,
     GROUP: tl.constexpr, SHARED: tl.constexpr, NUM_KEYS: tl.constexpr, KEYS: tl.constexpr, HEAD_DIM: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr, HAS_NORM: tl.constexpr, PAIRS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, HAS_NORM: tl.constexpr, PAIRS: tl.constexpr, HAS_SINKS: tl.constexpr,
 ):  # fmt: skip
     """A program: one row, one head of keys, and one split or all of them."""
     row, head, split, has_one = tl.program_id(0), tl.program_id(1), tl.program_id(2), tl.num_programs(2) > 1
@@ -105,13 +105,19 @@ def answer_kernel(
             HEAD_DIM, HAS_NORM, PAIRS,
         )  # fmt: skip
 
-    members = (row * NUM_KEYS + head) * SHARED + members
+    own_heads = head * SHARED + members
+    members = row * (NUM_KEYS * SHARED) + own_heads
     if has_one & (beyond - first_split > 1):
         places = members.to(tl.int64) * tl.num_programs(2)
         store_split(parts, sums, places + split, is_there, weighted, highest, total, HEAD_DIM)
         if is_last(counters, row * NUM_KEYS + head, beyond - first_split):
-            add_splits(output, members, parts, sums, places, is_there, first_split, beyond, HEAD_DIM)
+            add_splits(
+                output, members, parts, sums, places, is_there, first_split, beyond, sinks, own_heads, HEAD_DIM,
+                HAS_SINKS,
+            )  # fmt: skip
     else:
+        if HAS_SINKS:
+            weighted, highest, total = with_sinks(weighted, highest, total, sinks, own_heads, is_there)
         store_rows(output, weighted / tl.where(is_there, total, 1.0)[:, None], members, is_there, HEAD_DIM)
 
 
@@ -135,19 +141,19 @@ def attend_answers(
     places = (rows.num_rows if num_splits > 1 else 0, layout.num_queries, num_splits)
     parts = heads.new_empty((*places, layout.head_dim), dtype=torch.float32)
     sums = heads.new_empty((*places, 2), dtype=torch.float32)
-    norms = layout.norms or (heads, heads)
+    norms, sinks = layout.norms or (heads, heads), sums if layout.sinks is None else layout.sinks
     answer_kernel[rows.num_rows, layout.num_keys, num_splits](
-        heads, output, parts, sums, counters(heads.device), *norms, rotation.cos, rotation.sin, rows.kv_slots,
+        heads, output, parts, sums, sinks, counters(heads.device), *norms, rotation.cos, rotation.sin, rows.kv_slots,
         rows.context_lengths, rows.block_tables, kv.keys, kv.values, rows.block_tables.shape[1],
         tiles.splits_at_most, tiles.split, window or 0, scale * LOG2_E, layout.epsilon, tiles.group, shared,
         layout.num_keys, choice["KEYS"], layout.head_dim, kv.block_size, layout.norms is not None, layout.rotates_pairs,
-        num_warps=choice.num_warps, num_stages=choice.num_stages,
+        layout.sinks is not None, num_warps=choice.num_warps, num_stages=choice.num_stages,
     )  # fmt: skip
     return output
 
 
 def examples() -> Iterator[Example]:
-    floats = dict.fromkeys(("parts", "sums", "query_weight", "key_weight", "cosines", "sines"), "*fp32")
+    floats = dict.fromkeys(("parts", "sums", "sinks", "query_weight", "key_weight", "cosines", "sines"), "*fp32")
     lists = dict.fromkeys(("counters", "context_lengths", "block_tables"), "*i32") | {"slots": "*i64"}
     numbers = {"scale": "fp32", "epsilon": "fp32"} | dict.fromkeys(_COUNTS, "i32")
     for kind, head_dim in (("bf16", 128), ("fp16", 64), ("bf16", 256)):
@@ -156,7 +162,7 @@ def examples() -> Iterator[Example]:
         choice = FEW[kind].default(90, (head_dim, 16))
         constants = dict(
             GROUP=16, SHARED=4, NUM_KEYS=8, KEYS=choice["KEYS"], HEAD_DIM=head_dim, BLOCK_SIZE=16,
-            HAS_NORM=True, PAIRS=False,
+            HAS_NORM=True, PAIRS=False, HAS_SINKS=False,
         )  # fmt: skip
         aligned = tuple(name for name, of in types.items() if of.startswith("*"))
         yield Example(

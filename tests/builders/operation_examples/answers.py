@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import torch
+from builders.operation_examples.attention_inputs import sinks_of
 from builders.operation_examples.paged_inputs import memory_of, paged_step
 from torch import Tensor
 
@@ -21,7 +22,8 @@ def inputs(seed: int) -> Iterator[tuple[Tensor, HeadLayout, Rotation, PagedKV, D
         rows, num_blocks = paged_step(_SHAPE, block_size, seed)
         rows.are_answers = True
         norms = tuple(torch.rand(2, head_dim, generator=generator) + 0.5) if number % 2 else None
-        form = HeadLayout(_QUERIES, _KEYS, head_dim, rotates_pairs=number < 2, norms=norms, epsilon=1e-6)  # type: ignore[arg-type]
+        sinks = sinks_of(_QUERIES, generator) if number >= 2 else None
+        form = HeadLayout(_QUERIES, _KEYS, head_dim, number < 2, norms, 1e-6, sinks)  # type: ignore[arg-type]
         heads = torch.randn(len(_SHAPE), (_QUERIES + 2 * _KEYS) * head_dim, generator=generator).to(dtype)
         angles = torch.rand(600, head_dim, generator=generator) * 6
         positions = torch.tensor([context - 1 for _, context in _SHAPE])

@@ -7,12 +7,14 @@ from torch import Tensor
 
 from penstock.kernels.rows import Rows
 
-# (queries, context) of each row, query heads, key heads, head_dim, block size, window
-_CASES: tuple[tuple[list[tuple[int, int]], int, int, int, int, int | None], ...] = (
-    ([(1, 1)], 4, 4, 16, 16, None),
-    ([(1, 33), (1, 40), (1, 300), (1, 1)], 6, 2, 24, 32, None),
-    ([(17, 17), (17, 17), (5, 70), (1, 9), (130, 130)], 7, 1, 8, 16, None),
-    ([(20, 20), (1, 100), (12, 90), (1, 5)], 4, 2, 16, 32, 11),
+# (queries, context) of each row, query heads, key heads, head_dim, block size, window, whether heads have sinks
+_CASES: tuple[tuple[list[tuple[int, int]], int, int, int, int, int | None, bool], ...] = (
+    ([(1, 1)], 4, 4, 16, 16, None, False),
+    ([(1, 33), (1, 40), (1, 300), (1, 1)], 6, 2, 24, 32, None, False),
+    ([(17, 17), (17, 17), (5, 70), (1, 9), (130, 130)], 7, 1, 8, 16, None, False),
+    ([(20, 20), (1, 100), (12, 90), (1, 5)], 4, 2, 16, 32, 11, False),
+    ([(17, 17), (20, 300), (1, 9), (1, 300)], 6, 2, 16, 16, None, True),
+    ([(20, 20), (1, 100), (12, 90), (1, 5)], 3, 3, 16, 32, 11, True),
 )
 
 
@@ -32,18 +34,24 @@ def paged_rows(shape: list[tuple[int, int]], block_size: int, seed: int) -> tupl
     return Rows(starts, contexts, tables, torch.cat(slots)), sum(counts) + 1
 
 
-def attention_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Rows, float, int | None]]:
+def sinks_of(num_heads: int, generator: torch.Generator) -> Tensor:
+    """Some that outweigh every key, and some that are next to nothing."""
+    return torch.randn(num_heads, generator=generator) * 4
+
+
+def attention_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Rows, float, int | None, Tensor | None]]:
     generator = torch.Generator().manual_seed(seed)
-    for shape, num_heads, num_kv_heads, head_dim, block_size, window in _CASES:
+    for shape, num_heads, num_kv_heads, head_dim, block_size, window, has_sinks in _CASES:
         rows, num_blocks = paged_rows(shape, block_size, seed)
         memory = torch.randn(2, num_blocks, num_kv_heads, block_size, head_dim, generator=generator)
         query = torch.randn(rows.query_starts[-1], num_heads, head_dim, generator=generator)
-        yield query, memory[0], memory[1], rows, head_dim**-0.5, window
+        sinks = sinks_of(num_heads, generator) if has_sinks else None
+        yield query, memory[0], memory[1], rows, head_dim**-0.5, window, sinks
 
 
 def write_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Rows]]:
     generator = torch.Generator().manual_seed(seed)
-    for shape, _, num_kv_heads, head_dim, block_size, _ in _CASES:
+    for shape, _, num_kv_heads, head_dim, block_size, *_ in _CASES:
         rows, num_blocks = paged_rows(shape, block_size, seed)
         new = torch.randn(2, rows.query_starts[-1], num_kv_heads, head_dim, generator=generator)
         memory = torch.zeros(2, num_blocks, num_kv_heads, block_size, head_dim)

@@ -1,8 +1,10 @@
 """Examples for kernels/reference/paged_attention.py, made from a seed."""
 
 from collections.abc import Iterator
+from itertools import product
 
 import torch
+from builders.operation_examples.attention_inputs import sinks_of
 from builders.operation_examples.paged_inputs import memory_of, paged_step
 from torch import Tensor
 
@@ -15,12 +17,13 @@ _CASES: tuple[tuple[list[tuple[int, int]], int, int, int, int, int | None], ...]
 )
 
 
-def inputs(seed: int) -> Iterator[tuple[Tensor, PagedKV, DeviceRows, float, int | None]]:
+def inputs(seed: int) -> Iterator[tuple[Tensor, PagedKV, DeviceRows, float, int | None, Tensor | None]]:
     generator = torch.Generator().manual_seed(seed)
-    for number, kind in enumerate(KV_DTYPES):
-        shape, num_heads, num_kv_heads, head_dim, block_size, window = _CASES[(number + seed) % len(_CASES)]
+    for number, (kind, has_sinks) in enumerate(product(KV_DTYPES, (False, True))):
+        shape, num_heads, num_kv_heads, head_dim, block_size, window = _CASES[(number // 2 + seed) % len(_CASES)]
         rows, num_blocks = paged_step(shape, block_size, seed)
         keys, values = torch.randn(2, num_blocks, block_size, num_kv_heads, head_dim, generator=generator)
         query = torch.randn(len(rows.kv_slots), num_heads, head_dim, generator=generator)
         dtype = {"fp32": torch.float32, "fp16": torch.float16}.get(kind, torch.bfloat16)
-        yield query.to(dtype), memory_of(keys, values, kind), rows, head_dim**-0.5, window
+        sinks = sinks_of(num_heads, generator) if has_sinks else None
+        yield query.to(dtype), memory_of(keys, values, kind), rows, head_dim**-0.5, window, sinks

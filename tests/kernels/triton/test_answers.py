@@ -42,7 +42,7 @@ def projected(form: Form, contexts: list[int], spare: int = 0) -> tuple[torch.Te
     positions = torch.tensor([context - 1 for context in contexts] + [0] * spare)
     return (
         heads,
-        HeadLayout(form.query_heads, form.heads, form.head_dim, False, norms, 1e-6),  # type: ignore[arg-type]
+        HeadLayout(form.query_heads, form.heads, form.head_dim, False, norms, 1e-6, form.sinks),  # type: ignore[arg-type]
         Rotation(angles.cos(), angles.sin(), positions),
     )
 
@@ -53,7 +53,7 @@ def assert_as_one_after_another(form: Form, contexts: list[int], spare: int = 0)
     together, apart = (requests.memory([context - 1 for context in contexts]) for _ in range(2))
     found = attend_answers(heads, head_form, rotation, together, rows, form.window)
     query = store(heads, head_form, rotation, apart, rows)
-    expected = attend(query, apart, replace(rows, are_answers=False), form.head_dim**-0.5, form.window)
+    expected = attend(query, apart, replace(rows, are_answers=False), form.head_dim**-0.5, form.window, form.sinks)
     count, close = len(contexts), CLOSE[form.kind]
     torch.testing.assert_close(found[:count].float(), expected[:count].float(), rtol=close, atol=close)
     assert_same_memory(together, apart)
@@ -72,9 +72,9 @@ def test_answers_of_all_lengths_see_their_newest_key_and_leave_it_in_its_place()
 @pytest.mark.parametrize("window", [None, 1, 2, 19, 300])
 def test_they_do_in_every_format_and_window(kind, window):
     for block_size, query_heads, head_dim in ((16, 6, 24), (32, 2, 64)):
-        form = Form(kind, query_heads, 2, head_dim, block_size, window)
+        form = Form(kind, query_heads, 2, head_dim, block_size, window, has_sinks=kind != "fp32")
         assert_as_one_after_another(form, CONTEXTS, spare=3)
 
 
 def test_a_long_answer_alone_has_all_its_splits_added():
-    assert_as_one_after_another(Form("bf16"), [9000])
+    assert_as_one_after_another(Form("bf16", has_sinks=True), [9000])

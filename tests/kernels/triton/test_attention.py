@@ -25,7 +25,7 @@ def attended(requests: Requests, spans: list[tuple[int, int, int]], form: str = 
     written = [max((end for at, _, end in spans if at == number), default=0) for number in range(len(requests.lengths))]
     memory = requests.memory(rest.pop("written", written))
     scale, window = requests.form.head_dim**-0.5, requests.form.window
-    found = FORMS[form].versions["triton"](query, memory, rows, scale, window)
+    found = FORMS[form].versions["triton"](query, memory, rows, scale, window, requests.form.sinks)
     return found[: sum(end - first for _, first, end in spans)]
 
 
@@ -33,7 +33,7 @@ def assert_right(requests: Requests, spans: list[tuple[int, int, int]], form: st
     found = attended(requests, spans, form, **spare)
     query, rows = requests.step(spans)
     scale, window = requests.form.head_dim**-0.5, requests.form.window
-    expected = attention_paged.reference(query, requests.memory(), rows, scale, window)
+    expected = attention_paged.reference(query, requests.memory(), rows, scale, window, requests.form.sinks)
     error = ((found - expected).norm() / expected.norm()).item()
     assert error <= TOLERANCES[requests.form.kind], f"off by {error:.1e} of the output's norm"
 
@@ -63,6 +63,17 @@ def test_heads_may_be_of_many_shapes(kind: str, query_heads: int, heads: int, he
 @pytest.mark.parametrize("window", [1, 20, 280])
 def test_a_window_hides_what_lies_before_it(window: int, form: str) -> None:
     requests = Requests(Form("bf16", 2, 1, window=window), [330, 40])
+    assert_right(requests, [(0, 329, 330), (1, 39, 40)], form)
+    assert_right(requests, [(0, 312, 330), (1, 38, 40)], form)
+
+
+@pytest.mark.parametrize(
+    "kind, window", [("bf16", 280), *(pytest.param(kind, None, marks=pytest.mark.long) for kind in KV_DTYPES)]
+)
+@pytest.mark.parametrize("form", FORMS)
+def test_sinks_take_their_share_of_each_softmax(kind: str, window: int | None, form: str) -> None:
+    """Where a context is split, too."""
+    requests = Requests(Form(kind, 6, 2, 32, window=window, has_sinks=True), [330, 40])
     assert_right(requests, [(0, 329, 330), (1, 39, 40)], form)
     assert_right(requests, [(0, 312, 330), (1, 38, 40)], form)
 
@@ -123,7 +134,7 @@ def test_a_token_has_the_same_bits_alone_in_company_and_however_its_prompt_is_ch
 
 @pytest.mark.long
 def test_a_token_has_the_same_bits_where_its_context_is_split_and_where_it_is_not() -> None:
-    requests = Requests(Form("bf16", 2, 1, 32, window=400), [530, 300])
+    requests = Requests(Form("bf16", 2, 1, 32, window=400, has_sinks=True), [530, 300])
     prompt = attended(requests, [(0, 490, 530), (1, 299, 300)], "invariant")
     answers = [attended(requests, [(0, 529, 530)], "invariant"), attended(requests, [(1, 298, 300)], "invariant")[1:]]
     assert torch.equal(torch.cat(answers), prompt[-2:])

@@ -48,6 +48,15 @@ def test_answers_among_prompts_are_ours(monkeypatch: pytest.MonkeyPatch) -> None
     assert (found - expected).norm() < 8e-3 * expected.norm()
 
 
+def test_prompts_with_sinks_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paged, "library_for", lambda *asked: pytest.fail("no library knows of sinks"))
+    requests = Requests(Form("bf16", 4, 2, has_sinks=True), [90])
+    query, rows = requests.step([(0, 0, 90)])
+    given = (query, requests.memory(), rows, 0.125, None, requests.form.sinks)
+    found, expected = paged.attention_by_shape(*given), formula(*given)
+    assert (found - expected).norm() < 8e-3 * expected.norm()
+
+
 @pytest.mark.usefixtures("_on_a_processor")
 def test_short_prompts_and_other_formats_are_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "_libraries", lambda: iter({"right": formula}.items()))
