@@ -20,11 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .float8_part import WeightPart, format_of_parts
 from .operands import DTYPES, Kind, WeightFormat
 from .quantized_part import MIDDLE, QuantizedPart
 from .reference.quantized import quantize_int4, quantize_int8
-
-WeightPart = Tensor | QuantizedPart
 
 LARGEST_HALF = 64
 SMALLEST_HALF = 16  # the fewest inputs that the GPU's matrix units multiply at once
@@ -59,7 +58,7 @@ def pack(parts: Sequence[WeightPart], format: WeightFormat, device: torch.device
     """The rows of all parts, one below the other, on a device; `format` is for those in floats."""
     integers = [part for part in parts if isinstance(part, QuantizedPart)]
     if not integers:
-        return _packed_floats(parts, format, device)
+        return _packed_floats(parts, format_of_parts(parts, format), device)
     if len(integers) == len(parts) and all(map(_is_int8_by_row, integers)):
         return _packed_int8(integers, device)
     if len(integers) == len(parts):
@@ -104,11 +103,11 @@ def _quantized(
     parts: Sequence[WeightPart], quantize: Callable[[Tensor], QuantizedPart], device: torch.device
 ) -> list[QuantizedPart]:
     """The same as if all rows were quantized at once: none looks at another."""
-    pieces: list[Tensor] = []
+    found: list[QuantizedPart] = []
     for part in parts:
         rows = part.dequantized() if isinstance(part, QuantizedPart) else part
-        pieces += rows.split(_ROWS_AT_ONCE)
-    return [quantize(piece.to(device)) for piece in pieces]
+        found += [quantize(piece.to(device)) for piece in rows.split(_ROWS_AT_ONCE)]
+    return found
 
 
 def _packed_int8(parts: Sequence[QuantizedPart], device: torch.device) -> GpuWeight:

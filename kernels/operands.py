@@ -17,6 +17,7 @@ class WeightFormat:
 
     kind: Kind
     group_size: int = 0  # of int4: neighbours along the input that share a scale
+    float8: Kind | None = None  # the kind that a checkpoint's 8-bit floats get; None: this one
     quantizes_rows: bool = False  # of int8 on a GPU: what meets the matrix becomes 8 bits too, as it does on any CPU
 
     @classmethod

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from .experts import ExpertWeights, Routing
+from .float8_part import WeightPart
 from .lora import LoraConfig, LoraWeights
 from .operands import HeadLayout, PeerMemory, WeightFormat
-from .quantized_part import QuantizedPart
 from .reference.pointwise import add, gather_rows
 
 
@@ -52,13 +52,13 @@ class Ranks(Protocol):
 class Operations(Protocol):
     """Rows are [tokens, width]; `stream` is changed in place, all else is new."""
 
-    def pack(self, parts: list[Tensor | QuantizedPart], format: WeightFormat) -> Any:
+    def pack(self, parts: list[WeightPart], format: WeightFormat) -> Any:
         """A weight from blocks of its outputs, [out, in] each; they may be views of a file."""
 
-    def pack_experts(self, parts: Iterable[list[Tensor | QuantizedPart]], count: int, format: WeightFormat) -> Any:
+    def pack_experts(self, parts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> Any:
         """The weights of so many experts of one shape, each from blocks of its outputs, read one after the other."""
 
-    def table(self, part: Tensor | QuantizedPart, format: WeightFormat) -> Any:
+    def table(self, part: WeightPart, format: WeightFormat) -> Any:
         """An embedding's table, of which rows are read."""
 
     def tied_weight(self, table: Any, format: WeightFormat) -> Any:

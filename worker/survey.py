@@ -75,7 +75,10 @@ def _bytes_on_cpu(config: ModelConfig, stored: int, item_size: int) -> int:
     """Native kernels take what is stored. Without them half formats that the processor cannot multiply are widened, and
     a tied head is a second copy of the embedding.
     """
-    if _cpu_flags() >= _NATIVE_UNITS or config.quantization is not None:
+    is_native = _cpu_flags() >= _NATIVE_UNITS
+    if config.quantization is not None:
+        return stored * item_size if config.quantization.is_float8 and not is_native else stored
+    if is_native:
         return stored
     has_units = config.dtype == "bfloat16" and _cpu_flags() >= _BFLOAT16_UNITS
     widening = 4 // item_size if not has_units else 1

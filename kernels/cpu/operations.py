@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..float8_part import WeightPart, format_of_parts
 from ..lora import LoraConfig
 from ..operations import HeadLayout, Ranks, WeightFormat
-from ..quantized_part import QuantizedPart
 from . import attention as attending
 from . import layer
 from .kv_memory import KVMemory
@@ -50,10 +50,11 @@ class NativeOperations:
 
     # --- weights, while a model loads ---------------------------------------------------------------------------------
 
-    def pack(self, parts: list[Tensor | QuantizedPart], format: WeightFormat) -> NativeWeight:
+    def pack(self, parts: list[WeightPart], format: WeightFormat) -> NativeWeight:
+        format = format_of_parts(parts, format)
         return pack_parts(parts, format.kind, format.group_size)
 
-    def table(self, part: Tensor | QuantizedPart, format: WeightFormat) -> NativeWeight:
+    def table(self, part: WeightPart, format: WeightFormat) -> NativeWeight:
         return self.pack([part], format)
 
     def tied_weight(self, table: NativeWeight, format: WeightFormat) -> NativeWeight:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ..experts import ExpertWeights, Routes, Routing
+from ..float8_part import WeightPart
 from ..lora import LoraConfig, LoraMapping
 from ..operands import DTYPES, HeadLayout, WeightFormat
 from ..operations import LayerKV, TensorOperations
 from ..packed_weight import PackedWeight, pack
-from ..quantized_part import QuantizedPart
 from ..reference.attention import attention, write_kv
 from ..reference.experts import activate, add_gated, route
 from ..reference.lora import add_lora
@@ -34,16 +34,14 @@ class TorchOperations(TensorOperations):
         """The one that this tree computes."""
         return operation.row_invariant if self.is_invariant and operation.row_invariant else operation
 
-    def pack(self, parts: list[Tensor | QuantizedPart], format: WeightFormat) -> PackedWeight:
+    def pack(self, parts: list[WeightPart], format: WeightFormat) -> PackedWeight:
         placed = [part.to(self.device, DTYPES[format.kind]) for part in parts]
         return pack(placed[0] if len(placed) == 1 else torch.cat(placed))
 
-    def pack_experts(
-        self, parts: Iterable[list[Tensor | QuantizedPart]], count: int, format: WeightFormat
-    ) -> list[PackedWeight]:
+    def pack_experts(self, parts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> list[PackedWeight]:
         return [self.pack(each, format) for each in parts]
 
-    def table(self, part: Tensor | QuantizedPart, format: WeightFormat) -> Tensor:
+    def table(self, part: WeightPart, format: WeightFormat) -> Tensor:
         return part.to(self.device, DTYPES[format.kind], copy=True)
 
     def tied_weight(self, table: Tensor, format: WeightFormat) -> PackedWeight:

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from ..float8_part import WeightPart
 from ..gpu_weights import GpuWeight, pack
 from ..lora import DeviceLoraMapping, LoraConfig
 from ..operands import DTYPES, HeadLayout, WeightFormat
 from ..operations import TensorOperations
 from ..paged import DeviceRows, PagedKV, Rotation
-from ..quantized_part import QuantizedPart
 from . import is_interpreted
 from .attention.paged import attention_by_shape, attention_of_one_shape
 from .attention.store_heads import store_heads
@@ -56,14 +56,14 @@ class TritonOperations(TensorOperations):
 
     step_inputs = staticmethod(prepare)  # what a step reads, of its rows' counts
 
-    def pack(self, parts: list[Tensor | QuantizedPart], format: WeightFormat) -> Multiplier:
+    def pack(self, parts: list[WeightPart], format: WeightFormat) -> Multiplier:
         weight = pack(parts, format, self.device)
         forms = _PRODUCTS.get(weight.kind, _OF_FLOATS)
         if weight.kind == "int8" and format.quantizes_rows:
             forms = _OF_QUANTIZED_ROWS
         return Multiplier(forms[self.is_invariant], weight)
 
-    def table(self, part: Tensor | QuantizedPart, format: WeightFormat) -> Tensor:
+    def table(self, part: WeightPart, format: WeightFormat) -> Tensor:
         # Rows are read, not multiplied with: kept as floats whatever the matrices are.
         return part.to(self.device, DTYPES.get(format.kind, self.activations), copy=True)
 

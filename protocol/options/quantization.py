@@ -64,6 +64,12 @@ def kinds_of_layers(quantization: str | None, layers: Iterable[str]) -> Kinds:
     return kinds
 
 
+def named_layers(quantization: str | None, layers: Iterable[str]) -> set[str]:
+    """Those of a model's layers that the option gives a kind, or None."""
+    patterns = [pattern.removesuffix(".weight") for pattern in by_pattern(quantization)]
+    return {layer for layer in layers if any(fnmatchcase(layer, pattern) for pattern in patterns)}
+
+
 def kinds_in(quantization: str) -> str:
     """The kinds that it names, in the order of their first use, for people to read."""
     return ", ".join(dict.fromkeys(kind for kind in by_pattern(quantization).values() if kind))

@@ -200,7 +200,7 @@ WEIGHTS = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, 
 @pytest.mark.parametrize(
     "quantization_config, sentence",
     [
-        ({"quant_method": "fp8"}, r"quantized \(fp8\), and its methods are not among gptq, awq, compressed-tensors"),
+        ({"quant_method": "hqq"}, r"quantized \(hqq\), and its methods are not among gptq, awq, compressed-tensors"),
         ({}, r"quantized \(an unnamed method\)"),
         ({"quant_method": "gptq", "bits": 3}, r"gptq, 3 bits\), and 4 and 8 bits are read"),
         ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, r"\(gptq, marlin\)"),
@@ -221,8 +221,8 @@ WEIGHTS = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, 
         ),
         ({"quant_method": "awq", "bits": 4, "version": "gemv"}, r"awq, version gemv\), and only version gemm"),
         (
-            {"quant_method": "compressed-tensors", "format": "float-quantized"},
-            r"\(compressed-tensors, float-quantized\)",
+            {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"},
+            r"\(compressed-tensors, nvfp4-pack-quantized\)",
         ),
         (
             {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"a": {}}},

@@ -1,7 +1,7 @@
 """Loads a model folder as a model that runs batches: number formats, ranks, weights, and a report of what was read."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -11,6 +11,7 @@ from ...kernels.cpu.library import LibraryError
 from ...kernels.cpu.library import load as load_library
 from ...protocol.conversion import read_record
 from ...protocol.errors import ConfigError
+from ...protocol.options.quantization import named_layers
 from ...protocol.processes.trace import Trace
 from ..backends.backend import Backend, BackendOptions, FastDecode, ForwardPass
 from ..backends.native.backend import NativeBackend
@@ -178,10 +179,13 @@ def select_backend(
 
 def _layer_formats(config: ModelConfig, backend: Backend, quantization: str | None, lm_head_fp32: bool) -> LayerFormats:
     kinds = quantized_kinds(config, quantization)
-    named = {layer: backend.quantized(kind) if kind else backend.format for layer, kind in kinds.items()}
+    # As small as in the checkpoint, and with less error than the step to 8-bit floats brought (docs/quantization.md).
+    default = replace(backend.format, float8="int8") if backend.multiplies_integers else backend.format
+    named = {layer: backend.quantized(kind) if kind else default for layer, kind in kinds.items()}
+    named |= {layer: backend.format for layer in named_layers(quantization, kinds) if kinds[layer] is None}
     if lm_head_fp32:
         named[HEAD] = backend.float32_head()
-    return LayerFormats(backend.format, named)
+    return LayerFormats(default, named)
 
 
 def _converted_with(model_folder: Path, backend: Backend) -> str | None:

@@ -1,4 +1,4 @@
-"""What a config.json says of quantized weights: GPTQ, AWQ and compressed-tensors, with 4 or 8 bits.
+"""What a config.json says of quantized weights: GPTQ, AWQ and compressed-tensors with 4 or 8 bits, and 8-bit floats.
 
 Only what the tensors don't show by themselves is kept; which matrices are quantized, and with how many bits, is seen in
 the files. Imports no torch.
@@ -14,10 +14,14 @@ from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json
 
-Layout = Literal["gptq", "gptq_v2", "awq", "compressed-tensors"]
+Layout = Literal["gptq", "gptq_v2", "awq", "compressed-tensors", "fp8"]
 
 _BITS = (4, 8)
-_COMPRESSED_FORMATS = ("pack-quantized", "int-quantized", "naive-quantized", "mixed-precision")
+_INTEGER_FORMATS = ("pack-quantized", "int-quantized")
+_FLOAT8_FORMATS = ("float-quantized", "mxfp8-quantized")
+_COMPRESSED_FORMATS = (*_INTEGER_FORMATS, *_FLOAT8_FORMATS, "naive-quantized", "mixed-precision")
+# ModelOpt's algorithms of 8-bit floats: a scale for the matrix, for each row, for each block.
+_MODELOPT_FLOAT8 = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MXFP8")
 
 
 @dataclass(frozen=True)
@@ -29,12 +33,20 @@ class Quantization:
     group_size: int  # inputs that share a scale; 0: a whole row
     # GPTQModel's `dynamic`: by a pattern of modules' names their own group size. The first that fits counts.
     group_sizes: tuple[tuple[str, int], ...] = ()
+    block: tuple[int, int] = (0, 0)  # rows and columns that share a scale of 8-bit floats; 0: as the scales show
+
+    @property
+    def is_float8(self) -> bool:
+        """Whether its quantized matrices are 8-bit floats, and none integers."""
+        return self.layout == "fp8"
 
     def group_size_of(self, module: str) -> int:
         found = (size for pattern, size in self.group_sizes if re.match(pattern, module))
         return next(found, self.group_size)
 
     def __str__(self) -> str:
+        if self.is_float8:
+            return "8-bit floats" + (f" in blocks of {self.block[0]} × {self.block[1]}" if any(self.block) else "")
         groups = f"in groups of {self.group_size}" if self.group_size else "a scale per row"
         return f"{self.layout}, {self.bits} bits, {groups}"
 
@@ -44,7 +56,10 @@ def read_quantization(config: dict[str, Any], path: Path) -> Quantization | None
     # The latter name is that of the first compressed-tensors checkpoints.
     given = config.get("quantization_config", config.get("compression_config"))
     if given is None:
-        given = _beside(path.with_name("quantize_config.json"))
+        # What the first tools for GPTQ and ModelOpt wrote into files of their own.
+        given = _beside(path.with_name("quantize_config.json"), "gptq")
+    if given is None:
+        given = _beside(path.with_name("hf_quant_config.json"), "modelopt")
     if given is None:
         return None
     if not isinstance(given, dict):
@@ -78,15 +93,14 @@ def _dynamic(given: dict[str, dict[str, Any]], group_size: int, path: Path) -> I
             yield pattern, _group_size(own["group_size"]) if "group_size" in own else group_size
 
 
-def _beside(path: Path) -> dict[str, Any] | None:
-    """What the first tools for GPTQ wrote into a file of its own."""
+def _beside(path: Path, method: str) -> dict[str, Any] | None:
     try:
         given = read_model_json(path)
     except FileNotFoundError:
         return None
     if not isinstance(given, dict):
         raise ConfigError(f"{path} holds no JSON object. Download it again.")
-    return {"quant_method": "gptq"} | given
+    return {"quant_method": method} | given
 
 
 def _awq(given: dict[str, Any], path: Path) -> Quantization:
@@ -110,14 +124,57 @@ def _compressed_tensors(given: dict[str, Any], path: Path) -> Quantization:
         _refuse(path, "compressed-tensors, transformed", "weights behind a rotation are not read")
     groups = [group["weights"] for group in given["config_groups"].values()]
     for weights in groups:
-        if weights.get("type", "int") != "int":
-            form = f"{_name(weights['type'])}{weights.get('num_bits', '')}"
-            _refuse(path, f"compressed-tensors, {form}", "only int is read")
-        _bits(weights["num_bits"], "compressed-tensors", path)
-    return Quantization("compressed-tensors", groups[0]["num_bits"], _group_size(groups[0].get("group_size")))
+        _check_numbers(weights, path)
+    integers = [weights for weights in groups if weights.get("type", "int") == "int"]
+    block = next((_block(weights["block_structure"]) for weights in groups if weights.get("block_structure")), (0, 0))
+    if not integers:
+        return Quantization("fp8", 8, 0, block=block)
+    bits, group_size = integers[0]["num_bits"], _group_size(integers[0].get("group_size"))
+    return Quantization("compressed-tensors", bits, group_size, block=block)
 
 
-_METHODS = {"gptq": _gptq, "awq": _awq, "compressed-tensors": _compressed_tensors}
+def _check_numbers(weights: dict[str, Any], path: Path) -> None:
+    """Of one group of modules."""
+    kind, bits = weights.get("type", "int"), weights["num_bits"]
+    if kind == "int":
+        _bits(bits, "compressed-tensors", path)
+    elif kind != "float" or bits != 8:
+        written = f"{_name(kind)}{bits if type(bits) is int else shown(bits)}"
+        _refuse(path, f"compressed-tensors, {written}", "only int4, int8 and float8 are read")
+
+
+def _fp8(given: dict[str, Any], path: Path) -> Quantization:
+    """As DeepSeek, Qwen and MiniMax publish it, and what has a scale for a whole matrix or each row."""
+    if (expert := given.get("expert_dtype", "fp8")) != "fp8":
+        _refuse(path, f"fp8, with experts in {_name(expert)}", "experts are read in fp8")
+    return Quantization("fp8", 8, 0, block=_block(given.get("weight_block_size") or (0, 0)))
+
+
+def _modelopt(given: dict[str, Any], path: Path) -> Quantization:
+    given = given.get("quantization", given)
+    layers = given.get("quantized_layers") or {}
+    for algorithm in [given["quant_algo"]] if not layers else [layer["quant_algo"] for layer in layers.values()]:
+        if algorithm not in _MODELOPT_FLOAT8:
+            read = ", ".join(_MODELOPT_FLOAT8)
+            _refuse(path, f"modelopt, {_name(algorithm)}", f"its formats that are read are {read}")
+    return Quantization("fp8", 8, 0)
+
+
+def _block(sizes: Any) -> tuple[int, int]:
+    rows, columns = sizes
+    if type(rows) is not int or type(columns) is not int or min(rows, columns) < 0:
+        raise TypeError(f"blocks must have two whole numbers of rows and columns, and have {shown(sizes)}")
+    return rows, columns
+
+
+_METHODS = {
+    "gptq": _gptq,
+    "awq": _awq,
+    "compressed-tensors": _compressed_tensors,
+    "fp8": _fp8,
+    "fbgemm_fp8": _fp8,
+    "modelopt": _modelopt,
+}
 
 
 def _bits(bits: Any, method: str, path: Path) -> int:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from ...kernels import Operations, WeightFormat
-from ...kernels.quantized_part import QuantizedPart
+from ...kernels.float8_part import WeightPart
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.files.model_file import read_model_json
 from ..lora.adapters import AdapterBank
@@ -47,8 +47,8 @@ class Source(Protocol):
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor: ...
 
-    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor | QuantizedPart:
-        """What `read` gives, or integers with their scales where it is stored so."""
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None) -> WeightPart:
+        """What `read` gives, or integers or 8-bit floats with their scales where it is stored so."""
 
     def pass_over(self, name: str) -> None:
         """Asked for, and not read, because what would be made of it is there."""
@@ -88,7 +88,7 @@ class Weights:
         """Another rank reads it."""
         self.source.pass_over(self.prefix + name)
 
-    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor | QuantizedPart:
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> WeightPart:
         """A tensor for products, [its part of] `shape`, as it is stored. It may be a view of the file: pack it."""
         return self.source.matrix(self.prefix + name, shape, part)
 
@@ -176,9 +176,9 @@ class Checkpoint:
         self._count(tensor.nbytes)
         return tensor
 
-    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor | QuantizedPart:
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> WeightPart:
         module = _StoredModule(self, name.removesuffix(".weight"))
-        if self.quantization is None or not is_quantized(module, self.quantization):
+        if not is_quantized(module, self.quantization):
             return self.read(name, shape, part)
         found = read_part(module, Share.of(shape, part), self.quantization)
         self.pass_over(name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from torch import Tensor
 
-from ...kernels.quantized_part import QuantizedPart
+from ...kernels.float8_part import WeightPart
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import read_model_file
 from ..models.quantization import Quantization
@@ -43,7 +43,7 @@ class CutCheckpoint:
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         return self._own.read(name, self._part_shape(CheckpointPiece(name, shape, part)))
 
-    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor | QuantizedPart:
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> WeightPart:
         return self._own.matrix(name, self._part_shape(CheckpointPiece(name, shape, part)))
 
     def pass_over(self, name: str) -> None:

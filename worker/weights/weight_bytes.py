@@ -25,5 +25,9 @@ def estimated_weight_bytes(config: ModelConfig, formats: LayerFormats, ranks: in
 
 
 def _bits(config: ModelConfig, format: WeightFormat) -> int:
-    """What the checkpoint has as integers is taken over as it is."""
-    return BITS[format.kind] if config.quantization is None else min(config.quantization.bits, BITS[format.kind])
+    """What the checkpoint has as integers is taken over as it is; 8-bit floats become what their format says."""
+    if config.quantization is None:
+        return BITS[format.kind]
+    if config.quantization.is_float8:
+        return BITS[format.float8 or format.kind]
+    return min(config.quantization.bits, BITS[format.kind])

@@ -41,15 +41,27 @@ struct Linear {
 };
 
 // What a packer reads, and where to.
-enum class SourceType : int64_t { kFloat32 = 0, kFloat16 = 1, kBfloat16 = 2 };
+enum class SourceType : int64_t { kFloat32 = 0, kFloat16 = 1, kBfloat16 = 2, kFloat8 = 3 };
+
+// How a source of 8-bit floats is read: number = values[code] × the scale of the block that it lies in.
+struct Float8Blocks {
+    const float* values;   // [256]: what each code means
+    const float* scales;   // [blocks of rows, scale_stride]
+    int64_t scale_stride;  // blocks in a row
+    int64_t rows;          // of a block
+    int64_t columns;
+    int64_t first_row;  // where in its block the source's first number lies
+    int64_t first_column;
+};
 
 struct Pack {
     const void* source;  // [num_rows, in_features]
     SourceType source_type;
     int64_t source_stride;  // elements from row to row
     int64_t num_rows;
-    int64_t first_row;  // the source's first row is this output feature of the weight
-    Weight weight;      // written
+    int64_t first_row;    // the source's first row is this output feature of the weight
+    Float8Blocks blocks;  // of kFloat8
+    Weight weight;        // written
 };
 
 inline int64_t padded_in(const Weight& weight) { return round_up(weight.in_features, kRowAlign); }

@@ -37,6 +37,19 @@ inline void over_panels(int64_t num_rows, int64_t first_row, const Body& body) {
     });
 }
 
+// to[0..count) = source[row, first..first + count), of 8-bit floats.
+inline void read_float8(float* to, const Pack& pack, int64_t row, int64_t first, int64_t count) {
+    const Float8Blocks& blocks = pack.blocks;
+    const uint8_t* from = static_cast<const uint8_t*>(pack.source) + row * pack.source_stride + first;
+    const float* scales = blocks.scales + (row + blocks.first_row) / blocks.rows * blocks.scale_stride;
+    for (int64_t i = 0; i < count;) {
+        const int64_t column = first + i + blocks.first_column;
+        const int64_t end = std::min(count, i + blocks.columns - column % blocks.columns);
+        const float scale = scales[column / blocks.columns];
+        for (; i < end; ++i) to[i] = blocks.values[from[i]] * scale;
+    }
+}
+
 // to[0..count) = source[row, first..first + count) as float32.
 inline void read_source(float* to, const Pack& pack, int64_t row, int64_t first, int64_t count) {
     const int64_t start = row * pack.source_stride + first;
@@ -44,6 +57,7 @@ inline void read_source(float* to, const Pack& pack, int64_t row, int64_t first,
         std::memcpy(to, static_cast<const float*>(pack.source) + start, count * sizeof(float));
         return;
     }
+    if (pack.source_type == SourceType::kFloat8) return read_float8(to, pack, row, first, count);
     const uint16_t* from = static_cast<const uint16_t*>(pack.source) + start;
     const bool is_bf16 = pack.source_type == SourceType::kBfloat16;
     over_lanes(count, [&](int64_t i, auto lanes) {

@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ...float8_part import FLOAT8, Float8Part, code_values
 from ..library import load, struct_of
 from .huge_pages import zeroed
 
@@ -23,7 +24,7 @@ ROW_ALIGN = 64  # kRowAlign
 DEFAULT_GROUP_SIZE = 64
 GROUP_SIZES = (32, 64, 128)
 _FLOAT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
-_SOURCE_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
+_SOURCE_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2} | dict.fromkeys(FLOAT8, 3)
 
 
 class Weight(Structure):
@@ -39,6 +40,20 @@ class Weight(Structure):
     ]
 
 
+class Float8Blocks(Structure):
+    """How a source of 8-bit floats is read."""
+
+    _fields_ = [
+        ("values", c_void_p),  # float32 [256]
+        ("scales", c_void_p),  # float32 [blocks of rows, scale_stride]
+        ("scale_stride", c_int64),
+        ("rows", c_int64),
+        ("columns", c_int64),
+        ("first_row", c_int64),
+        ("first_column", c_int64),
+    ]
+
+
 class Pack(Structure):
     """Arguments of penstock_pack_<kind>."""
 
@@ -48,6 +63,7 @@ class Pack(Structure):
         ("source_stride", c_int64),
         ("num_rows", c_int64),
         ("first_row", c_int64),
+        ("blocks", Float8Blocks),
         ("weight", Weight),
     ]
 
@@ -107,7 +123,7 @@ def empty(
     return NativeWeight(kind, out_features, in_features, group_size, has_zeros, zeroed(nbytes))
 
 
-def pack(parts: Sequence[Tensor], kind: Kind, group_size: int = DEFAULT_GROUP_SIZE) -> NativeWeight:
+def pack(parts: Sequence[Tensor | Float8Part], kind: Kind, group_size: int = DEFAULT_GROUP_SIZE) -> NativeWeight:
     """Pack the rows of all parts [out_i, in], one below the other, quantizing them if `kind` says so.
 
     Reads each part once and keeps none of them.
@@ -118,11 +134,20 @@ def pack(parts: Sequence[Tensor], kind: Kind, group_size: int = DEFAULT_GROUP_SI
     )
     library, structure, first_row = load(), weight.structure(), 0
     for part in parts:
-        rows = part if part.stride(1) == 1 else part.contiguous()
+        rows = part.values if isinstance(part, Float8Part) else part
+        rows = rows if rows.stride(1) == 1 else rows.contiguous()
         source = rows, _SOURCE_TYPES[rows.dtype], rows.stride(0), rows.shape[0]
-        library.call(f"penstock_pack_{kind}", struct_of(Pack, *source, first_row, structure))
+        library.call(f"penstock_pack_{kind}", struct_of(Pack, *source, first_row, _blocks(part), structure))
         first_row += rows.shape[0]
     return weight
+
+
+def _blocks(part: Tensor | Float8Part) -> Float8Blocks:
+    """Valid as long as the part lives."""
+    if isinstance(part, Tensor):
+        return Float8Blocks()
+    scales = part.scales
+    return struct_of(Float8Blocks, code_values(part.values.dtype), scales, scales.stride(0), *part.block, *part.offset)
 
 
 def pack_int8_from(parts: Sequence[tuple[Tensor, Tensor]]) -> NativeWeight:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from ...float8_part import WeightPart
 from ...quantized_part import MIDDLE, QuantizedPart
 from .packed import GROUP_SIZES, PANEL, Kind, NativeWeight, pack, pack_int4_from, pack_int8_from, padded
 
@@ -24,8 +25,8 @@ class OrderedWeight(NativeWeight):
     order: Tensor  # int32 [in_features]: which input meets value k
 
 
-def pack_parts(parts: Sequence[Tensor | QuantizedPart], kind: Kind, group_size: int) -> NativeWeight:
-    """Pack the rows of all parts; `kind` and `group_size` are for those in floats."""
+def pack_parts(parts: Sequence[WeightPart], kind: Kind, group_size: int) -> NativeWeight:
+    """Pack the rows of all parts; `kind` and `group_size` are for those in floats, wide or of 8 bits."""
     integers = [part for part in parts if isinstance(part, QuantizedPart)]
     if not integers:
         return pack(parts, kind, group_size)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Matrices that a checkpoint stores as integers, read from the layouts of the tools that made them.
+"""Matrices that a checkpoint stores as integers or 8-bit floats, read from the layouts of the tools that made them.
 
 A layout is a row here and a file beside this one. Which modules are quantized shows in the tensors that are there: a
 head or a projection that was left out is a plain float matrix.
@@ -7,10 +7,12 @@ head or a projection that was left out is a plain float matrix.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ....kernels.float8_part import Float8Part
 from ....kernels.quantized_part import QuantizedPart
 from ...models.quantization import Layout, Quantization
 from .awq import read_awq
 from .compressed_tensors import is_compressed, read_compressed
+from .float8 import is_float8, read_float8
 from .gptq import read_gptq, read_gptq_v2
 from .module import Module, Share
 
@@ -21,6 +23,7 @@ __all__ = ["COMPANIONS", "Module", "Share", "is_quantized", "read_part"]
 COMPANIONS = (
     *("qweight", "qzeros", "scales", "g_idx"),
     *("weight_packed", "weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx"),
+    *("weight_scale_inv", "activation_scale", "input_scale_ub"),
     *("input_scale", "input_zero_point", "output_scale", "output_zero_point"),
 )
 
@@ -42,10 +45,14 @@ _LAYOUTS: dict[Layout, _Reading] = {
 }
 
 
-def is_quantized(module: Module, quantization: Quantization) -> bool:
-    return _LAYOUTS[quantization.layout].applies(module)
+def is_quantized(module: Module, quantization: Quantization | None) -> bool:
+    """8-bit floats show in the tensors alone; of integers config.json says the layout."""
+    layout = None if quantization is None else _LAYOUTS.get(quantization.layout)
+    return is_float8(module) or (layout is not None and layout.applies(module))
 
 
-def read_part(module: Module, share: Share, quantization: Quantization) -> QuantizedPart:
+def read_part(module: Module, share: Share, quantization: Quantization | None) -> QuantizedPart | Float8Part:
     """This rank's share of a quantized matrix."""
+    if quantization is None or is_float8(module):
+        return read_float8(module, share, quantization)
     return _LAYOUTS[quantization.layout].read(module, share, quantization)

@@ -1,0 +1,175 @@
+"""Checkpoints in 8-bit floats: each means what its tool wrote, whole or cut for a rank, and answers as its twin."""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from builders.float8_model import FLOAT8_FORMS, Float8Form, float8_model
+from builders.hand_driven import HandDriven
+from builders.native_variants import available_variants
+from safetensors.torch import load_file, save_file
+
+from penstock.kernels import WeightFormat
+from penstock.kernels.cpu.library import LibraryError
+from penstock.kernels.float8_part import Float8Part
+from penstock.kernels.gpu_weights import pack as gpu_pack
+from penstock.kernels.gpu_weights import unpacked as gpu_unpacked
+from penstock.protocol.errors import ConfigError
+from penstock.worker.models import load
+from penstock.worker.models.config import read_config
+from penstock.worker.models.load import Model, load_model
+from penstock.worker.weights.checkpoint import Checkpoint
+
+MATRICES = {"self_attn.q_proj": (128, 64), "self_attn.v_proj": (64, 64), "mlp.down_proj": (64, 112)}
+BY_NAME = {form.name: form for form in FLOAT8_FORMS}
+DOWN, DOWN_SHAPE = "model.layers.1.mlp.down_proj.weight", (64, 112)
+
+native = pytest.mark.skipif(not available_variants(), reason="there are no native kernels here")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Callable[[Float8Form], tuple[Path, Path]]:
+    """The checkpoint in a form, and its twin in floats; each is made once, so tests leave them as they are."""
+    return cache(lambda form: float8_model(tmp_path_factory.mktemp(str(form)), form))
+
+
+@pytest.fixture(params=FLOAT8_FORMS, ids=str)
+def form(request) -> Float8Form:
+    return request.param
+
+
+def opened(folder: Path) -> Checkpoint:
+    return Checkpoint(folder, read_config(folder).quantization)
+
+
+def logits_of(model: Model) -> torch.Tensor:
+    driven = HandDriven(model)
+    return driven.step([(driven.add(list(range(5, 29))), 24)], every_token=True)
+
+
+def no_library() -> None:
+    raise LibraryError("switched off")
+
+
+@pytest.mark.parametrize("module", MATRICES)
+def test_a_matrix_means_what_its_tool_wrote(written, form, module):
+    model, twin = written(form)
+    name = f"model.layers.1.{module}.weight"
+    part = opened(model).matrix(name, MATRICES[module])
+    assert isinstance(part, Float8Part)
+    assert torch.equal(part.dequantized(), load_file(twin / "model.safetensors")[name])
+
+
+@pytest.mark.parametrize("share", [(0, 0, 37), (0, 37, 64), (1, 0, 56), (1, 56, 112), (1, 50, 51)], ids=str)
+def test_a_ranks_share_is_what_slicing_the_whole_gives_even_within_a_block(written, form, share):
+    model, twin = written(form)
+    dim, first, last = share
+    whole = load_file(twin / "model.safetensors")[DOWN]
+    part = opened(model).matrix(DOWN, DOWN_SHAPE, share)
+    assert torch.equal(part.dequantized(), whole.narrow(dim, first, last - first))
+    assert part.nbytes < 2 * part.values.numel() + 512
+
+
+def test_blocks_of_128_end_where_the_matrix_does(tmp_path):
+    form = BY_NAME["deepseek-128"]
+    model, twin = float8_model(tmp_path, form, hidden_size=160, intermediate_size=296)
+    floats = load_file(twin / "model.safetensors")[DOWN]
+    assert opened(model).stored(DOWN + "_scale_inv").get_shape() == [2, 3]
+    for share in (None, (0, 100, 160), (1, 148, 296)):
+        expected = floats if share is None else floats.narrow(share[0], share[1], share[2] - share[1])
+        assert torch.equal(opened(model).matrix(DOWN, (160, 296), share).dequantized(), expected), share
+
+
+def test_with_torch_alone_it_gives_the_logits_of_its_twin(written, form, monkeypatch):
+    monkeypatch.setattr(load, "load_library", no_library)
+    model, twin = (load_model(folder) for folder in written(form))
+    assert model.report.leftovers == []
+    assert torch.equal(logits_of(model), logits_of(twin))
+
+
+@native
+@pytest.mark.parametrize("quantization", [None, "int8", "int4", {"*": None}, {"*.mlp.*": "int4", "*.q_proj": None}])
+def test_the_kernels_get_what_they_get_of_the_twin_in_float32(written, form, quantization):
+    """From the float32 product of value and scale, rounded once; int8 where nothing is said."""
+    if isinstance(quantization, dict) and "*.q_proj" in quantization:
+        quantization |= dict.fromkeys(("*.k_proj", "*.v_proj"))
+    as_option = json.dumps(quantization) if isinstance(quantization, dict) else quantization
+    folder, twin_folder = written(form)
+    model = load_model(folder, quantization=as_option)
+    # The head is in floats, and tied here.
+    of_twin = {None: {"*.layers.*": "int8"}, "int8": "int8", "int4": "int4"}.get(
+        as_option, {"*.layers.*": "int8"} | (quantization if isinstance(quantization, dict) else {})
+    )
+    twin = load_model(twin_folder, quantization=json.dumps(of_twin) if isinstance(of_twin, dict) else of_twin)
+    assert model.report.leftovers == []
+    assert torch.equal(logits_of(model), logits_of(twin))
+
+
+@native
+def test_bfloat16_is_the_product_rounded_once(written):
+    folder, twin = written(BY_NAME["deepseek"])
+    model, floats = load_model(folder, dtype="bfloat16", quantization='{"*": null}'), load_model(twin, dtype="bfloat16")
+    assert torch.equal(logits_of(model), logits_of(floats))
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4", "bf16"])
+def test_a_gpus_weights_are_those_of_the_floats(written, kind):
+    model, twin = written(BY_NAME["deepseek"])
+    part, floats = opened(model).matrix(DOWN, DOWN_SHAPE), load_file(twin / "model.safetensors")[DOWN]
+    format = WeightFormat(kind, 32 if kind == "int4" else 0)
+    ours, theirs = (gpu_pack([each], format, torch.device("cpu")) for each in (part, floats))
+    assert torch.equal(ours.values, theirs.values)
+    if kind != "bf16":
+        assert torch.equal(gpu_unpacked(ours).dequantized(), gpu_unpacked(theirs).dequantized())
+
+
+def test_without_a_word_a_gpus_weight_is_int8(written):
+    model, _ = written(BY_NAME["deepseek"])
+    part = opened(model).matrix(DOWN, DOWN_SHAPE)
+    assert gpu_pack([part], WeightFormat("bf16", float8="int8"), torch.device("cpu")).kind == "int8"
+
+
+def damaged(folder: Path, form: Float8Form, **changes: torch.Tensor | None) -> Path:
+    model, _ = float8_model(folder, form)
+    tensors = load_file(model / "model.safetensors")
+    for name, tensor in changes.items():
+        del tensors[DOWN.removesuffix("weight") + name]
+        if tensor is not None:
+            tensors[DOWN.removesuffix("weight") + name] = tensor
+    save_file(tensors, model / "model.safetensors", {"format": "pt"})
+    return model
+
+
+@pytest.mark.parametrize(
+    "name, changes, sentence",
+    [
+        ("deepseek", {"weight_scale_inv": None}, r"down_proj is stored as 8-bit floats, and beside it lies no"),
+        ("deepseek", {"weight_scale_inv": torch.ones(3, 3)}, r"3 scales along 64 numbers, .* says blocks of 32\."),
+        ("compressed-channel", {"weight_scale": torch.ones(63, 1)}, "63 scales along 64 numbers, .* no blocks"),
+        ("static", {"weight": torch.ones(64, 96).to(torch.float8_e4m3fn)}, r"shape \(64, 96\), .* asks for 112 inputs"),
+        ("static", {"weight": torch.ones(32, 112).to(torch.float8_e4m3fn)}, "32 outputs, and .* asks for 64"),
+    ],
+)
+def test_what_does_not_fit_together_is_named(tmp_path, name, changes, sentence):
+    model = damaged(tmp_path, BY_NAME[name], **changes)
+    with pytest.raises(ConfigError, match=sentence):
+        opened(model).matrix(DOWN, DOWN_SHAPE)
+
+
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128]}, "not as fp8 writes it"),
+        ({"quant_method": "fp8", "weight_block_size": [128, "128"]}, "blocks must have two whole numbers"),
+        ({"quant_method": "fp8", "expert_dtype": "fp4"}, r"\(fp8, with experts in fp4\)"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, r"\(modelopt, NVFP4\)"),
+        ({"quant_method": "modelopt"}, "it has no 'quant_algo'"),
+    ],
+)
+def test_a_form_that_is_not_read_is_named(written, tmp_path, changes, sentence):
+    model, _ = float8_model(tmp_path, Float8Form("other", (0, 0), changes))
+    with pytest.raises(ConfigError, match=sentence):
+        read_config(model)

@@ -1,0 +1,85 @@
+"""8-bit floats with scales, in the names and shapes of all tools that write them; both show in the tensors.
+
+  weight        float8_e4m3fn or float8_e5m2 [out, in]
+  weight_scale  (compressed-tensors, ModelOpt, FBGEMM) or weight_scale_inv (DeepSeek, Qwen, MiniMax), which is a factor
+                just so: one number for the matrix, [out] or [out, 1] for its rows, [out / rows, in / columns] rounded
+                up for blocks. Any float format, or uint8: the exponents of powers of two.
+
+Scales of activations that a checkpoint may bring are passed over: rows are measured as they come.
+"""
+
+import torch
+from torch import Tensor
+
+from ....kernels.float8_part import FLOAT8, Float8Part
+from ....protocol.errors import ConfigError
+from ...models.quantization import Quantization
+from .module import Module, Share, check_outputs
+
+_SCALES = ("weight_scale", "weight_scale_inv")
+_USUAL_BLOCKS = (128, 64, 32, 16)  # rows or columns, where config.json says nothing
+
+
+def is_float8(module: Module) -> bool:
+    return module.has("weight") and module.tensor("weight", (0, 0)).dtype in FLOAT8
+
+
+def read_float8(module: Module, share: Share, quantization: Quantization | None) -> Float8Part:
+    _check_shape(module, share)
+    scales = _scales(module)
+    known = quantization.block if quantization is not None else (0, 0)
+    found = zip((share.out_features, share.in_features), scales.shape, known, strict=True)
+    rows, columns = (_block_size(module, *each) for each in found)
+    first_row, first_column = share.outputs[0] // rows, share.inputs[0] // columns
+    own = scales[first_row : -(-share.outputs[1] // rows), first_column : -(-share.inputs[1] // columns)]
+    return Float8Part(
+        module.tensor("weight", share.outputs, share.inputs),
+        own.contiguous(),
+        (rows, columns),
+        (share.outputs[0] - first_row * rows, share.inputs[0] - first_column * columns),
+    )
+
+
+def _check_shape(module: Module, share: Share) -> None:
+    shape = module.shape("weight")
+    check_outputs(shape[0], share, module)
+    if shape != (share.out_features, share.in_features):
+        raise ConfigError(f"{module.name} has shape {shape}, and config.json asks for {share.in_features:,} inputs.")
+
+
+def _scales(module: Module) -> Tensor:
+    """float32 [blocks of rows, blocks of columns]"""
+    name = next(filter(module.has, _SCALES), None)
+    if name is None:
+        raise ConfigError(
+            f"{module.name} is stored as 8-bit floats, and beside it lies no {' or '.join(_SCALES)}. Download the "
+            "model again as a whole, or use its original."
+        )
+    stored = module.tensor(name)
+    if stored.dtype == torch.uint8:
+        stored = stored.view(torch.float8_e8m0fnu)
+    scales = stored.float()
+    if scales.numel() == 1:
+        return scales.reshape(1, 1)
+    if scales.dim() == 4:  # [blocks of rows, 1, blocks of columns, 1], as ModelOpt writes blocks
+        scales = scales[:, 0, :, 0]
+    return scales.reshape(len(scales), -1)
+
+
+def _block_size(module: Module, size: int, count: int, known: int) -> int:
+    """How many of `size` rows or columns share each of `count` scales; `known` is what config.json says."""
+    if count == 1:
+        return size
+    if count == size:
+        return 1
+    # The last block may be shorter, so a size that is usual comes before one that divides evenly.
+    fitting = (usual for usual in (known, *_USUAL_BLOCKS) if usual and -(-size // usual) == count)
+    if found := next(fitting, 0):
+        return found
+    if size % count == 0:
+        return size // count
+    blocks = f"blocks of {known}" if known else "no blocks that fit"
+    raise ConfigError(
+        f"{module.name} has {count:,} scales along {size:,} numbers, and config.json says {blocks}. The checkpoint is "
+        "damaged or its config.json belongs to another one."
+    )
