@@ -5,7 +5,7 @@ Open `operations.py` first: what layers call. `operands.py`, `rows.py` and `page
 """
 
 from .lora import LoraConfig, LoraMapping, LoraWeights
-from .operands import DTYPES, HeadLayout, WeightFormat
+from .operands import DTYPES, HeadLayout, LatentLayout, WeightFormat
 from .operations import LayerKV, Operations
 from .packed_weight import PackedWeight, multiplies_bfloat16, pack
 from .rows import Rows, Scratch
@@ -14,6 +14,7 @@ from .torch.operations import TorchOperations
 __all__ = [
     "DTYPES",
     "HeadLayout",
+    "LatentLayout",
     "LayerKV",
     "LoraConfig",
     "LoraMapping",

@@ -46,6 +46,34 @@ class Scoring(NamedTuple):
     sinks: Tensor | None = None  # float32 [heads]
 
 
+@dataclass(frozen=True, eq=False)
+class LatentLayout:
+    """The heads of one layer of latent attention, on this rank, and the vector of a token that they share.
+
+    That vector is a latent of `rank` numbers, normed, and a key of `rope_dim` numbers, rotated. A head's query is
+    `nope_dim` numbers, which a product turns into what meets the latent, and `rope_dim` that meet the key.
+    """
+
+    num_heads: int
+    rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int  # of a head's output
+    rotates_pairs: bool
+    scale: float  # of scores
+    norm: Tensor  # of latents, [rank]
+    epsilon: float
+
+    @property
+    def width(self) -> int:
+        """Of a token's vector, and of what a head meets it with."""
+        return self.rank + self.rope_dim
+
+    @property
+    def query_dim(self) -> int:
+        return self.nope_dim + self.rope_dim
+
+
 class Norm(NamedTuple):
     """x / sqrt(mean(x²) + ε) × weight, of each row."""
 

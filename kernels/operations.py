@@ -5,7 +5,7 @@ kernels (`cpu/operations.py`), the same call records what is to be computed, wit
 can't tell the difference.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from .experts import ExpertWeights, Routing
 from .float8_part import WeightPart
 from .lora import LoraConfig, LoraWeights
-from .operands import HeadLayout, PeerMemory, WeightFormat
+from .operands import HeadLayout, LatentLayout, PeerMemory, WeightFormat
 from .reference.pointwise import add, gather_rows
 
 
@@ -81,6 +81,18 @@ class Operations(Protocol):
         """Norms and rotates query and key heads, stores keys and values in their slots, gives the query."""
 
     def attention(self, query: Any, layout: HeadLayout, kv: Any, rows: Any, window: int | None) -> Any: ...
+
+    def store_latents(self, latents: Any, layout: LatentLayout, rotation: Any, kv: Any, rows: Any) -> None:
+        """Norms the latents, rotates the keys beside them, stores both in their slots."""
+
+    def latent_query(self, query: Any, weights: Sequence[Any], layout: LatentLayout, rotation: Any) -> Any:
+        """[T, heads × width]: of each head its product with its own weight, and its rotated part."""
+
+    def latent_attention(self, query: Any, layout: LatentLayout, kv: Any, rows: Any) -> Any:
+        """[T, heads × rank]: of each head the weighted sum of latents."""
+
+    def latent_values(self, attended: Any, weights: Sequence[Any], layout: LatentLayout) -> Any:
+        """[T, heads × value_dim]: of each head the product of its sum with its own weight."""
 
     def silu_mul(self, gate_up: Any) -> Any: ...
 

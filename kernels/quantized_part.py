@@ -4,7 +4,7 @@ One form for what several tools write: [out, in] in integers that are centred on
 unsigned), whatever the file's own packing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -61,6 +61,12 @@ class QuantizedPart:
     def to(self, device: torch.device, dtype: torch.dtype, copy: bool = True) -> Tensor:
         """As floats, on a device, like the tensor method of this name; always a copy."""
         return self.dequantized(dtype).to(device)
+
+    def rows(self, first: int, end: int) -> "QuantizedPart":
+        """Some of the outputs."""
+        own = slice(first, end)
+        zeros = None if self.zeros is None else self.zeros[own]
+        return replace(self, values=self.values[own], scales=self.scales[own], zeros=zeros)
 
     def dequantized(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """[out, in] as floats, the inputs in their natural order."""

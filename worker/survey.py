@@ -66,7 +66,7 @@ def _model(folder: Path, without_weights: bool) -> ModelSurvey:
         context=config.max_position,
         stored_bytes=stored,
         cpu_bytes=_bytes_on_cpu(config, stored, item_size),
-        kv_bytes_per_token=2 * config.num_layers * config.num_kv_heads * config.head_dim * item_size,
+        kv_bytes_per_token=config.kv_numbers * item_size,
         cut_for=ranks_cut_for(folder),
     )
 

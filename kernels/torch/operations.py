@@ -4,7 +4,7 @@ In the invariant form the bits of a row depend on that row alone, never on the b
 picks one form when it starts and keeps it for prompt and answer rows alike.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from ..experts import ExpertWeights, Routes, Routing
 from ..float8_part import WeightPart
 from ..lora import LoraConfig, LoraMapping
-from ..operands import DTYPES, HeadLayout, WeightFormat
+from ..operands import DTYPES, HeadLayout, LatentLayout, WeightFormat
 from ..operations import LayerKV, TensorOperations
 from ..packed_weight import PackedWeight, pack
 from ..reference.attention import attention, write_kv
@@ -80,6 +80,34 @@ class TorchOperations(TensorOperations):
             query, kv.keys, kv.values, rows, layout.head_dim**-0.5, window, layout.sinks
         ).flatten(1)
 
+    def store_latents(
+        self, latents: Tensor, layout: LatentLayout, rotation: tuple[Tensor, Tensor], kv: LayerKV, rows: Rows
+    ) -> None:
+        latent, key = latents.split((layout.rank, layout.rope_dim), 1)
+        normed = self.form(rms_norm)(latent.contiguous(), layout.norm, layout.epsilon)
+        kept = torch.cat((normed[:, None], _rotated(key[:, None], layout, rotation)), 2)  # [T, 1, width]
+        write_kv(kept, kept, kv.keys, kv.values, rows)
+
+    def latent_query(
+        self, query: Tensor, weights: Sequence[PackedWeight], layout: LatentLayout, rotation: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        nope, key = query.unflatten(1, (layout.num_heads, -1)).split((layout.nope_dim, layout.rope_dim), 2)
+        return torch.cat((self._by_head(nope, weights), _rotated(key, layout, rotation)), 2).flatten(1)
+
+    def latent_attention(self, query: Tensor, layout: LatentLayout, kv: LayerKV, rows: Rows) -> Tensor:
+        by_head = query.unflatten(1, (layout.num_heads, -1))
+        # A value is the beginning of its key.
+        attended = self.form(attention)(by_head, kv.keys, kv.values, rows, layout.scale, None)
+        return attended[:, :, : layout.rank].flatten(1)
+
+    def latent_values(self, attended: Tensor, weights: Sequence[PackedWeight], layout: LatentLayout) -> Tensor:
+        return self._by_head(attended.unflatten(1, (layout.num_heads, -1)), weights).flatten(1)
+
+    def _by_head(self, heads: Tensor, weights: Sequence[PackedWeight]) -> Tensor:
+        """[T, heads, out] of [T, heads, in]: each head times its own weight."""
+        products = [self.linear(heads[:, head].contiguous(), weight, None) for head, weight in enumerate(weights)]
+        return torch.stack(products, 1)
+
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         return self.form(silu_mul)(gate_up)
 
@@ -108,3 +136,7 @@ class TorchOperations(TensorOperations):
 
     def add_gated(self, total: Tensor, update: Tensor, gate: Tensor) -> Tensor:
         return add_gated(total, update, gate)
+
+
+def _rotated(heads: Tensor, layout: LatentLayout, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    return (rotate_pairs if layout.rotates_pairs else rotate_halves)(heads, *rotation)

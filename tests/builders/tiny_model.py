@@ -84,6 +84,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
         moe_num_experts=10, moe_k=3, moe_intermediate_size=24, moe_num_shared_experts=2, moe_layer_start_index=1,
         moe_layer_end_index=-1, moe_layer_interval=1, moe_norm_min=1e-12,
     ),
+    "youtu": dict(
+        architectures=["YoutuForCausalLM"], model_type="youtu", hidden_size=56, intermediate_size=96,
+        num_attention_heads=6, num_key_value_heads=6, q_lora_rank=40, kv_lora_rank=48, qk_nope_head_dim=24,
+        qk_rope_head_dim=16, v_head_dim=20, rope_interleave=True, attention_bias=False, tie_word_embeddings=True,
+    ),
 }  # fmt: skip
 _STORED_AS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 _THETA = {"ernie4_5": 500_000.0, "ernie4_5_moe": 500_000.0, "mixtral": 1_000_000.0, "qwen3": 1_000_000.0}
@@ -151,6 +156,10 @@ def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str,
         layer[f"{name}.weight"] = shape
         if _is_biased(family, config, name):
             layer[f"{name}.bias"] = shape[:1]
+    if "kv_lora_rank" in config:
+        layer["self_attn.kv_a_layernorm.weight"] = (config["kv_lora_rank"],)
+        if config["q_lora_rank"]:
+            layer["self_attn.q_a_layernorm.weight"] = (config["q_lora_rank"],)
     if family in ("qwen3", "qwen3_moe"):
         layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (_head_dim(config),))
     return layer | sparse
@@ -159,15 +168,36 @@ def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str,
 def projection_shapes(config: dict[str, Any]) -> dict[str, tuple[int, int]]:
     """Of one layer: outputs, inputs."""
     hidden, inner = config["hidden_size"], config["intermediate_size"]
+    return {
+        **(_latent_shapes(config) if "kv_lora_rank" in config else _attention_shapes(config)),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+    }
+
+
+def _attention_shapes(config: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    hidden = config["hidden_size"]
     query, shared = (config[heads] * _head_dim(config) for heads in ("num_attention_heads", "num_key_value_heads"))
     return {
         "self_attn.q_proj": (query, hidden),
         "self_attn.k_proj": (shared, hidden),
         "self_attn.v_proj": (shared, hidden),
         "self_attn.o_proj": (hidden, query),
-        "mlp.gate_proj": (inner, hidden),
-        "mlp.up_proj": (inner, hidden),
-        "mlp.down_proj": (hidden, inner),
+    }
+
+
+def _latent_shapes(config: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    hidden, heads, rank = config["hidden_size"], config["num_attention_heads"], config["q_lora_rank"]
+    nope, rope, value = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["v_head_dim"]
+    queries = {"self_attn.q_proj": (heads * (nope + rope), hidden)}
+    if rank:
+        queries = {"self_attn.q_a_proj": (rank, hidden), "self_attn.q_b_proj": (heads * (nope + rope), rank)}
+    return {
+        **queries,
+        "self_attn.kv_a_proj_with_mqa": (config["kv_lora_rank"] + rope, hidden),
+        "self_attn.kv_b_proj": (heads * (nope + value), config["kv_lora_rank"]),
+        "self_attn.o_proj": (hidden, heads * value),
     }
 
 
@@ -178,6 +208,8 @@ def _head_dim(config: dict[str, Any]) -> int:
 def _is_biased(family: str, config: dict[str, Any], name: str) -> bool:
     if family == "qwen2" or (family == "qwen2_moe" and config["qkv_bias"]):
         return name.endswith(("q_proj", "k_proj", "v_proj"))
+    if name.endswith(("q_b_proj", "kv_b_proj")) or (name.endswith("q_proj") and "kv_lora_rank" in config):
+        return False
     if name.startswith("self_attn"):
         return bool(config.get("attention_bias") or config.get("use_bias"))
     return bool(config.get("mlp_bias") or config.get("use_bias"))

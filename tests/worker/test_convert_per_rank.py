@@ -27,8 +27,15 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("qwen3", {"intermediate_size": 128}),
     "llama": ("llama", {"attention_bias": True, "mlp_bias": True}),
     "ernie": ("ernie4_5", {}),
+    "youtu": (
+        "youtu",
+        {"kv_lora_rank": 64, "v_head_dim": 32, "q_lora_rank": 64, "hidden_size": 64, "intermediate_size": 128},
+    ),
 }
-CASES = [("qwen3", 2, "int8"), ("qwen3", 2, "int4"), ("qwen3", 4, "int4"), ("llama", 6, "int8"), ("ernie", 3, "int8")]
+CASES = [
+    ("qwen3", 2, "int8"), ("qwen3", 2, "int4"), ("qwen3", 4, "int4"), ("llama", 6, "int8"), ("ernie", 3, "int8"),
+    ("youtu", 2, "int4"), ("youtu", 3, "int8"),
+]  # fmt: skip
 
 
 def source_of(folder: Path, model: str = "qwen3") -> Path:

@@ -20,6 +20,7 @@ LLAMA3 = {
 }  # fmt: skip
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40}
 YARN_TUNED = {**YARN, "beta_fast": 16, "beta_slow": 2, "attention_factor": 1.3}
+YARN_SCALED = {**YARN, "mscale": 0.7, "mscale_all_dim": 1.3}
 OLD_SPELLING: dict[str, Any] = {"config_style": 4}
 
 QUICK: dict[str, tuple[str, dict[str, Any]]] = {
@@ -66,10 +67,26 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
         {"use_bias": True, "tie_word_embeddings": False, "moe_layer_interval": 2, "moe_layer_end_index": 3,
          "num_hidden_layers": 6, "moe_num_shared_experts": 0, **OLD_SPELLING},
     ),
+    "youtu": ("youtu", {}),
+    "youtu, straight query, biased, scaled yarn": (
+        "youtu", {"q_lora_rank": None, "attention_bias": True, "rope": YARN_SCALED, "tie_word_embeddings": False}
+    ),
+    "youtu, halves, wide values, linear": (
+        "youtu", {"rope_interleave": False, "v_head_dim": 36, "qk_nope_head_dim": 8, "rope": LINEAR, **OLD_SPELLING}
+    ),
 }  # fmt: skip
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "ernie4_5", "mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe")
-ROPES = {"linear": LINEAR, "dynamic": DYNAMIC, "llama3": LLAMA3, "yarn": YARN, "yarn tuned": YARN_TUNED}
+FAMILIES = (
+    "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe", "youtu",
+)  # fmt: skip
+ROPES = {
+    "linear": LINEAR,
+    "dynamic": DYNAMIC,
+    "llama3": LLAMA3,
+    "yarn": YARN,
+    "yarn tuned": YARN_TUNED,
+    "yarn scaled": YARN_SCALED,
+}
 LONG = {
     f"{family}, {name}, style {style}": (family, {"rope": rope, "config_style": style, "num_hidden_layers": 3})
     for family in FAMILIES

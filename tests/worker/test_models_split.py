@@ -43,6 +43,7 @@ SPLITS = {
         ("qwen3", {}),
         ("llama", {"attention_bias": True, "mlp_bias": True}),
         ("ernie4_5", {"num_attention_heads": 6, "num_key_value_heads": 1}),
+        ("youtu", {"attention_bias": True}),
         ("qwen2", {"num_attention_heads": 14, "num_key_value_heads": 2, "hidden_size": 224}),
     ],
     3: [("llama", {"num_key_value_heads": 3}), ("mistral", {"num_attention_heads": 9})],

@@ -23,14 +23,20 @@ class KVShape(NamedTuple):
     num_layers: int
     num_kv_heads: int
     head_dim: int
+    has_values: bool = True  # False: a value is the beginning of its key, and only keys are kept
 
     def bytes_per_token(self, dtype: torch.dtype) -> int:
         """Bytes of its key and value over all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype.itemsize
+        return self._num_heads * self.head_dim * dtype.itemsize
 
     def packed_bytes_per_token(self, kind: str) -> int:
         """The same in the packed format of this name, scales included."""
-        return 2 * self.num_layers * self.num_kv_heads * KV_FORMATS[kind].bytes_per_token(self.head_dim)
+        return self._num_heads * KV_FORMATS[kind].bytes_per_token(self.head_dim)
+
+    @property
+    def _num_heads(self) -> int:
+        """Of keys and values, over all layers."""
+        return (1 + self.has_values) * self.num_layers * self.num_kv_heads
 
 
 class Blocks(ABC):
@@ -56,7 +62,7 @@ class KVCache(Blocks):
     """The blocks of all layers; `keys[layer]` and `values[layer]` are views of one allocation each."""
 
     keys: Tensor  # [layers, num_blocks, num_kv_heads, block_size, head_dim]
-    values: Tensor
+    values: Tensor  # the keys themselves, where values are their beginnings
     scratch: Scratch = field(default_factory=Scratch)
 
     @classmethod
@@ -65,11 +71,12 @@ class KVCache(Blocks):
     ) -> "KVCache":
         """Zeros for `num_blocks`; on a CPU the kernel hands out the pages as they are touched."""
         size = (shape.num_layers, num_blocks, shape.num_kv_heads, block_size, shape.head_dim)
-        return cls(_zeros(size, dtype, device), _zeros(size, dtype, device))
+        keys = _zeros(size, dtype, device)
+        return cls(keys, _zeros(size, dtype, device) if shape.has_values else keys)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        return self.keys, self.values
+        return (self.keys,) if self.values is self.keys else (self.keys, self.values)
 
     @property
     def block_size(self) -> int:
@@ -87,7 +94,7 @@ class NativeKVCache(Blocks):
     block_size: int
     head_dim: int
     keys: Tensor  # uint8 [layers, num_blocks, num_kv_heads, bytes of a block and head]
-    values: Tensor
+    values: Tensor  # the keys themselves, in the order of values, where values are their beginnings
     key_scales: Tensor | None  # float16 [layers, num_blocks, num_kv_heads, parts, block_size]
     value_scales: Tensor | None
 
@@ -97,17 +104,19 @@ class NativeKVCache(Blocks):
         form = KV_FORMATS[kind]
         blocks = (shape.num_layers, num_blocks, shape.num_kv_heads)
         size = (*blocks, block_size * shape.head_dim * form.bits // 8)
-        stored = [fresh_zeros(size, torch.uint8) for _ in range(2)]
-        scales: list[Tensor | None] = [None, None]
+        count = 1 + shape.has_values
+        stored = [fresh_zeros(size, torch.uint8) for _ in range(count)]
+        scales: list[Tensor | None] = [None] * count
         if form.scale_parts:
-            scales = [fresh_zeros((*blocks, form.scale_parts, block_size), torch.float16) for _ in range(2)]
-        return cls(kind, block_size, shape.head_dim, stored[0], stored[1], scales[0], scales[1])
+            scales = [fresh_zeros((*blocks, form.scale_parts, block_size), torch.float16) for _ in range(count)]
+        return cls(kind, block_size, shape.head_dim, stored[0], stored[-1], scales[0], scales[-1])
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        return tuple(
-            tensor for tensor in (self.keys, self.values, self.key_scales, self.value_scales) if tensor is not None
-        )
+        parts: tuple[Tensor | None, ...] = (self.keys, self.key_scales)
+        if self.values is not self.keys:
+            parts = (self.keys, self.values, self.key_scales, self.value_scales)
+        return tuple(tensor for tensor in parts if tensor is not None)
 
     def stored(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of these blocks as float32 [blocks, heads, block_size, head_dim]."""
@@ -133,16 +142,17 @@ class DeviceKVCache(Blocks):
     """The blocks of all layers as a GPU's kernels read them, and libraries for attention too."""
 
     parts: tuple[Tensor, ...]  # those of `PagedKV`, each [layers, num_blocks, …]
+    has_values: bool = True  # False: the keys' parts serve as those of the values, too
 
     @classmethod
     def allocate(
         cls, shape: KVShape, num_blocks: int, block_size: int, kind: str, device: torch.device | str
     ) -> "DeviceKVCache":
         """Zeros for `num_blocks`."""
-        heads = (shape.num_layers, num_blocks, block_size, shape.num_kv_heads)
-        stored = [_zeros((*heads, shape.head_dim), KV_DTYPES[kind], device) for _ in range(2)]
-        scales = [_zeros(heads, torch.float16, device) for _ in range(2 * (kind == "int8"))]
-        return cls((*stored, *scales))
+        heads, count = (shape.num_layers, num_blocks, block_size, shape.num_kv_heads), 1 + shape.has_values
+        stored = [_zeros((*heads, shape.head_dim), KV_DTYPES[kind], device) for _ in range(count)]
+        scales = [_zeros(heads, torch.float16, device) for _ in range(count * (kind == "int8"))]
+        return cls((*stored, *scales), shape.has_values)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -153,7 +163,8 @@ class DeviceKVCache(Blocks):
         return self.parts[0].shape[2]
 
     def of_layer(self, layer: int) -> PagedKV:
-        return PagedKV(*(tensor[layer] for tensor in self.parts))
+        parts = [tensor[layer] for tensor in self.parts]
+        return PagedKV(*(parts if self.has_values else (part for part in parts for _ in range(2))))
 
 
 def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:

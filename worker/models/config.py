@@ -5,6 +5,7 @@ Configs are taken as transformers 4 writes them (`rope_theta`, `rope_scaling`, `
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, values_of
 from ...protocol.files.unreadable import paddle_refusal
 from .families import FAMILIES, Family, Windows
+from .latent_config import LatentConfig, read_latent
 from .mixtures import ExpertsConfig, read_experts
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, is_positive, read_rope
@@ -28,6 +30,8 @@ _MOST = {
     "num_key_value_heads": 4096,
     "num_nextn_predict_layers": 64,
     "head_dim": 8192,
+    "q_lora_rank": 1 << 20,
+    **dict.fromkeys(("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 8192),
     "hidden_size": 1 << 20,
     "intermediate_size": 1 << 24,
     "vocab_size": 1 << 24,
@@ -44,8 +48,8 @@ class ModelConfig:
     intermediate_size: int
     num_layers: int
     num_heads: int
-    num_kv_heads: int
-    head_dim: int
+    num_kv_heads: int  # of latent attention one: what all heads share
+    head_dim: int  # of what is kept of a token for each of them
     rms_norm_eps: float
     tie_word_embeddings: bool
     windows: Windows
@@ -56,6 +60,17 @@ class ModelConfig:
     num_draft_layers: int = 0  # stored behind the others, and not read: they guess further tokens
     experts: ExpertsConfig | None = None  # of the layers that have them
     quantization: Quantization | None = None  # of the matrices that the checkpoint has as integers
+    latent: LatentConfig | None = None  # where the heads share one vector a token
+
+    @property
+    def rotates_pairs(self) -> bool:
+        """Neighbours rotate against one another, not halves."""
+        return self.family.rotates_pairs if self.latent is None else self.latent.rotates_pairs
+
+    @property
+    def kv_numbers(self) -> int:
+        """Numbers that are kept of a token in all layers together. The values of latents are in their keys."""
+        return self.num_layers * self.num_kv_heads * self.head_dim * (2 if self.latent is None else 1)
 
 
 def read_config(model_folder: Path) -> ModelConfig:
@@ -80,12 +95,13 @@ def read_config(model_folder: Path) -> ModelConfig:
 def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfig:
     num_layers, num_heads = _count(config, "num_hidden_layers", path), _count(config, "num_attention_heads", path)
     hidden_size = _count(config, "hidden_size", path)
-    num_kv_heads = _count(config, "num_key_value_heads", path, default=num_heads)
+    latent = read_latent(config, partial(_count, config, path=path), path) if family.is_latent else None
+    num_kv_heads = 1 if latent else _count(config, "num_key_value_heads", path, default=num_heads)
     if num_heads % num_kv_heads:
         raise ConfigError(f"{path}: {num_heads} attention heads can't share {num_kv_heads} key-value heads evenly.")
     context = _count(config, "max_position_embeddings", path)
-    head_dim = _count(config, "head_dim", path, default=hidden_size // num_heads)
-    rope = read_rope(config, head_dim, context, family.rope_theta, path)
+    head_dim = latent.width if latent else _count(config, "head_dim", path, default=hidden_size // num_heads)
+    rope = read_rope(config, latent.rope_dim if latent else head_dim, context, family.rope_theta, path)
     for reach in (rope.original_context, rope.max_position):
         if not 0 < reach <= _LARGEST:
             raise ConfigError(f"{path}: its rotary positions reach {shown(reach)} tokens, which no model's do.")
@@ -108,6 +124,7 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         num_draft_layers=_count(config, "num_nextn_predict_layers", path, default=0),
         experts=_experts(config, family, num_layers, path),
         quantization=read_quantization(config, path),
+        latent=latent,
     )
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..layers.attention import Attention
 from ..layers.experts import Experts
+from ..layers.latent_attention import LatentAttention
 from ..layers.linear import Embedding, Head
 from ..layers.mlp import MLP
 from ..layers.rope import Rope
@@ -32,7 +33,7 @@ class DecoderLayer:
 
     def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
         self.attention_norm = RMSNorm(weights.at("input_layernorm"), config.hidden_size, config.rms_norm_eps)
-        self.attention = Attention(weights.at("self_attn"), config, layer)
+        self.attention = _attention(weights.at("self_attn"), config, layer)
         self.mlp_norm = RMSNorm(weights.at("post_attention_layernorm"), config.hidden_size, config.rms_norm_eps)
         self.mlp: MLP | Experts
         if config.experts is not None and config.experts.is_sparse[layer]:
@@ -46,6 +47,12 @@ class DecoderLayer:
         return self.mlp(self.mlp_norm(stream, update), batch.adapted)  # [T, hidden]
 
 
+def _attention(weights: Weights, config: ModelConfig, layer: int) -> Attention | LatentAttention:
+    if config.latent is not None:
+        return LatentAttention(weights, config, config.latent, layer)
+    return Attention(weights, config, layer)
+
+
 class Decoder:
     """Embedding, layers, norm and head."""
 
@@ -55,7 +62,7 @@ class Decoder:
         self.placement = weights.placement
         self.hidden_size = config.hidden_size
         self.embedding = Embedding(inner.at("embed_tokens"), config.vocab_size, config.hidden_size, is_tied)
-        self.rope = Rope(config.rope, config.family.rotates_pairs, self.placement.device)
+        self.rope = Rope(config.rope, config.rotates_pairs, self.placement.device)
         self.layers = [DecoderLayer(inner.at("layers").at(n), config, n) for n in range(config.num_layers)]
         self.norm = RMSNorm(inner.at("norm"), config.hidden_size, config.rms_norm_eps)
         tied = self.embedding if is_tied else None

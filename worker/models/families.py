@@ -28,6 +28,7 @@ class Family:
     has_sinks: bool = False  # each query head has a logit of its own in the softmax
     rotates_pairs: bool = False  # neighbours rotate against one another, not halves
     mixture: Mixture | None = None  # of its sparse layers, where there are any
+    is_latent: bool = False  # attention is to one small vector a token, from which every head's key and value come
     rope_theta: float = 10_000.0  # where the config leaves it out
     # What transformers' class for the family takes for keys that a config leaves out.
     defaults: dict[str, Any] = field(default_factory=dict)
@@ -75,6 +76,10 @@ def _qwen3_biases(config: dict[str, Any]) -> tuple[str, ...]:
 
 def _ernie_biases(config: dict[str, Any]) -> tuple[str, ...]:
     return (*_QKV, "o_proj", *_MLP) if config.get("use_bias") else ()
+
+
+def _latent_biases(config: dict[str, Any]) -> tuple[str, ...]:
+    return ("q_a_proj", "kv_a_proj_with_mqa", "o_proj") if config.get("attention_bias") else ()
 
 
 _DEFAULTS = {
@@ -210,6 +215,31 @@ _ERNIE_MOE = Family(
         "moe_norm_min": 1e-12,
     },
 )
+_LATENT_DEFAULTS = {
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "rope_interleave": True,
+}
+_YOUTU = Family(
+    "youtu",
+    biased=_latent_biases,
+    is_latent=True,
+    defaults=_LATENT_DEFAULTS
+    | {
+        "vocab_size": 128_256,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 16,
+        "max_position_embeddings": 131_072,
+        "tie_word_embeddings": True,
+    },
+)
 
 # By the name that a config gives under `architectures`.
 FAMILIES: dict[str, Family] = {
@@ -223,4 +253,5 @@ FAMILIES: dict[str, Family] = {
     "Qwen2MoeForCausalLM": _QWEN2_MOE,
     "Qwen3MoeForCausalLM": _QWEN3_MOE,
     "Ernie4_5_MoeForCausalLM": _ERNIE_MOE,
+    "YoutuForCausalLM": _YOUTU,
 }

@@ -148,7 +148,7 @@ def load_model(
         sample=backend.sample(forward_pass),
         backend=backend,
         dtype=number,
-        kv_shape=KVShape(config.num_layers, last - first, config.head_dim),
+        kv_shape=KVShape(config.num_layers, last - first, config.head_dim, has_values=config.latent is None),
         report=LoadReport(source.bytes_read, unread),
         cache=cache,
         adapters=adapters,
@@ -165,6 +165,11 @@ def select_backend(
     """The fastest backend that can run the model here."""
     missing = ""
     if kind_of(device).kernels == "triton" or triton.is_interpreted():
+        if config.latent is not None:
+            raise ConfigError(
+                f"{config.family.name} keeps latents in place of keys and values (MLA), and there are no kernels for "
+                "that on a GPU yet. Use device='cpu'."
+            )
         if not (missing := triton.lack()):
             from ..backends.triton.backend import TritonBackend  # its kernels import triton
 
@@ -230,7 +235,8 @@ def _source_of(model_folder: Path, config: ModelConfig, ranks: Parallel) -> Sour
 
 def _missing_tensors(config: ModelConfig) -> tuple[str, ...]:
     """Endings of the optional tensors that this model does not have."""
-    projections = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
+    attention = ("q_proj", "k_proj", "v_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj")
+    projections = (*attention, "gate_proj", "up_proj", "down_proj", "lm_head")
     missing = [f"{name}.bias" for name in projections if name not in config.biased]
     if config.experts is not None:
         names = config.experts.names

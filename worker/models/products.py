@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ...protocol.errors import ConfigError
 from ...protocol.options.quantization import Kinds, kinds_of_layers
 from .config import ModelConfig
+from .latent_config import LatentConfig
 from .mixtures import ExpertsConfig
 
 HEAD = "lm_head"
@@ -22,13 +23,10 @@ class Product(NamedTuple):
 
 def products(config: ModelConfig, ranks: int = 1) -> Iterator[Product]:
     """All of them, the head last."""
-    # Ranks that share a head of keys and values have a copy each.
-    heads = config.num_heads + max(config.num_kv_heads, ranks) * 2
+    attention = _attention(config, ranks) if config.latent is None else _latent_attention(config, config.latent, ranks)
     for layer in range(config.num_layers):
-        attention = f"model.layers.{layer}.self_attn"
-        queries, keys, values = (f"{attention}.{name}" for name in ("q_proj", "k_proj", "v_proj"))
-        yield Product((queries, keys, values), heads * config.head_dim * config.hidden_size)
-        yield Product((f"{attention}.o_proj",), config.num_heads * config.head_dim * config.hidden_size)
+        for names, num_weights in attention.items():
+            yield Product(tuple(f"model.layers.{layer}.self_attn.{name}" for name in names), num_weights)
         if config.experts is not None and config.experts.is_sparse[layer]:
             yield from _experts(f"model.layers.{layer}", config.experts, config.hidden_size)
         else:
@@ -51,6 +49,27 @@ def _experts(layer: str, experts: ExpertsConfig, hidden_size: int) -> Iterator[P
     yield Product(tuple(f"{name}.{down}" for name in each), num_weights)
     if experts.shared_width:
         yield from _mlp(f"{block}.{names.shared}", hidden_size, experts.shared_width)
+
+
+def _attention(config: ModelConfig, ranks: int) -> dict[tuple[str, ...], int]:
+    """Of one layer: the projections of each product, and its weights."""
+    # Ranks that share a head of keys and values have a copy each.
+    heads = config.num_heads + max(config.num_kv_heads, ranks) * 2
+    a_head = config.head_dim * config.hidden_size
+    return {("q_proj", "k_proj", "v_proj"): heads * a_head, ("o_proj",): config.num_heads * a_head}
+
+
+def _latent_attention(config: ModelConfig, latent: LatentConfig, ranks: int) -> dict[tuple[str, ...], int]:
+    """The same. What the heads share, every rank has."""
+    queries, inputs = config.num_heads * latent.query_dim, latent.query_rank or config.hidden_size
+    found: dict[tuple[str, ...], int] = {("q_proj" if latent.query_rank is None else "q_b_proj",): queries * inputs}
+    if latent.query_rank is not None:
+        found["q_a_proj",] = ranks * latent.query_rank * config.hidden_size
+    return found | {
+        ("kv_a_proj_with_mqa",): ranks * latent.width * config.hidden_size,
+        ("kv_b_proj",): config.num_heads * (latent.nope_dim + latent.value_dim) * latent.rank,
+        ("o_proj",): config.num_heads * latent.value_dim * config.hidden_size,
+    }
 
 
 def quantized_kinds(config: ModelConfig, quantization: str | None) -> Kinds:

@@ -7,10 +7,11 @@ weights that were packed before and kept are not read at all. `DummySource` make
 
 import hashlib
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -32,6 +33,22 @@ from .tensor_names import layer_names
 from .weight_files import own_weight_files
 
 _NAMED_PIECES = 8  # of a weight that is kept
+
+
+class RowCut(NamedTuple):
+    """Some rows of a matrix."""
+
+    first: int
+    end: int
+    is_transposed: bool = False  # as a matrix of so many columns
+
+    def of(self, matrix: Tensor | QuantizedPart) -> Tensor | QuantizedPart:
+        """Scales are by row: transposed integers become floats."""
+        if not isinstance(matrix, QuantizedPart):
+            rows = matrix[self.first : self.end]
+            return rows.T if self.is_transposed else rows
+        own = matrix.rows(self.first, self.end)
+        return own.dequantized().T if self.is_transposed else own
 
 
 class Source(Protocol):
@@ -108,6 +125,16 @@ class Weights:
         parts = ([self.matrix(*piece) for piece in pieces] for pieces in experts)
         pieces = [piece for pieces in experts for piece in pieces]
         return self._kept("experts", format, pieces, lambda: ops.pack_experts(parts, len(experts), format))
+
+    def packed_cuts(self, piece: CheckpointPiece, cuts: Sequence[RowCut]) -> list[Any]:
+        """A weight for each of these cuts of a piece."""
+        ops, format = self.placement.ops, self._format_of(piece)
+        read = lru_cache(1)(partial(self.matrix, *piece))  # not at all where all of them were kept
+
+        def made(cut: RowCut) -> Any:
+            return ops.pack([cut.of(read())], format)
+
+        return [self._kept(f"weight {tuple(cut)}", format, [piece], partial(made, cut)) for cut in cuts]
 
     def adapters_of(self, pieces: list[CheckpointPiece]) -> Any | None:
         """Room for the adapters of a product whose outputs are those of these pieces, if there may be any."""

@@ -42,6 +42,8 @@ class NativeBackend(Backend):
     def create(
         cls, library: Library, config: ModelConfig, device: torch.device, dtype: torch.dtype, ranks: Parallel
     ) -> "NativeBackend":
+        if config.latent is not None:
+            raise LibraryError("they have no attention to latents (MLA) yet.")
         if config.head_dim % HEAD_DIM_STEP or config.head_dim > LARGEST_HEAD_DIM:
             raise LibraryError(
                 f"their attention takes heads of a multiple of {HEAD_DIM_STEP} up to {LARGEST_HEAD_DIM} numbers, and "

@@ -1,0 +1,91 @@
+"""Latent attention (MLA): of a token one latent and one rotated key are stored, for the keys and values of all heads.
+
+    latent, key = norm(kv_a(x)), rotated                  stored: rank + rope_dim numbers a token
+    score       = (query · W_key) · latent + rotated query · key
+    output      = W_value (Σ softmax(scale × score) × latent)
+
+W_key and W_value are a head's share of the checkpoint's kv_b_proj. Keys and values by head are never made, neither for
+an answer nor for a prompt: they would round differently, and a token's bits must not depend on how it was computed.
+"""
+
+from typing import Any
+
+from ...kernels import LatentLayout
+from ..models.config import ModelConfig
+from ..models.latent_config import LatentConfig, latent_scale
+from ..steps.batch import LayerInputs
+from ..weights.checkpoint import RowCut, Weights
+from ..weights.piece import CheckpointPiece
+from .linear import MergedLinear, RowLinear
+
+# Of the norms within attention, whatever the config says of the others.
+_EPSILON = 1e-6
+
+
+class LatentAttention:
+    """One layer's attention, on the heads of this rank. What the heads share, every rank computes."""
+
+    def __init__(self, weights: Weights, config: ModelConfig, latent: LatentConfig, layer: int) -> None:
+        self.layer = layer
+        self.ops = weights.placement.ops
+        self.query = _Query(weights, latent, config.hidden_size, config.num_heads)
+        width = (latent.width, 0, latent.width)
+        self.latents = MergedLinear(weights, ["kv_a_proj_with_mqa"], config.hidden_size, [width])
+        first, last = weights.placement.ranks.span(config.num_heads)
+        self.layout = LatentLayout(
+            last - first,
+            latent.rank,
+            latent.nope_dim,
+            latent.rope_dim,
+            latent.value_dim,
+            latent.rotates_pairs,
+            latent_scale(latent, config.rope),
+            weights.at("kv_a_layernorm").vector("weight", (latent.rank,)),
+            _EPSILON,
+        )
+        self.keys, self.values = _head_weights(weights, latent, config.num_heads)
+        values = config.num_heads * latent.value_dim
+        self.output = RowLinear(weights.at("o_proj"), values, config.hidden_size, granularity=latent.value_dim)
+
+    def __call__(self, x: Any, batch: LayerInputs) -> Any:
+        """`x` and what comes back are [T, hidden]; heads are those of this rank."""
+        kv, layout = batch.kv.of_layer(self.layer), self.layout
+        latents = self.latents(x, batch.adapted)  # [T, rank + rope_dim]
+        self.ops.store_latents(latents, layout, batch.rotation, kv, batch.rows)
+        query = self.query(x, batch.adapted)  # [T, heads × (nope_dim + rope_dim)]
+        query = self.ops.latent_query(query, self.keys, layout, batch.rotation)  # [T, heads × (rank + rope_dim)]
+        attended = self.ops.latent_attention(query, layout, kv, batch.rows)  # [T, heads × rank]
+        values = self.ops.latent_values(attended, self.values, layout)  # [T, heads × value_dim]
+        return self.output(values, batch.adapted)  # [T, hidden]
+
+
+class _Query:
+    """The heads' queries, straight from the stream or through a norm of few numbers."""
+
+    def __init__(self, weights: Weights, latent: LatentConfig, hidden_size: int, num_heads: int) -> None:
+        self.ops = weights.placement.ops
+        rank, own = latent.query_rank, weights.placement.ranks.span(num_heads)
+        heads = (num_heads * latent.query_dim, own[0] * latent.query_dim, own[1] * latent.query_dim)
+        if rank is None:
+            self.down, self.up = None, MergedLinear(weights, ["q_proj"], hidden_size, [heads])
+            return
+        self.down = MergedLinear(weights, ["q_a_proj"], hidden_size, [(rank, 0, rank)])
+        self.norm = weights.at("q_a_layernorm").vector("weight", (rank,))
+        self.up = MergedLinear(weights, ["q_b_proj"], rank, [heads])
+
+    def __call__(self, x: Any, adapted: Any | None) -> Any:
+        if self.down is not None:
+            x = self.ops.add_rms_norm(self.down(x, adapted), None, self.norm, _EPSILON)  # [T, query_rank]
+        return self.up(x, adapted)
+
+
+def _head_weights(weights: Weights, latent: LatentConfig, num_heads: int) -> tuple[list[Any], list[Any]]:
+    """Of each head on this rank W_key, [rank, nope_dim], and W_value, [value_dim, rank]."""
+    rows = latent.nope_dim + latent.value_dim
+    first, last = weights.placement.ranks.span(num_heads)
+    piece = CheckpointPiece("kv_b_proj.weight", (num_heads * rows, latent.rank), (0, first * rows, last * rows))
+    starts = [head * rows for head in range(last - first)]
+    keys = [RowCut(start, start + latent.nope_dim, is_transposed=True) for start in starts]
+    values = [RowCut(start + latent.nope_dim, start + rows) for start in starts]
+    packed = weights.packed_cuts(piece, [*keys, *values])
+    return packed[: len(keys)], packed[len(keys) :]
