@@ -56,9 +56,21 @@ def _ernie_experts(config: dict[str, Any], layer: int) -> Shapes:
     return shapes
 
 
+def _deepseek_experts(config: dict[str, Any], layer: int) -> Shapes:
+    if layer < config["first_k_dense_replace"]:
+        return {}
+    count, hidden, width = (config[key] for key in ("n_routed_experts", "hidden_size", "moe_intermediate_size"))
+    shapes = _named_experts("mlp", _MLP, count, hidden, width)
+    if config["model_type"] == "deepseek_v3":
+        shapes["mlp.gate.e_score_correction_bias"] = (count,)
+    return shapes | _shared("mlp.shared_experts", hidden, config["n_shared_experts"] * width)
+
+
 _EXPERTS = {
     "mixtral": _mixtral_experts,
     "qwen2_moe": _qwen_experts,
     "qwen3_moe": _qwen_experts,
     "ernie4_5_moe": _ernie_experts,
+    "deepseek_v2": _deepseek_experts,
+    "deepseek_v3": _deepseek_experts,
 }

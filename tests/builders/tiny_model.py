@@ -84,6 +84,20 @@ FAMILIES: dict[str, dict[str, Any]] = {
         moe_num_experts=10, moe_k=3, moe_intermediate_size=24, moe_num_shared_experts=2, moe_layer_start_index=1,
         moe_layer_end_index=-1, moe_layer_interval=1, moe_norm_min=1e-12,
     ),
+    "deepseek_v2": dict(
+        architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", hidden_size=64, intermediate_size=96,
+        num_attention_heads=4, num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=64, qk_nope_head_dim=32,
+        qk_rope_head_dim=16, v_head_dim=24, attention_bias=False, first_k_dense_replace=1, moe_intermediate_size=20,
+        n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=2, n_group=1, topk_group=1, topk_method="greedy",
+        routed_scaling_factor=1.0, norm_topk_prob=False,
+    ),
+    "deepseek_v3": dict(
+        architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", hidden_size=56, intermediate_size=88,
+        num_attention_heads=6, num_key_value_heads=6, q_lora_rank=40, kv_lora_rank=80, qk_nope_head_dim=16,
+        qk_rope_head_dim=32, v_head_dim=28, rope_interleave=True, attention_bias=False, first_k_dense_replace=1,
+        moe_intermediate_size=24, n_routed_experts=12, num_experts_per_tok=4, n_shared_experts=1, n_group=4,
+        topk_group=2, routed_scaling_factor=2.5, norm_topk_prob=True, num_nextn_predict_layers=1,
+    ),
     "youtu": dict(
         architectures=["YoutuForCausalLM"], model_type="youtu", hidden_size=56, intermediate_size=96,
         num_attention_heads=6, num_key_value_heads=6, q_lora_rank=40, kv_lora_rank=48, qk_nope_head_dim=24,

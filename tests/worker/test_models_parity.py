@@ -67,6 +67,18 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
         {"use_bias": True, "tie_word_embeddings": False, "moe_layer_interval": 2, "moe_layer_end_index": 3,
          "num_hidden_layers": 6, "moe_num_shared_experts": 0, **OLD_SPELLING},
     ),
+    "deepseek v2": ("deepseek_v2", OLD_SPELLING),
+    "deepseek v2, groups, query rank, all sparse, scaled yarn": (
+        "deepseek_v2",
+        {"topk_method": "group_limited_greedy", "n_group": 3, "topk_group": 2, "q_lora_rank": 24, "rope": YARN_SCALED,
+         "first_k_dense_replace": 0, "routed_scaling_factor": 1.7, "attention_bias": True},
+    ),
+    "deepseek v3": ("deepseek_v3", {"rope": YARN_SCALED}),
+    "deepseek v3, one group, straight query, halves, not renormalised": (
+        "deepseek_v3",
+        {"n_group": 1, "topk_group": 1, "q_lora_rank": None, "rope_interleave": False, "norm_topk_prob": False,
+         "num_hidden_layers": 3, "first_k_dense_replace": 2, "n_shared_experts": 2, **OLD_SPELLING},
+    ),
     "youtu": ("youtu", {}),
     "youtu, straight query, biased, scaled yarn": (
         "youtu", {"q_lora_rank": None, "attention_bias": True, "rope": YARN_SCALED, "tie_word_embeddings": False}
@@ -78,6 +90,7 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
 
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe", "youtu",
+    "deepseek_v2", "deepseek_v3",
 )  # fmt: skip
 ROPES = {
     "linear": LINEAR,

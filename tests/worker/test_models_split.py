@@ -9,6 +9,7 @@ from builders.hand_driven import HandDriven
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
+from penstock.worker.kv.kv_cache import KVShape
 from penstock.worker.layers.linear import local_kv_heads
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
@@ -44,6 +45,7 @@ SPLITS = {
         ("llama", {"attention_bias": True, "mlp_bias": True}),
         ("ernie4_5", {"num_attention_heads": 6, "num_key_value_heads": 1}),
         ("youtu", {"attention_bias": True}),
+        ("deepseek_v3", {}),
         ("qwen2", {"num_attention_heads": 14, "num_key_value_heads": 2, "hidden_size": 224}),
     ],
     3: [("llama", {"num_key_value_heads": 3}), ("mistral", {"num_attention_heads": 9})],
@@ -114,4 +116,4 @@ def test_a_rank_reads_its_own_share_only(tmp_path):
 def test_more_ranks_than_key_heads_keep_one_head_each(tmp_path):
     tiny_model(tmp_path, "mistral")
     shapes = {load_model(tmp_path, ranks=Parallel(rank, 5)).kv_shape for rank in range(5)}
-    assert shapes == {(2, 1, 16)}
+    assert shapes == {KVShape(2, 1, 16)}

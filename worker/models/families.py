@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...protocol.fields.rules import shown
-from .mixtures import ERNIE_MOE, MIXTRAL, QWEN2_MOE, QWEN3_MOE, Mixture
+from .mixtures import DEEPSEEK_V2, DEEPSEEK_V3, ERNIE_MOE, MIXTRAL, QWEN2_MOE, QWEN3_MOE, Mixture
 
 Windows = tuple[int | None, ...]
 
@@ -80,6 +80,10 @@ def _ernie_biases(config: dict[str, Any]) -> tuple[str, ...]:
 
 def _latent_biases(config: dict[str, Any]) -> tuple[str, ...]:
     return ("q_a_proj", "kv_a_proj_with_mqa", "o_proj") if config.get("attention_bias") else ()
+
+
+def _deepseek_v2_biases(config: dict[str, Any]) -> tuple[str, ...]:
+    return _latent_biases(config) + (_MLP if config.get("mlp_bias") else ())
 
 
 _DEFAULTS = {
@@ -225,6 +229,51 @@ _LATENT_DEFAULTS = {
     "v_head_dim": 128,
     "rope_interleave": True,
 }
+_DEEPSEEK_V2 = Family(
+    "deepseek_v2",
+    biased=_deepseek_v2_biases,
+    is_latent=True,
+    mixture=DEEPSEEK_V2,
+    defaults=_LATENT_DEFAULTS
+    | {
+        "vocab_size": 102_400,
+        "hidden_size": 4096,
+        "intermediate_size": 11_008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "max_position_embeddings": 2048,
+        "first_k_dense_replace": 0,
+        "moe_intermediate_size": 1407,
+        "n_routed_experts": 64,
+        "n_shared_experts": 2,
+        "routed_scaling_factor": 1.0,
+        "topk_method": "greedy",
+    },
+)
+_DEEPSEEK_V3 = Family(
+    "deepseek_v3",
+    biased=_latent_biases,
+    is_latent=True,
+    mixture=DEEPSEEK_V3,
+    defaults=_LATENT_DEFAULTS
+    | {
+        "vocab_size": 129_280,
+        "hidden_size": 7168,
+        "intermediate_size": 18_432,
+        "num_hidden_layers": 61,
+        "num_attention_heads": 128,
+        "max_position_embeddings": 4096,
+        "first_k_dense_replace": 3,
+        "moe_intermediate_size": 2048,
+        "n_group": 8,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "norm_topk_prob": True,
+        "num_experts_per_tok": 8,
+        "routed_scaling_factor": 2.5,
+        "topk_group": 4,
+    },
+)
 _YOUTU = Family(
     "youtu",
     biased=_latent_biases,
@@ -253,5 +302,7 @@ FAMILIES: dict[str, Family] = {
     "Qwen2MoeForCausalLM": _QWEN2_MOE,
     "Qwen3MoeForCausalLM": _QWEN3_MOE,
     "Ernie4_5_MoeForCausalLM": _ERNIE_MOE,
+    "DeepseekV2ForCausalLM": _DEEPSEEK_V2,
+    "DeepseekV3ForCausalLM": _DEEPSEEK_V3,
     "YoutuForCausalLM": _YOUTU,
 }

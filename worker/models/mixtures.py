@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...protocol.errors import ConfigError
+from ...protocol.fields.rules import shown
 
 # Of each layer, by its number, whether it has experts.
 SparseLayers = Callable[[dict[str, Any], int], list[bool]]
@@ -43,6 +44,7 @@ class Mixture:
     group_score: str = "best"
     num_groups: str | None = None
     kept_groups: str | None = None
+    has_groups: Callable[[dict[str, Any]], bool] = lambda config: True  # or those keys are left unread
     renormalizes: str | None = None  # a key; None: always
     least_sum: Callable[[dict[str, Any]], float] = lambda config: 0.0
     scale: str | None = None
@@ -74,7 +76,7 @@ def read_experts(
     """What the config says of its sparse layers; None where it has none. `count` reads a key that is a number."""
     if config.get(mixture.num_experts) in (None, 0):
         return None
-    is_sparse = tuple(mixture.sparse_layers(config, num_layers))
+    is_sparse, has_groups = tuple(mixture.sparse_layers(config, num_layers)), mixture.has_groups(config)
     if not any(is_sparse):
         return None
     read = ExpertsConfig(
@@ -85,8 +87,8 @@ def read_experts(
         width=count(mixture.width),
         shared_width=mixture.shared_width(config),
         score=mixture.score,
-        num_groups=count(mixture.num_groups) if mixture.num_groups else 1,
-        kept_groups=count(mixture.kept_groups) if mixture.kept_groups else 1,
+        num_groups=count(mixture.num_groups) if mixture.num_groups and has_groups else 1,
+        kept_groups=count(mixture.kept_groups) if mixture.kept_groups and has_groups else 1,
         group_score=mixture.group_score,
         renormalizes=mixture.renormalizes is None or bool(config.get(mixture.renormalizes)),
         least_sum=float(mixture.least_sum(config)),
@@ -131,7 +133,19 @@ def from_start_to_end(config: dict[str, Any], num_layers: int) -> list[bool]:
 
 def after_dense_layers(config: dict[str, Any], num_layers: int) -> list[bool]:
     """As the configs of DeepSeek and GLM say it."""
+    if config.get("moe_layer_freq", 1) != 1:
+        raise ValueError(f"moe_layer_freq is {shown(config['moe_layer_freq'])}, and only 1 is supported")
     return [layer >= config["first_k_dense_replace"] for layer in range(num_layers)]
+
+
+def _limits_groups(config: dict[str, Any]) -> bool:
+    """DeepSeek-V2's ways to choose experts."""
+    method = config["topk_method"]
+    if method not in ("greedy", "group_limited_greedy"):
+        raise ValueError(f"topk_method is {shown(method)}, and only greedy and group_limited_greedy are supported")
+    if config.get("norm_topk_prob"):
+        raise ValueError("norm_topk_prob is true, which this family's own code and transformers take differently")
+    return method == "group_limited_greedy"
 
 
 # --- the families ----------------------------------------------------------------------------------------------------
@@ -171,3 +185,14 @@ GLM4_MOE = Mixture(
     scale="routed_scaling_factor",
     names=ExpertNames(choice_bias="gate.e_score_correction_bias"),
 )
+DEEPSEEK_V2 = Mixture(
+    after_dense_layers,
+    num_experts="n_routed_experts",
+    shared_width=GLM4_MOE.shared_width,
+    num_groups="n_group",
+    kept_groups="topk_group",
+    has_groups=_limits_groups,
+    renormalizes="norm_topk_prob",
+    scale="routed_scaling_factor",
+)
+DEEPSEEK_V3 = GLM4_MOE
