@@ -31,6 +31,14 @@ class Float8Part:
     def shape(self) -> tuple[int, int]:
         return self.values.shape[0], self.values.shape[1]
 
+    def rows(self, first: int, end: int) -> "Float8Part":
+        """Some of the outputs."""
+        return replace(self, values=self.values[first:end], offset=(self.offset[0] + first, self.offset[1]))
+
+    def transposed(self) -> "Float8Part":
+        """[in, out]."""
+        return Float8Part(self.values.T.contiguous(), self.scales.T, self.block[::-1], self.offset[::-1])
+
     @property
     def nbytes(self) -> int:
         return self.values.nbytes + self.scales.nbytes

@@ -68,6 +68,10 @@ class QuantizedPart:
         zeros = None if self.zeros is None else self.zeros[own]
         return replace(self, values=self.values[own], scales=self.scales[own], zeros=zeros)
 
+    def transposed(self) -> Tensor:
+        """[in, out] as floats, for scales are by output."""
+        return self.dequantized().T
+
     def dequantized(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """[out, in] as floats, the inputs in their natural order."""
         zeros = self.zeros if self.zeros is not None else torch.tensor([[MIDDLE if self.bits == 4 else 0]])

@@ -97,7 +97,7 @@ class TorchOperations(TensorOperations):
     def latent_attention(self, query: Tensor, layout: LatentLayout, kv: LayerKV, rows: Rows) -> Tensor:
         by_head = query.unflatten(1, (layout.num_heads, -1))
         # A value is the beginning of its key.
-        attended = self.form(attention)(by_head, kv.keys, kv.values, rows, layout.scale, None)
+        attended = self.form(attention)(by_head, kv.keys, kv.values, rows, layout.scale, None, None)
         return attended[:, :, : layout.rank].flatten(1)
 
     def latent_values(self, attended: Tensor, weights: Sequence[PackedWeight], layout: LatentLayout) -> Tensor:

@@ -42,13 +42,11 @@ class RowCut(NamedTuple):
     end: int
     is_transposed: bool = False  # as a matrix of so many columns
 
-    def of(self, matrix: Tensor | QuantizedPart) -> Tensor | QuantizedPart:
-        """Scales are by row: transposed integers become floats."""
-        if not isinstance(matrix, QuantizedPart):
-            rows = matrix[self.first : self.end]
-            return rows.T if self.is_transposed else rows
-        own = matrix.rows(self.first, self.end)
-        return own.dequantized().T if self.is_transposed else own
+    def of(self, matrix: WeightPart) -> WeightPart:
+        rows = matrix[self.first : self.end] if isinstance(matrix, Tensor) else matrix.rows(self.first, self.end)
+        if not self.is_transposed:
+            return rows
+        return rows.T if isinstance(rows, Tensor) else rows.transposed()
 
 
 class Source(Protocol):
