@@ -37,7 +37,7 @@ class Float8Part:
 
     def transposed(self) -> "Float8Part":
         """[in, out]."""
-        return Float8Part(self.values.T.contiguous(), self.scales.T, self.block[::-1], self.offset[::-1])
+        return Float8Part(self.values.T.contiguous(), self.scales.T.contiguous(), self.block[::-1], self.offset[::-1])
 
     @property
     def nbytes(self) -> int:

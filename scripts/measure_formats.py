@@ -50,7 +50,7 @@ def compare(folder: Path, load_format: str, num_tokens: int) -> None:
     for quantization, dtype, kind in FORMATS:
         form = {"dtype": dtype, "quantization": quantization}
         model = load_model(folder, load_format=load_format, num_threads=threads, **form)
-        found = distributions(model, kind, num_tokens)
+        found = distributions(model, kind, random_tokens(model.vocab_size, num_tokens))
         if exact is None:
             exact = found
             continue
@@ -60,9 +60,14 @@ def compare(folder: Path, load_format: str, num_tokens: int) -> None:
         print(f"| {weights} | {kind} | {divergence.mean():.2e} | {divergence.max():.2e} | {same:.1%} |", flush=True)
 
 
-def distributions(model: Model, kind: str, num_tokens: int) -> Tensor:
-    """Log-probabilities [tokens, vocabulary] after each of the same random tokens."""
-    token_ids = torch.randint(0, model.vocab_size, (num_tokens,), generator=torch.Generator().manual_seed(7))
+def random_tokens(vocabulary: int, count: int) -> Tensor:
+    """The same for every model."""
+    return torch.randint(0, vocabulary, (count,), generator=torch.Generator().manual_seed(7))
+
+
+def distributions(model: Model, kind: str, token_ids: Tensor) -> Tensor:
+    """Log-probabilities [tokens, vocabulary] after each of these tokens."""
+    num_tokens = len(token_ids)
     kv = model.kv_memory(-(-num_tokens // BLOCK_SIZE), BLOCK_SIZE, kind)
     found = []
     for start in range(0, num_tokens, CHUNK):

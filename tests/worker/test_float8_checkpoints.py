@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from penstock.kernels import WeightFormat
 from penstock.kernels.cpu.library import LibraryError
+from penstock.kernels.cpu.weights.packed import pack
 from penstock.kernels.float8_part import Float8Part
 from penstock.kernels.gpu_weights import pack as gpu_pack
 from penstock.kernels.gpu_weights import unpacked as gpu_unpacked
@@ -130,6 +131,18 @@ def test_without_a_word_a_gpus_weight_is_int8(written):
     model, _ = written(BY_NAME["deepseek"])
     part = opened(model).matrix(DOWN, DOWN_SHAPE)
     assert gpu_pack([part], WeightFormat("bf16", float8="int8"), torch.device("cpu")).kind == "int8"
+
+
+@native
+@pytest.mark.parametrize("kind", ["int8", "int4", "bf16"])
+def test_some_rows_turned_over_are_packed_as_their_floats_are(written, form, kind):
+    """As weights of single heads are, which begin within a block."""
+    model, _ = written(form)
+    part = opened(model).matrix(DOWN, DOWN_SHAPE, (1, 7, 107)).rows(5, 61)
+    floats = part.dequantized()
+    for ours, theirs in ((part, floats), (part.transposed(), floats.T.contiguous())):
+        assert torch.equal(ours.dequantized(), theirs)
+        assert torch.equal(pack([ours], kind, 32).data, pack([theirs], kind, 32).data)
 
 
 def damaged(folder: Path, form: Float8Form, **changes: torch.Tensor | None) -> Path:

@@ -10,12 +10,15 @@ from typing import NamedTuple
 import torch
 from safetensors import safe_open
 
+from ...kernels.float8_part import FLOAT8
 from ...protocol.conversion import Conversion
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import require_regular
+from ...protocol.options.quantization import named_layers
 from ..models.config import ModelConfig
 from ..models.products import HEAD, quantized_kinds
 from ..weights.piece import CheckpointPiece
+from ..weights.quantized import COMPANIONS
 from ..weights.tensor_names import layer_names
 from ..weights.weight_files import own_weight_files, rank_folder
 from .compressed_writer import planned_tensors
@@ -37,10 +40,16 @@ class StoredTensor(NamedTuple):
     dtype: torch.dtype
     shape: tuple[int, ...]
     kind: str | None = None  # int8 or int4, where it is to be quantized
+    widened: torch.dtype | None = None  # what 8-bit floats become that are not
 
     @property
     def nbytes(self) -> int:
         return TensorSpec(self.dtype, self.shape).nbytes
+
+    @property
+    def is_rescaled(self) -> bool:
+        """Whether it is read with the scales beside it, which are not kept."""
+        return self.dtype in FLOAT8 and (self.kind or self.widened) is not None
 
     @property
     def is_linear(self) -> bool:
@@ -83,13 +92,17 @@ def size_of(file: TargetFile) -> int:
     return sum(planned.nbytes for planned in file.values())
 
 
-def kinds_of_tensors(config: ModelConfig, asked: Conversion) -> dict[str, str]:
-    """int8 or int4 of each tensor that is to be quantized. The head stays as it is, for engines that want it so."""
+def kinds_of_tensors(config: ModelConfig, asked: Conversion) -> dict[str, str | None]:
+    """int8 or int4 of each tensor that is to be quantized, None of those that are named and are not.
+
+    The head stays as it is, for engines that want it so.
+    """
     kinds = quantized_kinds(config, asked.quantization)
-    return {f"{layer}.weight": kind.removeprefix("w") for layer, kind in kinds.items() if kind and layer != HEAD}
+    named = named_layers(asked.quantization, kinds) - {HEAD}
+    return {f"{layer}.weight": (kinds[layer] or "").removeprefix("w") or None for layer in kinds if layer in named}
 
 
-def stored_tensors(folder: Path, kinds: dict[str, str]) -> list[StoredTensor]:
+def stored_tensors(folder: Path, kinds: dict[str, str | None]) -> list[StoredTensor]:
     """All of the source, by file and name."""
     found = []
     for path in own_weight_files(folder):
@@ -101,6 +114,23 @@ def stored_tensors(folder: Path, kinds: dict[str, str]) -> list[StoredTensor]:
     name_of = {stored: name for name, stored in layer_names(each.stored_name for each in found).items()}
     named = [each._replace(name=name_of[each.stored_name]) for each in found]
     return [each._replace(kind=kinds.get(each.name)) for each in named]
+
+
+def with_scales_applied(
+    stored: list[StoredTensor], kinds: dict[str, str | None], widened: torch.dtype
+) -> list[StoredTensor]:
+    """What becomes of 8-bit floats: as while loading, layers that are not named become int8, and others floats."""
+    matrices = {each.name for each in stored if each.dtype in FLOAT8 and _is_matrix(each)}
+    scales = {f"{name.removesuffix('weight')}{companion}" for name in matrices for companion in COMPANIONS}
+    found = []
+    for each in stored:
+        if each.name in matrices:
+            is_layer = each.is_linear and each.name != f"{HEAD}.weight"
+            kind = kinds.get(each.name, "int8" if is_layer else None)
+            each = each._replace(kind=kind, widened=None if kind else widened)
+        if each.name not in scales:
+            found.append(each)
+    return found
 
 
 def planned_folders(stored: list[StoredTensor], asked: Conversion, by_rank: list[Pieces]) -> list[TargetFolder]:
@@ -120,14 +150,14 @@ def planned_folders(stored: list[StoredTensor], asked: Conversion, by_rank: list
 
 def _planned(source: StoredTensor, piece: CheckpointPiece, asked: Conversion) -> TargetFile:
     if source.kind is None:
-        return {source.name: TensorSpec(source.dtype, piece.part_shape)}
+        return {source.name: TensorSpec(source.widened or source.dtype, piece.part_shape)}
     module = source.name.removesuffix("weight")
     rows, inputs = piece.part_shape
     made = planned_tensors(source.kind, (rows, inputs), asked.group_size)
     return {module + name: TensorSpec(*planned) for name, planned in made.items()}
 
 
-def check_groups(by_rank: list[Pieces], kinds: dict[str, str], asked: Conversion) -> None:
+def check_groups(by_rank: list[Pieces], kinds: dict[str, str | None], asked: Conversion) -> None:
     """Refuse groups that don't divide the inputs of every rank, and say which do."""
     names = {name for name, kind in kinds.items() if kind == "int4"}
     widths = {piece.part_shape[1] for pieces in by_rank for piece in pieces.values() if piece.name in names}

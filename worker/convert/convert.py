@@ -6,16 +6,17 @@ name when it is complete. The head, the embedding and the norms stay as they are
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from safetensors import safe_open
 from torch import Tensor
 
 from ...kernels.cpu.library import LibraryError, load
-from ...kernels.cpu.weights.packed import pack
-from ...kernels.cpu.weights.quantized import unpacked
+from ...kernels.cpu.weights.quantized import pack_parts, unpacked
+from ...kernels.float8_part import WeightPart
 from ...kernels.quantized_part import QuantizedPart
 from ...kernels.reference.quantized import quantize_int4, quantize_int8
 from ...protocol.conversion import (
@@ -32,19 +33,30 @@ from ...protocol.files.model_file import read_model_json
 from ...protocol.files.own_folder import HeldFolder
 from ...protocol.files.sizes import exact_size
 from ..models.config import ModelConfig, read_config
+from ..models.load import resolve_dtype
 from ..models.products import HEAD
+from ..models.quantization import QUANTIZATION_FILES, QUANTIZATION_KEYS
+from ..weights.checkpoint import Checkpoint
 from ..weights.file_checks import check_weight_files
 from ..weights.weight_files import ranks_cut_for
 from .compressed_writer import quantization_config
-from .conversion_plan import StoredTensor, check_groups, kinds_of_tensors, planned_folders, stored_tensors
+from .conversion_plan import (
+    StoredTensor,
+    check_groups,
+    kinds_of_tensors,
+    planned_folders,
+    stored_tensors,
+    with_scales_applied,
+)
 from .converted_folder import ConvertedFolder, write_json
 from .rank_pieces import rank_pieces
 
 _PIECE = 16 << 20  # bytes of a source's rows at a time
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ot"}
+_CPU = torch.device("cpu")
 _SPARE = 256 << 20  # bytes of disk to be left over
 
-Quantize = Callable[[Tensor, str], QuantizedPart]  # rows and their kind
+Quantize = Callable[[WeightPart, str], QuantizedPart]  # rows and their kind
 Say = Callable[[ConversionMessage], None]
 
 
@@ -55,23 +67,30 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     _check_source(source, config, asked)
     check_weight_files(source)
     # What holds integers is only copied, as a whole.
-    by_rank = [] if config.quantization else rank_pieces(source, config, asked.tensor_parallel_size)
+    is_copied = config.quantization is not None and asked.quantization is None
+    by_rank = [] if is_copied else rank_pieces(source, config, asked.tensor_parallel_size)
     kinds = kinds_of_tensors(config, asked)
     check_groups(by_rank, kinds, asked)
     stored = stored_tensors(source, kinds)
+    if config.quantization is not None and not is_copied:
+        stored = with_scales_applied(stored, kinds, resolve_dtype("auto", config))
     folders = planned_folders(stored, asked, by_rank)
     stored = [each for each in stored if any(each.name in folder.pieces for folder in folders)]
     before, after = (sum(each.nbytes for each in some) for some in (stored, folders))
     with _appearing(target, after) as folder:
-        _write_weights([ConvertedFolder(folder / each.name, each) for each in folders], stored, _quantizer(asked), say)
-        _write_config(folder, source, stored, asked)
+        targets = [ConvertedFolder(folder / each.name, each) for each in folders]
+        _write_weights(targets, stored, Checkpoint(source, config.quantization), _quantizer(asked), say)
+        _write_config(folder, source, stored, asked, is_copied)
         _write_record(folder, asked)
-        _copy_the_rest(folder, source, Path(asked.tokenizer))
+        _copy_the_rest(folder, source, Path(asked.tokenizer), without=[] if is_copied else list(QUANTIZATION_FILES))
     return ConversionResult(before, after)
 
 
 def _check_source(source: Path, config: ModelConfig, asked: Conversion) -> None:
-    if config.quantization is not None and (asked.quantization is not None or asked.is_cut):
+    if config.quantization is not None and config.quantization.is_float8:
+        if asked.is_cut and asked.quantization is None:
+            raise ConfigError(f"{source} holds 8-bit floats, which are not cut for ranks. Convert it to int8 or int4.")
+    elif config.quantization is not None and (asked.quantization is not None or asked.is_cut):
         raise ConfigError(f"{source} is quantized already ({config.quantization}). Convert its original.")
     if ranks := ranks_cut_for(source):
         raise ConfigError(f"{source} is cut for {ranks} ranks already. Convert its original, or copy the whole folder.")
@@ -82,8 +101,12 @@ def _quantizer(asked: Conversion) -> Quantize:
     try:
         load()
     except LibraryError:
-        return lambda rows, kind: quantize_int8(rows) if kind == "int8" else quantize_int4(rows, asked.group_size)
-    return lambda rows, kind: unpacked(pack([rows], kind, asked.group_size))  # type: ignore[arg-type]
+        return lambda rows, kind: _quantized(rows if isinstance(rows, Tensor) else rows.dequantized(), kind, asked)
+    return lambda rows, kind: unpacked(pack_parts([rows], kind, asked.group_size))  # type: ignore[arg-type]
+
+
+def _quantized(rows: Tensor, kind: str, asked: Conversion) -> QuantizedPart:
+    return quantize_int8(rows) if kind == "int8" else quantize_int4(rows, asked.group_size)
 
 
 @contextmanager
@@ -116,19 +139,23 @@ def _appearing(target: Path, size: int) -> Iterator[Path]:
         raise
 
 
-def _write_weights(targets: list[ConvertedFolder], stored: list[StoredTensor], quantize: Quantize, say: Say) -> None:
+def _write_weights(
+    targets: list[ConvertedFolder], stored: list[StoredTensor], checkpoint: Checkpoint, quantize: Quantize, say: Say
+) -> None:
     """Each tensor is read and quantized once, for all ranks."""
     done, total = 0, sum(source.nbytes for source in stored)
     for source in stored:
         holders = [target for target in targets if target.holds(source.name)]
-        for nbytes in _write_tensor(holders, source, quantize):
+        for nbytes in _write_tensor(holders, source, checkpoint, quantize):
             done += nbytes
             say(ConversionProgress(done, total))
     for target in targets:
         target.close()
 
 
-def _write_tensor(holders: list[ConvertedFolder], source: StoredTensor, quantize: Quantize) -> Iterator[int]:
+def _write_tensor(
+    holders: list[ConvertedFolder], source: StoredTensor, checkpoint: Checkpoint, quantize: Quantize
+) -> Iterator[int]:
     """Gives the bytes of the source that are done."""
     if not source.shape or not source.nbytes:
         with safe_open(source.file, framework="pt") as file:
@@ -138,19 +165,31 @@ def _write_tensor(holders: list[ConvertedFolder], source: StoredTensor, quantize
     num_rows = source.shape[0]
     step = max(1, _PIECE * num_rows // source.nbytes)
     for first in range(0, num_rows, step):
-        # Opened anew for each piece: what was read of a mapped file counts as memory as long as it is mapped.
-        with safe_open(source.file, framework="pt") as file:
-            rows = file.get_slice(source.stored_name)[first : first + step]
-            nbytes = rows.nbytes
-            made = rows if source.kind is None else quantize(rows, source.kind)
-            for holder in holders:
-                holder.rows(source.name, made, first)
-            del rows, made
-        yield nbytes
+        last = min(first + step, num_rows)
+        made = _written_rows(source, checkpoint, quantize, first, last)
+        for holder in holders:
+            holder.rows(source.name, made, first)
+        del made
+        yield source.nbytes * (last - first) // num_rows
 
 
-def _write_config(folder: Path, source: Path, stored: list[StoredTensor], asked: Conversion) -> None:
+def _written_rows(
+    source: StoredTensor, checkpoint: Checkpoint, quantize: Quantize, first: int, last: int
+) -> Tensor | QuantizedPart:
+    if source.is_rescaled:
+        part = checkpoint.matrix(source.name, source.shape, (0, first, last))
+        return quantize(part, source.kind) if source.kind else part.to(_CPU, source.widened or source.dtype)
+    # Opened anew for each piece: what was read of a mapped file counts as memory as long as it is mapped.
+    with safe_open(source.file, framework="pt") as file:
+        rows: Tensor = file.get_slice(source.stored_name)[first:last]
+        return quantize(rows, source.kind) if source.kind else rows
+
+
+def _write_config(folder: Path, source: Path, stored: list[StoredTensor], asked: Conversion, is_copied: bool) -> None:
     config = read_model_json(source / "config.json")
+    if not is_copied:
+        for key in QUANTIZATION_KEYS:
+            config.pop(key, None)
     by_kind: dict[str, list[str]] = {}
     for each in stored:
         if each.kind is not None:
@@ -175,10 +214,11 @@ def _write_record(folder: Path, asked: Conversion) -> None:
     write_json(folder / RECORD, record.as_json())
 
 
-def _copy_the_rest(folder: Path, source: Path, tokenizer: Path) -> None:
+def _copy_the_rest(folder: Path, source: Path, tokenizer: Path, without: Sequence[str]) -> None:
     """Tokenizer, templates, licence: all files that are neither weights nor written here."""
     for place in (source, tokenizer):
         for path in sorted(place.iterdir()):
             is_weights = path.suffix in _WEIGHTS or path.name.endswith(".index.json")
-            if path.is_file() and not is_weights and path.name[0] != "." and not (folder / path.name).exists():
+            is_wanted = not is_weights and path.name[0] != "." and path.name not in without
+            if is_wanted and path.is_file() and not (folder / path.name).exists():
                 shutil.copyfile(path, folder / path.name)

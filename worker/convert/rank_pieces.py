@@ -18,6 +18,7 @@ from ..parallel import Parallel
 from ..weights.checkpoint import Checkpoint, Placement, Weights
 from ..weights.layer_formats import LayerFormats
 from ..weights.piece import CheckpointPiece, Part
+from ..weights.quantized import COMPANIONS
 from ..weights.tensor_names import check_unread
 
 _NOWHERE = torch.device("meta")
@@ -28,7 +29,10 @@ def rank_pieces(folder: Path, config: ModelConfig, size: int) -> list[dict[str, 
     check_split(config, size)
     checkpoint = Checkpoint(folder)
     by_rank = [_pulled(checkpoint, config, Parallel(rank, size)) for rank in range(size)]
-    check_unread(folder, sorted(set(checkpoint.names).difference(*by_rank)), config)
+    read = {name for pieces in by_rank for name in pieces}
+    if config.quantization is not None:  # 8-bit floats: a matrix is read with its scales
+        read |= {f"{name.removesuffix('weight')}{scales}" for name in read for scales in COMPANIONS}
+    check_unread(folder, sorted(set(checkpoint.names) - read), config)
     return by_rank
 
 

@@ -19,6 +19,9 @@ _STORED_AS = {
     torch.int64: "I64",
     torch.int32: "I32",
     torch.int8: "I8",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e8m0fnu: "F8_E8M0",
     torch.uint8: "U8",
 }
 DTYPES = {name: dtype for dtype, name in _STORED_AS.items()}

@@ -16,6 +16,11 @@ from ...protocol.files.model_file import read_model_json
 
 Layout = Literal["gptq", "gptq_v2", "awq", "compressed-tensors", "fp8"]
 
+# Where it stands in config.json; the latter name is that of the first compressed-tensors checkpoints.
+QUANTIZATION_KEYS = ("quantization_config", "compression_config")
+# The files of their own that the first tools for a method wrote it into.
+QUANTIZATION_FILES = {"quantize_config.json": "gptq", "hf_quant_config.json": "modelopt"}
+
 _BITS = (4, 8)
 _INTEGER_FORMATS = ("pack-quantized", "int-quantized")
 _FLOAT8_FORMATS = ("float-quantized", "mxfp8-quantized")
@@ -53,13 +58,10 @@ class Quantization:
 
 def read_quantization(config: dict[str, Any], path: Path) -> Quantization | None:
     """None for a checkpoint in floats; an error names what is not supported."""
-    # The latter name is that of the first compressed-tensors checkpoints.
-    given = config.get("quantization_config", config.get("compression_config"))
+    given = next((config[key] for key in QUANTIZATION_KEYS if key in config), None)
     if given is None:
-        # What the first tools for GPTQ and ModelOpt wrote into files of their own.
-        given = _beside(path.with_name("quantize_config.json"), "gptq")
-    if given is None:
-        given = _beside(path.with_name("hf_quant_config.json"), "modelopt")
+        found = (_beside(path.with_name(name), method) for name, method in QUANTIZATION_FILES.items())
+        given = next((each for each in found if each is not None), None)
     if given is None:
         return None
     if not isinstance(given, dict):
