@@ -66,6 +66,18 @@ def _deepseek_experts(config: dict[str, Any], layer: int) -> Shapes:
     return shapes | _shared("mlp.shared_experts", hidden, config["n_shared_experts"] * width)
 
 
+def _gpt_oss_experts(config: dict[str, Any], layer: int) -> Shapes:
+    count, hidden, width = (config[key] for key in ("num_local_experts", "hidden_size", "intermediate_size"))
+    return {
+        "mlp.router.weight": (count, hidden),
+        "mlp.router.bias": (count,),
+        "mlp.experts.gate_up_proj": (count, hidden, 2 * width),
+        "mlp.experts.gate_up_proj_bias": (count, 2 * width),
+        "mlp.experts.down_proj": (count, width, hidden),
+        "mlp.experts.down_proj_bias": (count, hidden),
+    }
+
+
 _EXPERTS = {
     "mixtral": _mixtral_experts,
     "qwen2_moe": _qwen_experts,
@@ -73,4 +85,5 @@ _EXPERTS = {
     "ernie4_5_moe": _ernie_experts,
     "deepseek_v2": _deepseek_experts,
     "deepseek_v3": _deepseek_experts,
+    "gpt_oss": _gpt_oss_experts,
 }

@@ -103,9 +103,17 @@ FAMILIES: dict[str, dict[str, Any]] = {
         num_attention_heads=6, num_key_value_heads=6, q_lora_rank=40, kv_lora_rank=48, qk_nope_head_dim=24,
         qk_rope_head_dim=16, v_head_dim=20, rope_interleave=True, attention_bias=False, tie_word_embeddings=True,
     ),
+    "gpt_oss": dict(
+        architectures=["GptOssForCausalLM"], model_type="gpt_oss", hidden_size=96, intermediate_size=64,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-5, attention_bias=True,
+        num_local_experts=6, num_experts_per_tok=3, sliding_window=13, swiglu_limit=0.8,
+    ),
 }  # fmt: skip
 _STORED_AS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-_THETA = {"ernie4_5": 500_000.0, "ernie4_5_moe": 500_000.0, "mixtral": 1_000_000.0, "qwen3": 1_000_000.0}
+_THETA = {
+    "ernie4_5": 500_000.0, "ernie4_5_moe": 500_000.0, "gpt_oss": 150_000.0, "mixtral": 1_000_000.0,
+    "qwen3": 1_000_000.0,
+}  # fmt: skip
 
 
 def tiny_model(
@@ -174,6 +182,8 @@ def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str,
         layer["self_attn.kv_a_layernorm.weight"] = (config["kv_lora_rank"],)
         if config["q_lora_rank"]:
             layer["self_attn.q_a_layernorm.weight"] = (config["q_lora_rank"],)
+    if family == "gpt_oss":
+        layer["self_attn.sinks"] = (config["num_attention_heads"],)
     if family in ("qwen3", "qwen3_moe"):
         layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (_head_dim(config),))
     return layer | sparse
@@ -234,6 +244,8 @@ def _values(name: str, shape: tuple[int, ...], seed: int) -> numpy.ndarray:
     draws = numpy.random.default_rng([seed, zlib.crc32(name.encode())]).standard_normal(shape, dtype=numpy.float32)
     if name.endswith("norm.weight"):
         return 1 + draws / 5
+    if name.endswith("sinks"):
+        return draws * 2
     return draws / 5 if len(shape) == 1 else draws / numpy.sqrt(numpy.float32(shape[-1]))
 
 

@@ -19,6 +19,7 @@ LLAMA3 = {
     "original_max_position_embeddings": 32,
 }  # fmt: skip
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40}
+YARN_WHOLE = {**YARN, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
 YARN_TUNED = {**YARN, "beta_fast": 16, "beta_slow": 2, "attention_factor": 1.3}
 YARN_SCALED = {**YARN, "mscale": 0.7, "mscale_all_dim": 1.3}
 OLD_SPELLING: dict[str, Any] = {"config_style": 4}
@@ -86,11 +87,23 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
     "youtu, halves, wide values, linear": (
         "youtu", {"rope_interleave": False, "v_head_dim": 36, "qk_nope_head_dim": 8, "rope": LINEAR, **OLD_SPELLING}
     ),
+    "gpt-oss": ("gpt_oss", {"rope": YARN_WHOLE}),
+    "gpt-oss, its own rope": ("gpt_oss", OLD_SPELLING),
+    "gpt-oss bfloat16, heads of 64, 32 experts": (
+        "gpt_oss",
+        {"dtype": "bfloat16", "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 64, "hidden_size": 160,
+         "num_local_experts": 32, "num_experts_per_tok": 4, "swiglu_limit": 7.0, "rope": YARN_WHOLE, **OLD_SPELLING},
+    ),
+    "gpt-oss, unbiased, 4 layers, all experts, full first": (
+        "gpt_oss",
+        {"attention_bias": False, "num_hidden_layers": 4, "num_local_experts": 4, "num_experts_per_tok": 4,
+         "layer_types": ["full_attention", "sliding_attention"] * 2, "intermediate_size": 96, "sliding_window": 40},
+    ),
 }  # fmt: skip
 
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe", "youtu",
-    "deepseek_v2", "deepseek_v3",
+    "deepseek_v2", "deepseek_v3", "gpt_oss",
 )  # fmt: skip
 ROPES = {
     "linear": LINEAR,
@@ -114,7 +127,7 @@ ANSWER = 64
 @pytest.mark.parametrize("name", QUICK)
 def test_greedy_answers_equal_those_of_transformers(name, backend, tmp_path):
     family, options = QUICK[name]
-    if backend == "native" and family in ("mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe"):
+    if backend == "native" and family in ("mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe", "gpt_oss"):
         pytest.skip("the native kernels have no experts yet")
     if backend == "native" and options.get("head_dim", 16) % 16:
         pytest.skip("heads that the native kernels leave to torch")

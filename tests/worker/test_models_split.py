@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from builders.hand_driven import HandDriven
+from builders.mxfp4_model import mxfp4_model
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
@@ -47,6 +48,8 @@ SPLITS = {
         ("youtu", {"attention_bias": True}),
         ("deepseek_v3", {}),
         ("qwen2", {"num_attention_heads": 14, "num_key_value_heads": 2, "hidden_size": 224}),
+        ("gpt_oss", {"intermediate_size": 39}),
+        ("mxfp4", {"dtype": "float32", "intermediate_size": 96}),
     ],
     3: [("llama", {"num_key_value_heads": 3}), ("mistral", {"num_attention_heads": 9})],
 }
@@ -54,7 +57,7 @@ SPLITS = {
 
 @pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_several_ranks_answer_as_one(tmp_path, size):
-    folders = [tiny_model(tmp_path / str(n), family, **given) for n, (family, given) in enumerate(SPLITS[size])]
+    folders = [_model(tmp_path / str(n), family, given) for n, (family, given) in enumerate(SPLITS[size])]
     expected = []
     for folder in folders:
         driven = HandDriven(load_model(folder))
@@ -64,6 +67,10 @@ def test_several_ranks_answer_as_one(tmp_path, size):
         for (histories, sums), (right, right_sums) in zip(found, expected, strict=True):
             assert histories == right
             assert sums == pytest.approx(right_sums, rel=1e-4)
+
+
+def _model(folder, family, given):
+    return mxfp4_model(folder, **given) if family == "mxfp4" else tiny_model(folder, family, **given)
 
 
 def _ranks(size, tmp_path, folders):

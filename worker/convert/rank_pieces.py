@@ -64,7 +64,7 @@ class _RecordingSource:
         self.pieces[name] = CheckpointPiece(name, shape, part)
         return torch.empty(self.pieces[name].part_shape, device=_NOWHERE)
 
-    matrix = read
+    matrix = octets = read
 
     def pass_over(self, name: str) -> None:
         """Nothing is kept here that would be used instead."""

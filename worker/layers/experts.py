@@ -4,13 +4,19 @@ The ranks share the experts by their width, each having a part of every one, or 
 Either way a rank computes its part of each token's sum, and the ranks' parts are added up.
 """
 
+from dataclasses import dataclass
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from ...kernels import WeightFormat
 from ...kernels.experts import ExpertWeights, GatedActivation, Routing
-from ..models.mixtures import ExpertsConfig
+from ...kernels.mxfp4_part import BLOCK
+from ..models.mixtures import ExpertsConfig, Stack
 from ..weights.checkpoint import Weights
 from ..weights.piece import CheckpointPiece, Part
+from ..weights.stacked_matrix import StackedMatrix, gate_and_up
 from .linear import Linear
 from .mlp import MLP
 
@@ -76,18 +82,48 @@ def exact_linear(weights: Weights, out_features: int, in_features: int) -> Linea
     return Linear(weight, biases, weights)
 
 
+@dataclass(frozen=True)
+class _Share:
+    """What this rank has of a layer's experts."""
+
+    experts: tuple[int, int]  # first, last + 1
+    inner: tuple[int, int]  # of each one's inner layer
+    is_by_expert: bool
+
+    @classmethod
+    def of(cls, weights: Weights, config: ExpertsConfig) -> "_Share":
+        placement, whole = weights.placement, (0, config.num_experts)
+        if placement.expert_parallel:
+            return cls(placement.ranks.span(config.num_experts), (0, config.width), True)
+        # Blocks that share an exponent are not cut.
+        step = BLOCK if config.names.stack and weights.has(f"{config.names.stack.down}_blocks") else 1
+        first, last = placement.ranks.span(config.width // step)
+        return cls(whole, (first * step, last * step), False)
+
+    def part(self, dim: int, times: int = 1) -> Part:
+        """Of a tensor [experts, …] with the inner layer, so many numbers each, in `dim`."""
+        return (0, *self.experts) if self.is_by_expert else (dim, self.inner[0] * times, self.inner[1] * times)
+
+
 def _expert_weights(weights: Weights, hidden_size: int, config: ExpertsConfig) -> ExpertWeights:
-    placement = weights.placement
-    first, last = 0, config.num_experts
-    inner = (0, config.width)
-    if placement.expert_parallel:
-        first, last = placement.ranks.span(config.num_experts)
+    share = _Share.of(weights, config)
+    first, last = share.experts
+    biases: tuple[Tensor | None, Tensor | None] = (None, None)
+    if config.names.stack is None:
+        matrices = _named_matrices(weights, hidden_size, config, share)
     else:
-        inner = placement.ranks.span(config.width)
+        matrices = _stacked_matrices(weights, hidden_size, config, share)
+        biases = _stacked_biases(weights, hidden_size, config, share)
+    width = share.inner[1] - share.inner[0]
+    return ExpertWeights(*matrices, *biases, first, last - first, width, GatedActivation(*config.activation))
+
+
+def _named_matrices(weights: Weights, hidden_size: int, config: ExpertsConfig, share: _Share) -> tuple[Any, Any]:
+    """Of experts each of which has tensors of its own: the weights of gate and up, and of down."""
     gate, up, down = config.names.gate_up_down
-    rows: Part = (0, *inner)
-    columns: Part = (1, *inner)
-    numbers = range(first, last)
+    rows: Part = (0, *share.inner)
+    columns: Part = (1, *share.inner)
+    numbers = range(*share.experts)
     gate_up_pieces = [
         [CheckpointPiece(f"{number}.{name}.weight", (config.width, hidden_size), rows) for name in (gate, up)]
         for number in numbers
@@ -95,13 +131,39 @@ def _expert_weights(weights: Weights, hidden_size: int, config: ExpertsConfig) -
     down_pieces = [
         [CheckpointPiece(f"{number}.{down}.weight", (hidden_size, config.width), columns)] for number in numbers
     ]
-    return ExpertWeights(
-        weights.packed_experts(gate_up_pieces),
-        weights.packed_experts(down_pieces),
-        None,
-        None,
-        first,
-        last - first,
-        inner[1] - inner[0],
-        GatedActivation(),
+    return weights.packed_experts(gate_up_pieces), weights.packed_experts(down_pieces)
+
+
+def _stacked_matrices(weights: Weights, hidden_size: int, config: ExpertsConfig, share: _Share) -> tuple[Any, Any]:
+    """The same where one tensor holds the matrices of all experts."""
+    stack, count = config.names.stack or Stack(), share.experts[1] - share.experts[0]
+    gate, _, down = config.names.gate_up_down
+    gate_up_shape, down_shape = (
+        (config.num_experts, 2 * config.width, hidden_size),
+        (config.num_experts, hidden_size, config.width),
     )
+    both = StackedMatrix(weights, stack.gate_up, gate_up_shape, stack.is_transposed, share.part(1, 2))
+    last = StackedMatrix(weights, stack.down, down_shape, stack.is_transposed, share.part(2))
+    return (
+        weights.packed_stack(f"0.{gate}", both.pieces, lambda: map(gate_and_up, both.matrices()), count),
+        weights.packed_stack(f"0.{down}", last.pieces, lambda: ([matrix] for matrix in last.matrices()), count),
+    )
+
+
+def _stacked_biases(
+    weights: Weights, hidden_size: int, config: ExpertsConfig, share: _Share
+) -> tuple[Tensor | None, Tensor | None]:
+    """Of gate and up [experts, 2 × width], the gate's first, and of down [experts, hidden]."""
+    stack = config.names.stack or Stack()
+    gate_up_bias = down_bias = None
+    if weights.has(name := f"{stack.gate_up}_bias"):
+        alternating = weights.vector(name, (config.num_experts, 2 * config.width), share.part(1, 2))
+        gate_up_bias = torch.cat((alternating[:, 0::2], alternating[:, 1::2]), 1)
+    if weights.has(name := f"{stack.down}_bias"):
+        # It belongs to the sum over the parts of an expert, so one rank adds it.
+        if share.is_by_expert or weights.placement.ranks.rank == 0:
+            part = share.part(0) if share.is_by_expert else None
+            down_bias = weights.vector(name, (config.num_experts, hidden_size), part)
+        else:
+            weights.pass_over(name)
+    return gate_up_bias, down_bias

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...protocol.fields.rules import shown
-from .mixtures import DEEPSEEK_V2, DEEPSEEK_V3, ERNIE_MOE, MIXTRAL, QWEN2_MOE, QWEN3_MOE, Mixture
+from .mixtures import DEEPSEEK_V2, DEEPSEEK_V3, ERNIE_MOE, GPT_OSS, MIXTRAL, QWEN2_MOE, QWEN3_MOE, Mixture
 
 Windows = tuple[int | None, ...]
 
@@ -55,6 +55,12 @@ def _every_second_layer(config: dict[str, Any], num_layers: int) -> Windows:
         first = [layer % 2 == 0 and layer < config["max_window_layers"] for layer in range(num_layers)]
         config = config | {"layer_types": [_KINDS[is_sliding] for is_sliding in first]}
     return _layer_types(config, num_layers)
+
+
+def _sliding_first(config: dict[str, Any], num_layers: int) -> Windows:
+    """Where a config of gpt-oss names no `layer_types`, a window and none take turns."""
+    types = config.get("layer_types") or [_KINDS[(layer + 1) % 2] for layer in range(num_layers)]
+    return _layer_types(config | {"layer_types": types, "use_sliding_window": True}, num_layers)
 
 
 def _window_if_used(config: dict[str, Any], num_layers: int) -> Windows:
@@ -290,6 +296,42 @@ _YOUTU = Family(
     },
 )
 
+_GPT_OSS = Family(
+    "gpt_oss",
+    windows=_sliding_first,
+    biased=_qwen3_biases,
+    has_sinks=True,
+    mixture=GPT_OSS,
+    rope_theta=150_000.0,
+    defaults={
+        "vocab_size": 201_088,
+        "hidden_size": 2880,
+        "intermediate_size": 2880,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "hidden_act": "silu",
+        "attention_bias": True,
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "sliding_window": 128,
+        "num_local_experts": 128,
+        "num_experts_per_tok": 4,
+        "swiglu_alpha": 1.702,
+        "swiglu_limit": 7.0,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "factor": 32.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+            "original_max_position_embeddings": 4096,
+        },
+    },
+)
+
 # By the name that a config gives under `architectures`.
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": _LLAMA,
@@ -305,4 +347,5 @@ FAMILIES: dict[str, Family] = {
     "DeepseekV2ForCausalLM": _DEEPSEEK_V2,
     "DeepseekV3ForCausalLM": _DEEPSEEK_V3,
     "YoutuForCausalLM": _YOUTU,
+    "GptOssForCausalLM": _GPT_OSS,
 }

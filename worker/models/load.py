@@ -242,4 +242,6 @@ def _missing_tensors(config: ModelConfig) -> tuple[str, ...]:
         names = config.experts.names
         missing += [] if names.router_has_bias else [f"{names.router}.bias"]
         missing += [f"{names.shared_gate}.bias"] if names.shared_gate else []
+    if config.quantization is None or not config.quantization.is_mxfp4:
+        missing.append("_blocks")
     return tuple(missing)

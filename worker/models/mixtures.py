@@ -4,6 +4,7 @@ A sparse layer has many small MLPs, its experts, of which a router chooses a few
 that all tokens share. `families.py` names the row of each family.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,18 @@ SparseLayers = Callable[[dict[str, Any], int], list[bool]]
 
 
 @dataclass(frozen=True)
+class Stack:
+    """How a checkpoint has the matrices of all experts in one tensor each, the outputs of gate and up in turn.
+
+    As floats, or as `…_blocks` and `…_scales` in MXFP4, which are never transposed. Biases are `…_bias`.
+    """
+
+    gate_up: str = "gate_up_proj"
+    down: str = "down_proj"
+    is_transposed: bool = False  # each matrix is [in, out]
+
+
+@dataclass(frozen=True)
 class ExpertNames:
     """What a checkpoint calls the parts of a sparse layer, below the layer's own name."""
 
@@ -25,6 +38,7 @@ class ExpertNames:
     choice_bias: str | None = None
     choice_bias_rows: int = 0  # 1: it is stored as [1, experts]
     experts: str = "experts"
+    stack: Stack | None = None
     gate_up_down: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     shared: str = "shared_experts"
     shared_gate: str | None = None  # a product with one output, whose sigmoid multiplies the shared MLP's
@@ -48,6 +62,8 @@ class Mixture:
     renormalizes: str | None = None  # a key; None: always
     least_sum: Callable[[dict[str, Any]], float] = lambda config: 0.0
     scale: str | None = None
+    # Slope, shift and limit.
+    activation: Callable[[dict[str, Any]], tuple[float, float, float]] = lambda config: (1.0, 0.0, math.inf)
     names: ExpertNames = ExpertNames()
 
 
@@ -68,6 +84,7 @@ class ExpertsConfig:
     renormalizes: bool
     least_sum: float
     scale: float
+    activation: tuple[float, float, float]  # slope, shift and limit
 
 
 def read_experts(
@@ -90,12 +107,19 @@ def read_experts(
         num_groups=count(mixture.num_groups) if mixture.num_groups and has_groups else 1,
         kept_groups=count(mixture.kept_groups) if mixture.kept_groups and has_groups else 1,
         group_score=mixture.group_score,
-        renormalizes=mixture.renormalizes is None or bool(config.get(mixture.renormalizes)),
+        renormalizes=_renormalizes(config, mixture),
         least_sum=float(mixture.least_sum(config)),
         scale=float(config[mixture.scale]) if mixture.scale else 1.0,
+        activation=mixture.activation(config),
     )
     _check(read, mixture, where)
     return read
+
+
+def _renormalizes(config: dict[str, Any], mixture: Mixture) -> bool:
+    if mixture.score == "softmax_of_chosen":  # they have a sum of 1 as they are
+        return False
+    return mixture.renormalizes is None or bool(config.get(mixture.renormalizes))
 
 
 def _check(read: ExpertsConfig, mixture: Mixture, where: str) -> None:
@@ -196,3 +220,11 @@ DEEPSEEK_V2 = Mixture(
     scale="routed_scaling_factor",
 )
 DEEPSEEK_V3 = GLM4_MOE
+GPT_OSS = Mixture(
+    every_layer,
+    num_experts="num_local_experts",
+    width="intermediate_size",
+    score="softmax_of_chosen",
+    activation=lambda config: (float(config["swiglu_alpha"]), 1.0, float(config["swiglu_limit"])),
+    names=ExpertNames(router="router", router_has_bias=True, stack=Stack(is_transposed=True)),
+)

@@ -1,4 +1,4 @@
-"""What a config.json says of quantized weights: GPTQ, AWQ and compressed-tensors with 4 or 8 bits, and 8-bit floats.
+"""What a config.json says of quantized weights: GPTQ, AWQ and compressed-tensors with 4 or 8 bits, 8-bit floats, MXFP4.
 
 Only what the tensors don't show by themselves is kept; which matrices are quantized, and with how many bits, is seen in
 the files. Imports no torch.
@@ -14,7 +14,7 @@ from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json
 
-Layout = Literal["gptq", "gptq_v2", "awq", "compressed-tensors", "fp8"]
+Layout = Literal["gptq", "gptq_v2", "awq", "compressed-tensors", "fp8", "mxfp4"]
 
 # Where it stands in config.json; the latter name is that of the first compressed-tensors checkpoints.
 QUANTIZATION_KEYS = ("quantization_config", "compression_config")
@@ -45,11 +45,18 @@ class Quantization:
         """Whether its quantized matrices are 8-bit floats, and none integers."""
         return self.layout == "fp8"
 
+    @property
+    def is_mxfp4(self) -> bool:
+        """Whether experts are 4-bit floats, and the other matrices as wide as ever."""
+        return self.layout == "mxfp4"
+
     def group_size_of(self, module: str) -> int:
         found = (size for pattern, size in self.group_sizes if re.match(pattern, module))
         return next(found, self.group_size)
 
     def __str__(self) -> str:
+        if self.is_mxfp4:
+            return "MXFP4"
         if self.is_float8:
             return "8-bit floats" + (f" in blocks of {self.block[0]} × {self.block[1]}" if any(self.block) else "")
         groups = f"in groups of {self.group_size}" if self.group_size else "a scale per row"
@@ -169,6 +176,11 @@ def _block(sizes: Any) -> tuple[int, int]:
     return rows, columns
 
 
+def _mxfp4(given: dict[str, Any], path: Path) -> Quantization:
+    """Experts of gpt-oss. What is not among them (`modules_to_not_convert`) shows in the tensors."""
+    return Quantization("mxfp4", 4, 32)
+
+
 _METHODS = {
     "gptq": _gptq,
     "awq": _awq,
@@ -176,6 +188,7 @@ _METHODS = {
     "fp8": _fp8,
     "fbgemm_fp8": _fp8,
     "modelopt": _modelopt,
+    "mxfp4": _mxfp4,
 }
 
 

@@ -65,6 +65,9 @@ class Source(Protocol):
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None) -> WeightPart:
         """What `read` gives, or integers or 8-bit floats with their scales where it is stored so."""
 
+    def octets(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
+        """Bytes that are no numbers by themselves."""
+
     def pass_over(self, name: str) -> None:
         """Asked for, and not read, because what would be made of it is there."""
 
@@ -134,6 +137,13 @@ class Weights:
 
         return [self._kept(f"weight {tuple(cut)}", format, [piece], partial(made, cut)) for cut in cuts]
 
+    def packed_stack(
+        self, layer: str, pieces: list[CheckpointPiece], parts: Callable[[], Iterable[list[WeightPart]]], count: int
+    ) -> Any:
+        """The weights of many experts that these pieces hold together, in the format that `layer` has."""
+        ops, format = self.placement.ops, self.placement.formats.of(self.prefix + layer)
+        return self._kept("experts", format, pieces, lambda: ops.pack_experts(parts(), count, format))
+
     def adapters_of(self, pieces: list[CheckpointPiece]) -> Any | None:
         """Room for the adapters of a product whose outputs are those of these pieces, if there may be any."""
         if self.placement.adapters is None:
@@ -150,14 +160,19 @@ class Weights:
     def vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """A tensor that meets the activations: a norm's weight, a bias. A copy: the file may be replaced
         while the model runs."""
-        return self._read(name, shape, part).to(self.placement.device, self.placement.activations, copy=True)
+        return self.read(name, shape, part).to(self.placement.device, self.placement.activations, copy=True)
 
     def exact_vector(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """One in float32, whatever stands between the products."""
-        return self._read(name, shape, None).to(self.placement.device, torch.float32, copy=True).flatten()
+        return self.read(name, shape, None).to(self.placement.device, torch.float32, copy=True).flatten()
 
-    def _read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
+        """A tensor in its own number format. It may be a view of the file."""
         return self.source.read(self.prefix + name, shape, part)
+
+    def octets(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
+        """One of bytes that are no numbers by themselves. It may be a view of the file."""
+        return self.source.octets(self.prefix + name, shape, part)
 
     def _kept(self, use: str, format: WeightFormat, pieces: list[CheckpointPiece], make: Callable[[], Any]) -> Any:
         """What `make` gives, or what it gave when this model was loaded before."""
@@ -209,6 +224,13 @@ class Checkpoint:
         self.pass_over(name)
         self._count(found.nbytes)
         return found
+
+    def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        octets: Tensor = self.shaped(name, shape)[_index(part)]
+        if octets.dtype != torch.uint8:
+            raise ConfigError(f"{name} is stored as {octets.dtype}, and should be uint8. Download the model again.")
+        self._count(octets.nbytes)
+        return octets
 
     def pass_over(self, name: str) -> None:
         module = name.removesuffix("weight")
@@ -313,6 +335,14 @@ class DummySource:
 
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         return self.read(name, shape, part)
+
+    def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        """Of powers of 2, such that numbers are about as large as the others."""
+        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+        first, beyond = (119, 122) if name.endswith("_scales") else (0, 256)
+        octets = torch.randint(first, beyond, shape, dtype=torch.uint8, generator=generator)[_index(part)]
+        self.bytes_read += octets.nbytes
+        return octets
 
     def pass_over(self, name: str) -> None:
         """Nothing is left over here."""

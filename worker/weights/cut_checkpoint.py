@@ -46,6 +46,9 @@ class CutCheckpoint:
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> WeightPart:
         return self._own.matrix(name, self._part_shape(CheckpointPiece(name, shape, part)))
 
+    def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        return self._own.octets(name, self._part_shape(CheckpointPiece(name, shape, part)))
+
     def pass_over(self, name: str) -> None:
         self._own.pass_over(name)
 

@@ -26,7 +26,7 @@ def estimated_weight_bytes(config: ModelConfig, formats: LayerFormats, ranks: in
 
 def _bits(config: ModelConfig, format: WeightFormat) -> int:
     """What the checkpoint has as integers is taken over as it is; 8-bit floats become what their format says."""
-    if config.quantization is None:
+    if config.quantization is None or config.quantization.is_mxfp4:
         return BITS[format.kind]
     if config.quantization.is_float8:
         return BITS[format.float8 or format.kind]

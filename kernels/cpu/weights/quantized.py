@@ -11,7 +11,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from ...float8_part import WeightPart
+from ...float8_part import Float8Part, WeightPart
+from ...mxfp4_part import Mxfp4Part
 from ...quantized_part import MIDDLE, QuantizedPart
 from .packed import GROUP_SIZES, PANEL, Kind, NativeWeight, pack, pack_int4_from, pack_int8_from, padded
 
@@ -27,6 +28,11 @@ class OrderedWeight(NativeWeight):
 
 def pack_parts(parts: Sequence[WeightPart], kind: Kind, group_size: int) -> NativeWeight:
     """Pack the rows of all parts; `kind` and `group_size` are for those in floats, wide or of 8 bits."""
+    floats = [part.dequantized() if isinstance(part, Mxfp4Part) else part for part in parts]
+    return _pack_others(floats, kind, group_size)
+
+
+def _pack_others(parts: Sequence[Tensor | QuantizedPart | Float8Part], kind: Kind, group_size: int) -> NativeWeight:
     integers = [part for part in parts if isinstance(part, QuantizedPart)]
     if not integers:
         return pack(parts, kind, group_size)  # type: ignore[arg-type]

@@ -1,0 +1,61 @@
+"""gpt-oss as it is published, with experts in MXFP4: transformers' answers, on one rank and on several."""
+
+import pytest
+import torch
+from builders.backends import load_on
+from builders.hand_driven import HandDriven
+from builders.mxfp4_model import mxfp4_model, random_blocks, widened
+
+from penstock.kernels.mxfp4_part import Mxfp4Part
+
+SHAPES = {
+    "6 experts": {},
+    "32 experts, heads of 64, 4 layers": dict(
+        num_local_experts=32, num_experts_per_tok=4, num_attention_heads=3, num_key_value_heads=1, head_dim=64,
+        hidden_size=160, intermediate_size=32, num_hidden_layers=4, swiglu_limit=7.0,
+    ),
+    "width of 3 blocks, unbiased": dict(intermediate_size=96, attention_bias=False, num_local_experts=4),
+}  # fmt: skip
+YARN = {
+    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40, "beta_fast": 32.0, "beta_slow": 1.0,
+    "truncate": False,
+}  # fmt: skip
+
+
+def test_every_code_and_exponent_is_widened_exactly():
+    codes = torch.arange(256, dtype=torch.uint8).view(1, 16, 16)
+    for first in range(0, 256, 16):
+        exponents = torch.arange(first, first + 16).to(torch.uint8)[None]
+        found, expected = Mxfp4Part(codes, exponents).dequantized(), widened(codes, exponents)
+        if first + 16 > 255:  # which is no number
+            assert found[:, -32:].isnan().all()
+            found, expected = found[:, :-32], expected[:, :-32]
+        assert torch.equal(found, expected)
+
+
+def test_blocks_mean_what_transformers_says_they_mean():
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    codes, exponents = random_blocks((3, 10, 4))
+    expected = convert_moe_packed_tensors(codes, exponents, dtype=torch.float32).transpose(1, 2)
+    for number in range(3):
+        assert torch.equal(Mxfp4Part(codes[number], exponents[number]).dequantized(), expected[number])
+
+
+@pytest.mark.parametrize("backend", ["fast", "invariant"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_greedy_answers_equal_those_of_transformers(name, backend, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    folder = mxfp4_model(tmp_path, rope=YARN, **SHAPES[name])
+    model = load_on(backend, folder, dtype="float32")
+    assert model.report.leftovers == []
+    driven = HandDriven(model)
+    rows = [driven.add([(11 * place + length) % 290 + 5 for place in range(length)]) for length in (1, 33, 70)]
+    logits = driven.greedy(rows, 64, budget=48)
+    reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    for row, length in zip(rows, (1, 33, 70), strict=True):
+        with torch.inference_mode():
+            expected = reference(torch.tensor([driven.histories[row]])).logits[0, length - 1 : -1]
+        assert expected.argmax(-1).tolist() == driven.histories[row][length:], f"prompt of {length}"
+        assert (expected.log_softmax(-1) - logits[row].log_softmax(-1)).abs().max() < 1e-3

@@ -1,0 +1,62 @@
+"""Matrices of all experts in one tensor, one behind the other, as floats or in MXFP4.
+
+What is read of a tensor is a view of the file, of which packing touches one matrix after the other.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ...kernels.float8_part import WeightPart
+from ...kernels.mxfp4_part import BLOCK, Mxfp4Part
+from .checkpoint import Weights
+from .piece import CheckpointPiece, Part
+
+
+@dataclass(frozen=True)
+class StackedMatrix:
+    """[A part of] a tensor with a matrix of every expert."""
+
+    weights: Weights  # where it lies
+    name: str
+    shape: tuple[int, int, int]  # experts, outputs, inputs
+    is_transposed: bool  # as floats it is [experts, inputs, outputs]
+    part: Part  # of `shape`
+
+    @property
+    def is_mxfp4(self) -> bool:
+        return self.weights.has(f"{self.name}_blocks")
+
+    @property
+    def pieces(self) -> list[CheckpointPiece]:
+        """Of the tensors that it is stored as."""
+        experts, outputs, inputs = self.shape
+        dim, first, last = self.part
+        if self.is_mxfp4:
+            part = (dim, first // BLOCK, last // BLOCK) if dim == 2 else self.part
+            blocks = (experts, outputs, inputs // BLOCK)
+            return [
+                CheckpointPiece(f"{self.name}_blocks", (*blocks, BLOCK // 2), part),
+                CheckpointPiece(f"{self.name}_scales", blocks, part),
+            ]
+        if self.is_transposed:
+            return [CheckpointPiece(self.name, (experts, inputs, outputs), ((0, 2, 1)[dim], first, last))]
+        return [CheckpointPiece(self.name, self.shape, self.part)]
+
+    def matrices(self) -> Iterator[Tensor | Mxfp4Part]:
+        """[outputs, inputs] of one expert after the other."""
+        if self.is_mxfp4:
+            codes, exponents = (self.weights.octets(*piece) for piece in self.pieces)
+            yield from map(Mxfp4Part, codes, exponents)
+            return
+        [piece] = self.pieces
+        for matrix in self.weights.read(*piece):
+            yield matrix.T if self.is_transposed else matrix
+
+
+def gate_and_up(matrix: Tensor | Mxfp4Part) -> list[WeightPart]:
+    """The two projections of an expert whose outputs alternate in one matrix, the gate's first."""
+    if isinstance(matrix, Mxfp4Part):
+        return [matrix.every_second(0), matrix.every_second(1)]
+    return [matrix[0::2], matrix[1::2]]
