@@ -1,5 +1,6 @@
 """What operations take beside tensors: formats of weights, heads of a layer, norms, memory that ranks share."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -36,6 +37,11 @@ class HeadLayout:
     norms: tuple[Tensor, Tensor] | None = None  # of query and key heads, [head_dim] each
     epsilon: float = 0.0
     sinks: Tensor | None = None  # float32 [num_queries]: of each head a score more, of a value that is 0
+    rotary_dim: int = 0  # numbers of a head that are rotated, the first ones; 0: all
+
+    @property
+    def num_rotated(self) -> int:
+        return self.rotary_dim or self.head_dim
 
 
 class Scoring(NamedTuple):
@@ -79,6 +85,27 @@ class Norm(NamedTuple):
 
     weight: Tensor  # [in]
     epsilon: float
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectionNorm:
+    """A norm of all query heads of a token together, and one of all its key heads."""
+
+    query_weight: Tensor  # [queries], of this rank's heads
+    key_weight: Tensor  # [keys]
+    query_total: int  # of how many numbers the sums over all ranks are; what ranks share counts for each
+    key_total: int
+    epsilon: float
+    limit: float = math.inf  # queries, keys and values are clamped to ± this
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        return len(self.query_weight), len(self.key_weight)
+
+    def parts(self, heads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of [T, queries + keys + values]."""
+        query, key = self.widths
+        return heads[:, :query], heads[:, query : query + key], heads[:, query + key :]
 
 
 ROOMS = 2  # used in turn: who still reads one is never overtaken by who writes the other

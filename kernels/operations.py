@@ -15,8 +15,9 @@ from torch import Tensor
 from .experts import ExpertWeights, Routing
 from .float8_part import WeightPart
 from .lora import LoraConfig, LoraWeights
-from .operands import HeadLayout, LatentLayout, PeerMemory, WeightFormat
+from .operands import HeadLayout, LatentLayout, PeerMemory, ProjectionNorm, WeightFormat
 from .reference.pointwise import add, gather_rows
+from .reference.projection_norm import norm_projections, square_sums
 
 
 class LayerKV(NamedTuple):
@@ -77,6 +78,12 @@ class Operations(Protocol):
     def add_rms_norm(self, stream: Any, update: Any | None, weight: Tensor, epsilon: float) -> Any:
         """Adds the update, if any, to the stream; gives the stream's norm."""
 
+    def square_sums(self, heads: Any, norm: ProjectionNorm) -> Any:
+        """[T, 2]: what a norm of all heads together divides by, of queries and of keys; ranks add theirs up."""
+
+    def norm_projections(self, product: Any, sums: Any, norm: ProjectionNorm) -> Any:
+        """Norms queries and keys in place, given those sums."""
+
     def store_heads(self, heads: Any, layout: HeadLayout, rotation: Any, kv: Any, rows: Any) -> Any:
         """Norms and rotates query and key heads, stores keys and values in their slots, gives the query."""
 
@@ -130,6 +137,12 @@ class TensorOperations:
 
     def gather_rows(self, x: Tensor, indices: Tensor) -> Tensor:
         return gather_rows(x, indices)
+
+    def square_sums(self, heads: Tensor, norm: ProjectionNorm) -> Tensor:
+        return square_sums(heads, norm)
+
+    def norm_projections(self, product: Tensor, sums: Tensor, norm: ProjectionNorm) -> Tensor:
+        return norm_projections(product, sums, norm)
 
     def all_reduce(self, x: Any) -> Any:
         return self.ranks.all_reduce(x)

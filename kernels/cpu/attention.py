@@ -30,6 +30,7 @@ class StoreHeads(Structure):
         ("key_norm", c_void_p),
         ("epsilon", c_float),
         ("rotation", c_int64),  # of ROTATIONS
+        ("num_rotated", c_int64),  # numbers of a head, the first ones
         ("kv", KVMemory),
     ]
 

@@ -1,7 +1,8 @@
 """The arguments of a layer's products and smaller operations on the CPU, as the kernels read them.
 
-Field for field the structures of source/linear.hpp, quantize.hpp, norm.cpp, activation.cpp, rows.cpp and embedding.cpp.
-Rows are float32. What is quantized for an integer product is written where `Quantized` says, by whoever writes the row.
+Field for field the structures of source/linear.hpp, quantize.hpp, norm.cpp, projection_norm.cpp, activation.cpp,
+rows.cpp and embedding.cpp. Rows are float32. What is quantized for an integer product is written where `Quantized`
+says, by whoever writes the row.
 """
 
 from ctypes import Structure, c_float, c_int64, c_void_p
@@ -111,6 +112,38 @@ class AddRmsNorm(Structure):
         ("width", c_int64),
         ("output", c_void_p),  # [rows, width]; null where only the quantized form is wanted
         ("quantized", Quantized),
+    ]
+
+
+class SquareSums(Structure):
+    """The sums of the squares of a row's queries and of its keys."""
+
+    _fields_ = [
+        ("num_rows", c_void_p),
+        ("heads", c_void_p),  # [rows, width]
+        ("width", c_int64),
+        ("query_width", c_int64),
+        ("key_width", c_int64),
+        ("sums", c_void_p),  # [rows, 2]
+    ]
+
+
+class NormProjections(Structure):
+    """x = clamp(x / sqrt(sum / total + ε) × weight, ±limit), queries and keys each by their sum."""
+
+    _fields_ = [
+        ("num_rows", c_void_p),
+        ("heads", c_void_p),  # [rows, width], changed in place
+        ("width", c_int64),
+        ("query_width", c_int64),
+        ("key_width", c_int64),
+        ("sums", c_void_p),  # [rows, 2], of all ranks
+        ("query_weight", c_void_p),  # [query_width]
+        ("key_weight", c_void_p),
+        ("query_total", c_int64),  # how many numbers the sums are of
+        ("key_total", c_int64),
+        ("epsilon", c_float),
+        ("limit", c_float),
     ]
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..float8_part import WeightPart, format_of_parts
 from ..lora import LoraConfig
+from ..operands import ProjectionNorm
 from ..operations import HeadLayout, Ranks, WeightFormat
 from . import attention as attending
 from . import layer
@@ -115,6 +116,32 @@ class NativeOperations:
         self._record("add_rms_norm", layer.AddRmsNorm, normed, weight, **given, output=normed)
         return normed
 
+    def square_sums(self, heads: Buffer, norm: ProjectionNorm) -> Buffer:
+        sums, (query, key) = self.program.buffer(2), norm.widths
+        given = {"heads": heads, "width": heads.width, "query_width": query, "key_width": key, "sums": sums}
+        self._record("square_sums", layer.SquareSums, sums, None, **given)
+        return sums
+
+    def norm_projections(self, product: Buffer, sums: Buffer, norm: ProjectionNorm) -> Buffer:
+        query, key = norm.widths
+        arguments = struct_of(
+            layer.NormProjections,
+            num_rows=self.program.num_rows,
+            heads=product,
+            width=product.width,
+            query_width=query,
+            key_width=key,
+            sums=sums,
+            query_weight=norm.query_weight,
+            key_weight=norm.key_weight,
+            query_total=norm.query_total,
+            key_total=norm.key_total,
+            epsilon=norm.epsilon,
+            limit=norm.limit,
+        )
+        self.program.call("penstock_norm_projections", arguments, keep=norm)
+        return product
+
     def store_heads(self, heads: Buffer, layout: HeadLayout, rotation: None, kv: KVMemory, rows: None) -> Buffer:
         """The query comes back where it was: at the beginning of each token's heads."""
         query_norm, key_norm = layout.norms or (None, None)
@@ -127,6 +154,7 @@ class NativeOperations:
             key_norm=key_norm,
             epsilon=layout.epsilon,
             rotation=attending.ROTATIONS["pairs" if layout.rotates_pairs else "halves"],
+            num_rotated=layout.num_rotated,
             kv=kv,
         )
         self.program.call("penstock_store_heads", arguments, keep=layout.norms)

@@ -7,7 +7,7 @@ from ..operands import HeadLayout
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..registry import op
 from .attention import attend
-from .pointwise import rotate_halves, rotate_pairs
+from .pointwise import rotated
 
 
 @op(tolerance=1e-2)
@@ -21,9 +21,8 @@ def store_heads_paged(heads: Tensor, layout: HeadLayout, rotation: Rotation, kv:
     if layout.norms is not None:
         query, key = (_normed(x, weight, layout.epsilon) for x, weight in zip((query, key), layout.norms, strict=True))
     cos, sin = (table[rotation.positions][:, None] for table in (rotation.cos, rotation.sin))
-    rotate = (rotate_pairs if layout.rotates_pairs else rotate_halves).reference
-    _store(rotate(key, cos, sin), value.contiguous(), kv, rows.kv_slots)
-    return rotate(query, cos, sin).to(heads.dtype)
+    _store(rotated(key, layout, cos, sin), value.contiguous(), kv, rows.kv_slots)
+    return rotated(query, layout, cos, sin).to(heads.dtype)
 
 
 def _normed(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..operands import HeadLayout
 from ..registry import op
 
 
@@ -27,6 +28,17 @@ def rotate_pairs(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate neighbours 2i and 2i + 1 of each head against one another; `sin` carries the sign: -sin, sin, -sin, …"""
     partners = heads.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
     return partners.mul_(sin).add_(heads * cos)
+
+
+def rotated(heads: Tensor, layout: HeadLayout, cos: Tensor, sin: Tensor) -> Tensor:
+    """Heads as their layout wants them. Where not all of a head is rotated, cosines are 1 and sines 0 behind that."""
+    if layout.rotates_pairs:
+        return rotate_pairs(heads, cos, sin)
+    if layout.num_rotated == layout.head_dim:
+        return rotate_halves(heads, cos, sin)
+    turned, kept = heads.split((layout.num_rotated, layout.head_dim - layout.num_rotated), -1)
+    cos, sin = (table[..., : layout.num_rotated] for table in (cos, sin))
+    return torch.cat((rotate_halves(turned, cos, sin), kept), -1)
 
 
 @op()

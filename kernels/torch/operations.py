@@ -19,7 +19,7 @@ from ..packed_weight import PackedWeight, pack
 from ..reference.attention import attention, write_kv
 from ..reference.experts import activate, add_gated, route
 from ..reference.lora import add_lora
-from ..reference.pointwise import embedding, rms_norm, rotate_halves, rotate_pairs, silu_mul
+from ..reference.pointwise import embedding, rms_norm, rotate_halves, rotate_pairs, rotated, silu_mul
 from ..reference.products import linear
 from ..registry import Op
 from ..rows import Rows
@@ -70,10 +70,9 @@ class TorchOperations(TensorOperations):
         if layout.norms is not None:
             norm = self.form(rms_norm)
             query, key = (norm(x, weight, layout.epsilon) for x, weight in zip((query, key), layout.norms, strict=True))
-        rotate = rotate_pairs if layout.rotates_pairs else rotate_halves
         # Every row's keys and values are stored before any row attends: rows may share blocks within a step.
-        write_kv(rotate(key, *rotation), value, kv.keys, kv.values, rows)
-        return rotate(query, *rotation)
+        write_kv(rotated(key, layout, *rotation), value, kv.keys, kv.values, rows)
+        return rotated(query, layout, *rotation)
 
     def attention(self, query: Tensor, layout: HeadLayout, kv: LayerKV, rows: Rows, window: int | None) -> Tensor:
         return self.form(attention)(

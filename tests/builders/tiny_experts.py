@@ -56,12 +56,17 @@ def _ernie_experts(config: dict[str, Any], layer: int) -> Shapes:
     return shapes
 
 
+def _olmoe_experts(config: dict[str, Any], layer: int) -> Shapes:
+    count, hidden, width = (config[key] for key in ("num_experts", "hidden_size", "intermediate_size"))
+    return _named_experts("mlp", _MLP, count, hidden, width)
+
+
 def _deepseek_experts(config: dict[str, Any], layer: int) -> Shapes:
     if layer < config["first_k_dense_replace"]:
         return {}
     count, hidden, width = (config[key] for key in ("n_routed_experts", "hidden_size", "moe_intermediate_size"))
     shapes = _named_experts("mlp", _MLP, count, hidden, width)
-    if config["model_type"] == "deepseek_v3":
+    if config["model_type"] != "deepseek_v2":
         shapes["mlp.gate.e_score_correction_bias"] = (count,)
     return shapes | _shared("mlp.shared_experts", hidden, config["n_shared_experts"] * width)
 
@@ -79,6 +84,8 @@ def _gpt_oss_experts(config: dict[str, Any], layer: int) -> Shapes:
 
 
 _EXPERTS = {
+    "olmoe": _olmoe_experts,
+    "glm4_moe": _deepseek_experts,
     "mixtral": _mixtral_experts,
     "qwen2_moe": _qwen_experts,
     "qwen3_moe": _qwen_experts,

@@ -84,6 +84,18 @@ FAMILIES: dict[str, dict[str, Any]] = {
         moe_num_experts=10, moe_k=3, moe_intermediate_size=24, moe_num_shared_experts=2, moe_layer_start_index=1,
         moe_layer_end_index=-1, moe_layer_interval=1, moe_norm_min=1e-12,
     ),
+    "olmoe": dict(
+        architectures=["OlmoeForCausalLM"], model_type="olmoe", hidden_size=64, intermediate_size=28,
+        num_attention_heads=4, num_key_value_heads=2, num_experts=9, num_experts_per_tok=4, norm_topk_prob=False,
+        attention_bias=False, clip_qkv=None,
+    ),
+    "glm4_moe": dict(
+        architectures=["Glm4MoeForCausalLM"], model_type="glm4_moe", hidden_size=48, intermediate_size=72,
+        num_attention_heads=6, num_key_value_heads=3, head_dim=32, partial_rotary_factor=0.5, attention_bias=True,
+        moe_intermediate_size=20, n_routed_experts=12, n_shared_experts=1, num_experts_per_tok=3, n_group=4,
+        topk_group=2, routed_scaling_factor=1.5, first_k_dense_replace=1, norm_topk_prob=True, use_qk_norm=True,
+        num_nextn_predict_layers=1,
+    ),
     "deepseek_v2": dict(
         architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", hidden_size=64, intermediate_size=96,
         num_attention_heads=4, num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=64, qk_nope_head_dim=32,
@@ -184,8 +196,10 @@ def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str,
             layer["self_attn.q_a_layernorm.weight"] = (config["q_lora_rank"],)
     if family == "gpt_oss":
         layer["self_attn.sinks"] = (config["num_attention_heads"],)
-    if family in ("qwen3", "qwen3_moe"):
+    if family in ("qwen3", "qwen3_moe") or config.get("use_qk_norm"):
         layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (_head_dim(config),))
+    if family == "olmoe":  # a norm of all heads together
+        layer |= {f"self_attn.{name}_norm.weight": layer[f"self_attn.{name}_proj.weight"][:1] for name in "qk"}
     return layer | sparse
 
 
@@ -233,6 +247,8 @@ def _is_biased(family: str, config: dict[str, Any], name: str) -> bool:
     if family == "qwen2" or (family == "qwen2_moe" and config["qkv_bias"]):
         return name.endswith(("q_proj", "k_proj", "v_proj"))
     if name.endswith(("q_b_proj", "kv_b_proj")) or (name.endswith("q_proj") and "kv_lora_rank" in config):
+        return False
+    if family == "glm4_moe" and name.endswith("o_proj"):
         return False
     if name.startswith("self_attn"):
         return bool(config.get("attention_bias") or config.get("use_bias"))

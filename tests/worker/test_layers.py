@@ -91,7 +91,7 @@ def test_half_formats_stay_close_to_float32(tmp_path, dtype, kind, backend):
 
 
 def test_dynamic_positions_are_stretched_for_lengths_that_double():
-    config = RopeConfig("dynamic", 1e4, 16, 5.0, trained_context=64, original_context=64, figures={})
+    config = RopeConfig("dynamic", 1e4, 16, 16, 5.0, trained_context=64, original_context=64, figures={})
     rope = Rope(config, False, CPU)
     assert config.stretches == (64, 128, 256, 320)
     assert rope.starts.tolist() == [0, 64, 192, 448]
@@ -102,7 +102,7 @@ def test_dynamic_positions_are_stretched_for_lengths_that_double():
 
 
 def test_the_table_of_angles_grows_and_keeps_its_bits():
-    config = RopeConfig("default", 1e4, 16, 1.0, trained_context=9000, original_context=9000, figures={})
+    config = RopeConfig("default", 1e4, 16, 16, 1.0, trained_context=9000, original_context=9000, figures={})
     at_once, grown = Rope(config, True, CPU), Rope(config, True, CPU)
     early = torch.tensor([0, 5, 100])
     before = grown.at(early, 101, torch.float32)

@@ -68,6 +68,14 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
         {"use_bias": True, "tie_word_embeddings": False, "moe_layer_interval": 2, "moe_layer_end_index": 3,
          "num_hidden_layers": 6, "moe_num_shared_experts": 0, **OLD_SPELLING},
     ),
+    "olmoe": ("olmoe", {}),
+    "olmoe, clipped, biased": ("olmoe", {"clip_qkv": 0.7, "attention_bias": True, "norm_topk_prob": True}),
+    "glm4 moe": ("glm4_moe", {}),
+    "glm4 moe, two dense layers, no norms, a quarter rotates": (
+        "glm4_moe",
+        {"use_qk_norm": False, "partial_rotary_factor": 0.25, "first_k_dense_replace": 2, "num_hidden_layers": 4,
+         "norm_topk_prob": False, "attention_bias": False, "n_group": 1, "topk_group": 1, **OLD_SPELLING},
+    ),
     "deepseek v2": ("deepseek_v2", OLD_SPELLING),
     "deepseek v2, groups, query rank, all sparse, scaled yarn": (
         "deepseek_v2",
@@ -103,7 +111,7 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
 
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe", "youtu",
-    "deepseek_v2", "deepseek_v3", "gpt_oss",
+    "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe", "glm4_moe",
 )  # fmt: skip
 ROPES = {
     "linear": LINEAR,
@@ -127,7 +135,8 @@ ANSWER = 64
 @pytest.mark.parametrize("name", QUICK)
 def test_greedy_answers_equal_those_of_transformers(name, backend, tmp_path):
     family, options = QUICK[name]
-    if backend == "native" and family in ("mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe", "gpt_oss"):
+    sparse = ("mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe", "olmoe", "glm4_moe", "gpt_oss")
+    if backend == "native" and family in sparse:
         pytest.skip("the native kernels have no experts yet")
     if backend == "native" and options.get("head_dim", 16) % 16:
         pytest.skip("heads that the native kernels leave to torch")

@@ -3,15 +3,17 @@
 Attends to the KV memory only, the step's own tokens included, so how a prompt was chunked changes nothing.
 """
 
+import math
 from typing import Any
 
 from torch import Tensor
 
 from ...kernels import HeadLayout
+from ...kernels.operands import ProjectionNorm
 from ..models.config import ModelConfig
 from ..steps.batch import LayerInputs
 from ..weights.checkpoint import Weights
-from .linear import QKVLinear, RowLinear
+from .linear import QKVLinear, RowLinear, local_kv_heads
 
 
 class Attention:
@@ -29,14 +31,16 @@ class Attention:
             config.num_kv_heads,
             config.head_dim,
         )
+        self.joint_norm = _joint_norm(weights, config) if config.qk_norm == "together" else None
         self.layout = HeadLayout(
             self.qkv.local_heads,
             self.qkv.local_kv_heads,
             config.head_dim,
             config.family.rotates_pairs,
-            _head_norms(weights, config.head_dim) if config.family.qk_norm else None,
+            _head_norms(weights, config.head_dim) if config.qk_norm == "by head" else None,
             config.rms_norm_eps,
             self._sinks(weights, config) if config.family.has_sinks else None,
+            config.rope.rotary_dim,
         )
         width = config.num_heads * config.head_dim
         self.output = RowLinear(weights.at("o_proj"), width, config.hidden_size, granularity=config.head_dim)
@@ -50,6 +54,9 @@ class Attention:
         """`x` and what comes back are [T, hidden]; heads are those of this rank."""
         kv = batch.kv.of_layer(self.layer)
         heads = self.qkv(x, batch.adapted)  # [T, (heads + 2 × kv_heads) × head_dim]: queries, keys, values
+        if self.joint_norm is not None:
+            sums = self.ops.all_reduce(self.ops.square_sums(heads, self.joint_norm))  # [T, 2]
+            heads = self.ops.norm_projections(heads, sums, self.joint_norm)
         query = self.ops.store_heads(heads, self.layout, batch.rotation, kv, batch.rows)  # [T, heads, head_dim]
         attended = self.ops.attention(query, self.layout, kv, batch.rows, self.window)  # [T, heads × head_dim]
         return self.output(attended, batch.adapted)  # [T, hidden]
@@ -58,3 +65,20 @@ class Attention:
 def _head_norms(weights: Weights, head_dim: int) -> tuple[Any, Any]:
     """[head_dim] each."""
     return tuple(weights.at(name).vector("weight", (head_dim,)) for name in ("q_norm", "k_norm"))  # type: ignore[return-value]
+
+
+def _joint_norm(weights: Weights, config: ModelConfig) -> ProjectionNorm:
+    """Of all heads of a token together; with more ranks than key heads, ranks that share one count it once each."""
+    ranks, head_dim = weights.placement.ranks, config.head_dim
+    first, last = ranks.span(config.num_heads)
+    first_key, last_key = local_kv_heads(ranks.rank, ranks.size, config.num_kv_heads)
+    query, key = (
+        weights.at(name).vector("weight", (count * head_dim,), (0, begin * head_dim, end * head_dim))
+        for name, count, begin, end in (
+            ("q_norm", config.num_heads, first, last),
+            ("k_norm", config.num_kv_heads, first_key, last_key),
+        )
+    )
+    key_total = max(config.num_kv_heads, ranks.size) * head_dim
+    limit = math.inf if config.qkv_limit is None else config.qkv_limit
+    return ProjectionNorm(query, key, config.num_heads * head_dim, key_total, config.rms_norm_eps, limit)

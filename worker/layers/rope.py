@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..models.rope_config import RopeConfig
@@ -21,7 +22,7 @@ class Rope:
     """cos and sin for any position, ready for `rotate_halves` or `rotate_pairs`."""
 
     def __init__(self, config: RopeConfig, rotates_pairs: bool, device: torch.device) -> None:
-        # [stretches, head_dim / 2]
+        # [stretches, rotary_dim / 2]
         self.frequencies = torch.stack([inverse_frequencies(config, length) for length in config.stretches])
         self.stretches = config.stretches
         self.magnitude = _yarn_magnitude(config) if config.kind == "yarn" else 1.0
@@ -47,20 +48,23 @@ class Rope:
         rows = torch.arange(len(self.cos), len(self.cos) + CHUNK)
         stretch = torch.searchsorted(self.starts, rows, right=True) - 1  # [CHUNK]
         positions = (rows - self.starts[stretch]).float()  # [CHUNK]
-        angles = positions[:, None] * self.frequencies[stretch]  # [CHUNK, head_dim / 2]
-        cos, sin = angles.cos() * self.magnitude, angles.sin() * self.magnitude  # [CHUNK, head_dim / 2]
-        # [CHUNK, head_dim], as each form of rotation pairs the elements.
+        angles = positions[:, None] * self.frequencies[stretch]  # [CHUNK, rotary_dim / 2]
+        cos, sin = angles.cos() * self.magnitude, angles.sin() * self.magnitude  # [CHUNK, rotary_dim / 2]
+        # [CHUNK, rotary_dim], as each form of rotation pairs the elements.
         if self.rotates_pairs:
             cos, sin = cos.repeat_interleave(2, -1), torch.stack((-sin, sin), -1).flatten(-2)
         else:
             cos, sin = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
+        # [CHUNK, head_dim]: what is behind them stays as it is.
+        kept = (0, self.cos.shape[1] - cos.shape[1])
+        cos, sin = F.pad(cos, kept, value=1.0), F.pad(sin, kept)
         self.cos = torch.cat((self.cos, cos.to(self.device)))
         self.sin = torch.cat((self.sin, sin.to(self.device)))
 
 
 def inverse_frequencies(config: RopeConfig, length: int) -> Tensor:
-    """[head_dim / 2] angles a position, where positions are stretched for requests of up to so many tokens."""
-    plain = _plain(config.theta, config.head_dim)
+    """[rotary_dim / 2] angles a position, where positions are stretched for requests of up to so many tokens."""
+    plain = _plain(config.theta, config.rotary_dim)
     if config.kind == "linear":
         return plain / config.factor
     if config.kind == "dynamic":
@@ -73,19 +77,19 @@ def inverse_frequencies(config: RopeConfig, length: int) -> Tensor:
 
 
 def _plain(theta: float, head_dim: int) -> Tensor:
-    """[head_dim / 2] as all forms below: θ^(-2i / head_dim)."""
+    """[rotary_dim / 2] as all forms below: θ^(-2i / head_dim)."""
     return 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim))
 
 
 def _dynamic(config: RopeConfig, length: int) -> Tensor:
     stretch = config.factor * length / config.trained_context - (config.factor - 1)
-    return _plain(config.theta * stretch ** (config.head_dim / (config.head_dim - 2)), config.head_dim)
+    return _plain(config.theta * stretch ** (config.rotary_dim / (config.rotary_dim - 2)), config.rotary_dim)
 
 
 def _llama3(config: RopeConfig, plain: Tensor) -> Tensor:
     """Long waves are slowed by the factor, short ones kept, and those between blended."""
     low, high = config.figures["low_freq_factor"], config.figures["high_freq_factor"]
-    wavelength = 2 * math.pi / plain  # [head_dim / 2], in positions
+    wavelength = 2 * math.pi / plain  # [rotary_dim / 2], in positions
     slowed = torch.where(wavelength > config.original_context / low, plain / config.factor, plain)
     share = (config.original_context / wavelength - low) / (high - low)
     blended = (1 - share) * slowed / config.factor + share * slowed
@@ -95,22 +99,22 @@ def _llama3(config: RopeConfig, plain: Tensor) -> Tensor:
 
 def _yarn(config: RopeConfig, plain: Tensor) -> Tensor:
     """Dimensions that turn often within the original context keep their frequency, the rest are interpolated."""
-    half = config.head_dim // 2
+    half = config.rotary_dim // 2
     fast, slow = config.figures.get("beta_fast") or 32, config.figures.get("beta_slow") or 1
     low, high = (_yarn_dimension(config, rotations) for rotations in (fast, slow))
     if config.figures.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, config.head_dim - 1)
-    ramp = (torch.arange(half, dtype=torch.float32) - low) / (high - low if high != low else 0.001)  # [head_dim / 2]
+    low, high = max(low, 0), min(high, config.rotary_dim - 1)
+    ramp = (torch.arange(half, dtype=torch.float32) - low) / (high - low if high != low else 0.001)  # [rotary_dim / 2]
     kept = 1 - ramp.clamp(0, 1)  # the share of the frequency that is not interpolated
-    positions = config.theta ** (torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim)
+    positions = config.theta ** (torch.arange(0, config.rotary_dim, 2, dtype=torch.float32) / config.rotary_dim)
     return 1.0 / (config.factor * positions) * (1 - kept) + plain * kept
 
 
 def _yarn_dimension(config: RopeConfig, rotations: float) -> float:
     """The dimension that turns so many times within the original context."""
     turns = config.original_context / (rotations * 2 * math.pi)
-    return config.head_dim * math.log(turns) / (2 * math.log(config.theta))
+    return config.rotary_dim * math.log(turns) / (2 * math.log(config.theta))
 
 
 def _yarn_magnitude(config: RopeConfig) -> float:

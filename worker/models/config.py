@@ -13,7 +13,8 @@ from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, values_of
 from ...protocol.files.unreadable import paddle_refusal
-from .families import FAMILIES, Family, Windows
+from .families import FAMILIES
+from .family import Family, QKNorm, Windows
 from .latent_config import LatentConfig, read_latent
 from .mixtures import ExpertsConfig, read_experts
 from .quantization import Quantization, read_quantization
@@ -55,6 +56,8 @@ class ModelConfig:
     windows: Windows
     biased: tuple[str, ...]
     rope: RopeConfig
+    qk_norm: QKNorm
+    qkv_limit: float | None  # queries, keys and values are clamped to ± this
     max_position: int  # tokens of context that the config gives
     dtype: str  # of the checkpoint: float32, float16 or bfloat16
     num_draft_layers: int = 0  # stored behind the others, and not read: they guess further tokens
@@ -101,7 +104,8 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         raise ConfigError(f"{path}: {num_heads} attention heads can't share {num_kv_heads} key-value heads evenly.")
     context = _count(config, "max_position_embeddings", path)
     head_dim = latent.width if latent else _count(config, "head_dim", path, default=hidden_size // num_heads)
-    rope = read_rope(config, latent.rope_dim if latent else head_dim, context, family.rope_theta, path)
+    rotated = latent.rope_dim if latent else head_dim
+    rope = read_rope(config, rotated, context, family.rope_theta, path, family.rotates_part)
     for reach in (rope.original_context, rope.max_position):
         if not 0 < reach <= _LARGEST:
             raise ConfigError(f"{path}: its rotary positions reach {shown(reach)} tokens, which no model's do.")
@@ -119,6 +123,8 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         windows=_windows(config, family, num_layers, path),
         biased=family.biased(config),
         rope=rope,
+        qk_norm=family.qk_norm(config),
+        qkv_limit=None if config.get("clip_qkv") is None else _positive(config, "clip_qkv", path, default=0.0),
         max_position=rope.max_position,
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
         num_draft_layers=_count(config, "num_nextn_predict_layers", path, default=0),

@@ -51,7 +51,8 @@ class RopeConfig:
 
     kind: str  # a key of _NEEDED
     theta: float
-    head_dim: int
+    head_dim: int  # of which are rotated:
+    rotary_dim: int
     factor: float
     trained_context: int  # max_position_embeddings, before any stretching
     original_context: int  # what llama3 and yarn stretch from
@@ -79,8 +80,13 @@ class RopeConfig:
         return self.trained_context
 
 
-def read_rope(config: dict[str, Any], head_dim: int, context: int, theta: float, path: Path) -> RopeConfig:
-    """The variant that `config` asks for; `theta` is the family's own where the config names none."""
+def read_rope(
+    config: dict[str, Any], head_dim: int, context: int, theta: float, path: Path, rotates_part: bool = False
+) -> RopeConfig:
+    """The variant that `config` asks for; `theta` is the family's own where the config names none.
+
+    `rotates_part`: the family may rotate a part of each head.
+    """
     figures = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if not isinstance(figures, dict):
         raise ConfigError(f"{path}: the figures of rotary positions must be an object, and are {shown(figures)}.")
@@ -91,7 +97,9 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, theta: float,
         raise ConfigError(f"{path}: rope type {shown(kind)} is not supported; supported are {', '.join(_NEEDED)}.")
     own = _own_figures(kind, figures, path)
     partial = _first_given(figures.get("partial_rotary_factor"), config.get("partial_rotary_factor"), 1.0)
-    if partial != 1.0 or head_dim % 2 or (kind == "dynamic" and head_dim == 2):
+    is_known = partial == 1.0 or (rotates_part and is_positive(partial) and partial < 1)
+    rotary_dim = int(head_dim * partial) if is_known else 0
+    if rotary_dim < 2 or rotary_dim % 2 or (kind == "dynamic" and rotary_dim == 2):
         rotating = f"{partial:.0%}" if is_positive(partial) else shown(partial)
         raise ConfigError(f"{path}: heads of {head_dim} of which {rotating} rotate are not supported.")
     name = "original_max_position_embeddings"
@@ -100,6 +108,7 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, theta: float,
         kind=kind,
         theta=_bounded("rope_theta", _first_given(figures.get("rope_theta"), config.get("rope_theta"), theta), path),
         head_dim=head_dim,
+        rotary_dim=rotary_dim,
         factor=own.get("factor", 1.0),
         trained_context=context,
         original_context=int(_bounded(name, original, path)),

@@ -26,6 +26,7 @@ struct StoreHeads {
     const float* key_norm;
     float epsilon;
     Rotation rotation;
+    int64_t num_rotated;  // of a head, the first ones; of pairs, the others' sines are 0
     KVMemory kv;
 };
 
@@ -42,24 +43,25 @@ static void normalize(const float* head, const float* weight, float epsilon, int
 }
 
 // Queries are rotated in place, so both partners are read before either is written.
-static void rotate(const float* head, const float* cosines, const float* sines, Rotation rotation, int64_t size,
-                   float* to) {
+static void rotate(const StoreHeads& a, const float* head, const float* cosines, const float* sines, float* to) {
+    const int64_t size = a.kv.head_dim;
     const auto turned = [&](Vec x, Vec partner, int64_t i, auto lanes) {
         return partner * load(sines + i, lanes) + x * load(cosines + i, lanes);
     };
-    if (rotation == Rotation::kPairs) {
+    if (a.rotation == Rotation::kPairs) {
         for (int64_t i = 0; i < size; i += kLanes) {
             const Vec x = load(head + i);
             store(to + i, turned(x, swap_neighbours(x), i, AllLanes{}));
         }
         return;
     }
-    const int64_t half = size / 2;
+    const int64_t half = a.num_rotated / 2;
     over_lanes(half, [&](int64_t i, auto lanes) {
         const Vec x = load(head + i, lanes), y = load(head + half + i, lanes);
         store(to + i, turned(x, y, i, lanes), lanes);
         store(to + half + i, turned(y, x, half + i, lanes), lanes);
     });
+    if (to != head) std::copy(head + 2 * half, head + size, to + 2 * half);
 }
 
 // One head of one token, wherever it came from and wherever it goes.
@@ -74,7 +76,7 @@ static void make_ready(const StoreHeads& a, int64_t token, const float* head, co
         return;
     }
     const int64_t row = a.step->rotations[token] * size;
-    rotate(head, a.step->cosines + row, a.step->sines + row, a.rotation, size, to);
+    rotate(a, head, a.step->cosines + row, a.step->sines + row, to);
 }
 
 // The numbers of a head in the memory's format, one after another, and their scale and minimum where it has them.

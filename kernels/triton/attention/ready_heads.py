@@ -16,9 +16,12 @@ class HeadTransform(NamedTuple):
 
 
 @triton.jit
-def ready(heads, is_there, columns, turned, HEAD_DIM: tl.constexpr, HAS_NORM: tl.constexpr, PAIRS: tl.constexpr):
-    """Some columns of each token's head, normed and rotated, in float32."""
-    partners = columns ^ 1 if PAIRS else (columns + HEAD_DIM // 2) % HEAD_DIM
+def ready(
+    heads, is_there, columns, turned, HEAD_DIM: tl.constexpr, HAS_NORM: tl.constexpr, PAIRS: tl.constexpr,
+    ROTATED: tl.constexpr,
+):  # fmt: skip
+    """Some columns of each token's head, normed and rotated, in float32. Sines are 0 behind the first ROTATED."""
+    partners = columns ^ 1 if PAIRS else (columns + ROTATED // 2) % ROTATED
     is_column = is_there[:, None] & (columns < HEAD_DIM)[None, :]
     x = tl.load(heads[:, None] + columns[None, :], mask=is_column, other=0).to(tl.float32)
     y = tl.load(heads[:, None] + partners[None, :], mask=is_column, other=0).to(tl.float32)

@@ -57,7 +57,7 @@ def _whole(x, scale):
 def store_heads_kernel(
     heads, query, query_weight, key_weight, cosines, sines, positions, slots, keys, values, key_scales, value_scales,
     num_tokens, epsilon, TOKENS: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
-    HEAD_DIM: tl.constexpr, HAS_NORM: tl.constexpr, PAIRS: tl.constexpr,
+    HEAD_DIM: tl.constexpr, HAS_NORM: tl.constexpr, PAIRS: tl.constexpr, ROTATED: tl.constexpr,
 ):  # fmt: skip
     """A program: one head of TOKENS tokens, a query's, a key's or a value's."""
     head, columns = tl.program_id(1), tl.arange(0, triton.next_power_of_2(HEAD_DIM))
@@ -68,7 +68,7 @@ def store_heads_kernel(
     is_number = is_there[:, None] & (columns < HEAD_DIM)[None, :]
     if head < NUM_QUERIES:
         turned = HeadTransform(query_weight, epsilon, cosines + angles, sines + angles)
-        turned_query = ready(own, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS)
+        turned_query = ready(own, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS, ROTATED)
         to = query + (tokens.to(tl.int64) * NUM_QUERIES + head) * HEAD_DIM
         tl.store(to[:, None] + columns[None, :], turned_query.to(query.dtype.element_ty), mask=is_number)
         return
@@ -76,7 +76,7 @@ def store_heads_kernel(
     places = slot * NUM_KEYS + (head - NUM_QUERIES) % NUM_KEYS
     if head < NUM_QUERIES + NUM_KEYS:
         turned = HeadTransform(key_weight, epsilon, cosines + angles, sines + angles)
-        key = ready(own, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS)
+        key = ready(own, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS, ROTATED)
         _store(key, keys, key_scales, places, slot >= 0, HEAD_DIM)
     else:
         value = tl.load(own[:, None] + columns[None, :], mask=is_number, other=0).to(tl.float32)
@@ -111,7 +111,7 @@ def _launch(
     store_heads_kernel[triton.cdiv(len(heads), choice["TOKENS"]), layout.num_queries + 2 * layout.num_keys](
         heads, query, *weights, rotation.cos, rotation.sin, rotation.positions, rows.kv_slots, kv.keys, kv.values,
         *scales, len(heads), layout.epsilon, choice["TOKENS"], layout.num_queries, layout.num_keys, layout.head_dim,
-        layout.norms is not None, layout.rotates_pairs, num_warps=choice.num_warps,
+        layout.norms is not None, layout.rotates_pairs, layout.num_rotated, num_warps=choice.num_warps,
     )  # fmt: skip
     return query
 
@@ -124,7 +124,8 @@ def examples() -> Iterator[Example]:
         number = "*i8" if kind == "int8" else f"*{kind}"
         types = dict.fromkeys(("heads", "query"), "*bf16") | names | counts | dict.fromkeys(("keys", "values"), number)
         constants = dict(
-            TOKENS=8, NUM_QUERIES=32, NUM_KEYS=8, HEAD_DIM=head_dim, HAS_NORM=True, PAIRS=kind == "fp16"
+            TOKENS=8, NUM_QUERIES=32, NUM_KEYS=8, HEAD_DIM=head_dim, HAS_NORM=True, PAIRS=kind == "fp16",
+            ROTATED=head_dim,
         )  # fmt: skip
         pointers = tuple(name for name, kind_of in types.items() if kind_of.startswith("*"))
         yield Example(f"store_heads {kind} {head_dim}", store_heads_kernel, types | scales, constants, aligned=pointers)

@@ -47,7 +47,7 @@ def _with_newest(
     """The softmax with the newest key's in it; that key and its value are stored."""
     one, columns = tl.arange(0, 1), tl.arange(0, triton.next_power_of_2(HEAD_DIM))
     is_column = columns < HEAD_DIM
-    key = ready(newest.key + one, one == 0, columns, turned, HEAD_DIM, HAS_NORM, PAIRS)
+    key = ready(newest.key + one, one == 0, columns, turned, HEAD_DIM, HAS_NORM, PAIRS, HEAD_DIM)
     key = key.to(newest.to_key.dtype.element_ty)
     tl.store(newest.to_key + columns[None, :], key, mask=is_column[None, :])
     value = tl.load(newest.value + columns, mask=is_column, other=0).to(newest.to_value.dtype.element_ty)
@@ -81,7 +81,7 @@ def answer_kernel(
     turned = HeadTransform(query_weight, epsilon, cosines + angles, sines + angles)
     columns = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
     projected = own + (head * SHARED + members) * HEAD_DIM
-    queries = ready(projected, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS)
+    queries = ready(projected, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS, HEAD_DIM)
     queries = queries.to(heads.dtype.element_ty).to(keys.dtype.element_ty)  # rounded as if they had been stored
     table = block_tables + row.to(tl.int64) * table_width
     memory = memory_of(table, keys, values, keys, values, head, NUM_KEYS, HEAD_DIM)
@@ -121,8 +121,9 @@ def answer_kernel(
         store_rows(output, weighted / tl.where(is_there, total, 1.0)[:, None], members, is_there, HEAD_DIM)
 
 
-def serves(kv: PagedKV, rows: DeviceRows) -> bool:
-    return STORING_ANSWERS.is_on and rows.are_answers and kv.key_scales is None
+def serves(layout: HeadLayout, kv: PagedKV, rows: DeviceRows) -> bool:
+    is_rotated = layout.num_rotated == layout.head_dim
+    return STORING_ANSWERS.is_on and is_rotated and rows.are_answers and kv.key_scales is None
 
 
 @attention_answers.implement("triton")

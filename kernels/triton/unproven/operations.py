@@ -50,7 +50,7 @@ class UnprovenOperations(FusedOperations):
     def store_heads(
         self, heads: Value, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows
     ) -> Tensor | Heads:
-        if serves(kv, rows):
+        if serves(layout, kv, rows):
             return Heads(plain(heads), rotation)
         return super().store_heads(heads, layout, rotation, kv, rows)
 

@@ -18,9 +18,12 @@ def inputs(seed: int) -> Iterator[tuple[Tensor, HeadLayout, Rotation, PagedKV, D
         head_dim, block_size = (24, 16) if number % 2 else (48, 32)
         rows, num_blocks = paged_step(shape, block_size, seed)
         norms = tuple(torch.rand(2, head_dim, generator=generator) + 0.5) if number % 2 else None
-        form = HeadLayout(4, 2, head_dim, rotates_pairs=number < 3, norms=norms, epsilon=1e-6)  # type: ignore[arg-type]
+        part = 16 if number % 4 == 3 else head_dim
+        form = HeadLayout(4, 2, head_dim, number < 3, norms, 1e-6, rotary_dim=part)  # type: ignore[arg-type]
         heads = torch.randn(16, 8 * head_dim, generator=generator).to(dtype)
         angles = torch.rand(32, head_dim, generator=generator) * 6
+        cos, sin = angles.cos(), angles.sin()
+        cos[:, part:], sin[:, part:] = 1, 0
         positions = torch.cat([torch.arange(context - queries, context) for queries, context in shape])
         kv = empty_memory(kind, num_blocks, 2, block_size, head_dim)
-        yield heads, form, Rotation(angles.cos(), angles.sin(), positions), kv, rows
+        yield heads, form, Rotation(cos, sin, positions), kv, rows

@@ -1,0 +1,248 @@
+"""Families with experts, and those that share their attention, as rows of the table in `families.py`."""
+
+from . import mixtures
+from .dense_families import DEFAULTS, MISTRAL
+from .family import (
+    QKV,
+    Family,
+    attention_biases,
+    by_head,
+    deepseek_v2_biases,
+    ernie_biases,
+    every_layer,
+    every_second_layer,
+    latent_biases,
+    sliding_first,
+    window_if_used,
+)
+
+MIXTRAL = Family(
+    "mixtral",
+    windows=every_layer,
+    mixture=mixtures.MIXTRAL,
+    rope_theta=1_000_000.0,
+    defaults=MISTRAL.defaults
+    | {"rms_norm_eps": 1e-5, "sliding_window": None, "num_local_experts": 8, "num_experts_per_tok": 2},
+)
+QWEN_MOE_DEFAULTS = DEFAULTS | {
+    "vocab_size": 151_936,
+    "hidden_size": 2048,
+    "num_hidden_layers": 24,
+    "max_position_embeddings": 32_768,
+    "sliding_window": 4096,
+    "decoder_sparse_step": 1,
+    "norm_topk_prob": False,
+}
+QWEN2_MOE = Family(
+    "qwen2_moe",
+    windows=every_second_layer,
+    biased=lambda config: QKV if config["qkv_bias"] else (),
+    mixture=mixtures.QWEN2_MOE,
+    defaults=QWEN_MOE_DEFAULTS
+    | {
+        "intermediate_size": 5632,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "max_window_layers": 28,
+        "moe_intermediate_size": 1408,
+        "shared_expert_intermediate_size": 5632,
+        "num_experts_per_tok": 4,
+        "num_experts": 60,
+        "qkv_bias": True,
+    },
+)
+QWEN3_MOE = Family(
+    "qwen3_moe",
+    windows=window_if_used,
+    biased=attention_biases,
+    qk_norm=by_head,
+    mixture=mixtures.QWEN3_MOE,
+    defaults=QWEN_MOE_DEFAULTS
+    | {
+        "intermediate_size": 6144,
+        "num_key_value_heads": 4,
+        "moe_intermediate_size": 768,
+        "num_experts_per_tok": 8,
+        "num_experts": 128,
+    },
+)
+ERNIE_MOE = Family(
+    "ernie4_5_moe",
+    biased=ernie_biases,
+    rotates_pairs=True,
+    mixture=mixtures.ERNIE_MOE,
+    rope_theta=500_000.0,
+    defaults={
+        "vocab_size": 103_424,
+        "hidden_size": 2560,
+        "intermediate_size": 12_288,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 20,
+        "num_key_value_heads": 4,
+        "hidden_act": "silu",
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+        "moe_intermediate_size": 1536,
+        "moe_k": 6,
+        "moe_num_experts": 64,
+        "moe_num_shared_experts": 2,
+        "moe_layer_start_index": 1,
+        "moe_layer_end_index": -1,
+        "moe_layer_interval": 1,
+        "moe_norm_min": 1e-12,
+    },
+)
+OLMOE = Family(
+    "olmoe",
+    biased=attention_biases,
+    qk_norm=lambda config: "together",
+    mixture=mixtures.OLMOE,
+    defaults=DEFAULTS
+    | {
+        "vocab_size": 50_304,
+        "hidden_size": 2048,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 16,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+        "num_experts_per_tok": 8,
+        "num_experts": 64,
+        "norm_topk_prob": False,
+    },
+)
+GLM4_MOE = Family(
+    "glm4_moe",
+    biased=lambda config: QKV if config.get("attention_bias") else (),
+    qk_norm=lambda config: "by head" if config["use_qk_norm"] else None,
+    mixture=mixtures.GLM4_MOE,
+    rotates_part=True,
+    defaults=DEFAULTS
+    | {
+        "vocab_size": 151_552,
+        "intermediate_size": 10_944,
+        "num_hidden_layers": 46,
+        "num_attention_heads": 96,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-5,
+        "partial_rotary_factor": 0.5,
+        "moe_intermediate_size": 1408,
+        "num_experts_per_tok": 8,
+        "n_shared_experts": 1,
+        "n_routed_experts": 128,
+        "routed_scaling_factor": 1.0,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": 1,
+        "norm_topk_prob": True,
+        "use_qk_norm": False,
+    },
+)
+LATENT_DEFAULTS = {
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "rope_interleave": True,
+}
+DEEPSEEK_V2 = Family(
+    "deepseek_v2",
+    biased=deepseek_v2_biases,
+    is_latent=True,
+    mixture=mixtures.DEEPSEEK_V2,
+    defaults=LATENT_DEFAULTS
+    | {
+        "vocab_size": 102_400,
+        "hidden_size": 4096,
+        "intermediate_size": 11_008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "max_position_embeddings": 2048,
+        "first_k_dense_replace": 0,
+        "moe_intermediate_size": 1407,
+        "n_routed_experts": 64,
+        "n_shared_experts": 2,
+        "routed_scaling_factor": 1.0,
+        "topk_method": "greedy",
+    },
+)
+DEEPSEEK_V3 = Family(
+    "deepseek_v3",
+    biased=latent_biases,
+    is_latent=True,
+    mixture=mixtures.DEEPSEEK_V3,
+    defaults=LATENT_DEFAULTS
+    | {
+        "vocab_size": 129_280,
+        "hidden_size": 7168,
+        "intermediate_size": 18_432,
+        "num_hidden_layers": 61,
+        "num_attention_heads": 128,
+        "max_position_embeddings": 4096,
+        "first_k_dense_replace": 3,
+        "moe_intermediate_size": 2048,
+        "n_group": 8,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "norm_topk_prob": True,
+        "num_experts_per_tok": 8,
+        "routed_scaling_factor": 2.5,
+        "topk_group": 4,
+    },
+)
+YOUTU = Family(
+    "youtu",
+    biased=latent_biases,
+    is_latent=True,
+    defaults=LATENT_DEFAULTS
+    | {
+        "vocab_size": 128_256,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 16,
+        "max_position_embeddings": 131_072,
+        "tie_word_embeddings": True,
+    },
+)
+
+GPT_OSS = Family(
+    "gpt_oss",
+    windows=sliding_first,
+    biased=attention_biases,
+    has_sinks=True,
+    mixture=mixtures.GPT_OSS,
+    rope_theta=150_000.0,
+    defaults={
+        "vocab_size": 201_088,
+        "hidden_size": 2880,
+        "intermediate_size": 2880,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "hidden_act": "silu",
+        "attention_bias": True,
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "sliding_window": 128,
+        "num_local_experts": 128,
+        "num_experts_per_tok": 4,
+        "swiglu_alpha": 1.702,
+        "swiglu_limit": 7.0,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "factor": 32.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+            "original_max_position_embeddings": 4096,
+        },
+    },
+)

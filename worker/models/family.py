@@ -1,0 +1,100 @@
+"""What a row of the table of families says, and the rules that rows are made of.
+
+A family that differs in its data flow gets a file beside `decoder.py`; one that differs in a detail gets a field here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ...protocol.fields.rules import shown
+from .mixtures import Mixture
+
+Windows = tuple[int | None, ...]
+# Queries and keys are normed each head by itself, or all of a token together.
+QKNorm = Literal["by head", "together"] | None
+
+_KINDS = ("full_attention", "sliding_attention")
+
+
+@dataclass(frozen=True)
+class Family:
+    """The details of a decoder that its config does not spell out."""
+
+    name: str
+    # The sliding window of each layer, None where it sees everything.
+    windows: Callable[[dict[str, Any], int], Windows] = lambda config, num_layers: (None,) * num_layers
+    # The projections that have a bias, needed where weights are made up (in a checkpoint one is found by its presence).
+    biased: Callable[[dict[str, Any]], tuple[str, ...]] = lambda config: ()
+    # Whether queries and keys are normed before they are rotated: each head by itself, or all of a token together.
+    qk_norm: Callable[[dict[str, Any]], QKNorm] = lambda config: None
+    has_sinks: bool = False  # each query head has a logit of its own in the softmax
+    rotates_pairs: bool = False  # neighbours rotate against one another, not halves
+    rotates_part: bool = False  # a config may say that a part of each head is rotated
+    mixture: Mixture | None = None  # of its sparse layers, where there are any
+    is_latent: bool = False  # attention is to one small vector a token, from which every head's key and value come
+    rope_theta: float = 10_000.0  # where the config leaves it out
+    # What transformers' class for the family takes for keys that a config leaves out.
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+
+def every_layer(config: dict[str, Any], num_layers: int) -> Windows:
+    return (config["sliding_window"],) * num_layers
+
+
+def layer_types(config: dict[str, Any], num_layers: int) -> Windows:
+    window = config["sliding_window"] if config.get("use_sliding_window") else None
+    types = config.get("layer_types")
+    if types is None:
+        first = config["max_window_layers"]
+        types = ["sliding_attention" if layer >= first else "full_attention" for layer in range(num_layers)]
+    if unknown := next((kind for kind in types if kind not in _KINDS), None):
+        raise ValueError(f"layer_types has {shown(unknown)}, and only {' and '.join(_KINDS)} are supported")
+    return tuple(window if kind == "sliding_attention" else None for kind in types)
+
+
+def by_head(config: dict[str, Any]) -> QKNorm:
+    return "by head"
+
+
+def every_second_layer(config: dict[str, Any], num_layers: int) -> Windows:
+    """Where a config of Qwen2-MoE names no `layer_types`: those with an even number, the first ones only."""
+    if config.get("layer_types") is None:
+        first = [layer % 2 == 0 and layer < config["max_window_layers"] for layer in range(num_layers)]
+        config = config | {"layer_types": [_KINDS[is_sliding] for is_sliding in first]}
+    return layer_types(config, num_layers)
+
+
+def sliding_first(config: dict[str, Any], num_layers: int) -> Windows:
+    """Where a config of gpt-oss names no `layer_types`, a window and none take turns."""
+    types = config.get("layer_types") or [_KINDS[(layer + 1) % 2] for layer in range(num_layers)]
+    return layer_types(config | {"layer_types": types, "use_sliding_window": True}, num_layers)
+
+
+def window_if_used(config: dict[str, Any], num_layers: int) -> Windows:
+    return (config["sliding_window"] if config.get("use_sliding_window") else None,) * num_layers
+
+
+QKV = ("q_proj", "k_proj", "v_proj")
+MLP = ("gate_proj", "up_proj", "down_proj")
+
+
+def llama_biases(config: dict[str, Any]) -> tuple[str, ...]:
+    attention = (*QKV, "o_proj") if config.get("attention_bias") else ()
+    return attention + (MLP if config.get("mlp_bias") else ())
+
+
+def attention_biases(config: dict[str, Any]) -> tuple[str, ...]:
+    return (*QKV, "o_proj") if config.get("attention_bias") else ()
+
+
+def ernie_biases(config: dict[str, Any]) -> tuple[str, ...]:
+    return (*QKV, "o_proj", *MLP) if config.get("use_bias") else ()
+
+
+def latent_biases(config: dict[str, Any]) -> tuple[str, ...]:
+    return ("q_a_proj", "kv_a_proj_with_mqa", "o_proj") if config.get("attention_bias") else ()
+
+
+def deepseek_v2_biases(config: dict[str, Any]) -> tuple[str, ...]:
+    return latent_biases(config) + (MLP if config.get("mlp_bias") else ())
