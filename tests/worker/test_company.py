@@ -27,6 +27,7 @@ MODELS: dict[str, tuple[str, str, dict, dict, str | None]] = {
     "torch qwen3": ("invariant", "qwen3", {}, {}, None),
     "torch llama in bfloat16": ("invariant", "llama", {"dtype": "bfloat16"}, {}, None),
     "torch mistral with a window": ("invariant", "mistral", WINDOW, {}, None),
+    "torch gpt-oss": ("invariant", "gpt_oss", {"head_dim": 32}, {}, None),
     "torch deepseek_v3, latents": ("invariant", "deepseek_v3", {}, {}, None),
 }
 COMMON = [(7 * place) % 290 + 5 for place in range(50)]
