@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy
 import torch
-from builders.tiny_model import tiny_model
+from builders.tiny_model import PROJECTION, tiny_model
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
@@ -124,7 +124,7 @@ def float8_model(folder: Path, form: Float8Form, family: str = "qwen3", **option
     floats: dict[str, torch.Tensor] = {}
     for name, tensor in load_file(twin / "model.safetensors").items():
         written[name] = floats[name] = torch.from_numpy(tensor)
-        if name.endswith("_proj.weight"):
+        if PROJECTION.search(name):
             made, values = float8_tensors(tensor, form)
             floats[name] = torch.from_numpy(values)
             written |= {name.removesuffix("weight") + part: each for part, each in made.items()}

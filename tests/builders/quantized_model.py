@@ -1,17 +1,21 @@
 """A tiny checkpoint as GPTQ, AWQ and compressed-tensors write it, and its twin in floats with the same values.
 
 The packers are written from the formats' definitions, one number at a time, independently of the reader that they
-test. The head and the embedding stay floats.
+test. The head, the embedding and routers stay floats.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy
-from builders.tiny_model import tiny_model
-from safetensors.numpy import load_file, save_file
+import torch
+from builders.float8_model import Float8Form, float8_tensors
+from builders.tiny_model import PROJECTION, tiny_model
+from safetensors.numpy import load_file
+from safetensors.torch import save_file
 
 AWQ_OUTPUTS = (0, 2, 4, 6, 1, 3, 5, 7)  # from a word's lowest bits to its highest
 Tensors = dict[str, numpy.ndarray]
@@ -72,23 +76,44 @@ FORMS = [
 
 def quantized_model(folder: Path, form: Form, family: str = "qwen3", **options: Any) -> tuple[Path, Path]:
     """The quantized checkpoint, and its twin in float32. Query projections are [128, 64], keys and values [64, 64]."""
-    options = {"head_dim": 32} | options
+    if family == "qwen3":
+        options = {"head_dim": 32} | options
+    return mixed_model(folder, lambda module: form, quantization_config(form), family, **options)
+
+
+def mixed_model(
+    folder: Path,
+    form_of: Callable[[str], Form | Float8Form | None],
+    config: dict[str, Any],
+    family: str,
+    **options: Any,
+) -> tuple[Path, Path]:
+    """The same where each projection has a form of its own, or None."""
     twin, quantized = tiny_model(folder / "twin", family, **options), tiny_model(folder / "model", family, **options)
-    written: Tensors = {}
-    floats: Tensors = {}
+    written: dict[str, torch.Tensor] = {}
+    floats: dict[str, torch.Tensor] = {}
     for name, tensor in load_file(twin / "model.safetensors").items():
-        written[name] = floats[name] = tensor
-        if name.endswith("_proj.weight"):
-            integers = _quantized(tensor, form)
-            floats[name] = integers.floats
+        written[name] = floats[name] = torch.from_numpy(tensor)
+        module = name.removesuffix(".weight")
+        if PROJECTION.search(name) and (form := form_of(module)):
             del written[name]
-            module = name.removesuffix("weight")
-            written |= {module + part: each for part, each in _WRITERS[form.layout](integers, form).items()}
+            made, values = _written(tensor, form)
+            floats[name] = torch.from_numpy(values)
+            written |= {f"{module}.{part}": each for part, each in made.items()}
     save_file(floats, twin / "model.safetensors", {"format": "pt"})
-    save_file({name: numpy.ascontiguousarray(each) for name, each in written.items()}, quantized / "model.safetensors")
-    config = json.loads((quantized / "config.json").read_text())
-    (quantized / "config.json").write_text(json.dumps(config | {"quantization_config": _config(form)}))
+    save_file(written, quantized / "model.safetensors", {"format": "pt"})
+    own = json.loads((quantized / "config.json").read_text())
+    (quantized / "config.json").write_text(json.dumps(own | {"quantization_config": config}))
     return quantized, twin
+
+
+def _written(weight: numpy.ndarray, form: Form | Float8Form) -> tuple[dict[str, torch.Tensor], numpy.ndarray]:
+    """What stands in the file for one matrix, and the float32 values that it means."""
+    if isinstance(form, Float8Form):
+        return float8_tensors(weight, form)
+    integers = _quantized(weight, form)
+    made = _WRITERS[form.layout](integers, form)
+    return {name: torch.from_numpy(numpy.ascontiguousarray(each)) for name, each in made.items()}, integers.floats
 
 
 def _quantized(weight: numpy.ndarray, form: Form) -> Integers:
@@ -173,7 +198,7 @@ _WRITERS = {
 }
 
 
-def _config(form: Form) -> dict[str, Any]:
+def quantization_config(form: Form) -> dict[str, Any]:
     size = form.group_size or -1
     if form.layout.startswith("gptq"):
         return {

@@ -5,6 +5,7 @@ a chat template, and generation_config.json. The shapes are odd on purpose. The 
 """
 
 import json
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
         num_local_experts=6, num_experts_per_tok=3, sliding_window=13, swiglu_limit=0.8,
     ),
 }  # fmt: skip
+# The matrices that tools quantize: not routers (`gate`), nor the gate of an expert that all tokens share.
+PROJECTION = re.compile(r"(_proj|_proj_with_mqa|\.w[123])\.weight$")
 _STORED_AS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 _THETA = {
     "ernie4_5": 500_000.0, "ernie4_5_moe": 500_000.0, "gpt_oss": 150_000.0, "mixtral": 1_000_000.0,

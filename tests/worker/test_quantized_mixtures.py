@@ -1,0 +1,197 @@
+"""Quantized checkpoints of mixtures of experts: every expert is read as its tool wrote it, and the model answers so."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders.backends import load_on
+from builders.float8_model import FLOAT8_FORMS, Float8Form
+from builders.hand_driven import HandDriven
+from builders.quantized_model import Form, mixed_model, quantization_config
+from safetensors.torch import load_file
+
+from penstock.protocol.conversion import Conversion
+from penstock.worker.convert.convert import convert
+from penstock.worker.models.config import read_config
+from penstock.worker.models.load import Model, load_model
+from penstock.worker.weights.checkpoint import Checkpoint
+
+_HEADS = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "mixtral": _HEADS | {"intermediate_size": 96},
+    "qwen2_moe": _HEADS | {"moe_intermediate_size": 64, "shared_expert_intermediate_size": 96, "intermediate_size": 96},
+    "qwen3_moe": _HEADS | {"moe_intermediate_size": 64, "mlp_only_layers": [0], "num_hidden_layers": 3},
+    "ernie4_5_moe": _HEADS | {"moe_intermediate_size": 64, "intermediate_size": 96},
+    "deepseek_v3": {"hidden_size": 64, "moe_intermediate_size": 32, "intermediate_size": 96, "v_head_dim": 32},
+}
+FLOAT8 = {form.name: form for form in FLOAT8_FORMS}
+FORMS: list[Form | Float8Form] = [
+    Form("gptq"),
+    Form("gptq", is_symmetric=False, is_ordered=True),
+    Form("awq", is_symmetric=False),
+    Form("pack-quantized"),
+    Form("int-quantized", bits=8, group_size=0),
+    FLOAT8["deepseek"],
+    FLOAT8["compressed-channel"],
+    FLOAT8["static-inverse"],
+]
+TOKENS = list(range(5, 45))
+
+families = pytest.mark.parametrize("family", FAMILIES)
+forms = pytest.mark.parametrize("form", FORMS, ids=str)
+
+
+def made(folder: Path, family: str, form: Form | Float8Form) -> tuple[Path, Path]:
+    config = form.config if isinstance(form, Float8Form) else quantization_config(form)
+    return mixed_model(folder, lambda module: form, config, family, **FAMILIES[family])
+
+
+def logits_of(model: Model) -> torch.Tensor:
+    driven = HandDriven(model)
+    return driven.step([(driven.add(TOKENS), len(TOKENS))], every_token=True)
+
+
+@forms
+@families
+def test_with_torch_alone_it_gives_the_logits_of_its_twin(tmp_path, family, form):
+    model, twin = (load_on("fast", folder) for folder in made(tmp_path, family, form))
+    assert model.report.leftovers == twin.report.leftovers
+    assert torch.allclose(logits_of(model), logits_of(twin), atol=1e-4)
+
+
+@families
+@pytest.mark.parametrize("form", [FORMS[1], FORMS[2], FORMS[5]], ids=str)
+def test_the_twin_answers_as_transformers_does(tmp_path, family, form):
+    from transformers import AutoModelForCausalLM
+
+    folder, twin = made(tmp_path, family, form)
+    reference = AutoModelForCausalLM.from_pretrained(twin, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        expected = reference(torch.tensor([TOKENS])).logits[0]
+    assert torch.allclose(logits_of(load_on("fast", folder)).log_softmax(-1), expected.log_softmax(-1), atol=1e-3)
+
+
+@families
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_the_kernels_differ_from_the_twin_by_what_rounding_activations_costs(tmp_path, family, form):
+    model, twin = (load_model(folder) for folder in made(tmp_path, family, form))
+    similar = torch.cosine_similarity(logits_of(model), logits_of(twin))
+    # Rounding may change which expert a token goes to, which is another answer for that one.
+    assert similar.median() > 0.99 and (similar > 0.9).float().mean() > 0.8
+
+
+def opened(folder: Path) -> Checkpoint:
+    return Checkpoint(folder, read_config(folder).quantization)
+
+
+EXPERTS = {
+    "mixtral": {"block_sparse_moe.experts.4.w1": (96, 64), "block_sparse_moe.experts.0.w2": (64, 96)},
+    "qwen3_moe": {"mlp.experts.11.up_proj": (64, 64), "mlp.experts.3.down_proj": (64, 64)},
+}
+
+
+@forms
+@pytest.mark.parametrize("family", EXPERTS)
+def test_ranks_share_each_expert_by_its_width_or_have_whole_ones(tmp_path, family, form):
+    model, twin = made(tmp_path, family, form)
+    floats = load_file(twin / "model.safetensors")
+    for module, (outputs, inputs) in EXPERTS[family].items():
+        name = f"model.layers.1.{module}.weight"
+        dim, size = (1, inputs) if re.search("down|w2", module) else (0, outputs)
+        for part in (None, (dim, 0, 32), (dim, 32, size)):
+            found = opened(model).matrix(name, (outputs, inputs), part).dequantized()
+            expected = floats[name] if part is None else floats[name].narrow(dim, part[1], part[2] - part[1])
+            assert torch.equal(found, expected), (module, part)
+
+
+INT8_ROWS = Form("int-quantized", bits=8, group_size=0)
+
+
+def dynamic(module: str) -> Form | None:
+    """As GPTQModel's rules below."""
+    if re.search(r"layers\.1\..*\.down_proj", module):
+        return Form("gptq", bits=8, group_size=32)
+    return None if re.search(r"self_attn\.o_proj|experts\.5\.", module) else Form("gptq", group_size=16)
+
+
+DYNAMIC = quantization_config(Form("gptq", group_size=16)) | {
+    "dynamic": {
+        r"-:.*\.mlp\.gate.*": {},
+        r"-:.*self_attn\.o_proj.*": {},
+        r"-:.*experts\.5\..*": {},
+        r"+:.*layers\.1\..*\.down_proj.*": {"bits": 8, "group_size": 32},
+    }
+}
+
+
+def awq_experts(module: str) -> Form | None:
+    return Form("awq", is_symmetric=False) if ".experts." in module else None
+
+
+AWQ_EXPERTS = quantization_config(Form("awq")) | {
+    "modules_to_not_convert": ["self_attn", "mlp.gate", "lm_head", "model.layers.0"]
+}
+
+
+def groups(module: str) -> Form | Float8Form | None:
+    """As several `config_groups` of compressed-tensors."""
+    if re.search(r".*experts.*down_proj$", module):
+        return INT8_ROWS
+    return Form("pack-quantized") if ".experts." in module else FLOAT8["compressed-channel"]
+
+
+def _group(form: Form | Float8Form, *targets: str) -> dict[str, Any]:
+    config = form.config if isinstance(form, Float8Form) else quantization_config(form)
+    return config["config_groups"]["group_0"] | {"targets": list(targets), "format": config["format"]}
+
+
+GROUPS = {
+    "quant_method": "compressed-tensors", "format": "mixed-precision", "ignore": ["lm_head", "re:.*mlp.gate$"],
+    "config_groups": {
+        "group_0": _group(Form("pack-quantized"), "re:.*experts.*(gate|up)_proj$"),
+        "group_1": _group(INT8_ROWS, "re:.*experts.*down_proj$"),
+        "group_2": _group(FLOAT8["compressed-channel"], "re:.*self_attn.*", "Linear"),
+    },
+    "quantization_status": "compressed",
+}  # fmt: skip
+
+MIXED = {"dynamic": (dynamic, DYNAMIC), "awq experts": (awq_experts, AWQ_EXPERTS), "groups": (groups, GROUPS)}
+
+
+@pytest.mark.parametrize("family", ["qwen2_moe", "qwen3_moe"])
+@pytest.mark.parametrize("name", MIXED)
+def test_projections_may_have_bits_and_layouts_of_their_own(tmp_path, name, family):
+    """Also experts of one layer, some of which a tool may have left as they were."""
+    form_of, config = MIXED[name]
+    folders = mixed_model(tmp_path, form_of, config, family, **FAMILIES[family])
+    model, twin = (load_on("fast", folder) for folder in folders)
+    assert model.report.leftovers == []
+    assert torch.allclose(logits_of(model), logits_of(twin), atol=1e-4)
+    similar = torch.cosine_similarity(*(logits_of(load_model(folder)) for folder in folders))
+    assert similar.median() > 0.99
+
+
+@pytest.mark.parametrize("form", [FORMS[0], FORMS[3]], ids=str)
+def test_what_holds_integers_is_copied_as_it_is(tmp_path, form):
+    source, _ = made(tmp_path, "qwen3_moe", form)
+    target = tmp_path / "copy"
+    convert(Conversion(str(source), str(source), str(target), None), lambda said: None)
+    before, after = (load_file(folder / "model.safetensors") for folder in (source, target))
+    assert before.keys() == after.keys() and all(torch.equal(each, after[name]) for name, each in before.items())
+    assert torch.equal(logits_of(load_model(source)), logits_of(load_model(target)))
+
+
+@families
+@pytest.mark.parametrize("quantization", ["int8", '{"*": "int8", "*.experts.*": null}'])
+def test_experts_in_8_bit_floats_are_converted_as_the_load_would(tmp_path, family, quantization):
+    source, _ = made(tmp_path, family, FLOAT8["deepseek"])
+    target = tmp_path / "converted"
+    convert(Conversion(str(source), str(source), str(target), quantization), lambda said: None)
+    written = json.loads((target / "config.json").read_text())["quantization_config"]
+    assert any(re.search(r"(mlp|block_sparse_moe)\.gate$", module) for module in written["ignore"])
+    model = load_model(target)
+    if model.backend.multiplies_integers:
+        assert torch.equal(logits_of(model), logits_of(load_model(source, quantization=quantization)))
