@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.files.model_file import require_regular
-from ...protocol.files.unreadable import paddle_refusal, pointer_in, pointer_refusal
+from ...protocol.files.unreadable import pickle_in, pickle_refusal, pointer_in, pointer_refusal
 from ..text.convert_tokenizer import converted
 from .hub.cache import cache_root
 from .hub.snapshot import FileKinds, NotOnHub, require_listed, snapshot
@@ -44,6 +44,8 @@ def find_model(
     _require_config(folder)
     if (pointer := pointer_in(folder)) is not None:
         raise ConfigError(pointer_refusal(pointer))
+    if (pickle := pickle_in(folder)) is not None:
+        raise ConfigError(pickle_refusal(pickle))
     return ModelFiles(name, folder, _with_tokenizer(folder) if tokenizer is None else find_tokenizer(tokenizer))
 
 
@@ -79,13 +81,11 @@ def _find_folder(name: str, revision: str | None, wanted: FileKinds, *, is_quiet
 
 
 def _found(name: str, revision: str | None, from_hub: Callable[[HubName], Found]) -> Path | Found:
-    _refuse_paddle(name)
     bundled = BUNDLED.get(name)
     if bundled is not None and bundled.is_dir():
         return bundled
     path = Path(os.path.expanduser(name))
     if name and os.path.isdir(path):
-        _refuse_paddle(path.name, path)
         return path.resolve()
     tried = [
         f"bundled models ({', '.join(BUNDLED)})" if bundled is None else f"the bundled model {name} (not installed)",
@@ -102,7 +102,6 @@ def _found(name: str, revision: str | None, from_hub: Callable[[HubName], Found]
 
 def pull_model(model: HubName, *, is_quiet: bool = False) -> ModelFiles:
     """From the hub, whatever folder of that name there is."""
-    _refuse_paddle(model.id)
     try:
         folder = snapshot(model, FileKinds(), is_quiet=is_quiet)
     except NotOnHub as error:
@@ -126,10 +125,3 @@ def _absolute(path: Path) -> Path:
         return path.absolute()
     except OSError:
         return path
-
-
-def _refuse_paddle(name: str, folder: Path | None = None) -> None:
-    """Checkpoints in Paddle's own layout transpose their weights; the same model exists in the hub's layout."""
-    has_paddle_files = folder is not None and any(folder.glob("*.pdparams"))
-    if name.endswith("-Paddle") or has_paddle_files:
-        raise ConfigError(paddle_refusal(name))

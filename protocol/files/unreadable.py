@@ -1,12 +1,8 @@
-"""Recognizes checkpoints that can't be read, Git LFS pointers and Paddle's own layout, and says what to use instead."""
+"""Recognizes checkpoints that can't be read, Git LFS pointers and Paddle's pickles, and says what to use instead."""
 
-import re
 from pathlib import Path
 
 _POINTER_BEGINS = b"version https://git-lfs.github.com/spec/"
-_PADDLE_ENDING = "-Paddle"
-# Names that state active parameters ("21B-A3B"), or images.
-_NOT_READ = re.compile(r"-A\d+(\.\d+)?B\b|\bVL\b|\bMoE\b", re.IGNORECASE)
 
 
 def is_pointer(path: Path) -> bool:
@@ -33,13 +29,16 @@ def pointer_refusal(path: Path) -> str:
     )
 
 
-def paddle_refusal(name: str) -> str:
-    """The refusal of a checkpoint whose weights are transposed; `name` may be a folder's.
+def pickle_in(folder: Path) -> Path | None:
+    """A file of Paddle's pickles, where a folder has nothing that would be read in its place."""
+    if any(folder.glob("*.safetensors")) or any(folder.glob("rank-*-of-*/*.safetensors")):
+        return None
+    return next(iter(sorted(folder.glob("*.pdparams"))), None)
 
-    Its publisher has the same model in Hugging Face's layout, under the same name with -PT at its end. That one is
-    recommended unless it couldn't be read here either, as with models of experts or of images.
-    """
-    refusal = f"{name} is a checkpoint in Paddle's own layout, which is not read here."
-    if _NOT_READ.search(name):
-        return f"{refusal} Nor is its Hugging Face twin: models with experts or images are not supported."
-    return f"{refusal} Use its Hugging Face twin, {name.removesuffix(_PADDLE_ENDING)}-PT."
+
+def pickle_refusal(path: Path) -> str:
+    return (
+        f"{path} is written by Paddle's own `save`, as a pickle, which could run code when it is read; only "
+        "*.safetensors are read here. Use the model as it is published (-Paddle or -PT), or write it anew with "
+        "save_pretrained(…, safe_serialization=True)."
+    )

@@ -294,14 +294,17 @@ def _write_weights(
         _write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
 
 
-def write_safetensors(path: Path, tensors: dict[str, numpy.ndarray], dtype: str, form: str = "pt") -> None:
-    """The format by hand, because numpy has no bfloat16: header length, header, values."""
+def write_safetensors(
+    path: Path, tensors: dict[str, numpy.ndarray], dtype: str, form: str = "pt", label: str | None = None
+) -> None:
+    """The format by hand, because numpy has no bfloat16: header length, header, values. `label` is what the header
+    calls the dtype, if not what it is."""
     header: dict[str, Any] = {"__metadata__": {"format": form}}
     values, end = [], 0
     for name, tensor in tensors.items():
         values.append(_stored(tensor, dtype))
         start, end = end, end + len(values[-1])
-        header[name] = {"dtype": _STORED_AS[dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+        header[name] = {"dtype": label or _STORED_AS[dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(values))

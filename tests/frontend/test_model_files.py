@@ -118,24 +118,20 @@ def test_a_folder_without_config_is_no_model(tmp_path):
         find_model(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["baidu/ERNIE-4.5-21B-A3B-Base-Paddle", "baidu/ERNIE-4.5-VL-28B-A3B-Paddle"])
-def test_a_twin_that_would_be_refused_next_is_not_recommended(name):
-    with pytest.raises(ConfigError, match="Nor is its Hugging Face twin") as raised:
-        find_model(name)
-    assert "-PT" not in str(raised.value)
+def test_a_model_in_paddles_own_layout_is_found_like_any_other(tmp_path):
+    folder = write_model(tmp_path / "ERNIE-4.5-0.3B-Paddle")
+    (folder / "model.safetensors").write_bytes(b"")
+    (folder / "model_state.pdparams").write_text("the same once more")
+    assert find_model(folder).folder == folder
 
 
-@pytest.mark.parametrize("name", ["baidu/ERNIE-4.5-0.3B-Paddle", "baidu/ERNIE-4.5-0.3B-Base-Paddle"])
-def test_paddles_own_layout_is_refused_with_the_twin_that_loads(name, hub):
-    with pytest.raises(ConfigError, match=name.replace("-Paddle", "-PT")):
-        find_model(name)
-
-
-def test_a_folder_with_paddles_files_is_refused(tmp_path):
-    write_model(tmp_path / "ernie")
-    (tmp_path / "ernie" / "model_state.pdparams").write_text("")
-    with pytest.raises(ConfigError, match="ernie-PT"):
-        find_model(tmp_path / "ernie")
+def test_a_folder_with_paddles_pickles_alone_is_refused(tmp_path):
+    folder = write_model(tmp_path / "ernie")
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    (folder / "model_state.pdparams").write_text("")
+    with pytest.raises(ConfigError, match=r"model_state\.pdparams .* as a pickle.*\*\.safetensors"):
+        find_model(folder)
 
 
 # --- tokenizers that must be converted --------------------------------------------------------------------------------

@@ -153,21 +153,11 @@ def test_figures_that_are_published_are_taken(tmp_path, rope, figures):
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope type 'yarn' needs factor"),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "of which 50% rotate"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, r"differ by layer \(full_attention\)"),
-        ({"paddleformers_version": "0.1"}, r"Paddle's own layout.*-PT"),
     ],
 )
 def test_what_a_config_asks_for_and_cannot_have_is_named(tmp_path, changes, sentence):
     with pytest.raises(ConfigError, match=sentence):
         read_config(_changed(tiny_model(tmp_path, "llama"), **changes))
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["ERNIE-4.5-0.3B-Paddle", "models--baidu--ERNIE-4.5-0.3B-Paddle/snapshots/a1b2", "here/ERNIE-4.5-0.3B-Paddle"],
-)
-def test_a_checkpoint_of_paddle_is_refused_with_the_name_of_its_twin(tmp_path, name):
-    with pytest.raises(ConfigError, match=r"^ERNIE-4\.5-0\.3B-Paddle is .*, ERNIE-4\.5-0\.3B-PT\.$"):
-        read_config(tiny_model(tmp_path / name, "ernie4_5"))
 
 
 def _of_transformers(folder) -> dict[str, Any]:

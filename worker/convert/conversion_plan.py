@@ -5,7 +5,7 @@ It works on names and shapes and reads no weights. The caller says which pieces 
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -17,9 +17,9 @@ from ...protocol.files.model_file import require_regular
 from ...protocol.options.quantization import named_layers
 from ..models.config import ModelConfig
 from ..models.products import HEAD, quantized_kinds
+from ..weights.paddle_layout import Layout, layout_of
 from ..weights.piece import CheckpointPiece
 from ..weights.quantized import COMPANIONS
-from ..weights.tensor_names import layer_names
 from ..weights.weight_files import own_weight_files, rank_folder
 from .compressed_writer import planned_tensors
 from .safetensors_file import DTYPES, TensorSpec
@@ -32,10 +32,11 @@ Pieces = dict[str, CheckpointPiece]  # by the source's names
 
 
 class StoredTensor(NamedTuple):
-    """A tensor of the source."""
+    """A tensor of the source, as layers see it."""
 
-    name: str  # as layers ask for it
-    stored_name: str
+    name: str
+    stored_name: str  # several may lie in one
+    layout: Layout
     file: Path
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -45,6 +46,10 @@ class StoredTensor(NamedTuple):
     @property
     def nbytes(self) -> int:
         return TensorSpec(self.dtype, self.shape).nbytes
+
+    def of(self, file: Any) -> Any:
+        """In its open file, to be sliced."""
+        return self.layout.view(self.name, file.get_slice(self.stored_name))
 
     @property
     def is_rescaled(self) -> bool:
@@ -102,18 +107,25 @@ def kinds_of_tensors(config: ModelConfig, asked: Conversion) -> dict[str, str | 
     return {f"{layer}.weight": (kinds[layer] or "").removeprefix("w") or None for layer in kinds if layer in named}
 
 
-def stored_tensors(folder: Path, kinds: dict[str, str | None]) -> list[StoredTensor]:
+def stored_tensors(folder: Path, config: ModelConfig, kinds: dict[str, str | None]) -> list[StoredTensor]:
     """All of the source, by file and name."""
-    found = []
+    file_of: dict[str, Path] = {}
     for path in own_weight_files(folder):
         require_regular(path)
         with safe_open(path, framework="pt") as file:
-            for name in sorted(file.keys()):
-                view = file.get_slice(name)
-                found.append(StoredTensor(name, name, path, DTYPES[view.get_dtype()], tuple(view.get_shape())))
-    name_of = {stored: name for name, stored in layer_names(each.stored_name for each in found).items()}
-    named = [each._replace(name=name_of[each.stored_name]) for each in found]
-    return [each._replace(kind=kinds.get(each.name)) for each in named]
+            file_of |= dict.fromkeys(sorted(file.keys()), path)
+    layout = layout_of(file_of, config)
+    by_file: dict[Path, list[tuple[str, str]]] = {}
+    for name, stored in layout.names(file_of).items():
+        by_file.setdefault(file_of[stored], []).append((name, stored))
+    found = []
+    for path, tensors in by_file.items():
+        with safe_open(path, framework="pt") as file:
+            for name, stored in tensors:
+                view = layout.view(name, file.get_slice(stored))
+                shape = tuple(view.get_shape())
+                found.append(StoredTensor(name, stored, layout, path, DTYPES[view.get_dtype()], shape, kinds.get(name)))
+    return found
 
 
 def with_scales_applied(

@@ -34,6 +34,7 @@ from ...protocol.files.own_folder import HeldFolder
 from ...protocol.files.sizes import exact_size
 from ..models.config import ModelConfig, read_config
 from ..models.load import resolve_dtype
+from ..models.paddle_config import as_transformers_writes_it
 from ..models.products import HEAD
 from ..models.quantization import QUANTIZATION_FILES, QUANTIZATION_KEYS
 from ..weights.checkpoint import Checkpoint
@@ -71,7 +72,7 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     by_rank = [] if is_copied else rank_pieces(source, config, asked.tensor_parallel_size)
     kinds = kinds_of_tensors(config, asked)
     check_groups(by_rank, kinds, asked)
-    stored = stored_tensors(source, kinds)
+    stored = stored_tensors(source, config, kinds)
     if config.quantization is not None and not is_copied:
         stored = with_scales_applied(stored, kinds, resolve_dtype("auto", config))
     folders = planned_folders(stored, asked, by_rank)
@@ -79,7 +80,7 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     before, after = (sum(each.nbytes for each in some) for some in (stored, folders))
     with _appearing(target, after) as folder:
         targets = [ConvertedFolder(folder / each.name, each) for each in folders]
-        _write_weights(targets, stored, Checkpoint(source, config.quantization), _quantizer(asked), say)
+        _write_weights(targets, stored, Checkpoint(source, config.quantization, config), _quantizer(asked), say)
         _write_config(folder, source, stored, asked, is_copied)
         _write_record(folder, asked)
         _copy_the_rest(folder, source, Path(asked.tokenizer), without=[] if is_copied else list(QUANTIZATION_FILES))
@@ -181,12 +182,13 @@ def _written_rows(
         return quantize(part, source.kind) if source.kind else part.to(_CPU, source.widened or source.dtype)
     # Opened anew for each piece: what was read of a mapped file counts as memory as long as it is mapped.
     with safe_open(source.file, framework="pt") as file:
-        rows: Tensor = file.get_slice(source.stored_name)[first:last]
+        rows: Tensor = source.of(file)[first:last]
         return quantize(rows, source.kind) if source.kind else rows
 
 
 def _write_config(folder: Path, source: Path, stored: list[StoredTensor], asked: Conversion, is_copied: bool) -> None:
-    config = read_model_json(source / "config.json")
+    path = source / "config.json"
+    config = as_transformers_writes_it(read_model_json(path), path)
     if not is_copied:
         for key in QUANTIZATION_KEYS:
             config.pop(key, None)

@@ -27,7 +27,7 @@ _NOWHERE = torch.device("meta")
 def rank_pieces(folder: Path, config: ModelConfig, size: int) -> list[dict[str, CheckpointPiece]]:
     """Of each of `size` ranks the pieces that it holds, by the tensors' names."""
     check_split(config, size)
-    checkpoint = Checkpoint(folder)
+    checkpoint = Checkpoint(folder, config=config)
     by_rank = [_pulled(checkpoint, config, Parallel(rank, size)) for rank in range(size)]
     read = {name for pieces in by_rank for name in pieces}
     if config.quantization is not None:  # 8-bit floats: a matrix is read with its scales

@@ -1,7 +1,8 @@
 """A model folder's config.json, read into a frozen description.
 
-Configs are taken as transformers 4 writes them (`rope_theta`, `rope_scaling`, `torch_dtype`) and as 5 does
-(`rope_parameters`, `dtype`). Reads no weights and imports no torch, so that asking for a model's context is cheap.
+Configs are taken as transformers 4 writes them (`rope_theta`, `rope_scaling`, `torch_dtype`), as 5 does
+(`rope_parameters`, `dtype`), and as Paddle does (`paddle_config.py`). Reads no weights and imports no torch, so that
+asking for a model's context is cheap.
 """
 
 from dataclasses import dataclass
@@ -12,11 +13,11 @@ from typing import Any
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, values_of
-from ...protocol.files.unreadable import paddle_refusal
 from .families import FAMILIES
 from .family import Family, QKNorm, Windows
 from .latent_config import LatentConfig, read_latent
 from .mixtures import ExpertsConfig, read_experts
+from .paddle_config import as_transformers_writes_it
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, is_positive, read_rope
 
@@ -85,7 +86,8 @@ def read_config(model_folder: Path) -> ModelConfig:
         raise ModelNotFoundError(f"{model_folder} holds no config.json, so it is not a model folder.") from error
     if not isinstance(config, dict):
         raise ConfigError(f"{path} holds no JSON object.")
-    _refuse_paddle(model_folder, config)
+    with values_of(path):
+        config = as_transformers_writes_it(config, path)
     family = _family(config, path)
     config = family.defaults | config
     if config.get("hidden_act", "silu") not in _SILU:
@@ -185,17 +187,6 @@ def _family(config: dict[str, Any], path: Path) -> Family:
             return FAMILIES[architecture]
     named = ", ".join(shown(each).strip("'") for each in architectures) or "none"
     raise ConfigError(f"{path} names the architecture {named}; supported are {', '.join(FAMILIES)}.")
-
-
-def _refuse_paddle(folder: Path, config: dict[str, Any]) -> None:
-    """Paddle's own layout stores weights transposed; its Hugging Face twin is published beside it."""
-    # In the Hugging Face cache the model's name is a folder further up.
-    name = next((part for part in reversed(folder.absolute().parts) if part.endswith("-Paddle")), None)
-    markers = ("paddleformers_version", "paddlenlp_version")
-    if name is None and not any(marker in config for marker in markers) and not any(folder.glob("*.pdparams")):
-        return
-    name = (name or folder.name).rpartition("--")[2]
-    raise ConfigError(paddle_refusal(name))
 
 
 def _is_text(value: Any) -> bool:

@@ -230,7 +230,7 @@ def _source_of(model_folder: Path, config: ModelConfig, ranks: Parallel) -> Sour
     check_cut(model_folder, ranks.size)
     if ranks_cut_for(model_folder):
         return CutCheckpoint(model_folder, config.quantization, ranks.rank, ranks.size)
-    return Checkpoint(model_folder, config.quantization)
+    return Checkpoint(model_folder, config.quantization, config)
 
 
 def _missing_tensors(config: ModelConfig) -> tuple[str, ...]:

@@ -22,17 +22,19 @@ from ...kernels.float8_part import WeightPart
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.files.model_file import read_model_json
 from ..lora.adapters import AdapterBank
+from ..models.config import ModelConfig
 from ..models.quantization import Quantization
 from ..parallel import Parallel
 from .layer_formats import LayerFormats
 from .mapped_files import MappedFiles
 from .packed_cache import PackedCache
+from .paddle_layout import layout_of
 from .piece import CheckpointPiece, Part
 from .quantized import COMPANIONS, Share, is_quantized, read_part
-from .tensor_names import layer_names
 from .weight_files import own_weight_files
 
 _NAMED_PIECES = 8  # of a weight that is kept
+_FOREIGN = (".bin", ".pt", ".pth", ".gguf", ".pdparams", ".distcp")  # weights as others write them
 
 
 class RowCut(NamedTuple):
@@ -190,15 +192,18 @@ class Weights:
 
 
 class Checkpoint:
-    """The safetensors files of a model folder."""
+    """The safetensors files of a model folder; `config` tells how tensors that others fuse are divided."""
 
-    def __init__(self, folder: Path, quantization: Quantization | None = None) -> None:
+    def __init__(
+        self, folder: Path, quantization: Quantization | None = None, config: ModelConfig | None = None
+    ) -> None:
         self.folder = folder
         self.quantization = quantization
         self.bytes_read = 0
         self._files = MappedFiles(folder)
         self._file_of = self._indexed()
-        self._stored_name = layer_names(self._file_of)
+        self._layout = layout_of(self._file_of, config)
+        self._stored_name = self._layout.names(self._file_of)
         self._used: set[str] = set()
 
     @property
@@ -251,7 +256,7 @@ class Checkpoint:
         stored = self._stored_name[name]
         file = self._file_of[stored]
         try:
-            return self._files.mapped(file).get_slice(stored)
+            return self._layout.view(name, self._files.mapped(file).get_slice(stored))
         except SafetensorError as error:  # an index of other files than these
             raise ConfigError(f"{self.folder / file} holds no tensor {stored}, which its index names.") from error
 
@@ -282,11 +287,11 @@ class Checkpoint:
         file = self.folder / self._file_of[self._stored_name[name]]
         text = f"{name} in {file} has shape {found}, and config.json asks for {wanted}."
         if found == wanted[::-1]:
-            text += " It is transposed, as in Paddle's own layout: use the model's twin in -PT."
+            text += " It is transposed, as Paddle writes it, and under a name of Hugging Face's: convert it again."
         return text
 
     def _no_weights(self) -> str:
-        foreign = sorted(path.name for path in self.folder.glob("*") if path.suffix in (".bin", ".pt", ".pth", ".gguf"))
+        foreign = sorted(path.name for path in self.folder.glob("*") if path.suffix in _FOREIGN)
         hint = f" {foreign[0]} is there, but only safetensors are read." if foreign else ""
         return f"{self.folder} holds no safetensors file.{hint}"
 

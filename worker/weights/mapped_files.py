@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.files.model_file import require_regular
+from .tensor_names import is_paddles
 
 _MOST_READ = 64 << 20  # bytes, before the files are mapped anew
 
@@ -28,8 +29,11 @@ class MappedFiles:
         """A file of the folder, as `safe_open` gives it."""
         if file not in self._mapped:
             handle = self._map(file)
-            if (handle.metadata() or {}).get("format") in ("pd", "paddle"):
-                raise ConfigError(f"{self.folder / file} is in Paddle's own layout. Use the model's twin in -PT.")
+            if (handle.metadata() or {}).get("format") in ("pd", "paddle") and not is_paddles(handle.keys()):
+                raise ConfigError(
+                    f"{self.folder / file} is in Paddle's own layout, of which only ERNIE-4.5's is read (ernie.*). Use "
+                    "the model as it is published for transformers."
+                )
             self._mapped[file] = handle
         return self._mapped[file]
 

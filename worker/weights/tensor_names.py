@@ -18,6 +18,7 @@ _HARMLESS = re.compile(
     r"|\.(q|k|v|kv)_(scale|zero_point)$"  # of keys and values in a cache of 8 bits; rows are measured here
 )
 _SHOWN = 3
+PADDLE_PREFIX = "ernie."  # of names in Paddle's own layout
 
 
 def layer_names(stored: Iterable[str]) -> dict[str, str]:
@@ -26,6 +27,11 @@ def layer_names(stored: Iterable[str]) -> dict[str, str]:
     if "embed_tokens.weight" not in names:
         return {name: name for name in names}
     return {name if name.startswith("lm_head.") else f"model.{name}": name for name in names}
+
+
+def is_paddles(stored: Iterable[str]) -> bool:
+    """Whether these are names of Paddle's own layout, of a family whose layout is known."""
+    return any(name.startswith(PADDLE_PREFIX) for name in stored)
 
 
 def check_layers(folder: Path, names: Iterable[str], config: ModelConfig) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ...protocol.errors import ConfigError
 
-# As Mistral's own code, and as PEFT, name what may lie beside a model's files.
-_NOT_THE_MODEL = ("consolidated", "adapter_model")
+# As Mistral's own code, PEFT, and Paddle's trainer name what may lie beside a model's files.
+_NOT_THE_MODEL = ("consolidated", "adapter_model", "optimizer", "master_weights")
 _RANK_FOLDER = re.compile(r"rank-\d+-of-(\d+)")
 
 

@@ -196,8 +196,8 @@ _DESCRIPTIONS = re.compile(
     rf"{_STEM}\.(json|jinja)|additional_chat_templates/{_STEM}\.jinja|rank-\d+-of-\d+/pieces\.json"
 )
 _WEIGHTS = re.compile(rf"(rank-\d+-of-\d+/)?{_STEM}\.safetensors")
-# The same weights once more, as Mistral's own code names them, and what belongs to an adapter.
-_NOT_THE_MODEL = ("consolidated", "adapter_model")
+# The same weights once more, as Mistral's own code names them, and what belongs to an adapter or to Paddle's trainer.
+_NOT_THE_MODEL = ("consolidated", "adapter_model", "optimizer", "master_weights")
 # How others store weights, for a sentence that says what there is instead.
 _OTHER_WEIGHTS = (".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".pdparams", ".onnx")
 

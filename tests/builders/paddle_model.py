@@ -1,0 +1,96 @@
+"""A checkpoint of ERNIE-4.5 written over again as Paddle's tools write it, as `…-Paddle` folders are published.
+
+Written from what reads such folders: a Paddle linear computes x @ weight, so that weights are [in, out]; FastDeploy
+cuts a fused qkv at the end of all queries and of all keys, and lets the first half of `up_gate_proj` through silu;
+ERNIEKit's converter transposes the head unless it is tied; numpy has no bfloat16, whose bits are saved as uint16.
+"""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy
+from safetensors.torch import load_file
+
+from .tiny_model import write_safetensors
+
+# Modules that compute x @ weight.
+_LINEAR = re.compile(r"\.(o_proj|down_proj|gate)\.weight")
+_ADDED_BY_PADDLE: dict[str, Any] = {
+    "compression_ratio": 1.0,
+    "fuse_linear": False,
+    "fuse_ln": False,
+    "fuse_rms_norm": True,
+    "fuse_rope": True,
+    "fuse_swiglu": True,
+    "max_sequence_length": None,
+    "use_flash_attention": True,
+    "use_rmsnorm": True,
+    "weight_share_add_bias": True,
+    "paddlenlp_version": None,
+}
+
+
+def paddle_model(folder: Path, original: Path, *, label: str | None = "U16", shards: int = 1, **overrides: Any) -> Path:
+    """Write the Hugging Face checkpoint `original` as Paddle would, into `folder`; `label` is bfloat16's in headers."""
+    folder.mkdir(parents=True)
+    config = json.loads((original / "config.json").read_text())
+    dtype = config.get("dtype") or config["torch_dtype"]
+    (folder / "config.json").write_text(json.dumps(_config(config) | overrides))
+    tensors = _tensors(original, config["tie_word_embeddings"])
+    _write(folder, tensors, dtype, shards, label if dtype == "bfloat16" else None)
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        shutil.copyfile(original / name, folder / name)
+    return folder
+
+
+def _config(config: dict[str, Any]) -> dict[str, Any]:
+    """What Paddle's classes save: one flat list of keys, with those of training."""
+    theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
+    dtype = config.get("dtype") or config["torch_dtype"]
+    config = {key: value for key, value in config.items() if not key.startswith("rope_") and key != "torch_dtype"}
+    names = {"Ernie4_5ForCausalLM": "Ernie4_5_ForCausalLM"}
+    written = {**config, "rope_theta": theta, "dtype": dtype, **_ADDED_BY_PADDLE}
+    return written | {"architectures": [names.get(name, name) for name in config["architectures"]]}
+
+
+def _tensors(original: Path, is_tied: bool) -> dict[str, numpy.ndarray]:
+    found: dict[str, numpy.ndarray] = {}
+    for path in sorted(original.glob("*.safetensors")):
+        found |= {name: tensor.float().numpy() for name, tensor in load_file(path).items()}
+    written: dict[str, numpy.ndarray] = {}
+    for name, values in found.items():
+        own = "ernie." + name.removeprefix("model.") if name.startswith("model.") else name
+        if "q_proj." in name:
+            parts = [found[name.replace("q_proj.", f"{part}_proj.")] for part in "qkv"]
+            written[own.replace("q_proj.", "qkv_proj.")] = _side_by_side(parts)
+        elif re.search(r"\bgate_proj\.", name):
+            parts = [values, found[name.replace("gate_proj.", "up_proj.")]]
+            written[own.replace("gate_proj.", "up_gate_proj.")] = _side_by_side(parts)
+        elif re.search(r"\b(k_proj|v_proj|up_proj)\.", name):
+            continue
+        elif _LINEAR.search(name) or (name == "lm_head.weight" and not is_tied):
+            written[own] = values.T
+        else:
+            written[own] = values
+    return written
+
+
+def _side_by_side(parts: list[numpy.ndarray]) -> numpy.ndarray:
+    """Of weights the outputs are columns, of biases all there is."""
+    return numpy.concatenate([part.T for part in parts], axis=-1)
+
+
+def _write(folder: Path, tensors: dict[str, numpy.ndarray], dtype: str, shards: int, label: str | None) -> None:
+    files = ["model.safetensors"]
+    if shards > 1:
+        files = [f"model-{number + 1:05}-of-{shards:05}.safetensors" for number in range(shards)]
+    weight_map: dict[str, str] = {}
+    for number, file in enumerate(files):
+        own = {name: tensors[name] for name in sorted(tensors)[number::shards]}
+        write_safetensors(folder / file, own, dtype, form="np", label=label)
+        weight_map |= dict.fromkeys(own, file)
+    if shards > 1:
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))

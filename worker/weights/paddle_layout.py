@@ -1,0 +1,146 @@
+"""Paddle's own layout of ERNIE-4.5, shown as Hugging Face's: the names, shapes and slices that layers ask for.
+
+  ernie.layers.N.self_attn.qkv_proj.weight  [in, query | key | value]: all query heads, then all of the keys, the values
+  ernie.layers.N.mlp.up_gate_proj.weight    [in, gate | up]: the gate first, whatever its name says; in experts likewise
+  other projections, and a router's gate    [in, out], the reverse of torch's
+  lm_head.weight                            [in, out] as ERNIEKit writes it, [out, in] as PaddleFormers does
+  embeddings, norms, biases                 as elsewhere; biases are fused as their projections are
+
+bfloat16 may be labelled as 16-bit integers, since numpy knows no better. Slices are read lazily, as from any file.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ...protocol.errors import ConfigError
+from ..models.config import ModelConfig
+from .tensor_names import PADDLE_PREFIX, is_paddles, layer_names
+
+_TRANSPOSED = re.compile(r"(_proj|\.gate|mtp_linear_proj\.\d+)\.weight$")
+_FUSED = re.compile(r"(.*\.)(qkv_proj|up_gate_proj)\.(weight|bias)")
+_QUANTIZED = (".quant_weight", ".code_scale", ".super_scales")
+
+
+class Layout(Protocol):
+    """How the tensors of a checkpoint's files are shown to layers."""
+
+    def names(self, stored: Iterable[str]) -> dict[str, str]:
+        """By the name that layers ask for, the stored one; several may lie in one stored tensor."""
+
+    def view(self, name: str, stored: Any) -> Any:
+        """A tensor in its file, as layers see it; like a slice of safetensors."""
+
+
+class HuggingFaceLayout:
+    """Nothing is to be changed but a prefix."""
+
+    def names(self, stored: Iterable[str]) -> dict[str, str]:
+        return layer_names(stored)
+
+    def view(self, name: str, stored: Any) -> Any:
+        return stored
+
+
+class _Share(NamedTuple):
+    """Of a fused tensor's outputs the parts from first to last + 1, where there are `total` in all."""
+
+    first: int
+    last: int
+    total: int
+
+    def span(self, outputs: int) -> tuple[int, int]:
+        return outputs * self.first // self.total, outputs * self.last // self.total
+
+
+_WHOLE = _Share(0, 1, 1)
+
+
+class PaddleLayout:
+    def __init__(self, config: ModelConfig) -> None:
+        query, shared = config.num_heads, config.num_kv_heads
+        heads = query + 2 * shared
+        self.vocab_size = config.vocab_size
+        self._shares = {
+            "q_proj": _Share(0, query, heads),
+            "k_proj": _Share(query, query + shared, heads),
+            "v_proj": _Share(query + shared, heads, heads),
+            "gate_proj": _Share(0, 1, 2),
+            "up_proj": _Share(1, 2, 2),
+        }
+        self._fused_into: dict[str, _Share] = {}  # by the names of what is fused
+
+    def names(self, stored: Iterable[str]) -> dict[str, str]:
+        return dict(self._named(stored))
+
+    def _named(self, stored: Iterable[str]) -> Iterator[tuple[str, str]]:
+        parts = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "up_gate_proj": ("gate_proj", "up_proj")}
+        for each in stored:
+            name = "model." + each.removeprefix(PADDLE_PREFIX) if each.startswith(PADDLE_PREFIX) else each
+            fused = _FUSED.fullmatch(name)
+            if fused is None:
+                yield name, each
+                continue
+            module, kind, tensor = fused.groups()
+            for part in parts[kind]:
+                own = f"{module}{part}.{tensor}"
+                self._fused_into[own] = self._shares[part]
+                yield own, each
+
+    def view(self, name: str, stored: Any) -> Any:
+        if not stored.get_shape():
+            return stored
+        if name == "lm_head.weight":
+            is_transposed = stored.get_shape()[0] != self.vocab_size
+        else:
+            is_transposed = _TRANSPOSED.search(name) is not None
+        return PaddleTensor(stored, self._fused_into.get(name, _WHOLE), is_transposed)
+
+
+@dataclass(frozen=True)
+class PaddleTensor:
+    """A tensor in its file as Hugging Face would store it, to be sliced."""
+
+    stored: Any
+    share: _Share
+    is_transposed: bool
+
+    def get_dtype(self) -> str:
+        dtype = str(self.stored.get_dtype())
+        return "BF16" if dtype == "U16" else dtype
+
+    def get_shape(self) -> list[int]:
+        shape = list(self.stored.get_shape())
+        first, last = self.share.span(shape[-1])
+        shape[-1] = last - first
+        return shape[::-1] if self.is_transposed else shape
+
+    def __getitem__(self, index: Any) -> Tensor:
+        """`index` has a slice for each of the first dimensions, or is an ellipsis."""
+        shape = self.get_shape()
+        given = () if index is ... else index if isinstance(index, tuple) else (index,)
+        wanted = (*given, *[slice(None)] * (len(shape) - len(given)))
+        spans = [each.indices(size)[:2] for each, size in zip(wanted, shape, strict=True)]
+        if self.is_transposed:
+            spans.reverse()
+        before, _ = self.share.span(self.stored.get_shape()[-1])
+        spans[-1] = (spans[-1][0] + before, spans[-1][1] + before)
+        tensor: Tensor = self.stored[tuple(slice(*span) for span in spans)]
+        if tensor.dtype == torch.uint16:
+            tensor = tensor.view(torch.bfloat16)
+        return tensor.t() if self.is_transposed else tensor
+
+
+def layout_of(stored: Iterable[str], config: ModelConfig | None) -> Layout:
+    """Which layout tensors of these names have."""
+    names = list(stored)
+    if quantized := next((name for name in names if name.endswith(_QUANTIZED)), None):
+        raise ConfigError(
+            f"{quantized} is quantized for the kernels of one kind of card, in an order that the files don't state. "
+            "Use the model's bfloat16 form, with quantization='int8' or 'int4' if it should be small."
+        )
+    return PaddleLayout(config) if config is not None and is_paddles(names) else HuggingFaceLayout()
