@@ -1,15 +1,18 @@
 """Parses answers: separates thoughts and tool calls from the text.
 
 `families.py` has a row for each format, made of what `marks.py` defines; `parser_choice.py` chooses a model's rows.
-`answer.py` reads an answer as it comes, `json_call.py`, `tagged_call.py` and `pythonic_calls.py` the inside of calls.
+`answer.py` reads an answer as it comes, `channel_answer.py` one that is messages in channels; `json_call.py`,
+`tagged_call.py`, `pythonic_calls.py` and `message_call.py` read the inside of calls.
 docs/adding-a-parser.md shows how to add rows of one's own.
 """
 
 from .answer import AnswerReader
 from .families import REASONING, TOOL_CALLS
 from .json_call import BareJsonCall, HeadedCall, JsonCall, JsonCalls
-from .marks import CallForm, CallMarks, CallPiece, CallReader, Marks, ThoughtMarks, Tools
+from .marks import CallForm, CallMarks, CallPiece, CallReader, Channels, Marks, ThoughtMarks, Tools
+from .message_call import MessageCall
 from .parser_choice import Parsing, Parsings, settled
+from .piecewise import PiecewiseReader
 from .tagged_call import TaggedCall, Tags
 from .thought_tokens import ThoughtTokens
 
@@ -22,12 +25,15 @@ __all__ = [
     "CallMarks",
     "CallPiece",
     "CallReader",
+    "Channels",
     "HeadedCall",
     "JsonCall",
     "JsonCalls",
     "Marks",
+    "MessageCall",
     "Parsing",
     "Parsings",
+    "PiecewiseReader",
     "TaggedCall",
     "Tags",
     "ThoughtMarks",

@@ -9,60 +9,15 @@ parts joined don't depend on how the answer was cut into pieces: a decision is m
 so the beginning of a mark is held back, and so is white space, which is dropped around thoughts and calls.
 """
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
-from ...protocol.outputs import FunctionCall, ToolCall
-from .growing_text import GrowingText, Search, Trimmed, beginning, search
-from .marks import CallForm, CallMarks, CallPiece, CallReader, ThoughtMarks, Tools
+from .growing_text import Search, beginning, search
+from .marks import CallForm, CallMarks, ThoughtMarks, Tools
+from .piecewise import OpenCall, PiecewiseReader
 
 
-@dataclass(slots=True)
-class Parts:
-    """The new parts of an answer."""
-
-    thought: str = ""
-    text: str = ""
-    calls: list[ToolCall] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _NewParts:
-    """The new parts in pieces, while they are read."""
-
-    thought: GrowingText = field(default_factory=GrowingText)
-    text: GrowingText = field(default_factory=GrowingText)
-    calls: list[tuple[ToolCall, GrowingText]] = field(default_factory=list)  # with the arguments of each
-
-    def add(self, index: int, call_id: str, piece: CallPiece) -> None:
-        """Pieces of one call become one; its id comes with its name."""
-        if not self.calls or self.calls[-1][0].index != index:
-            self.calls.append((ToolCall(None, FunctionCall(None, ""), index), GrowingText()))
-        call, arguments = self.calls[-1]
-        if piece.name is not None:
-            call.id, call.function.name = call_id, piece.name
-        arguments.add(piece.arguments)
-
-    def joined(self) -> Parts:
-        for call, arguments in self.calls:
-            call.function.arguments = str(arguments)
-        return Parts(str(self.thought), str(self.text), [call for call, _ in self.calls])
-
-
-@dataclass(slots=True)
-class _Call:
-    """The call that is being read, and its text in case it is none."""
-
-    form: CallForm
-    reader: CallReader
-    before: str  # its marks as they were written
-    inside: GrowingText = field(default_factory=GrowingText)  # what followed, as long as it can still become text
-    is_told: bool = False
-
-
-class AnswerReader:
+class AnswerReader(PiecewiseReader):
     """Reads one answer. Where `thoughts` or `calls` is None, their marks are text like any other."""
 
     def __init__(
@@ -74,56 +29,14 @@ class AnswerReader:
         *,
         is_thinking: bool = False,  # the answer begins within its thought
     ) -> None:
+        super().__init__(tools, call_id)
         self._thoughts = thoughts or _NO_THOUGHTS
         self._calls = calls or _NO_CALLS
-        self._tools = tools
-        self._call_id = call_id
         self._is_thinking = is_thinking
-        self._rest = ""  # not read yet; short, since every step looks at it or copies it
-        self._ahead: deque[str] = deque()  # what follows it, in pieces
-        self._blanks = GrowingText()  # white space before it, whose meaning the rest decides
-        self._is_last = False  # nothing will follow what is ahead
-        self._parts = _NewParts()
-        self._thought = Trimmed(drops_beginning=True)
-        self._text = Trimmed()
         self._is_line_blank = True  # what the text's last line has so far
         self._answer_end = ""  # a mark that is left out of the text
-        self._num_calls = 0
-        self._num_broken = 0
         self._forms = {form.opening: form for form in self._calls.forms}
-        self._state: Callable[[], bool] = self._in_start if thoughts else self._in_text
-
-    @property
-    def has_whole_calls(self) -> bool:
-        """There are calls, and none has incomplete arguments."""
-        return self._num_calls > 0 and self._num_broken == 0
-
-    def feed(self, text: str, *, is_last: bool = False) -> Parts:
-        """What this text adds to the answer; with `is_last` also what was held back."""
-        self._is_last = is_last
-        self._parts = _NewParts()
-        if len(text) <= _PIECE:
-            self._rest += text
-        else:
-            self._put_ahead(text)
-        while True:
-            while self._state():  # each reads on as far as it can, and says whether another goes on from there
-                pass
-            if not self._ahead:
-                break
-            self._rest += self._ahead.popleft()
-        if is_last:
-            self._parts.text.add(self._text.ending())
-        return self._parts.joined()
-
-    def _put_ahead(self, text: str) -> None:
-        """Read this text next, before what is ahead already."""
-        self._ahead.extendleft(text[start : start + _PIECE] for start in reversed(range(0, len(text), _PIECE)))
-
-    @property
-    def _is_complete(self) -> bool:
-        """Nothing will follow the rest."""
-        return self._is_last and not self._ahead
+        self._state = self._in_start if thoughts else self._in_text
 
     # --- states: thought and text --------------------------------------------------------------------------------
 
@@ -155,7 +68,7 @@ class AnswerReader:
         return self._go_on(self._in_text)
 
     def _in_text(self) -> bool:
-        text, mark = self._read_up_to(self._next_in_text())
+        text, mark = self._read_up_to(self._next_in_text(), is_line_blank=self._is_line_blank)
         self._show(text)
         if not mark:
             return False
@@ -182,7 +95,7 @@ class AnswerReader:
         self._rest = self._rest.removeprefix(opening)
         return self._begin_call(opening, wrapper + blanks.take() + opening)
 
-    def _in_call(self, call: _Call) -> bool:
+    def _in_call(self, call: OpenCall) -> bool:
         reader = call.reader
         inside, closing = self._inside_of(call)
         if not call.is_told:
@@ -224,21 +137,8 @@ class AnswerReader:
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
-    def _go_on(self, state: Callable[[], bool]) -> bool:
-        self._state = state
-        return True
-
-    def _skipped_blanks(self) -> GrowingText:
-        """White space before the rest, taken out of it."""
-        begun = self._rest.lstrip()
-        self._blanks.add(self._rest[: len(self._rest) - len(begun)])
-        self._rest = begun
-        return self._blanks
-
     def _put_blanks_back(self) -> None:
-        rest, self._rest = self._rest, ""
-        self._put_ahead(rest)
-        self._put_ahead(self._blanks.take())
+        self._put_back(self._blanks.take())
 
     def _opening_behind_blanks(self, marks: tuple[str, ...]) -> str | None:
         """One of the marks, read with the white space before it; "" for none, None where more text must tell."""
@@ -259,14 +159,7 @@ class AnswerReader:
         bare = tuple(form.opening for form in self._calls.forms if form.is_bare)
         return search((self._calls.wrapper.opening, self._answer_end, *plain), bare)
 
-    def _read_up_to(self, marks: Search) -> tuple[str, str]:
-        """What stands before the first mark, and the mark. What may be the beginning of one stays unread."""
-        rest = self._rest
-        start, end = marks.first(rest, is_complete=self._is_complete, is_line_blank=self._is_line_blank)
-        self._rest = rest[end:]
-        return rest[:start], rest[start:end]
-
-    def _inside_of(self, call: _Call) -> tuple[str, str]:
+    def _inside_of(self, call: OpenCall) -> tuple[str, str]:
         """What can be read of its inside, and the closing mark if that stands behind it."""
         if call.form.closing is not None:
             return self._read_up_to(search((call.form.closing,)))
@@ -274,7 +167,7 @@ class AnswerReader:
         return inside, ""
 
     def _show(self, text: str) -> None:
-        self._parts.text.add(self._text.feed(text))
+        super()._show(text)
         _, line_break, line = text.rpartition("\n")
         self._is_line_blank = (self._is_line_blank or bool(line_break)) and not line.strip(" \t")
 
@@ -282,16 +175,9 @@ class AnswerReader:
         form = self._forms[opening]
         if form.is_bare:
             self._rest = opening + self._rest
-        return self._go_on(partial(self._in_call, _Call(form, form.reader(self._tools), before)))
+        return self._go_on(partial(self._in_call, OpenCall(form, form.reader(self._tools), before)))
 
-    def _give(self, call: _Call, pieces: list[CallPiece]) -> None:
-        for piece in pieces:
-            self._num_calls += piece.name is not None
-            index = self._num_calls - 1
-            self._parts.add(index, self._call_id(index), piece)
-            call.is_told = True
-
-    def _end_call(self, call: _Call) -> bool:
+    def _end_call(self, call: OpenCall) -> bool:
         reader = call.reader
         self._num_broken += not reader.is_whole
         if reader.text.strip():
@@ -302,16 +188,13 @@ class AnswerReader:
         self._is_line_blank = True
         return self._go_on(self._behind_call)
 
-    def _take_back(self, call: _Call, closing: str) -> bool:
+    def _take_back(self, call: OpenCall, closing: str) -> bool:
         """No call after all: its marks are text, and what followed is read again, for a call may stand in it."""
         self._show(call.before)
         inside = call.inside.take()
-        rest, self._rest = self._rest, ""
-        self._put_ahead(rest)
-        self._put_ahead((inside.removeprefix(call.form.opening) if call.form.is_bare else inside) + closing)
+        self._put_back((inside.removeprefix(call.form.opening) if call.form.is_bare else inside) + closing)
         return self._go_on(self._in_text)
 
 
 _NO_THOUGHTS = ThoughtMarks("", "")
 _NO_CALLS = CallMarks(())
-_PIECE = 128  # characters

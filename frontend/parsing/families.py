@@ -10,9 +10,22 @@ from functools import partial
 
 from .format_choice import FormatChoice
 from .json_call import BareJsonCall, HeadedCall, JsonCall, JsonCalls
-from .marks import CallForm, CallMarks, Marks, ReaderOf, ThoughtMarks
+from .marks import CallForm, CallMarks, Channels, Marks, ReaderOf, ThoughtMarks
+from .message_call import MessageCall
 from .pythonic_calls import PythonicCalls
 from .tagged_call import TaggedCall, Tags
+
+_HARMONY = Channels(
+    start="<|start|>",
+    channel="<|channel|>",
+    format="<|constrain|>",
+    message="<|message|>",
+    ends=("<|end|>", "<|call|>", "<|return|>"),
+    role="assistant",
+    recipient="to=",
+    thoughts=("analysis",),
+    texts=("final", "commentary"),
+)
 
 REASONING: dict[str, ThoughtMarks] = {
     # The prompt or the answer itself says whether there is a thought.
@@ -44,6 +57,19 @@ REASONING: dict[str, ThoughtMarks] = {
     ),
     "seed-oss": ThoughtMarks("<seed:think>", "</seed:think>", begins_open=True, forced="</seed:think>"),
     "kimi-vl": ThoughtMarks("◁think▷", "◁/think▷", forced="◁/think▷"),
+    # Whatever the user sees ends the thought for the engine: the answer, or what comes before calls.
+    "gpt-oss": ThoughtMarks(
+        "<|channel|>analysis<|message|>",
+        "<|channel|>final<|message|>",
+        closings=(
+            "<|channel|>final <|constrain|>json<|message|>",
+            "<|channel|>final<|constrain|>json<|message|>",
+            "<|channel|>final json<|message|>",
+            "<|channel|>commentary<|message|>",
+        ),
+        forced="<|end|><|start|>assistant<|channel|>final<|message|>",
+        channels=_HARMONY,
+    ),
 }
 
 _XML = Tags(">", "<parameter=", ">", "", "</parameter>")
@@ -121,6 +147,17 @@ TOOL_CALLS: dict[str, CallMarks] = {
     "pythonic": CallMarks(
         (CallForm("[", PythonicCalls, is_bare=True),), Marks("<|python_start|>", "<|python_end|>")
     ),
+    "gpt-oss": CallMarks(
+        (
+            CallForm(
+                "<|channel|>",
+                partial(MessageCall, namespace="functions.", texts={"python": "code"}),
+                "<|call|>",
+                _HARMONY.marks,
+            ),
+        ),
+        channels=_HARMONY,
+    ),
 }
 
 # Names that other engines, or the models themselves, have for a row.
@@ -130,6 +167,7 @@ REASONING_ALIASES: dict[str, str] = {
     **dict.fromkeys(("deepseek", "minimax-m2", "nemotron-v3", "olmo3", "qwq", "step3", "step3p5"), "deepseek-r1"),
     **dict.fromkeys(("ernie", "ernie45", "ernie-45", "ernie-45-vl-thinking", "erine-45-vl-thinking"), "ernie-x1"),
     **dict.fromkeys(("cohere-command3", "cohere-command4", "command-a"), "cohere"),
+    **dict.fromkeys(("gptoss", "harmony", "openai", "openai-gptoss", "openai-gpt-oss"), "gpt-oss"),
     "ernie45-vl": "ernie-45-vl",
     "hunyuan-a13b": "hunyuan",
     "magistral": "mistral",
@@ -144,6 +182,7 @@ TOOL_CALL_ALIASES: dict[str, str] = {
     **dict.fromkeys(("glm-45", "glm47", "glm4-moe", "glm47-moe"), "glm45"),
     **dict.fromkeys(("llama4", "llama4-pythonic"), "pythonic"),
     **dict.fromkeys(("hunyuan-a13b", "jamba"), "hunyuan"),
+    **dict.fromkeys(("gptoss", "harmony", "openai", "openai-gptoss", "openai-gpt-oss"), "gpt-oss"),
     "phi4-mini-json": "phi4-mini",
     "seedoss": "seed-oss",
 }
@@ -159,6 +198,7 @@ Signs = tuple[tuple[str, tuple[str, ...]], ...]
 # The first row whose signs all stand in the template, or else among the special tokens, is taken; so those that share
 # their marks with others stand before them.
 REASONING_SIGNS: Signs = (
+    ("gpt-oss", ("<|start|>", "<|channel|>", "<|message|>")),
     ("seed-oss", ("<seed:think>",)),
     ("kimi-vl", ("◁think▷",)),
     ("mistral", ("[THINK]", "[/THINK]")),
@@ -171,6 +211,7 @@ REASONING_SIGNS: Signs = (
     ("qwen3", ("<think>", "</think>")),
 )
 TOOL_CALL_SIGNS: Signs = (
+    ("gpt-oss", ("<|channel|>", "<|message|>", "<|call|>")),
     ("seed-oss", ("<seed:tool_call>",)),
     ("minimax-m2", ("<minimax:tool_call>",)),
     ("deepseek", ("<｜tool▁call▁begin｜>",)),

@@ -42,6 +42,7 @@ class Trimmed:
     def __init__(self, *, drops_beginning: bool = False) -> None:
         self._held = GrowingText()  # white space
         self._drops = drops_beginning  # white space that comes next
+        self._has_shown = False
 
     def drop_what_follows(self) -> None:
         self._drops = True
@@ -49,12 +50,19 @@ class Trimmed:
     def drop_held(self) -> None:
         self._held.take()
 
+    def begin_paragraph(self) -> None:
+        """What follows is set apart from what was let through, if anything was."""
+        self._held.take()
+        self._held.add("\n\n" if self._has_shown else "")
+        self._drops = True
+
     def feed(self, text: str) -> str:
         if self._drops:
             text = text.lstrip()
             self._drops = not text
         body = text.rstrip()
         shown = self._held.take() + body if body else ""
+        self._has_shown = self._has_shown or bool(body)
         self._held.add(text[len(body) :])
         return shown
 

@@ -62,6 +62,32 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
+class Channels:
+    """Marks of messages whose headers say what they are: `<|start|>assistant<|channel|>final<|message|>Hi.<|end|>`.
+
+    A family whose answers are such messages has them in both of its rows.
+    """
+
+    start: str
+    channel: str
+    format: str  # before the name of the text's format
+    message: str  # behind the header
+    ends: tuple[str, ...]
+    role: str  # of the model
+    recipient: str  # before the name of the tool that the message calls
+    thoughts: tuple[str, ...]  # the channels whose messages are thoughts
+    texts: tuple[str, ...]  # and those whose messages the user sees
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        return (self.start, self.channel, self.format, self.message, *self.ends)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.thoughts, *self.texts)
+
+
+@dataclass(frozen=True, slots=True)
 class ThoughtMarks:
     """How a family of models writes its thoughts, which stand only at an answer's beginning."""
 
@@ -72,6 +98,8 @@ class ThoughtMarks:
     begins_open: bool = False  # an answer begins within the thought, unless the prompt has closed it
     answer: Marks | None = None  # what may stand around the answer that follows; left out
     forced: str = ""  # what the model writes to close a thought; unset: the closing mark between line breaks
+    # The answer is messages in channels; the marks above are those of whole headers, by which the engine goes.
+    channels: Channels | None = None
 
     @property
     def all_openings(self) -> tuple[str, ...]:
@@ -84,6 +112,8 @@ class ThoughtMarks:
     @property
     def shown(self) -> frozenset[str]:
         """What must reach the reader as text, even where the tokenizer would hide it as a special token."""
+        if self.channels is not None:
+            return frozenset(self.channels.marks)
         around = (self.answer.opening, self.answer.closing) if self.answer else ()
         return frozenset((*self.all_openings, *self.all_closings, *around))
 
@@ -107,6 +137,7 @@ class CallMarks:
     forms: tuple[CallForm, ...]
     wrapper: Marks = field(default=Marks("", ""))  # what may stand around one call or several; left out with them
     separator: str = ""  # what may stand between two calls; left out
+    channels: Channels | None = None  # a call is a message, whose recipient and text the only form's reader gets
 
     @property
     def shown(self) -> frozenset[str]:

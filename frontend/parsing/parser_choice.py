@@ -21,6 +21,8 @@ from ...protocol.fields.suggestion import suggestion
 from ...protocol.options.config import EngineConfig
 from ...protocol.plugins import installed
 from .answer import AnswerReader
+from .channel_answer import ChannelReader
+from .channel_header import is_thinking
 from .families import (
     REASONING,
     REASONING_ALIASES,
@@ -32,7 +34,8 @@ from .families import (
     automatic,
     plain_name,
 )
-from .marks import CallMarks, ThoughtMarks, Tools
+from .marks import CallMarks, Channels, ThoughtMarks, Tools
+from .piecewise import PiecewiseReader
 
 Row = TypeVar("Row", ThoughtMarks, CallMarks)
 NONE = "none"
@@ -114,6 +117,19 @@ class Parsing:
     thoughts: ThoughtMarks | None
     calls: CallMarks | None
 
+    def __post_init__(self) -> None:
+        if self.thoughts and self.calls and self.thoughts.channels != self.calls.channels:
+            raise ConfigError(
+                "reasoning_parser and tool_call_parser don't fit together: one reads messages in channels, whose "
+                "headers tell thoughts, text and calls apart, and the other doesn't. Give both the same family."
+            )
+
+    @property
+    def channels(self) -> Channels | None:
+        """Where answers are messages in channels, their marks."""
+        row = self.thoughts or self.calls
+        return row.channels if row else None
+
     @classmethod
     def of(cls, config: EngineConfig) -> "Parsing | None":
         """None where the config asks for neither."""
@@ -129,13 +145,17 @@ class Parsing:
         """Whether an answer to this prompt begins within its thought: the template may have opened or closed it."""
         if self.thoughts is None:
             return False
+        if self.thoughts.channels is not None:
+            return is_thinking(self.thoughts.channels, prompt_end)
         end = prompt_end.rstrip()
         if end.endswith(self.thoughts.all_openings):
             return True
         return self.thoughts.begins_open and not end.endswith(self.thoughts.all_closings)
 
-    def reader(self, prompt_end: str, tools: Tools, call_id: Callable[[int], str]) -> AnswerReader:
+    def reader(self, prompt_end: str, tools: Tools, call_id: Callable[[int], str]) -> PiecewiseReader:
         """For one answer."""
+        if self.channels is not None:
+            return ChannelReader(self.channels, self.thoughts, self.calls, tools, call_id, prompt_end)
         return AnswerReader(self.thoughts, self.calls, tools, call_id, is_thinking=self.is_thinking(prompt_end))
 
 
@@ -146,6 +166,9 @@ class Parsings:
     always: Parsing | None
     thoughts_of_chats: ThoughtMarks | None
     calls_of_chats: CallMarks | None
+
+    def __post_init__(self) -> None:
+        Parsing(self.thoughts_of_chats, self.calls_of_chats)  # raises where they don't fit together
 
     @classmethod
     def of(cls, config: EngineConfig, template: str = "") -> "Parsings":

@@ -19,7 +19,7 @@ from ...protocol.messages import MemoryPlan, Prompt, values
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.guided import Grammar
 from ...protocol.parameters.sampling import SamplingParams
-from ..parsing import AnswerReader, Parsing, Parsings, ThoughtTokens
+from ..parsing import Parsing, Parsings, PiecewiseReader, ThoughtTokens
 from ..structured import grammar_of
 from ..text.end_tokens import in_vocabulary
 from ..text.template_input import too_long
@@ -251,7 +251,7 @@ class Door:
         return counted_seed(self._seed, next(self._seeds))
 
 
-def _readers(parsing: Parsing | None, parsed: ParsedPrompt, prompt: Prompt, prompt_end: str) -> list[AnswerReader]:
+def _readers(parsing: Parsing | None, parsed: ParsedPrompt, prompt: Prompt, prompt_end: str) -> list[PiecewiseReader]:
     """A reader for each sample, which parses its text; none if answers aren't parsed."""
     if parsing is None or not prompt.token_ids:
         return []

@@ -15,7 +15,7 @@ import msgspec
 
 from ...protocol.messages import Delta, Logprobs, Prompt, float_values, request_and_sample, sequence_id, values
 from ...protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestMetrics, RequestOutput, Samples
-from ..parsing import AnswerReader
+from ..parsing import PiecewiseReader
 from .budget import BudgetError, Charge
 from .request import Notify, Request
 
@@ -47,7 +47,7 @@ class PendingRequest(Request):
         text: str | None,
         notify: Notify,
         decode_token: DecodeToken,
-        readers: Sequence[AnswerReader] = (),  # one for each sample, if answers are taken apart
+        readers: Sequence[PiecewiseReader] = (),  # one for each sample, if answers are taken apart
         *,
         is_chat: bool = False,
     ) -> None:
@@ -168,7 +168,7 @@ class PendingRequest(Request):
             output.metrics.num_output_tokens = sum(len(answer.token_ids) for answer in output.outputs)
         return PackedOutput(output, logprobs, num_bytes)
 
-    def _take_apart(self, answer: CompletionOutput, reader: AnswerReader) -> None:
+    def _take_apart(self, answer: CompletionOutput, reader: PiecewiseReader) -> None:
         try:
             parts = reader.feed(answer.text, is_last=answer.finish_reason is not None)
         except Exception as error:  # a plugin's; it fails this request, whose text goes on as the model writes it

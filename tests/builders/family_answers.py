@@ -83,6 +83,11 @@ CALLS: dict[str, tuple[str, str]] = {
         '<|python_start|>[weather(city="Paris", days=[1, 2]), clock()]<|python_end|>',
         "[weather(Paris)]",
     ),
+    "gpt-oss": (
+        f"<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{PARIS}<|call|>"
+        "<|start|>assistant to=functions.clock<|channel|>commentary json<|message|>{}<|call|>",
+        "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>Paris<|call|>",
+    ),
 }
 # Of each family: how it writes the thought "Hm." and the answer "Yes.".
 THOUGHTS: dict[str, str] = {
@@ -96,6 +101,7 @@ THOUGHTS: dict[str, str] = {
     "cohere": "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Yes.<|END_RESPONSE|>",
     "seed-oss": "<seed:think>\nHm.</seed:think>Yes.",
     "kimi-vl": "◁think▷Hm.◁/think▷\n\nYes.",
+    "gpt-oss": "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.",
 }
 # What every family's right example says.
 EXPECTED: list[tuple[str, Any]] = [("weather", {"city": "Paris", "days": [1, 2]}), ("clock", {})]

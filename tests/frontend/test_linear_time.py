@@ -70,6 +70,10 @@ HARD = [
     ("kimi-k2", "<|tool_call_begin|>f"),
     ("hunyuan", "<tool_calls>[{"),
     ("pythonic", "\n[f("),
+    ("gpt-oss", "<|channel|>"),
+    ("gpt-oss", "<|channel|>commentary to=f<|message|>"),
+    ("gpt-oss", "<|channel|>commentary to=f json "),
+    ("gpt-oss", "<|start|>assistant "),
 ]
 
 

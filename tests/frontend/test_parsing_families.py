@@ -232,7 +232,8 @@ def test_the_parts_of_very_many_answers_do_not_depend_on_how_they_were_cut(name,
 def check_cuts(name: str, data: st.DataObject) -> None:
     """An answer made of the family's own pieces, right and wrong, read at once, in pieces and letter by letter."""
     right, wrong = CALLS[name]
-    thoughts = data.draw(st.sampled_from([None, *REASONING.values()]))
+    fitting = [row for row in REASONING.values() if row.channels == TOOL_CALLS[name].channels]
+    thoughts = data.draw(st.sampled_from([None, *fitting]))
     marks = TOOL_CALLS[name].shown | (thoughts.shown if thoughts else set())
     half = data.draw(st.integers(0, len(right)))
     fragments = [*SCRAPS, *broken(marks), right, wrong, right[:half], right[half:]]

@@ -1,0 +1,116 @@
+"""What readers of answers have in common: a state that reads the text as it comes, and what it has found so far.
+
+A reader's state is a method that reads on as far as it can and says whether another goes on from there. Text comes in
+pieces of any length; what can't be decided yet stays unread, so that the parts joined don't depend on the cuts.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .growing_text import GrowingText, Search, Trimmed
+from .marks import CallForm, CallPiece, CallReader, Tools
+from .parts import NewParts, Parts
+
+_PIECE = 128  # characters
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """The call that is being read, and its text in case it is none."""
+
+    form: CallForm
+    reader: CallReader
+    before: str  # its marks as they were written
+    inside: GrowingText = field(default_factory=GrowingText)  # what followed, as long as it can still become text
+    is_told: bool = False
+
+
+class PiecewiseReader:
+    """Reads one answer."""
+
+    def __init__(self, tools: Tools, call_id: Callable[[int], str]) -> None:
+        """`call_id` gives the id of the call with this index."""
+        self._tools = tools
+        self._call_id = call_id
+        self._rest = ""  # not read yet; short, since every step looks at it or copies it
+        self._ahead: deque[str] = deque()  # what follows it, in pieces
+        self._blanks = GrowingText()  # white space before it, whose meaning the rest decides
+        self._is_last = False  # nothing will follow what is ahead
+        self._parts = NewParts()
+        self._thought = Trimmed(drops_beginning=True)
+        self._text = Trimmed()
+        self._num_calls = 0
+        self._num_broken = 0
+        self._state: Callable[[], bool] = self._in_text
+
+    @property
+    def has_whole_calls(self) -> bool:
+        """There are calls, and none has incomplete arguments."""
+        return self._num_calls > 0 and self._num_broken == 0
+
+    def feed(self, text: str, *, is_last: bool = False) -> Parts:
+        """What this text adds to the answer; with `is_last` also what was held back."""
+        self._is_last = is_last
+        self._parts = NewParts()
+        if len(text) <= _PIECE:
+            self._rest += text
+        else:
+            self._put_ahead(text)
+        while True:
+            while self._state():
+                pass
+            if not self._ahead:
+                break
+            self._rest += self._ahead.popleft()
+        if is_last:
+            self._parts.text.add(self._text.ending())
+        return self._parts.joined()
+
+    def _in_text(self) -> bool:
+        raise NotImplementedError
+
+    # --- steps ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_complete(self) -> bool:
+        """Nothing will follow the rest."""
+        return self._is_last and not self._ahead
+
+    def _go_on(self, state: Callable[[], bool]) -> bool:
+        self._state = state
+        return True
+
+    def _put_ahead(self, text: str) -> None:
+        """Read this text next, before what is ahead already."""
+        self._ahead.extendleft(text[start : start + _PIECE] for start in reversed(range(0, len(text), _PIECE)))
+
+    def _put_back(self, text: str) -> None:
+        """Read this text next, before the rest."""
+        rest, self._rest = self._rest, ""
+        self._put_ahead(rest)
+        self._put_ahead(text)
+
+    def _skipped_blanks(self) -> GrowingText:
+        """White space before the rest, taken out of it."""
+        begun = self._rest.lstrip()
+        self._blanks.add(self._rest[: len(self._rest) - len(begun)])
+        self._rest = begun
+        return self._blanks
+
+    def _read_up_to(self, marks: Search, *, is_line_blank: bool = True) -> tuple[str, str]:
+        """What stands before the first mark, and the mark. What may be the beginning of one stays unread."""
+        rest = self._rest
+        start, end = marks.first(rest, is_complete=self._is_complete, is_line_blank=is_line_blank)
+        self._rest = rest[end:]
+        return rest[:start], rest[start:end]
+
+    def _show(self, text: str) -> None:
+        self._parts.text.add(self._text.feed(text))
+
+    def _give(self, call: OpenCall, pieces: list[CallPiece]) -> None:
+        for piece in pieces:
+            self._num_calls += piece.name is not None
+            index = self._num_calls - 1
+            self._parts.add(index, self._call_id(index), piece)
+            call.is_told = True
