@@ -42,7 +42,7 @@ class AttentionPlan(Structure):
         ("step", c_void_p),
         ("window", c_int64),  # keys that a query sees, its own included; 0: all
         ("block_size", c_int64),
-        ("num_heads", c_int64),  # of keys
+        ("num_heads", c_int64),  # of keys, or groups of query heads that look at latents
         ("num_shared", c_int64),  # query heads to each of them
         ("max_parts", c_int64),
         ("counts", c_void_p),
@@ -65,7 +65,7 @@ class Attention(Structure):
         ("scale", c_float),
         ("sinks", c_void_p),  # float32 [query heads], or null
         ("parts", c_void_p),  # float32, as many as num_part_floats says
-        ("output", c_void_p),  # float32 [T, query heads × head_dim]
+        ("output", c_void_p),  # float32 [T, query heads × value_dim]
         ("quantized", Quantized),
     ]
 
@@ -102,6 +102,6 @@ class PlanMemory:
         return addressof(self.arguments)
 
 
-def num_part_floats(num_query_heads: int, head_dim: int, max_parts: int = MAX_PARTS) -> int:
+def num_part_floats(num_query_heads: int, value_dim: int, max_parts: int = MAX_PARTS) -> int:
     """How many floats the parts of one layer take; layers run one after another and use the same ones."""
-    return max_parts * num_query_heads * (head_dim + 2)
+    return max_parts * num_query_heads * (value_dim + 2)

@@ -64,6 +64,7 @@ def _scaled(numbers: Tensor, scales: Tensor | None) -> Tensor:
 
 
 HEAD_DIM_STEP, LARGEST_HEAD_DIM = 16, 256
+LARGEST_LATENT = 1024  # with its key; kLargestHead
 
 
 class KVMemory(Structure):
@@ -71,11 +72,12 @@ class KVMemory(Structure):
 
     _fields_ = [
         ("keys", c_void_p),
-        ("values", c_void_p),
+        ("values", c_void_p),  # the keys themselves, where values are their beginnings
         ("key_scales", c_void_p),  # null where the format has none
         ("value_scales", c_void_p),
         ("format", c_int64),
         ("block_size", c_int64),
         ("num_heads", c_int64),
         ("head_dim", c_int64),
+        ("value_dim", c_int64),  # the same, unless values are the keys' beginnings
     ]

@@ -3,7 +3,7 @@
 The interface is `kernels/operations.py`; here `Buffer`s take the place of tensors.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import Structure, addressof
 from typing import Any
@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ..float8_part import WeightPart, format_of_parts
 from ..lora import LoraConfig
-from ..operands import ProjectionNorm
-from ..operations import HeadLayout, Ranks, WeightFormat
+from ..operands import HeadLayout, LatentLayout, ProjectionNorm, WeightFormat
+from ..operations import Ranks
 from . import attention as attending
-from . import layer
+from . import latents, layer
 from .kv_memory import KVMemory
 from .library import Library, struct_of
 from .program import Buffer, Program, Step
@@ -161,30 +161,73 @@ class NativeOperations:
         return heads
 
     def attention(self, query: Buffer, layout: HeadLayout, kv: KVMemory, rows: None, window: int | None) -> Buffer:
-        attended = self.program.buffer(layout.num_queries * layout.head_dim)
+        return self._attended(
+            query, layout.num_keys, layout.num_queries, kv, window, layout.head_dim**-0.5, layout.sinks
+        )
+
+    def store_latents(self, x: Buffer, layout: LatentLayout, rotation: None, kv: KVMemory, rows: None) -> None:
+        arguments = struct_of(
+            latents.StoreLatents,
+            step=addressof(self.step),
+            latents=x,
+            norm=layout.norm,
+            epsilon=layout.epsilon,
+            rank=layout.rank,
+            rotation=latents.rotation_of(layout),
+            kv=kv,
+        )
+        self.program.call("penstock_store_latents", arguments, keep=layout.norm)
+
+    def latent_query(
+        self, query: Buffer, weights: Sequence[NativeWeight], layout: LatentLayout, rotation: None
+    ) -> Buffer:
+        return latents.record_head_products(self.program, self.step, query, weights, layout)
+
+    def latent_attention(self, query: Buffer, layout: LatentLayout, kv: KVMemory, rows: None) -> Buffer:
+        kv.value_dim = layout.rank
+        groups = layout.num_heads // latents.heads_in_a_group(layout.num_heads)
+        return self._attended(query, groups, layout.num_heads, kv, None, layout.scale)
+
+    def latent_values(self, attended: Buffer, weights: Sequence[NativeWeight], layout: LatentLayout) -> Buffer:
+        return latents.record_head_products(self.program, self.step, attended, weights)
+
+    def _attended(
+        self,
+        query: Buffer,
+        num_heads: int,
+        num_queries: int,
+        kv: KVMemory,
+        window: int | None,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Buffer:
+        """[T, query heads × value_dim]; `num_heads` are of keys, or groups of queries."""
+        attended = self.program.buffer(num_queries * kv.value_dim)
         if window not in self._plans:
-            self._plans[window] = self._recorded_plan(layout, kv, window)
+            self._plans[window] = self._recorded_plan(num_heads, num_queries, kv, window)
         if self._parts is None:
-            self._parts = torch.empty(attending.num_part_floats(layout.num_queries, layout.head_dim))
+            self._parts = torch.empty(attending.num_part_floats(num_queries, kv.value_dim))
         arguments = struct_of(
             attending.Attention,
             plan=self._plans[window].address,
             kv=kv,
             query=query,
             query_stride=query.width,
-            scale=layout.head_dim**-0.5,
-            sinks=layout.sinks,
+            scale=scale,
+            sinks=sinks,
             parts=self._parts,
             output=attended,
         )
-        self.program.call("penstock_attention", arguments, attended, keep=(self._parts, layout.sinks))
+        self.program.call("penstock_attention", arguments, attended, keep=(self._parts, sinks))
         return attended
 
-    def _recorded_plan(self, layout: HeadLayout, kv: KVMemory, window: int | None) -> attending.PlanMemory:
+    def _recorded_plan(
+        self, num_heads: int, num_queries: int, kv: KVMemory, window: int | None
+    ) -> attending.PlanMemory:
         """Made before the first layer that asks for it, once a step."""
         capacity = self.program.capacity
         plan = attending.PlanMemory.allocate(
-            addressof(self.step), capacity, capacity, kv.block_size, layout.num_keys, layout.num_queries, window
+            addressof(self.step), capacity, capacity, kv.block_size, num_heads, num_queries, window
         )
         self.program.call("penstock_plan_attention", plan.arguments, keep=plan)
         return plan

@@ -24,8 +24,6 @@ def load_on(backend: str, folder: Path, **options: Any) -> Model:
         if not available_variants():
             pytest.skip("no compiler here, or no variant for this processor")
         model = load_model(folder, **options)
-        if model.config.latent is not None:
-            pytest.skip("native kernels leave latents to torch")
         assert model.backend.library is not None, model.backend.missing
         return model
     before = os.environ.get("PENSTOCK_CPU_VARIANT")

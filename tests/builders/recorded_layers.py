@@ -96,13 +96,19 @@ class OneCall:
                 if isinstance(buffer.writer, Quantize) and buffer.writer.quantized.values:
                     self.program.call_first("penstock_quantize", buffer.writer)
         self.program.replay()
-        for memory in self.memories if method == "store_heads" else ():
+        for memory in self.memories if method.startswith("store_") else ():
             memory.give_back()
+        if found is None:
+            return self.memories[0].kv.keys.float()
         return found.rows(self.num_rows).clone()
 
 
 def _matrix(call: OneCall, weight: PackedWeight) -> NativeWeight:
     return pack([weight.plain()], WeightFormat.of(weight.dtype).kind)
+
+
+def _matrices(call: OneCall, weights: list[PackedWeight]) -> list[NativeWeight]:
+    return [_matrix(call, weight) for weight in weights]
 
 
 def _gpu_matrix(call: OneCall, weight: GpuWeight) -> NativeWeight:
@@ -147,21 +153,28 @@ class NativeMemory:
         self.kv = kv
         # [blocks, heads, words of a head, tokens, per word], and [blocks, heads, words of tokens, head_dim, per word]
         keys = kv.keys.permute(0, 2, 3, 1).unflatten(2, (-1, per_word)).transpose(3, 4).contiguous()
-        values = kv.values.transpose(1, 2).unflatten(2, (-1, per_word)).transpose(3, 4).contiguous()
+        # A copy even of a lone head, whose order is the same.
+        values = kv.values.transpose(1, 2).unflatten(2, (-1, per_word)).transpose(3, 4).clone().contiguous()
         self.parts = [keys, values]
+        if kv.values is kv.keys:  # latents
+            self.parts = [values, values]
         if kv.kind == "int8":  # keys are 128 too high there
             keys.view(torch.uint8).bitwise_xor_(128)
             self.parts += [scales.transpose(1, 2).contiguous() for scales in (kv.key_scales, kv.value_scales)]
         pointers = [part.data_ptr() for part in self.parts] + [None] * (4 - len(self.parts))
-        self.told = KVMemory(*pointers, KV_FORMATS[kv.kind].number, kv.block_size, kv.num_heads, kv.head_dim)
+        self.told = KVMemory(
+            *pointers, KV_FORMATS[kv.kind].number, kv.block_size, kv.num_heads, kv.head_dim, kv.head_dim
+        )
 
     def give_back(self) -> None:
         """What was stored."""
         keys, values, *scales = self.parts
+        self.kv.values.copy_(values.transpose(3, 4).flatten(2, 3).transpose(1, 2))
+        if keys is values:
+            return
         if self.kv.kind == "int8":
             keys.view(torch.uint8).bitwise_xor_(128)
         self.kv.keys.copy_(keys.transpose(3, 4).flatten(2, 3).permute(0, 3, 1, 2))
-        self.kv.values.copy_(values.transpose(3, 4).flatten(2, 3).transpose(1, 2))
         for held, found in zip((self.kv.key_scales, self.kv.value_scales), scales, strict=False):
             held.copy_(found.transpose(1, 2))
 
@@ -174,6 +187,7 @@ def _memory(call: OneCall, kv: PagedKV) -> KVMemory:
 
 _PLACED: dict[type, Callable[[OneCall, Any], Any]] = {
     PackedWeight: _matrix,
+    list: _matrices,
     GpuWeight: _gpu_matrix,
     TorchLora: _adapters,
     LoraMapping: _adapted,

@@ -122,10 +122,10 @@ class NativeKVCache(Blocks):
         """Keys and values of these blocks as float32 [blocks, heads, block_size, head_dim]."""
         key_scales = None if self.key_scales is None else self.key_scales[layer, blocks]
         value_scales = None if self.value_scales is None else self.value_scales[layer, blocks]
-        return (
-            plain_keys(self.keys[layer, blocks], key_scales, self.kind, self.block_size),
-            plain_values(self.values[layer, blocks], value_scales, self.kind, self.head_dim),
-        )
+        values = plain_values(self.values[layer, blocks], value_scales, self.kind, self.head_dim)
+        if self.values is self.keys:
+            return values, values
+        return plain_keys(self.keys[layer, blocks], key_scales, self.kind, self.block_size), values
 
     def of_layer(self, layer: int) -> KVMemory:
         """One layer's blocks as kernels are told of them; valid while this cache is."""
@@ -134,7 +134,7 @@ class NativeKVCache(Blocks):
             for tensor in (self.keys, self.values, self.key_scales, self.value_scales)
         ]
         number, num_heads = KV_FORMATS[self.kind].number, self.keys.shape[2]
-        return KVMemory(*pointers, number, self.block_size, num_heads, self.head_dim)
+        return KVMemory(*pointers, number, self.block_size, num_heads, self.head_dim, self.head_dim)
 
 
 @dataclass

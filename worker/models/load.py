@@ -81,6 +81,11 @@ class Model:
 
     def kv_kind(self, wanted: str = "auto") -> str:
         """The number format of keys and values: the one asked for, or the model's own."""
+        if self.config.latent is not None and wanted not in ("auto", *DTYPES):
+            raise ConfigError(
+                f"kv_cache_dtype={wanted!r} is not for {self.config.family.name}, which keeps latents in place of keys "
+                f"and values (MLA). Use {', '.join(DTYPES)}."
+            )
         own = self.kv_default or WeightFormat.of(self.dtype).kind
         return self.backend.kv_kind(own if wanted == "auto" else wanted)
 

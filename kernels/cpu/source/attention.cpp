@@ -16,16 +16,16 @@ namespace {
 
 void fold_parts(const Attention& a, int64_t token) {
     const Sight sight = sight_of(*a.plan->step, token, a.plan->window);
-    const int64_t head_dim = a.kv.head_dim;
-    auto* totals = static_cast<float*>(thread_scratch(head_dim * sizeof(float)));
+    const int64_t value_dim = a.kv.value_dim;
+    auto* totals = static_cast<float*>(thread_scratch(value_dim * sizeof(float)));
     for (int64_t head = 0; head < num_query_heads(a); ++head) {
-        std::fill(totals, totals + head_dim, 0.0f);
+        std::fill(totals, totals + value_dim, 0.0f);
         Running running = beginning_of(a, head);
         for (int64_t split = first_split(sight); split < end_split(sight); ++split) {
             const float* part = part_of(a, token, head, split);
-            running.fold(totals, part, part[head_dim], part[head_dim + 1], head_dim);
+            running.fold(totals, part, part[value_dim], part[value_dim + 1], value_dim);
         }
-        running.finish(output_of(a, token, head), totals, head_dim);
+        running.finish(output_of(a, token, head), totals, value_dim);
     }
 }
 
@@ -42,17 +42,20 @@ void attend_piece(const Attention& a, Piece piece, Piece next) {
 void attend(const Attention& a) {
     const AttentionPlan& plan = *a.plan;
     const int64_t num_tiles = plan.counts[0], num_parted = plan.counts[1];
-    // Head by head, so that tiles find keys and values in the cache; a row's last tile has the most to do: it is first.
+    // Head by head, so that tiles find keys and values in the cache; of latents, which all heads share, tile by tile.
+    // A row's last tile has the most to do: it is first.
     const int64_t num_pieces = num_tiles * plan.num_heads;
     const auto piece_of = [&](int64_t number) {
-        return Piece{plan.tiles[num_tiles - 1 - number % num_tiles], number / num_tiles};
+        const int64_t tile = is_latent(a.kv) ? number / plan.num_heads : number % num_tiles;
+        const int64_t head = is_latent(a.kv) ? number % plan.num_heads : number / num_tiles;
+        return Piece{plan.tiles[num_tiles - 1 - tile], head};
     };
     parallel(num_pieces, [&](int64_t number) {
         attend_piece(a, piece_of(number), piece_of(std::min(number + num_threads(), num_pieces - 1)));
     });
     if (num_parted) parallel(num_parted, [&](int64_t i) { fold_parts(a, plan.parted_tokens[i]); });
     if (a.quantized.values) {
-        const int64_t width = num_query_heads(a) * a.kv.head_dim;
+        const int64_t width = num_query_heads(a) * a.kv.value_dim;
         parallel(plan.step->num_tokens,
                  [&](int64_t row) { quantize_row(a.output + row * width, width, a.quantized, row); });
     }

@@ -33,7 +33,7 @@ struct AttentionPlan {
     const Step* step;
     int64_t window;  // keys that a query sees, its own included; 0: all
     int64_t block_size;
-    int64_t num_heads;   // of keys
+    int64_t num_heads;   // of keys; of latents groups of query heads, which all look at the same ones
     int64_t num_shared;  // query heads to each of them
     int64_t max_parts;   // (token, split) pairs that there is room for
     int32_t* counts;      // [2], written: tiles, tokens that left parts
@@ -51,8 +51,8 @@ struct Attention {
     int64_t query_stride;
     float scale;
     const float* sinks;  // [query heads]: one score more of each head, whose value is 0; null: none
-    float* parts;      // [max_parts, query heads, head_dim + 2]: what a split gave, then its maximum and its sum
-    float* output;     // [T, query heads × head_dim]
+    float* parts;      // [max_parts, query heads, value_dim + 2]: what a split gave, then its maximum and its sum
+    float* output;     // [T, query heads × value_dim]
     Quantized quantized;
 };
 

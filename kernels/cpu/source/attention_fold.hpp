@@ -42,20 +42,20 @@ struct Running {
     float maximum = kLowest;
     float sum = 0;
 
-    void fold(float* totals, const float* part, float part_maximum, float part_sum, int64_t head_dim) {
+    void fold(float* totals, const float* part, float part_maximum, float part_sum, int64_t value_dim) {
         const bool is_higher = part_maximum > maximum;  // not if it is NaN, which the sums then show
         const float highest = is_higher ? part_maximum : maximum;
         const float kept = is_higher ? exp2_of(maximum - part_maximum) : 1.0f;
         const float added = is_higher ? 1.0f : exp2_of(part_maximum - maximum);
-        for (int64_t i = 0; i < head_dim; i += kLanes)
+        for (int64_t i = 0; i < value_dim; i += kLanes)
             store(totals + i, fma(load(part + i), broadcast(added), load(totals + i) * broadcast(kept)));
         maximum = highest;
         sum = std::fma(part_sum, added, sum * kept);
     }
 
-    void finish(float* output, const float* totals, int64_t head_dim) const {
+    void finish(float* output, const float* totals, int64_t value_dim) const {
         const Vec share = broadcast(1.0f / sum);
-        for (int64_t i = 0; i < head_dim; i += kLanes) store(output + i, load(totals + i) * share);
+        for (int64_t i = 0; i < value_dim; i += kLanes) store(output + i, load(totals + i) * share);
     }
 };
 
@@ -72,10 +72,10 @@ inline Running beginning_of(const Attention& a, int64_t head) {
 }
 
 inline float* part_of(const Attention& a, int64_t token, int64_t head, int64_t split) {
-    return a.parts + ((a.plan->parts[token] + split) * num_query_heads(a) + head) * (a.kv.head_dim + 2);
+    return a.parts + ((a.plan->parts[token] + split) * num_query_heads(a) + head) * (a.kv.value_dim + 2);
 }
 inline float* output_of(const Attention& a, int64_t token, int64_t head) {
-    return a.output + (token * num_query_heads(a) + head) * a.kv.head_dim;
+    return a.output + (token * num_query_heads(a) + head) * a.kv.value_dim;
 }
 
 }  // namespace penstock

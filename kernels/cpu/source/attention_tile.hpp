@@ -5,6 +5,7 @@
 // formats do differently is attention_formats.hpp's. Of other tiles it knows only where the next one begins.
 #pragma once
 #include "attention_amx.hpp"
+#include "attention_latent.hpp"
 #include "attention_products.hpp"
 #include "attention_weights.hpp"
 #include "pool.hpp"
@@ -43,10 +44,12 @@ public:
           key_head_(piece.head),
           next_(next),
           head_dim_(attention.kv.head_dim),
+          value_dim_(attention.kv.value_dim),
+          query_stride_(is_latent(attention.kv) ? round_up(head_dim_, kLatentStep) : head_dim_),
           num_rows_(tile_.num_tokens * attention.plan->num_shared),
           block_shift_(__builtin_ctzll(attention.kv.block_size)),
           block_bytes_(bytes_of_block_head(attention.kv)),
-          in_tiles_(num_rows_ >= Format::kFewestForTiles) {
+          in_tiles_(num_rows_ >= Format::kFewestForTiles && !is_latent(attention.kv)) {
         Carver measure{nullptr};
         carve(measure);
         Carver carver{static_cast<uint8_t*>(thread_scratch(measure.used))};
@@ -59,7 +62,7 @@ public:
         if (tile_.leaves_parts) return;
         for (int64_t i = 0; i < num_rows_; ++i) {
             const Row& row = rows_[i];
-            row.running.finish(output_of(a_, row.token, row.head), totals_ + i * head_dim_, head_dim_);
+            row.running.finish(output_of(a_, row.token, row.head), totals_ + i * value_dim_, value_dim_);
         }
     }
 
@@ -77,12 +80,12 @@ private:
             if (!kIsInteger<Format>) copied_ = carver.template take<uint8_t>(kSplit * head_dim_ * sizeof(Number));
         }
 #endif
-        queries_ = carver.template take<Number>(rows * head_dim_);
+        queries_ = carver.template take<Number>(rows * query_stride_);
         scores_ = carver.template take<float>(rows * kScoreStride);
         weights_ = carver.template take<Number>(rows * Format::kPlanes * kWeightStride);
         if (!tile_.leaves_parts) {
-            if (!in_tiles_) parts_ = carver.template take<float>(kMostRows * head_dim_);
-            totals_ = carver.template take<float>(num_rows_ * head_dim_);
+            if (!in_tiles_) parts_ = carver.template take<float>(kMostRows * value_dim_);
+            totals_ = carver.template take<float>(num_rows_ * value_dim_);
         }
     }
 
@@ -98,17 +101,21 @@ private:
             if constexpr (kIsInteger<Format>) quantize_query(query, row, i);
             else scale_query(query, i);
         }
-        if (!tile_.leaves_parts) std::fill(totals_, totals_ + num_rows_ * head_dim_, 0.0f);
+        if (!tile_.leaves_parts) std::fill(totals_, totals_ + num_rows_ * value_dim_, 0.0f);
     }
 
     void scale_query(const float* query, int64_t i) {
-        Number* to = queries_ + i * head_dim_;
+        Number* to = queries_ + i * query_stride_;
         for (int64_t d = 0; d < head_dim_; d += kLanes)
             Format::store_numbers(to + d, load(query + d) * broadcast(a_.scale * kLog2OfE));
+        if (is_latent(a_.kv)) {
+            std::fill(to + head_dim_, to + query_stride_, Number{0});
+            for (int64_t d = 0; d < query_stride_; d += kLatentStep) LatentKeys<Format>::order_query(to + d);
+        }
     }
 
     void quantize_query(const float* query, Row& row, int64_t i) {
-        auto* to = reinterpret_cast<int8_t*>(queries_ + i * head_dim_);
+        auto* to = reinterpret_cast<int8_t*>(queries_ + i * query_stride_);
         Vec most = zero(), poison = zero();
         for (int64_t d = 0; d < head_dim_; d += kLanes) {
             most = maximum(absolute(load(query + d)), most);
@@ -165,9 +172,9 @@ private:
     void weigh_row(int64_t i, int64_t split, Sight seen) {
         Row& row = rows_[i];
         if (split + 1 == tile_.end_split) {
-            const int64_t bytes = head_dim_ * sizeof(float), shared = a_.plan->num_shared;
-            if (!tile_.leaves_parts) fetch_to_write(output_of(a_, row.token, row.head), bytes);
-            if (i < next_.tile.num_tokens * shared) fetch(query_of(next_, i), bytes);
+            const int64_t shared = a_.plan->num_shared;
+            if (!tile_.leaves_parts) fetch_to_write(output_of(a_, row.token, row.head), value_dim_ * sizeof(float));
+            if (i < next_.tile.num_tokens * shared) fetch(query_of(next_, i), head_dim_ * sizeof(float));
         }
         weigh<Format>(row, scores_at(i), weights_at(i), seen, scales_);
     }
@@ -323,7 +330,7 @@ private:
 
     Place place_of(const Tile& tile, int64_t head, int64_t position) const {
         const int32_t* table = step_.block_tables + tile.row * static_cast<int64_t>(step_.table_width);
-        const int64_t number = block_head(a_.kv, table[position >> block_shift_], head);
+        const int64_t number = block_head(a_.kv, table[position >> block_shift_], is_latent(a_.kv) ? 0 : head);
         const int64_t offset = position & (a_.kv.block_size - 1), bytes = number * block_bytes_;
         return {number, offset, bytes, bytes + offset / Format::kPerUnit * memory_.value_step};
     }
@@ -348,6 +355,8 @@ private:
     }
 
     void score() {
+        if constexpr (!kIsInteger<Format>)
+            if (is_latent(a_.kv)) return score_latents();
         const int64_t first = memory_.first, num_vectors = memory_.end - first;
         in_pieces<kColumns>(num_vectors, [&](int64_t vector, auto columns) {
             const int64_t key = (first + vector) * kLanes;
@@ -360,8 +369,18 @@ private:
         });
     }
 
+    void score_latents() {
+        for (int64_t vector = memory_.first; vector < memory_.end; ++vector)
+            in_pieces<kMostLatentRows>(num_rows_, [&](int64_t row, auto count) {
+                const Sight of_rows = seen_by(row, count());
+                if (of_rows.end <= vector * kLanes || of_rows.first >= (vector + 1) * kLanes) return;
+                latent_score_tile<Format, count()>(memory_, vector, head_dim_, queries_ + row * query_stride_,
+                                                   query_stride_, scores_at(row), row == 0);
+            });
+    }
+
     float* part_at(int64_t i, int64_t split) const {
-        if (!tile_.leaves_parts) return parts_ + i % kMostRows * head_dim_;
+        if (!tile_.leaves_parts) return parts_ + i % kMostRows * value_dim_;
         return part_of(a_, rows_[i].token, rows_[i].head, split);
     }
 
@@ -383,7 +402,7 @@ private:
                     sums = fma(sums, broadcast(own.weight_scale), broadcast(own.minimum_share));
                 store(part_at(first_row + row, split) + dimension, sums);
             };
-            in_pieces<kVectors>(head_dim_ / kLanes, [&](int64_t vector, auto columns) {
+            in_pieces<kVectors>(value_dim_ / kLanes, [&](int64_t vector, auto columns) {
                 value_tile<Format, count() * kPlanes, columns()>(
                     memory_, seen.first, seen.end, vector * kLanes, weights_at(first_row),
                     first_row == 0 && vector == 0, store_sums);
@@ -396,10 +415,10 @@ private:
         Row& row = rows_[i];
         if (!row.sees()) return;
         if (tile_.leaves_parts) {
-            part[head_dim_] = row.maximum;
-            part[head_dim_ + 1] = row.sum;
+            part[value_dim_] = row.maximum;
+            part[value_dim_ + 1] = row.sum;
         } else {
-            row.running.fold(totals_ + i * head_dim_, part, row.maximum, row.sum, head_dim_);
+            row.running.fold(totals_ + i * value_dim_, part, row.maximum, row.sum, value_dim_);
         }
     }
 
@@ -409,15 +428,17 @@ private:
     const int64_t key_head_;
     const Piece next_;
     const int64_t head_dim_;
+    const int64_t value_dim_;
+    const int64_t query_stride_;  // from row to row of the queries
     const int64_t num_rows_;
     const int block_shift_;  // blocks have 2^block_shift_ tokens
     const int64_t block_bytes_;
     Row* rows_;
-    Number* queries_;   // [rows, head_dim] as the format multiplies them
+    Number* queries_;   // [rows, query_stride] as the format multiplies them
     float* scores_;     // [rows, kScoreStride]
     Number* weights_;   // [rows, planes, kWeightStride] as the format multiplies them
-    float* parts_ = nullptr;   // [kMostRows, head_dim]: what the split at hand gave rows that are multiplied together
-    float* totals_ = nullptr;  // [rows, head_dim]: what all splits so far gave
+    float* parts_ = nullptr;   // [kMostRows, value_dim]: what the split at hand gave rows that are multiplied together
+    float* totals_ = nullptr;  // [rows, value_dim]: what all splits so far gave
     const bool in_tiles_;
     float* sums_ = nullptr;    // [rows, planes, head_dim]: products with values
     uint8_t* copied_ = nullptr;  // values in the order of steps

@@ -11,6 +11,9 @@
 //   int8      4                [d / 4][B][4]       [B / 4][d][4]     keys + 128, unsigned; values signed
 //   uint4     8                [d / 8][B][4]       [B / 8][d][4]     low nibbles are numbers 0-3, high ones 4-7
 //
+// Where a value is the beginning of its key (latent attention), both are kept once, in the order of values, and all
+// query heads look at the one that there is.
+//
 // int8 keeps a scale for each token and head, uint4 a scale and a minimum: number = scale × stored + minimum. They lie
 // apart as float16, [blocks][heads][parts][B]. Slots beyond a request's context hold anything, NaN included.
 #pragma once
@@ -42,14 +45,17 @@ constexpr int kInt8KeyZero = 128;
 // One layer's memory.
 struct KVMemory {
     uint8_t* keys;
-    uint8_t* values;
+    uint8_t* values;         // the keys themselves, where values are their beginnings
     uint16_t* key_scales;    // null where the format has none
     uint16_t* value_scales;
     KVFormat format;
     int64_t block_size;
     int64_t num_heads;
     int64_t head_dim;
+    int64_t value_dim;  // the same, unless values are the keys' beginnings
 };
+
+inline bool is_latent(const KVMemory& kv) { return kv.keys == kv.values; }
 
 // The place of one head's share of one block, counted in such shares.
 inline int64_t block_head(const KVMemory& kv, int64_t block, int64_t head) { return block * kv.num_heads + head; }

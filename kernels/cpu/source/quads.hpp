@@ -4,6 +4,8 @@
 //   dot(sum, u, s)            sum + Σ u × s over a lane's four bytes, u unsigned and s signed, exact
 //   dot_bf16(sum, a, b)       sum + a₀ b₀ + a₁ b₁ over a lane's two bf16, where the processor has it
 //   join_planes(high, low)    256 × high + low
+//   join_firsts(a, b)         lanes of the first bf16 of a and of b; join_seconds: of the second ones
+//   store_sums(to, four)      the sums of four vectors' lanes, of each in one fixed order
 //   store_planes(h, l, x)     the two bytes of each of x's whole numbers in [0, 65535], apart
 //   swap_neighbours(x)        lanes 1, 0, 3, 2, …
 //   within(x, y, first, end)  x in the lanes [first, end), y in the others

@@ -59,6 +59,12 @@ inline void store_planes(uint8_t* high, uint8_t* low, Vec x) {
 }
 inline void store_signed_bytes(int8_t* to, Vec x) { store_low_bytes(to, _mm256_cvtps_epi32(x.lanes)); }
 
+inline void store_sums(float* to, const Vec (&x)[4]) {
+    const __m256 first = _mm256_hadd_ps(x[0].lanes, x[1].lanes), last = _mm256_hadd_ps(x[2].lanes, x[3].lanes);
+    const __m256 sums = _mm256_hadd_ps(first, last);
+    _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1)));
+}
+
 inline Vec swap_neighbours(Vec x) { return {_mm256_permute_ps(x.lanes, 0xb1)}; }
 inline Vec within(Vec x, Vec y, int64_t first, int64_t end) {
     const __m256i kept = _mm256_andnot_si256(first_lanes(std::clamp<int64_t>(first, 0, Vec::kLanes)),

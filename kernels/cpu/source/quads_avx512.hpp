@@ -36,6 +36,15 @@ inline Vec dot_bf16(Vec sum, Quads a, Quads b) {
 }
 #endif
 
+#if defined(__AVX512BF16__)
+inline Quads join_firsts(Quads a, Quads b) {
+    return {_mm512_mask_blend_epi16(0xaaaaaaaa, a.lanes, _mm512_slli_epi32(b.lanes, 16))};
+}
+inline Quads join_seconds(Quads a, Quads b) {
+    return {_mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(a.lanes, 16), b.lanes)};
+}
+#endif
+
 inline Quads low_nibbles(Quads x) { return {_mm512_and_si512(x.lanes, _mm512_set1_epi8(15))}; }
 inline Quads high_nibbles(Quads x) { return low_nibbles(Quads{_mm512_srli_epi16(x.lanes, 4)}); }
 inline Vec first_of_pairs(Quads x) { return {_mm512_castsi512_ps(_mm512_slli_epi32(x.lanes, 16))}; }
@@ -57,6 +66,18 @@ inline void store_planes(uint8_t* high, uint8_t* low, Vec x) {
 }
 inline void store_signed_bytes(int8_t* to, Vec x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x.lanes)));
+}
+
+inline void store_sums(float* to, const Vec (&x)[4]) {
+    const auto halves = [](Vec a, Vec b) {
+        return _mm512_add_ps(_mm512_shuffle_f32x4(a.lanes, b.lanes, 0x44), _mm512_shuffle_f32x4(a.lanes, b.lanes, 0xee));
+    };
+    const __m512 first = halves(x[0], x[1]), last = halves(x[2], x[3]);
+    // Four lanes each of the four.
+    __m512 sums = _mm512_add_ps(_mm512_shuffle_f32x4(first, last, 0x88), _mm512_shuffle_f32x4(first, last, 0xdd));
+    sums = _mm512_add_ps(sums, _mm512_permute_ps(sums, 0x4e));
+    sums = _mm512_add_ps(sums, _mm512_permute_ps(sums, 0xb1));
+    _mm_storeu_ps(to, _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, sums)));
 }
 
 inline Vec swap_neighbours(Vec x) { return {_mm512_permute_ps(x.lanes, 0xb1)}; }

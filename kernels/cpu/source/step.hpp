@@ -32,6 +32,9 @@ struct Step {
     const int32_t* adapted_tokens;   // their tokens, block after block
 };
 
+// Which numbers of a head a step's cosines and sines turn against one another.
+enum class Rotation : int64_t { kNone = 0, kHalves = 1, kPairs = 2 };
+
 // A function of one pointer to its arguments, as Python and a recorded list of calls see it.
 using Kernel = void (*)(const void*);
 

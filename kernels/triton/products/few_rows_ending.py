@@ -1,8 +1,8 @@
 """What becomes of a tile's sums, in the same launch: parts are added, sums are finished, and stored, added or gated.
 
-  stored   in the output's format
-  added    to what the output holds, the product rounded before as if it had been stored
-  gated    the tile's lines are in turn a gate's and its partner's: silu(gate) × partner, rounded as silu_mul.py does
+stored   in the output's format
+added    to what the output holds, the product rounded before as if it had been stored
+gated    the tile's lines are in turn a gate's and its partner's: silu(gate) × partner, rounded as silu_mul.py does
 """
 
 from typing import NamedTuple

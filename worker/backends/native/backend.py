@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from ....kernels import WeightFormat
-from ....kernels.cpu.kv_memory import HEAD_DIM_STEP, LARGEST_HEAD_DIM
+from ....kernels.cpu.kv_memory import HEAD_DIM_STEP, LARGEST_HEAD_DIM, LARGEST_LATENT
 from ....kernels.cpu.library import Library, LibraryError
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.weights.packed import DEFAULT_GROUP_SIZE
@@ -42,13 +42,7 @@ class NativeBackend(Backend):
     def create(
         cls, library: Library, config: ModelConfig, device: torch.device, dtype: torch.dtype, ranks: Parallel
     ) -> "NativeBackend":
-        if config.latent is not None:
-            raise LibraryError("they have no attention to latents (MLA) yet.")
-        if config.head_dim % HEAD_DIM_STEP or config.head_dim > LARGEST_HEAD_DIM:
-            raise LibraryError(
-                f"their attention takes heads of a multiple of {HEAD_DIM_STEP} up to {LARGEST_HEAD_DIM} numbers, and "
-                f"this model's have {config.head_dim}."
-            )
+        _check_heads(config)
         if config.experts is not None:
             raise LibraryError("they have none for mixtures of experts yet.")
         return cls(device, NativeOperations(library, ranks), WeightFormat.of(dtype), torch.float32, library)
@@ -95,3 +89,19 @@ class NativeBackend(Backend):
         trace: Trace,
     ) -> RecordedFastDecode:
         return RecordedFastDecode(forward_pass, kv, table, ranks, trace)
+
+
+def _check_heads(config: ModelConfig) -> None:
+    if config.latent is None:
+        sizes, largest, what = (config.head_dim,), LARGEST_HEAD_DIM, "heads"
+    else:
+        sizes, largest, what = (
+            (config.latent.rank, config.latent.width),
+            LARGEST_LATENT,
+            "latents, alone and with a key,",
+        )
+    if any(size % HEAD_DIM_STEP or size > largest for size in sizes):
+        raise LibraryError(
+            f"their attention takes {what} of a multiple of {HEAD_DIM_STEP} up to {largest} numbers, and this model's "
+            f"have {' and '.join(map(str, sizes))}."
+        )

@@ -1,0 +1,110 @@
+"""The calls of latent attention on the CPU besides attending, as the kernels read their arguments.
+
+Field for field the structures of source/latents.cpp.
+"""
+
+from collections.abc import Sequence
+from ctypes import Structure, addressof, c_float, c_int64, c_void_p
+
+from ..operands import LatentLayout
+from .attention import ROTATIONS
+from .kv_memory import KVMemory
+from .layer import Linear, Quantized
+from .library import struct_of
+from .program import Buffer, Program, Step
+from .weights.packed import NativeWeight
+from .weights.quantized import OrderedWeight
+
+_INTEGERS = ("int8", "int4")
+_MOST_IN_A_GROUP, _FEWEST_IN_A_GROUP = 16, 6
+
+
+class StoreLatents(Structure):
+    """Arguments of penstock_store_latents."""
+
+    _fields_ = [
+        ("step", c_void_p),
+        ("latents", c_void_p),  # float32 [T, head_dim of kv]: a latent of `rank` numbers, and a key
+        ("norm", c_void_p),  # [rank]
+        ("epsilon", c_float),
+        ("rank", c_int64),
+        ("rotation", c_int64),  # of ROTATIONS
+        ("kv", KVMemory),
+    ]
+
+
+class HeadProducts(Structure):
+    """Arguments of penstock_head_products."""
+
+    _fields_ = [
+        ("step", c_void_p),
+        ("input", c_void_p),  # float32 [T, num_heads × input_width]
+        ("input_width", c_int64),
+        ("in_features", c_int64),  # of a head's numbers those that are multiplied; the rest follows
+        ("num_heads", c_int64),
+        ("product", c_void_p),  # the kernel
+        ("products", c_void_p),  # of Linear
+        ("num_rotated", c_int64),
+        ("rotation", c_int64),  # of ROTATIONS
+    ]
+
+
+def rotation_of(layout: LatentLayout) -> int:
+    return ROTATIONS["pairs" if layout.rotates_pairs else "halves"]
+
+
+def heads_in_a_group(num_heads: int) -> int:
+    """How many heads look at latents together, of a tile's tokens each; groups are what threads share."""
+    most = max(size for size in range(1, _MOST_IN_A_GROUP + 1) if num_heads % size == 0)
+    return most if most >= _FEWEST_IN_A_GROUP else num_heads
+
+
+def record_head_products(
+    program: Program,
+    step: Step,
+    x: Buffer,
+    weights: Sequence[NativeWeight],
+    rotated: LatentLayout | None = None,
+) -> Buffer:
+    """[T, heads × out]: of each head of `x` the product with its weight, and with `rotated` its rotated rest."""
+    count, first = len(weights), weights[0]
+    num_rotated = 0 if rotated is None else rotated.rope_dim
+    in_features = x.width // count - num_rotated
+    output_width = first.out_features + num_rotated
+    output = program.buffer(count * output_width)
+    gathered = program.buffer(count * in_features)
+    products = (Linear * count)()
+    for number, weight in enumerate(weights):
+        product = _product(program, weight, gathered, number * in_features)
+        product.output, product.output_stride = output.data_ptr() + 4 * number * output_width, output.width
+        products[number] = product
+    arguments = struct_of(
+        HeadProducts,
+        step=addressof(step),
+        input=x,
+        input_width=x.width // count,
+        in_features=in_features,
+        num_heads=count,
+        product=program.library.address(f"penstock_linear_{first.kind}"),
+        products=addressof(products),
+        num_rotated=num_rotated,
+        rotation=0 if rotated is None else rotation_of(rotated),
+    )
+    program.call("penstock_head_products", arguments, output, keep=(weights, products))
+    return output
+
+
+def _product(program: Program, weight: NativeWeight, gathered: Buffer, before: int) -> Linear:
+    """Of one head; its rows are gathered behind those of heads that have so many numbers a token together."""
+    quantized = Quantized()
+    if weight.kind in _INTEGERS:
+        quantized = gathered.another_quantized(weight.in_features)
+        if isinstance(weight, OrderedWeight):
+            quantized.order, quantized.num_ordered = weight.order.data_ptr(), weight.in_features
+    return struct_of(
+        Linear,
+        num_rows=program.num_rows,
+        input=gathered.data_ptr() + 4 * before * program.capacity,
+        quantized_input=quantized,
+        weight=weight.structure(),
+    )
