@@ -46,6 +46,7 @@ class HeadProducts(Structure):
         ("products", c_void_p),  # of Linear
         ("num_rotated", c_int64),
         ("rotation", c_int64),  # of ROTATIONS
+        ("quantized", Quantized),  # of the output's rows
     ]
 
 

@@ -19,7 +19,7 @@ from .pointwise import rotate_halves, rotate_pairs
 
 @op(tolerance=1e-2)
 def store_latents(x: Tensor, layout: LatentLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
-    """Norms the latents of [T, rank + rope_dim], rotates the keys, stores both in their slots; gives all that is stored."""
+    """Norms the latents of [T, rank + rope_dim], rotates the keys, stores both in their slots; gives all stored."""
     latent, key = x.float().split((layout.rank, layout.rope_dim), 1)
     normed = latent * (latent.square().mean(-1, keepdim=True) + layout.epsilon).rsqrt() * layout.norm.float()
     kept = torch.cat((normed, _rotated(key[:, None], layout, rotation)[:, 0]), 1)  # [T, width]

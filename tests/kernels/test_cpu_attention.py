@@ -89,7 +89,7 @@ class Machine:
         self.library.call(
             "penstock_store_heads",
             StoreHeads(addressof(step), heads.data_ptr(), shape.query_heads, *norms, 1e-6, ROTATIONS[self.rotation],
-                       self.kv.of_layer(0)),
+                       shape.head_dim, self.kv.of_layer(0)),
         )  # fmt: skip
         self.heads = heads
         plan = PlanMemory.allocate(

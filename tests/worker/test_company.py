@@ -24,6 +24,8 @@ MODELS: dict[str, tuple[str, str, dict, dict, str | None]] = {
     "native mistral with a window": ("native", "mistral", WINDOW, {}, "fp16"),
     "native qwen3 in int8": ("native", "qwen3", {"dtype": "bfloat16"}, {"quantization": "int8"}, "int8"),
     "native ernie in int4": ("native", "ernie4_5", {}, {"quantization": "int4"}, "uint4"),
+    "native youtu, latents": ("native", "youtu", {}, {}, None),
+    "native youtu, latents in bfloat16": ("native", "youtu", {"dtype": "bfloat16"}, {"quantization": "int8"}, "bf16"),
     "torch qwen3": ("invariant", "qwen3", {}, {}, None),
     "torch llama in bfloat16": ("invariant", "llama", {"dtype": "bfloat16"}, {}, None),
     "torch mistral with a window": ("invariant", "mistral", WINDOW, {}, None),

@@ -10,6 +10,7 @@
 
 #include "linear.hpp"
 #include "pool.hpp"
+#include "rows.hpp"
 #include "stored_heads.hpp"
 
 namespace penstock {
@@ -34,6 +35,7 @@ struct HeadProducts {
     const Linear* products;  // [num_heads], each with memory for its input, which is written here
     int64_t num_rotated;     // numbers of a head's rest, rotated into the output behind its product; 0: there is none
     Rotation rotation;
+    Quantized quantized;  // of the output's rows
 };
 
 static constexpr int64_t kChunkTokens = 32;
@@ -106,6 +108,11 @@ static void head_products(const HeadProducts& a) {
     parallel(a.num_heads * num_blocks, [&](int64_t chunk) {
         const int64_t first = chunk % num_blocks * kBlockRows;
         multiply_head(a, chunk / num_blocks, first, std::min(kBlockRows, num_rows - first));
+    });
+    if (!a.quantized.values) return;
+    const int64_t width = a.products->output_stride;
+    over_rows(num_rows, width, [&](int64_t row) {
+        quantize_row(a.products->output + row * width, width, a.quantized, row);
     });
 }
 

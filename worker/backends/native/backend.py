@@ -92,9 +92,9 @@ class NativeBackend(Backend):
 
 
 def _check_heads(config: ModelConfig) -> None:
-    if config.latent is None:
-        sizes, largest, what = (config.head_dim,), LARGEST_HEAD_DIM, "heads"
-    else:
+    sizes: tuple[int, ...] = (config.head_dim,)
+    largest, what = LARGEST_HEAD_DIM, "heads"
+    if config.latent is not None:
         sizes, largest, what = (
             (config.latent.rank, config.latent.width),
             LARGEST_LATENT,

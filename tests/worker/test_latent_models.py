@@ -1,0 +1,70 @@
+"""Models that keep latents: their memory, checkpoints that are quantized, and what is refused."""
+
+import json
+
+import pytest
+from builders.backends import BACKENDS, load_on
+from builders.float8_model import FLOAT8_FORMS, float8_model
+from builders.hand_driven import HandDriven
+from builders.quantized_model import Form, quantized_model
+from builders.tiny_model import tiny_model
+
+from penstock.protocol.errors import ConfigError
+from penstock.worker.models.load import load_model
+
+SIZES = {"hidden_size": 64, "q_lora_rank": 64, "kv_lora_rank": 64, "v_head_dim": 32, "intermediate_size": 128}
+FORMS = [Form("gptq"), Form("gptq", is_symmetric=False, is_ordered=True), Form("awq", is_symmetric=False),
+         Form("pack-quantized", is_symmetric=False), Form("int-quantized", bits=8, group_size=0)]  # fmt: skip
+
+
+def logits_of(folder, backend):
+    driven = HandDriven(load_on(backend, folder, dtype="float32"))
+    return driven.step([(driven.add(list(range(5, 45))), 40)], every_token=True)
+
+
+def difference(found, expected):
+    return ((found - expected).norm() / expected.norm()).item()
+
+
+@pytest.mark.parametrize("backend", ["native", "invariant"])
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_a_quantized_checkpoint_answers_as_its_twin_in_floats(form, backend, tmp_path):
+    model, twin = quantized_model(tmp_path, form, "youtu", **SIZES)
+    # Native products round their rows to 8 bits.
+    assert difference(logits_of(model, backend), logits_of(twin, backend)) < (0.05 if backend == "native" else 1e-4)
+
+
+@pytest.mark.parametrize("form", [form for form in FLOAT8_FORMS if min(form.block) > 1], ids=str)
+def test_blocks_of_8_bit_floats_are_cut_by_head_and_transposed(form, tmp_path):
+    model, twin = float8_model(tmp_path, form, "youtu", **SIZES)
+    assert difference(logits_of(model, "invariant"), logits_of(twin, "invariant")) < 1e-4
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_token_takes_one_latent_and_one_key_in_each_layer(backend, tmp_path):
+    model = load_on(backend, tiny_model(tmp_path, "youtu"))
+    assert model.kv_bytes_per_token("bf16") == 2 * (48 + 16) * 2
+    memory = model.kv_memory(10, 16, "bf16")
+    assert sum(tensor.nbytes for tensor in memory.tensors) == 10 * 16 * model.kv_bytes_per_token("bf16")
+
+
+def test_integers_are_refused_for_latents(tmp_path):
+    model = load_model(tiny_model(tmp_path, "youtu"))
+    with pytest.raises(ConfigError, match="keeps latents in place of keys and values .* Use fp32, fp16, bf16"):
+        model.kv_kind("int8")
+
+
+@pytest.mark.parametrize(
+    "given, sentence",
+    [
+        ({"num_key_value_heads": 2}, "num_key_value_heads is 2; with latent attention each of the 6"),
+        ({"rope_interleave": "yes"}, "rope_interleave must be true or false"),
+        ({"kv_lora_rank": 0}, "kv_lora_rank must be a positive whole number"),
+    ],
+)
+def test_what_a_config_can_not_mean_is_refused(given, sentence, tmp_path):
+    folder = tiny_model(tmp_path, "youtu")
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | given))
+    with pytest.raises(ConfigError, match=sentence):
+        load_model(folder)
