@@ -7,6 +7,7 @@ transformers gives them, and render the same text. What a template raises ends t
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from ..requests.conversation_checks import REASONING, check_conversation
 from ..requests.plain_types import plain
 from ..requests.prompts import check_tools
 from ..requests.tool_schemas import tool_schema
+from .template_forms import other_forms
 
 Message = Mapping[str, Any]
 Chat = Sequence[Message]
@@ -69,7 +71,7 @@ def render(
         "add_generation_prompt": add_generation_prompt,
     }
     try:
-        text = _rendered(compiled.template, variables)
+        text, variables = _rendered_somehow(compiled.template, variables)
     except RequestError as error:
         raise RequestError(with_hint(str(error), chat)) from error
     check_roles(chat, lambda other: _rendered(compiled.template, {**variables, "messages": other}))
@@ -84,6 +86,17 @@ def template_text(text_or_file: str) -> str:
     if not os.path.isfile(path):
         raise ConfigError(f"chat_template={text_or_file!r} is neither a template's text nor a file.")
     return read_model_text(path)
+
+
+def _rendered_somehow(template: jinja2.Template, variables: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The text, and the form of the conversation that the template could take."""
+    try:
+        return _rendered(template, variables), variables
+    except RequestError:
+        for form in other_forms(variables):
+            with suppress(RequestError):
+                return _rendered(template, form), form
+        raise
 
 
 def _rendered(template: jinja2.Template, variables: dict[str, Any]) -> str:

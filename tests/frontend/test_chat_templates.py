@@ -99,6 +99,32 @@ def test_going_on_from_the_last_message_cuts_where_transformers_does(family, las
     assert outcome(tokenizer.apply_chat_template, *asked) == outcome(reference, *asked)
 
 
+# --- what a template can't take as it stands ------------------------------------------------------------------------
+
+REMARK = {"role": "assistant", "content": "I look.", "reasoning_content": "Hm.", "tool_calls": [CALL]}
+BARE = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("messages", "tools", "part"),
+    [
+        ([USER, REMARK], None, "analysis<|message|>Hm.\n\nI look.<|end|><|start|>assistant to=functions.get_weather"),
+        ([USER, {"role": "assistant", "reasoning_content": "Hm."}, USER], None, "final<|message|><|end|><|start|>user"),
+        ([USER, {"role": "assistant", "content": "Hi", "tool_calls": []}, USER], None, "final<|message|>Hi<|end|>"),
+        ([USER], [BARE], "type get_weather = () => any;"),
+    ],
+)  # fmt: skip
+def test_a_conversation_is_given_in_another_form_where_the_template_fails_on_it(messages, tools, part):
+    assert part in render(TEMPLATES["gpt-oss"], messages, tools=tools)
+
+
+def test_a_conversation_that_renders_stays_as_it_is_and_one_that_never_does_keeps_its_refusal():
+    assert render("{{ messages[0].tool_calls }}", [{"role": "assistant", "content": "", "tool_calls": []}]) == "[]"
+    assert render("{{ tools[0].function.description is defined }}", [USER], tools=[BARE]) == "False"
+    with pytest.raises(RequestError, match="refuses this conversation: no$"):
+        render("{{ raise_exception('no') }}", [USER, {"role": "assistant", "reasoning_content": "Hm."}])
+
+
 # --- tools as functions -----------------------------------------------------------------------------------------------
 
 

@@ -186,26 +186,62 @@ def _conversation(request: ResponsesRequest) -> Iterable[ChatMessage]:
     if isinstance(request.input, str):
         yield ChatMessage(role="user", content=request.input)
         return
-    calls: list[Called] = []
+    turn = _Turn()
     for item in request.input:
-        # Calls that stand side by side are one message's, as the model wrote them.
-        if calls and item.type != "function_call":
-            yield ChatMessage(role="assistant", content="", tool_calls=calls)
-            calls = []
+        if not turn.takes(item):
+            yield from turn.messages()
+            turn = _Turn()
         match item.type:
+            case "function_call" | "reasoning":
+                turn.add(item)
+            case None | "message" if item.role == "assistant":
+                turn.content = _content(item.content, "content")
             case None | "message":
                 yield ChatMessage(role=_role(item), content=_content(item.content, "content"))
-            case "function_call":
-                function = CalledFunction(name=item.name or "", arguments=item.arguments or "{}")
-                calls.append(Called(function=function, id=item.call_id))
             case "function_call_output":
                 yield ChatMessage(role="tool", content=_content(item.output, "output"), tool_call_id=item.call_id)
-            case "reasoning":  # thoughts of earlier turns are not shown again
-                continue
             case other:
                 raise ApiError(400, f"input: an item of the type {other!r} is not supported.", param="input")
-    if calls:
-        yield ChatMessage(role="assistant", content="", tool_calls=calls)
+    yield from turn.messages()
+
+
+class _Turn:
+    """Items that the model wrote side by side: a thought, a text, calls, in this order.
+
+    With calls they are one message: the thought stays with the calls that it led to, and the template leaves out what
+    is over. A thought that led to no call is not shown again.
+    """
+
+    def __init__(self) -> None:
+        self.content: str | list[ContentPart] | None = None
+        self._thought: str | None = None
+        self._calls: list[Called] = []
+
+    def takes(self, item: InputItem) -> bool:
+        if item.type == "function_call":
+            return True
+        is_begun = bool(self._calls) or self.content is not None
+        is_text = item.type in (None, "message") and item.role == "assistant"
+        return not is_begun and (is_text or item.type == "reasoning")
+
+    def add(self, item: InputItem) -> None:
+        if item.type == "function_call":
+            function = CalledFunction(name=item.name or "", arguments=item.arguments or "{}")
+            self._calls.append(Called(function=function, id=item.call_id))
+        elif item.content is not None:
+            parts = _content(item.content, "content")
+            self._thought = parts if isinstance(parts, str) else "".join(part.text or "" for part in parts)
+
+    def messages(self) -> Iterable[ChatMessage]:
+        if self._calls:
+            yield ChatMessage(
+                role="assistant",
+                content="" if self.content is None else self.content,
+                reasoning_content=self._thought,
+                tool_calls=self._calls,
+            )
+        elif self.content is not None:
+            yield ChatMessage(role="assistant", content=self.content)
 
 
 def _role(item: InputItem) -> str:
