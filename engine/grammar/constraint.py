@@ -2,7 +2,8 @@
 
 `certain` are the tokens that must follow the known ones; the state kept here is the one after them. So a step that is
 planned before they have arrived can be given the certain tokens that no step in flight brings. Which tokens are
-certain depends on the sequence alone, never on how many of them a step had room for.
+certain depends on the sequence alone, never on how many of them a step had room for. A call that stands in the place of
+the thought is free, and the sequence with it.
 """
 
 from collections import deque
@@ -130,7 +131,9 @@ class Constraint:
         thought.take(token)
         if self._matcher is None:
             return
-        if was_open:
+        if thought.has_call:
+            self._matcher = None
+        elif was_open:
             if thought.is_over:
                 self.certain.extend(thought.behind_closing())
         elif thought.is_open:

@@ -1,7 +1,7 @@
 """Whether an answer's thought has not begun, is open, or is over; counts its tokens so that it can be closed in time.
 
 A thought begins with the prompt's end or with an opening mark at the answer's beginning, whose tokens aren't counted,
-and ends with a closing mark.
+and ends with a closing mark. Where a call may stand in its place, the mark of the call ends it as well.
 """
 
 from ...protocol.parameters.guided import Thought
@@ -11,7 +11,7 @@ _NO_MARKS = Thought(is_open=False, openings=[], closings=[], forced=[])
 
 
 class ThoughtState:
-    __slots__ = ("_begun", "_limit", "_marks", "_recent", "count", "is_open", "may_begin")
+    __slots__ = ("_begun", "_limit", "_marks", "_recent", "count", "has_call", "is_open", "may_begin")
 
     def __init__(self, marks: Thought | None, limit: int | None) -> None:
         """`limit` bounds the thought's tokens; without marks there is no thought."""
@@ -21,6 +21,7 @@ class ThoughtState:
         self._recent: list[int] = []
         self.is_open = marks.is_open
         self.may_begin = not marks.is_open and bool(marks.openings)
+        self.has_call = False  # it ended with the mark of a call
         self.count = 0
 
     @property
@@ -48,7 +49,11 @@ class ThoughtState:
         elif self.is_open:
             self.count += 1
             self._recent = [*self._recent[-_LONGEST_MARK:], token]
-            self.is_open = not any(self._recent[-len(mark) :] == mark for mark in self._marks.closings)
+            self.has_call = self._ends_with(self._marks.calls)
+            self.is_open = not self.has_call and not self._ends_with(self._marks.closings)
+
+    def _ends_with(self, marks: list[list[int]]) -> bool:
+        return any(self._recent[-len(mark) :] == mark for mark in marks)
 
     def closing(self) -> list[int]:
         """The tokens that must follow once the limit is reached."""

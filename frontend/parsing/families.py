@@ -68,6 +68,8 @@ REASONING: dict[str, ThoughtMarks] = {
             "<|channel|>commentary<|message|>",
         ),
         forced="<|end|><|start|>assistant<|channel|>final<|message|>",
+        # Without the "=", which one tokenizer or another joins with the name behind it.
+        calls=("<|channel|>commentary to", "<|channel|>analysis to", "<|start|>assistant to"),
         channels=_HARMONY,
     ),
 }

@@ -98,6 +98,7 @@ class ThoughtMarks:
     begins_open: bool = False  # an answer begins within the thought, unless the prompt has closed it
     answer: Marks | None = None  # what may stand around the answer that follows; left out
     forced: str = ""  # what the model writes to close a thought; unset: the closing mark between line breaks
+    calls: tuple[str, ...] = ()  # what begins a call in the thought's place, for the engine, which knows no other
     # The answer is messages in channels; the marks above are those of whole headers, by which the engine goes.
     channels: Channels | None = None
 

@@ -21,6 +21,7 @@ class ThoughtTokens:
         self._openings = _spellings(thoughts.all_openings, encode) if thoughts else []
         self._closings = _spellings(thoughts.all_closings, encode) if thoughts else []
         self._forced = encode(_forced(thoughts)) if thoughts else []
+        self._calls = [ids for mark in thoughts.calls if (ids := encode(mark))] if thoughts else []
 
     @property
     def can_be_closed(self) -> bool:
@@ -33,7 +34,8 @@ class ThoughtTokens:
             return None
         is_closed = prompt_end.rstrip().endswith(self._thoughts.all_closings)
         openings = [] if is_closed else self._openings
-        return Thought(parsing.is_thinking(prompt_end), openings, self._closings, self._forced)
+        calls = self._calls if parsing.calls is not None else []
+        return Thought(parsing.is_thinking(prompt_end), openings, self._closings, self._forced, calls)
 
 
 def _forced(thoughts: ThoughtMarks) -> str:

@@ -75,6 +75,7 @@ class Thought(msgspec.Struct, array_like=True, frozen=True, gc=False):
     openings: list[list[int]]  # any of these at the answer's beginning opens it; empty: no further thought
     closings: list[list[int]]  # any of these, anywhere after the opening, ends it
     forced: list[int]  # written to end it when its limit is reached
+    calls: list[list[int]] = []  # any of these in it begins a call: it is over, and no shape holds for what follows
 
 
 def as_guided(value: Any) -> GuidedDecodingParams:

@@ -227,6 +227,8 @@ def allowed(out: list[int], asked: Prompt) -> set[int] | None:
     script = json.loads(asked.grammar.text) if asked.grammar is not None else None
     endings = asked.params.ending_ids
     anything = None if script is None else set(range(VOCABULARY)) - endings
+    if _has_call(out, asked.thought, asked.params.reasoning_max_tokens):
+        return None
     start = _thought_end(out, asked.thought, asked.params.reasoning_max_tokens, script is not None)
     if isinstance(start, list):
         return set(start)
@@ -238,6 +240,15 @@ def allowed(out: list[int], asked: Prompt) -> set[int] | None:
     following = set(script[place]) if place < len(script) else endings
     may_think = not out and asked.thought is not None and bool(asked.thought.openings)
     return following | {OPENING} if may_think else following
+
+
+def _has_call(out: list[int], thought: Thought | None, limit: int | None) -> bool:
+    """Whether a call begins in the place of a thought's rest."""
+    if thought is None or not (thought.is_open or (thought.openings and out[:1] == [OPENING])):
+        return False
+    own = out[0 if thought.is_open else 1 :][:limit]
+    own = own[: own.index(CLOSING)] if CLOSING in own else own
+    return any([token] in thought.calls for token in own)
 
 
 def _thought_end(out: list[int], thought: Thought | None, limit: int | None, is_shaped: bool) -> int | list[int] | None:

@@ -37,6 +37,18 @@ def test_an_answer_follows_its_grammar_however_far_ahead_steps_are_planned(steps
     check(harness, asked)
 
 
+@pytest.mark.parametrize("steps_in_flight", [1, 2, 3])
+@pytest.mark.parametrize("limit", [None, 3])
+@pytest.mark.parametrize("script", [WORD, None])
+def test_a_call_in_a_thoughts_place_is_free_of_grammar_and_limit(script, limit, steps_in_flight):
+    thought = msgspec.structs.replace(OPEN_THOUGHT, calls=[[token] for token in range(100, 160)])
+    asked = [guided(number, script, thought=thought, reasoning_max_tokens=limit) for number in range(8)]
+    harness = GuidedHarness(num_blocks=128, max_num_seqs=8)
+    harness.add(*asked)
+    harness.run(steps_in_flight)
+    check(harness, *asked)
+
+
 def test_certain_tokens_go_down_as_forced_ones():
     harness = GuidedHarness()
     harness.add(asked := guided(0, [[token] for token in range(60, 80)]))

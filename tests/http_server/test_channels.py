@@ -95,6 +95,23 @@ def test_a_shape_holds_from_the_final_message_on(client, says, header):
     assert json.loads(choice.message.content)["a"] in (1, 2)
 
 
+@pytest.mark.parametrize("limits", [{"response_format": {"type": "json_object"}}, {"tool_choice": "required"}])
+def test_a_call_is_free_of_the_shape_of_the_final_message(client, says, limits):
+    says(THOUGHT + CALL)
+    [choice] = client.chat.completions.create(model="pocket", messages=QUESTION, tools=TOOLS, **limits).choices
+    [call] = choice.message.tool_calls
+    assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"city": "Paris"})
+    assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
+
+
+def test_a_limit_of_thoughts_leaves_calls_alone(client, says):
+    limit = {"reasoning_max_tokens": says(THOUGHT + CALL[:30])}
+    assert says(THOUGHT + CALL) > limit["reasoning_max_tokens"] + 20
+    [choice] = client.chat.completions.create(model="pocket", messages=QUESTION, tools=TOOLS, extra_body=limit).choices
+    assert json.loads(choice.message.tool_calls[0].function.arguments) == {"city": "Paris"}
+    assert choice.finish_reason == "tool_calls"
+
+
 def test_a_response_has_thought_and_call_as_items_and_goes_on_from_them(client, says, monkeypatch):
     says(THOUGHT + CALL)
     found = client.responses.create(model="pocket", input="Weather?", tools=FLAT)
