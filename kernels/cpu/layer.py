@@ -124,7 +124,7 @@ class SquareSums(Structure):
         ("width", c_int64),
         ("query_width", c_int64),
         ("key_width", c_int64),
-        ("sums", c_void_p),  # [rows, 2]
+        ("output", c_void_p),  # [rows, 2]
     ]
 
 
@@ -169,13 +169,27 @@ class GatedLinear(Structure):
 
 
 class Add(Structure):
-    """stream += update."""
+    """output = stream + update."""
 
     _fields_ = [
         ("num_rows", c_void_p),
-        ("stream", c_void_p),  # [rows, width], updated in place
+        ("stream", c_void_p),  # [rows, width]
         ("update", c_void_p),
         ("width", c_int64),
+        ("output", c_void_p),  # the stream itself, unless ranks share the sum
+    ]
+
+
+class AddGated(Structure):
+    """output = total + update × sigmoid(gate)."""
+
+    _fields_ = [
+        ("num_rows", c_void_p),
+        ("total", c_void_p),  # [rows, width]
+        ("update", c_void_p),
+        ("gate", c_void_p),  # [rows]
+        ("width", c_int64),
+        ("output", c_void_p),  # the total itself, unless ranks share the sum
     ]
 
 

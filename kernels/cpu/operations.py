@@ -3,7 +3,7 @@
 The interface is `kernels/operations.py`; here `Buffer`s take the place of tensors.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import Structure, addressof
 from typing import Any
@@ -11,16 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..experts import ExpertWeights, Routing
 from ..float8_part import WeightPart, format_of_parts
 from ..lora import LoraConfig
 from ..operands import HeadLayout, LatentLayout, ProjectionNorm, WeightFormat
 from ..operations import Ranks
 from . import attention as attending
+from . import experts as mixing
 from . import latents, layer
 from .kv_memory import KVMemory
 from .library import Library, struct_of
 from .program import Buffer, Program, Step
 from .shared import AllReduce, SharedMemory
+from .weights.experts import of_one_kind, pack_experts
 from .weights.lora import Lora, NativeLora
 from .weights.packed import NativeWeight
 from .weights.quantized import OrderedWeight, pack_parts
@@ -55,6 +58,9 @@ class NativeOperations:
         format = format_of_parts(parts, format)
         return pack_parts(parts, format.kind, format.group_size)
 
+    def pack_experts(self, parts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> NativeWeight:
+        return pack_experts(parts, count, format)
+
     def table(self, part: WeightPart, format: WeightFormat) -> NativeWeight:
         return self.pack([part], format)
 
@@ -76,7 +82,7 @@ class NativeOperations:
     def linear(self, x: Buffer, weight: NativeWeight, bias: Tensor | None) -> Buffer:
         product = self.program.buffer(weight.out_features)
         if weight.kind in _INTEGERS:
-            given: dict[str, Any] = {"quantized_input": self._in_order(x, weight) or x.quantized()}
+            given: dict[str, Any] = {"quantized_input": self._in_order(x, weight) or self._quantized(x)}
         else:
             given = {"input": x}
         given |= {"weight": weight.structure(), "bias": bias, "output": product, "output_stride": product.width}
@@ -101,6 +107,16 @@ class NativeOperations:
         self.program.call(f"penstock_lora_{kind}", arguments, keep=(lora, parts))
         return product
 
+    def _quantized(self, x: Buffer) -> layer.Quantized:
+        """The rows as 8-bit integers: by whoever writes them if no other call came in between, whose buffers may have
+        had the memory that is lent for the integers now; else by a call of its own."""
+        if x.is_quantized or self.program.is_last(x):
+            return x.quantized()
+        quantized = x.another_quantized(x.width)
+        self._record("quantize", layer.Quantize, input=x, width=x.width, quantized=quantized)
+        x.keep_quantized(quantized)
+        return quantized
+
     def _in_order(self, x: Buffer, weight: NativeWeight) -> layer.Quantized | None:
         """The input as an act-order weight wants it, which no other weight can share."""
         if not isinstance(weight, OrderedWeight):
@@ -118,7 +134,7 @@ class NativeOperations:
 
     def square_sums(self, heads: Buffer, norm: ProjectionNorm) -> Buffer:
         sums, (query, key) = self.program.buffer(2), norm.widths
-        given = {"heads": heads, "width": heads.width, "query_width": query, "key_width": key, "sums": sums}
+        given = {"heads": heads, "width": heads.width, "query_width": query, "key_width": key, "output": sums}
         self._record("square_sums", layer.SquareSums, sums, None, **given)
         return sums
 
@@ -242,13 +258,58 @@ class NativeOperations:
             self.program.call("penstock_silu_multiply", activation, activated)
             return activated
         both = struct_of(layer.GatedLinear, addressof(gate_up.writer), addressof(activation))  # type: ignore[arg-type]
-        self.program.call(f"penstock_gated_{product.removeprefix('penstock_')}", both, keep=activation)
+        self.program.call(f"penstock_gated_{product.removeprefix('penstock_')}", both, activated, keep=activation)
         activated.writer = activation
         return activated
 
+    def route(self, logits: Buffer, bias: Tensor | None, routing: Routing) -> mixing.NativeRoutes:
+        found = mixing.NativeRoutes(self.program.buffer(routing.top_k), self.program.buffer(routing.top_k))
+        bias = None if bias is None else bias.float().contiguous()
+        given = mixing.routing_fields(routing) | {"experts": found.experts, "weights": found.weights}
+        self._record("route", mixing.Route, None, bias, logits=logits, bias=bias, **given)
+        return found
+
+    def experts(self, x: Buffer, routes: mixing.NativeRoutes, weights: ExpertWeights) -> Buffer:
+        weights = of_one_kind(weights, x.width)
+        output, kind, top_k = self.program.buffer(x.width), weights.gate_up.kind, routes.experts.width
+        memory_bytes = mixing.memory_bytes(weights, x.width, top_k, self.program.capacity)
+        # Free again when the routes are, which is before another layer's experts.
+        memory = self.program.arena.lend(routes.experts, memory_bytes)
+        gate_up_bias, down_bias = mixing.biases(weights)
+        input: dict[str, Any] = {"quantized_input": self._quantized(x)} if kind in _INTEGERS else {"input": x}
+        self._record(
+            f"experts_{kind}",
+            mixing.Experts,
+            output,
+            (weights, gate_up_bias, down_bias),
+            **input,
+            experts=routes.experts,
+            weights=routes.weights,
+            top_k=top_k,
+            first=weights.first,
+            num_experts=weights.num_experts,
+            hidden=x.width,
+            width=weights.width,
+            gate_up=weights.gate_up.structure(),
+            down=weights.down.structure(),
+            gate_up_bias=gate_up_bias,
+            down_bias=down_bias,
+            gating=mixing.Gating.of(weights.activation),
+            memory=memory,
+            memory_bytes=memory_bytes,
+            output=output,
+        )
+        return output
+
     def add(self, stream: Buffer, update: Buffer) -> Buffer:
-        self._record("add", layer.Add, stream=stream, update=update, width=stream.width)
+        given = {"stream": stream, "update": update, "width": stream.width}
+        self._record("add", layer.Add, stream, **given, output=stream)
         return stream
+
+    def add_gated(self, total: Buffer, update: Buffer, gate: Buffer) -> Buffer:
+        given = {"total": total, "update": update, "gate": gate, "width": total.width}
+        self._record("add_gated", layer.AddGated, total, **given, output=total)
+        return total
 
     def gather_rows(self, x: Buffer, indices: int) -> Buffer:
         """`indices` is the step's field."""

@@ -81,6 +81,7 @@ class Buffer:
         self.width = width
         self.memory = program.arena.lend(self, 4 * width * program.capacity) if memory is None else memory
         self.writer: ctypes.Structure | None = None  # the arguments of the kernel that writes it
+        self.call: int | None = None  # of the program, by the address of its arguments: the one that writes it
         self._quantized: Quantized | None = None
 
     def data_ptr(self) -> int:
@@ -96,6 +97,14 @@ class Buffer:
             self._quantized = self.another_quantized(self.width)
             self.writer.quantized = self._quantized  # type: ignore[union-attr]
         return self._quantized
+
+    @property
+    def is_quantized(self) -> bool:
+        return self._quantized is not None
+
+    def keep_quantized(self, quantized: Quantized) -> None:
+        """What a call of its own has made of these rows, for all that multiply them from here on."""
+        self._quantized = quantized
 
     def another_quantized(self, num_values: int) -> Quantized:
         """Memory for rows of so many 8-bit integers, for as long as this buffer is in use."""
@@ -127,7 +136,7 @@ class Program:
     def call(self, kernel: str, arguments: ctypes.Structure, writes: Buffer | None = None, keep: object = None) -> None:
         """Record a call; `keep` is what its arguments point to."""
         if writes is not None:
-            writes.writer = arguments
+            writes.writer, writes.call = arguments, ctypes.addressof(arguments)
         self.calls.append((kernel, ctypes.addressof(arguments)))
         self._kept += [arguments, keep]
 
@@ -136,11 +145,15 @@ class Program:
         self.call(kernel, arguments, keep=keep)
         self.calls.insert(0, self.calls.pop())
 
+    def is_last(self, written: Buffer) -> bool:
+        """Whether the last call writes this buffer."""
+        return bool(self.calls) and self.calls[-1][1] == written.call
+
     def take_back(self, written: Buffer, prefix: str) -> str | None:
         """The last call's kernel, if it writes this buffer and is called so; another call must then take its place."""
-        kernel, arguments = self.calls[-1] if self.calls else ("", 0)
-        if written.writer is None or ctypes.addressof(written.writer) != arguments or not kernel.startswith(prefix):
+        if not self.is_last(written) or not self.calls[-1][0].startswith(prefix):
             return None
+        kernel = self.calls[-1][0]
         self.calls.pop()
         return kernel
 

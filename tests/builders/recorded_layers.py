@@ -14,14 +14,17 @@ import torch
 from torch import Tensor
 
 from penstock.kernels import LoraMapping, PackedWeight
+from penstock.kernels.cpu.experts import NativeRoutes
 from penstock.kernels.cpu.kv_memory import HEAD_DIM_STEP, KV_FORMATS, KVMemory
 from penstock.kernels.cpu.layer import Linear, Quantize
 from penstock.kernels.cpu.library import load
 from penstock.kernels.cpu.operations import NativeOperations
 from penstock.kernels.cpu.program import Buffer, Program, Step
+from penstock.kernels.cpu.weights.experts import pack_experts
 from penstock.kernels.cpu.weights.lora import NativeLora
 from penstock.kernels.cpu.weights.packed import NativeWeight, pack
 from penstock.kernels.cpu.weights.quantized import pack_parts
+from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes
 from penstock.kernels.gpu_weights import GpuWeight, unpacked
 from penstock.kernels.operands import DTYPES, HeadLayout, WeightFormat
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
@@ -37,7 +40,7 @@ _METHODS = {
     "paged_attention.store_heads_paged": "store_heads",
     "paged_attention.attention_paged": "attention",
 }
-_CHANGED = ("stream", "product")  # what operations write in place, by the parameter's name
+_CHANGED = ("stream", "product", "total")  # what operations write in place, by the parameter's name
 _FIELDS = {"indices": "logit_rows"}  # of the step, where a parameter has another name
 
 
@@ -89,7 +92,7 @@ class OneCall:
             setattr(self.step, field, self.kept[-1].data_ptr())
         return self.step.address_of(field)
 
-    def given(self, method: str, arguments: list[Any]) -> Tensor:
+    def given(self, method: str, arguments: list[Any]) -> Tensor | Routes:
         with self.ops.recording(self.program, self.step):
             found = getattr(self.ops, method)(*arguments)
             for buffer in self.buffers.values():
@@ -100,6 +103,9 @@ class OneCall:
             memory.give_back()
         if found is None:
             return self.memories[0].kv.keys.float()
+        if isinstance(found, NativeRoutes):
+            chosen, weights = (each.rows(self.num_rows).clone() for each in found)
+            return Routes(chosen.view(torch.int32), weights)
         return found.rows(self.num_rows).clone()
 
 
@@ -130,6 +136,13 @@ def _adapters(call: OneCall, lora: TorchLora) -> NativeLora:
 def _adapted(call: OneCall, adapted: LoraMapping) -> None:
     call.step.num_adapted = len(adapted.blocks)
     call.point(adapted=adapted.blocks, adapted_tokens=adapted.tokens)
+
+
+def _routes(call: OneCall, routes: Routes) -> NativeRoutes:
+    found = NativeRoutes(*(call.program.buffer(each.shape[1]) for each in routes))
+    found.experts.rows(call.num_rows).view(torch.int32).copy_(routes.experts)
+    found.weights.rows(call.num_rows).copy_(routes.weights)
+    return found
 
 
 def _rotation(call: OneCall, rotation: Rotation) -> None:
@@ -191,6 +204,7 @@ _PLACED: dict[type, Callable[[OneCall, Any], Any]] = {
     GpuWeight: _gpu_matrix,
     TorchLora: _adapters,
     LoraMapping: _adapted,
+    Routes: _routes,
     Rotation: _rotation,
     DeviceRows: _rows,
     PagedKV: _memory,
@@ -223,13 +237,30 @@ def _method(name: str) -> str:
     return _METHODS.get(formula, formula.partition(".")[2])
 
 
-def version(method: str, *arguments: Any) -> Tensor:
+def _mixture(
+    x: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    gate_up_bias: Tensor | None,
+    down_bias: Tensor | None,
+    routes: Routes,
+    first: int,
+    activation: GatedActivation,
+) -> tuple[Tensor, Routes, ExpertWeights]:
+    packed = [pack_experts([[own] for own in weight], len(weight), WeightFormat("fp32")) for weight in (gate_up, down)]
+    weights = ExpertWeights(*packed, gate_up_bias, down_bias, first, len(gate_up), down.shape[2], activation)
+    return x, routes, weights
+
+
+def version(method: str, *arguments: Any) -> Tensor | Routes:
     """What the native method gives of an operation's arguments."""
     parameters = _parameters(method)
     if method == "attention":
         query, kv, rows, _, window, sinks = arguments
         form = HeadLayout(query.shape[1], kv.num_heads, kv.head_dim, rotates_pairs=False, sinks=sinks)
         arguments = query, form, kv, rows, window
+    if method == "experts":
+        arguments = _mixture(*arguments)
     pairs = list(zip(parameters, arguments, strict=True))
     tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
     [of_rows] = [x for parameter, x in pairs if _is_field(parameter, x)] or tensors[:1]
@@ -238,6 +269,8 @@ def version(method: str, *arguments: Any) -> Tensor:
     for parameter, argument in pairs:
         if parameter.name in _CHANGED:
             argument.copy_(call.buffers[parameter.name].rows(len(argument)))
+    if isinstance(found, Routes):
+        return found
     for argument in arguments:
         if isinstance(argument, HeadLayout):
             found = found.view(len(found), -1, argument.head_dim)[:, : argument.num_queries]

@@ -26,7 +26,7 @@ def program(num_rows) -> Program:
 
 
 def added(program: Program, stream: Buffer, update: Buffer) -> None:
-    program.call("penstock_add", Add(program.num_rows, stream.data_ptr(), update.data_ptr(), WIDTH))
+    program.call("penstock_add", Add(program.num_rows, stream.data_ptr(), update.data_ptr(), WIDTH, stream.data_ptr()))
 
 
 def test_a_replay_computes_the_rows_that_the_step_has_and_no_others(program, num_rows):

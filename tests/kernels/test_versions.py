@@ -12,8 +12,8 @@ import penstock.kernels.sampling  # noqa: F401  registers its operations
 from penstock.kernels.cpu.library import load
 from penstock.kernels.registry import OPS, op
 
-# test_cpu_attention.py, test_cpu_latents.py and test_cpu_lora.py cut those
-OF_WHOLE_STEPS = ("paged_attention.", "latent_attention.", "lora.")
+# test_cpu_attention.py, test_cpu_latents.py, test_cpu_lora.py and test_cpu_experts.py cut those
+OF_WHOLE_STEPS = ("paged_attention.", "latent_attention.", "lora.", "experts.route", "experts.experts")
 
 
 def _agree(found, expected, tolerance):

@@ -135,19 +135,6 @@ ANSWER = 64
 @pytest.mark.parametrize("name", QUICK)
 def test_greedy_answers_equal_those_of_transformers(name, backend, tmp_path):
     family, options = QUICK[name]
-    sparse = (
-        "mixtral",
-        "qwen2_moe",
-        "qwen3_moe",
-        "ernie4_5_moe",
-        "olmoe",
-        "glm4_moe",
-        "gpt_oss",
-        "deepseek_v2",
-        "deepseek_v3",
-    )
-    if backend == "native" and family in sparse:
-        pytest.skip("the native kernels have no experts yet")
     if backend == "native" and options.get("head_dim", 16) % 16:
         pytest.skip("heads that the native kernels leave to torch")
     _check(tiny_model(tmp_path, family, **options), backend)

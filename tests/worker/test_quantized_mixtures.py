@@ -11,6 +11,7 @@ from builders.backends import load_on
 from builders.float8_model import FLOAT8_FORMS, Float8Form
 from builders.hand_driven import HandDriven
 from builders.quantized_model import Form, mixed_model, quantization_config
+from builders.tiny_model import tiny_model
 from safetensors.torch import load_file
 
 from penstock.protocol.conversion import Conversion
@@ -194,4 +195,17 @@ def test_experts_in_8_bit_floats_are_converted_as_the_load_would(tmp_path, famil
     assert any(re.search(r"(mlp|block_sparse_moe)\.gate$", module) for module in written["ignore"])
     model = load_model(target)
     if model.backend.multiplies_integers:
-        assert torch.equal(logits_of(model), logits_of(load_model(source, quantization=quantization)))
+        loaded = logits_of(load_model(source, quantization=quantization))
+        # Of latents a load quantizes kv_b_proj by head and in both directions, a conversion by its rows.
+        if family == "deepseek_v3":
+            assert torch.cosine_similarity(logits_of(model), loaded).median() > 0.95
+        else:
+            assert torch.equal(logits_of(model), loaded)
+
+
+@pytest.mark.parametrize("kinds", [{"*": "int4", "*.down_proj": "int8"}, {"*": "int8", "*.down_proj": None}], ids=str)
+def test_an_experts_products_may_be_given_unlike_kinds(tmp_path, kinds):
+    folder = tiny_model(tmp_path, "qwen3_moe", num_experts_per_tok=12)
+    model, floats = load_model(folder, quantization=json.dumps(kinds)), load_model(folder)
+    if model.backend.multiplies_integers:
+        assert torch.cosine_similarity(logits_of(model), logits_of(floats)).median() > 0.95

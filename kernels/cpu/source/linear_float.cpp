@@ -8,6 +8,7 @@
 // input stays in the second cache beside one panel.
 #include <type_traits>
 
+#include "experts.hpp"
 #include "linear_amx.hpp"
 #include "linear_output.hpp"
 #include "float_formats.hpp"
@@ -27,11 +28,11 @@ constexpr int kFloatTileRows = kLanes == 16 ? 12 : Format::kDepth == 1 ? 6 : 5;
 template <int Rows>
 constexpr int kFloatTileVectors = kLanes == 16 || Rows > 2 ? 2 : 4;
 
+// Rows as a format multiplies them.
 template <class Format>
-struct Product {
-    const Linear& linear;
-    const typename Format::Input* input;
-    int64_t input_stride;
+struct FloatRows {
+    const typename Format::Input* values;
+    int64_t stride;
     int64_t in_features;  // a multiple of Format::kDepth
 };
 
@@ -57,71 +58,33 @@ inline void add_step(Vec (&sums)[Rows][Vectors], const typename Format::Stored* 
 }
 
 template <int Rows, int Vectors>
-inline void write_sums(const Linear& linear, const Vec (&sums)[Rows][Vectors], int64_t first_row, int64_t output) {
-    const int64_t left = linear.weight.out_features - output;
-    over_lanes(std::min(left, Vectors * kLanes), [&](int64_t i, auto lanes) {
-        const Vec bias = linear.bias ? load(linear.bias + output + i, lanes) : zero();
-        for (int r = 0; r < Rows; ++r) {
-            float* row = linear.output + (first_row + r) * linear.output_stride;
-            store(row + output + i, sums[r][i / kLanes] + bias, lanes);
-        }
+inline void write_sums(const float* bias, const Vec (&sums)[Rows][Vectors], int64_t num_outputs, Target target) {
+    over_lanes(std::min(num_outputs, Vectors * kLanes), [&](int64_t i, auto lanes) {
+        const Vec added = bias ? load(bias + i, lanes) : zero();
+        for (int r = 0; r < Rows; ++r) store(target.row(r) + i, sums[r][i / kLanes] + added, lanes);
     });
 }
 
 template <class Format, int Rows>
-void multiply_tile(const Product<Format>& product, int64_t panel_index, int64_t first_row, Fetch ahead) {
+void multiply_tile(const Product<FloatRows<Format>>& product, int64_t panel_index, int64_t first_row, Target target,
+                   Fetch ahead) {
     constexpr int kTileVectors = kFloatTileVectors<Rows>;
     constexpr int64_t kStep = kPanel * Format::kDepth;
+    const FloatRows<Format>& rows = product.rows;
     for (int first = 0; first < kVectors; first += kTileVectors) {
-        const auto* panel = float_panel<Format>(product.linear.weight, panel_index) + first * kLanes * Format::kDepth;
-        const auto* input = product.input + first_row * product.input_stride;
+        const auto* panel = float_panel<Format>(product.weight, panel_index) + first * kLanes * Format::kDepth;
+        const auto* input = rows.values + first_row * rows.stride;
         Vec sums[Rows][kTileVectors];
         for (auto& row : sums)
             for (Vec& part : row) part = zero();
-        for (int64_t k = 0; k < product.in_features; k += Format::kDepth, panel += kStep) {
+        for (int64_t k = 0; k < rows.in_features; k += Format::kDepth, panel += kStep) {
             fetch<kStep * sizeof(*panel) / 64>(ahead);
-            add_step<Format>(sums, panel, input + k, product.input_stride);
+            add_step<Format>(sums, panel, input + k, rows.stride);
         }
-        write_sums(product.linear, sums, first_row, panel_index * kPanel + first * kLanes);
+        const int64_t output = panel_index * kPanel + first * kLanes;
+        write_sums(product.bias ? product.bias + output : nullptr, sums, product.weight.out_features - output,
+                   target.from(0, first * kLanes));
     }
-}
-
-// The rows of a block meet a panel, in tiles as even as they go.
-template <class Format>
-void multiply_panel(const Product<Format>& product, int64_t panel, RowRange block) {
-    constexpr int kMaxRows = kFloatTileRows<Format>;
-    constexpr int64_t kStepBytes = kPanel * Format::kDepth * sizeof(typename Format::Stored);
-    const int64_t panel_bytes = padded_in(product.linear.weight) * kPanel * sizeof(typename Format::Stored);
-    const auto* weights = reinterpret_cast<const uint8_t*>(float_panel<Format>(product.linear.weight, panel));
-    const int64_t num_tiles = (block.count + kMaxRows - 1) / kMaxRows;
-    for (int64_t tile = 0; tile < num_tiles; ++tile) {
-        const int64_t first = tile * block.count / num_tiles, end = (tile + 1) * block.count / num_tiles;
-        const Fetch ahead = fetch_for(weights, panel_bytes, kStepBytes, tile, num_tiles, fetches_to_first_cache(block));
-        const auto multiply = [&](auto rows) {
-            multiply_tile<Format, rows>(product, panel, block.first + first, ahead);
-        };
-        with_rows_among(static_cast<int>(end - first), multiply, std::make_integer_sequence<int, kMaxRows>{});
-    }
-}
-
-template <class Format>
-void multiply(const Product<Format>& product, int64_t num_rows) {
-    constexpr int64_t kMaxRows = kFloatTileRows<Format>;
-    const Weight& weight = product.linear.weight;
-    const int64_t panel_bytes = padded_in(weight) * kPanel * sizeof(typename Format::Stored);
-    const int64_t row_bytes = product.input_stride * sizeof(typename Format::Input);
-    const int64_t group = std::max<int64_t>(1, kFloatChunkBytes / panel_bytes);
-    const int64_t block = std::max<int64_t>(2, kFloatBlockBytes / row_bytes / kMaxRows) * kMaxRows;
-    const int64_t num_groups = (num_panels(weight) + group - 1) / group;
-    const int64_t num_blocks = (num_rows + block - 1) / block;
-    // Neighbouring chunks share their weights.
-    parallel(num_groups * num_blocks, [&](int64_t chunk) {
-        const int64_t first_panel = chunk / num_blocks * group, first_row = chunk % num_blocks * block;
-        const RowRange rows{first_row, std::min(block, num_rows - first_row)};
-        for (int64_t panel = first_panel; panel < std::min(first_panel + group, num_panels(weight)); ++panel) {
-            multiply_panel(product, panel, rows);
-        }
-    });
 }
 
 inline void fill_row(float* to, const float* from, int64_t count) { std::memcpy(to, from, count * sizeof(float)); }
@@ -129,23 +92,77 @@ inline void fill_row(uint16_t* to, const float* from, int64_t count) {
     over_lanes(count, [&](int64_t i, auto lanes) { store_bf16(to + i, load(from + i, lanes), lanes); });
 }
 
-// The caller's rows where the format takes them as they are; else rounded, or filled up with a zero, in scratch memory.
 template <class Format>
-Product<Format> prepare(const Linear& linear, int64_t num_rows) {
+struct Float {
+    using Rows = FloatRows<Format>;
     using Input = typename Format::Input;
-    const int64_t count = linear.weight.in_features, in_features = round_up(count, Format::kDepth);
-    if constexpr (std::is_same_v<Input, float>) {
-        if (in_features == count) return {linear, linear.input, count, count};
+    static constexpr int64_t kMaxRows = kFloatTileRows<Format>;
+
+    static int64_t panel_bytes(const Weight& weight) {
+        return padded_in(weight) * kPanel * sizeof(typename Format::Stored);
     }
+    static int64_t panels_per_chunk(const Weight& weight) {
+        return std::max<int64_t>(1, kFloatChunkBytes / panel_bytes(weight));
+    }
+    static int64_t rows_per_block(const Product<Rows>& product) {
+        const int64_t row_bytes = product.rows.stride * sizeof(Input);
+        return std::max<int64_t>(2, kFloatBlockBytes / row_bytes / kMaxRows) * kMaxRows;
+    }
+
     // Rows a page apart would push one another out of the first cache: so many lie in a tile.
-    const int64_t row_bytes = round_up(in_features, kRowAlign) * sizeof(Input);
-    const int64_t stride = (row_bytes + (row_bytes % kPageBytes == 0 ? kLineBytes : 0)) / sizeof(Input);
-    Input* input = static_cast<Input*>(region_scratch(num_rows * stride * sizeof(Input)));
+    static int64_t row_bytes(int64_t features) {
+        const int64_t bytes = round_up(features, kRowAlign) * sizeof(Input);
+        return bytes + (bytes % kPageBytes == 0 ? kLineBytes : 0);
+    }
+    static Rows rows_in(uint8_t* memory, int64_t, int64_t features) {
+        return {reinterpret_cast<const Input*>(memory), static_cast<int64_t>(row_bytes(features) / sizeof(Input)),
+                round_up(features, Format::kDepth)};
+    }
+    // Rounded, or filled up with a zero, if the format wants that.
+    static void put_row(const Rows& to, int64_t row, const float* from, int64_t features) {
+        auto* values = const_cast<Input*>(to.values) + row * to.stride;
+        fill_row(values, from, features);
+        for (int64_t i = features; i < to.in_features; ++i) values[i] = 0;
+    }
+    static void take_row(const Rows& to, int64_t row, const Experts& experts, int64_t token) {
+        put_row(to, row, experts.input + token * experts.hidden, experts.hidden);
+    }
+
+    struct Block {
+        const Product<Rows>& product;
+        const RowRange rows;
+        static int64_t scratch_bytes(const Product<Rows>&, int64_t) { return 0; }
+        Block(const Product<Rows>& product, RowRange rows, void*) : product(product), rows(rows) {}
+
+        // The rows meet a panel in tiles as even as they go.
+        void multiply(int64_t panel, Target target) const {
+            constexpr int64_t kStepBytes = kPanel * Format::kDepth * sizeof(typename Format::Stored);
+            const auto* weights = reinterpret_cast<const uint8_t*>(float_panel<Format>(product.weight, panel));
+            const int64_t bytes = panel_bytes(product.weight);
+            const bool to_first_cache = fetches_to_first_cache(rows);
+            over_tiles<kMaxRows>(rows, [&](RowRange own, int64_t tile, int64_t num_tiles) {
+                const Fetch ahead = fetch_for(weights, bytes, kStepBytes, tile, num_tiles, to_first_cache);
+                with_rows<kMaxRows>(own.count, [&](auto count) {
+                    multiply_tile<Format, count>(product, panel, own.first, target.from(own.first - rows.first, 0), ahead);
+                });
+            });
+        }
+    };
+};
+
+// The caller's rows where the format takes them as they are; else a copy in scratch memory.
+template <class Format>
+FloatRows<Format> prepare(const Linear& linear, int64_t num_rows) {
+    const int64_t count = linear.weight.in_features;
+    if constexpr (std::is_same_v<typename Format::Input, float>) {
+        if (count % Format::kDepth == 0) return {linear.input, count, count};
+    }
+    void* memory = region_scratch(num_rows * Float<Format>::row_bytes(count));
+    const auto rows = Float<Format>::rows_in(static_cast<uint8_t*>(memory), num_rows, count);
     over_rows(num_rows, count, [&](int64_t row) {
-        fill_row(input + row * stride, linear.input + row * count, count);
-        for (int64_t i = count; i < in_features; ++i) input[row * stride + i] = 0;
+        Float<Format>::put_row(rows, row, linear.input + row * count, count);
     });
-    return {linear, input, stride, in_features};
+    return rows;
 }
 
 #if defined(__AMX_BF16__)
@@ -202,7 +219,8 @@ void linear_float(const Linear& linear) {
     if constexpr (std::is_same_v<Format, Bf16>)
         return multiply_in_squares(linear, PlainOutput{linear, finish_of(linear)});
 #endif
-    multiply(prepare<Format>(linear, *linear.num_rows), *linear.num_rows);
+    const Product<FloatRows<Format>> product{prepare<Format>(linear, *linear.num_rows), linear.weight, linear.bias};
+    multiply_in_tiles<Float<Format>>(product, *linear.num_rows, Target{linear.output, linear.output_stride});
 }
 
 template <class Format>
@@ -217,6 +235,7 @@ void gated_linear_float(const GatedLinear& gated) {
 }
 
 const Linear& linear_at(const void* arguments) { return *static_cast<const Linear*>(arguments); }
+const Experts& experts_at(const void* arguments) { return *static_cast<const Experts*>(arguments); }
 const GatedLinear& gated_at(const void* arguments) { return *static_cast<const GatedLinear*>(arguments); }
 
 }  // namespace
@@ -229,3 +248,6 @@ extern "C" void penstock_linear_bf16(const void* arguments) { linear_float<Bf16>
 extern "C" void penstock_gated_linear_fp32(const void* arguments) { gated_linear_float<Fp32>(gated_at(arguments)); }
 extern "C" void penstock_gated_linear_fp16(const void* arguments) { gated_linear_float<Fp16>(gated_at(arguments)); }
 extern "C" void penstock_gated_linear_bf16(const void* arguments) { gated_linear_float<Bf16>(gated_at(arguments)); }
+extern "C" void penstock_experts_fp32(const void* arguments) { compute_experts<Float<Fp32>>(experts_at(arguments)); }
+extern "C" void penstock_experts_fp16(const void* arguments) { compute_experts<Float<Fp16>>(experts_at(arguments)); }
+extern "C" void penstock_experts_bf16(const void* arguments) { compute_experts<Float<Bf16>>(experts_at(arguments)); }

@@ -6,9 +6,11 @@
 // kGroupTileRows rows times one panel: half of what int8 has, for the integer sums of a group and the float32 sums of
 // all groups before it both stay in registers. Nibbles become bytes in registers, anew for every tile: unpacking a
 // panel once for many rows was no faster (Zen 5), the units that multiply are not those that shift.
+#include "experts.hpp"
+#include "int4.hpp"
+#include "integer_rows.hpp"
 #include "linear_amx.hpp"
 #include "linear_output.hpp"
-#include "int4.hpp"
 #include "step.hpp"
 #include "tiles.hpp"
 
@@ -70,27 +72,26 @@ PENSTOCK_INLINE inline void end_group(TileOf<Vec, Rows>& totals, const TileOf<In
 }
 
 template <int Rows>
-PENSTOCK_INLINE inline void write_tile(const Linear& linear, const TileOf<Vec, Rows>& totals, int64_t panel,
-                                       int64_t first_row) {
-    const int64_t first_output = panel * kPanel;
-    over_outputs(first_output, linear.weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
-        const int64_t output = first_output + v * kLanes;
-        const Vec bias = linear.bias ? load(linear.bias + output, lanes) : zero();
+PENSTOCK_INLINE inline void write_tile(const Product<Quantized>& product, const TileOf<Vec, Rows>& totals, int64_t panel,
+                                       int64_t first_row, Target target) {
+    const Weight& weight = product.weight;
+    over_outputs(panel * kPanel, weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
+        const int64_t output = panel * kPanel + v * kLanes;
+        const Vec bias = product.bias ? load(product.bias + output, lanes) : zero();
         unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
-            const int64_t row = first_row + r;
-            const Vec product = fma(totals.of[r][v], broadcast(linear.quantized_input.scales[row]), bias);
-            store(linear.output + row * linear.output_stride + output, product, lanes);
+            const Vec scale = broadcast(product.rows.scales[first_row + r]);
+            store(target.row(r) + v * kLanes, fma(totals.of[r][v], scale, bias), lanes);
         });
     });
 }
 
 template <int Rows, bool HasZeros, int Lines>
-void multiply_tile(const Linear& linear, const Int4Shape& shape, const Int4Tile tile, int64_t panel, int64_t first_row,
-                   Fetch ahead) {
-    fetch_output<Rows>(linear, first_row, panel * kPanel);
+void multiply_tile(const Product<Quantized>& product, const Int4Shape& shape, const Int4Tile tile, int64_t panel,
+                   int64_t first_row, Target target, Fetch ahead) {
+    fetch_output<Rows>(target);
     TileOf<Vec, Rows> totals;
     over_tile<Rows>([&](auto r, auto v) PENSTOCK_INLINE { totals.of[r][v] = zero(); });
-    const uint8_t* group = linear.weight.panels + panel * shape.panel_bytes;
+    const uint8_t* group = product.weight.panels + panel * shape.panel_bytes;
     for (int64_t index = 0; index < tile.num_groups; ++index, group += shape.group_bytes) {
         const int64_t first = index * shape.group_size;
         const int64_t count = std::min(shape.group_size, shape.width - first);
@@ -104,32 +105,55 @@ void multiply_tile(const Linear& linear, const Int4Shape& shape, const Int4Tile 
         dot_nibbles<Rows, Lines>(sums, group + shape.header_bytes, tile.inputs + first, tile.width, count, ahead);
         end_group<Rows, HasZeros>(totals, sums, tile, offsets, group);
     }
-    write_tile<Rows>(linear, totals, panel, first_row);
+    write_tile<Rows>(product, totals, panel, first_row, target);
 }
 
-void multiply_panel(const Linear& linear, const Int4Shape& shape, int64_t panel, RowRange block,
-                    const int32_t* offsets) {
-    const Quantized& inputs = linear.quantized_input;
-    const uint8_t* weights = linear.weight.panels + panel * shape.panel_bytes;
-    over_tiles<kGroupTileRows>(block, [&](RowRange rows, int64_t index, int64_t num_tiles) {
-        const Int4Tile tile{inputs.values + rows.first * inputs.width, inputs.width,
-                            offsets + (rows.first - block.first) * shape.num_groups, shape.num_groups};
-        // Always into the first cache: here the units are what takes long, from a few rows on.
-        const Fetch ahead = fetch_for(weights, shape.panel_bytes, kPanel * 4, index, num_tiles, true);
-        with_rows<kGroupTileRows>(rows.count, [&](auto count) {
-            const auto multiply_rows = [&](auto has_zeros, auto lines) {
-                multiply_tile<count, has_zeros, lines>(linear, shape, tile, panel, rows.first, ahead);
-            };
-            using One = std::integral_constant<int, 1>;
-            using Two = std::integral_constant<int, 2>;
-            if (linear.weight.has_zeros) {
-                num_tiles == 1 ? multiply_rows(std::true_type{}, Two{}) : multiply_rows(std::true_type{}, One{});
-            } else {
-                num_tiles == 1 ? multiply_rows(std::false_type{}, Two{}) : multiply_rows(std::false_type{}, One{});
-            }
-        });
-    });
-}
+struct Int4 : IntegerKind {
+    static int64_t panel_bytes(const Weight& weight) { return Int4Shape(weight).panel_bytes; }
+    static int64_t panels_per_chunk(const Weight& weight) {
+        return penstock::panels_per_chunk(num_panels(weight), panel_bytes(weight));
+    }
+
+    struct Block {
+        const Product<Quantized>& product;
+        const RowRange rows;
+        const Int4Shape shape;
+        int32_t* const offsets;
+
+        static int64_t scratch_bytes(const Product<Quantized>& product, int64_t count) {
+            return round_up(count * Int4Shape(product.weight).num_groups * sizeof(int32_t), kRowAlign);
+        }
+        Block(const Product<Quantized>& product, RowRange rows, void* scratch)
+            : product(product), rows(rows), shape(product.weight), offsets(static_cast<int32_t*>(scratch)) {
+            find_offsets(offsets, product.rows, shape, product.weight.has_zeros, rows);
+        }
+
+        void multiply(int64_t panel, Target target) const {
+            const Quantized& inputs = product.rows;
+            const uint8_t* weights = product.weight.panels + panel * shape.panel_bytes;
+            over_tiles<kGroupTileRows>(rows, [&](RowRange own, int64_t index, int64_t num_tiles) {
+                const int64_t before = own.first - rows.first;
+                const Int4Tile tile{inputs.values + own.first * inputs.width, inputs.width,
+                                    offsets + before * shape.num_groups, shape.num_groups};
+                // Always into the first cache: here the units are what takes long, from a few rows on.
+                const Fetch ahead = fetch_for(weights, shape.panel_bytes, kPanel * 4, index, num_tiles, true);
+                with_rows<kGroupTileRows>(own.count, [&](auto count) {
+                    const auto multiply_rows = [&](auto has_zeros, auto lines) {
+                        multiply_tile<count, has_zeros, lines>(product, shape, tile, panel, own.first,
+                                                               target.from(before, 0), ahead);
+                    };
+                    using One = std::integral_constant<int, 1>;
+                    using Two = std::integral_constant<int, 2>;
+                    if (product.weight.has_zeros) {
+                        num_tiles == 1 ? multiply_rows(std::true_type{}, Two{}) : multiply_rows(std::true_type{}, One{});
+                    } else {
+                        num_tiles == 1 ? multiply_rows(std::false_type{}, Two{}) : multiply_rows(std::false_type{}, One{});
+                    }
+                });
+            });
+        }
+    };
+};
 
 #if defined(__AMX_INT8__)
 constexpr int64_t kFewestForTiles = 24;  // rows
@@ -236,12 +260,8 @@ void linear_int4(const Linear& linear) {
 #if defined(__AMX_INT8__)
     if (*linear.num_rows >= kFewestForTiles) return multiply_in_squares(linear, PlainOutput{linear, finish_of(linear)});
 #endif
-    const Int4Shape shape(linear.weight);
-    over_chunks(linear.weight, shape.panel_bytes, *linear.num_rows, [&](int64_t first, int64_t end, RowRange block) {
-        auto* offsets = static_cast<int32_t*>(thread_scratch(block.count * shape.num_groups * sizeof(int32_t)));
-        find_offsets(offsets, linear.quantized_input, shape, linear.weight.has_zeros, block);
-        for (int64_t panel = first; panel < end; ++panel) multiply_panel(linear, shape, panel, block, offsets);
-    });
+    const Product<Quantized> product{linear.quantized_input, linear.weight, linear.bias};
+    multiply_in_tiles<Int4>(product, *linear.num_rows, Target{linear.output, linear.output_stride});
 }
 
 void gated_linear_int4(const GatedLinear& gated) {
@@ -262,4 +282,7 @@ extern "C" void penstock_linear_int4(const void* arguments) {
 }
 extern "C" void penstock_gated_linear_int4(const void* arguments) {
     penstock::gated_linear_int4(*static_cast<const penstock::GatedLinear*>(arguments));
+}
+extern "C" void penstock_experts_int4(const void* arguments) {
+    penstock::compute_experts<penstock::Int4>(*static_cast<const penstock::Experts*>(arguments));
 }

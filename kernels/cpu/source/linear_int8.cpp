@@ -4,6 +4,8 @@
 //
 // The sum is exact, so no order matters; what follows is one fixed expression. A tile is up to kTileRows rows times one
 // panel, its sums in registers over the whole of K.
+#include "experts.hpp"
+#include "integer_rows.hpp"
 #include "linear_amx.hpp"
 #include "linear_output.hpp"
 #include "step.hpp"
@@ -13,32 +15,63 @@ namespace penstock {
 namespace {
 
 template <int Rows>
-PENSTOCK_INLINE inline void write_tile(const Linear& linear, const TileOf<Ints, Rows>& sums, int64_t panel,
-                                       int64_t first_row) {
-    const int64_t first_output = panel * kPanel;
-    over_outputs(first_output, linear.weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
-        const int64_t output = first_output + v * kLanes;
-        const Vec weight_scale = load(linear.weight.scales + output);
-        const Vec bias = linear.bias ? load(linear.bias + output, lanes) : zero();
+PENSTOCK_INLINE inline void write_tile(const Product<Quantized>& product, const TileOf<Ints, Rows>& sums, int64_t panel,
+                                       int64_t first_row, Target target) {
+    const Weight& weight = product.weight;
+    over_outputs(panel * kPanel, weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
+        const int64_t output = panel * kPanel + v * kLanes;
+        const Vec weight_scale = load(weight.scales + output);
+        const Vec bias = product.bias ? load(product.bias + output, lanes) : zero();
         unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
             const int64_t row = first_row + r;
-            const Ints offset = broadcast_int(static_cast<int32_t>(kInt8Zero) * linear.quantized_input.totals[row]);
-            const Vec scale = weight_scale * broadcast(linear.quantized_input.scales[row]);
-            const Vec product = fma(to_float(sums.of[r][v] - offset), scale, bias);
-            store(linear.output + row * linear.output_stride + output, product, lanes);
+            const Ints offset = broadcast_int(static_cast<int32_t>(kInt8Zero) * product.rows.totals[row]);
+            const Vec scale = weight_scale * broadcast(product.rows.scales[row]);
+            store(target.row(r) + v * kLanes, fma(to_float(sums.of[r][v] - offset), scale, bias), lanes);
         });
     });
 }
 
 template <int Rows, int Lines>
-void multiply_tile(const Linear& linear, const uint8_t* weights, int64_t panel, int64_t first_row, Fetch ahead) {
-    const int64_t width = linear.quantized_input.width;
+void multiply_tile(const Product<Quantized>& product, const uint8_t* weights, int64_t panel, int64_t first_row,
+                   Target target, Fetch ahead) {
+    const int64_t width = product.rows.width;
     TileOf<Ints, Rows> sums;
     over_tile<Rows>([&](auto r, auto v) PENSTOCK_INLINE { sums.of[r][v] = zero_ints(); });
-    fetch_output<Rows>(linear, first_row, panel * kPanel);
-    dot_tile<Rows, Lines>(sums, weights, linear.quantized_input.values + first_row * width, width, width / 4, ahead);
-    write_tile<Rows>(linear, sums, panel, first_row);
+    fetch_output<Rows>(target);
+    dot_tile<Rows, Lines>(sums, weights, product.rows.values + first_row * width, width, width / 4, ahead);
+    write_tile<Rows>(product, sums, panel, first_row, target);
 }
+
+struct Int8 : IntegerKind {
+    static int64_t panel_bytes(const Weight& weight) { return padded_in(weight) * kPanel; }
+    static int64_t panels_per_chunk(const Weight& weight) {
+        return penstock::panels_per_chunk(num_panels(weight), panel_bytes(weight));
+    }
+
+    struct Block {
+        const Product<Quantized>& product;
+        const RowRange rows;
+        static int64_t scratch_bytes(const Product<Quantized>&, int64_t) { return 0; }
+        Block(const Product<Quantized>& product, RowRange rows, void*) : product(product), rows(rows) {}
+
+        void multiply(int64_t panel, Target target) const {
+            const int64_t bytes = panel_bytes(product.weight);
+            const uint8_t* weights = product.weight.panels + panel * bytes;
+            const bool to_first_cache = fetches_to_first_cache(rows);
+            over_tiles<kTileRows>(rows, [&](RowRange own, int64_t tile, int64_t num_tiles) {
+                const Fetch ahead = fetch_for(weights, bytes, kPanel * 4, tile, num_tiles, to_first_cache);
+                const Target to = target.from(own.first - rows.first, 0);
+                with_rows<kTileRows>(own.count, [&](auto count) {
+                    if (num_tiles == 1) {
+                        multiply_tile<count, 2>(product, weights, panel, own.first, to, ahead);
+                    } else {
+                        multiply_tile<count, 1>(product, weights, panel, own.first, to, ahead);
+                    }
+                });
+            });
+        }
+    };
+};
 
 #if defined(__AMX_INT8__)
 constexpr int64_t kFewestForTiles = 12;  // rows
@@ -81,23 +114,8 @@ void linear_int8(const Linear& linear) {
 #if defined(__AMX_INT8__)
     if (*linear.num_rows >= kFewestForTiles) return multiply_in_squares(linear, PlainOutput{linear, finish_of(linear)});
 #endif
-    const int64_t panel_bytes = padded_in(linear.weight) * kPanel;
-    over_chunks(linear.weight, panel_bytes, *linear.num_rows, [&](int64_t first, int64_t end, RowRange block) {
-        for (int64_t panel = first; panel < end; ++panel) {
-            const uint8_t* weights = linear.weight.panels + panel * panel_bytes;
-            const bool to_first_cache = fetches_to_first_cache(block);
-            over_tiles<kTileRows>(block, [&](RowRange rows, int64_t tile, int64_t num_tiles) {
-                const Fetch ahead = fetch_for(weights, panel_bytes, kPanel * 4, tile, num_tiles, to_first_cache);
-                with_rows<kTileRows>(rows.count, [&](auto count) {
-                    if (num_tiles == 1) {
-                        multiply_tile<count, 2>(linear, weights, panel, rows.first, ahead);
-                    } else {
-                        multiply_tile<count, 1>(linear, weights, panel, rows.first, ahead);
-                    }
-                });
-            });
-        }
-    });
+    const Product<Quantized> product{linear.quantized_input, linear.weight, linear.bias};
+    multiply_in_tiles<Int8>(product, *linear.num_rows, Target{linear.output, linear.output_stride});
 }
 
 void gated_linear_int8(const GatedLinear& gated) {
@@ -118,4 +136,7 @@ extern "C" void penstock_linear_int8(const void* arguments) {
 }
 extern "C" void penstock_gated_linear_int8(const void* arguments) {
     penstock::gated_linear_int8(*static_cast<const penstock::GatedLinear*>(arguments));
+}
+extern "C" void penstock_experts_int8(const void* arguments) {
+    penstock::compute_experts<penstock::Int8>(*static_cast<const penstock::Experts*>(arguments));
 }

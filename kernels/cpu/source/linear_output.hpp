@@ -20,13 +20,6 @@ struct GatedLinear {
     const SiluMultiply* activation;  // of the product's rows
 };
 
-// Rows of a panel's outputs, `stride` floats apart; null where there are none.
-struct Target {
-    float* first = nullptr;
-    int64_t stride = 0;
-    float* row(int64_t index) const { return first + index * stride; }
-};
-
 // `Finish` makes outputs of sums: finish(sums, panel, rows, target). Rows are counted from the first one taken.
 template <class Finish>
 struct PlainOutput {

@@ -18,7 +18,7 @@ struct SquareSums {
     int64_t width;
     int64_t query_width;
     int64_t key_width;
-    float* sums;  // [rows, 2]
+    float* output;  // [rows, 2]: the sums
 };
 
 struct NormProjections {
@@ -48,8 +48,8 @@ static float sum_of_squares(const float* x, int64_t count) {
 static void square_sums(const SquareSums& a) {
     over_rows(*a.num_rows, a.width, [&](int64_t row) {
         const float* heads = a.heads + row * a.width;
-        a.sums[2 * row] = sum_of_squares(heads, a.query_width);
-        a.sums[2 * row + 1] = sum_of_squares(heads + a.query_width, a.key_width);
+        a.output[2 * row] = sum_of_squares(heads, a.query_width);
+        a.output[2 * row + 1] = sum_of_squares(heads + a.query_width, a.key_width);
     });
 }
 

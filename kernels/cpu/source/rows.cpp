@@ -1,4 +1,4 @@
-// stream += update, and output[i] = input[indices[i]]: whole rows, nothing between them.
+// Whole rows, and nothing between them: sums, gated ones too, and output[i] = input[indices[i]].
 #include "rows.hpp"
 
 #include <cstring>
@@ -10,9 +10,20 @@ namespace penstock {
 
 struct Add {
     const int32_t* num_rows;
-    float* stream;        // [rows, width], updated in place
+    const float* stream;  // [rows, width]
     const float* update;  // [rows, width]
     int64_t width;
+    float* output;  // [rows, width]: the stream itself, unless ranks share the sum
+};
+
+// output = total + update × sigmoid(gate)
+struct AddGated {
+    const int32_t* num_rows;
+    const float* total;   // [rows, width]
+    const float* update;  // [rows, width]
+    const float* gate;    // [rows]
+    int64_t width;
+    float* output;  // [rows, width]: the total itself, unless ranks share the sum
 };
 
 struct GatherRows {
@@ -25,10 +36,23 @@ struct GatherRows {
 
 static void add_rows(const Add& add) {
     over_rows(*add.num_rows, add.width, [&](int64_t row) {
-        float* stream = add.stream + row * add.width;
+        const float* stream = add.stream + row * add.width;
         const float* update = add.update + row * add.width;
+        float* output = add.output + row * add.width;
         over_lanes(add.width, [&](int64_t i, auto lanes) {
-            store(stream + i, load(stream + i, lanes) + load(update + i, lanes), lanes);
+            store(output + i, load(stream + i, lanes) + load(update + i, lanes), lanes);
+        });
+    });
+}
+
+static void add_gated_rows(const AddGated& add) {
+    over_rows(*add.num_rows, add.width, [&](int64_t row) {
+        const float* total = add.total + row * add.width;
+        const float* update = add.update + row * add.width;
+        float* output = add.output + row * add.width;
+        const Vec one = broadcast(1.0f), gate = one / (exp(zero() - broadcast(add.gate[row])) + one);
+        over_lanes(add.width, [&](int64_t i, auto lanes) {
+            store(output + i, load(total + i, lanes) + load(update + i, lanes) * gate, lanes);
         });
     });
 }
@@ -45,6 +69,10 @@ static void gather_rows(const GatherRows& gather) {
 
 extern "C" void penstock_add(const void* arguments) {
     penstock::add_rows(*static_cast<const penstock::Add*>(arguments));
+}
+
+extern "C" void penstock_add_gated(const void* arguments) {
+    penstock::add_gated_rows(*static_cast<const penstock::AddGated*>(arguments));
 }
 
 extern "C" void penstock_gather_rows(const void* arguments) {

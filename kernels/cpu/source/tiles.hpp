@@ -28,6 +28,22 @@ struct RowRange {
     int64_t first, count;
 };
 
+// Rows that meet a weight. Integer weights meet `Quantized`, float weights rows of their own (linear_float.cpp).
+template <class Rows>
+struct Product {
+    Rows rows;
+    Weight weight;
+    const float* bias;  // [out_features], or null
+};
+
+// Rows of a panel's outputs, `stride` floats apart; null where there are none.
+struct Target {
+    float* first = nullptr;
+    int64_t stride = 0;
+    float* row(int64_t index) const { return first + index * stride; }
+    Target from(int64_t row, int64_t output) const { return {first + row * stride + output, stride}; }
+};
+
 // Where the weights' bytes of the near future lie, and how many of them a step of this tile fetches.
 struct Fetch {
     const char* next;
@@ -75,22 +91,32 @@ inline bool fetches_to_first_cache(RowRange block) {
     return block.count < kFewestForSecondCache || block.count > kMostForSecondCache;
 }
 
-// Calls body(first_panel, end_panel, rows) for each chunk, shared among the threads.
-template <class Body>
-inline void over_chunks(const Weight& weight, int64_t panel_bytes, int64_t num_rows, const Body& body) {
-    const int64_t panels = num_panels(weight);
-    const int64_t bytes = std::clamp(panels * panel_bytes / 8, kMinChunkBytes, kMaxChunkBytes);
-    const int64_t panels_per_chunk = std::max<int64_t>(1, bytes / panel_bytes);
+// So many rows meet a chunk's panels that they stay in the second cache beside one.
+inline int64_t rows_per_block(const Weight& weight) {
     const int64_t fitting = kBlockBytes / padded_in(weight) / kTileRows * kTileRows;
-    const int64_t rows_per_block = std::clamp<int64_t>(fitting, kTileRows, kMaxBlockRows);
-    const int64_t blocks = (num_rows + rows_per_block - 1) / rows_per_block;
-    const int64_t groups = (panels + panels_per_chunk - 1) / panels_per_chunk;
+    return std::clamp<int64_t>(fitting, kTileRows, kMaxBlockRows);
+}
+
+inline int64_t panels_per_chunk(int64_t panels, int64_t panel_bytes) {
+    const int64_t bytes = std::clamp(panels * panel_bytes / 8, kMinChunkBytes, kMaxChunkBytes);
+    return std::max<int64_t>(1, bytes / panel_bytes);
+}
+
+// All rows of a product, in chunks that the threads share. A kind's `Block` is some rows, made ready in scratch memory
+// for any panel of the weight.
+template <class Kind>
+inline void multiply_in_tiles(const Product<typename Kind::Rows>& product, int64_t num_rows, Target output) {
+    using Block = typename Kind::Block;
+    const int64_t panels = num_panels(product.weight);
+    const int64_t group = Kind::panels_per_chunk(product.weight), block = Kind::rows_per_block(product);
+    const int64_t num_groups = (panels + group - 1) / group, num_blocks = (num_rows + block - 1) / block;
     // Neighbouring chunks share their weights.
-    parallel(groups * blocks, [&](int64_t chunk) {
-        const int64_t first_panel = chunk / blocks * panels_per_chunk;
-        const int64_t first_row = chunk % blocks * rows_per_block;
-        body(first_panel, std::min(panels, first_panel + panels_per_chunk),
-             RowRange{first_row, std::min(rows_per_block, num_rows - first_row)});
+    parallel(num_groups * num_blocks, [&](int64_t chunk) {
+        const int64_t first_row = chunk % num_blocks * block, first = chunk / num_blocks * group;
+        const RowRange rows{first_row, std::min(block, num_rows - first_row)};
+        const Block ready(product, rows, thread_scratch(Block::scratch_bytes(product, rows.count)));
+        for (int64_t panel = first; panel < std::min(panels, first + group); ++panel)
+            ready.multiply(panel, output.from(first_row, panel * kPanel));
     });
 }
 
@@ -131,11 +157,10 @@ PENSTOCK_INLINE inline void dot_tile(TileOf<Ints, Rows>& sums, const uint8_t* pa
 
 // Fetches the lines of the output that a tile will write, while it multiplies.
 template <int Rows>
-PENSTOCK_INLINE inline void fetch_output(const Linear& linear, int64_t first_row, int64_t first_output) {
-    const float* output = linear.output + first_row * linear.output_stride + first_output;
+PENSTOCK_INLINE inline void fetch_output(Target target) {
     unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
-        __builtin_prefetch(output + r * linear.output_stride, 1);
-        __builtin_prefetch(output + r * linear.output_stride + kPanel / 2, 1);
+        __builtin_prefetch(target.row(r), 1);
+        __builtin_prefetch(target.row(r) + kPanel / 2, 1);
     });
 }
 

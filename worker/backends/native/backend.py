@@ -43,8 +43,6 @@ class NativeBackend(Backend):
         cls, library: Library, config: ModelConfig, device: torch.device, dtype: torch.dtype, ranks: Parallel
     ) -> "NativeBackend":
         _check_heads(config)
-        if config.experts is not None:
-            raise LibraryError("they have none for mixtures of experts yet.")
         return cls(device, NativeOperations(library, ranks), WeightFormat.of(dtype), torch.float32, library)
 
     @property

@@ -1,0 +1,229 @@
+"""Native mixtures of experts: against the formulas for all kinds of weights and odd shapes, and the bits of a token
+alone and in any company."""
+
+from collections.abc import Callable
+from ctypes import addressof, c_int32
+from dataclasses import dataclass
+
+import pytest
+import torch
+from builders.native_variants import available_variants, quick_or_long
+from builders.operation_examples.experts import route_inputs, routes
+from builders.quantized_parts import part
+from builders.recorded_layers import RECORDED
+from torch import Tensor
+
+from penstock.kernels.cpu.experts import Experts, Gating, memory_bytes
+from penstock.kernels.cpu.layer import Quantize, QuantizedRows
+from penstock.kernels.cpu.library import Library, load, struct_of
+from penstock.kernels.cpu.weights.experts import pack_experts, unpack_experts
+from penstock.kernels.cpu.weights.packed import NativeWeight
+from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
+from penstock.kernels.operands import WeightFormat
+from penstock.kernels.quantized_part import QuantizedPart
+from penstock.kernels.reference.experts import experts, route
+
+VARIANTS = available_variants()
+pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
+
+# How far outputs may be off: what rounding rows to bfloat16 or 8 bits costs.
+KINDS = {"fp32": 1e-5, "fp16": 1e-5, "bf16": 0.02, "int8": 0.03, "int4": 0.03}
+SILU, CLAMPED = GatedActivation(), GatedActivation(slope=1.702, shift=1.0, limit=0.7)
+
+
+@pytest.fixture(params=quick_or_long(VARIANTS))
+def library(request: pytest.FixtureRequest) -> Library:
+    return load(request.param)
+
+
+def draws(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@dataclass
+class Mixture:
+    """The experts of one layer in native form, and as the formula takes them."""
+
+    weights: ExpertWeights
+    gate_up: Tensor  # [experts, 2 × width, hidden]
+    down: Tensor
+
+    @classmethod
+    def drawn(
+        cls, kind: str, count: int, hidden: int, width: int, *, first: int = 0, has_bias: bool = False,
+        activation: GatedActivation = SILU, group_size: int = 32,
+    ) -> "Mixture":  # fmt: skip
+        gate_up, down = draws(count, 2 * width, hidden) / hidden**0.5, draws(count, hidden, width, seed=1) / width**0.5
+        halves = [list(each.chunk(2)) for each in gate_up]
+        format = WeightFormat(kind, group_size)
+        packed = [pack_experts(parts, count, format) for parts in (halves, [[each] for each in down])]
+        biases = (draws(count, 2 * width, seed=2), draws(count, hidden, seed=3)) if has_bias else (None, None)
+        weights = ExpertWeights(*packed, *biases, first, count, width, activation)
+        return cls(weights, floats_of(packed[0], count, gate_up), floats_of(packed[1], count, down))
+
+    @property
+    def hidden(self) -> int:
+        return self.down.shape[1]
+
+    def formula(self, x: Tensor, chosen: Routes) -> Tensor:
+        own = self.weights
+        return experts.reference(
+            x, self.gate_up, self.down, own.gate_up_bias, own.down_bias, chosen, own.first, own.activation
+        )
+
+    def native(self, library: Library, x: Tensor, chosen: Routes, tokens_at_a_time: int = 70) -> Tensor:
+        own, kind, tokens = self.weights, self.weights.gate_up.kind, c_int32(len(x))
+        x, top_k, inputs = x.contiguous(), chosen.experts.shape[1], QuantizedRows.empty(*x.shape)
+        library.call("penstock_quantize", Quantize(addressof(tokens), x.data_ptr(), self.hidden, inputs.structure()))
+        memory = torch.empty(memory_bytes(own, self.hidden, top_k, tokens_at_a_time) + 64, dtype=torch.uint8)
+        at = -memory.data_ptr() % 64
+        output = torch.full((len(x) + 1, self.hidden), 7.0)
+        arguments = struct_of(
+            Experts, num_rows=addressof(tokens), input=x, quantized_input=inputs.structure(),
+            experts=chosen.experts.contiguous(), weights=chosen.weights.contiguous(), top_k=top_k, first=own.first,
+            num_experts=own.num_experts, hidden=self.hidden, width=own.width, gate_up=own.gate_up.structure(),
+            down=own.down.structure(), gate_up_bias=own.gate_up_bias, down_bias=own.down_bias,
+            gating=Gating.of(own.activation), memory=memory.data_ptr() + at, memory_bytes=len(memory) - 64,
+            output=output,
+        )  # fmt: skip
+        library.call(f"penstock_experts_{kind}", arguments)
+        assert (output[len(x) :] == 7).all(), "rows beyond the tokens were written"
+        return output[: len(x)]
+
+
+def floats_of(packed: NativeWeight, count: int, given: Tensor) -> Tensor:
+    """What the packed experts hold."""
+    return unpack_experts(packed, count, given.shape[1])
+
+
+def off_by(found: Tensor, expected: Tensor) -> float:
+    """The root mean square of the differences over that of what is expected."""
+    return float((found - expected).square().mean().sqrt() / expected.square().mean().sqrt().clamp_min(1e-6))
+
+
+def with_threads(library: Library, count: int, body: Callable[[], Tensor]) -> Tensor:
+    library.set_threads(count)
+    try:
+        return body()
+    finally:
+        library.set_threads(1)
+
+
+# tokens, top_k, experts of all ranks, first, here, hidden, width
+SHAPES = (
+    (1, 2, 8, 0, 8, 64, 96),
+    (23, 3, 6, 2, 3, 100, 40),  # neither whole panels nor whole steps of inputs; only some experts are here
+    (40, 1, 1, 0, 1, 130, 70),  # one expert
+    (9, 5, 5, 0, 5, 33, 31),  # all experts are chosen by all
+    (64, 2, 40, 0, 40, 192, 1),
+    (3, 2, 9, 7, 2, 2112, 64),  # most tokens have no expert here
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_experts_agree_with_their_formula(library: Library, kind: str, shape: tuple[int, ...]) -> None:
+    tokens, top_k, total, first, here, hidden, width = shape
+    is_odd = tokens % 2 == 1
+    mixture = Mixture.drawn(
+        kind, here, hidden, width, first=first, has_bias=is_odd, activation=CLAMPED if is_odd else SILU
+    )
+    x, chosen = draws(tokens, hidden, seed=4), routes(tokens, top_k, total, torch.Generator().manual_seed(5))
+    found = with_threads(library, 2, lambda: mixture.native(library, x, chosen))
+    assert off_by(found, mixture.formula(x, chosen)) < KINDS[kind]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_token_has_the_same_bits_alone_and_in_any_company(library: Library, kind: str) -> None:
+    mixture = Mixture.drawn(kind, 6, 160, 96, has_bias=True)
+    x, chosen = draws(70, 160, seed=4), routes(70, 3, 6, torch.Generator().manual_seed(5))
+    alone = torch.cat([mixture.native(library, x[i : i + 1], cut(chosen, i, i + 1)) for i in range(70)])
+    for tokens in (*range(2, 27), 48, 70):
+        for threads in (1, 2, 3):
+            found = with_threads(library, threads, lambda: mixture.native(library, x[:tokens], cut(chosen, 0, tokens)))  # noqa: B023
+            assert torch.equal(found, alone[:tokens]), f"{tokens} tokens, {threads} threads"
+
+
+def cut(chosen: Routes, first: int, end: int) -> Routes:
+    return Routes(chosen.experts[first:end], chosen.weights[first:end])
+
+
+@pytest.mark.parametrize("kind", ["bf16", "int8"])
+def test_all_tokens_may_go_to_one_expert_or_to_none_here(library: Library, kind: str) -> None:
+    mixture = Mixture.drawn(kind, 4, 64, 64, first=8)
+    x, weights = draws(50, 64), torch.rand(50, 1, generator=torch.Generator().manual_seed(1))
+    to_one = Routes(torch.full((50, 1), 10, dtype=torch.int32), weights)
+    assert off_by(mixture.native(library, x, to_one), mixture.formula(x, to_one)) < KINDS[kind]
+    for elsewhere in (-1, 7, 12, 2**31 - 1):
+        to_none = Routes(torch.full((50, 1), elsewhere, dtype=torch.int32), weights)
+        assert not mixture.native(library, x, to_none).any()
+
+
+@pytest.mark.parametrize("kind", ["fp32", "bf16", "int8", "int4"])
+def test_steps_larger_than_the_memory_between_products_have_the_same_bits(library: Library, kind: str) -> None:
+    """A step is computed some tokens at a time, and its second product some columns at a time."""
+    mixture = Mixture.drawn(kind, 3, 2048, 512)
+    tokens = 700
+    x, chosen = draws(tokens, 2048, seed=4), routes(tokens, 3, 3, torch.Generator().manual_seed(5))
+    at_once = with_threads(library, 2, lambda: mixture.native(library, x, chosen, tokens_at_a_time=tokens))
+    in_pieces = with_threads(library, 3, lambda: mixture.native(library, x, chosen, tokens_at_a_time=1))
+    assert torch.equal(at_once, in_pieces)
+    assert torch.equal(at_once[650:651], mixture.native(library, x[650:651], cut(chosen, 650, 651)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_number_that_is_none_stays_with_its_token(library: Library, kind: str) -> None:
+    mixture = Mixture.drawn(kind, 4, 64, 64)
+    x, chosen = draws(20, 64), routes(20, 2, 4, torch.Generator().manual_seed(5))
+    whole = mixture.native(library, x, chosen)
+    x[17, 3] = torch.nan
+    found = mixture.native(library, x, chosen)
+    others = [token for token in range(20) if token != 17]
+    assert found[17].isnan().all() and torch.equal(found[others], whole[others])
+
+
+def test_routes_are_chosen_as_by_the_formula_whatever_the_company_and_the_threads(library: Library) -> None:
+    for seed in range(3):
+        for logits, bias, routing in route_inputs(seed):
+            expected = route.reference(logits, bias, routing)
+            for threads in (1, 3):
+                found = with_threads(load(), threads, lambda: RECORDED["experts.route"](logits, bias, routing))  # noqa: B023
+                assert torch.equal(found.experts, expected.experts), routing
+                for row in range(len(logits)):
+                    alone = RECORDED["experts.route"](logits[row : row + 1], bias, routing)
+                    assert torch.equal(alone.weights[0], found.weights[row])
+
+
+@pytest.mark.parametrize("score", ["softmax", "sigmoid", "softmax_of_chosen"])
+@pytest.mark.parametrize("spoiled", [torch.nan, torch.inf, -torch.inf])
+def test_logits_that_are_no_numbers_choose_experts_that_exist(score: str, spoiled: float) -> None:
+    routing = Routing(12, 4, score=score, num_groups=4, kept_groups=2, group_score="best_two")
+    logits = draws(3, 12)
+    logits[1, 5], logits[2] = spoiled, spoiled
+    expected, found = route.reference(logits, None, routing), RECORDED["experts.route"](logits, None, routing)
+    assert ((found.experts >= 0) & (found.experts < 12)).all()
+    assert all(row.unique().numel() == 4 for row in found.experts)
+    assert torch.equal(found.weights.isnan().any(1), expected.weights.isnan().any(1))
+
+
+FORMS: dict[str, Callable[[int], QuantizedPart | Tensor]] = {
+    "4 bits": lambda seed: part(40, 128, seed=seed),
+    "4 bits, zeros in one": lambda seed: part(40, 128, has_zeros=seed == 1, seed=seed),
+    "4 bits in unlike groups": lambda seed: part(40, 128, group_size=64 if seed else 32, seed=seed),
+    "8 bits": lambda seed: part(40, 128, 128, bits=8, seed=seed),
+    "8 bits in groups": lambda seed: part(40, 128, 32, bits=8, seed=seed),
+    "in an order": lambda seed: part(40, 128, order=torch.randperm(128).int(), seed=seed),
+    "floats behind 8 bits": lambda seed: draws(40, 128) if seed else part(40, 128, 128, bits=8),
+    "8 bits behind floats": lambda seed: part(40, 128, 128, bits=8) if seed else draws(40, 128),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_experts_of_quantized_checkpoints_are_packed_into_one_form(name: str) -> None:
+    given = [FORMS[name](seed) for seed in range(3)]
+    packed = pack_experts([[each] for each in given], 3, WeightFormat("bf16"))
+    held = floats_of(packed, 3, torch.empty(3, 40, 128))
+    exact = torch.stack([each.dequantized() if isinstance(each, QuantizedPart) else each for each in given])
+    rounds = packed.kind == "int8" and name != "8 bits"
+    assert off_by(held, exact) < (0.02 if rounds else 1e-6)
+    assert rounds == (name not in ("4 bits", "4 bits, zeros in one", "8 bits"))
