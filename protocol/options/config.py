@@ -88,6 +88,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     logits_processors: Annotated[list[str] | None, described("entry points that change logits", PROCESSORS)] = None
     guided_decoding_disable_any_whitespace: Annotated[bool, described("guided JSON is compact", FLAG)] = False
     served_model_name: Annotated[str | None, described("the name in outputs and logs", TEXT)] = None
+    enable_expert_parallel: Annotated[bool, described("ranks have whole experts, not a part of each", FLAG)] = False
     enable_lora: Annotated[bool, described("make room for LoRA adapters", FLAG)] = False
     max_loras: Annotated[int, described("adapters in memory at once", COUNT)] = 4
     max_lora_rank: Annotated[int, described("the largest rank that an adapter may have", COUNT)] = 64
@@ -211,7 +212,6 @@ _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "mm_processor_kwargs": ((None,), "multimodal models are not supported yet"),
     "speculative_config": ((None,), "speculative decoding is not supported yet"),
     "data_parallel_size": ((None, 1), "data parallelism is not supported yet; start several LLMs"),
-    "enable_expert_parallel": ((None, False), "mixture-of-experts models are not supported yet"),
     "splitwise_role": ((None, "mixed"), "a split of prefill and decode is not supported yet"),
     "dynamic_load_weight": ((None, False), "weights cannot be exchanged while a tree runs; make a new LLM"),
     "trust_remote_code": ((None, False), "code from a checkpoint is never run; supported families need none"),

@@ -65,6 +65,7 @@ class EngineOptions(TypedDict, total=False):
     logits_processors: str | Sequence[str] | None
     guided_decoding_disable_any_whitespace: bool
     served_model_name: str | None
+    enable_expert_parallel: bool
     enable_lora: bool
     max_loras: int
     max_lora_rank: int

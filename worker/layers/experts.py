@@ -131,6 +131,9 @@ def _named_matrices(weights: Weights, hidden_size: int, config: ExpertsConfig, s
     down_pieces = [
         [CheckpointPiece(f"{number}.{down}.weight", (hidden_size, config.width), columns)] for number in numbers
     ]
+    for number in set(range(config.num_experts)).difference(numbers):
+        for name in (gate, up, down):
+            weights.pass_over(f"{number}.{name}.weight")
     return weights.packed_experts(gate_up_pieces), weights.packed_experts(down_pieces)
 
 

@@ -123,6 +123,11 @@ def load_model(
     config = read_config(model_folder)
     ranks = ranks or Parallel()
     check_split(config, ranks.size)
+    if expert_parallel and config.experts is not None and config.experts.num_experts < ranks.size:
+        raise ConfigError(
+            f"enable_expert_parallel=True gives each of {ranks.size} ranks whole experts, and this model has only "
+            f"{config.experts.num_experts}. Use a smaller tensor_parallel_size, or leave it out."
+        )
     device = torch.device(device)
     number = resolve_dtype(dtype, config)
     backend = select_backend(config, device, number, ranks, options or BackendOptions())

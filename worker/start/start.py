@@ -69,6 +69,7 @@ class Start:
             num_threads=launch.threads_per_rank,
             max_loras=self.config.max_loras if self.config.enable_lora else 0,
             max_lora_rank=self.config.max_lora_rank,
+            expert_parallel=self.config.enable_expert_parallel,
             check_room=self.memory.check_room,
         )
 

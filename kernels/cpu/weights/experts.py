@@ -46,7 +46,8 @@ def of_one_kind(weights: ExpertWeights, hidden: int) -> ExpertWeights:
     gate_up, down, count = weights.gate_up, weights.down, weights.num_experts
     if gate_up.kind == down.kind:
         return weights
-    kind = next((each.kind for each in (gate_up, down) if each.kind in DTYPES), "int8")
+    floats: list[Kind] = [each.kind for each in (gate_up, down) if each.kind in DTYPES]
+    kind: Kind = floats[0] if floats else "int8"
     if gate_up.kind != kind:
         return replace(weights, gate_up=_in_kind(kind, gate_up, count, 2 * weights.width))
     return replace(weights, down=_in_kind(kind, down, count, hidden))
