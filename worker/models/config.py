@@ -13,10 +13,14 @@ from typing import Any
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, values_of
+from .config_keys import ReadKeys, Unsupported, refuse_unsupported, unsupported_keys
 from .families import FAMILIES
 from .family import Family, QKNorm, Windows
+from .family_keys import under_read_names
+from .key_tables import EXPERTS
 from .latent_config import LatentConfig, read_latent
 from .mixtures import ExpertsConfig, read_experts
+from .nearest_family import unknown_architecture
 from .paddle_config import as_transformers_writes_it
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, is_positive, read_rope
@@ -88,13 +92,24 @@ def read_config(model_folder: Path) -> ModelConfig:
         raise ConfigError(f"{path} holds no JSON object.")
     with values_of(path):
         config = as_transformers_writes_it(config, path)
-    family = _family(config, path)
-    config = family.defaults | config
-    if config.get("hidden_act", "silu") not in _SILU:
-        raise ConfigError(f"{path}: hidden_act={config['hidden_act']!r} is not supported, only 'silu'.")
     _require_flags(config, path)
+    family = _family(config, path)
     with values_of(path):
-        return _described(config, family, path)
+        described, unsupported = _read_as(family, config, path)
+    refuse_unsupported(unsupported, family.name, path)
+    return described
+
+
+def _read_as(family: Family, given: dict[str, Any], path: Path) -> tuple[ModelConfig, list[Unsupported]]:
+    """What the config says, and which of its keys ask for what the family hasn't got."""
+    given = under_read_names(given, family.name)
+    config = ReadKeys(family.defaults | given)
+    if config.get("hidden_act", "silu") not in _SILU:
+        raise ConfigError(f"{path}: hidden_act={shown(config['hidden_act'])} is not supported, only 'silu'.")
+    described = _described(config, family, path)
+    has_only_dense_layers = family.mixture is not None and described.experts is None
+    idle = frozenset((EXPERTS,) if has_only_dense_layers else ())
+    return described, unsupported_keys(given, config, family.name, idle)
 
 
 def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfig:
@@ -185,8 +200,16 @@ def _family(config: dict[str, Any], path: Path) -> Family:
     for architecture in filter(_is_text, architectures):
         if architecture in FAMILIES:
             return FAMILIES[architecture]
-    named = ", ".join(shown(each).strip("'") for each in architectures) or "none"
-    raise ConfigError(f"{path} names the architecture {named}; supported are {', '.join(FAMILIES)}.")
+    raise ConfigError(f"{path} {unknown_architecture(config, architectures, partial(_unsupported_as, config, path))}")
+
+
+def _unsupported_as(config: dict[str, Any], path: Path, family: Family) -> list[str] | None:
+    """The keys that couldn't be honoured if this were a model of the family; None if it can't be one."""
+    try:
+        with values_of(path):
+            return [each.key for each in _read_as(family, config, path)[1]]
+    except ConfigError:
+        return None
 
 
 def _is_text(value: Any) -> bool:

@@ -42,8 +42,14 @@ def every_layer(config: dict[str, Any], num_layers: int) -> Windows:
     return (config["sliding_window"],) * num_layers
 
 
+def _used_window(config: dict[str, Any]) -> Any:
+    """Both keys are read in any case: a window that isn't used is understood, not overlooked."""
+    window, is_used = config["sliding_window"], config.get("use_sliding_window")
+    return window if is_used else None
+
+
 def layer_types(config: dict[str, Any], num_layers: int) -> Windows:
-    window = config["sliding_window"] if config.get("use_sliding_window") else None
+    window = _used_window(config)
     types = config.get("layer_types")
     if types is None:
         first = config["max_window_layers"]
@@ -72,7 +78,7 @@ def sliding_first(config: dict[str, Any], num_layers: int) -> Windows:
 
 
 def window_if_used(config: dict[str, Any], num_layers: int) -> Windows:
-    return (config["sliding_window"] if config.get("use_sliding_window") else None,) * num_layers
+    return (_used_window(config),) * num_layers
 
 
 QKV = ("q_proj", "k_proj", "v_proj")

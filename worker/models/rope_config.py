@@ -25,6 +25,20 @@ _NEEDED = {
 _FURTHER = {"yarn": ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor")}
 
 
+# What changes no angle of a text: bookkeeping, and sections by which pictures have more than one position.
+_NO_FIGURES = ("rope_type", "type", "finetuned", "mrope_section", "mrope_interleaved")
+_KNOWN = frozenset(
+    (
+        *_NO_FIGURES,
+        *(name for names in (*_NEEDED.values(), *_FURTHER.values()) for name in names),
+        *("rope_theta", "original_max_position_embeddings", "partial_rotary_factor", "truncate"),
+        *("short_factor", "long_factor", "short_mscale", "long_mscale"),  # of longrope
+    )
+)
+# What the first implementation of YaRN had beside them.
+_NEUTRAL = {"attn_factor": (1,), "extrapolation_factor": (1,)}
+
+
 class _Bound(NamedTuple):
     holds: Callable[[float], bool]
     sentence: str
@@ -87,7 +101,8 @@ def read_rope(
 
     `rotates_part`: the family may rotate a part of each head.
     """
-    figures = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    older, newer = config.get("rope_scaling"), config.get("rope_parameters")
+    figures = older or newer or {}
     if not isinstance(figures, dict):
         raise ConfigError(f"{path}: the figures of rotary positions must be an object, and are {shown(figures)}.")
     if any(isinstance(figure, dict) for figure in figures.values()):
@@ -117,7 +132,13 @@ def read_rope(
 
 
 def _own_figures(kind: str, figures: dict[str, Any], path: Path) -> dict[str, float]:
-    """Those that the variant computes with; what others would is left unread."""
+    """Those that the variant computes with; what others would is left unread, and what none would is refused."""
+    for name, value in figures.items():
+        if name not in _KNOWN and value not in (None, False, *_NEUTRAL.get(name, ())):
+            raise ConfigError(
+                f"{path}: {name}={shown(value)} among the figures of rotary positions changes the angles in a way that "
+                "is not supported. If the weights were trained without it, remove it from config.json."
+            )
     if missing := [name for name in _NEEDED[kind] if figures.get(name) is None]:
         raise ConfigError(f"{path}: rope type {kind!r} needs {', '.join(missing)}.")
     names = (*_NEEDED[kind], *_FURTHER.get(kind, ()))

@@ -1,0 +1,208 @@
+"""Every key that transformers' classes have is read, harmless, or refused by name where it would change an answer."""
+
+import dataclasses
+import json
+
+import pytest
+from builders.tiny_model import FAMILIES as TINY
+from builders.tiny_model import tiny_model
+
+from penstock.protocol.errors import ConfigError
+from penstock.worker.models.config import read_config
+from penstock.worker.models.config_keys import words_of
+from penstock.worker.models.families import FAMILIES
+from penstock.worker.models.family_keys import FAMILY_KEYS
+from penstock.worker.models.key_tables import COMPUTATIONS, FEATURES, HARMLESS, HARMLESS_WORDS, OTHER_NAMES
+
+
+def changed(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return folder
+
+
+def is_known(key: str) -> bool:
+    name, words = key.lstrip("_"), words_of(key)
+    return bool(
+        HARMLESS.fullmatch(key)
+        or HARMLESS_WORDS.search(words)
+        or name in FEATURES
+        or name in OTHER_NAMES
+        or any(computation.words.search(words) for computation in COMPUTATIONS)
+    )
+
+
+# What models of these families don't have, and other models' configs ask for.
+FEATURES_OF_OTHERS = {
+    "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0, "query_pre_attn_scalar": 256,
+    "attention_multiplier": 0.5, "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 8.0,
+    "logit_scale": 0.0625, "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256, "use_qk_norm": True,
+    "qk_layernorm": True, "attn_output_gate": True, "no_rope_layers": [1, 1, 1, 0], "no_rope_layer_interval": 4,
+    "alibi": True, "partial_rotary_factor": 0.5, "rotary_pct": 0.25, "parallel_attn": True,
+    "use_parallel_residual": True, "is_causal": False, "attention_chunk_size": 8192, "sliding_window": 16,
+    "layer_types": ["sliding_attention", "full_attention"], "num_local_experts": 8, "kv_lora_rank": 512,
+    "mamba_d_state": 16, "linear_conv_kernel_dim": 4, "vision_config": {"depth": 2}, "lm_head_bias": True,
+    "per_layer_config": {"0": {"head_dim": 8}}, "norm_type": "layernorm", "use_sandwich_norm": True,
+    "num_kv_shared_layers": 2, "head_size": 99, "n_layer": 99, "layer_norm_eps": 0.5, "quantization": {"bits": 4},
+    "my_own_residual_scale": 0.5, "hidden_activation": "gelu_pytorch_tanh", "attn_temperature_tuning": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", FEATURES_OF_OTHERS)
+def test_a_feature_that_would_change_the_answers_is_refused_with_its_key_and_value(tmp_path, key):
+    value = FEATURES_OF_OTHERS[key]
+    with pytest.raises(ConfigError) as refusal:
+        read_config(changed(tiny_model(tmp_path, "llama"), **{key: value}))
+    assert key in str(refusal.value) or "rotate" in str(refusal.value)
+    assert str(tmp_path) in str(refusal.value)
+
+
+def test_the_refusal_says_what_the_key_asks_for_and_what_to_do(tmp_path):
+    with pytest.raises(ConfigError) as refusal:
+        read_config(changed(tiny_model(tmp_path, "llama"), final_logit_softcapping=30.0))
+    assert "final_logit_softcapping=30.0 asks for a bound of values, which is not supported" in str(refusal.value)
+    assert "remove this key from config.json" in str(refusal.value)
+
+
+# With these values the same features are switched off, or it's no feature at all: published configs carry such keys.
+CHANGES_NOTHING = {
+    "final_logit_softcapping": None, "query_pre_attn_scalar": 16, "attention_multiplier": 0.25, "logit_scale": 1.0,
+    "embedding_multiplier": 1, "use_qk_norm": False, "no_rope_layers": [1, 1], "rope_interleaved": False,
+    "use_mrope": False, "partial_rotary_factor": 1.0, "is_causal": True, "layer_types": ["full_attention"] * 2,
+    "num_experts": 0, "vision_config": {}, "norm_type": "rmsnorm", "n_layer": 2, "layer_norm_eps": 1e-5,
+    "_name_or_path": "a/b", "transformers_version": "4.40.0", "auto_map": {"AutoModelForCausalLM": "m.X"},
+    "unsloth_version": "2025.1", "unsloth_fixed": True, "task_specific_params": {"a": 1}, "is_llama_config": True,
+    "pretraining_tp": 8, "attention_dropout": 0.1, "max_window_layers": 28, "_attn_implementation": "sdpa",
+    "temperature": 0.7, "top_k": 50, "do_sample": True, "max_sequence_length": 2048, "image_token_id": 7,
+    "initializer_range": 0.5, "router_aux_loss_coef": 0.1, "use_flash_attn": True, "model_parallel_size": 8,
+    "local_rank": 1, "global_step": 1000, "my_companys_ticket": "A-17", "use_kv_cache": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", CHANGES_NOTHING)
+def test_a_value_that_changes_nothing_and_bookkeeping_are_accepted(tmp_path, key):
+    assert read_config(changed(tiny_model(tmp_path, "llama"), **{key: CHANGES_NOTHING[key]}))
+
+
+def test_a_window_that_is_switched_off_by_its_own_key_is_none(tmp_path):
+    assert read_config(changed(tiny_model(tmp_path, "llama"), sliding_window=4096, use_sliding_window=False))
+
+
+def test_keys_of_experts_are_idle_where_there_are_none(tmp_path):
+    folder = tiny_model(tmp_path, "llama")
+    assert read_config(changed(folder, num_experts=0, num_experts_per_tok=8, norm_topk_prob=True))
+
+
+@pytest.mark.parametrize(
+    ("figures", "sentence"),
+    [
+        ({"alpha": 1000.0}, "alpha=1000.0 among the figures of rotary positions changes the angles"),
+        ({"attn_factor": 2.0}, "attn_factor=2.0 among"),
+        ({"attn_factor": 1.0, "extrapolation_factor": 1.0, "finetuned": True, "alpha": None}, None),
+    ],
+)
+def test_figures_of_rotary_positions_that_no_variant_has_are_refused(tmp_path, figures, sentence):
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40, **figures}
+    folder = tiny_model(tmp_path, "llama", rope=yarn)
+    if sentence is None:
+        assert read_config(folder)
+        return
+    with pytest.raises(ConfigError, match=sentence):
+        read_config(folder)
+
+
+# --- walks over transformers' classes ---------------------------------------------------------------------------------
+
+
+def test_every_key_of_every_causal_model_of_transformers_has_a_row():
+    """A key that a new transformers brings needs one: `worker/models/key_tables.py`."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    read = {key for family in TINY.values() for key in family} | {"rope_parameters"}
+    unknown: dict[str, str] = {}
+    for model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        kind = CONFIG_MAPPING[model_type]
+        keys = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
+        unknown |= {key: model_type for key in keys | set(kind.attribute_map) if not is_known(key) and key not in read}
+    assert not unknown
+
+
+def test_what_transformers_takes_for_parameters_of_generation_is_harmless():
+    from transformers import GenerationConfig
+
+    assert [key for key in GenerationConfig._get_default_generation_params() if not HARMLESS.fullmatch(key)] == []
+
+
+FAMILY_NAMES = sorted({family.name for family in FAMILIES.values()})
+
+
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_a_config_as_the_familys_own_class_saves_it_is_read_as_the_original(tmp_path, family):
+    from transformers import AutoConfig
+
+    original = tiny_model(tmp_path / "original", family)
+    AutoConfig.from_pretrained(original).save_pretrained(tmp_path / "saved")
+    saved, read = read_config(tmp_path / "saved"), read_config(original)
+    differing = [
+        field.name for field in dataclasses.fields(read) if getattr(saved, field.name) != getattr(read, field.name)
+    ]
+    assert differing == []
+
+
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_what_transformers_takes_for_another_name_of_a_key_is_read_as_that_key(tmp_path, family):
+    from transformers import AutoConfig
+
+    folder = tiny_model(tmp_path, family)
+    expected, original = read_config(folder), (folder / "config.json").read_text()
+    for other, name in type(AutoConfig.from_pretrained(folder)).attribute_map.items():
+        given = json.loads(original)
+        pair = (other, name) if name in given else (name, other)  # which of the two is read differs by family
+        if pair[1] not in given:
+            continue
+        value = given.pop(pair[1])
+        (folder / "config.json").write_text(json.dumps(given | {pair[0]: value}))
+        assert read_config(folder) == expected, pair
+        (folder / "config.json").write_text(json.dumps(given | {pair[0]: value + 1, pair[1]: value}))
+        if name != "num_nextn_predict_layers":
+            with pytest.raises(ConfigError):
+                read_config(folder)
+
+
+def test_rows_of_families_belong_to_families():
+    assert set(FAMILY_KEYS) <= {family.name for family in FAMILIES.values()}
+
+
+# --- architectures that aren't known ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"architectures": ["LlamaForCausallM"]}, ["Did you mean LlamaForCausalLM?"]),
+        ({"architectures": ["LLaMAForCausalLM"]}, ["Did you mean LlamaForCausalLM?"]),
+        ({"architectures": ["Qwen4ForCausalLM"], "model_type": "qwen4"}, ["The nearest is Qwen"]),
+        (
+            {"architectures": ["Qwen3NextForCausalLM"], "full_attention_interval": 4, "linear_conv_kernel_dim": 4},
+            ["The nearest is Qwen3", "linear_conv_kernel_dim", "use a model of that family"],
+        ),
+        ({"architectures": ["LlamaForSequenceClassification"]}, ["a classifier", "such as those of LlamaForCausalLM"]),
+        ({"architectures": ["LlamaModel"]}, ["a model without a head"]),
+        ({"architectures": ["BertForMaskedLM"]}, ["a model that doesn't continue texts"]),
+        (
+            {"architectures": ["Qwen2VLForConditionalGeneration"], "vision_config": {"depth": 32}},
+            ["a model that sees pictures", "Qwen2"],
+        ),
+        ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, ["a model with an encoder"]),
+        ({"architectures": ["YiForCausalLM"], "model_type": "Yi"}, ["if it is the same model, write that name"]),
+        ({"architectures": None, "model_type": "qwen3"}, ["By its model_type 'qwen3'", "Qwen3ForCausalLM"]),
+        ({"architectures": []}, ["names the architecture none"]),
+        ({"architectures": [7, None, "x" * 3000]}, ["names the architecture 7"]),
+    ],
+)  # fmt: skip
+def test_an_unknown_architecture_is_refused_with_what_it_is_and_the_nearest(tmp_path, config, words):
+    folder = changed(tiny_model(tmp_path, "llama"), **({"model_type": None} | config))
+    with pytest.raises(ConfigError) as refusal:
+        read_config(folder)
+    assert all(word in str(refusal.value) for word in words), str(refusal.value)

@@ -1,0 +1,51 @@
+"""Keys that one family's configs carry and that its classes don't compute with: rows for `config_keys.py`.
+
+A key that is read needs no row, and neither does one that is judged alike for all families (`key_tables.py`).
+"""
+
+from typing import Any, NamedTuple
+
+
+class FamilyKeys(NamedTuple):
+    harmless: str = ""  # their names, with spaces between
+    fixed: dict[str, tuple[Any, ...]] = {}  # the only values that mean what is computed here
+    # Names that transformers' class takes for a key too, and by some of which it saves it; with the name that is read.
+    other_names: dict[str, str] = {}
+
+
+_ERNIE_MOE = FamilyKeys(
+    harmless="weight_share_add_bias sinkhorn_2gate sinkhorn_temp moe_reverse_token_drop moe_group moe_use_aux_free "
+    "moe_fuse_experts moe_rank moe_world_size moe_aux_loss_lambda moe_z_loss_lambda moe_orthogonal_loss_lambda "
+    "moe_multimodal_dispatch_use_allgather moe_dense_experts_token_type_id rope_reorder",
+    fixed={
+        "moe_gate": ("topk", "top2_fused"),
+        "moe_gate_act": ("softmax",),
+        "moe_norm_gate_logits": (True,),
+        "moe_group_experts": (False,),
+        "moe_use_hard_gate": (False,),
+    },
+    other_names={"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"},
+)
+
+_DRAFT_LAYERS = {"num_mtp_layers": "num_nextn_predict_layers"}
+_SIGMOID = {"scoring_func": ("sigmoid",), "topk_method": ("noaux_tc",)}
+
+FAMILY_KEYS: dict[str, FamilyKeys] = {
+    "deepseek_v2": FamilyKeys(fixed={"scoring_func": ("softmax",)}, other_names={"num_experts": "n_routed_experts"}),
+    "deepseek_v3": FamilyKeys(fixed=_SIGMOID, other_names=_DRAFT_LAYERS | {"num_local_experts": "n_routed_experts"}),
+    "ernie4_5_moe": _ERNIE_MOE,
+    "glm4_moe": FamilyKeys(fixed=_SIGMOID, other_names=_DRAFT_LAYERS | {"num_local_experts": "n_routed_experts"}),
+    "gpt_oss": FamilyKeys(other_names={"num_experts": "num_local_experts"}),
+    "mixtral": FamilyKeys(other_names={"num_experts": "num_local_experts"}),
+    "olmoe": FamilyKeys(other_names={"num_local_experts": "num_experts"}),
+    "qwen3_moe": FamilyKeys(other_names={"num_local_experts": "num_experts"}),
+}
+
+
+def under_read_names(given: dict[str, Any], family: str) -> dict[str, Any]:
+    """The config with each key under the name that is read, unless both names are there with different values."""
+    names = FAMILY_KEYS.get(family, FamilyKeys()).other_names
+    moved = {other for other, name in names.items() if other in given and given.get(name, given[other]) == given[other]}
+    return {key: value for key, value in given.items() if key not in moved} | {
+        names[other]: given[other] for other in moved
+    }
