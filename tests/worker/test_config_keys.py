@@ -143,11 +143,13 @@ def test_a_config_as_the_familys_own_class_saves_it_is_read_as_the_original(tmp_
 
     original = tiny_model(tmp_path / "original", family)
     AutoConfig.from_pretrained(original).save_pretrained(tmp_path / "saved")
-    saved, read = read_config(tmp_path / "saved"), read_config(original)
-    differing = [
-        field.name for field in dataclasses.fields(read) if getattr(saved, field.name) != getattr(read, field.name)
-    ]
-    assert differing == []
+    assert described(tmp_path / "saved") == described(original)
+
+
+def described(folder):
+    """Without the figures of rotary positions as they were given: what they amount to stands beside them."""
+    config = read_config(folder)
+    return dataclasses.replace(config, rope=dataclasses.replace(config.rope, figures={}))
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)
