@@ -47,6 +47,23 @@ class Routes(NamedTuple):
     weights: Tensor  # float32 [T, top_k]
 
 
+class ExpertBlocks(NamedTuple):
+    """The pairs of a token and a rank, sorted by expert, in blocks of one expert each.
+
+    A pair's number is token × top_k + rank. How many blocks there are follows from the number of pairs alone, so that
+    nobody has to look at the routes; those that are left over are empty.
+    """
+
+    experts: Tensor  # int32 [blocks]: the expert, counted from the first one here; -1: none
+    pairs: Tensor  # int32 [blocks, size]: in ascending order; -1: none
+
+    @staticmethod
+    def num_blocks(num_pairs: int, num_experts: int, size: int) -> int:
+        """As many as are needed whatever the routes are: each expert's last block may hold a single pair."""
+        used = min(num_pairs, num_experts)
+        return (num_pairs + used * (size - 1)) // size
+
+
 @dataclass(frozen=True, eq=False)
 class ExpertWeights:
     """The experts of this rank, or its share of each."""

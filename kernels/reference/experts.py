@@ -1,5 +1,7 @@
 """Mixtures of experts: the choice of a token's experts, and the weighted sum of what they compute."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -75,13 +77,26 @@ def experts(
 
     The matrices are those of the experts from `first` on, [experts, 2 × width, hidden] and [experts, hidden, width].
     """
+
+    def output(rows: Tensor, number: int) -> Tensor:
+        inner = _product(rows, gate_up[number], gate_up_bias, number)
+        return _product(activate.reference(inner, activation), down[number], down_bias, number)
+
+    return weighted_sum(x, routes, first, len(gate_up), output)
+
+
+def weighted_sum(
+    x: Tensor, routes: Routes, first: int, num_experts: int, output: Callable[[Tensor, int], Tensor]
+) -> Tensor:
+    """Of each token the weighted sum, in their order, over those of its experts that are here.
+
+    `output(rows, number)` is what an expert, counted from the first one here, makes of some rows, in float32.
+    """
     total = torch.zeros_like(x, dtype=torch.float32)
     for chosen, weights in zip(routes.experts.unbind(1), routes.weights.unbind(1), strict=True):
-        for number in range(len(gate_up)):
+        for number in range(num_experts):
             own = (chosen == first + number).nonzero()[:, 0]
-            inner = _product(x[own], gate_up[number], gate_up_bias, number)
-            output = _product(activate.reference(inner, activation), down[number], down_bias, number)
-            total[own] += weights[own, None] * output
+            total[own] += weights[own, None] * output(x[own], number)
     return total.to(x.dtype)
 
 

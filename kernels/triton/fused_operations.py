@@ -9,8 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
+from ..experts import ExpertWeights, Routes, Routing
 from ..lora import DeviceLoraMapping
-from ..operands import HeadLayout, Norm
+from ..operands import HeadLayout, Norm, ProjectionNorm
 from ..paged import DeviceRows, PagedKV, Rotation
 from .deferred import DeferredNorm, DeferredProduct, Value, plain
 from .operations import Multiplier, TritonOperations
@@ -23,7 +24,7 @@ class FusedOperations(TritonOperations):
     """Operations whose norms and products may be deferred."""
 
     def linear(self, x: Value, weight: Multiplier, bias: Tensor | None) -> Value:
-        if 0 < x.shape[0] <= FEW_ROWS:
+        if 0 < x.shape[0] <= FEW_ROWS and not weight.is_exact:
             return DeferredProduct(x if isinstance(x, DeferredNorm) else plain(x), weight.weight, bias)
         return super().linear(plain(x), weight, bias)
 
@@ -44,6 +45,21 @@ class FusedOperations(TritonOperations):
 
     def silu_mul(self, gate_up: Value) -> Tensor:
         return gate_up.gated() if isinstance(gate_up, DeferredProduct) else super().silu_mul(plain(gate_up))
+
+    def square_sums(self, heads: Value, norm: ProjectionNorm) -> Tensor:
+        return super().square_sums(plain(heads), norm)
+
+    def norm_projections(self, product: Value, sums: Value, norm: ProjectionNorm) -> Tensor:
+        return super().norm_projections(plain(product), plain(sums), norm)
+
+    def route(self, logits: Value, bias: Tensor | None, routing: Routing) -> Routes:
+        return super().route(plain(logits), bias, routing)
+
+    def experts(self, x: Value, routes: Routes, weights: ExpertWeights) -> Tensor:
+        return super().experts(plain(x), routes, weights)
+
+    def add_gated(self, total: Value, update: Value, gate: Value) -> Tensor:
+        return super().add_gated(plain(total), plain(update), plain(gate))
 
     def add(self, stream: Value, update: Value) -> Tensor:
         stream = plain(stream)

@@ -4,13 +4,16 @@ Rows are `DeviceRows`, memory is `PagedKV`, rotations are tables: inputs that a 
 the invariant form a row's bits depend on that row alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
+from ..experts import ExpertWeights, Routes, Routing
 from ..float8_part import WeightPart
+from ..gpu_experts import GpuExperts, pack_experts
 from ..gpu_weights import GpuWeight, pack
 from ..lora import DeviceLoraMapping, LoraConfig
 from ..operands import DTYPES, HeadLayout, WeightFormat
@@ -21,6 +24,9 @@ from .attention.paged import attention_by_shape, attention_of_one_shape
 from .attention.store_heads import store_heads
 from .deferred import Value
 from .embedding import embedding
+from .experts.add_gated import add_gated
+from .experts.experts import experts, experts_invariant
+from .experts.route import route
 from .interpreter import mend
 from .products.linear import linear, linear_int8, linear_invariant, linear_wint8
 from .products.linear_int4 import linear_wint4, linear_wint4_invariant
@@ -48,6 +54,11 @@ class Multiplier(NamedTuple):
 
     product: Product
     weight: GpuWeight
+    is_exact: bool  # gives float32, whatever the rows are
+
+
+def _exact(product: Product) -> Product:
+    return lambda x, weight, bias: product(x.float(), weight, bias)
 
 
 @dataclass(frozen=True)
@@ -61,7 +72,13 @@ class TritonOperations(TensorOperations):
         forms = _PRODUCTS.get(weight.kind, _OF_FLOATS)
         if weight.kind == "int8" and format.quantizes_rows:
             forms = _OF_QUANTIZED_ROWS
-        return Multiplier(forms[self.is_invariant], weight)
+        product = forms[self.is_invariant]
+        # Exact ones are for choices among 16-bit rows: routers.
+        is_exact = format.kind == "fp32" and self.activations != torch.float32
+        return Multiplier(_exact(product) if is_exact else product, weight, is_exact)
+
+    def pack_experts(self, parts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> GpuExperts:
+        return pack_experts(parts, count, format, self.device)
 
     def table(self, part: WeightPart, format: WeightFormat) -> Tensor:
         # Rows are read, not multiplied with: kept as floats whatever the matrices are.
@@ -95,3 +112,12 @@ class TritonOperations(TensorOperations):
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         return silu_mul(gate_up)
+
+    def route(self, logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
+        return route(logits, bias, routing)
+
+    def experts(self, x: Tensor, routes: Routes, weights: ExpertWeights) -> Tensor:
+        return (experts_invariant if self.is_invariant else experts)(x, routes, weights)
+
+    def add_gated(self, total: Tensor, update: Tensor, gate: Tensor) -> Tensor:
+        return add_gated(total, update, gate)

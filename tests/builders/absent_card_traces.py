@@ -33,6 +33,10 @@ FORMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "float16": ("qwen2", {}, {"dtype": "float16"}),
     "window": ("mistral", {"sliding_window": 50}, {}),
     "deterministic": ("qwen3", {}, {"deterministic": True}),
+    "experts": ("qwen3_moe", {}, {}),
+    "experts, int4": ("qwen3_moe", {}, {"quantization": "int4"}),
+    "experts, deterministic": ("mixtral", {}, {"deterministic": True}),
+    "shared expert, int8": ("qwen2_moe", {}, {"quantization": "int8"}),
     "adapters": ("llama", {}, {"max_loras": 2, "max_lora_rank": 8}),
 }
 PARAMS = (
@@ -82,13 +86,16 @@ def main(folder: Path, forms: list[str]) -> None:
 def started(card: Card, folder: Path, form: str) -> Any:
     """The model, warmed up."""
     from penstock.kernels.triton import tuning
+    from penstock.worker.backends.backend import BackendOptions
     from penstock.worker.backends.triton.warm_up import warm_up
     from penstock.worker.models.load import load_model
     from penstock.worker.start.memory import Size
 
     family, shape, options = FORMS[form]
     files = tiny_model(folder / "model", family, num_hidden_layers=1, max_position_embeddings=LONGEST, **shape)
-    model = load_model(files, **{"dtype": "bfloat16", **options})
+    options = {"dtype": "bfloat16", **options}
+    backend = BackendOptions(deterministic=options.pop("deterministic", False))
+    model = load_model(files, options=backend, **options)
     if model.adapters is not None:
         model.adapters.load(0, adapter(folder / "adapter", files, rank=5))
     for _ in ("first start", "second"):

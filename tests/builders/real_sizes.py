@@ -88,6 +88,32 @@ def few_rows(sizes: Sizes) -> Iterator[Case]:
                 yield Case("linear_few_rows", f"{form.kind}, {rows} × {inputs} → {outputs}, {around}", arguments)
 
 
+def experts(sizes: Sizes) -> Iterator[Case]:
+    """Qwen3-30B-A3B's: their choice, and what they compute in every format."""
+    from penstock.kernels import WeightFormat
+    from penstock.kernels.experts import ExpertWeights, GatedActivation, Routing
+    from penstock.kernels.gpu_experts import pack_experts
+    from penstock.kernels.reference.experts import route
+
+    count, top_k, hidden, width = sizes.sized((128, 8, 2048, 768), (6, 2, 96, 40))
+    forms = [WeightFormat("bf16"), WeightFormat("int8"), WeightFormat("int4", 64)]
+    for form in forms:
+        gate_up, down = (
+            pack_experts(([sizes.random(*shape) * 0.02] for _ in range(count)), count, form, torch.device(sizes.device))
+            for shape in ((2 * width, hidden), (hidden, width))
+        )
+        weights = ExpertWeights(gate_up, down, None, None, 0, count, width, GatedActivation())
+        for tokens in sizes.sized((1, 16, 300, 2048), (1, 17)):
+            logits, routing = sizes.random(tokens, count, dtype=torch.float32), Routing(count, top_k)
+            yield Case("route", f"{tokens} tokens", (logits, None, routing))
+            chosen = route.reference(logits, None, routing)
+            for operation in ("experts_gpu", "experts_gpu_invariant"):
+                yield Case(operation, f"{form.kind}, {tokens} tokens", (sizes.random(tokens, hidden), chosen, weights))
+    for rows in sizes.sized((1, 256), (1, 5)):
+        arguments = (sizes.random(rows, hidden), sizes.random(rows, hidden), sizes.random(rows, 1, dtype=torch.float32))
+        yield Case("add_gated", f"{rows} rows", arguments, changed=(0,))
+
+
 def attention(sizes: Sizes) -> Iterator[Case]:
     num_heads, num_kv_heads, head_dim = sizes.sized((32, 8, 128), (4, 2, 32))
     # Contexts of the rows, queries of each, window.
@@ -164,5 +190,5 @@ def logits(sizes: Sizes) -> Iterator[Case]:
 
 
 FAMILIES: dict[str, Callable[[Sizes], Iterator[Case]]] = {
-    family.__name__: family for family in (products, few_rows, attention, heads, rows, logits)
+    family.__name__: family for family in (products, few_rows, experts, attention, heads, rows, logits)
 }

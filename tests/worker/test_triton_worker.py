@@ -82,6 +82,27 @@ def test_its_greedy_answers_are_the_processors(tmp_path, family):
     assert [answer.tokens for answer in found] == expected
 
 
+MIXTURES = {
+    "qwen3_moe": {"num_hidden_layers": 1},
+    "mixtral": {"num_hidden_layers": 1},
+    "qwen2_moe": {"num_hidden_layers": 1},  # its shared expert has a gate
+    "ernie4_5_moe": {},  # a dense layer first, a bias of the choice, shared experts
+    "olmoe": {"num_hidden_layers": 1},  # a norm of all heads together
+    "glm4_moe": {},  # sigmoid scores
+    "gpt_oss": {},  # biases, another activation, sinks
+}
+
+
+@pytest.mark.parametrize(
+    "family", [family if family == "qwen3_moe" else pytest.param(family, marks=pytest.mark.long) for family in MIXTURES]
+)
+def test_the_greedy_answers_of_mixtures_are_the_processors(tmp_path, family):
+    folder = tiny_model(tmp_path, family, **MIXTURES[family])
+    expected = [answer.tokens for answer in answers(load_on("invariant", folder), requests())]
+    found = answers(on_triton(folder), requests(), budget=16)
+    assert [answer.tokens for answer in found] == expected
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"options": BackendOptions(captures_steps=False)}])
 def test_requests_that_outgrow_the_trained_context_are_rotated_as_on_the_processor(tmp_path, options):
@@ -122,6 +143,16 @@ def test_in_the_deterministic_form_company_changes_no_bit(tmp_path, form):
     assert answers(model, asked) == alone
     assert answers(model, asked, budget=16) == alone, "in chunks"
     assert answers(model, asked, num_blocks=5) == alone, "preempted"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("loaded", [{}, {"quantization": "int8"}, {"quantization": "int4"}], ids=str)
+def test_in_the_deterministic_form_company_changes_no_bit_of_a_mixture(tmp_path, loaded):
+    folder = tiny_model(tmp_path, "qwen3_moe", dtype="bfloat16", num_hidden_layers=1)
+    model, asked = on_triton(folder, options=BackendOptions(deterministic=True), **loaded), requests(3, sampled=True)
+    alone = [answer for each in asked for answer in answers(model, [each])]
+    assert answers(model, asked) == alone
+    assert answers(model, asked, budget=16) == alone, "in chunks"
 
 
 def test_rows_have_their_own_adapters_in_prompts_and_in_captured_steps(tmp_path):

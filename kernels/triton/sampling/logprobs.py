@@ -15,29 +15,15 @@ from torch import Tensor
 from ...reference.sampling.logprobs import RankedLogprobs, ranked_logprobs
 from ...reference.sampling.order import most_likely
 from ..compiled import Example
+from ..ordered import NONE, id_of, in_order, value_of
 from ..tuning import LaunchConfig, Tuning
 
 _AT_MOST = (0, 5, 20)  # most likely tokens that a kernel is compiled for; more are left to torch's sort
-_NONE = tl.constexpr(-(2**63))  # comes after every token
-_LAST_ID = tl.constexpr(0x7FFFFFFF)  # all bits are ones: what is left of it is what differs
 
 # One choice: sums over chunks must be the same in every process.
 _ON_GPU = LaunchConfig.of(num_warps=4, CHUNK=2048)
 _INTERPRETED = LaunchConfig.of(CHUNK=512)
 _TUNING = Tuning("ranked_logprobs", lambda architecture, key: _ON_GPU if architecture else _INTERPRETED, [_ON_GPU])
-
-
-@triton.jit
-def _in_order(values, ids):
-    """Integers that are larger for larger values, and for lower ids among equal ones."""
-    bits = tl.where(values == 0, 0.0, values).to(tl.int32, bitcast=True)  # there is one zero only
-    return (_flipped(bits).to(tl.int64) << 32) | (_LAST_ID - ids)
-
-
-@triton.jit
-def _flipped(bits):
-    """A float's bits as an integer of the same order; done twice, they are as they were."""
-    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 @triton.jit
@@ -58,11 +44,11 @@ def _weigh(
     is_ahead = is_token & ((values > value) | ((values == value) & (ids < token)))
     tl.store(ahead + slot, tl.sum(is_ahead.to(tl.int32), 0))
     if TOP:
-        keys = tl.where(is_token, _in_order(values, ids), _NONE)
+        keys = tl.where(is_token, in_order(values, ids), NONE)
         for place in range(TOP):
             first = tl.max(keys, 0)
             tl.store(firsts + slot.to(tl.int64) * TOP + place, first)
-            keys = tl.where(keys == first, _NONE, keys)
+            keys = tl.where(keys == first, NONE, keys)
 
 
 @triton.jit(do_not_specialize=["num_top", "columns"])
@@ -86,14 +72,14 @@ def _rank(
         tops = tl.arange(0, TOP_ROUNDED)
         of_row = firsts + row.to(tl.int64) * chunks * TOP
         is_there = is_chunk[:, None] & (tops < TOP)[None, :]
-        keys = tl.load(of_row + places[:, None] * TOP + tops[None, :], mask=is_there, other=_NONE)
+        keys = tl.load(of_row + places[:, None] * TOP + tops[None, :], mask=is_there, other=NONE)
         for place in range(TOP):
             first = tl.max(tl.max(keys, 1), 0)
-            value = _flipped((first >> 32).to(tl.int32)).to(tl.float32, bitcast=True)
+            value = value_of(first)
             column = row * columns + 1 + place
-            tl.store(token_ids + column, ((first & _LAST_ID) ^ _LAST_ID).to(tl.int32), mask=place < num_top)
+            tl.store(token_ids + column, id_of(first), mask=place < num_top)
             tl.store(logprobs + column, value - largest - total, mask=place < num_top)
-            keys = tl.where(keys == first, _NONE, keys)
+            keys = tl.where(keys == first, NONE, keys)
 
 
 @ranked_logprobs.implement("triton")

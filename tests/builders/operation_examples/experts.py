@@ -1,4 +1,4 @@
-"""Examples for kernels/reference/experts.py, made from a seed."""
+"""Examples for kernels/reference/experts.py and gpu_experts.py, made from a seed."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penstock.kernels.experts import GatedActivation, Routes, Routing
+from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
+from penstock.kernels.gpu_experts import pack_experts
+from penstock.kernels.operands import DTYPES, WeightFormat
+
+_CPU = torch.device("cpu")
 
 # Rules of choice, as families have them and beyond: (number of tokens, the rule, whether there is a bias).
 _RULES = (
@@ -67,3 +71,53 @@ def gated_sum_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     for rows, width in ((1, 40), (5, 1100)):
         total, update = torch.randn(2, rows, width, generator=generator)
         yield total, update, torch.randn(rows, 1, generator=generator) * 3
+
+
+def block_inputs(seed: int) -> Iterator[tuple[Tensor, int, int, int]]:
+    """Few pairs and many, of all experts and of some of them, of which some get nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    for tokens, top_k, total, first, here, size in (
+        (1, 2, 8, 0, 8, 16),
+        (5, 4, 40, 10, 20, 16),
+        (700, 3, 5, 0, 5, 16),
+        (300, 2, 9, 8, 1, 64),
+        (3, 1, 6, 4, 2, 16),
+    ):
+        yield routes(tokens, top_k, total, generator).experts, first, here, size
+
+
+# Formats of the gate's and up's weights, and of the down's.
+_FORMS = (
+    (WeightFormat("fp32"), WeightFormat("fp32")),
+    (WeightFormat("bf16"), WeightFormat("bf16")),
+    (WeightFormat("fp16"), WeightFormat("int8")),
+    (WeightFormat("int8"), WeightFormat("int4", 32)),
+    (WeightFormat("int4", 64), WeightFormat("int4", 64)),
+    (WeightFormat("int4", 128), WeightFormat("int4", 1000)),
+    (WeightFormat("int8", quantizes_rows=True), WeightFormat("int8", quantizes_rows=True)),
+)
+
+
+def gpu_expert_inputs(seed: int) -> Iterator[tuple[Tensor, Routes, ExpertWeights]]:
+    """In every format: many tokens and few, experts that are here and elsewhere, those that nobody chose."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((1, 2, 6, 0, 6, 72, 40), (9, 3, 5, 2, 3, 200, 48), (70, 2, 3, 0, 3, 64, 100))
+    for number, forms in enumerate(_FORMS):
+        tokens, top_k, total, first, here, hidden, width = shapes[(number + seed) % len(shapes)]
+        dtype = DTYPES.get(forms[0].kind, torch.float32)
+        gate_up, down = (
+            pack_experts([[_small(generator, *shape)] for _ in range(here)], here, form, _CPU)
+            for form, shape in zip(forms, ((2 * width, hidden), (hidden, width)), strict=True)
+        )
+        biases = [_small(generator, here, outputs).to(dtype) if first else None for outputs in (2 * width, hidden)]
+        weights = ExpertWeights(gate_up, down, *biases, first, here, width, _ACTIVATIONS[number % 2])
+        yield (
+            torch.randn(tokens, hidden, generator=generator).to(dtype),
+            routes(tokens, top_k, total, generator),
+            weights,
+        )
+
+
+def _small(generator: torch.Generator, *shape: int) -> Tensor:
+    """So that results are less than 1, where 16 bits are exact to 1/256 at least."""
+    return torch.randn(shape, generator=generator) / 24

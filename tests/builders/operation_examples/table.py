@@ -55,6 +55,8 @@ EXAMPLES: dict[str, Callable[[int], Iterator[tuple[Any, ...]]]] = {
     "latent_attention.latent_query": latents.query_inputs,
     "latent_attention.latent_attention": latents.attention_inputs,
     "latent_attention.latent_values": latents.value_inputs,
+    "gpu_experts.blocks_by_expert": experts.block_inputs,
+    "gpu_experts.experts_gpu": experts.gpu_expert_inputs,
     "products.linear_few_rows": few_rows.inputs,
     "products.linear": linear.inputs,
     "logprobs.ranked_logprobs": logprobs.inputs,

@@ -158,6 +158,9 @@ def _largest(size: Size, max_model_len: int) -> StepRows:
     """Prompts as long as may be, until the budget of tokens is used up."""
     length = min(size.max_num_batched_tokens, max_model_len)
     lengths = [length] * min(size.num_slots, size.max_num_batched_tokens // length)
+    rest = size.max_num_batched_tokens - sum(lengths)
+    if rest and len(lengths) < size.num_slots:
+        lengths.append(min(rest, length))
     return _rows([0] * len(lengths), lengths)
 
 

@@ -1,0 +1,131 @@
+"""Mixtures of experts on GPUs: a token's bits in company, experts elsewhere, and how weights are kept."""
+
+from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from builders.operation_examples.experts import routes
+from builders.quantized_parts import draws, floats, part
+from torch import Tensor
+
+from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
+from penstock.kernels.gpu_experts import GpuExperts, pack_experts
+from penstock.kernels.gpu_weights import unpacked
+from penstock.kernels.operands import WeightFormat
+from penstock.kernels.quantized_part import QuantizedPart
+from penstock.kernels.reference import experts, gpu_experts
+from penstock.kernels.reference.quantized import quantize_int8
+from penstock.kernels.triton.experts.choice import TUNINGS
+
+CPU = torch.device("cpu")
+HIDDEN, WIDTH, NUM_EXPERTS, TOP_K = 72, 40, 6, 3
+FORMS = {
+    "fp32": WeightFormat("fp32"),
+    "bf16": WeightFormat("bf16"),
+    "int8": WeightFormat("int8"),
+    "int8, rows": WeightFormat("int8", quantizes_rows=True),
+    "int4": WeightFormat("int4", 64),
+}
+route = experts.route.versions["triton"]
+compute = gpu_experts.experts_gpu.versions["triton"]
+compute_invariant = gpu_experts.experts_gpu_invariant.versions["triton"]
+
+
+def weights_of(form: WeightFormat) -> ExpertWeights:
+    gate_up, down = (
+        pack_experts(([draws(*shape, seed=seed) / 8] for seed in range(NUM_EXPERTS)), NUM_EXPERTS, form, CPU)
+        for shape in ((2 * WIDTH, HIDDEN), (HIDDEN, WIDTH))
+    )
+    return ExpertWeights(gate_up, down, None, None, 0, NUM_EXPERTS, WIDTH, GatedActivation())
+
+
+def tokens(count: int, form: WeightFormat) -> tuple[Tensor, Routes]:
+    dtype = torch.bfloat16 if form.kind == "bf16" else torch.float32
+    return draws(count, HIDDEN).to(dtype), routes(count, TOP_K, NUM_EXPERTS, torch.Generator().manual_seed(1))
+
+
+def some(chosen: Routes, which: slice) -> Routes:
+    return Routes(chosen.experts[which], chosen.weights[which])
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_token_has_the_same_bits_in_any_company(name):
+    weights, (x, chosen) = weights_of(FORMS[name]), tokens(70, FORMS[name])
+    together = compute_invariant(x, chosen, weights)
+    for which in (slice(0, 1), slice(69, 70), slice(3, 40)):
+        assert torch.equal(compute_invariant(x[which], some(chosen, which), weights), together[which]), which
+
+
+def test_no_tokens_give_no_rows():
+    weights, (x, chosen) = weights_of(FORMS["bf16"]), tokens(3, FORMS["bf16"])
+    assert compute(x[:0], some(chosen, slice(0)), weights).shape == (0, HIDDEN)
+    assert route(torch.empty(0, 8), None, Routing(8, 2)).experts.shape == (0, 2)
+
+
+@pytest.fixture
+def unwritten_memory_holds_nan() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def test_what_experts_elsewhere_leave_unwritten_is_not_read(unwritten_memory_holds_nan):
+    assert torch.empty(3).isnan().all()
+    weights, (x, chosen) = weights_of(FORMS["fp32"]), tokens(9, FORMS["fp32"])
+    weights = replace(weights, first=4)  # of the six here, four are beyond all that tokens choose
+    expected = gpu_experts.experts_gpu.reference(x, chosen, weights)
+    torch.testing.assert_close(compute(x, chosen, weights), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_token_that_is_not_finite_gives_no_numbers_and_leaves_the_others_alone():
+    weights, (x, _), logits = weights_of(FORMS["fp32"]), tokens(4, FORMS["fp32"]), draws(4, NUM_EXPERTS, seed=2)
+    clean = compute(x, route(logits, None, Routing(NUM_EXPERTS, TOP_K)), weights)
+    x[1], logits[1] = torch.nan, torch.nan
+    chosen = route(logits, None, Routing(NUM_EXPERTS, TOP_K))
+    assert chosen.experts[1].tolist() == [0, 1, 2] and chosen.weights[1].isnan().all()
+    found = compute(x, chosen, weights)
+    assert found[1].isnan().all() and torch.equal(found[[0, 2, 3]], clean[[0, 2, 3]])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FORMS)
+def test_every_choice_that_is_tried_computes_the_same(name, monkeypatch):
+    weights, tuning = weights_of(FORMS[name]), TUNINGS[FORMS[name].kind]
+    for choice in tuning.choices:
+        monkeypatch.setattr(tuning, "default", lambda *_, choice=choice: choice)
+        for count in (3, 70):
+            x, chosen = tokens(count, FORMS[name])
+            expected = gpu_experts.experts_gpu.reference(x, chosen, weights).float()
+            bound = 1e-2 * float(expected.abs().max())
+            torch.testing.assert_close(compute(x, chosen, weights).float(), expected, rtol=0, atol=bound)
+
+
+def packed(parts: list[list[QuantizedPart | Tensor]], form: WeightFormat = FORMS["bf16"]) -> GpuExperts:
+    return pack_experts(parts, len(parts), form, CPU)
+
+
+def test_what_a_checkpoint_holds_of_each_expert_is_taken_over_as_it_is():
+    """Also where some have zeros, and others none."""
+    parts = [[part(has_zeros=number == 1, seed=number), part(seed=number + 9)] for number in range(3)]
+    found = packed(parts)
+    assert found.weight.kind == "int4"
+    for number, of_expert in enumerate(parts):
+        assert torch.equal(unpacked(found.of(number)).dequantized(), floats(*of_expert))
+
+
+def test_inputs_in_an_order_of_their_own_become_int8():
+    parts = [[part(order=torch.randperm(128).int(), seed=number)] for number in range(2)]
+    found = packed(parts)
+    assert found.weight.kind == "int8" and found.weight.order is None
+    for number, of_expert in enumerate(parts):
+        assert torch.equal(found.of(number).values, quantize_int8(floats(*of_expert)).values)
+
+
+def test_experts_in_unlike_formats_are_refused():
+    with pytest.raises(ValueError, match="Expert 1 is stored as int4 in groups of 64 .* those before it as int4 in"):
+        packed([[part()], [part(group_size=64)]])
+    with pytest.raises(ValueError, match="Expert 1 is stored as bf16, 128 inputs, those before it as int4"):
+        packed([[part()], [draws(40, 128)]])
