@@ -44,7 +44,7 @@ _QUANTIZED = {
 class TritonBackend(Backend):
     batch = DeviceBatch  # type: ignore[assignment]  # of what `kv_memory` has made
 
-    ops: TritonOperations
+    ops: TritonOperations  # type: ignore[assignment]  # no latents: `select_backend` refuses them
     options: BackendOptions = field(default_factory=BackendOptions)
 
     @classmethod
