@@ -112,10 +112,7 @@ class NativeOperations:
         had the memory that is lent for the integers now; else by a call of its own."""
         if x.is_quantized or self.program.is_last(x):
             return x.quantized()
-        quantized = x.another_quantized(x.width)
-        self._record("quantize", layer.Quantize, input=x, width=x.width, quantized=quantized)
-        x.keep_quantized(quantized)
-        return quantized
+        return x.keep_quantized(self._record_quantize(x, x.another_quantized(x.width)))
 
     def _in_order(self, x: Buffer, weight: NativeWeight) -> layer.Quantized | None:
         """The input as an act-order weight wants it, which no other weight can share."""
@@ -123,6 +120,9 @@ class NativeOperations:
             return None
         quantized = x.another_quantized(weight.in_features)
         quantized.order, quantized.num_ordered = weight.order.data_ptr(), weight.in_features
+        return self._record_quantize(x, quantized)
+
+    def _record_quantize(self, x: Buffer, quantized: layer.Quantized) -> layer.Quantized:
         self._record("quantize", layer.Quantize, input=x, width=x.width, quantized=quantized)
         return quantized
 

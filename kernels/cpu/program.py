@@ -102,9 +102,10 @@ class Buffer:
     def is_quantized(self) -> bool:
         return self._quantized is not None
 
-    def keep_quantized(self, quantized: Quantized) -> None:
+    def keep_quantized(self, quantized: Quantized) -> Quantized:
         """What a call of its own has made of these rows, for all that multiply them from here on."""
         self._quantized = quantized
+        return quantized
 
     def another_quantized(self, num_values: int) -> Quantized:
         """Memory for rows of so many 8-bit integers, for as long as this buffer is in use."""

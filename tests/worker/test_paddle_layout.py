@@ -73,8 +73,6 @@ def assert_alike(first, second):
 @pytest.mark.parametrize("name", [*DENSE, *EXPERTS])
 @pytest.mark.parametrize("backend", ["native", "fast"])
 def test_it_answers_as_in_the_layout_of_hugging_face(tmp_path, name, backend, options):
-    if backend == "native" and name in EXPERTS:
-        pytest.skip("torch computes experts")
     assert_alike(*(load_on(backend, folder, **options) for folder in pair_of(tmp_path, name)))
 
 
