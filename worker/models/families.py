@@ -5,8 +5,6 @@
 
 from .dense_families import ERNIE, LLAMA, MISTRAL, QWEN2, QWEN3
 from .expert_families import (
-    DEEPSEEK_V2,
-    DEEPSEEK_V3,
     ERNIE_MOE,
     GLM4_MOE,
     GPT_OSS,
@@ -14,9 +12,9 @@ from .expert_families import (
     OLMOE,
     QWEN2_MOE,
     QWEN3_MOE,
-    YOUTU,
 )
 from .family import Family
+from .latent_families import DEEPSEEK_V2, DEEPSEEK_V3, YOUTU
 
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": LLAMA,
