@@ -62,7 +62,8 @@ def _olmoe_experts(config: dict[str, Any], layer: int) -> Shapes:
 
 
 def _deepseek_experts(config: dict[str, Any], layer: int) -> Shapes:
-    if layer < config["first_k_dense_replace"]:
+    kinds = config.get("mlp_layer_types")
+    if kinds[layer] == "dense" if kinds else layer < config["first_k_dense_replace"]:
         return {}
     count, hidden, width = (config[key] for key in ("n_routed_experts", "hidden_size", "moe_intermediate_size"))
     shapes = _named_experts("mlp", _MLP, count, hidden, width)
@@ -86,6 +87,7 @@ def _gpt_oss_experts(config: dict[str, Any], layer: int) -> Shapes:
 _EXPERTS = {
     "olmoe": _olmoe_experts,
     "glm4_moe": _deepseek_experts,
+    "glm4_moe_lite": _deepseek_experts,
     "mixtral": _mixtral_experts,
     "qwen2_moe": _qwen_experts,
     "qwen3_moe": _qwen_experts,

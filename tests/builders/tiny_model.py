@@ -97,6 +97,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
         topk_group=2, routed_scaling_factor=1.5, first_k_dense_replace=1, norm_topk_prob=True, use_qk_norm=True,
         num_nextn_predict_layers=1,
     ),
+    "glm4_moe_lite": dict(
+        architectures=["Glm4MoeLiteForCausalLM"], model_type="glm4_moe_lite", hidden_size=56, intermediate_size=80,
+        num_attention_heads=5, num_key_value_heads=5, q_lora_rank=36, kv_lora_rank=48, qk_nope_head_dim=24,
+        qk_rope_head_dim=16, v_head_dim=40, rope_interleave=True, attention_bias=False, first_k_dense_replace=1,
+        moe_intermediate_size=28, n_routed_experts=7, num_experts_per_tok=3, n_shared_experts=1, n_group=1,
+        topk_group=1, routed_scaling_factor=1.8, norm_topk_prob=True, topk_method="noaux_tc", partial_rotary_factor=1.0,
+        num_nextn_predict_layers=1, rms_norm_eps=1e-5,
+    ),
     "deepseek_v2": dict(
         architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", hidden_size=64, intermediate_size=96,
         num_attention_heads=4, num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=64, qk_nope_head_dim=32,

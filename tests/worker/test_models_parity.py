@@ -76,6 +76,12 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
         {"use_qk_norm": False, "partial_rotary_factor": 0.25, "first_k_dense_replace": 2, "num_hidden_layers": 4,
          "norm_topk_prob": False, "attention_bias": False, "n_group": 1, "topk_group": 1, **OLD_SPELLING},
     ),
+    "glm4 moe lite, as published": ("glm4_moe_lite", OLD_SPELLING),
+    "glm4 moe lite, kinds of layers, groups, straight query, biased, scaled yarn": (
+        "glm4_moe_lite",
+        {"mlp_layer_types": ["sparse", "dense", "sparse"], "num_hidden_layers": 3, "n_routed_experts": 8, "n_group": 2,
+         "q_lora_rank": None, "attention_bias": True, "rope": YARN_SCALED, "norm_topk_prob": False},
+    ),
     "deepseek v2": ("deepseek_v2", OLD_SPELLING),
     "deepseek v2, groups, query rank, all sparse, scaled yarn": (
         "deepseek_v2",
@@ -112,6 +118,7 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe", "youtu",
     "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe", "glm4_moe",
+    "glm4_moe_lite",
 )  # fmt: skip
 ROPES = {
     "linear": LINEAR,

@@ -92,7 +92,12 @@ def _judged(key: str, value: Any, config: Mapping[str, Any], family: str) -> Uns
         fits = value is None or any(value == each and type(value) is type(each) for each in values)
         return None if fits else Unsupported(key, value, f"something else than {' or '.join(map(shown, values))}")
     name, words = key.lstrip("_"), words_of(key)
-    if key in own.harmless.split() or HARMLESS.fullmatch(key) or HARMLESS_WORDS.search(words):
+    if key in own.harmless.split() or HARMLESS_WORDS.search(words):
+        return None
+    if twin := own.other_names.get(key):
+        told = config.get(twin)
+        return None if value in (None, told) else Unsupported(key, value, f"another {twin} than {shown(told)}")
+    if HARMLESS.fullmatch(key):
         return None
     if feature := FEATURES.get(name):
         return None if feature.changes_nothing(value, config) else Unsupported(key, value, feature.what)

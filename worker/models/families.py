@@ -14,7 +14,7 @@ from .expert_families import (
     QWEN3_MOE,
 )
 from .family import Family
-from .latent_families import DEEPSEEK_V2, DEEPSEEK_V3, YOUTU
+from .latent_families import DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, YOUTU
 
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": LLAMA,
@@ -33,4 +33,5 @@ FAMILIES: dict[str, Family] = {
     "GptOssForCausalLM": GPT_OSS,
     "OlmoeForCausalLM": OLMOE,
     "Glm4MoeForCausalLM": GLM4_MOE,
+    "Glm4MoeLiteForCausalLM": GLM4_MOE_LITE,
 }

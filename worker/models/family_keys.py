@@ -35,6 +35,9 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
     "deepseek_v3": FamilyKeys(fixed=_SIGMOID, other_names=_DRAFT_LAYERS | {"num_local_experts": "n_routed_experts"}),
     "ernie4_5_moe": _ERNIE_MOE,
     "glm4_moe": FamilyKeys(fixed=_SIGMOID, other_names=_DRAFT_LAYERS | {"num_local_experts": "n_routed_experts"}),
+    "glm4_moe_lite": FamilyKeys(
+        fixed=_SIGMOID, other_names={"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"}
+    ),
     "gpt_oss": FamilyKeys(other_names={"num_experts": "num_local_experts"}),
     "mixtral": FamilyKeys(other_names={"num_experts": "num_local_experts"}),
     "olmoe": FamilyKeys(other_names={"num_local_experts": "num_experts"}),

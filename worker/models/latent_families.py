@@ -58,6 +58,34 @@ DEEPSEEK_V3 = Family(
         "topk_group": 4,
     },
 )
+GLM4_MOE_LITE = Family(
+    "glm4_moe_lite",
+    biased=latent_biases,
+    is_latent=True,
+    mixture=mixtures.GLM4_MOE_LITE,
+    defaults=LATENT_DEFAULTS
+    | {
+        "vocab_size": 154_880,
+        "hidden_size": 2048,
+        "intermediate_size": 10_240,
+        "num_hidden_layers": 47,
+        "num_attention_heads": 20,
+        "max_position_embeddings": 202_752,
+        "rms_norm_eps": 1e-5,
+        "q_lora_rank": 768,
+        "qk_nope_head_dim": 192,
+        "v_head_dim": 256,
+        "first_k_dense_replace": 1,
+        "moe_intermediate_size": 1536,
+        "n_group": 1,
+        "n_routed_experts": 64,
+        "n_shared_experts": 1,
+        "norm_topk_prob": True,
+        "num_experts_per_tok": 4,
+        "routed_scaling_factor": 1.8,
+        "topk_group": 1,
+    },
+)
 YOUTU = Family(
     "youtu",
     biased=latent_biases,

@@ -6,7 +6,7 @@ that all tokens share. `families.py` names the row of each family.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...protocol.errors import ConfigError
@@ -162,6 +162,16 @@ def after_dense_layers(config: dict[str, Any], num_layers: int) -> list[bool]:
     return [layer >= config["first_k_dense_replace"] for layer in range(num_layers)]
 
 
+def by_mlp_types(config: dict[str, Any], num_layers: int) -> list[bool]:
+    """As transformers says it for families whose published configs say it as DeepSeek's do."""
+    after_dense, types = after_dense_layers(config, num_layers), config.get("mlp_layer_types")
+    if types is None:
+        return after_dense
+    if len(types) != num_layers or not set(types) <= {"dense", "sparse"}:
+        raise ValueError(f"mlp_layer_types must have dense or sparse for each of {num_layers} layers: {shown(types)}")
+    return [kind == "sparse" for kind in types]
+
+
 def _limits_groups(config: dict[str, Any]) -> bool:
     """DeepSeek-V2's ways to choose experts."""
     method = config["topk_method"]
@@ -209,6 +219,7 @@ GLM4_MOE = Mixture(
     scale="routed_scaling_factor",
     names=ExpertNames(choice_bias="gate.e_score_correction_bias"),
 )
+GLM4_MOE_LITE = replace(GLM4_MOE, sparse_layers=by_mlp_types)
 DEEPSEEK_V2 = Mixture(
     after_dense_layers,
     num_experts="n_routed_experts",
