@@ -33,6 +33,24 @@ def _mixtral_experts(config: dict[str, Any], layer: int) -> Shapes:
     return _named_experts("block_sparse_moe", ("w1", "w3", "w2"), count, hidden, width)
 
 
+def _minimax_experts(config: dict[str, Any], layer: int) -> Shapes:
+    return _mixtral_experts(config, layer) | {
+        "block_sparse_moe.e_score_correction_bias": (config["num_local_experts"],)
+    }
+
+
+def _hunyuan_experts(config: dict[str, Any], layer: int) -> Shapes:
+    if config["mlp_layer_types"][layer] == "dense":
+        return {}
+    count, hidden, width = (config[key] for key in ("num_experts", "hidden_size", "moe_intermediate_size"))
+    shapes = _named_experts("mlp", _MLP, count, hidden, width)
+    shapes["mlp.router.gate.weight"] = shapes.pop("mlp.gate.weight")
+    shapes["mlp.expert_bias"] = (count,)
+    shared = _shared("mlp.shared_mlp", hidden, config["num_shared_experts"] * width)
+    biases = {name.replace("weight", "bias"): shape[:1] for name, shape in shared.items()}
+    return shapes | shared | (biases if config["mlp_bias"] else {})
+
+
 def _qwen_experts(config: dict[str, Any], layer: int) -> Shapes:
     if layer in config["mlp_only_layers"] or (layer + 1) % config["decoder_sparse_step"]:
         return {}
@@ -86,6 +104,10 @@ def _gpt_oss_experts(config: dict[str, Any], layer: int) -> Shapes:
 
 _EXPERTS = {
     "olmoe": _olmoe_experts,
+    "dots1": _deepseek_experts,
+    "solar_open": _deepseek_experts,
+    "minimax_m2": _minimax_experts,
+    "hy_v3": _hunyuan_experts,
     "glm4_moe": _deepseek_experts,
     "glm4_moe_lite": _deepseek_experts,
     "mixtral": _mixtral_experts,

@@ -105,6 +105,33 @@ FAMILIES: dict[str, dict[str, Any]] = {
         topk_group=1, routed_scaling_factor=1.8, norm_topk_prob=True, topk_method="noaux_tc", partial_rotary_factor=1.0,
         num_nextn_predict_layers=1, rms_norm_eps=1e-5,
     ),
+    "dots1": dict(
+        architectures=["Dots1ForCausalLM"], model_type="dots1", hidden_size=56, intermediate_size=76,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=16, attention_bias=False, moe_intermediate_size=20,
+        n_routed_experts=10, n_shared_experts=2, num_experts_per_tok=3, n_group=1, topk_group=1,
+        routed_scaling_factor=2.5, first_k_dense_replace=1, norm_topk_prob=True, moe_layer_freq=1,
+        scoring_func="noaux_tc", sliding_window=None, use_sliding_window=False, max_window_layers=2,
+    ),
+    "solar_open": dict(
+        architectures=["SolarOpenForCausalLM"], model_type="solar_open", hidden_size=48, intermediate_size=72,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=32, attention_bias=False, moe_intermediate_size=28,
+        n_routed_experts=9, n_shared_experts=1, num_experts_per_tok=4, n_group=1, topk_group=1,
+        routed_scaling_factor=1.0, first_k_dense_replace=0, norm_topk_prob=True, partial_rotary_factor=1.0,
+    ),
+    "minimax_m2": dict(
+        architectures=["MiniMaxM2ForCausalLM"], model_type="minimax_m2", hidden_size=56, intermediate_size=36,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=32, rotary_dim=16, num_local_experts=9,
+        num_experts_per_tok=4, scoring_func="sigmoid", use_routing_bias=True, use_qk_norm=True,
+        qk_norm_type="per_layer", attn_type_list=[1, 1], shared_intermediate_size=0, use_mtp=True, num_mtp_modules=3,
+        mlp_intermediate_size=112, layernorm_mlp_beta=1.0,
+    ),
+    "hy_v3": dict(
+        architectures=["HYV3ForCausalLM"], model_type="hy_v3", hidden_size=48, intermediate_size=68,
+        num_attention_heads=5, num_key_value_heads=5, head_dim=16, attention_bias=False, mlp_bias=False,
+        moe_intermediate_size=36, num_experts=11, num_experts_per_tok=4, num_shared_experts=1,
+        router_scaling_factor=2.8, enable_moe_fp32_combine=True, mlp_layer_types=["dense", "sparse"],
+        rms_norm_eps=1e-5,
+    ),
     "deepseek_v2": dict(
         architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", hidden_size=64, intermediate_size=96,
         num_attention_heads=4, num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=64, qk_nope_head_dim=32,
@@ -134,7 +161,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
 PROJECTION = re.compile(r"(_proj|_proj_with_mqa|\.w[123])\.weight$")
 _STORED_AS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 _THETA = {
-    "ernie4_5": 500_000.0, "ernie4_5_moe": 500_000.0, "gpt_oss": 150_000.0, "mixtral": 1_000_000.0,
+    "hy_v3": 11_158_840.0, "minimax_m2": 5_000_000.0, "solar_open": 1_000_000.0, "ernie4_5": 500_000.0,
+    "ernie4_5_moe": 500_000.0, "gpt_oss": 150_000.0, "mixtral": 1_000_000.0,
     "qwen3": 1_000_000.0,
 }  # fmt: skip
 
@@ -207,10 +235,10 @@ def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str,
             layer["self_attn.q_a_layernorm.weight"] = (config["q_lora_rank"],)
     if family == "gpt_oss":
         layer["self_attn.sinks"] = (config["num_attention_heads"],)
-    if family in ("qwen3", "qwen3_moe") or config.get("use_qk_norm"):
-        layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (_head_dim(config),))
-    if family == "olmoe":  # a norm of all heads together
+    if family in ("olmoe", "minimax_m2"):  # a norm of all heads together
         layer |= {f"self_attn.{name}_norm.weight": layer[f"self_attn.{name}_proj.weight"][:1] for name in "qk"}
+    elif family in ("qwen3", "qwen3_moe", "dots1", "hy_v3") or config.get("use_qk_norm"):
+        layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (_head_dim(config),))
     return layer | sparse
 
 
@@ -259,7 +287,7 @@ def _is_biased(family: str, config: dict[str, Any], name: str) -> bool:
         return name.endswith(("q_proj", "k_proj", "v_proj"))
     if name.endswith(("q_b_proj", "kv_b_proj")) or (name.endswith("q_proj") and "kv_lora_rank" in config):
         return False
-    if family == "glm4_moe" and name.endswith("o_proj"):
+    if family in ("glm4_moe", "solar_open") and name.endswith("o_proj"):
         return False
     if name.startswith("self_attn"):
         return bool(config.get("attention_bias") or config.get("use_bias"))

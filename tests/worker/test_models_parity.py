@@ -82,6 +82,30 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
         {"mlp_layer_types": ["sparse", "dense", "sparse"], "num_hidden_layers": 3, "n_routed_experts": 8, "n_group": 2,
          "q_lora_rank": None, "attention_bias": True, "rope": YARN_SCALED, "norm_topk_prob": False},
     ),
+    "dots1": ("dots1", OLD_SPELLING),
+    "dots1, windows, biased, groups, not renormalised": (
+        "dots1",
+        {"attention_bias": True, "sliding_window": 9, "layer_types": ["full_attention", "sliding_attention"] * 2,
+         "num_hidden_layers": 4, "n_group": 2, "norm_topk_prob": False, "num_key_value_heads": 6},
+    ),
+    "solar open": ("solar_open", OLD_SPELLING),
+    "solar open, biased, groups, yarn, two shared": (
+        "solar_open",
+        {"attention_bias": True, "n_group": 3, "topk_group": 2, "rope": YARN, "n_shared_experts": 2,
+         "routed_scaling_factor": 1.7, "norm_topk_prob": False},
+    ),
+    "minimax m2": ("minimax_m2", OLD_SPELLING),
+    "minimax m2, all rotates, every expert, tied": (
+        "minimax_m2",
+        {"rotary_dim": 32, "num_local_experts": 5, "num_experts_per_tok": 5, "num_key_value_heads": 3,
+         "tie_word_embeddings": True},
+    ),
+    "hunyuan 3": ("hy_v3", OLD_SPELLING),
+    "hunyuan 3, biases, sparse first, two shared, linear": (
+        "hy_v3",
+        {"attention_bias": True, "mlp_bias": True, "mlp_layer_types": ["sparse", "dense", "sparse"], "rope": LINEAR,
+         "num_hidden_layers": 3, "num_shared_experts": 2, "num_key_value_heads": 1},
+    ),
     "deepseek v2": ("deepseek_v2", OLD_SPELLING),
     "deepseek v2, groups, query rank, all sparse, scaled yarn": (
         "deepseek_v2",
@@ -118,7 +142,7 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe", "youtu",
     "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe", "glm4_moe",
-    "glm4_moe_lite",
+    "glm4_moe_lite", "dots1", "solar_open", "minimax_m2", "hy_v3",
 )  # fmt: skip
 ROPES = {
     "linear": LINEAR,

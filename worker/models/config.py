@@ -122,7 +122,7 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
     context = _count(config, "max_position_embeddings", path)
     head_dim = latent.width if latent else _count(config, "head_dim", path, default=hidden_size // num_heads)
     rotated = latent.rope_dim if latent else head_dim
-    rope = read_rope(config, rotated, context, family.rope_theta, path, family.rotates_part)
+    rope = read_rope(config, rotated, context, family.rope_theta, path, family.rotates_part, family.rotated)
     for reach in (rope.original_context, rope.max_position):
         if not 0 < reach <= _LARGEST:
             raise ConfigError(f"{path}: its rotary positions reach {shown(reach)} tokens, which no model's do.")

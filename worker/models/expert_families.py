@@ -7,10 +7,13 @@ from .family import (
     Family,
     attention_biases,
     by_head,
+    by_type_whatever_is_used,
     ernie_biases,
     every_layer,
     every_second_layer,
+    llama_biases,
     sliding_first,
+    softmax_in_every_layer,
     window_if_used,
 )
 
@@ -136,6 +139,91 @@ GLM4_MOE = Family(
         "first_k_dense_replace": 1,
         "norm_topk_prob": True,
         "use_qk_norm": False,
+    },
+)
+DOTS1 = Family(
+    "dots1",
+    windows=by_type_whatever_is_used,
+    biased=attention_biases,
+    qk_norm=by_head,
+    mixture=mixtures.DOTS1,
+    defaults=DEFAULTS
+    | {
+        "vocab_size": 152_064,
+        "hidden_size": 4608,
+        "intermediate_size": 10_944,
+        "num_hidden_layers": 62,
+        "max_position_embeddings": 2048,
+        "sliding_window": 4096,
+        "max_window_layers": 62,
+        "moe_intermediate_size": 1408,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": 0,
+        "norm_topk_prob": False,
+        "routed_scaling_factor": 1.0,
+    },
+)
+SOLAR_OPEN = Family(
+    "solar_open",
+    biased=lambda config: QKV if config.get("attention_bias") else (),
+    mixture=mixtures.SOLAR_OPEN,
+    rope_theta=1_000_000.0,
+    defaults=GLM4_MOE.defaults
+    | {
+        "vocab_size": 196_608,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 64,
+        "head_dim": 128,
+        "moe_intermediate_size": 1280,
+        "first_k_dense_replace": 0,
+        "partial_rotary_factor": 1.0,
+    },
+)
+MINIMAX_M2 = Family(
+    "minimax_m2",
+    windows=softmax_in_every_layer,
+    qk_norm=lambda config: "together",
+    mixture=mixtures.MINIMAX_M2,
+    rotates_part=True,
+    rotated="rotary_dim",
+    rope_theta=5_000_000.0,
+    defaults=DEFAULTS
+    | {
+        "vocab_size": 200_064,
+        "hidden_size": 3072,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 62,
+        "num_attention_heads": 48,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 196_608,
+        "num_local_experts": 256,
+        "num_experts_per_tok": 8,
+    },
+)
+HY_V3 = Family(
+    "hy_v3",
+    biased=llama_biases,
+    qk_norm=by_head,
+    mixture=mixtures.HY_V3,
+    rope_theta=11_158_840.0,
+    defaults=DEFAULTS
+    | {
+        "vocab_size": 120_832,
+        "intermediate_size": 13_312,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-5,
+        "first_k_dense_replace": 1,
+        "moe_intermediate_size": 1536,
+        "num_experts": 192,
+        "num_experts_per_tok": 8,
+        "num_shared_experts": 1,
+        "router_scaling_factor": 2.826,
     },
 )
 GPT_OSS = Family(

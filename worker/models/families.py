@@ -5,13 +5,17 @@
 
 from .dense_families import ERNIE, LLAMA, MISTRAL, QWEN2, QWEN3
 from .expert_families import (
+    DOTS1,
     ERNIE_MOE,
     GLM4_MOE,
     GPT_OSS,
+    HY_V3,
+    MINIMAX_M2,
     MIXTRAL,
     OLMOE,
     QWEN2_MOE,
     QWEN3_MOE,
+    SOLAR_OPEN,
 )
 from .family import Family
 from .latent_families import DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, YOUTU
@@ -34,4 +38,8 @@ FAMILIES: dict[str, Family] = {
     "OlmoeForCausalLM": OLMOE,
     "Glm4MoeForCausalLM": GLM4_MOE,
     "Glm4MoeLiteForCausalLM": GLM4_MOE_LITE,
+    "Dots1ForCausalLM": DOTS1,
+    "SolarOpenForCausalLM": SOLAR_OPEN,
+    "MiniMaxM2ForCausalLM": MINIMAX_M2,
+    "HYV3ForCausalLM": HY_V3,
 }

@@ -31,6 +31,7 @@ class Family:
     has_sinks: bool = False  # each query head has a logit of its own in the softmax
     rotates_pairs: bool = False  # neighbours rotate against one another, not halves
     rotates_part: bool = False  # a config may say that a part of each head is rotated
+    rotated: str | None = None  # a key by which it may say so, as a number of each head's
     mixture: Mixture | None = None  # of its sparse layers, where there are any
     is_latent: bool = False  # attention is to one small vector a token, from which every head's key and value come
     rope_theta: float = 10_000.0  # where the config leaves it out
@@ -75,6 +76,18 @@ def sliding_first(config: dict[str, Any], num_layers: int) -> Windows:
     """Where a config of gpt-oss names no `layer_types`, a window and none take turns."""
     types = config.get("layer_types") or [_KINDS[(layer + 1) % 2] for layer in range(num_layers)]
     return layer_types(config | {"layer_types": types, "use_sliding_window": True}, num_layers)
+
+
+def by_type_whatever_is_used(config: dict[str, Any], num_layers: int) -> Windows:
+    """Where the family's class doesn't ask for `use_sliding_window`."""
+    return layer_types(config | {"use_sliding_window": True}, num_layers)
+
+
+def softmax_in_every_layer(config: dict[str, Any], num_layers: int) -> Windows:
+    """As MiniMax's configs say it."""
+    if any(kind != 1 for kind in config.get("attn_type_list") or []):
+        raise ValueError("attn_type_list has linear attention, and only softmax (1) is supported")
+    return (None,) * num_layers
 
 
 def window_if_used(config: dict[str, Any], num_layers: int) -> Windows:

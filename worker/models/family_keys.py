@@ -33,15 +33,31 @@ _SIGMOID = {"scoring_func": ("sigmoid",), "topk_method": ("noaux_tc",)}
 FAMILY_KEYS: dict[str, FamilyKeys] = {
     "deepseek_v2": FamilyKeys(fixed={"scoring_func": ("softmax",)}, other_names={"num_experts": "n_routed_experts"}),
     "deepseek_v3": FamilyKeys(fixed=_SIGMOID, other_names=_DRAFT_LAYERS | {"num_local_experts": "n_routed_experts"}),
+    "dots1": FamilyKeys(
+        fixed={"scoring_func": ("sigmoid", "noaux_tc"), "topk_method": ("noaux_tc",)},
+        other_names={"num_local_experts": "n_routed_experts"},
+    ),
     "ernie4_5_moe": _ERNIE_MOE,
     "glm4_moe": FamilyKeys(fixed=_SIGMOID, other_names=_DRAFT_LAYERS | {"num_local_experts": "n_routed_experts"}),
     "glm4_moe_lite": FamilyKeys(
         fixed=_SIGMOID, other_names={"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"}
     ),
     "gpt_oss": FamilyKeys(other_names={"num_experts": "num_local_experts"}),
+    "hy_v3": FamilyKeys(harmless="enable_moe_fp32_combine", other_names={"num_local_experts": "num_experts"}),
+    "minimax_m2": FamilyKeys(
+        harmless="mlp_intermediate_size shared_moe_mode swa_rope_theta",
+        fixed={
+            "scoring_func": ("sigmoid",),
+            "use_routing_bias": (True,),
+            "use_qk_norm": (True,),
+            "qk_norm_type": ("per_layer",),
+        },
+        other_names={"num_experts": "num_local_experts"},
+    ),
     "mixtral": FamilyKeys(other_names={"num_experts": "num_local_experts"}),
     "olmoe": FamilyKeys(other_names={"num_local_experts": "num_experts"}),
     "qwen3_moe": FamilyKeys(other_names={"num_local_experts": "num_experts"}),
+    "solar_open": FamilyKeys(fixed=_SIGMOID, other_names={"num_local_experts": "n_routed_experts"}),
 }
 
 

@@ -230,7 +230,22 @@ DEEPSEEK_V2 = Mixture(
     renormalizes="norm_topk_prob",
     scale="routed_scaling_factor",
 )
-DEEPSEEK_V3 = GLM4_MOE
+DEEPSEEK_V3 = DOTS1 = SOLAR_OPEN = GLM4_MOE
+MINIMAX_M2 = Mixture(
+    every_layer,
+    num_experts="num_local_experts",
+    width="intermediate_size",
+    score="sigmoid",
+    names=replace(MIXTRAL.names, choice_bias="e_score_correction_bias"),
+)
+HY_V3 = Mixture(
+    by_mlp_types,
+    shared_width=lambda config: config["moe_intermediate_size"] * config["num_shared_experts"],
+    score="sigmoid",
+    least_sum=lambda config: 1e-20,
+    scale="router_scaling_factor",
+    names=ExpertNames(router="router.gate", choice_bias="expert_bias", shared="shared_mlp"),
+)
 GPT_OSS = Mixture(
     every_layer,
     num_experts="num_local_experts",

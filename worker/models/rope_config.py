@@ -95,11 +95,17 @@ class RopeConfig:
 
 
 def read_rope(
-    config: dict[str, Any], head_dim: int, context: int, theta: float, path: Path, rotates_part: bool = False
+    config: dict[str, Any],
+    head_dim: int,
+    context: int,
+    theta: float,
+    path: Path,
+    rotates_part: bool = False,
+    rotated: str | None = None,
 ) -> RopeConfig:
     """The variant that `config` asks for; `theta` is the family's own where the config names none.
 
-    `rotates_part`: the family may rotate a part of each head.
+    `rotates_part`: the family may rotate a part of each head. `rotated`: a key that has so many numbers of it.
     """
     older, newer = config.get("rope_scaling"), config.get("rope_parameters")
     figures = older or newer or {}
@@ -111,7 +117,9 @@ def read_rope(
     if not isinstance(kind, str) or kind not in _NEEDED:
         raise ConfigError(f"{path}: rope type {shown(kind)} is not supported; supported are {', '.join(_NEEDED)}.")
     own = _own_figures(kind, figures, path)
-    partial = _first_given(figures.get("partial_rotary_factor"), config.get("partial_rotary_factor"), 1.0)
+    part: Any = config.get(rotated) if rotated else None
+    share = part / head_dim if is_positive(part) else part
+    partial = _first_given(figures.get("partial_rotary_factor"), config.get("partial_rotary_factor"), share, 1.0)
     is_known = partial == 1.0 or (rotates_part and is_positive(partial) and partial < 1)
     rotary_dim = int(head_dim * partial) if is_known else 0
     if rotary_dim < 2 or rotary_dim % 2 or (kind == "dynamic" and rotary_dim == 2):
