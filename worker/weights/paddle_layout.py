@@ -12,28 +12,20 @@ bfloat16 may be labelled as 16-bit integers, since numpy knows no better. Slices
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...protocol.errors import ConfigError
 from ..models.config import ModelConfig
+from .fused_experts import FusedExperts, is_fused, refuse_scales_of_stacks
+from .layout import Layout
 from .tensor_names import PADDLE_PREFIX, is_paddles, layer_names
 
 _TRANSPOSED = re.compile(r"(_proj|\.gate|mtp_linear_proj\.\d+)\.weight$")
 _FUSED = re.compile(r"(.*\.)(qkv_proj|up_gate_proj)\.(weight|bias)")
 _QUANTIZED = (".quant_weight", ".code_scale", ".super_scales")
-
-
-class Layout(Protocol):
-    """How the tensors of a checkpoint's files are shown to layers."""
-
-    def names(self, stored: Iterable[str]) -> dict[str, str]:
-        """By the name that layers ask for, the stored one; several may lie in one stored tensor."""
-
-    def view(self, name: str, stored: Any) -> Any:
-        """A tensor in its file, as layers see it; like a slice of safetensors."""
 
 
 class HuggingFaceLayout:
@@ -143,4 +135,12 @@ def layout_of(stored: Iterable[str], config: ModelConfig | None) -> Layout:
             f"{quantized} is quantized for the kernels of one kind of card, in an order that the files don't state. "
             "Use the model's bfloat16 form, with quantization='int8' or 'int4' if it should be small."
         )
-    return PaddleLayout(config) if config is not None and is_paddles(names) else HuggingFaceLayout()
+    experts = config.experts if config is not None else None
+    if config is not None and is_paddles(names):
+        return PaddleLayout(config)
+    if experts is None or not is_fused(names):
+        return HuggingFaceLayout()
+    if experts.names.stack is None:
+        return FusedExperts(experts.num_experts, experts.names, HuggingFaceLayout())
+    refuse_scales_of_stacks(names)
+    return HuggingFaceLayout()

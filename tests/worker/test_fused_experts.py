@@ -1,0 +1,120 @@
+"""Experts in one tensor for all, as transformers has them in memory, are read as those with tensors of their own."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders.backends import load_on
+from builders.float8_model import FLOAT8_FORMS, float8_model
+from builders.hand_driven import HandDriven
+from builders.tiny_model import tiny_model
+from safetensors.torch import load_file, save_file
+
+from penstock.protocol.conversion import Conversion
+from penstock.protocol.errors import ConfigError
+from penstock.worker.convert.convert import convert
+from penstock.worker.models.config import read_config
+from penstock.worker.models.load import load_model
+from penstock.worker.weights.checkpoint import Checkpoint
+
+FLOAT8 = {form.name: form for form in FLOAT8_FORMS}
+TOKENS = list(range(5, 45))
+_OWN = re.compile(r"(.*\.experts\.)(\d+)\.(gate|up|down)_proj\.(.*)")
+
+
+def fused(folder: Path) -> Path:
+    """The same checkpoint with its experts fused."""
+    tensors: dict[str, torch.Tensor] = {}
+    own: dict[tuple[str, str], dict[str, dict[int, torch.Tensor]]] = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        if match := _OWN.fullmatch(name):
+            experts, number, part, kind = match.groups()
+            own.setdefault((experts, kind), {}).setdefault(part, {})[int(number)] = tensor
+        else:
+            tensors[name] = tensor
+    for (experts, kind), parts in own.items():
+        stacked = {part: torch.stack([found[number] for number in sorted(found)]) for part, found in parts.items()}
+        ending = kind.removeprefix("weight")
+        tensors[f"{experts}gate_up_proj{ending}"] = torch.cat((stacked["gate"], stacked["up"]), 1)
+        tensors[f"{experts}down_proj{ending}"] = stacked["down"]
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
+    return folder
+
+
+def loaded_logits(folder: Path, **options: Any) -> torch.Tensor:
+    driven = HandDriven(load_model(folder, **options))
+    return driven.step([(driven.add(TOKENS), len(TOKENS))], every_token=True)
+
+
+def logits_of(folder: Path, backend: str = "fast", **options: Any) -> torch.Tensor:
+    model = load_on(backend, folder, **options)
+    assert model.report.leftovers == []
+    driven = HandDriven(model)
+    return driven.step([(driven.add(TOKENS), len(TOKENS))], every_token=True)
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "qwen2_moe", "ernie4_5_moe", "glm4_moe_lite"])
+def test_floats(tmp_path, family):
+    folder = tiny_model(tmp_path, family, num_nextn_predict_layers=0)
+    for backend in ("fast", "native"):
+        expected = logits_of(folder, backend)
+        folder = fused(folder) if backend == "fast" else folder
+        assert torch.equal(logits_of(folder, backend), expected)
+
+
+@pytest.mark.parametrize("name", ["deepseek", "deepseek-128", "compressed-block"])
+def test_8_bit_floats_with_scales_for_blocks(tmp_path, name):
+    own, _ = float8_model(tmp_path / "own", FLOAT8[name], "qwen3_moe", moe_intermediate_size=64)
+    expected = logits_of(own), loaded_logits(own)
+    folder = fused(own)
+    assert torch.equal(logits_of(folder), expected[0])
+    assert torch.equal(loaded_logits(folder), expected[1])
+
+
+def test_a_rank_reads_its_part_of_each_expert(tmp_path):
+    folder = fused(float8_model(tmp_path, FLOAT8["deepseek"], "qwen3_moe", moe_intermediate_size=64)[0])
+    config = read_config(folder)
+    checkpoint = Checkpoint(folder, config.quantization, config)
+    for module, shape in {"gate_proj": (64, 64), "up_proj": (64, 64), "down_proj": (64, 64)}.items():
+        name = f"model.layers.1.mlp.experts.3.{module}.weight"
+        whole = checkpoint.matrix(name, shape).dequantized()
+        for part in ((0, 16, 48), (1, 32, 64)):
+            found = checkpoint.matrix(name, shape, part).dequantized()
+            assert torch.equal(found, whole.narrow(part[0], part[1], part[2] - part[1])), (module, part)
+
+
+def test_they_are_converted_to_tensors_of_their_own(tmp_path):
+    folder, target = fused(tiny_model(tmp_path / "source", "qwen3_moe")), tmp_path / "target"
+    convert(Conversion(str(folder), str(folder), str(target), "int8"), lambda said: None)
+    assert any(name.endswith("experts.3.up_proj.weight_scale") for name in load_file(target / "model.safetensors"))
+    model = load_model(target)
+    if model.backend.multiplies_integers:
+        assert torch.equal(loaded_logits(target), loaded_logits(folder, quantization="int8"))
+
+
+def test_blocks_across_both_projections_are_refused_by_name(tmp_path):
+    folder = fused(float8_model(tmp_path, FLOAT8["deepseek"], "qwen3_moe", moe_intermediate_size=64)[0])
+    tensors = load_file(folder / "model.safetensors")
+    for name in tensors:
+        if name.endswith("gate_up_proj_scale_inv"):
+            tensors[name] = tensors[name][:, :3].contiguous()
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"gate_up_proj_scale_inv has 3 rows of scales .* across both"):
+        load_model(folder)
+
+
+def test_a_family_that_always_fuses_them_refuses_their_8_bit_floats_by_name(tmp_path):
+    folder = tiny_model(tmp_path, "gpt_oss")
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if name.endswith("experts.down_proj")]:
+        tensors[f"{name}_scale_inv"] = torch.ones(len(tensors[name]), 1, 1)
+        tensors[name] = tensors[name].to(torch.float8_e4m3fn)
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=r"experts\.down_proj_scale_inv belongs to experts in 8-bit floats"):
+        load_model(folder)

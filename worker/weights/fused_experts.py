@@ -1,0 +1,112 @@
+"""Experts that lie in one tensor for all, shown as the tensors that each one has in most checkpoints.
+
+  experts.gate_up_proj [experts, gate | up, in], experts.down_proj [experts, out, in]: as transformers holds them
+  …_scale_inv, …_scale: of 8-bit floats, by expert what would lie beside its own weight
+
+For families whose experts have names of their own; `mixtures.Stack` describes those that always fuse them.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ...protocol.errors import ConfigError
+from ..models.mixtures import ExpertNames
+from .layout import Layout
+
+# By what a fused tensor's name ends with: the tensor of an expert's projection.
+_TENSORS = {
+    "": "weight",
+    "_scale_inv": "weight_scale_inv",
+    "_scale": "weight_scale",
+    "_activation_scale": "activation_scale",
+}
+_FUSED = re.compile(r"(.*\.experts\.)(gate_up_proj|down_proj)(|_scale_inv|_scale|_activation_scale)")
+
+
+@dataclass(frozen=True)
+class ExpertTensor:
+    """One expert's share of a tensor in its file, to be sliced like a tensor of its own."""
+
+    name: str  # of the whole
+    stored: Any  # [experts, …]
+    expert: int
+    half: int | None = None  # of its rows, where it holds two projections
+
+    def get_dtype(self) -> str:
+        return str(self.stored.get_dtype())
+
+    def get_shape(self) -> list[int]:
+        _, *shape = self.stored.get_shape()
+        if not self._is_halved:
+            return shape
+        if shape[0] % 2:
+            raise ConfigError(
+                f"{self.name} has {shape[0]} rows of scales for the two projections of each expert, so a block lies "
+                "across both. Use a checkpoint whose experts have tensors of their own, or its original."
+            )
+        return [shape[0] // 2, *shape[1:]]
+
+    def __getitem__(self, index: Any) -> Tensor:
+        """`index` has a slice for each of the first dimensions, or is an ellipsis."""
+        given = () if index is ... else index if isinstance(index, tuple) else (index,)
+        shape = self.get_shape()
+        spans = [slice(*each.indices(size)[:2]) for each, size in zip(given, shape, strict=False)]
+        if self._is_halved:
+            rows, *others = spans or [slice(0, shape[0])]
+            before = (self.half or 0) * shape[0]
+            spans = [slice(rows.start + before, rows.stop + before), *others]
+        [own] = self.stored[(slice(self.expert, self.expert + 1), *spans)]
+        return own
+
+    @property
+    def _is_halved(self) -> bool:
+        return self.half is not None and len(self.stored.get_shape()) > 2
+
+
+class FusedExperts:
+    """A layout that shows them so, and all other tensors as `others` does."""
+
+    def __init__(self, count: int, names: ExpertNames, others: Layout) -> None:
+        gate, up, down = names.gate_up_down
+        self._count, self._others = count, others
+        self._parts: dict[str, dict[str, int | None]] = {"gate_up_proj": {gate: 0, up: 1}, "down_proj": {down: None}}
+        self._shown: dict[str, tuple[str, int, int | None]] = {}
+
+    def names(self, stored: Iterable[str]) -> dict[str, str]:
+        return dict(self._named(stored))
+
+    def view(self, name: str, stored: Any) -> Any:
+        if name not in self._shown:
+            return self._others.view(name, stored)
+        fused, expert, half = self._shown[name]
+        return ExpertTensor(fused, stored, expert, half)
+
+    def _named(self, stored: Iterable[str]) -> Iterator[tuple[str, str]]:
+        for name, own in self._others.names(stored).items():
+            if not (fused := _FUSED.fullmatch(name)):
+                yield name, own
+                continue
+            experts, product, tensor = fused.groups()
+            for part, half in self._parts[product].items():
+                for expert in range(self._count):
+                    shown = f"{experts}{expert}.{part}.{_TENSORS[tensor]}"
+                    self._shown[shown] = own, expert, half
+                    yield shown, own
+
+
+def is_fused(names: Iterable[str]) -> bool:
+    return any(map(_FUSED.fullmatch, names))
+
+
+def refuse_scales_of_stacks(names: Iterable[str]) -> None:
+    """Of a family that always fuses its experts, which are read as floats or in MXFP4."""
+    found = next((name for name in names if (fused := _FUSED.fullmatch(name)) and fused[3]), None)
+    if found is not None:
+        raise ConfigError(
+            f"{found} belongs to experts in 8-bit floats, which this family is not read with: its experts are read in "
+            "float32, float16, bfloat16 and MXFP4. Use such a checkpoint."
+        )
