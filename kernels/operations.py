@@ -59,6 +59,9 @@ class Operations(Protocol):
     def pack_experts(self, parts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> Any:
         """The weights of so many experts of one shape, each from blocks of its outputs, read one after the other."""
 
+    def fitting_experts(self, weights: ExpertWeights, hidden: int) -> ExpertWeights:
+        """The same in kinds of numbers that are computed with together."""
+
     def table(self, part: WeightPart, format: WeightFormat) -> Any:
         """An embedding's table, of which rows are read."""
 
@@ -131,6 +134,9 @@ class TensorOperations:
     device: torch.device
     activations: torch.dtype
     ranks: Ranks
+
+    def fitting_experts(self, weights: ExpertWeights, hidden: int) -> ExpertWeights:
+        return weights
 
     def add(self, stream: Tensor, update: Tensor) -> Tensor:
         return add(stream, update)

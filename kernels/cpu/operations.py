@@ -61,6 +61,9 @@ class NativeOperations:
     def pack_experts(self, parts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> NativeWeight:
         return pack_experts(parts, count, format)
 
+    def fitting_experts(self, weights: ExpertWeights, hidden: int) -> ExpertWeights:
+        return of_one_kind(weights, hidden)
+
     def table(self, part: WeightPart, format: WeightFormat) -> NativeWeight:
         return self.pack([part], format)
 
@@ -270,7 +273,6 @@ class NativeOperations:
         return found
 
     def experts(self, x: Buffer, routes: mixing.NativeRoutes, weights: ExpertWeights) -> Buffer:
-        weights = of_one_kind(weights, x.width)
         output, kind, top_k = self.program.buffer(x.width), weights.gate_up.kind, routes.experts.width
         memory_bytes = mixing.memory_bytes(weights, x.width, top_k, self.program.capacity)
         # Free again when the routes are, which is before another layer's experts.

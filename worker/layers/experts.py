@@ -56,12 +56,18 @@ class Experts:
     def __init__(self, weights: Weights, hidden_size: int, config: ExpertsConfig) -> None:
         self.ops = weights.placement.ops
         self.router = Router(weights, hidden_size, config)
-        self.experts = _expert_weights(weights.at(config.names.experts), hidden_size, config)
+        found = _expert_weights(weights.at(config.names.experts), hidden_size, config)
+        self.experts = self.ops.fitting_experts(found, hidden_size)
+        self.is_widened = self.experts is not found  # its two products were of unlike kinds
         self.shared = self.shared_gate = None
         if config.shared_width:
             self.shared = MLP(weights.at(config.names.shared), hidden_size, config.shared_width)
             if config.names.shared_gate:
                 self.shared_gate = exact_linear(weights.at(config.names.shared_gate), 1, hidden_size)
+
+    @property
+    def has_int8(self) -> bool:
+        return "int8" in (getattr(each, "kind", "") for each in (self.experts.gate_up, self.experts.down))
 
     def __call__(self, x: Any, adapted: Any | None = None) -> Any:
         routes = self.router(x)

@@ -19,6 +19,7 @@ HEAD = "lm_head"
 class Product(NamedTuple):
     layers: tuple[str, ...]
     num_weights: int  # of all ranks together
+    is_of_experts: bool = False
 
 
 def products(config: ModelConfig, ranks: int = 1) -> Iterator[Product]:
@@ -45,8 +46,8 @@ def _experts(layer: str, experts: ExpertsConfig, hidden_size: int) -> Iterator[P
     gate, up, down = names.gate_up_down
     each = [f"{block}.{names.experts}.{number}" for number in range(experts.num_experts)]
     num_weights = experts.num_experts * hidden_size * experts.width
-    yield Product(tuple(f"{name}.{part}" for name in each for part in (gate, up)), 2 * num_weights)
-    yield Product(tuple(f"{name}.{down}" for name in each), num_weights)
+    yield Product(tuple(f"{name}.{part}" for name in each for part in (gate, up)), 2 * num_weights, True)
+    yield Product(tuple(f"{name}.{down}" for name in each), num_weights, True)
     if experts.shared_width:
         yield from _mlp(f"{block}.{names.shared}", hidden_size, experts.shared_width)
 

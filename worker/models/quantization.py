@@ -38,6 +38,7 @@ class Quantization:
     group_size: int  # inputs that share a scale; 0: a whole row
     # GPTQModel's `dynamic`: by a pattern of modules' names their own group size. The first that fits counts.
     group_sizes: tuple[tuple[str, int], ...] = ()
+    is_ordered: bool = False  # which inputs share a scale is listed for each matrix (activation order)
     block: tuple[int, int] = (0, 0)  # rows and columns that share a scale of 8-bit floats; 0: as the scales show
 
     @property
@@ -89,7 +90,8 @@ def _gptq(given: dict[str, Any], path: Path) -> Quantization:
     if layout not in ("gptq", "gptq_v2") or given.get("is_marlin_format"):
         _refuse(path, f"gptq, {_name(layout)}", "that layout is made for one kernel of GPUs")
     bits, group_size = _bits(given["bits"], "gptq", path), _group_size(given.get("group_size"))
-    return Quantization(layout, bits, group_size, tuple(_dynamic(given.get("dynamic") or {}, group_size, path)))
+    group_sizes = tuple(_dynamic(given.get("dynamic") or {}, group_size, path))
+    return Quantization(layout, bits, group_size, group_sizes, bool(given.get("desc_act")) and group_size > 0)
 
 
 def _dynamic(given: dict[str, dict[str, Any]], group_size: int, path: Path) -> Iterator[tuple[str, int]]:
@@ -139,7 +141,8 @@ def _compressed_tensors(given: dict[str, Any], path: Path) -> Quantization:
     if not integers:
         return Quantization("fp8", 8, 0, block=block)
     bits, group_size = integers[0]["num_bits"], _group_size(integers[0].get("group_size"))
-    return Quantization("compressed-tensors", bits, group_size, block=block)
+    is_ordered = any(weights.get("actorder") == "group" for weights in integers)
+    return Quantization("compressed-tensors", bits, group_size, is_ordered=is_ordered, block=block)
 
 
 def _check_numbers(weights: dict[str, Any], path: Path) -> None:

@@ -5,6 +5,7 @@ can be done in the background.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,11 +19,13 @@ from ..backends.triton.warm_up import warm_up
 from ..device import card_names, device_name
 from ..kv.host_memory import BackgroundTouch
 from ..kv.second_tier import STAGING_BYTES
+from ..layers.experts import Experts
 from ..models.config import ModelConfig
 from ..models.load import Model
 from ..parallel import Parallel
 from ..steps.logprobs import piece_length
 from ..steps.runner import Runner
+from ..weights.weight_bytes import BITS
 from .affinity import pin
 from .available_memory import CardLocks, Reservation, available_memory
 from .memory import MemoryProfile, Size, check_weights, host_bytes_of, memory_plan
@@ -108,7 +111,7 @@ class DeviceMemory(ABC):
             kernels=model.backend.kernels,
             adapter_bytes=0 if model.adapters is None else model.adapters.nbytes,
             stretches=model.stretches,
-            notes=_notes(model.report.leftovers, model.backend.missing),
+            notes=(*_notes(model.report.leftovers, model.backend.missing), *_notes_on_experts(model)),
         )
 
     def _longest(self, model: Model) -> int:
@@ -225,6 +228,22 @@ def _notes(unread: list[str], missing: str) -> tuple[str, ...]:
         named = ", ".join(unread[:3]) + (", …" if len(unread) > 3 else "")
         notes.append(f"{len(unread)} tensors of the checkpoint belong to no layer: {named}")
     return tuple(notes)
+
+
+def _notes_on_experts(model: Model) -> Iterator[str]:
+    """What takes more memory than the checkpoint, or what was asked for, gives reason to expect."""
+    sparse = [layer.mlp for layer in model.decoder.layers if isinstance(layer.mlp, Experts)]
+    if widened := sum(mlp.is_widened for mlp in sparse):
+        yield (
+            f"In {widened} layers the experts' products are of unlike kinds of numbers, and the smaller one was "
+            "widened, so that they are computed together. Give all products of experts the same kind."
+        )
+    stored, became_int8 = model.config.quantization, any(mlp.has_int8 for mlp in sparse)
+    if became_int8 and stored is not None and stored.is_ordered and stored.bits < BITS["int8"]:
+        yield (
+            f"The experts are stored in {stored.bits} bits in the order of activations, each in an order of its own, "
+            "and take 8 bits here. A checkpoint without desc_act takes half of that."
+        )
 
 
 def _estimated_activations(config: ModelConfig, size: Size, max_model_len: int, ranks: int) -> int:

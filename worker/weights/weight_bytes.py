@@ -5,7 +5,7 @@ Padding, norms and biases are left out: they are little, and never less than not
 
 from ...kernels import WeightFormat
 from ..models.config import ModelConfig
-from ..models.products import HEAD, products
+from ..models.products import HEAD, Product, products
 from .layer_formats import LayerFormats
 
 BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "int4": 4}
@@ -14,7 +14,7 @@ BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "int4": 4}
 def estimated_weight_bytes(config: ModelConfig, formats: LayerFormats, ranks: int) -> int:
     """Bytes on each of so many ranks."""
     projections = [product for product in products(config, ranks) if product.layers != (HEAD,)]
-    bits = sum(product.num_weights * _bits(config, formats.of(product.layers[0])) for product in projections)
+    bits = sum(product.num_weights * _product_bits(config, formats, product) for product in projections)
     table, head = config.vocab_size * config.hidden_size, formats.of(HEAD)
     # A tied head multiplies with the table, which then has the head's format.
     if config.tie_word_embeddings:
@@ -22,6 +22,13 @@ def estimated_weight_bytes(config: ModelConfig, formats: LayerFormats, ranks: in
     else:
         bits += table * (BITS[formats.own.kind] + _bits(config, head))
     return bits // 8 // ranks
+
+
+def _product_bits(config: ModelConfig, formats: LayerFormats, product: Product) -> int:
+    """Experts can't list their inputs each in an order of its own, and become int8."""
+    bits = _bits(config, formats.of(product.layers[0]))
+    is_ordered = config.quantization is not None and config.quantization.is_ordered
+    return max(bits, BITS["int8"]) if is_ordered and product.is_of_experts else bits
 
 
 def _bits(config: ModelConfig, format: WeightFormat) -> int:

@@ -1,0 +1,65 @@
+"""What a start says of experts that take more memory than they were given, and that its figures count it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.quantized_model import Form, mixed_model, quantization_config
+from builders.tiny_model import tiny_model
+
+from penstock.kernels import WeightFormat
+from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.processes.launch import Launch
+from penstock.worker.models.config import read_config
+from penstock.worker.models.load import load_model
+from penstock.worker.start.start import Start
+from penstock.worker.weights.layer_formats import LayerFormats
+from penstock.worker.weights.weight_bytes import estimated_weight_bytes
+
+SIZES = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "moe_intermediate_size": 64}
+UNLIKE = json.dumps({"*": "int4", "*.experts.*.down_proj": "int8"})
+
+
+def notes_of(folder: Path, directory: Path, **options: Any) -> list[str]:
+    config = EngineConfig(model=str(folder), kv_cache_memory=4 << 20, **options)
+    start = Start(Launch(config, str(folder), str(folder), 1), 0, directory)
+    try:
+        if not start.model.backend.multiplies_integers:
+            pytest.skip("there are no kernels for integers here")
+        return list(start.plan().notes)
+    finally:
+        start.close()
+
+
+def test_experts_with_products_of_unlike_kinds_are_noted(tmp_path):
+    folder = tiny_model(tmp_path / "model", "qwen3_moe", **SIZES)
+    [note] = notes_of(folder, tmp_path, quantization=UNLIKE)
+    assert "In 2 layers" in note and "the same kind" in note
+    assert notes_of(folder, tmp_path, quantization="int4") == []
+
+
+def test_the_widened_product_replaces_the_one_it_was_made_of(tmp_path):
+    """Which would lie beside it for nothing."""
+    model = load_model(tiny_model(tmp_path, "qwen3_moe", **SIZES), quantization=UNLIKE)
+    if model.backend.multiplies_integers:
+        for layer in model.decoder.layers:
+            experts = layer.mlp.experts
+            assert (experts.gate_up.kind, experts.down.kind) == ("int8", "int8")
+
+
+@pytest.mark.parametrize("layout", ["gptq", "pack-quantized"])
+def test_experts_in_the_order_of_activations_are_noted_and_planned_with_8_bits(tmp_path, layout):
+    plain, ordered = (Form(layout, is_ordered=is_ordered) for is_ordered in (False, True))
+    config = quantization_config(ordered)
+    if layout == "pack-quantized":
+        config["config_groups"]["group_0"]["weights"]["actorder"] = "group"
+    folder, _ = mixed_model(tmp_path / "ordered", lambda module: ordered, config, "qwen3_moe", **SIZES)
+    [note] = notes_of(folder, tmp_path)
+    assert "stored in 4 bits" in note and "take 8 bits here" in note
+    other, _ = mixed_model(tmp_path / "plain", lambda module: plain, quantization_config(plain), "qwen3_moe", **SIZES)
+    assert notes_of(other, tmp_path) == []
+    estimates = [
+        estimated_weight_bytes(read_config(each), LayerFormats(WeightFormat("bf16"), {}), 1) for each in (folder, other)
+    ]
+    assert estimates[0] - estimates[1] == 2 * 12 * 3 * 64 * 64 // 2  # layers, experts, projections, half a byte each
