@@ -7,8 +7,7 @@ import gc
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 from ..protocol.adapter_messages import AdapterOrder
@@ -28,6 +27,7 @@ from ..protocol.processes.heartbeat import Heartbeat, WatchedInbox
 from ..protocol.processes.sockets import Inbox, Outbox
 from ..protocol.processes.trace import Trace
 from ..protocol.stats import StartProgress
+from .importing import no_collections
 
 
 class Stopped(Exception):
@@ -143,17 +143,6 @@ def main(child: Child) -> None:
     except Stopped:
         trace.flush()
         start.close()
-
-
-@contextmanager
-def no_collections() -> Iterator[None]:
-    """While modules are imported, which leaves hardly any garbage: torch's would be looked through a hundred times."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _report_capture(child: Child, number: int, total: int) -> None:

@@ -13,7 +13,10 @@ import msgspec
 from ...protocol.conversion import Conversion, ConversionMessage, ConversionRefusal
 from ...protocol.errors import PenstockError
 from ...protocol.processes.child import usual_signals
-from .convert import convert
+from ..importing import no_collections
+
+with no_collections():
+    from .convert import convert
 
 _ENDED = 3
 
