@@ -103,7 +103,7 @@ def test_a_hub_that_says_nothing_keeps_no_daemon_from_its_start_and_a_wrong_name
     settings = read_settings(None, ["far/away", "pocket"], {"preload": True}, {}, None)
     monkeypatch.setattr(server, "_CHECK_SECONDS", 0.01)
     asyncio.run(server.require_models(settings.models.values()))
-    assert sorted(asked) == ["far/away", "pocket"]
+    wait_for(lambda: sorted(asked) == ["far/away", "pocket"], "both are looked for, each in a thread of its own")
     settings = read_settings(None, ["far/away", "desk=wrong"], {"preload": True}, {}, None)
     monkeypatch.setattr(server, "_CHECK_SECONDS", 60)
     with pytest.raises(ModelNotFoundError, match="desk could not be loaded: No model was found"):

@@ -16,7 +16,18 @@ import zmq
 from builders.watching import assert_gone, tree_processes
 
 from penstock import LLM, EngineDeadError, SamplingParams
-from penstock.protocol.messages import Delta, Deltas, Generate, Prompt, StepPlan, StepResult, Stop, Tokens, wide_column
+from penstock.protocol.messages import (
+    Delta,
+    Deltas,
+    Generate,
+    Prompt,
+    StepPlan,
+    StepResult,
+    Stop,
+    Tokens,
+    sequence_id,
+    wide_column,
+)
 from penstock.protocol.processes.sockets import MARK, Outbox
 
 STAND_IN = {"load_format": "stand-in", "max_model_len": 512, "num_gpu_blocks_override": 128, "quiet": True}
@@ -126,7 +137,7 @@ def test_what_is_ours_and_cannot_be_read_ends_the_tree_with_its_cause(llm, name,
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("frontend", Deltas([Delta(request_id, "", b"123", 0) for request_id in range(REQUESTS)])),
+        ("frontend", Deltas([Delta(sequence_id(number, 0), "", b"123", 0) for number in range(REQUESTS)])),
         pytest.param("engine", StepResult(999, b"123", b"", 0.0), marks=pytest.mark.long),
         pytest.param("engine", Generate([Prompt(7, b"123", PARAMS, 0, 0.0)]), marks=pytest.mark.long),
         pytest.param("detokenizer", Tokens(wide_column([1]), b"123"), marks=pytest.mark.long),
