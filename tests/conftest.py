@@ -3,12 +3,18 @@
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+# `python -m pytest` puts the checkout itself on the path, where transformers takes our `kernels` for a package of that
+# name.
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != ROOT]
 # Read by huggingface_hub and transformers when they are imported, here and in children.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_OFFLINE"] = "1"
