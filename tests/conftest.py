@@ -41,6 +41,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
+    if "PYTEST_XDIST_WORKER" in os.environ and "torch" in sys.modules:
+        # As many processes as cores and more share them: threads of one operation would wait for one another's turn.
+        sys.modules["torch"].set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
