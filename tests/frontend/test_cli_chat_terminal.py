@@ -165,12 +165,12 @@ def test_lines_that_go_on_have_a_mark_of_their_own(chat):
 
 
 def test_a_window_may_change_its_size_in_an_answer_and_in_a_line(chat):
-    person = chat("--max-tokens", "40", **SLOW)
+    person = chat("--max-tokens", "20", **SLOW)
     person.sees_prompt()
     person.type("Hello\r")
     person.sees(lambda lines: len(lines) > 2)
     person.resizes(30, 50)
-    person.sees_text("(cut at 40 tokens")
+    person.sees_text("(cut at 20 tokens")
     person.sees_prompt()
     line = "a line that is longer than the narrower window will ever be, " * 2
     person.type(line)
@@ -179,7 +179,7 @@ def test_a_window_may_change_its_size_in_an_answer_and_in_a_line(chat):
     person.type("\x01X\x05Y")  # at its beginning, and at its end
     person.sees_text(f"> X{line[:60]}")
     person.type("\r")
-    person.sees(lambda lines: sum("cut at 40" in line for line in lines) == 2)
+    person.sees(lambda lines: sum("cut at 20" in line for line in lines) == 2)
     person.type("\x1b[A")
     lines = person.sees(lambda lines: lines[-1].endswith("Y"))
     assert "".join(lines[-2:]).endswith(f"> X{line}Y")

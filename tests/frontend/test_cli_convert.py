@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -13,12 +14,26 @@ from builders.watching import is_running, wait_until
 
 from penstock.frontend import cli
 from penstock.frontend.models import conversion
+from penstock.protocol.conversion import Conversion, ConversionMessage
 from penstock.protocol.processes.process import inherited_path
+from penstock.worker.convert.convert import convert
 
 
 @pytest.fixture
 def model(tmp_path):
     return tiny_model(tmp_path / "model", "qwen3", dtype="bfloat16", intermediate_size=128, head_dim=32)
+
+
+@pytest.fixture
+def converting_here(monkeypatch) -> None:
+    """Without the process that converts, where it is the words of the command that count."""
+
+    def messages(asked: Conversion) -> Iterator[ConversionMessage]:
+        said: list[ConversionMessage] = []
+        said.append(convert(asked, said.append))
+        yield from said
+
+    monkeypatch.setattr(conversion, "_messages", messages)
 
 
 def test_it_makes_a_model_of_smaller_weights(model, tmp_path, capsys):
@@ -32,6 +47,7 @@ def test_it_makes_a_model_of_smaller_weights(model, tmp_path, capsys):
     assert (out / "tokenizer.json").is_file()
 
 
+@pytest.mark.usefixtures("converting_here")
 def test_kinds_by_layer_are_json_and_none_is_a_copy(model, tmp_path):
     words = ["--quantization", '{"*": "int8", "*.down_proj": null}', "--quiet"]
     assert cli.main(["convert", str(model), str(tmp_path / "mixed"), *words]) == 0
@@ -41,6 +57,7 @@ def test_kinds_by_layer_are_json_and_none_is_a_copy(model, tmp_path):
     assert "quantization_config" not in json.loads((tmp_path / "copy" / "config.json").read_text())
 
 
+@pytest.mark.usefixtures("converting_here")
 def test_it_cuts_the_weights_for_the_ranks_that_it_is_told(model, tmp_path):
     out = tmp_path / "cut"
     words = ["--quantization", "int8", "--tensor-parallel-size", "2", "--per-rank", "--quiet"]
@@ -116,7 +133,7 @@ def test_a_conversion_that_is_told_to_end_leaves_nothing(model, tmp_path, number
 
 def test_the_worker_ends_with_its_caller_and_leaves_nothing(model, tmp_path):
     """The caller's end closes the worker's standard input, here before it began."""
-    asked = conversion.Conversion(str(model), str(model), str(tmp_path / "out"), "int8")
+    asked = Conversion(str(model), str(model), str(tmp_path / "out"), "int8")
     worker = subprocess.run(
         [sys.executable, "-P", "-m", "penstock.worker.convert"],
         input=conversion.msgspec.json.encode(asked) + b"\n",

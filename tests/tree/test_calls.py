@@ -182,7 +182,7 @@ def test_a_run_repeats_with_the_same_seed(model_folder):
     from penstock import LLM
 
     def answers() -> list[list[int]]:
-        with LLM(model_folder, seed=7, max_model_len=256, kv_cache_memory="16MiB", quiet=True) as llm:
+        with LLM(model_folder, seed=7, load_format="stand-in", max_model_len=256, quiet=True) as llm:
             outputs = llm.generate(["a", "a"], SamplingParams(max_tokens=8, ignore_eos=True), use_tqdm=False)
             return [output.outputs.token_ids for output in outputs]
 

@@ -15,7 +15,7 @@ def answers(folder, **options) -> list[list[int]]:
         return [list(output.outputs.token_ids) for output in llm.generate(PROMPTS, GREEDY, use_tqdm=False)]
 
 
-@pytest.mark.parametrize("family", ["qwen2_moe", "olmoe"])
+@pytest.mark.parametrize("family", ["qwen2_moe", pytest.param("olmoe", marks=pytest.mark.long)])
 def test_two_ranks_give_the_tokens_of_one(tmp_path, family):
     folder = tiny_model(tmp_path, family, num_hidden_layers=2)
     alone = answers(folder)

@@ -34,8 +34,17 @@ def kill_while_at_work(llm: LLM, role: str, prompt: list[int], chunks_before: in
         llm.generate("again", use_tqdm=False)
 
 
-@pytest.mark.parametrize("options", [STAND_IN, REAL], ids=["stand-in", "real"])
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    "options, role",
+    [
+        *(pytest.param(STAND_IN, role, id=f"stand-in-{role}") for role in ROLES),
+        # A worker that computes is no other one to those who outlive it, or whom it outlives.
+        *(
+            pytest.param(REAL, role, id=f"real-{role}", marks=[pytest.mark.long] * (role != "worker 0"))
+            for role in ROLES
+        ),
+    ],
+)
 def test_a_death_during_decode_ends_the_tree_and_names_what_died(model_folder, monkeypatch, options, role):
     monkeypatch.setenv("PENSTOCK_FAULTS", SLOW["PENSTOCK_FAULTS"])
     kill_while_at_work(LLM(model_folder, **options), role, [5, 6, 7], chunks_before=2)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ FAMILIES = ("qwen3", "llama", "mistral")
 SUCCESS = AsStatus.ALLSPARK_SUCCESS
 FINISHED, INTERRUPTED = GenerateRequestStatus.GenerateFinished, GenerateRequestStatus.GenerateInterrupted
 NOTICED_SECONDS = 3.0
+# Where no answer is looked at.
+STAND_IN = {"load_format": "stand-in", "kv_cache_memory": None, "num_gpu_blocks_override": 64}
 
 
 @pytest.fixture(scope="module")
@@ -95,21 +98,30 @@ def requests(count: int) -> list[Asked]:
     ]
 
 
-def answers_of_llm(folders: dict[str, Path], asked: list[Asked]) -> list[list[int]]:
+@pytest.fixture(scope="module")
+def llms(folders) -> Iterator[dict[str, LLM]]:
+    """The same models without an engine of DashInfer's."""
+    options: dict[str, Any] = {"max_model_len": 512, "kv_cache_memory": "32MiB", "num_threads": 1, "quiet": True}
+    with ExitStack() as open_models:
+        yield {
+            family: open_models.enter_context(LLM(folder, device="cpu", **options))
+            for family, folder in folders.items()
+        }
+
+
+def answers_of_llm(llms: dict[str, LLM], asked: list[Asked]) -> list[list[int]]:
     found: dict[int, list[int]] = {}
-    for family, folder in folders.items():
+    for family, llm in llms.items():
         own = [number for number, each in enumerate(asked) if each.model == family]
         params = [SamplingParams(seed=asked[number].seed, max_length=asked[number].length) for number in own]
-        with LLM(folder, max_model_len=512, kv_cache_memory="32MiB", device="cpu", num_threads=1, quiet=True) as llm:
-            outputs = llm.generate([asked[number].ids for number in own], params, use_tqdm=False)
+        outputs = llm.generate([asked[number].ids for number in own], params, use_tqdm=False)
         found.update((number, output.outputs.token_ids) for number, output in zip(own, outputs, strict=True))
     return [found[number] for number in range(len(asked))]
 
 
-def answer_of_llm(folder: Path, ids: list[int], length: int) -> list[int]:
+def answer_of_llm(llm: LLM, ids: list[int], length: int) -> list[int]:
     params = SamplingParams(temperature=0, max_length=length, ignore_eos=True)
-    with LLM(folder, max_model_len=512, kv_cache_memory="32MiB", device="cpu", num_threads=1, quiet=True) as llm:
-        return llm.generate(ids, params, use_tqdm=False)[0].outputs.token_ids
+    return llm.generate(ids, params, use_tqdm=False)[0].outputs.token_ids
 
 
 def answer_of(engine: Engine, asked: Asked) -> tuple[list[int], GenerateRequestStatus]:
@@ -129,9 +141,9 @@ def answer_of(engine: Engine, asked: Asked) -> tuple[list[int], GenerateRequestS
 
 
 @pytest.mark.parametrize("count", [45, pytest.param(1000, marks=pytest.mark.long)])
-def test_answers_are_those_of_llm_and_stopped_ones_begin_like_them(engine, folders, count):
+def test_answers_are_those_of_llm_and_stopped_ones_begin_like_them(engine, llms, count):
     asked = requests(count)
-    expected = answers_of_llm(folders, asked)
+    expected = answers_of_llm(llms, asked)
     with ThreadPoolExecutor(24) as threads:
         given = list(threads.map(lambda each: answer_of(engine, each), asked))
     for each, whole, (tokens, status) in zip(asked, expected, given, strict=True):
@@ -140,9 +152,9 @@ def test_answers_are_those_of_llm_and_stopped_ones_begin_like_them(engine, folde
         assert each.fate != "whole" or tokens == whole
 
 
-def test_beams_and_log_probabilities_are_those_of_llm(engine, folders):
-    with LLM(folders["qwen3"], max_model_len=512, device="cpu", num_threads=1, quiet=True) as llm:
-        [expected] = llm.generate([[5, 6, 7]], SamplingParams(temperature=0, max_tokens=9, logprobs=3, ignore_eos=True))
+def test_beams_and_log_probabilities_are_those_of_llm(engine, llms):
+    greedy = SamplingParams(temperature=0, max_tokens=9, logprobs=3, ignore_eos=True)
+    [expected] = llms["qwen3"].generate([[5, 6, 7]], greedy, use_tqdm=False)
     config = {"do_sample": False, "early_stopping": False, "max_length": 12, "logprobs": True, "top_logprobs": 3}
     _, handle, queue = engine.start_request_ids("qwen3", None, [5, 6, 7], config)
     assert engine.sync_request("qwen3", handle) == SUCCESS
@@ -201,13 +213,14 @@ def test_a_request_passes_its_states_in_order_and_its_figures_are_in_their_units
 # --- ends -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_killed_worker_interrupts_its_requests_alone_and_the_model_starts_again(folders, monkeypatch):
+def test_a_killed_worker_interrupts_its_requests_alone_and_the_model_starts_again(folders, llms, monkeypatch):
     monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
-    config = {"do_sample": False, "early_stopping": False, "max_length": 300}
+    config = {"do_sample": False, "early_stopping": False, "max_length": 150}
+    names = ("qwen3", "llama")
     with Engine() as engine:
-        for family in FAMILIES:
-            start(engine, family, folders[family])
-        doomed, *others = (engine.start_request_ids(name, None, [5, 6], config)[2] for name in FAMILIES)
+        for name in names:
+            start(engine, name, folders[name])
+        doomed, other = (engine.start_request_ids(name, None, [5, 6], config)[2] for name in names)
         assert doomed.Get().ids_from_generate
         os.kill(processes_of(engine, "qwen3")["worker 0"], signal.SIGKILL)
         killed = time.monotonic()
@@ -220,16 +233,16 @@ def test_a_killed_worker_interrupts_its_requests_alone_and_the_model_starts_agai
         monkeypatch.delenv("PENSTOCK_FAULTS")
         assert engine.start_model("qwen3") == SUCCESS
         again = engine.start_request_ids("qwen3", None, [5, 6], config)[2]
-        untouched = [all_of(queue) for queue in (again, *others)]
-        assert all(queue.GenerateStatus() is FINISHED for queue in (again, *others))
-    for family, tokens in zip(FAMILIES, untouched, strict=True):
-        assert tokens == answer_of_llm(folders[family], [5, 6], 300)
+        untouched = [all_of(queue) for queue in (again, other)]
+        assert all(queue.GenerateStatus() is FINISHED for queue in (again, other))
+    for name, tokens in zip(names, untouched, strict=True):
+        assert tokens == answer_of_llm(llms[name], [5, 6], 150)
 
 
 def test_a_stopped_model_leaves_its_requests_what_they_have(folders, monkeypatch):
     monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
     with Engine() as engine:
-        start(engine, "qwen3", folders["qwen3"])
+        start(engine, "qwen3", folders["qwen3"], **STAND_IN)
         pids = processes_of(engine, "qwen3").values()
         config = {"early_stopping": False, "max_length": 400, "seed": 1}
         _, handle, queue = engine.start_request_ids("qwen3", None, [5, 6], config)
@@ -244,11 +257,11 @@ def test_a_stopped_model_leaves_its_requests_what_they_have(folders, monkeypatch
 
 def test_an_engine_that_nobody_holds_leaves_nothing(folders):
     with Engine() as first:  # what the first tree of a process opens for all of them stays
-        start(first, "llama", folders["llama"])
+        start(first, "llama", folders["llama"], **STAND_IN)
     before, files = runtime_folders(), len(os.listdir("/proc/self/fd"))
     threads = set(threading.enumerate())
     engine = Engine()
-    start(engine, "llama", folders["llama"])
+    start(engine, "llama", folders["llama"], **STAND_IN)
     pids = list(processes_of(engine, "llama").values())
     queue = engine.start_request_ids("llama", None, [5, 6], {"max_length": 500, "early_stopping": False})[2]
     del engine
@@ -276,7 +289,7 @@ def test_a_model_that_does_not_fit_names_those_that_would_have_to_stop(engine, f
     assert engine.model_state("large") == "Initial" and engine.release_model("large") == SUCCESS
 
 
-@pytest.mark.parametrize("weight_format", ["int8", "uint4"])
+@pytest.mark.parametrize("weight_format", ["uint4", pytest.param("int8", marks=pytest.mark.long)])
 def test_a_serialized_model_gives_the_bits_of_one_that_is_quantized_while_it_loads(tmp_path, weight_format):
     quantization = {"quant_method": "instant_quant", "weight_format": weight_format}
     loader = HuggingFaceModel("pocket", "my/model").init_quantization(customized_quant_config=quantization)
