@@ -32,6 +32,8 @@ MODELS: dict[str, tuple[str, str, dict, dict, str | None]] = {
     "torch gpt-oss": ("invariant", "gpt_oss", {"head_dim": 32}, {}, None),
     "torch deepseek_v3, latents": ("invariant", "deepseek_v3", {}, {}, None),
 }
+# Computed as others here are, in another format or within a window, which tests/worker/test_layers.py has too.
+FOR_LONG = {"native youtu, latents", "torch llama in bfloat16", "torch mistral with a window"}
 COMMON = [(7 * place) % 290 + 5 for place in range(50)]
 SAMPLED = [
     {},
@@ -43,7 +45,9 @@ SAMPLED = [
 ]
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=[pytest.mark.long] * (name in FOR_LONG)) for name in MODELS]
+)
 def model(request, tmp_path_factory) -> Model:
     backend, family, given, loaded, kv_kind = MODELS[request.param]
     model = load_on(backend, tiny_model(tmp_path_factory.mktemp("model"), family, **given), **loaded)
@@ -96,12 +100,12 @@ def test_in_another_order_as_alone(model, alone):
     assert [answer for request in sorted(taken) for answer in taken[request]] == alone
 
 
-@pytest.mark.parametrize("budget", [16, 37])
+@pytest.mark.parametrize("budget", [37, pytest.param(16, marks=pytest.mark.long)])
 def test_in_small_chunks_as_alone(model, alone, budget):
     assert answers(model, max_num_batched_tokens=budget) == alone
 
 
-@pytest.mark.parametrize("num_slots", [2, 5])
+@pytest.mark.parametrize("num_slots", [2, pytest.param(5, marks=pytest.mark.long)])
 def test_few_at_a_time_as_alone(model, alone, num_slots):
     assert answers(model, num_slots=num_slots, shares_prefixes=False) == alone
 
@@ -133,7 +137,7 @@ def test_other_blocks_hold_the_same_answers(model, alone):
     assert tokens == [answer.tokens for answer in alone]
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("threads", [1, 3, pytest.param(2, marks=pytest.mark.long)])
 def test_with_any_number_of_threads_as_alone(model, alone, threads):
     before, library = torch.get_num_threads(), model.backend.library
     torch.set_num_threads(threads)

@@ -69,9 +69,17 @@ def assert_alike(first, second):
     assert torch.equal(logits, other_logits)
 
 
-@pytest.mark.parametrize("options", [{"dtype": "float32"}, {}], ids=str)
+@pytest.mark.parametrize(
+    "backend, options",
+    [
+        ("native", {"dtype": "float32"}),
+        ("native", {}),
+        ("fast", {"dtype": "float32"}),
+        pytest.param("fast", {}, marks=pytest.mark.long),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("name", [*DENSE, *EXPERTS])
-@pytest.mark.parametrize("backend", ["native", "fast"])
 def test_it_answers_as_in_the_layout_of_hugging_face(tmp_path, name, backend, options):
     assert_alike(*(load_on(backend, folder, **options) for folder in pair_of(tmp_path, name)))
 

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,24 @@ FORMS: list[Form | Float8Form] = [
 TOKENS = list(range(5, 45))
 
 families = pytest.mark.parametrize("family", FAMILIES)
-forms = pytest.mark.parametrize("form", FORMS, ids=str)
+
+
+def pairs(forms: list[Form | Float8Form]) -> Any:
+    """All with all. How a form is read and how a family names its experts are apart, so two of each do at once."""
+    return pytest.mark.parametrize(
+        "family, form",
+        [
+            pytest.param(family, form, id=f"{family}-{form}", marks=[pytest.mark.long] * ((place - 2 * number) % 5 > 1))
+            for number, form in enumerate(forms)
+            for place, family in enumerate(FAMILIES)
+        ],
+    )
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path, Path]]:
+    """The checkpoint of a family in a form, and its twin in floats; made once, so tests leave them as they are."""
+    return cache(lambda family, form: made(tmp_path_factory.mktemp("mixture"), family, form))
 
 
 def made(folder: Path, family: str, form: Form | Float8Form) -> tuple[Path, Path]:
@@ -55,30 +74,27 @@ def logits_of(model: Model) -> torch.Tensor:
     return driven.step([(driven.add(TOKENS), len(TOKENS))], every_token=True)
 
 
-@forms
-@families
-def test_with_torch_alone_it_gives_the_logits_of_its_twin(tmp_path, family, form):
-    model, twin = (load_on("fast", folder) for folder in made(tmp_path, family, form))
+@pairs(FORMS)
+def test_with_torch_alone_it_gives_the_logits_of_its_twin(written, family, form):
+    model, twin = (load_on("fast", folder) for folder in written(family, form))
     assert model.report.leftovers == twin.report.leftovers
     assert torch.allclose(logits_of(model), logits_of(twin), atol=1e-4)
 
 
-@families
-@pytest.mark.parametrize("form", [FORMS[1], FORMS[2], FORMS[5]], ids=str)
-def test_the_twin_answers_as_transformers_does(tmp_path, family, form):
+@pairs([FORMS[1], FORMS[2], FORMS[5]])
+def test_the_twin_answers_as_transformers_does(written, family, form):
     from transformers import AutoModelForCausalLM
 
-    folder, twin = made(tmp_path, family, form)
+    folder, twin = written(family, form)
     reference = AutoModelForCausalLM.from_pretrained(twin, dtype=torch.float32).eval()
     with torch.inference_mode():
         expected = reference(torch.tensor([TOKENS])).logits[0]
     assert torch.allclose(logits_of(load_on("fast", folder)).log_softmax(-1), expected.log_softmax(-1), atol=1e-3)
 
 
-@families
-@pytest.mark.parametrize("form", FORMS, ids=str)
-def test_the_kernels_differ_from_the_twin_by_what_rounding_activations_costs(tmp_path, family, form):
-    model, twin = (load_model(folder) for folder in made(tmp_path, family, form))
+@pairs(FORMS)
+def test_the_kernels_differ_from_the_twin_by_what_rounding_activations_costs(written, family, form):
+    model, twin = (load_model(folder) for folder in written(family, form))
     similar = torch.cosine_similarity(logits_of(model), logits_of(twin))
     # Rounding may change which expert a token goes to, which is another answer for that one.
     assert similar.median() > 0.99 and (similar > 0.9).float().mean() > 0.8
@@ -94,10 +110,10 @@ EXPERTS = {
 }
 
 
-@forms
+@pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("family", EXPERTS)
-def test_ranks_share_each_expert_by_its_width_or_have_whole_ones(tmp_path, family, form):
-    model, twin = made(tmp_path, family, form)
+def test_ranks_share_each_expert_by_its_width_or_have_whole_ones(written, family, form):
+    model, twin = written(family, form)
     floats = load_file(twin / "model.safetensors")
     for module, (outputs, inputs) in EXPERTS[family].items():
         name = f"model.layers.1.{module}.weight"
@@ -176,8 +192,8 @@ def test_projections_may_have_bits_and_layouts_of_their_own(tmp_path, name, fami
 
 
 @pytest.mark.parametrize("form", [FORMS[0], FORMS[3]], ids=str)
-def test_what_holds_integers_is_copied_as_it_is(tmp_path, form):
-    source, _ = made(tmp_path, "qwen3_moe", form)
+def test_what_holds_integers_is_copied_as_it_is(written, tmp_path, form):
+    source, _ = written("qwen3_moe", form)
     target = tmp_path / "copy"
     convert(Conversion(str(source), str(source), str(target), None), lambda said: None)
     before, after = (load_file(folder / "model.safetensors") for folder in (source, target))
@@ -187,8 +203,8 @@ def test_what_holds_integers_is_copied_as_it_is(tmp_path, form):
 
 @families
 @pytest.mark.parametrize("quantization", ["int8", '{"*": "int8", "*.experts.*": null}'])
-def test_experts_in_8_bit_floats_are_converted_as_the_load_would(tmp_path, family, quantization):
-    source, _ = made(tmp_path, family, FLOAT8["deepseek"])
+def test_experts_in_8_bit_floats_are_converted_as_the_load_would(written, tmp_path, family, quantization):
+    source, _ = written(family, FLOAT8["deepseek"])
     target = tmp_path / "converted"
     convert(Conversion(str(source), str(source), str(target), quantization), lambda said: None)
     written = json.loads((target / "config.json").read_text())["quantization_config"]

@@ -60,8 +60,14 @@ def draws(logits: torch.Tensor, params: SamplingParams, count: int, seed: int = 
     return choose(logits.expand(count, -1).contiguous(), rows).numpy()
 
 
-@pytest.mark.parametrize("options", TRUNCATIONS, ids=str)
-@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize(
+    "options, ties",
+    [
+        pytest.param(options, ties, marks=[pytest.mark.long] * (number % 2 != ties), id=f"{options}-{ties}")
+        for number, options in enumerate(TRUNCATIONS)
+        for ties in (False, True)
+    ],
+)
 def test_draws_follow_the_distribution_that_truncation_leaves(options, ties):
     params = SamplingParams(**options)
     logits = logits_like(1, 211, seed=4, ties=ties)[0]

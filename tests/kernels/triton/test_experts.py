@@ -51,7 +51,9 @@ def some(chosen: Routes, which: slice) -> Routes:
     return Routes(chosen.experts[which], chosen.weights[which])
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(
+    "name", [name if name in ("bf16", "int4") else pytest.param(name, marks=pytest.mark.long) for name in FORMS]
+)
 def test_a_token_has_the_same_bits_in_any_company(name):
     weights, (x, chosen) = weights_of(FORMS[name]), tokens(70, FORMS[name])
     together = compute_invariant(x, chosen, weights)
