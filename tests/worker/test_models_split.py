@@ -124,3 +124,21 @@ def test_more_ranks_than_key_heads_keep_one_head_each(tmp_path):
     tiny_model(tmp_path, "mistral")
     shapes = {load_model(tmp_path, ranks=Parallel(rank, 5)).kv_shape for rank in range(5)}
     assert shapes == {KVShape(2, 1, 16)}
+
+
+@pytest.mark.parametrize(
+    ("family", "given", "size", "expert_parallel", "sentence"),
+    [
+        ("qwen3_moe", {"moe_intermediate_size": 1}, 2, False, "an expert's first product, of which there are 1"),
+        ("qwen2_moe", {"shared_expert_intermediate_size": 2}, 3, True, "shared experts' first product, .* there are 2"),
+        ("qwen3", {"intermediate_size": 3, "num_attention_heads": 4}, 4, False, r"\(intermediate_size\), .* are 3"),
+        ("qwen3_moe", {"num_experts": 3, "num_experts_per_tok": 1}, 4, True, "has only 3"),
+        ("mxfp4", {"intermediate_size": 32}, 2, False, "blocks of 32 in an expert's inner layer, of which there are 1"),
+    ],
+)
+def test_a_width_that_leaves_a_rank_without_anything_is_refused(
+    tmp_path, family, given, size, expert_parallel, sentence
+):
+    _model(tmp_path, family, given)
+    with pytest.raises(ConfigError, match=sentence):
+        load_model(tmp_path, ranks=Parallel(size - 1, size), expert_parallel=expert_parallel)

@@ -20,6 +20,7 @@ from penstock.protocol.conversion import Conversion
 from penstock.worker.convert.convert import convert
 from penstock.worker.models.config import read_config
 from penstock.worker.models.load import Model, load_model
+from penstock.worker.parallel import Parallel
 from penstock.worker.weights.checkpoint import Checkpoint
 
 _HEADS = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
@@ -225,3 +226,11 @@ def test_an_experts_products_may_be_given_unlike_kinds(tmp_path, kinds):
     model, floats = load_model(folder, quantization=json.dumps(kinds)), load_model(folder)
     if model.backend.multiplies_integers:
         assert torch.cosine_similarity(logits_of(model), logits_of(floats)).median() > 0.95
+
+
+@pytest.mark.parametrize("form", [FORMS[0], FORMS[3]], ids=str)
+def test_ranks_divide_an_experts_inner_layer_where_a_group_ends(tmp_path, form):
+    given = FAMILIES["qwen3_moe"] | {"moe_intermediate_size": 96, "intermediate_size": 128}
+    folder, _ = mixed_model(tmp_path, lambda module: form, quantization_config(form), "qwen3_moe", **given)
+    ranks = [load_on("fast", folder, ranks=Parallel(rank, 2)) for rank in range(2)]
+    assert [model.decoder.layers[1].mlp.experts.width for model in ranks] == [32, 64]

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...kernels import TorchOperations, WeightFormat
 from ..models.config import ModelConfig
 from ..models.decoder import Decoder
-from ..models.load import check_split
+from ..models.split import check_split
 from ..parallel import Parallel
 from ..weights.checkpoint import Checkpoint, Placement, Weights
 from ..weights.layer_formats import LayerFormats

@@ -101,10 +101,18 @@ class _Share:
         placement, whole = weights.placement, (0, config.num_experts)
         if placement.expert_parallel:
             return cls(placement.ranks.span(config.num_experts), (0, config.width), True)
-        # Blocks that share an exponent are not cut.
-        step = BLOCK if config.names.stack and weights.has(f"{config.names.stack.down}_blocks") else 1
-        first, last = placement.ranks.span(config.width // step)
-        return cls(whole, (first * step, last * step), False)
+        step = cls._step(weights, config)
+        first, last = placement.ranks.span(-(-config.width // step))
+        return cls(whole, (first * step, min(last * step, config.width)), False)
+
+    @staticmethod
+    def _step(weights: Weights, config: ExpertsConfig) -> int:
+        """Neighbours that stay on one rank: blocks that share an exponent, and groups that do a scale, if there is one
+        for each rank."""
+        if config.names.stack and weights.has(f"{config.names.stack.down}_blocks"):
+            return BLOCK
+        groups = config.width // config.group_size if config.group_size else 0
+        return config.group_size if groups >= weights.placement.ranks.size else 1
 
     def part(self, dim: int, times: int = 1) -> Part:
         """Of a tensor [experts, …] with the inner layer, so many numbers each, in `dim`."""

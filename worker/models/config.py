@@ -5,7 +5,7 @@ Configs are taken as transformers 4 writes them (`rope_theta`, `rope_scaling`, `
 asking for a model's context is cheap.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,7 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
     for reach in (rope.original_context, rope.max_position):
         if not 0 < reach <= _LARGEST:
             raise ConfigError(f"{path}: its rotary positions reach {shown(reach)} tokens, which no model's do.")
+    quantization = read_quantization(config, path)
     return ModelConfig(
         family=family,
         vocab_size=_count(config, "vocab_size", path),
@@ -145,16 +146,19 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         max_position=rope.max_position,
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
         num_draft_layers=_count(config, "num_nextn_predict_layers", path, default=0),
-        experts=_experts(config, family, num_layers, path),
-        quantization=read_quantization(config, path),
+        experts=_experts(config, family, num_layers, quantization, path),
+        quantization=quantization,
         latent=latent,
     )
 
 
-def _experts(config: dict[str, Any], family: Family, num_layers: int, path: Path) -> ExpertsConfig | None:
+def _experts(
+    config: dict[str, Any], family: Family, num_layers: int, quantization: Quantization | None, path: Path
+) -> ExpertsConfig | None:
     if family.mixture is None:
         return None
-    return read_experts(config, family.mixture, num_layers, lambda key: _count(config, key, path), str(path))
+    read = read_experts(config, family.mixture, num_layers, lambda key: _count(config, key, path), str(path))
+    return read if read is None or quantization is None else replace(read, group_size=quantization.group_size)
 
 
 def _windows(config: dict[str, Any], family: Family, num_layers: int, path: Path) -> Windows:

@@ -34,6 +34,7 @@ from ..weights.weight_files import check_cut, ranks_cut_for
 from .config import ModelConfig, read_config
 from .decoder import Decoder
 from .products import HEAD, quantized_kinds
+from .split import check_split
 
 CheckRoom = Callable[[int, str], None]  # bytes on a rank and their number format; raises if they don't fit
 
@@ -122,12 +123,7 @@ def load_model(
     """
     config = read_config(model_folder)
     ranks = ranks or Parallel()
-    check_split(config, ranks.size)
-    if expert_parallel and config.experts is not None and config.experts.num_experts < ranks.size:
-        raise ConfigError(
-            f"enable_expert_parallel=True gives each of {ranks.size} ranks whole experts, and this model has only "
-            f"{config.experts.num_experts}. Use a smaller tensor_parallel_size, or leave it out."
-        )
+    check_split(config, ranks.size, expert_parallel)
     device = torch.device(device)
     number = resolve_dtype(dtype, config)
     backend = select_backend(config, device, number, ranks, options or BackendOptions())
@@ -218,21 +214,6 @@ def resolve_dtype(dtype: torch.dtype | str, config: ModelConfig) -> torch.dtype:
     if name not in _DTYPES:
         raise ConfigError(f"The number format {name!r} is not supported. Use one of {', '.join(_DTYPES)}.")
     return _DTYPES[name]
-
-
-def check_split(config: ModelConfig, size: int) -> None:
-    """Refuse a number of ranks that can't share the heads, and say which can."""
-    fitting = [n for n in range(1, config.num_heads + 1) if _fits(config, n)]
-    if size not in fitting:
-        raise ConfigError(
-            f"tensor_parallel_size={size} can't share {config.num_heads} attention heads and {config.num_kv_heads} "
-            f"key-value heads. Use one of {', '.join(map(str, fitting))}."
-        )
-
-
-def _fits(config: ModelConfig, size: int) -> bool:
-    kv_heads = config.num_kv_heads
-    return config.num_heads % size == 0 and (kv_heads % size == 0 or size % kv_heads == 0)
 
 
 def _source_of(model_folder: Path, config: ModelConfig, ranks: Parallel) -> Source:

@@ -58,7 +58,7 @@ class Share:
             raise ConfigError(
                 f"{module.name} shares a scale among {group_size} inputs, and tensor parallelism cuts its "
                 f"{self.in_features:,} inputs at {first:,} and {last:,}, within such a group. Use a smaller "
-                "tensor_parallel_size, or a checkpoint with smaller groups."
+                "tensor_parallel_size, a checkpoint with smaller groups, or for experts enable_expert_parallel=True."
             )
         return first // group_size, -(-last // group_size)
 

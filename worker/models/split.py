@@ -1,0 +1,52 @@
+"""Whether a model can be shared by so many ranks: its heads, and the inner layers of its MLPs. Reads no weights."""
+
+from collections.abc import Iterator
+
+from ...protocol.errors import ConfigError
+from .config import ModelConfig
+from .mixtures import ExpertsConfig
+
+_BLOCK = 32  # of MXFP4, whose numbers share an exponent and stay together
+
+
+def check_split(config: ModelConfig, size: int, expert_parallel: bool = False) -> None:
+    """Refuse a number of ranks that can't share the model, and say which can."""
+    fitting = [n for n in range(1, config.num_heads + 1) if _fits(config, n)]
+    if size not in fitting:
+        raise ConfigError(
+            f"tensor_parallel_size={size} can't share {config.num_heads} attention heads and {config.num_kv_heads} "
+            f"key-value heads. Use one of {', '.join(map(str, fitting))}."
+        )
+    if expert_parallel and config.experts is not None and config.experts.num_experts < size:
+        raise ConfigError(
+            f"enable_expert_parallel=True gives each of {size} ranks whole experts, and this model has only "
+            f"{config.experts.num_experts}. Use a smaller tensor_parallel_size, or leave it out."
+        )
+    for what, width in _widths(config, expert_parallel):
+        if width < size:
+            raise ConfigError(
+                f"tensor_parallel_size={size} can't share {what}, of which there are {width}: a rank would have none. "
+                f"Use {width} ranks or fewer."
+            )
+
+
+def _fits(config: ModelConfig, size: int) -> bool:
+    kv_heads = config.num_kv_heads
+    return config.num_heads % size == 0 and (kv_heads % size == 0 or size % kv_heads == 0)
+
+
+def _widths(config: ModelConfig, expert_parallel: bool) -> Iterator[tuple[str, int]]:
+    """What the ranks divide among themselves in MLPs."""
+    experts = config.experts
+    if experts is None or not all(experts.is_sparse):
+        yield "the outputs of the MLP's first product (intermediate_size)", config.intermediate_size
+    if experts is not None and experts.shared_width:
+        yield "the outputs of the shared experts' first product", experts.shared_width
+    if experts is not None and not expert_parallel:
+        yield _inner_layer(config, experts)
+
+
+def _inner_layer(config: ModelConfig, experts: ExpertsConfig) -> tuple[str, int]:
+    if config.quantization is not None and config.quantization.is_mxfp4:
+        return f"blocks of {_BLOCK} in an expert's inner layer", experts.width // _BLOCK
+    return "the outputs of an expert's first product", experts.width
