@@ -1,4 +1,4 @@
-"""A mixture of experts split over two ranks, by width and by whole experts, answers as on one."""
+"""A mixture of experts split over several ranks, by width and by whole experts, answers as on one."""
 
 import pytest
 from builders.tiny_model import tiny_model
@@ -21,3 +21,34 @@ def test_two_ranks_give_the_tokens_of_one(tmp_path, family):
     alone = answers(folder)
     assert answers(folder, tensor_parallel_size=2) == alone
     assert answers(folder, tensor_parallel_size=2, enable_expert_parallel=True) == alone
+
+
+# What ranks can't share evenly, and what a config may say of experts in the extreme.
+_HEADS = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 6, "head_dim": 16}
+ODD = {
+    "7 experts, all of them": ("qwen3_moe", {"num_experts": 7, "num_experts_per_tok": 7}),
+    "3 experts, a width of 4": ("qwen3_moe", {"num_experts": 3, "num_experts_per_tok": 1, "moe_intermediate_size": 4}),
+    "dense layers between, tied": (
+        "qwen3_moe",
+        {"decoder_sparse_step": 2, "mlp_only_layers": [3], "num_hidden_layers": 6, "tie_word_embeddings": True,
+         "moe_intermediate_size": 68},
+    ),
+    "a shared width of 20": ("qwen2_moe", {"shared_expert_intermediate_size": 20, "moe_intermediate_size": 28}),
+    "by interval": ("ernie4_5_moe", {"moe_layer_interval": 2, "num_hidden_layers": 5, "moe_num_experts": 7}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [name if name.startswith("7") else pytest.param(name, marks=pytest.mark.long) for name in ODD]
+)
+def test_three_ranks_give_the_tokens_of_one(tmp_path, name):
+    family, given = ODD[name]
+    folder = tiny_model(tmp_path, family, **_HEADS | given)
+    alone = answers(folder)
+    assert answers(folder, tensor_parallel_size=3) == alone
+    assert answers(folder, tensor_parallel_size=3, enable_expert_parallel=True) == alone
+
+
+def test_one_expert_is_split_by_width(tmp_path):
+    folder = tiny_model(tmp_path, "qwen3_moe", num_experts=1, num_experts_per_tok=1)
+    assert answers(folder, tensor_parallel_size=2) == answers(folder)
