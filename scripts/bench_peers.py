@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 from bench_harness import last_level_cache, processor, revision
 from bench_models import SHAPES
 from machine_limits import NoCompiler, limits
-from peers import ENGINES
+from peers import ENGINES, Engine
 from peers.checkpoint import write_checkpoint
 from peers.drawing import picture
 from peers.report import markdown
@@ -48,7 +49,7 @@ def main() -> None:
     record = {"machine": about(), "limits": machine_limits(arguments.threads), "threads": arguments.threads}
     record |= {"shape": arguments.shape, "rounds": arguments.rounds, "classes": {}}
     for quantization in arguments.quantization:
-        contenders = installed(arguments.peers, quantization, dict(arguments.python))
+        contenders = installed([ENGINES[name] for name in arguments.peers], quantization, dict(arguments.python))
         if arguments.prepare:
             prepare(plan, contenders, quantization)
             continue
@@ -58,28 +59,32 @@ def main() -> None:
         print(markdown(record))
 
 
+def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
+    """Reads names with commas, and refuses those that aren't known."""
+
+    def split(text: str) -> list[str]:
+        chosen = text.split(",")
+        if unknown := [name for name in chosen if name not in known]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: known are {', '.join(known)}")
+        return chosen
+
+    return split
+
+
+def named_path(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if name not in ENGINES or not equals or not os.access(path, os.X_OK):
+        raise argparse.ArgumentTypeError(f"{text}: NAME=PATH with a name of {', '.join(ENGINES)} and its Python")
+    return name, path
+
+
 def parse() -> argparse.Namespace:
-    def names(known: object) -> object:
-        def split(text: str) -> list[str]:
-            chosen = text.split(",")
-            if unknown := [name for name in chosen if name not in known]:
-                raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: known are {', '.join(known)}")
-            return chosen
-
-        return split
-
-    def named_path(text: str) -> tuple[str, str]:
-        name, equals, path = text.partition("=")
-        if name not in ENGINES or not equals or not os.access(path, os.X_OK):
-            raise argparse.ArgumentTypeError(f"{text}: NAME=PATH with a name of {', '.join(ENGINES)} and its Python")
-        return name, path
-
     cores = len(os.sched_getaffinity(0))
     models = Path(tempfile.gettempdir()) / f"penstock-bench-peers-{os.getuid()}"
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--peers", type=names(ENGINES), default=list(ENGINES), help="which engines, with commas")
-    parser.add_argument("--scenarios", type=names(SCENARIOS), default=list(DEFAULT), help="which, with commas")
-    parser.add_argument("--quantization", type=names(CLASSES), default=["int8"], help=f"of {', '.join(CLASSES)}")
+    parser.add_argument("--peers", type=names_of(ENGINES), default=list(ENGINES), help="which engines, with commas")
+    parser.add_argument("--scenarios", type=names_of(SCENARIOS), default=list(DEFAULT), help="which, with commas")
+    parser.add_argument("--quantization", type=names_of(CLASSES), default=["int8"], help=f"of {', '.join(CLASSES)}")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--starts", type=int, default=2, help="fresh processes until the first token, of each engine")
     parser.add_argument("--patience", type=float, default=15.0, help="seconds; a slower and losing run isn't repeated")
@@ -92,18 +97,18 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def installed(names: list[str], quantization: str, pythons: dict[str, str]) -> list[Contender]:
+def installed(engines: Iterable[Engine], quantization: str, pythons: dict[str, str]) -> list[Contender]:
     """The engines that can be imported and know the precision class; the others are named and left out."""
     found = []
-    for name in names:
-        engine, python = ENGINES[name], pythons.get(name, sys.executable)
+    for engine in engines:
+        python = pythons.get(engine.name, sys.executable)
         if quantization not in engine.formats:
             continue
         asked = subprocess.run(
             [python, "-c", FIND, engine.imports, engine.distribution], capture_output=True, text=True
         )
         if asked.returncode:
-            print(f"{name}: not installed for {python}; --python {name}=PATH names another", file=sys.stderr)
+            print(f"{engine.name}: not installed for {python}; --python NAME=PATH names another", file=sys.stderr)
         else:
             found.append(Contender(engine, python, asked.stdout.strip()))
     return found

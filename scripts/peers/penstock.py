@@ -19,7 +19,7 @@ class Penstock(ServedEngine):
         self._llm: Any = None
 
     def prepare(self, checkpoint: Path, folder: Path, quantization: str) -> None:
-        """It reads the checkpoint as it is."""
+        """It reads the checkpoint as it is; where there are no weights in it, it makes some up."""
         folder.symlink_to(checkpoint, target_is_directory=True)
 
     def load(self, folder: Path, settings: Settings) -> dict[str, Any]:
@@ -33,6 +33,7 @@ class Penstock(ServedEngine):
             kv_cache_memory="2GiB",
             block_size=BLOCK_SIZE,
             quiet=True,
+            load_format="auto" if any(folder.glob("*.safetensors")) else "dummy",
             **PRECISIONS[settings.quantization],
         )
         plan = self._llm._session.transport.plan

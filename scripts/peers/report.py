@@ -34,7 +34,8 @@ def conditions(record: Record) -> Iterator[str]:
             if rate := limits[f"{name}_{unit}"]:
                 rates.append(f"{name} {rate:.0f} {'GOP/s' if unit == 'gop_s' else 'GFLOP/s'}")
         yield "limits: " + ", ".join(rates)
-    yield f"Qwen3-{record['shape']} with random weights, Penstock {machine['revision']}, {machine['time']}"
+    model = record.get("model") or f"Qwen3-{record['shape']}"
+    yield f"{model} with random weights, Penstock {machine['revision']}, {machine['time']}"
     yield f"tokens/s, medians of {record['rounds']} alternated rounds; ¹ one round: slow, and not the best peer"
 
 
@@ -81,6 +82,11 @@ def remarks(sitting: Record, limits: Record | None) -> Iterator[str]:
         yield f"`import torch` meanwhile: {median(sitting['import_torch']):.2f} s"
     yield from step_remarks(sitting)
     yield from agreement(sitting)
+    yield from disturbances(sitting)
+
+
+def disturbances(sitting: Record) -> Iterator[str]:
+    """Who else used the machine, and what failed."""
     others = [share for each in sitting["scenarios"].values() for entry in each.values() for share in entry["others"]]
     if others and max(others) > BUSY:
         yield f"others used up to {max(others):.2f} cores meanwhile (median {median(others):.2f})"
