@@ -6,7 +6,7 @@
 Engines run and take turns as in `bench_peers.py`. Penstock makes its weights up while it loads, llama.cpp's files are
 written directly in each of its formats (`peers/random_gguf.py`), so that no model is ever whole in floats; routers are
 by chance as well. So weights differ between engines, which changes no speed. OpenVINO takes part where FOLDER holds its
-export of the shape (`SHAPE/openvino-int8`). Beside the rates stand the bytes of weights that one token reads and, at
+export (`qwen3-30b-8/openvino-int8`). Beside the rates stand the bytes of weights that one token reads and, at
 batch 1, what part of the bandwidth read in between that makes. A class is finished before the next is loaded.
 """
 
@@ -49,7 +49,7 @@ def main() -> None:
     arguments = parse()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # engines are ended on the way out
     record = {"machine": about(), "limits": machine_limits(arguments.threads), "threads": arguments.threads}
-    record |= {"model": "Mixtures", "rounds": arguments.rounds, "shapes": {}}
+    record |= {"model": "Mixtures", "layers": arguments.layers, "rounds": arguments.rounds, "shapes": {}}
     for shape in arguments.shapes:
         measure(shape, arguments, record)
     print(markdown(record))
@@ -59,6 +59,7 @@ def parse() -> argparse.Namespace:
     models = Path(tempfile.gettempdir()) / f"penstock-bench-experts-{os.getuid()}"
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--shapes", type=names_of(MIXTURES), default=list(MIXTURES), help="which, with commas")
+    parser.add_argument("--layers", type=int, help="fewer (or more) than the shape's row has; of every shape")
     parser.add_argument("--peers", type=names_of(KNOWN), default=list(KNOWN), help="which engines, with commas")
     parser.add_argument("--scenarios", type=names_of(SCENARIOS_RUN), default=list(SCENARIOS_RUN))
     parser.add_argument("--quantization", type=names_of(CLASSES), default=["int8", "int4"], help="which classes")
@@ -74,13 +75,14 @@ def parse() -> argparse.Namespace:
 
 def measure(shape: str, arguments: argparse.Namespace, record: dict[str, Any]) -> None:
     """One shape in every class that was asked for."""
-    mixture, folder = MIXTURES[shape], Path(arguments.models) / shape
+    mixture = cut(shape, arguments.layers)
+    folder = Path(arguments.models) / f"{shape}-{mixture.layers}"
     write_config(folder / "checkpoint", mixture)
     plan = Plan(folder, mixture.config["vocab_size"], arguments.threads, arguments.rounds, 1, arguments.patience)
     classes = record["shapes"].setdefault(shape, {})
     for quantization in arguments.quantization:
         contenders = installed([KNOWN[name] for name in arguments.peers], quantization, pythons(arguments.python))
-        contenders = [one for one in contenders if is_ready(one, shape, folder, quantization)]
+        contenders = [one for one in contenders if is_ready(one, shape, mixture.layers, folder, quantization)]
         scenarios = [SCENARIOS[name] for name in arguments.scenarios]
         hold(plan, contenders, scenarios, quantization, partial(keep, arguments.output, record, classes, quantization))
         if not arguments.keep:
@@ -94,7 +96,11 @@ def pythons(named: list[tuple[str, str]]) -> dict[str, str]:
     return {name: paths[base] for name in KNOWN if (base := name.split()[0]) in paths}
 
 
-def is_ready(contender: Contender, shape: str, folder: Path, quantization: str) -> bool:
+def cut(shape: str, layers: int | None) -> Mixture:
+    return MIXTURES[shape].cut(layers) if layers else MIXTURES[shape]
+
+
+def is_ready(contender: Contender, shape: str, layers: int, folder: Path, quantization: str) -> bool:
     """Make llama.cpp's file if it isn't there; an export of OpenVINO's must be there."""
     own = folder / f"{contender.name}-{quantization}"
     if contender.name == OURS or own.exists():
@@ -105,8 +111,8 @@ def is_ready(contender: Contender, shape: str, folder: Path, quantization: str) 
     say(f"{contender.name}: making its file")
     unfinished = folder / "unfinished"
     unfinished.mkdir(exist_ok=True)
-    words = ["-m", "peers.random_gguf", shape, contender.engine.formats[quantization], unfinished / "model.gguf"]
-    subprocess.run([contender.python, *map(str, words)], check=True, cwd=Path(__file__).parent)
+    words = [shape, str(layers), contender.engine.formats[quantization], str(unfinished / "model.gguf")]
+    subprocess.run([contender.python, "-m", "peers.random_gguf", *words], check=True, cwd=Path(__file__).parent)
     unfinished.rename(own)
     return True
 
@@ -134,10 +140,10 @@ def own_active_bytes(mixture: Mixture, quantization: str) -> float:
     return bits / 8
 
 
-def read_a_token(shape: str, quantization: str, engine: str) -> float | None:
+def read_a_token(mixture: Mixture, quantization: str, engine: str) -> float | None:
     if engine == OURS:
-        return own_active_bytes(MIXTURES[shape], quantization)
-    return active_bytes(MIXTURES[shape], KNOWN[engine].formats[quantization]) if "llama" in engine else None
+        return own_active_bytes(mixture, quantization)
+    return active_bytes(mixture, KNOWN[engine].formats[quantization]) if "llama" in engine else None
 
 
 # --- the report -------------------------------------------------------------------------------------------------------
@@ -146,21 +152,21 @@ def read_a_token(shape: str, quantization: str, engine: str) -> float | None:
 def markdown(record: dict[str, Any]) -> str:
     blocks = ["\n".join(f"- {line}" for line in conditions(record))]
     for shape, classes in record["shapes"].items():
-        mixture = MIXTURES[shape]
+        mixture = cut(shape, record["layers"])
         for quantization, sitting in classes.items():
             title = f"**{mixture.title}, {mixture.layers} of {mixture.published_layers} layers, {quantization}**"
-            lines = [*table(sitting), *bandwidth_lines(shape, quantization, sitting)]
+            lines = [*table(sitting), *bandwidth_lines(mixture, quantization, sitting)]
             blocks.append("\n".join([title, "", *lines]))
             blocks.extend(f"- {line}" for line in disturbances(sitting))
     return "\n\n".join(blocks)
 
 
-def bandwidth_lines(shape: str, quantization: str, sitting: dict[str, Any]) -> Iterator[str]:
+def bandwidth_lines(mixture: Mixture, quantization: str, sitting: dict[str, Any]) -> Iterator[str]:
     """Of each engine: MB of weights that a token reads, and at batch 1 the share of the bandwidth."""
     reads, shares = [], []
     decode = sitting["scenarios"].get("decode", {})
     for engine in sitting["engines"]:
-        read, figures = read_a_token(shape, quantization, engine), decode.get(engine)
+        read, figures = read_a_token(mixture, quantization, engine), decode.get(engine)
         reads.append(f"{read / 1e6:.0f}" if read else "–")
         if not read or not figures or "read_gb_s" not in figures:
             shares.append("–")

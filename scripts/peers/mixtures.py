@@ -1,13 +1,13 @@
 """Mixtures of experts that `bench_experts.py` compares: published shapes with fewer layers, and every matrix in them.
 
 A row is the model's own config.json, what its GGUF files say beside what all of them say, and how many layers were cut
-away. `tensors` lists the matrices under GGUF's names; files are made from it, and from it follows what a token reads: of
+away. `tensors` lists the matrices under GGUF's names; files are made of it, and from it follows what a token reads: of
 the experts the chosen ones, of an embedding that isn't the output head as well next to nothing.
 """
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,13 @@ class Mixture:
     norms: tuple[str, str, int, int] = ("attn_q_norm", "attn_k_norm", 0, 0)  # names and widths; 0: there are none
     has_biases: bool = False
     keys: dict[str, Any] = field(default_factory=dict)  # of GGUF, beside `common_keys`
+
+    def cut(self, layers: int) -> "Mixture":
+        """The same with its first layers only."""
+        config = self.config | {"num_hidden_layers": layers}
+        if "layer_types" in config:
+            config["layer_types"] = config["layer_types"][:layers]
+        return replace(self, config=config)
 
     @property
     def layers(self) -> int:

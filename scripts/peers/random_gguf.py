@@ -1,6 +1,6 @@
 """Writes a GGUF file of a mixture with random weights, directly in the format it is to have, tensor by tensor.
 
-    python -m peers.random_gguf qwen3-30b Q4_K_M model.gguf
+    python -m peers.random_gguf qwen3-30b 8 Q4_K_M model.gguf         # its first 8 layers
 
 Bits of the numbers are by chance and scales such that weights are about 0.02 large; routers are floats by chance, so
 that tokens choose various experts. Which tensor gets which type follows llama.cpp's own `llama_model_quantize`.
@@ -26,6 +26,7 @@ class Block:
     weights: int
     bytes: int
     fixed: dict[int, bytes]
+    signs: tuple[int, ...] = ()  # where scales have their sign, in the highest bit
 
 
 def half(value: float) -> bytes:
@@ -36,13 +37,13 @@ def half(value: float) -> bytes:
 _EVEN = 12**-0.5
 _FOUR, _FIVE, _SIX, _EIGHT = (STANDARD_DEVIATION / (2**bits * _EVEN) for bits in (4, 5, 6, 8))
 BLOCKS = {
-    "Q8_0": Block(32, 34, {0: half(_EIGHT)}),
-    "Q4_0": Block(32, 18, {0: half(_FOUR)}),
-    "Q5_0": Block(32, 22, {0: half(_FIVE)}),
+    "Q8_0": Block(32, 34, {0: half(_EIGHT)}, (1,)),
+    "Q4_0": Block(32, 18, {0: half(_FOUR)}, (1,)),
+    "Q5_0": Block(32, 22, {0: half(_FIVE)}, (1,)),
     "MXFP4": Block(32, 17, {0: bytes([120])}),  # 2^(120 - 127), times 0 to ±6
     # Scales and minima of 8 × 32 weights are 32 each, in the 6 bits they have.
-    "Q4_K": Block(256, 144, {0: half(_FOUR / 32), 2: half(7.5 * _FOUR / 32), 4: bytes([0xA0] * 8 + [0] * 4)}),
-    "Q6_K": Block(256, 210, {192: bytes([8] * 16), 208: half(_SIX / 8)}),
+    "Q4_K": Block(256, 144, {0: half(_FOUR / 32), 2: half(7.5 * _FOUR / 32), 4: bytes([0xA0] * 8 + [0] * 4)}, (1, 3)),
+    "Q6_K": Block(256, 210, {192: bytes([8] * 16), 208: half(_SIX / 8)}, (209,)),
 }
 NARROWER = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}  # where inputs don't fill blocks of 256
 
@@ -121,8 +122,10 @@ def values(tensor: Tensor, name: str | None, chance: numpy.random.Generator) -> 
     made = made[: blocks * block.bytes].reshape(blocks, block.bytes)
     for offset, bits in block.fixed.items():
         made[:, offset : offset + len(bits)] = numpy.frombuffer(bits, numpy.uint8)
+    for offset in block.signs:  # integers lie a half below 0 on average, and without signs so would all weights
+        made[:, offset] |= made[:, block.bytes // 2] & 0x80
     return made
 
 
 if __name__ == "__main__":
-    write_random(MIXTURES[sys.argv[1]], sys.argv[2], Path(sys.argv[3]))
+    write_random(MIXTURES[sys.argv[1]].cut(int(sys.argv[2])), sys.argv[3], Path(sys.argv[4]))

@@ -199,6 +199,7 @@ class Sitting:
         measured: dict[str, Any] = {"rate": scenario.tokens(waves) / sum(taken), "seconds": sum(taken)}
         measured["others"] = company.others
         measured["first_tokens"] = [tokens[0] for answer in answers for tokens in answer]
+        measured["last_tokens"] = len({tokens[-1] for answer in answers for tokens in answer})
         if bandwidth:
             # Read before and after: memory's speed drifts within minutes on a shared machine.
             measured["read_gb_s"] = (bandwidth + self._bandwidth()) / 2

@@ -1,0 +1,35 @@
+"""Writes a mixture as transformers does, with random weights, for an engine whose exporter reads nothing else.
+
+    python -m peers.random_checkpoint qwen3-30b 4 FOLDER          # its first 4 layers
+
+The whole model lies in memory meanwhile, in bfloat16.
+"""
+
+import sys
+from pathlib import Path
+
+from .mixtures import MIXTURES, Mixture, write_config
+
+BOUND = 0.035  # of evenly spread weights, whose standard deviation is then 0.02
+
+
+def write_checkpoint(mixture: Mixture, folder: Path) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    write_config(folder, mixture)
+    config = AutoConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.to_empty(device="cpu")
+    model.tie_weights()
+    for name, tensor in model.named_parameters():
+        if name.endswith("norm.weight"):
+            tensor.data.fill_(1)
+        else:
+            tensor.data.uniform_(-BOUND, BOUND)
+    model.save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    write_checkpoint(MIXTURES[sys.argv[1]].cut(int(sys.argv[2])), Path(sys.argv[3]))
