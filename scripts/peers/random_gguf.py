@@ -122,8 +122,10 @@ def values(tensor: Tensor, name: str | None, chance: numpy.random.Generator) -> 
     made = made[: blocks * block.bytes].reshape(blocks, block.bytes)
     for offset, bits in block.fixed.items():
         made[:, offset : offset + len(bits)] = numpy.frombuffer(bits, numpy.uint8)
-    for offset in block.signs:  # integers lie a half below 0 on average, and without signs so would all weights
-        made[:, offset] |= made[:, block.bytes // 2] & 0x80
+    # Integers lie a half below 0 on average, and without these so would all weights, and all tokens choose one way.
+    signs = chance.integers(0, 2, blocks, numpy.uint8) << 7
+    for offset in block.signs:
+        made[:, offset] |= signs
     return made
 
 
