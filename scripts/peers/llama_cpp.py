@@ -55,9 +55,10 @@ class LlamaCpp(ServedEngine):
 
         self._settings = settings
         llama_cpp.llama_backend_init()
-        self._model = llama_cpp.llama_model_load_from_file(
-            str(folder / MODEL_FILE).encode(), llama_cpp.llama_model_default_params()
-        )
+        options = llama_cpp.llama_model_default_params()
+        # Into memory of its own: mapped pages may be taken away while other engines run, and be read from disk again.
+        options.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
+        self._model = llama_cpp.llama_model_load_from_file(str(folder / MODEL_FILE).encode(), options)
         if not self._model:
             raise RuntimeError(f"llama.cpp could not load {folder / MODEL_FILE}")
         self._num_vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
