@@ -213,6 +213,8 @@ def _shapes(family: str, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     shapes["model.norm.weight"] = (hidden,)
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (config["vocab_size"], hidden)
+    if family == "ernie4_5_moe" and config["use_bias"]:  # tied or not
+        shapes["lm_head.bias"] = (config["vocab_size"],)
     return shapes
 
 

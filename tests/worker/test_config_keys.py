@@ -57,6 +57,24 @@ def test_a_feature_that_would_change_the_answers_is_refused_with_its_key_and_val
     assert str(tmp_path) in str(refusal.value)
 
 
+# By family, what one of its keys may say and what not: what it is, and what it would have to be.
+FIXED = {
+    "qwen3_moe": ("use_qk_norm", True, False),  # as Qwen3-Coder's configs say
+    "qwen3": ("use_qk_norm", True, False),
+    "deepseek_v2": ("rope_interleave", True, False),
+    "olmoe": ("clip_qkv", 8.0, 0),
+    "llama": ("clip_qkv", None, 8.0),
+}
+
+
+@pytest.mark.parametrize("family", FIXED)
+def test_a_key_may_say_what_a_family_does_in_any_case_and_nothing_else(tmp_path, family):
+    key, right, wrong = FIXED[family]
+    assert read_config(changed(tiny_model(tmp_path, family), **{key: right}))
+    with pytest.raises(ConfigError, match=key):
+        read_config(changed(tmp_path, **{key: wrong}))
+
+
 def test_the_refusal_says_what_the_key_asks_for_and_what_to_do(tmp_path):
     with pytest.raises(ConfigError) as refusal:
         read_config(changed(tiny_model(tmp_path, "llama"), final_logit_softcapping=30.0))

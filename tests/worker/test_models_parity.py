@@ -69,6 +69,7 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
         {"use_bias": True, "tie_word_embeddings": False, "moe_layer_interval": 2, "moe_layer_end_index": 3,
          "num_hidden_layers": 6, "moe_num_shared_experts": 0, **OLD_SPELLING},
     ),
+    "ernie moe, biases, tied, one shared": ("ernie4_5_moe", {"use_bias": True, "moe_num_shared_experts": 1}),
     "olmoe": ("olmoe", {}),
     "olmoe, clipped, biased": ("olmoe", {"clip_qkv": 0.7, "attention_bias": True, "norm_topk_prob": True}),
     "glm4 moe": ("glm4_moe", {}),

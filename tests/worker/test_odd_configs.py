@@ -42,6 +42,36 @@ def test_any_value_is_taken_or_refused(tmp_path, family, key):
             assert found.num_heads <= 4096 and found.num_layers <= 4096 and found.rms_norm_eps > 0
 
 
+KEYS_OF_EXPERTS = [
+    "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok", "moe_k",
+    "moe_intermediate_size", "shared_expert_intermediate_size", "n_shared_experts", "num_shared_experts",
+    "moe_num_shared_experts", "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers", "moe_layer_start_index",
+    "moe_layer_end_index", "moe_layer_interval", "first_k_dense_replace", "n_group", "topk_group", "topk_method",
+    "routed_scaling_factor", "moe_norm_min", "swiglu_alpha", "swiglu_limit", "use_qk_norm", "qkv_bias", "clip_qkv",
+    "kv_lora_rank", "q_lora_rank", "qk_rope_head_dim", "v_head_dim", "rope_interleave",
+]  # fmt: skip
+MIXTURES = [
+    "mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe", "olmoe", "glm4_moe", "deepseek_v2", "gpt_oss", "dots1",
+    "minimax_m2", "hy_v3",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("family", MIXTURES)
+def test_any_value_of_a_mixture_is_taken_or_refused_with_its_key(tmp_path, family):
+    config = json.loads((tiny_model(tmp_path, family) / "config.json").read_text())
+    for key in (key for key in KEYS_OF_EXPERTS if key in config):
+        for value in ODD:
+            found = outcome(tmp_path, {**config, key: value})
+            if isinstance(found, str):
+                assert str(tmp_path) in found and len(found.encode()) < 1000
+                # Without experts it's their other keys that are refused.
+                assert key in found or "JSON" in found or not value
+            elif found.experts is not None:
+                of_it = found.experts
+                assert of_it.top_k <= of_it.num_experts <= 8192 and 0 <= of_it.scale < math.inf
+                assert type(of_it.shared_width) is int and of_it.shared_width >= 0
+
+
 FIGURES = ["factor", "low_freq_factor", "rope_theta", "original_max_position_embeddings", "beta_fast", "mscale"]
 
 

@@ -119,11 +119,11 @@ class Head:
         self.vocab_size = vocab_size
         first, last = placement.ranks.span(vocab_size)
         if tied:
-            weight, biases = placement.ops.tied_weight(tied.table, placement.formats.of(HEAD)), []
+            weight = placement.ops.tied_weight(tied.table, placement.formats.of(HEAD))
         else:
-            piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, first, last))
-            weight = weights.packed([piece])
-            biases = [weights.vector("bias", (vocab_size,), (0, first, last))] if weights.has("bias") else []
+            weight = weights.packed([CheckpointPiece("weight", (vocab_size, hidden_size), (0, first, last))])
+        # Also of a tied head, as ERNIE's with use_bias.
+        biases = [weights.vector("bias", (vocab_size,), (0, first, last))] if weights.has("bias") else []
         self.own = Linear(weight, biases, weights)
 
     def __call__(self, hidden: Any) -> Any:

@@ -26,7 +26,10 @@ from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, is_positive, read_rope
 
 _SILU = ("silu", "swish")  # two names of one function
-_FLAGS = ("tie_word_embeddings", "use_sliding_window", "attention_bias", "mlp_bias", "use_bias")
+_FLAGS = (
+    *("tie_word_embeddings", "use_sliding_window", "attention_bias", "mlp_bias", "use_bias", "qkv_bias"),
+    *("use_qk_norm", "norm_topk_prob"),
+)
 
 # Far above what any model has: a folder may come from a stranger, and memory is planned by these numbers.
 _LARGEST = 1 << 30
@@ -39,7 +42,8 @@ _MOST = {
     "q_lora_rank": 1 << 20,
     **dict.fromkeys(("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 8192),
     "hidden_size": 1 << 20,
-    "intermediate_size": 1 << 24,
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 8192),
+    **dict.fromkeys(("intermediate_size", "moe_intermediate_size"), 1 << 24),
     "vocab_size": 1 << 24,
 }
 
@@ -142,7 +146,7 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         biased=family.biased(config),
         rope=rope,
         qk_norm=family.qk_norm(config),
-        qkv_limit=None if config.get("clip_qkv") is None else _positive(config, "clip_qkv", path, default=0.0),
+        qkv_limit=_qkv_limit(config, family, path),
         max_position=rope.max_position,
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
         num_draft_layers=_count(config, "num_nextn_predict_layers", path, default=0),
@@ -159,6 +163,13 @@ def _experts(
         return None
     read = read_experts(config, family.mixture, num_layers, lambda key: _count(config, key, path), str(path))
     return read if read is None or quantization is None else replace(read, group_size=quantization.group_size)
+
+
+def _qkv_limit(config: dict[str, Any], family: Family, path: Path) -> float | None:
+    """Only what norms all heads together clamps them; elsewhere the key stays unread."""
+    if family.qk_norm(config) != "together" or config.get("clip_qkv") is None:
+        return None
+    return _positive(config, "clip_qkv", path, default=0.0)
 
 
 def _windows(config: dict[str, Any], family: Family, num_layers: int, path: Path) -> Windows:

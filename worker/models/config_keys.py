@@ -67,7 +67,9 @@ def unsupported_keys(
     What `idle` names is switched off in this config by a key that was read.
     """
     plain = dict(config)  # so that judging reads nothing
-    found = (_judged(key, value, plain, family) for key, value in given.items() if key not in config.read)
+    # What a family fixes is read for the sake of others.
+    unread = given.keys() - (config.read - _own_keys(family).fixed.keys())
+    found = (_judged(key, value, plain, family) for key, value in given.items() if key in unread)
     return [one for one in found if one is not None and one.what not in idle]
 
 
@@ -86,7 +88,7 @@ def refuse_unsupported(found: list[Unsupported], family: str, path: Path) -> Non
 
 def _judged(key: str, value: Any, config: Mapping[str, Any], family: str) -> Unsupported | None:
     """None where the answers don't depend on the key."""
-    own = FAMILY_KEYS.get(family, FamilyKeys())
+    own = _own_keys(family)
     if key in own.fixed:
         values = own.fixed[key]
         fits = value is None or any(value == each and type(value) is type(each) for each in values)
@@ -108,6 +110,10 @@ def _judged(key: str, value: Any, config: Mapping[str, Any], family: str) -> Uns
     if computation is None or computation.changes_nothing(value, config):
         return None
     return Unsupported(key, value, computation.what)
+
+
+def _own_keys(family: str) -> FamilyKeys:
+    return FAMILY_KEYS.get(family, FamilyKeys())
 
 
 def words_of(key: str) -> str:

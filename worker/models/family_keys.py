@@ -29,9 +29,13 @@ _ERNIE_MOE = FamilyKeys(
 
 _DRAFT_LAYERS = {"num_mtp_layers": "num_nextn_predict_layers"}
 _SIGMOID = {"scoring_func": ("sigmoid",), "topk_method": ("noaux_tc",)}
+_NORMED = {"use_qk_norm": (True,)}  # as Qwen3-Coder's configs say of themselves
 
 FAMILY_KEYS: dict[str, FamilyKeys] = {
-    "deepseek_v2": FamilyKeys(fixed={"scoring_func": ("softmax",)}, other_names={"num_experts": "n_routed_experts"}),
+    "deepseek_v2": FamilyKeys(
+        fixed={"scoring_func": ("softmax",), "rope_interleave": (True,)},
+        other_names={"num_experts": "n_routed_experts"},
+    ),
     "deepseek_v3": FamilyKeys(fixed=_SIGMOID, other_names=_DRAFT_LAYERS | {"num_local_experts": "n_routed_experts"}),
     "dots1": FamilyKeys(
         fixed={"scoring_func": ("sigmoid", "noaux_tc"), "topk_method": ("noaux_tc",)},
@@ -56,7 +60,8 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
     ),
     "mixtral": FamilyKeys(other_names={"num_experts": "num_local_experts"}),
     "olmoe": FamilyKeys(other_names={"num_local_experts": "num_experts"}),
-    "qwen3_moe": FamilyKeys(other_names={"num_local_experts": "num_experts"}),
+    "qwen3": FamilyKeys(fixed=_NORMED),
+    "qwen3_moe": FamilyKeys(fixed=_NORMED, other_names={"num_local_experts": "num_experts"}),
     "solar_open": FamilyKeys(fixed=_SIGMOID, other_names={"num_local_experts": "n_routed_experts"}),
 }
 

@@ -109,8 +109,8 @@ def read_experts(
         kept_groups=count(mixture.kept_groups) if mixture.kept_groups and has_groups else 1,
         group_score=mixture.group_score,
         renormalizes=_renormalizes(config, mixture),
-        least_sum=float(mixture.least_sum(config)),
-        scale=float(config[mixture.scale]) if mixture.scale else 1.0,
+        least_sum=mixture.least_sum(config),
+        scale=number(config, mixture.scale) if mixture.scale else 1.0,
         activation=mixture.activation(config),
     )
     _check(read, mixture, where)
@@ -136,6 +136,23 @@ def _check(read: ExpertsConfig, mixture: Mixture, where: str) -> None:
         raise ConfigError(f"{where}: {mixture.top_k} is {read.top_k}, and there are {choices} experts to choose from.")
 
 
+# --- values of keys --------------------------------------------------------------------------------------------------
+
+
+def whole(config: dict[str, Any], key: str, least: int = 0) -> int:
+    value = config[key]
+    if type(value) is not int or value < least:
+        raise ValueError(f"{key} must be a whole number, {least} or more, and is {shown(value)}")
+    return value
+
+
+def number(config: dict[str, Any], key: str) -> float:
+    value = config[key]
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
+        raise ValueError(f"{key} must be a number, 0 or more, and is {shown(value)}")
+    return float(value)
+
+
 # --- which layers are sparse -----------------------------------------------------------------------------------------
 
 
@@ -145,13 +162,16 @@ def every_layer(config: dict[str, Any], num_layers: int) -> list[bool]:
 
 def every_nth_layer(config: dict[str, Any], num_layers: int) -> list[bool]:
     """As Qwen's configs say it."""
-    dense, step = config.get("mlp_only_layers") or [], config["decoder_sparse_step"]
+    dense, step = config.get("mlp_only_layers") or [], whole(config, "decoder_sparse_step", 1)
+    if not isinstance(dense, list):
+        raise ValueError(f"mlp_only_layers must be a list of layers' numbers, and is {shown(dense)}")
     return [layer not in dense and (layer + 1) % step == 0 for layer in range(num_layers)]
 
 
 def from_start_to_end(config: dict[str, Any], num_layers: int) -> list[bool]:
     """As ERNIE's configs say it."""
-    start, end, interval = (config[f"moe_layer_{name}"] for name in ("start_index", "end_index", "interval"))
+    start, end = whole(config, "moe_layer_start_index"), whole(config, "moe_layer_end_index", -1)
+    interval = whole(config, "moe_layer_interval", 1)
     end = num_layers - 1 if end == -1 else end
     return [(layer + 1) % interval == 0 and start <= layer <= end for layer in range(num_layers)]
 
@@ -160,7 +180,8 @@ def after_dense_layers(config: dict[str, Any], num_layers: int) -> list[bool]:
     """As the configs of DeepSeek and GLM say it."""
     if config.get("moe_layer_freq", 1) != 1:
         raise ValueError(f"moe_layer_freq is {shown(config['moe_layer_freq'])}, and only 1 is supported")
-    return [layer >= config["first_k_dense_replace"] for layer in range(num_layers)]
+    first = whole(config, "first_k_dense_replace")
+    return [layer >= first for layer in range(num_layers)]
 
 
 def by_mlp_types(config: dict[str, Any], num_layers: int) -> list[bool]:
@@ -194,7 +215,7 @@ MIXTRAL = Mixture(
 QWEN2_MOE = Mixture(
     every_nth_layer,
     renormalizes="norm_topk_prob",
-    shared_width=lambda config: config["shared_expert_intermediate_size"],
+    shared_width=lambda config: whole(config, "shared_expert_intermediate_size"),
     names=ExpertNames(shared="shared_expert", shared_gate="shared_expert_gate"),
 )
 QWEN3_MOE = Mixture(every_nth_layer, renormalizes="norm_topk_prob")
@@ -203,14 +224,14 @@ ERNIE_MOE = Mixture(
     from_start_to_end,
     num_experts="moe_num_experts",
     top_k="moe_k",
-    shared_width=lambda config: config["moe_intermediate_size"] * config["moe_num_shared_experts"],
-    least_sum=lambda config: config["moe_norm_min"],
+    shared_width=lambda config: whole(config, "moe_intermediate_size") * whole(config, "moe_num_shared_experts"),
+    least_sum=lambda config: number(config, "moe_norm_min"),
     names=ExpertNames(choice_bias="moe_statics.e_score_correction_bias", choice_bias_rows=1),
 )
 GLM4_MOE = Mixture(
     after_dense_layers,
     num_experts="n_routed_experts",
-    shared_width=lambda config: config["moe_intermediate_size"] * config["n_shared_experts"],
+    shared_width=lambda config: whole(config, "moe_intermediate_size") * whole(config, "n_shared_experts"),
     score="sigmoid",
     group_score="best_two",
     num_groups="n_group",
@@ -241,7 +262,7 @@ MINIMAX_M2 = Mixture(
 )
 HY_V3 = Mixture(
     by_mlp_types,
-    shared_width=lambda config: config["moe_intermediate_size"] * config["num_shared_experts"],
+    shared_width=lambda config: whole(config, "moe_intermediate_size") * whole(config, "num_shared_experts"),
     score="sigmoid",
     least_sum=lambda config: 1e-20,
     scale="router_scaling_factor",
@@ -252,6 +273,6 @@ GPT_OSS = Mixture(
     num_experts="num_local_experts",
     width="intermediate_size",
     score="softmax_of_chosen",
-    activation=lambda config: (float(config["swiglu_alpha"]), 1.0, float(config["swiglu_limit"])),
+    activation=lambda config: (number(config, "swiglu_alpha"), 1.0, number(config, "swiglu_limit")),
     names=ExpertNames(router="router", router_has_bias=True, stack=Stack(is_transposed=True)),
 )

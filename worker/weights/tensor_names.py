@@ -59,7 +59,7 @@ def check_unread(folder: Path, unread: Sequence[str], config: ModelConfig) -> li
 
 
 def _is_harmless(name: str, config: ModelConfig) -> bool:
-    if name.startswith("lm_head.") and config.tie_word_embeddings:  # many exporters save the tied head a second time
+    if name == "lm_head.weight" and config.tie_word_embeddings:  # many exporters save the tied head a second time
         return True
     layer = _LAYER.match(name)
     return bool(_HARMLESS.search(name)) or (layer is not None and int(layer[1]) >= config.num_layers)
