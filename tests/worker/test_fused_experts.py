@@ -56,6 +56,18 @@ def logits_of(folder: Path, backend: str = "fast", **options: Any) -> torch.Tens
     return driven.step([(driven.add(TOKENS), len(TOKENS))], every_token=True)
 
 
+@pytest.mark.parametrize(
+    "family", ["mixtral", "qwen2_moe", "ernie4_5_moe", "olmoe", "deepseek_v3", "minimax_m2", "hy_v3", "gpt_oss"]
+)
+def test_what_transformers_saves_as_it_has_it_in_memory(tmp_path, family):
+    from transformers import AutoModelForCausalLM
+
+    original = tiny_model(tmp_path / "original", family, num_nextn_predict_layers=0)
+    model = AutoModelForCausalLM.from_pretrained(original, dtype="auto")
+    model.save_pretrained(tmp_path / "saved", save_original_format=False)
+    assert torch.equal(logits_of(original), logits_of(tmp_path / "saved"))
+
+
 @pytest.mark.parametrize("family", ["qwen3_moe", "qwen2_moe", "ernie4_5_moe", "glm4_moe_lite"])
 def test_floats(tmp_path, family):
     folder = tiny_model(tmp_path, family, num_nextn_predict_layers=0)

@@ -2,6 +2,7 @@
 
   experts.gate_up_proj [experts, gate | up, in], experts.down_proj [experts, out, in]: as transformers holds them
   …_scale_inv, …_scale: of 8-bit floats, by expert what would lie beside its own weight
+  mlp.gate, mlp.shared_experts, …e_score_correction_bias: in memory all families' routers and the like have these names
 
 For families whose experts have names of their own; `mixtures.Stack` describes those that always fuse them.
 """
@@ -25,6 +26,11 @@ _TENSORS = {
     "_activation_scale": "activation_scale",
 }
 _FUSED = re.compile(r"(.*\.experts\.)(gate_up_proj|down_proj)(|_scale_inv|_scale|_activation_scale)")
+
+_IN_MEMORY = re.compile(
+    r"(.*\blayers\.\d+\.)mlp\.(?:(?P<router>gate\.weight)|(?P<bias>(?:.*\.)?e_score_correction_bias)"
+    r"|shared_experts\.(?P<shared>.*)|experts\.(?P<experts>.*))"
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ class FusedExperts:
 
     def __init__(self, count: int, names: ExpertNames, others: Layout) -> None:
         gate, up, down = names.gate_up_down
-        self._count, self._others = count, others
+        self._count, self._names, self._others = count, names, others
         self._parts: dict[str, dict[str, int | None]] = {"gate_up_proj": {gate: 0, up: 1}, "down_proj": {down: None}}
         self._shown: dict[str, tuple[str, int, int | None]] = {}
 
@@ -87,6 +93,7 @@ class FusedExperts:
 
     def _named(self, stored: Iterable[str]) -> Iterator[tuple[str, str]]:
         for name, own in self._others.names(stored).items():
+            name = self._published(name)
             if not (fused := _FUSED.fullmatch(name)):
                 yield name, own
                 continue
@@ -96,6 +103,19 @@ class FusedExperts:
                     shown = f"{experts}{expert}.{part}.{_TENSORS[tensor]}"
                     self._shown[shown] = own, expert, half
                     yield shown, own
+
+    def _published(self, name: str) -> str:
+        """What the family's published checkpoints call a tensor that transformers saved as it has it in memory."""
+        if not (found := _IN_MEMORY.fullmatch(name)):
+            return name
+        names, within = self._names, f"{found[1]}{self._names.block}"
+        if found["router"]:
+            return f"{within}.{names.router}.weight"
+        if found["bias"]:
+            return f"{within}.{names.choice_bias}" if names.choice_bias else name
+        if found["shared"]:
+            return f"{within}.{names.shared}.{found['shared']}"
+        return f"{within}.{names.experts}.{found['experts']}"
 
 
 def is_fused(names: Iterable[str]) -> bool:
