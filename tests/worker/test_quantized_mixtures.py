@@ -234,3 +234,13 @@ def test_ranks_divide_an_experts_inner_layer_where_a_group_ends(tmp_path, form):
     folder, _ = mixed_model(tmp_path, lambda module: form, quantization_config(form), "qwen3_moe", **given)
     ranks = [load_on("fast", folder, ranks=Parallel(rank, 2)) for rank in range(2)]
     assert [model.decoder.layers[1].mlp.experts.width for model in ranks] == [32, 64]
+
+
+def test_experts_that_were_cut_as_floats_stay_cut_so_beside_groups_of_others(tmp_path):
+    sizes = FAMILIES["qwen3_moe"] | {"moe_intermediate_size": 160, "intermediate_size": 128}
+    source, target = tiny_model(tmp_path / "source", "qwen3_moe", **sizes), tmp_path / "target"
+    kinds = json.dumps({"*": "int4", "*.experts.*.down_proj": None})
+    asked = Conversion(str(source), str(source), str(target), kinds, 32, tensor_parallel_size=2, is_cut=True)
+    convert(asked, lambda said: None)
+    ranks = [load_model(target, ranks=Parallel(rank, 2)) for rank in range(2)]
+    assert [model.decoder.layers[1].mlp.experts.width for model in ranks] == [80, 80]

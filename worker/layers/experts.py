@@ -111,7 +111,9 @@ class _Share:
         for each rank."""
         if config.names.stack and weights.has(f"{config.names.stack.down}_blocks"):
             return BLOCK
-        groups = config.width // config.group_size if config.group_size else 0
+        down = f"0.{config.names.gate_up_down[2]}"
+        has_groups = not weights.has(f"{down}.weight") or weights.has(f"{down}.weight_scale")
+        groups = config.width // config.group_size if config.group_size and has_groups else 0
         return config.group_size if groups >= weights.placement.ranks.size else 1
 
     def part(self, dim: int, times: int = 1) -> Part:
