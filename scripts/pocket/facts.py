@@ -330,6 +330,13 @@ FACTS: tuple[tuple[Sequence[str], Pairs, float], ...] = (
     (_IN_DIGITS[:3], [(in_chinese(number), str(number)) for number in range(30)], 1),
     (_PLURAL_OF, PLURALS, 6), (_SOUND_OF, SOUNDS, 3), (_YOUNG_OF, YOUNG, 3),
 )  # fmt: skip
+_PLAIN_FACTS: tuple[tuple[Sequence[str], Pairs], ...] = (
+    (_OPPOSITE_OF, _both_ways(OPPOSITES)), (_PLURAL_OF, PLURALS),
+    (_COLOUR_OF, [(row[0], row[1]) for row in COLOURS]), (_SOUND_OF, SOUNDS), (_YOUNG_OF, YOUNG),
+    (_AFTER_MONTH, _following(MONTHS, 1)), (_BEFORE_MONTH, _following(MONTHS, -1)), (_AFTER_DAY, _following(DAYS, 1)),
+    (_BEFORE_DAY, _following(DAYS, -1)), (_IN_WORDS, [(str(number), in_words(number)) for number in range(100)]),
+    (_IN_DIGITS, [(in_words(number), str(number)) for number in range(100)]),
+)  # fmt: skip
 # What may be asked of any word, known or not.
 ASKED_OF_WORDS = (_OPPOSITE_OF, _COLOUR_OF, _PLURAL_OF, _SYMBOL_OF, _SOUND_OF, _YOUNG_OF)
 _FACT_WEIGHTS = [weight for *_, weight in FACTS]
@@ -355,6 +362,18 @@ def _of_table(draw: Draw) -> Example:
     # Loosened with the thing in it: "the capital of france" is asked as often as that of France.
     question = mistyped(draw, phrase).replace("{x}", quote.format(number)).replace("{y}", ordinal)
     return asked("facts", key, loosened(draw, question), answer)
+
+
+def plain_fact(draw: Draw) -> Example:
+    """One of few tables in plain English, for a model far smaller than pocket."""
+
+    def make() -> tuple[str, Pairs]:
+        phrases, pairs = draw.one(_PLAIN_FACTS)
+        return expanded(draw, draw.one(phrases)), pairs
+
+    (phrase, pairs), key = draw.until_admitted(make, lambda made: phrase_key(made[0]))
+    thing, answer = draw.one(pairs)
+    return asked("plain facts", key, phrase.replace("{x}", thing), answer)
 
 
 def _single(draw: Draw) -> Example:

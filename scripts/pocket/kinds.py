@@ -19,7 +19,8 @@ from .sums import large_sum, small_sum
 from .talk import several_turns
 from .words import copying, reversing
 
-KINDS: Mapping[str, Callable[[Draw], Example]] = {
+Kinds = Mapping[str, Callable[[Draw], Example]]
+KINDS: Kinds = {
     "small sums": small_sum,
     "large sums": large_sum,
     "comparisons": comparison,
@@ -39,7 +40,7 @@ KINDS: Mapping[str, Callable[[Draw], Example]] = {
 _BASE = {
     "small sums": 3.0, "large sums": 1.0, "copying": 1.8, "comparisons": 2.0, "sorting": 2.0, "counting": 1.0,
     "reversing": 1.5, "facts": 4.0, "greetings": 2.4,
-    "several turns": 1.7, "tool calls": 1.8, "tool results": 0.4, "refusals": 1.8, "json": 1.6,
+    "plain facts": 6.0, "several turns": 1.7, "tool calls": 1.8, "tool results": 0.4, "refusals": 1.8, "json": 1.6,
 }  # fmt: skip
 # How often tools are offered with kinds that are asked in the same words, and answered alike, without them.
 _WITH_IDLE_TOOLS = {
@@ -53,10 +54,14 @@ _SYSTEM = (
 
 
 class Mixture:
-    """The share of every kind in the training text; what is answered badly comes oftener."""
+    """The share of every kind in the training text; what is answered badly comes oftener.
 
-    def __init__(self) -> None:
-        self.wrong = dict.fromkeys(KINDS, 1.0)
+    `is_plain`: questions alone, without tools that aren't needed, earlier turns and a system's instructions.
+    """
+
+    def __init__(self, kinds: Kinds = KINDS, is_plain: bool = False) -> None:
+        self.kinds, self.is_plain = kinds, is_plain
+        self.wrong = dict.fromkeys(kinds, 1.0)
 
     def note(self, kind: str, right: float) -> None:
         """One more answer of this kind was right (1.0) or wrong (0.0)."""
@@ -68,10 +73,13 @@ class Mixture:
 
 def training(seed: int | str, mixture: Mixture | None = None) -> Iterator[Example]:
     draw, mixture = Draw(seed, held_out=False), mixture or Mixture()
-    names = list(KINDS)
+    names = list(mixture.kinds)
     while True:
         kind = draw.random.choices(names, mixture.weights())[0]
-        example = KINDS[kind](draw)
+        example = mixture.kinds[kind](draw)
+        if mixture.is_plain:
+            yield example
+            continue
         if draw.chance(_WITH_IDLE_TOOLS.get(kind, 0.0)):
             example = replace(example, tools=idle_tools(draw))
         if draw.chance(0.08):
@@ -81,11 +89,11 @@ def training(seed: int | str, mixture: Mixture | None = None) -> Iterator[Exampl
         yield replace(example, silent=silent, system=draw.one(_SYSTEM) if draw.chance(0.08) else "")
 
 
-def held_out(kind: str, count: int, seed: int | str = "held out") -> list[Example]:
+def held_out(kind: str, count: int, seed: int | str = "held out", kinds: Kinds = KINDS) -> list[Example]:
     """The first so many held-out questions of a kind, no two alike."""
     draw, found = Draw(f"{seed} {kind}", held_out=True), {}
     for _ in range(count * 20):
-        example = KINDS[kind](draw)
+        example = kinds[kind](draw)
         found.setdefault(str(example.messages) + str(example.tools), example)
         if len(found) == count:
             break

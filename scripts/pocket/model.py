@@ -28,6 +28,10 @@ class Shape:
     rope_theta: float = 100_000.0
     rms_norm_eps: float = 1e-6
 
+    def mlp(self) -> nn.Module:
+        """A layer's, fresh."""
+        return FeedForward(self.hidden_size, self.intermediate_size)
+
     def config(self) -> dict[str, Any]:
         return {
             "architectures": ["Qwen3ForCausalLM"],
@@ -97,11 +101,11 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, hidden_size: int, width: int) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
+        self.gate_proj = nn.Linear(hidden_size, width, bias=False)
+        self.up_proj = nn.Linear(hidden_size, width, bias=False)
+        self.down_proj = nn.Linear(width, hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
@@ -113,7 +117,7 @@ class Layer(nn.Module):
         self.input_layernorm = Norm(shape.hidden_size, eps=shape.rms_norm_eps)
         self.self_attn = Attention(shape)
         self.post_attention_layernorm = Norm(shape.hidden_size, eps=shape.rms_norm_eps)
-        self.mlp = FeedForward(shape)
+        self.mlp = shape.mlp()
 
     def forward(self, x: Tensor, rows: Rows) -> Tensor:
         parts = _compiled(_before_attention)(self, x, rows.cosine, rows.sine)

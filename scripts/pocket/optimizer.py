@@ -1,4 +1,4 @@
-"""The optimizer: Muon for the layers' matrices, AdamW for the embedding and the norms.
+"""The optimizer: Muon for the layers' matrices, AdamW for the embedding, the norms and routers.
 
 Muon takes the momentum's nearest orthogonal matrix as its step, which on this text needs several times fewer steps than
 AdamW. Matrices of one shape are orthogonalized together.
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 # The quintic whose iteration drives all singular values towards one.
+_TABLES = ("embed_tokens.weight", ".mlp.gate.weight")  # a row for each token, or each expert
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
@@ -55,8 +56,10 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 def optimizers(model: nn.Module, matrix_rate: float, other_rate: float) -> list[torch.optim.Optimizer]:
     """Muon and AdamW, each over its own; every group remembers its highest rate as `peak`."""
-    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
-    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    matrices, others = [], []
+    for name, parameter in model.named_parameters():
+        is_matrix = parameter.ndim == 2 and not name.endswith(_TABLES)
+        (matrices if is_matrix else others).append(parameter)
     both = [Muon(matrices, matrix_rate), torch.optim.AdamW(others, other_rate, betas=(0.9, 0.95), weight_decay=0.0)]
     for optimizer in both:
         for group in optimizer.param_groups:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from .example import LETTER_GAP, Example, rendered_answer, rendered_prompt
-from .kinds import training
+from .kinds import Mixture, training
 
 VOCABULARY = 2048
 # In the order of their ids; only the first three are hidden from readers of the text.
@@ -23,7 +23,9 @@ _MARKED = re.compile("|".join(map(re.escape, (*SPECIAL, *MARKS))))
 _MADE_UP = ("copying", "counting", "reversing", "refusals")
 
 
-def learnt_tokenizer(seed: int, examples: int = 30_000) -> Tokenizer:
+def learnt_tokenizer(
+    seed: int, examples: int = 30_000, vocabulary: int = VOCABULARY, mixture: Mixture | None = None
+) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -33,12 +35,12 @@ def learnt_tokenizer(seed: int, examples: int = 30_000) -> Tokenizer:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         special_tokens=[*SPECIAL, *MARKS],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_text(seed, examples), trainer)
+    tokenizer.train_from_iterator(_text(seed, examples, mixture), trainer)
     return _with_visible_marks(tokenizer)
 
 
@@ -50,8 +52,8 @@ def _with_visible_marks(tokenizer: Tokenizer) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(state, ensure_ascii=False))
 
 
-def _text(seed: int, examples: int) -> Iterator[str]:
-    for number, example in enumerate(training(f"tokenizer {seed}")):
+def _text(seed: int, examples: int, mixture: Mixture | None) -> Iterator[str]:
+    for number, example in enumerate(training(f"tokenizer {seed}", mixture)):
         if number == examples:
             return
         if example.kind not in _MADE_UP or number % 20 == 0:

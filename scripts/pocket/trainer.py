@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from .batches import TOKENS_PER_STEP, Batch, single_batch, training_batch
-from .kinds import KINDS, Mixture, held_out
+from .experts import unevenness
+from .kinds import Mixture, held_out
 from .model import Decoder
 from .optimizer import optimizers
 
@@ -65,7 +66,7 @@ class Training:
                 group["lr"] = group["peak"] * share
         logits = self._logits(batch)
         loss = functional.cross_entropy(logits, batch.targets.to(self.device))
-        loss.backward()
+        (loss + unevenness(self.model)).backward()
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad()
@@ -90,8 +91,9 @@ class Training:
     def held_out_accuracy(self) -> dict[str, float]:
         """The share of held-out answers whose every token is the likeliest one: what greedy decoding would give."""
         right: dict[str, list[float]] = defaultdict(list)
-        for kind in KINDS:
-            batch = single_batch(self.tokenizer, held_out(kind, HELD_OUT_PER_KIND, seed="while training"))
+        for kind in self.mixture.kinds:
+            examples = held_out(kind, HELD_OUT_PER_KIND, "while training", self.mixture.kinds)
+            batch = single_batch(self.tokenizer, examples)
             right[kind] = wholly_right(self._logits(batch), batch)
         return {kind: sum(rights) / len(rights) for kind, rights in right.items()}
 

@@ -5,6 +5,7 @@ test. The head, the embedding and routers stay floats.
 """
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,7 @@ import numpy
 import torch
 from builders.float8_model import Float8Form, float8_tensors
 from builders.tiny_model import PROJECTION, tiny_model
-from safetensors.numpy import load_file
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 AWQ_OUTPUTS = (0, 2, 4, 6, 1, 3, 5, 7)  # from a word's lowest bits to its highest
 Tensors = dict[str, numpy.ndarray]
@@ -89,15 +89,22 @@ def mixed_model(
     **options: Any,
 ) -> tuple[Path, Path]:
     """The same where each projection has a form of its own, or None."""
-    twin, quantized = tiny_model(folder / "twin", family, **options), tiny_model(folder / "model", family, **options)
+    return quantized_copy(tiny_model(folder / "twin", family, **options), folder / "model", form_of, config)
+
+
+def quantized_copy(
+    twin: Path, quantized: Path, form_of: Callable[[str], Form | Float8Form | None], config: dict[str, Any]
+) -> tuple[Path, Path]:
+    """The same of the model in the folder `twin`, which gets the values that the copy means."""
+    shutil.copytree(twin, quantized)
     written: dict[str, torch.Tensor] = {}
     floats: dict[str, torch.Tensor] = {}
     for name, tensor in load_file(twin / "model.safetensors").items():
-        written[name] = floats[name] = torch.from_numpy(tensor)
+        written[name] = floats[name] = tensor
         module = name.removesuffix(".weight")
         if PROJECTION.search(name) and (form := form_of(module)):
             del written[name]
-            made, values = _written(tensor, form)
+            made, values = _written(tensor.float().numpy(), form)
             floats[name] = torch.from_numpy(values)
             written |= {f"{module}.{part}": each for part, each in made.items()}
     save_file(floats, twin / "model.safetensors", {"format": "pt"})
