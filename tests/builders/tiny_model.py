@@ -110,7 +110,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         num_attention_heads=6, num_key_value_heads=2, head_dim=16, attention_bias=False, moe_intermediate_size=20,
         n_routed_experts=10, n_shared_experts=2, num_experts_per_tok=3, n_group=1, topk_group=1,
         routed_scaling_factor=2.5, first_k_dense_replace=1, norm_topk_prob=True, moe_layer_freq=1,
-        scoring_func="noaux_tc", sliding_window=None, use_sliding_window=False, max_window_layers=2,
+        scoring_func="noaux_tc", sliding_window=None, max_window_layers=2,
     ),
     "solar_open": dict(
         architectures=["SolarOpenForCausalLM"], model_type="solar_open", hidden_size=48, intermediate_size=72,

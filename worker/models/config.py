@@ -166,8 +166,8 @@ def _experts(
 
 
 def _qkv_limit(config: dict[str, Any], family: Family, path: Path) -> float | None:
-    """Only what norms all heads together clamps them; elsewhere the key stays unread."""
-    if family.qk_norm(config) != "together" or config.get("clip_qkv") is None:
+    """Elsewhere the key stays unread."""
+    if not family.clamps_qkv or config.get("clip_qkv") is None:
         return None
     return _positive(config, "clip_qkv", path, default=0.0)
 

@@ -98,6 +98,7 @@ OLMOE = Family(
     "olmoe",
     biased=attention_biases,
     qk_norm=lambda config: "together",
+    clamps_qkv=True,
     mixture=mixtures.OLMOE,
     defaults=DEFAULTS
     | {

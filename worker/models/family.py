@@ -28,6 +28,7 @@ class Family:
     biased: Callable[[dict[str, Any]], tuple[str, ...]] = lambda config: ()
     # Whether queries and keys are normed before they are rotated: each head by itself, or all of a token together.
     qk_norm: Callable[[dict[str, Any]], QKNorm] = lambda config: None
+    clamps_qkv: bool = False  # a config may say that queries, keys and values are clamped
     has_sinks: bool = False  # each query head has a logit of its own in the softmax
     rotates_pairs: bool = False  # neighbours rotate against one another, not halves
     rotates_part: bool = False  # a config may say that a part of each head is rotated
