@@ -73,6 +73,11 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse((ROOT / path).read_text(encoding="utf-8"), filename=str(path))
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parsed(path)))
+
+
 def room_of(path: Path) -> str:
     """The room's name, or "" for the files at the root."""
     return path.parts[0] if len(path.parts) > 1 else ""
@@ -86,7 +91,7 @@ def imports(path: Path) -> tuple[tuple[str, int], ...]:
 
 def imported_by(path: Path) -> Iterator[tuple[str, int]]:
     package = ("penstock", *path.parts[:-1])
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -99,7 +104,7 @@ def imported_by(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(parsed(path)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    return (node for node in nodes(path) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
 
 def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -115,12 +120,12 @@ def modules_needed_by(path: Path, modules: dict[str, Path]) -> set[str]:
     package = ("penstock", *path.parts[:-1])
     only_types = {
         id(inner)
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for node in nodes(path)
+        if isinstance(node, ast.If) and any(getattr(each, "id", "") == "TYPE_CHECKING" for each in ast.walk(node.test))
         for inner in ast.walk(node)
     }
     needed = set()
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and node.level and id(node) not in only_types:
             base = ".".join((*package[: len(package) + 1 - node.level], *filter(None, [node.module])))
             needed |= {name if (name := f"{base}.{alias.name}") in modules else base for alias in node.names}
@@ -189,7 +194,7 @@ def test_a_formula_imports_no_version_and_asks_for_no_device():
         for name, line in imports(path):
             if name.startswith(("triton", "penstock.kernels.cpu", "penstock.kernels.torch", "penstock.kernels.triton")):
                 faults.append(f"{path}:{line} imports {name}")
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Attribute) and ast.unparse(node).endswith((".is_cuda", "device.type")):
                 faults.append(f"{path}:{node.lineno} {ast.unparse(node)}")
     no_faults(faults, "What is quick on a device is a version of its own")
@@ -199,7 +204,7 @@ def test_nothing_reads_a_file_that_could_run_code():
     faults = [
         f"{path}:{node.lineno}"
         for path in package_files()
-        for node in ast.walk(parsed(path))
+        for node in nodes(path)
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.load"
     ]
     no_faults(faults, "torch.load is not used; weights are safetensors")
@@ -208,7 +213,7 @@ def test_nothing_reads_a_file_that_could_run_code():
 def test_the_package_imports_itself_by_relative_names():
     faults = []
     for path in package_files():
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.level == 0:
                 names = [node.module or ""]
@@ -220,7 +225,7 @@ def test_no_assert_stands_in_for_a_check():
     faults = [
         f"{path}:{node.lineno}"
         for path in package_files()
-        for node in ast.walk(parsed(path))
+        for node in nodes(path)
         if isinstance(node, ast.Assert)
     ]
     no_faults(faults, "What may be wrong is checked by raising; `python -O` removes asserts")

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -192,14 +192,21 @@ def test_a_loop_of_get_and_status_loses_nothing():
         assert len(queue.Get().ids_from_generate) == 38
 
 
-@pytest.mark.parametrize("milliseconds", [0, -5, 1, 2.5, float("inf"), 2**63, 10**400, float("-inf")])
-def test_any_number_is_a_timeout(milliseconds):
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """For those that leave it as they found it."""
     with started("m") as engine:
-        _, _, queue = engine.start_request_ids("m", None, [5, 6], GENERATION)
-        while queue.GeneratedLength() < 38:
-            time.sleep(0.01)
-        assert queue.GetWithTimeout(milliseconds) is not None
-        assert queue.GetWithTimeout(milliseconds) is None
-        for wrong in (None, "5", float("nan"), []):
-            with pytest.raises(TypeError, match="must be a number of milliseconds"):
-                queue.GetWithTimeout(wrong)
+        yield engine
+
+
+@pytest.mark.parametrize("milliseconds", [0, -5, 1, 2.5, float("inf"), 2**63, 10**400, float("-inf")])
+def test_any_number_is_a_timeout(engine, milliseconds):
+    _, handle, queue = engine.start_request_ids("m", None, [5, 6], GENERATION)
+    while queue.GeneratedLength() < 38:
+        time.sleep(0.01)
+    assert queue.GetWithTimeout(milliseconds) is not None
+    assert queue.GetWithTimeout(milliseconds) is None
+    for wrong in (None, "5", float("nan"), []):
+        with pytest.raises(TypeError, match="must be a number of milliseconds"):
+            queue.GetWithTimeout(wrong)
+    assert engine.release_request("m", handle) == SUCCESS
