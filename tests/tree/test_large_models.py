@@ -26,6 +26,7 @@ def test_it_is_refused_with_what_it_needs_and_what_is_free(huge_model, options):
         LLM(huge_model, quiet=True, **options)
 
 
+@pytest.mark.long
 def test_two_ranks_on_one_machine_share_its_memory(huge_model):
     with pytest.raises(OutOfMemoryError, match="need .* and .* are free on"):
         LLM(huge_model, quiet=True, tensor_parallel_size=2)

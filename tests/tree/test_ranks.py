@@ -40,6 +40,7 @@ def test_two_ranks_read_a_prompt_as_one_does(split, llm):
         assert found == pytest.approx({token: entry.logprob for token, entry in expected.items()}, abs=1e-4)
 
 
+@pytest.mark.long  # as tests/worker has it of one process; three import torch here
 def test_a_number_of_ranks_that_does_not_divide_the_heads_is_refused_with_those_that_do(model_folder):
     with pytest.raises(ConfigError, match="tensor_parallel_size"):
         LLM(model_folder, tensor_parallel_size=3, **OPTIONS)
