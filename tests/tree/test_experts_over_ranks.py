@@ -1,4 +1,7 @@
-"""A mixture of experts split over several ranks, by width and by whole experts, answers as on one."""
+"""A mixture of experts split over several ranks, by width and by whole experts, answers as on one.
+
+The quick tests have most of it without a tree, in tests/worker/test_models_split.py: each rank here imports torch anew.
+"""
 
 import pytest
 from builders.tiny_model import tiny_model
@@ -15,12 +18,11 @@ def answers(folder, **options) -> list[list[int]]:
         return [list(output.outputs.token_ids) for output in llm.generate(PROMPTS, GREEDY, use_tqdm=False)]
 
 
+@pytest.mark.parametrize("is_by_expert", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("family", ["qwen2_moe", pytest.param("olmoe", marks=pytest.mark.long)])
-def test_two_ranks_give_the_tokens_of_one(tmp_path, family):
+def test_two_ranks_give_the_tokens_of_one(tmp_path, family, is_by_expert):
     folder = tiny_model(tmp_path, family, num_hidden_layers=2)
-    alone = answers(folder)
-    assert answers(folder, tensor_parallel_size=2) == alone
-    assert answers(folder, tensor_parallel_size=2, enable_expert_parallel=True) == alone
+    assert answers(folder, tensor_parallel_size=2, enable_expert_parallel=is_by_expert) == answers(folder)
 
 
 # What ranks can't share evenly, and what a config may say of experts in the extreme.
@@ -38,9 +40,8 @@ ODD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", [name if name.startswith("7") else pytest.param(name, marks=pytest.mark.long) for name in ODD]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ODD)
 def test_three_ranks_give_the_tokens_of_one(tmp_path, name):
     family, given = ODD[name]
     folder = tiny_model(tmp_path, family, **_HEADS | given)
@@ -49,6 +50,7 @@ def test_three_ranks_give_the_tokens_of_one(tmp_path, name):
     assert answers(folder, tensor_parallel_size=3, enable_expert_parallel=True) == alone
 
 
+@pytest.mark.long
 def test_one_expert_is_split_by_width(tmp_path):
     folder = tiny_model(tmp_path, "qwen3_moe", num_experts=1, num_experts_per_tok=1)
     assert answers(folder, tensor_parallel_size=2) == answers(folder)

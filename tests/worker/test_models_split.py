@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from builders.hand_driven import HandDriven
@@ -26,12 +27,12 @@ from builders.hand_driven import HandDriven
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
 
-rank, size, rendezvous, prompts, *folders = json.loads(sys.argv[1])
+rank, size, rendezvous, prompts, models = json.loads(sys.argv[1])
 torch.set_num_threads(1)
 ranks = Parallel.join(rank, size, Path(rendezvous), torch.device("cpu"))
 found = []
-for folder in folders:
-    driven = HandDriven(load_model(Path(folder), ranks=ranks))
+for folder, loaded in models:
+    driven = HandDriven(load_model(Path(folder), ranks=ranks, **loaded))
     rows = [driven.add(prompt) for prompt in prompts]
     logits = driven.greedy(rows, 24, budget=32)
     found.append([driven.histories, [row.square().sum().item() for row in logits]])
@@ -40,30 +41,41 @@ print(json.dumps(found))
 """
 
 
+BY_EXPERT = {"expert_parallel": True}
+SEVEN = {"num_experts": 7, "num_experts_per_tok": 7}
+# The family, what its checkpoint has otherwise, and how the ranks load it.
 SPLITS = {
     2: [
-        ("qwen3", {}),
-        ("llama", {"attention_bias": True, "mlp_bias": True}),
-        ("ernie4_5", {"num_attention_heads": 6, "num_key_value_heads": 1}),
-        ("youtu", {"attention_bias": True}),
-        ("deepseek_v3", {}),
-        ("qwen2", {"num_attention_heads": 14, "num_key_value_heads": 2, "hidden_size": 224}),
-        ("gpt_oss", {"intermediate_size": 39}),
-        ("mxfp4", {"dtype": "float32", "intermediate_size": 96}),
+        ("qwen3", {}, {}),
+        ("llama", {"attention_bias": True, "mlp_bias": True}, {}),
+        ("ernie4_5", {"num_attention_heads": 6, "num_key_value_heads": 1}, {}),
+        ("youtu", {"attention_bias": True}, {}),
+        ("deepseek_v3", {}, {}),
+        ("qwen2", {"num_attention_heads": 14, "num_key_value_heads": 2, "hidden_size": 224}, {}),
+        ("gpt_oss", {"intermediate_size": 39}, {}),
+        ("mxfp4", {"dtype": "float32", "intermediate_size": 96}, {}),
+        ("qwen2_moe", {}, {}),
+        ("qwen2_moe", {}, BY_EXPERT),
+        ("qwen3_moe", SEVEN, {}),
+        ("qwen3_moe", SEVEN, BY_EXPERT),
+        ("qwen3_moe", {"num_experts": 1, "num_experts_per_tok": 1}, {}),
     ],
-    3: [("llama", {"num_key_value_heads": 3}), ("mistral", {"num_attention_heads": 9})],
+    3: [("llama", {"num_key_value_heads": 3}, {}), ("mistral", {"num_attention_heads": 9}, {})],
 }
 
 
 @pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_several_ranks_answer_as_one(tmp_path, size):
-    folders = [_model(tmp_path / str(n), family, given) for n, (family, given) in enumerate(SPLITS[size])]
+    models = [
+        (str(_model(tmp_path / str(number), family, given)), loaded)
+        for number, (family, given, loaded) in enumerate(SPLITS[size])
+    ]
     expected = []
-    for folder in folders:
-        driven = HandDriven(load_model(folder))
+    for folder, _ in models:
+        driven = HandDriven(load_model(Path(folder)))
         logits = driven.greedy([driven.add(prompt) for prompt in PROMPTS], 24, budget=32)
         expected.append((driven.histories, [row.square().sum().item() for row in logits]))
-    for found in _ranks(size, tmp_path, folders):
+    for found in _ranks(size, tmp_path, models):
         for (histories, sums), (right, right_sums) in zip(found, expected, strict=True):
             assert histories == right
             assert sums == pytest.approx(right_sums, rel=1e-4)
@@ -73,11 +85,11 @@ def _model(folder, family, given):
     return mxfp4_model(folder, **given) if family == "mxfp4" else tiny_model(folder, family, **given)
 
 
-def _ranks(size, tmp_path, folders):
+def _ranks(size, tmp_path, models):
     environment = {"PYTHONPATH": ":".join(sys.path)}
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", RANK, json.dumps([rank, size, str(tmp_path / "meet"), PROMPTS, *map(str, folders)])],
+            [sys.executable, "-c", RANK, json.dumps([rank, size, str(tmp_path / "meet"), PROMPTS, models])],
             stdout=subprocess.PIPE,
             env=environment,
         )
