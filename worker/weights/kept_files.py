@@ -16,7 +16,9 @@ from pathlib import Path
 
 from ...protocol.files.own_folder import make_own
 
-_SHARE = 0.25  # of what is free or taken by this folder
+SHARE = 0.25  # of what is free or taken by this folder
+# The same for a file without which a model can't run: it is asked for, and no convenience.
+LARGEST_SHARE = 0.9
 _UNFINISHED = ".writing"
 _NAME = re.compile(rf"[0-9a-z]+({re.escape(_UNFINISHED)})?")
 WHAT = "packed weights"  # the folder's mark
@@ -48,48 +50,90 @@ def remove_kept(path: Path) -> None:
         path.unlink()
 
 
-def write_kept(path: Path, size: int, fill: Callable[[int], None]) -> bool:
-    """Make the file by `fill`; False if another process is at it. It appears under its name when it is complete."""
-    make_own(path.parent, WHAT)
-    unfinished = path.with_name(f"{path.name}{_UNFINISHED}")
-    file = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        if not _taken(file, unfinished):
-            return False
+class UnfinishedFile:
+    """A file that is being made. It appears under its name when it is complete, and has another one until then."""
+
+    def __init__(self, path: Path, unfinished: Path, file: int) -> None:
+        self.path = path
+        self.file = file
+        self._unfinished = unfinished
+
+    @classmethod
+    def begin(cls, path: Path, size: int, share: float = SHARE, *, waits: bool = False) -> "UnfinishedFile | None":
+        """An empty one, with room for `size` bytes; None if another process is at it, or with `waits` if one has made it
+        meanwhile. Raises `NoRoom`.
+        """
+        make_own(path.parent, WHAT)
+        unfinished = path.with_name(f"{path.name}{_UNFINISHED}")
+        file = _created(unfinished)
+        while not _taken(file, unfinished, waits):
+            os.close(file)
+            if not waits or path.exists():
+                return None
+            file = _created(unfinished)
         try:
             os.ftruncate(file, 0)
-            _make_room(path.parent, size)
-            fill(file)
-            os.rename(unfinished, path)
+            _make_room(path.parent, size, share)
         except BaseException:
+            os.close(file)
             remove_kept(unfinished)
             raise
-        return True
+        return cls(path, unfinished, file)
+
+    def complete(self) -> None:
+        """Give it its name. It stays open, and locked against removal as one that is in use."""
+        os.rename(self._unfinished, self.path)
+        fcntl.flock(self.file, fcntl.LOCK_SH)
+
+    def forget(self) -> None:
+        """Leave no name of it behind. It stays open."""
+        remove_kept(self._unfinished)
+
+
+def write_kept(path: Path, size: int, fill: Callable[[int], None]) -> bool:
+    """Make the file by `fill`; False if another process is at it."""
+    unfinished = UnfinishedFile.begin(path, size)
+    if unfinished is None:
+        return False
+    try:
+        fill(unfinished.file)
+        unfinished.complete()
+    except BaseException:
+        unfinished.forget()
+        raise
     finally:
-        os.close(file)
+        os.close(unfinished.file)
+    return True
 
 
-def _taken(file: int, path: Path) -> bool:
+def most_bytes(folder: Path, share: float) -> int:
+    """What may be written to the folder at most, if nothing in it is in use."""
+    return int(share * (shutil.disk_usage(folder).free + sum(map(_size, _kept_in(folder)))))
+
+
+def _created(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _taken(file: int, path: Path, waits: bool) -> bool:
     """Lock it for this process alone. It may have got another name, or none, before it was locked."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.fstat(file).st_ino == path.stat().st_ino
     except OSError:
         return False
 
 
-def _make_room(folder: Path, size: int) -> None:
+def _make_room(folder: Path, size: int, share: float) -> None:
     """Remove what was abandoned, and what was not used for the longest time until `size` bytes more are within bounds.
 
     What doesn't have such a name as keys have was put there by somebody else. Raises `NoRoom` where there is no room.
     """
-    found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
-    for path in found:
-        if path.suffix == _UNFINISHED:
+    for path in folder.iterdir():
+        if path.suffix == _UNFINISHED and _NAME.fullmatch(path.name):
             _remove_unused(path)
-    kept = sorted((path for path in found if path.suffix != _UNFINISHED), key=_last_use)
-    taken = sum(map(_size, kept))
-    limit = int(_SHARE * (shutil.disk_usage(folder).free + taken))
+    kept = sorted(_kept_in(folder), key=_last_use)
+    taken, limit = sum(map(_size, kept)), most_bytes(folder, share)
     if size > limit:
         raise NoRoom(f"{size:,} bytes are more than the {limit:,} that it may take of the disk")
     for path in kept:
@@ -100,6 +144,10 @@ def _make_room(folder: Path, size: int) -> None:
             taken -= length
     if taken + size > limit:
         raise NoRoom(f"{taken:,} of {limit:,} bytes are in use, and {size:,} are wanted")
+
+
+def _kept_in(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.suffix != _UNFINISHED and _NAME.fullmatch(path.name)]
 
 
 def _remove_unused(path: Path) -> bool:

@@ -4,7 +4,7 @@ One file holds all weights of one rank of one checkpoint, packed for one instruc
 checkpoint's identity and a digest of the rest, the checkpoint told by its files' names, sizes, inodes and times of
 change: reading them would take longer than packing, and any doubt (a copied folder, a restored backup) means to pack
 once more, never to use the wrong weights. The file is written in the background after loading; a failure is logged and
-changes nothing.
+changes nothing. Weights that memory can't hold are written through while they are packed (`written_through.py`).
 """
 
 import hashlib
@@ -17,13 +17,19 @@ from pathlib import Path
 from ...kernels.cpu.weights.packed import NativeWeight
 from ...protocol.files.cache_folder import cache_folder
 from ...protocol.files.own_folder import own_folder
-from .kept_files import WHAT, NoRoom, open_kept, remove_kept, write_kept
+from ...protocol.files.sizes import exact_size
+from .kept_files import LARGEST_SHARE, WHAT, NoRoom, most_bytes, open_kept, remove_kept, write_kept
 from .packed_file import DamagedFile, Stopped, packed_size, read_weights, write_weights
 from .weight_files import identity
+from .written_through import WrittenThrough
 
 _LOG = logging.getLogger(__name__)
-_FORMAT = "1"  # a new number makes every file anew
+_FORMAT = "2"  # a new number makes every file anew
 _NICENESS = 10  # of the thread that writes, which also rests as long as it works
+
+
+class NotKept(Exception):
+    """Packed weights of this model are not kept here; the message says why."""
 
 
 class PackedCache:
@@ -33,6 +39,8 @@ class PackedCache:
         self.path = path
         self._kept: dict[str, NativeWeight] = {}
         self._made: dict[str, NativeWeight] = {}
+        self._mapped_bytes: dict[str, int] = {}  # of each weight that is in use and lies in the file
+        self._through: WrittenThrough | None = None
         self._file: int | None = None  # open, and so locked, as long as its weights are in use
         self._is_stopped = threading.Event()
         self._writer: threading.Thread | None = None
@@ -47,17 +55,48 @@ class PackedCache:
 
     def weight(self, key: str) -> NativeWeight | None:
         """What was packed before. It lies in the file's own memory, which every process shares that maps it."""
-        return self._kept.get(key)
+        if (found := self._kept.get(key)) is not None:
+            self._mapped_bytes[key] = found.nbytes
+        return found
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there are weights from an earlier start."""
+        return bool(self._kept)
 
     @property
     def mapped_bytes(self) -> int:
-        """Of weights that lie in the file."""
-        return sum(weight.nbytes for weight in self._kept.values())
+        """Of weights that are used and lie in the file."""
+        return sum(self._mapped_bytes.values())
+
+    def lack(self, nbytes: int) -> str:
+        """Why so many bytes can't be written through; empty where they can."""
+        try:
+            most = most_bytes(self.path.parent, LARGEST_SHARE)
+        except OSError as error:
+            return f"{self.path.parent} can't be written to ({error.strerror})"
+        return "" if nbytes <= most else f"of the disk of {self.path.parent} they may take {exact_size(most)}"
+
+    def write_through(self, nbytes: int) -> None:
+        """From now on packed weights go to the file at once, and are used from there: about so many bytes in all."""
+        self._through = WrittenThrough.begin(self.path, nbytes)
+        if self._through is None:  # another process was faster, and has completed it
+            self._open()
+            if not self._kept:
+                raise NotKept(f"another process began {self.path} and has not completed it; start once more")
 
     def add(self, key: str, made: NativeWeight) -> NativeWeight:
-        """Keep what was packed now."""
+        """Keep what was packed now: gives what is to be used in its place."""
+        if self._through is not None:
+            self._mapped_bytes[key] = made.nbytes
+            return self._through.add(key, made)
         self._made[key] = made
         return made
+
+    def complete(self) -> None:
+        """All weights were asked for: what was written through is there for the next start."""
+        if self._through is not None:
+            self._through.complete()
 
     def write_in_background(self) -> None:
         """Once the model is loaded: keep what was added for the next start."""
@@ -73,6 +112,8 @@ class PackedCache:
     def close(self) -> None:
         """Write no further. What was mapped stays in use as long as its weights are."""
         self._is_stopped.set()
+        if self._through is not None:
+            self._through.close()
         if self._writer is not None:
             self._writer.join(timeout=0.2)
 

@@ -1,0 +1,99 @@
+"""Packed weights of a model that memory can't hold: each is written to the kept file when it is packed, and used from it.
+
+What is written is mapped, and its pages are the file's, which the system drops when it needs them and reads again. So a
+load never has more in memory than the weight that is being packed. A load that ends before all weights were asked for
+leaves nothing behind.
+"""
+
+import logging
+import mmap
+import os
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ...kernels.cpu.weights.packed import NativeWeight
+from ...protocol.errors import OutOfMemoryError
+from .kept_files import LARGEST_SHARE, UnfinishedFile
+from .packed_file import WeightWriter, in_mapping
+
+_LOG = logging.getLogger(__name__)
+_WINDOW = 1 << 30  # bytes that are mapped at once beyond those that were expected
+_DIRTY_PIECES = 8  # of the file, of 8 MiB each, between two waits for the disk
+_SLACK = 16  # packed weights take one part in so many more than is reckoned beforehand, at most
+
+
+class WrittenThrough:
+    """The file while it is being written."""
+
+    def __init__(self, unfinished: UnfinishedFile, expected: int) -> None:
+        self._unfinished: UnfinishedFile | None = unfinished
+        self._file = unfinished.file
+        self._writer = WeightWriter(self._file, self._pause)
+        self._num_pieces = 0
+        self._since = time.monotonic()
+        self._window: mmap.mmap
+        self._window_at = 0
+        self._open_window(0, expected)
+
+    @classmethod
+    def begin(cls, path: Path, nbytes: int) -> "WrittenThrough | None":
+        """For about so many bytes of weights; None if another process has made the file meanwhile. Raises `NoRoom`."""
+        expected = nbytes + nbytes // _SLACK
+        unfinished = UnfinishedFile.begin(path, expected, LARGEST_SHARE, waits=True)
+        return None if unfinished is None else cls(unfinished, expected)
+
+    def add(self, name: str, weight: NativeWeight) -> NativeWeight:
+        """The same weight, in the file's memory."""
+        try:
+            offsets = self._writer.add(name, weight)
+        except OSError as error:
+            raise OutOfMemoryError(
+                f"The model is larger than memory, and its packed weights can't be written ({error}). Free some of the "
+                "disk that PENSTOCK_CACHE is on, or set it to a folder on another one."
+            ) from error
+        given: dict[str, Tensor] = {field.name: getattr(weight, field.name) for field in fields(weight)}
+        mapped: dict[str, Any] = {name: self._mapped(given[name], at) for name, at in offsets.items()}
+        return replace(weight, **mapped)
+
+    def complete(self) -> None:
+        """Give the file its name."""
+        unfinished, self._unfinished = self._unfinished, None
+        if unfinished is None:
+            return
+        try:
+            self._writer.finish()
+            unfinished.complete()
+        except OSError as error:  # this start has what it needs
+            _LOG.warning("Packed weights are not kept for the next start: %s", error)
+            unfinished.forget()
+            return
+        size, seconds = os.fstat(self._file).st_size, time.monotonic() - self._since
+        _LOG.info("Packed weights (%.2f GB) were kept in %s in %.1f s", size / 1e9, unfinished.path, seconds)
+
+    def close(self) -> None:
+        """Leave nothing behind of a load that came to no end. What is mapped stays usable."""
+        if self._unfinished is not None:
+            self._unfinished.forget()
+            self._unfinished = None
+
+    def _mapped(self, tensor: Tensor, at: int) -> Tensor:
+        if at + tensor.nbytes > self._window_at + len(self._window):
+            self._open_window(at // mmap.PAGESIZE * mmap.PAGESIZE, max(_WINDOW, tensor.nbytes + mmap.PAGESIZE))
+        flat = in_mapping(self._window, at - self._window_at, tensor.nbytes)
+        return flat.view(tensor.dtype).view(tensor.shape)
+
+    def _open_window(self, at: int, nbytes: int) -> None:
+        # What is behind the end of a file can be mapped, once there is something; Python wants it to be there now.
+        os.ftruncate(self._file, at + nbytes)
+        self._window = mmap.mmap(self._file, nbytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=at)
+        self._window_at = at
+
+    def _pause(self) -> None:
+        """Pages that are on the disk can be dropped at once; others would fill a small memory until they are."""
+        self._num_pieces += 1
+        if self._num_pieces % _DIRTY_PIECES == 0:
+            os.fdatasync(self._file)
