@@ -88,6 +88,7 @@ class MemoryPlan(Part):
     num_cpu_blocks: int = 0  # cells for KV blocks in CPU memory, the second tier
     # The lengths that positions are rotated for, if that depends on a request's length: the shortest that holds it.
     stretches: list[int] = []
+    resident_bytes: int | None = None  # of the weights, what stays in memory: less where those mapped don't fit
 
 
 class Loaded(Message):

@@ -15,7 +15,7 @@ def start_table(config: EngineConfig, plan: MemoryPlan, columns: int | None = No
         ("model", config.served_model_name or config.model),
         ("device", f"{plan.device_name}" + (f" x {ranks} ranks" if ranks > 1 else "")),
         ("kernels", plan.kernels),
-        ("weights", f"{size(plan.weight_bytes)} {plan.dtype}" + (" a rank" if ranks > 1 else "")),
+        ("weights", f"{size(plan.weight_bytes)} {plan.dtype}" + (" a rank" if ranks > 1 else "") + _resident(plan)),
         ("KV cache", f"{size(plan.num_blocks * plan.block_bytes)} {plan.kv_dtype}, total_block_num:{plan.num_blocks} "
                      f"x {config.block_size} = {tokens:,} tokens"),
         ("context", f"{plan.max_model_len:,} tokens a request" + _cut(plan)),
@@ -49,6 +49,12 @@ def _adapters(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:
         return []
     most = f"up to {config.max_loras} of rank {config.max_lora_rank} or less"
     return [("adapters", f"{size(plan.adapter_bytes)} for {most}")]
+
+
+def _resident(plan: MemoryPlan) -> str:
+    if plan.resident_bytes is None or plan.resident_bytes >= plan.weight_bytes:
+        return ""
+    return f", of which about {size(plan.resident_bytes)} stay in memory"
 
 
 def _cut(plan: MemoryPlan) -> str:

@@ -109,6 +109,11 @@ def biases(weights: ExpertWeights) -> tuple[Tensor | None, Tensor | None]:
 
 def memory_bytes(weights: ExpertWeights, hidden: int, top_k: int, capacity: int) -> int:
     """The memory between the products, for all tokens of a step or for as many as are computed at a time."""
-    row_bytes = 4 * padded(max(hidden, weights.width)) + _ROW_APART
-    pair_bytes = row_bytes + 4 * max(weights.width, PANEL) + _ROW_APART
+    return pair_memory_bytes(weights.width, hidden, top_k, capacity)
+
+
+def pair_memory_bytes(width: int, hidden: int, top_k: int, capacity: int) -> int:
+    """The same, of experts whose inner layer is so wide."""
+    row_bytes = 4 * padded(max(hidden, width)) + _ROW_APART
+    pair_bytes = row_bytes + 4 * max(width, PANEL) + _ROW_APART
     return max(_LEAST_BYTES, min(capacity, _MOST_TOKENS) * top_k * pair_bytes + _ROW_APART)

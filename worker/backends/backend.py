@@ -21,7 +21,7 @@ from ..sampler import Sampler, sample
 from ..steps.batch import step_batch
 from ..steps.slots import SlotTable
 from ..weights.layer_formats import LayerFormats
-from ..weights.packed_cache import PackedCache
+from ..weights.packed_cache import NotKept, PackedCache
 
 if TYPE_CHECKING:
     from ..models.load import Model
@@ -97,9 +97,11 @@ class Backend(ABC):
             )
         return WeightFormat("fp32")
 
-    def cache(self, model_folder: Path, formats: LayerFormats, ranks: Parallel) -> PackedCache | None:
-        """Where packed weights of this model are kept, if that saves more than it takes."""
-        return None
+    def cache(
+        self, model_folder: Path, formats: LayerFormats, ranks: Parallel, expert_parallel: bool = False
+    ) -> PackedCache:
+        """Where packed weights of this model are kept. Raises `NotKept`."""
+        raise NotKept(f"only native kernels of a CPU map them, and here are {self.kernels}")
 
     def kv_kind(self, kind: str) -> str:
         """This number format of keys and values, if this backend has it."""

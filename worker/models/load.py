@@ -1,6 +1,5 @@
 """Loads a model folder as a model that runs batches: number formats, ranks, weights, and a report of what was read."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,14 +28,12 @@ from ..weights.file_checks import check_weight_files
 from ..weights.layer_formats import LayerFormats
 from ..weights.packed_cache import PackedCache
 from ..weights.tensor_names import check_layers, check_unread
-from ..weights.weight_bytes import estimated_weight_bytes
 from ..weights.weight_files import check_cut, ranks_cut_for
 from .config import ModelConfig, read_config
 from .decoder import Decoder
+from .demand import CheckRoom, demand_of, kept_weights, kv_kind, write_through
 from .products import HEAD, quantized_kinds
 from .split import check_split
-
-CheckRoom = Callable[[int, str], None]  # bytes on a rank and their number format; raises if they don't fit
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -82,13 +79,8 @@ class Model:
 
     def kv_kind(self, wanted: str = "auto") -> str:
         """The number format of keys and values: the one asked for, or the model's own."""
-        if self.config.latent is not None and wanted not in ("auto", *DTYPES):
-            raise ConfigError(
-                f"kv_cache_dtype={wanted!r} is not for {self.config.family.name}, which keeps latents in place of keys "
-                f"and values (MLA). Use {', '.join(DTYPES)}."
-            )
         own = self.kv_default or WeightFormat.of(self.dtype).kind
-        return self.backend.kv_kind(own if wanted == "auto" else wanted)
+        return kv_kind(self.config, self.backend, own, wanted)
 
     def kv_bytes_per_token(self, kind: str) -> int:
         return self.backend.kv_bytes_per_token(self.kv_shape, kind)
@@ -118,8 +110,9 @@ def load_model(
 ) -> Model:
     """Read this rank's share of the model in `model_folder`; `dtype` "auto" is the checkpoint's.
 
-    Before anything is read, `check_room` hears how many bytes the weights will take. `num_threads` pack the weights and
-    compute afterwards; None leaves the threads as they are. There is room for `max_loras` adapters.
+    Before anything is read, `check_room` hears what the model will take, and says whether packed weights are to be
+    written and mapped one by one. `num_threads` pack the weights and compute afterwards; None leaves the threads as
+    they are. There is room for `max_loras` adapters.
     """
     config = read_config(model_folder)
     ranks = ranks or Parallel()
@@ -130,11 +123,15 @@ def load_model(
     if num_threads is not None:
         backend.use_threads(num_threads)
     formats = _layer_formats(config, backend, quantization or _converted_with(model_folder, backend), lm_head_fp32)
-    if check_room is not None:
-        check_room(estimated_weight_bytes(config, formats, ranks.size), formats.kinds)
+    first, last = local_kv_heads(ranks.rank, ranks.size, config.num_kv_heads)
+    kv_shape = KVShape(config.num_layers, last - first, config.head_dim, has_values=config.latent is None)
+    cache, not_kept = kept_weights(load_format, backend, model_folder, formats, ranks, expert_parallel)
+    demand = demand_of(config, backend, formats, ranks, cache, not_kept, kv_shape, number)
+    is_written_through = check_room is not None and check_room(demand)
     if load_format != "dummy":
         check_weight_files(model_folder)
-    cache = None if load_format == "dummy" else backend.cache(model_folder, formats, ranks)
+    if cache is not None and is_written_through:
+        write_through(cache, demand.weight_bytes)
     # Kept as the model's own weights would be, were they not quantized.
     lora = LoraConfig(DTYPES[backend.format.kind], max_loras, max_lora_rank)
     adapters = AdapterBank(lora, backend.ops) if max_loras else None
@@ -143,9 +140,8 @@ def load_model(
     if load_format != "dummy":
         source = _source_of(model_folder, config, ranks)
         check_layers(model_folder, source.names, config)
-    decoder = Decoder(Weights(source, placement), config)
+    decoder = _read(source, placement, config)
     forward_pass = backend.forward_pass(decoder)
-    first, last = local_kv_heads(ranks.rank, ranks.size, config.num_kv_heads)
     unread = check_unread(model_folder, source.leftovers(), config)
     return Model(
         config=config,
@@ -154,11 +150,24 @@ def load_model(
         sample=backend.sample(forward_pass),
         backend=backend,
         dtype=number,
-        kv_shape=KVShape(config.num_layers, last - first, config.head_dim, has_values=config.latent is None),
+        kv_shape=kv_shape,
         report=LoadReport(source.bytes_read, unread),
         cache=cache,
         adapters=adapters,
     )
+
+
+def _read(source: Source, placement: Placement, config: ModelConfig) -> Decoder:
+    """The layers with their weights."""
+    try:
+        decoder = Decoder(Weights(source, placement), config)
+    except BaseException:
+        if placement.cache is not None:
+            placement.cache.close()  # what is half written
+        raise
+    if placement.cache is not None:
+        placement.cache.complete()
+    return decoder
 
 
 def select_backend(

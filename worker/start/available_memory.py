@@ -35,25 +35,26 @@ def _left_by_limits(proc: Path, cgroups: Path) -> Iterator[int]:
     for line in groups.read_text().splitlines() if groups.exists() else ():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            names = (cgroups, "memory.max", "memory.current", "inactive_file")
+            names = (cgroups, "memory.max", "memory.current", "")
         elif "memory" in controllers.split(","):
-            names = (cgroups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            names = (cgroups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
         else:
             continue
-        root, limit, usage, reclaimable = names
+        root, limit, usage, prefix = names
         group = root / path.lstrip("/")
         # In a container the path may be the host's; then only the root is there to be read.
         for folder in [group, *group.parents]:
             if folder.is_relative_to(root):
-                with suppress(OSError, ValueError, StopIteration):
-                    yield _left(folder, limit, usage, reclaimable)
+                with suppress(OSError, ValueError):
+                    yield _left(folder, limit, usage, prefix)
 
 
-def _left(folder: Path, limit: str, usage: str, reclaimable: str) -> int:
-    """Raises ValueError where there is no limit ("max"). File pages that nobody uses count as free."""
+def _left(folder: Path, limit: str, usage: str, prefix: str) -> int:
+    """Raises ValueError where there is no limit ("max"). Pages of files can be had back, as for the kernel."""
     most, used = int((folder / limit).read_text()), int((folder / usage).read_text())
-    statistics = (folder / "memory.stat").read_text().splitlines()
-    return most - used + next(int(line.split()[1]) for line in statistics if line.startswith(f"{reclaimable} "))
+    statistics = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    files = (f"{prefix}inactive_file", f"{prefix}active_file")
+    return most - used + sum(int(number) for name, number in statistics if name in files)
 
 
 class Reservation:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from ...kernels.cpu.experts import pair_memory_bytes
 from ...protocol.files.cache_folder import cache_folder
 from ...protocol.messages import MemoryPlan
 from ...protocol.options.config import EngineConfig
@@ -21,6 +22,7 @@ from ..kv.host_memory import BackgroundTouch
 from ..kv.second_tier import STAGING_BYTES
 from ..layers.experts import Experts
 from ..models.config import ModelConfig
+from ..models.demand import Demand
 from ..models.load import Model
 from ..parallel import Parallel
 from ..steps.logprobs import piece_length
@@ -28,7 +30,16 @@ from ..steps.runner import Runner
 from ..weights.weight_bytes import BITS
 from .affinity import pin
 from .available_memory import CardLocks, Reservation, available_memory
-from .memory import MemoryProfile, Size, check_weights, host_bytes_of, memory_plan
+from .memory import (
+    MemoryProfile,
+    Size,
+    check_rest,
+    check_weights,
+    host_bytes_of,
+    kv_bytes_at_least,
+    memory_plan,
+    swap_bytes,
+)
 
 _LIBRARIES = 256 << 20  # what a GPU's libraries take when they are first used
 _FLOAT = 4
@@ -49,29 +60,14 @@ class DeviceMemory(ABC):
         """What this rank intends to take; its part of the machine's memory is set aside from now on."""
         profile = self._profile(model, weight_bytes)
         with self.reservation.turn() as set_aside:
-            # The kernel counts a mapped file as free, but its weights are read in every step.
-            profile = self._with_host_memory(profile, available_memory() - set_aside - _mapped_bytes(model))
+            profile = self._with_host_memory(profile, available_memory() - set_aside)
             plan = memory_plan(self.config, self.size, profile)
             self.reservation.hold(host_bytes_of(plan))
         return plan
 
-    def check_room(self, weight_bytes: int, kind: str) -> None:
-        """Refuse weights that don't fit, before any of them is read: so many bytes on each rank."""
-        if self.ranks.rank == 0:
-            with self.reservation.turn() as set_aside:
-                free = self._free_for_weights(set_aside)
-            name = device_name(self.device)
-            check_weights(weight_bytes * self._ranks_in_one_memory, free, kind, name, self.config)
-        if self.ranks.size > 1:
-            self.ranks.exchange([])  # nobody loads before that, so that what is free is free
-
-    @property
     @abstractmethod
-    def _ranks_in_one_memory(self) -> int:
-        """The number of ranks whose weights share a memory with rank 0's."""
-
-    @abstractmethod
-    def _free_for_weights(self, set_aside: int) -> int: ...
+    def check_room(self, demand: Demand) -> bool:
+        """Refuse weights that don't fit, before any of them is read. Whether they do only if they are mapped."""
 
     @abstractmethod
     def used_bytes(self) -> int:
@@ -126,12 +122,32 @@ class HostMemory(DeviceMemory):
         self._touch: BackgroundTouch | None = None
         pin(ranks.rank, config.tensor_parallel_size, config.devices)
 
-    @property
-    def _ranks_in_one_memory(self) -> int:
-        return self.ranks.size
+    def check_room(self, demand: Demand) -> bool:
+        """All ranks find the same, from what rank 0 has seen to be free and from each one's numbers."""
+        free = 0
+        if self.ranks.rank == 0:
+            with self.reservation.turn() as set_aside:
+                free = max(0, available_memory() - set_aside)
+        of_rank = [free, demand.is_kept, demand.weight_bytes, demand.largest_bytes, bool(demand.not_mapped)]
+        found = self.ranks.exchange([int(each) for each in of_rank]) if self.ranks.size > 1 else [of_rank]
+        free, fresh = found[0][0], [each for each in found if not each[1]]
+        need, largest = sum(each[2] for each in fresh), sum(each[3] for each in fresh)
+        rest = self.ranks.size * self._bytes_beside_weights(demand, free)
+        if not fresh or need + rest <= free:
+            return False
+        if any(each[4] for each in fresh):
+            reason = demand.not_mapped or "another rank's can't be"
+            check_weights(need, free, demand.kinds, device_name(self.device), self.config, reason)
+            return False  # whether the rest fits is seen when they are there
+        check_rest(largest + rest, free, self.config)
+        return True
 
-    def _free_for_weights(self, set_aside: int) -> int:
-        return available_memory() - set_aside
+    def _bytes_beside_weights(self, demand: Demand, free: int) -> int:
+        """What this rank needs beside its weights at least."""
+        longest = self.config.max_model_len or demand.config.max_position
+        block_bytes = demand.kv_bytes_per_token(self.config.kv_cache_dtype) * self.config.block_size
+        activations = _estimated_activations(demand.config, self.size, longest, self.config)
+        return activations + kv_bytes_at_least(self.config, block_bytes, free) + swap_bytes(self.config)
 
     def used_bytes(self) -> int:
         """Without the files that it maps."""
@@ -139,11 +155,15 @@ class HostMemory(DeviceMemory):
         return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon:")).split()[1])
 
     def _profile(self, model: Model, weight_bytes: int) -> MemoryProfile:
-        activations = _estimated_activations(model.config, self.size, self._longest(model), self.ranks.size)
-        return self._described(model, weight_bytes + _mapped_bytes(model), activations)
+        activations = _estimated_activations(model.config, self.size, self._longest(model), self.config)
+        mapped = 0 if model.cache is None else model.cache.mapped_bytes
+        of_ranks = [rank[0] for rank in self.ranks.exchange([mapped])] if self.ranks.size > 1 else [mapped]
+        profile = self._described(model, weight_bytes + mapped, activations)
+        return replace(profile, mapped_bytes=mapped, other_mapped_bytes=sum(of_ranks) - mapped)
 
     def _with_host_memory(self, profile: MemoryProfile, free: int) -> MemoryProfile:
-        return replace(profile, available_bytes=free)
+        # The kernel counts a mapped file as free, but its weights are read in every step.
+        return replace(profile, available_bytes=free - profile.mapped_bytes - profile.other_mapped_bytes)
 
     def on_allocated(self) -> None:
         pass  # and touched later: it stays set aside
@@ -172,13 +192,15 @@ class CardMemory(DeviceMemory):
         if ranks.size > 1:
             ranks.exchange([])  # nobody loads before that
 
-    @property
-    def _ranks_in_one_memory(self) -> int:
-        return 1
-
-    def _free_for_weights(self, set_aside: int) -> int:
-        free, total = torch.cuda.mem_get_info(self.device)
-        return int(self.config.gpu_memory_utilization * total) - (total - free)
+    def check_room(self, demand: Demand) -> bool:
+        if self.ranks.rank == 0:
+            free, total = torch.cuda.mem_get_info(self.device)
+            free = int(self.config.gpu_memory_utilization * total) - (total - free)
+            name = device_name(self.device)
+            check_weights(demand.weight_bytes, free, demand.kinds, name, self.config, demand.not_mapped)
+        if self.ranks.size > 1:
+            self.ranks.exchange([])  # nobody loads before that, so that what is free is free
+        return False
 
     def used_bytes(self) -> int:
         return torch.cuda.memory_allocated(self.device)
@@ -218,10 +240,6 @@ def memory_of(config: EngineConfig, device: torch.device, ranks: Parallel, direc
     return _MEMORIES[device.type](config, device, ranks, directory)
 
 
-def _mapped_bytes(model: Model) -> int:
-    return 0 if model.cache is None else model.cache.mapped_bytes
-
-
 def _notes(unread: list[str], missing: str) -> tuple[str, ...]:
     notes = [f"No native kernels, so this runs many times slower than it could: {missing}"] if missing else []
     if unread:
@@ -246,10 +264,16 @@ def _notes_on_experts(model: Model) -> Iterator[str]:
         )
 
 
-def _estimated_activations(config: ModelConfig, size: Size, max_model_len: int, ranks: int) -> int:
+def _estimated_activations(config: ModelConfig, size: Size, max_model_len: int, options: EngineConfig) -> int:
     """Bytes of the largest step on a CPU, where float32 is what stands between two products."""
+    ranks, tokens = options.tensor_parallel_size, size.max_num_batched_tokens
     heads = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
     a_token = 4 * config.hidden_size + (2 * heads + 3 * config.intermediate_size) // ranks
-    rows = max(size.num_slots, min(piece_length(config.vocab_size), size.max_num_batched_tokens))
+    rows = max(size.num_slots, min(piece_length(config.vocab_size), tokens))
     histories = size.num_slots * max_model_len * _FLOAT
-    return _FLOAT * (size.max_num_batched_tokens * a_token + _LOGITS_AT_ONCE * rows * config.vocab_size) + histories
+    mixture = 0
+    if (experts := config.experts) is not None:
+        width = experts.width if options.enable_expert_parallel else -(-experts.width // ranks)
+        mixture = pair_memory_bytes(width, config.hidden_size, experts.top_k, tokens)
+        a_token += experts.num_experts + 2 * experts.top_k
+    return _FLOAT * (tokens * a_token + _LOGITS_AT_ONCE * rows * config.vocab_size) + histories + mixture

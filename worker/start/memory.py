@@ -1,19 +1,22 @@
 """The memory plan of one rank, made before anything is taken: weights, activations, and the KV blocks that fit.
 
-What doesn't fit is refused with the figure that would.
+What doesn't fit is refused with the figure that would. Weights that are mapped from a file need not fit: the system
+reads again what it has dropped of them, which is slow, so the plan says it. Everything else must.
 """
 
 from dataclasses import dataclass
 
 from ...protocol.errors import ConfigError, OutOfMemoryError
-from ...protocol.files.sizes import exact_size
+from ...protocol.files.sizes import exact_size, size
 from ...protocol.messages import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ..weights.weight_bytes import BITS
 
 _GIB = 1 << 30
+_KINDS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # of weights that are not quantized
 _MOST_UNASKED = 2 * _GIB  # of KV memory on a CPU, where nobody said how much
 _SHARE_UNASKED = 4  # and at most one part in so many of what is free
+_LEAST_UNASKED = 4  # one part in so many of that is taken even where mapped weights leave less
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,10 @@ class MemoryProfile:
     device: str
     device_name: str
     weight_bytes: int
+    mapped_bytes: int = 0  # of the weights, those in a file
+    other_mapped_bytes: int = 0  # of ranks that share the memory
     activation_bytes: int
-    available_bytes: int  # free, the weights being in already
+    available_bytes: int  # free, the weights being in already; less than nothing where those that are mapped are not
     block_bytes: int
     model_context: int
     vocab_size: int
@@ -68,6 +73,9 @@ def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> Mem
             f"max_model_len is cut from {wanted_len:,} to {holds:,}, which is what {num_blocks:,} KV blocks hold; "
             f"kv_cache_memory={-(-wanted_len // config.block_size) * profile.block_bytes} holds it all."
         )
+    resident = _resident_bytes(config, profile, num_blocks)
+    if resident < profile.mapped_bytes:
+        notes.append(_larger_than_memory(profile, resident))
     max_model_len = min(wanted_len, holds)
     if profile.stretches and max_model_len > profile.stretches[0]:
         notes.append(
@@ -79,7 +87,7 @@ def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> Mem
         device_name=profile.device_name,
         weight_bytes=profile.weight_bytes,
         activation_bytes=profile.activation_bytes,
-        available_bytes=profile.available_bytes + profile.weight_bytes,
+        available_bytes=_free_at_start(profile),
         block_bytes=profile.block_bytes,
         num_blocks=num_blocks,
         max_model_len=max_model_len,
@@ -92,21 +100,78 @@ def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> Mem
         adapter_bytes=profile.adapter_bytes,
         num_cpu_blocks=_num_cpu_blocks(config, profile, num_blocks),
         stretches=list(profile.stretches),
+        resident_bytes=profile.weight_bytes - profile.mapped_bytes + min(resident, profile.mapped_bytes),
     )
 
 
-def check_weights(need: int, free: int, kind: str, device_name: str, config: EngineConfig) -> None:
-    """Refuse weights that would fill the memory before they are all there."""
+def check_weights(
+    need: int, free: int, kind: str, device_name: str, config: EngineConfig, not_mapped: str = ""
+) -> None:
+    """Refuse weights that would fill the memory before they are all there; `not_mapped` says why that isn't spared."""
     if need <= free:
         return
+    reason = f" They can't be mapped from the disk: {not_mapped}." if not_mapped else ""
+    raise OutOfMemoryError(
+        f"The weights of {config.model} need {exact_size(need)} in {kind}, and {exact_size(free)} are free on "
+        f"{device_name}.{reason} Use {_smaller(need, free, kind)}a smaller model, or free memory. Nothing was read."
+    )
+
+
+def check_rest(need: int, free: int, config: EngineConfig) -> None:
+    """Refuse a model of which too much must be in memory, even if its weights are mapped."""
+    if need <= free:
+        return
+    raise OutOfMemoryError(
+        f"The weights of {config.model} don't fit into memory. Mapped from the disk they would run, but their largest "
+        f"matrix while it is packed, activations and KV memory need {exact_size(need)}, and {exact_size(max(free, 0))} "
+        "are free. Use a smaller max_num_batched_tokens, max_model_len or kv_cache_memory, or free memory. Nothing was "
+        "read."
+    )
+
+
+def kv_bytes_at_least(config: EngineConfig, block_bytes: int, free: int) -> int:
+    """What one rank's KV memory takes beside mapped weights that don't fit: what is asked for, or a little."""
+    if config.num_gpu_blocks_override or config.kv_cache_memory:
+        return (config.num_gpu_blocks_override or 0) * block_bytes or config.kv_cache_memory or 0
+    if config.max_model_len is not None:
+        return -(-config.max_model_len // config.block_size) * block_bytes
+    return _most_unasked(free, config) // _LEAST_UNASKED
+
+
+def swap_bytes(config: EngineConfig) -> int:
+    """Of the second tier, on each rank."""
+    return int((config.swap_space or 0) * _GIB)
+
+
+def _smaller(need: int, free: int, kind: str) -> str:
+    """The format in which weights that need so many bytes in this one fit, if one does."""
     # Of several kinds it isn't known how much smaller one for all would be.
     bits = BITS.get(kind, 0)
     smaller = {name: need * BITS[name] // bits for name in ("int8", "int4") if BITS[name] < bits}
     fitting = [name for name, size in smaller.items() if size < free]
-    way_out = f"quantization={fitting[0]!r}, " if fitting else ""
-    raise OutOfMemoryError(
-        f"The weights of {config.model} need {exact_size(need)} in {kind}, and {exact_size(free)} are free on "
-        f"{device_name}. Use {way_out}a smaller model, or free memory. Nothing was read."
+    return f"quantization={fitting[0]!r}, " if fitting else ""
+
+
+def _free_at_start(profile: MemoryProfile) -> int:
+    """What this rank found before any weights were there."""
+    return profile.available_bytes + profile.weight_bytes + profile.other_mapped_bytes
+
+
+def _resident_bytes(config: EngineConfig, profile: MemoryProfile, num_blocks: int) -> int:
+    """What memory has for this rank's mapped weights, when all else that is planned is there."""
+    ranks = config.tensor_parallel_size
+    beside = profile.activation_bytes + profile.adapter_bytes + num_blocks * profile.block_bytes
+    beside += swap_bytes(config)
+    mapped = profile.mapped_bytes + profile.other_mapped_bytes
+    return max(0, profile.available_bytes + mapped - ranks * beside) // ranks
+
+
+def _larger_than_memory(profile: MemoryProfile, resident: int) -> str:
+    smaller = _smaller(profile.mapped_bytes, resident, _KINDS.get(profile.dtype, profile.dtype))
+    return (
+        f"The model is larger than memory: its weights are mapped from the disk, and of {size(profile.mapped_bytes)} "
+        f"about {size(resident)} ({resident * 100 // profile.mapped_bytes} %) stay in memory. The rest is read from "
+        f"there again for the tokens that need it, which is slow. Use {smaller}a smaller model, or more memory."
     )
 
 
@@ -141,17 +206,25 @@ def _num_blocks(config: EngineConfig, size: Size, profile: MemoryProfile, wanted
     if profile.device != "cpu":
         return room // profile.block_bytes
     a_request = -(-wanted_len // config.block_size)
-    at_start = profile.available_bytes + profile.weight_bytes
-    most = min(_MOST_UNASKED, at_start // _SHARE_UNASKED) // config.tensor_parallel_size
+    most = _most_unasked(_free_at_start(profile), config)
     blocks = min(size.max_num_seqs * a_request, most // profile.block_bytes)
+    beside = room - profile.mapped_bytes - profile.other_mapped_bytes
     if config.max_model_len is not None:
         blocks = max(blocks, a_request)
+    elif profile.mapped_bytes:
+        # Nobody asked for so much that mapped weights would have to give way, but a little there must be.
+        room = min(room, max(beside, most // _LEAST_UNASKED))
     return min(blocks, room // profile.block_bytes)
+
+
+def _most_unasked(free: int, config: EngineConfig) -> int:
+    """Of KV memory on each rank of a CPU."""
+    return min(_MOST_UNASKED, free // _SHARE_UNASKED) // config.tensor_parallel_size
 
 
 def _num_cpu_blocks(config: EngineConfig, profile: MemoryProfile, num_blocks: int) -> int:
     """Cells of the second tier: what swap_space holds, all of which must fit beside whatever else is in CPU memory."""
-    asked = int((config.swap_space or 0) * _GIB) // profile.block_bytes
+    asked = swap_bytes(config) // profile.block_bytes
     if config.swap_space and not asked:
         raise ConfigError(
             f"swap_space={config.swap_space:,} GiB holds no KV block: one needs {exact_size(profile.block_bytes)}. "
@@ -167,7 +240,9 @@ def _num_cpu_blocks(config: EngineConfig, profile: MemoryProfile, num_blocks: in
 
 
 def _room(profile: MemoryProfile) -> int:
-    return profile.available_bytes - profile.activation_bytes - profile.adapter_bytes
+    """For KV memory, where mapped weights give way."""
+    mapped = profile.mapped_bytes + profile.other_mapped_bytes
+    return profile.available_bytes + mapped - profile.activation_bytes - profile.adapter_bytes
 
 
 def _taken(profile: MemoryProfile) -> str:
@@ -196,8 +271,9 @@ def _too_few_bytes(config: EngineConfig, profile: MemoryProfile) -> ConfigError:
 
 
 def _no_room(config: EngineConfig, size: Size, profile: MemoryProfile) -> OutOfMemoryError:
-    free, activations = exact_size(profile.available_bytes), exact_size(profile.activation_bytes)
-    if profile.activation_bytes > profile.available_bytes:
+    left = _room(profile) + profile.activation_bytes + profile.adapter_bytes
+    free, activations = exact_size(max(left, 0)), exact_size(profile.activation_bytes)
+    if profile.activation_bytes > left:
         return OutOfMemoryError(
             f"A step of max_num_batched_tokens={size.max_num_batched_tokens:,} needs {activations} for activations, "
             f"and {free} are free beside the weights. Use a smaller max_num_batched_tokens, or free memory."

@@ -60,8 +60,8 @@ class UnfinishedFile:
 
     @classmethod
     def begin(cls, path: Path, size: int, share: float = SHARE, *, waits: bool = False) -> "UnfinishedFile | None":
-        """An empty one, with room for `size` bytes; None if another process is at it, or with `waits` if one has made it
-        meanwhile. Raises `NoRoom`.
+        """An empty one, with room for `size` bytes; None if another process is at it, or with `waits` if one has made
+        it meanwhile. Raises `NoRoom`.
         """
         make_own(path.parent, WHAT)
         unfinished = path.with_name(f"{path.name}{_UNFINISHED}")

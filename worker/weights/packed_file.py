@@ -1,6 +1,6 @@
 """One file of packed weights: written whole or not at all, checked, and mapped into memory to be used in place.
 
-  0       a preamble: what this is, where the header lies and its digest, and on which boot the contents were last checked
+  0       a preamble: what this is, where the header lies, its digest, and on which boot the contents were last checked
   2 MiB   the tensors, each at a multiple of 64 bytes
   behind  the header, JSON: for each weight its fields, and for each of its tensors where it lies and its checksum
 

@@ -3,6 +3,8 @@
 Padding, norms and biases are left out: they are little, and never less than nothing.
 """
 
+from collections.abc import Iterator
+
 from ...kernels import WeightFormat
 from ..models.config import ModelConfig
 from ..models.products import HEAD, Product, products
@@ -13,15 +15,26 @@ BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "int4": 4}
 
 def estimated_weight_bytes(config: ModelConfig, formats: LayerFormats, ranks: int) -> int:
     """Bytes on each of so many ranks."""
-    projections = [product for product in products(config, ranks) if product.layers != (HEAD,)]
-    bits = sum(product.num_weights * _product_bits(config, formats, product) for product in projections)
+    return sum(_bits_of_each(config, formats, ranks)) // 8 // ranks
+
+
+def largest_weight_bytes(config: ModelConfig, formats: LayerFormats, ranks: int) -> int:
+    """Of the weight that is the largest, on each rank: no more than one is packed at once."""
+    return max(_bits_of_each(config, formats, ranks)) // 8 // ranks
+
+
+def _bits_of_each(config: ModelConfig, formats: LayerFormats, ranks: int) -> Iterator[int]:
+    """Of each product's weight, of all ranks together."""
+    for product in products(config, ranks):
+        if product.layers != (HEAD,):
+            yield product.num_weights * _product_bits(config, formats, product)
     table, head = config.vocab_size * config.hidden_size, formats.of(HEAD)
     # A tied head multiplies with the table, which then has the head's format.
     if config.tie_word_embeddings:
-        bits += table * BITS[head.kind]
+        yield table * BITS[head.kind]
     else:
-        bits += table * (BITS[formats.own.kind] + _bits(config, head))
-    return bits // 8 // ranks
+        yield table * BITS[formats.own.kind]
+        yield table * _bits(config, head)
 
 
 def _product_bits(config: ModelConfig, formats: LayerFormats, product: Product) -> int:

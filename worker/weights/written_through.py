@@ -1,8 +1,8 @@
-"""Packed weights of a model that memory can't hold: each is written to the kept file when it is packed, and used from it.
+"""Packed weights of a model that memory can't hold: each goes to the kept file when it is packed, and is used from it.
 
-What is written is mapped, and its pages are the file's, which the system drops when it needs them and reads again. So a
-load never has more in memory than the weight that is being packed. A load that ends before all weights were asked for
-leaves nothing behind.
+What is written is mapped, and its pages are the file's, which the system drops when it needs them and reads again. So
+a load never has more in memory than the weight that is being packed. A load that ends before all weights were asked
+for leaves nothing behind.
 """
 
 import logging

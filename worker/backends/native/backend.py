@@ -12,6 +12,7 @@ from ....kernels.cpu.library import Library, LibraryError
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.weights.packed import DEFAULT_GROUP_SIZE
 from ....protocol.errors import ConfigError
+from ....protocol.files.sizes import exact_size
 from ....protocol.processes.trace import Trace
 from ...kv.kv_cache import KVShape, NativeKVCache
 from ...models.config import ModelConfig
@@ -20,7 +21,7 @@ from ...parallel import Parallel
 from ...sampler import Sampler
 from ...steps.slots import SlotTable
 from ...weights.layer_formats import LayerFormats
-from ...weights.packed_cache import PackedCache
+from ...weights.packed_cache import NotKept, PackedCache
 from ...weights.weight_files import weight_files
 from ..backend import Backend
 from .decoder import RecordedDecoder
@@ -61,15 +62,17 @@ class NativeBackend(Backend):
     def quantized(self, name: str) -> WeightFormat:
         return _QUANTIZED[name]
 
-    def cache(self, model_folder: Path, formats: LayerFormats, ranks: Parallel) -> PackedCache | None:
+    def cache(
+        self, model_folder: Path, formats: LayerFormats, ranks: Parallel, expert_parallel: bool = False
+    ) -> PackedCache:
         stored = sum(path.stat().st_size for path in weight_files(model_folder))
         if stored < _WORTH_KEEPING:
-            return None
+            raise NotKept(f"a checkpoint of less than {exact_size(_WORTH_KEEPING)} is not kept")
         try:
-            return PackedCache.of(model_folder, self.library.identity, formats, ranks.rank, ranks.size)
+            return PackedCache.of(model_folder, self.library.identity, formats, ranks.rank, ranks.size, expert_parallel)
         except (ConfigError, OSError) as error:
             _LOG.info("Packed weights are not kept for the next start: %s", error)
-            return None
+            raise NotKept(str(error).rstrip(".")) from error
 
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> NativeKVCache:
         return NativeKVCache.allocate(shape, num_blocks, block_size, kind)
