@@ -5,6 +5,7 @@ from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError, ModelNotFoundError, OutOfMemoryError
 from penstock.protocol.options.config import EngineConfig
+from penstock.worker.models.demand import Demand
 from penstock.worker.models.load import load_model
 from penstock.worker.start.memory import check_weights
 from penstock.worker.survey import survey
@@ -77,9 +78,9 @@ def test_room_is_asked_for_before_anything_is_read(tmp_path, load_format, shards
     for path in tmp_path.glob("*.safetensors"):
         path.write_bytes(b"")  # nobody looks
 
-    def no_room(weight_bytes: int, kind: str) -> None:
-        assert 0.9 * stored < weight_bytes <= stored
-        raise OutOfMemoryError(f"{weight_bytes} in {kind}")
+    def no_room(demand: Demand) -> bool:
+        assert 0.9 * stored < demand.weight_bytes <= stored
+        raise OutOfMemoryError(f"{demand.weight_bytes} in {demand.kinds}")
 
     with pytest.raises(OutOfMemoryError, match="in fp32"):
         load_model(tmp_path, load_format=load_format, check_room=no_room)
@@ -91,7 +92,7 @@ def test_what_weights_will_take_is_reckoned_from_the_config(tmp_path, family, qu
     """Never more than they take, and little less: norms, biases, scales and padding are left out."""
     folder = tiny_model(tmp_path, family, tie_word_embeddings=True)
     found: list[int] = []
-    load_model(folder, quantization=quantization, check_room=lambda weight_bytes, kind: found.append(weight_bytes))
+    load_model(folder, quantization=quantization, check_room=lambda demand: bool(found.append(demand.weight_bytes)))
     stored = (folder / "model.safetensors").stat().st_size
     assert 0.8 * stored / share < found[0] <= stored / share
 

@@ -208,12 +208,12 @@ def _num_blocks(config: EngineConfig, size: Size, profile: MemoryProfile, wanted
     a_request = -(-wanted_len // config.block_size)
     most = _most_unasked(_free_at_start(profile), config)
     blocks = min(size.max_num_seqs * a_request, most // profile.block_bytes)
-    beside = room - profile.mapped_bytes - profile.other_mapped_bytes
+    if profile.mapped_bytes:
+        # Nobody asked for so much that mapped weights would have to give way, but a little there must be.
+        beside = room - profile.mapped_bytes - profile.other_mapped_bytes
+        blocks = min(blocks, max(beside, most // _LEAST_UNASKED) // profile.block_bytes)
     if config.max_model_len is not None:
         blocks = max(blocks, a_request)
-    elif profile.mapped_bytes:
-        # Nobody asked for so much that mapped weights would have to give way, but a little there must be.
-        room = min(room, max(beside, most // _LEAST_UNASKED))
     return min(blocks, room // profile.block_bytes)
 
 
