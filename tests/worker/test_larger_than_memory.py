@@ -1,0 +1,213 @@
+"""A model larger than memory: its packed weights are written while they are packed, mapped, and counted apart from what
+must stay in memory; what can't be mapped is refused before anything is read."""
+
+import re
+import weakref
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from builders.runner_harness import TinyEngine, prompt
+from builders.tiny_model import tiny_model
+
+from penstock.kernels.cpu.weights.packed import NativeWeight
+from penstock.protocol.errors import OutOfMemoryError
+from penstock.protocol.messages import Allocate
+from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.processes.launch import Launch
+from penstock.protocol.processes.trace import Trace
+from penstock.worker.backends.native import backend as native
+from penstock.worker.models.config import read_config
+from penstock.worker.start import device_memory
+from penstock.worker.start.memory import MemoryProfile, Size, memory_plan
+from penstock.worker.start.start import Start
+from penstock.worker.weights import kept_files, packed_file
+from penstock.worker.weights.checkpoint import Checkpoint
+
+MIB = 1 << 20
+WEIGHTS = 29 * MIB  # of the model below
+SMALL_MEMORY = WEIGHTS * 2 // 3 + 6 * MIB
+SMALL = {"max_num_seqs": 2, "max_num_batched_tokens": 16, "max_model_len": 64}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    experts = {"hidden_size": 256, "moe_intermediate_size": 144, "num_experts": 15, "num_hidden_layers": 4}
+    return tiny_model(tmp_path_factory.mktemp("model"), "qwen3_moe", shards=3, **experts)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(native, "_WORTH_KEEPING", 0)
+    return tmp_path / "cache" / "penstock" / "weights"
+
+
+def kept_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.glob("[0-9a-z]*")]
+
+
+class Machine:
+    """Starts the model where so much memory is free."""
+
+    def __init__(self, model: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.model = model
+        self.directory = directory
+        self.monkeypatch = monkeypatch
+        self.notes: list[str] = []
+        self.mapped = 0
+        self.bytes_read = 0
+
+    def start(self, free: int, **options) -> Start:
+        self.monkeypatch.setattr(device_memory, "available_memory", lambda: free)
+        config = EngineConfig.from_options(self.model, device="cpu", **SMALL, **options)
+        return Start(Launch(config, str(self.model), str(self.model), 1), 0, self.directory)
+
+    def tokens(self, free: int, **options) -> list[list[int]]:
+        start = self.start(free, **options)
+        plan = start.plan()
+        self.notes, self.mapped = plan.notes, start.model.cache.mapped_bytes
+        self.bytes_read = start.model.report.bytes_read
+        runner = start.runner(Allocate(plan.num_blocks, plan.max_model_len), Trace(None, ""))
+        answers = TinyEngine(runner).run(prompt(0, [5, 6, 7], max_tokens=20), prompt(1, [9], max_tokens=20))
+        start.close()
+        return [answer.tokens for answer in answers]
+
+
+@pytest.fixture
+def machine(model, tmp_path, monkeypatch) -> Machine:
+    (tmp_path / "tree").mkdir()
+    return Machine(model, tmp_path / "tree", monkeypatch)
+
+
+@pytest.mark.parametrize("quantization", [None, "int8"])
+def test_a_first_start_writes_and_maps_what_memory_cannot_hold_and_answers_the_same(machine, folder, quantization):
+    wanted = machine.tokens(1 << 30, quantization=quantization)
+    assert (machine.mapped, machine.notes, kept_in(folder)) == (0, [], [])
+    weights = WEIGHTS if quantization is None else WEIGHTS // 4
+    free = weights * 2 // 3 + 6 * MIB
+    assert machine.tokens(free, quantization=quantization) == wanted
+    assert 0.9 * weights < machine.mapped < 1.2 * weights
+    assert machine.bytes_read > 0
+    assert len(kept_in(folder)) == 1
+    [note] = machine.notes
+    assert note.startswith("The model is larger than memory: its weights are mapped from the disk")
+    assert machine.tokens(free, quantization=quantization) == wanted
+    assert (machine.bytes_read > 1 << 16, machine.notes) == (False, [note])
+    assert machine.tokens(1 << 30, quantization=quantization) == wanted
+    assert machine.notes == []
+
+
+def test_a_weight_that_was_written_is_in_memory_no_more_when_the_next_one_is(machine, monkeypatch):
+    packed: list[weakref.ref[torch.Tensor]] = []
+    in_memory: list[int] = []
+    write = packed_file.WeightWriter.add
+
+    def watched(writer: packed_file.WeightWriter, name: str, weight: NativeWeight) -> dict[str, int]:
+        packed.append(weakref.ref(weight.data))
+        in_memory.append(sum(each() is not None for each in packed))
+        return write(writer, name, weight)
+
+    monkeypatch.setattr(packed_file.WeightWriter, "add", watched)
+    machine.start(SMALL_MEMORY).close()
+    assert len(in_memory) > 20 and set(in_memory) == {1}
+
+
+@pytest.mark.parametrize("options", [{"load_format": "dummy"}, {}], ids=["made up", "disk"])
+def test_what_cannot_be_mapped_is_refused_before_it_is_read(machine, folder, monkeypatch, options):
+    monkeypatch.setattr(Checkpoint, "stored", lambda *_: pytest.fail("something was read"))
+    if not options:
+        monkeypatch.setattr(kept_files.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 20 * MIB}))
+    with pytest.raises(OutOfMemoryError) as refused:
+        machine.start(20 * MIB, **options)
+    words = str(refused.value)
+    assert re.search(r"need 2\d(\.\d+)? MiB in fp32, and 20 MiB are free on .*can't be mapped from the disk: ", words)
+    reason = "load_format='dummy'" if options else f"of the disk of {folder} they may take 18 MiB"
+    assert reason in words and "Use quantization='int8', a smaller model, or free memory. Nothing was read." in words
+    assert kept_in(folder) == []
+
+
+def test_what_must_stay_in_memory_has_to_fit_even_where_weights_are_mapped(machine, folder, monkeypatch):
+    monkeypatch.setattr(Checkpoint, "stored", lambda *_: pytest.fail("something was read"))
+    words = r"Mapped from the disk they would run, but .* need 2\d.* MiB, and 20 MiB"
+    with pytest.raises(OutOfMemoryError, match=words):
+        machine.start(20 * MIB, kv_cache_memory="14MiB")
+    assert kept_in(folder) == []
+
+
+def test_a_load_that_ends_halfway_leaves_no_file(machine, folder, monkeypatch):
+    write = packed_file.WeightWriter.add
+
+    def full(writer: packed_file.WeightWriter, name: str, weight: object) -> dict[str, int]:
+        if "layers.2" in name:
+            raise OSError(28, "No space left on device")
+        return write(writer, name, weight)
+
+    monkeypatch.setattr(packed_file.WeightWriter, "add", full)
+    with pytest.raises(OutOfMemoryError, match=r"can't be written \(\[Errno 28\].*PENSTOCK_CACHE"):
+        machine.start(20 * MIB)
+    assert kept_in(folder) == []
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def plan(*, free: int, mapped: int, others: int = 0, activations: int = 10 * MIB, **options):
+    """With blocks of 1 MiB, where so much was free before anything was mapped."""
+    config = EngineConfig.from_options("m", **options)
+    profile = MemoryProfile(
+        device="cpu",
+        device_name="",
+        weight_bytes=mapped,
+        mapped_bytes=mapped,
+        other_mapped_bytes=others,
+        activation_bytes=activations,
+        available_bytes=free - mapped - others,
+        block_bytes=MIB,
+        model_context=4096,
+        vocab_size=10,
+        dtype="bfloat16",
+        kv_dtype="",
+    )
+    return memory_plan(config, Size.of(config, "cpu"), profile)
+
+
+def test_kv_memory_that_nobody_asked_for_takes_what_mapped_weights_leave():
+    found = plan(free=1600 * MIB, mapped=1400 * MIB)
+    assert (found.num_blocks, found.resident_bytes) == (190, 1400 * MIB)
+    assert "larger than memory" not in " ".join(found.notes)
+
+
+@pytest.mark.parametrize("options", [{}, {"max_model_len": 320}])
+def test_beside_weights_that_do_not_fit_it_takes_a_sixteenth_of_what_is_free(options):
+    found = plan(free=1600 * MIB, mapped=2400 * MIB, **options)
+    assert (found.num_blocks, found.resident_bytes) == (100, 1490 * MIB)
+    words = "of 2.3 GiB about 1.5 GiB (62 %) stay in memory. The rest is read"
+    assert words in found.notes[-1] and "Use quantization='int8', a smaller model, or more memory." in found.notes[-1]
+
+
+def test_a_length_that_was_given_has_its_blocks_and_weights_give_way():
+    assert plan(free=1600 * MIB, mapped=2400 * MIB, max_model_len=4096).num_blocks == 128
+    assert plan(free=1600 * MIB, mapped=1500 * MIB, max_model_len=4096).num_blocks == 128
+
+
+def test_kv_memory_that_was_asked_for_must_fit_without_the_weights():
+    found = plan(free=1600 * MIB, mapped=2400 * MIB, kv_cache_memory="1200MiB")
+    assert (found.num_blocks, found.resident_bytes) == (1200, 390 * MIB)
+    with pytest.raises(OutOfMemoryError, match=r"and 1\.55 GiB are left"):
+        plan(free=1600 * MIB, mapped=2400 * MIB, kv_cache_memory="1600MiB")
+
+
+def test_ranks_share_what_is_free_for_their_weights():
+    found = plan(free=1600 * MIB, mapped=1200 * MIB, others=1200 * MIB, tensor_parallel_size=2)
+    assert (found.num_blocks, found.resident_bytes) == (50, 740 * MIB)
+    assert "of 1.2 GiB about 740 MiB (61 %) stay in memory" in found.notes[-1]
+
+
+def test_what_lies_between_the_two_products_of_experts_counts_as_activations(model):
+    mixture, size, options = read_config(model), Size(2, 512), EngineConfig.from_options("m")
+    planned = device_memory._estimated_activations(mixture, size, 64, options)
+    dense = device_memory._estimated_activations(replace(mixture, experts=None), size, 64, options)
+    # The inputs of 512 tokens' 4 experts in float32, and what the activation makes of them.
+    assert planned - dense > 4 * 512 * 4 * (256 + 144)
