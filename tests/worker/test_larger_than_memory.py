@@ -28,6 +28,7 @@ from penstock.worker.weights.checkpoint import Checkpoint
 MIB = 1 << 20
 WEIGHTS = 29 * MIB  # of the model below
 SMALL_MEMORY = WEIGHTS * 2 // 3 + 6 * MIB
+WIDENED = {"*": "int8", "*.gate_proj": "int4", "*.up_proj": "int4"}
 SMALL = {"max_num_seqs": 2, "max_num_batched_tokens": 16, "max_model_len": 64}
 
 
@@ -67,7 +68,8 @@ class Machine:
     def tokens(self, free: int, **options) -> list[list[int]]:
         start = self.start(free, **options)
         plan = start.plan()
-        self.notes, self.mapped = plan.notes, start.model.cache.mapped_bytes
+        self.notes = [note for note in plan.notes if "larger than memory" in note]
+        self.mapped = start.model.cache.mapped_bytes
         self.bytes_read = start.model.report.bytes_read
         runner = start.runner(Allocate(plan.num_blocks, plan.max_model_len), Trace(None, ""))
         answers = TinyEngine(runner).run(prompt(0, [5, 6, 7], max_tokens=20), prompt(1, [9], max_tokens=20))
@@ -81,14 +83,14 @@ def machine(model, tmp_path, monkeypatch) -> Machine:
     return Machine(model, tmp_path / "tree", monkeypatch)
 
 
-@pytest.mark.parametrize("quantization", [None, "int8"])
+@pytest.mark.parametrize("quantization", [None, "int8", WIDENED], ids=["floats", "int8", "unlike products"])
 def test_a_first_start_writes_and_maps_what_memory_cannot_hold_and_answers_the_same(machine, folder, quantization):
     wanted = machine.tokens(1 << 30, quantization=quantization)
     assert (machine.mapped, machine.notes, kept_in(folder)) == (0, [], [])
     weights = WEIGHTS if quantization is None else WEIGHTS // 4
     free = weights * 2 // 3 + 6 * MIB
     assert machine.tokens(free, quantization=quantization) == wanted
-    assert 0.9 * weights < machine.mapped < 1.2 * weights
+    assert 0.9 * weights < machine.mapped < 1.5 * weights
     assert machine.bytes_read > 0
     assert len(kept_in(folder)) == 1
     [note] = machine.notes

@@ -4,7 +4,7 @@ The ranks share the experts by their width, each having a part of every one, or 
 Either way a rank computes its part of each token's sum, and the ranks' parts are added up.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -57,7 +57,7 @@ class Experts:
         self.ops = weights.placement.ops
         self.router = Router(weights, hidden_size, config)
         found = _expert_weights(weights.at(config.names.experts), hidden_size, config)
-        self.experts = self.ops.fitting_experts(found, hidden_size)
+        self.experts = _fitting_experts(weights, found, hidden_size)
         self.is_widened = self.experts is not found  # its two products were of unlike kinds
         self.shared = self.shared_gate = None
         if config.shared_width:
@@ -86,6 +86,20 @@ def exact_linear(weights: Weights, out_features: int, in_features: int) -> Linea
     weight = weights.packed_as(_EXACT, [CheckpointPiece("weight", (out_features, in_features))])
     biases = [weights.vector("bias", (out_features,))] if weights.has("bias") else []
     return Linear(weight, biases, weights)
+
+
+def _fitting_experts(weights: Weights, found: ExpertWeights, hidden_size: int) -> ExpertWeights:
+    """With both products in one kind of numbers. What was widened is kept as what was packed is, and mapped with it."""
+    cache, names = weights.placement.cache, ("gate_up", "down")
+    if cache is None:
+        return weights.placement.ops.fitting_experts(found, hidden_size)
+    keys = {name: f"fitting {weights.prefix}{name}" for name in names}
+    kept = {name: weight for name, key in keys.items() if (weight := cache.weight(key)) is not None}
+    if kept:
+        return replace(found, **kept)
+    made = weights.placement.ops.fitting_experts(found, hidden_size)
+    widened = {name: getattr(made, name) for name in names if getattr(made, name) is not getattr(found, name)}
+    return replace(made, **{name: cache.add(keys[name], each) for name, each in widened.items()}) if widened else found
 
 
 @dataclass(frozen=True)
