@@ -94,12 +94,13 @@ def _fitting_experts(weights: Weights, found: ExpertWeights, hidden_size: int) -
     if cache is None:
         return weights.placement.ops.fitting_experts(found, hidden_size)
     keys = {name: f"fitting {weights.prefix}{name}" for name in names}
-    kept = {name: weight for name, key in keys.items() if (weight := cache.weight(key)) is not None}
+    kept: dict[str, Any] = {name: weight for name, key in keys.items() if (weight := cache.weight(key)) is not None}
     if kept:
         return replace(found, **kept)
     made = weights.placement.ops.fitting_experts(found, hidden_size)
-    widened = {name: getattr(made, name) for name in names if getattr(made, name) is not getattr(found, name)}
-    return replace(made, **{name: cache.add(keys[name], each) for name, each in widened.items()}) if widened else found
+    widened = [name for name in names if getattr(made, name) is not getattr(found, name)]
+    kept = {name: cache.add(keys[name], getattr(made, name)) for name in widened}
+    return replace(made, **kept) if kept else found
 
 
 @dataclass(frozen=True)

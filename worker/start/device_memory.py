@@ -33,13 +33,12 @@ from .available_memory import CardLocks, Reservation, available_memory
 from .memory import (
     MemoryProfile,
     Size,
-    check_rest,
-    check_weights,
     host_bytes_of,
     kv_bytes_at_least,
     memory_plan,
     swap_bytes,
 )
+from .weights_fit import check_rest, check_weights
 
 _LIBRARIES = 256 << 20  # what a GPU's libraries take when they are first used
 _FLOAT = 4

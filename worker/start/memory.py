@@ -10,7 +10,7 @@ from ...protocol.errors import ConfigError, OutOfMemoryError
 from ...protocol.files.sizes import exact_size, size
 from ...protocol.messages import MemoryPlan
 from ...protocol.options.config import EngineConfig
-from ..weights.weight_bytes import BITS
+from .weights_fit import smaller_format
 
 _GIB = 1 << 30
 _KINDS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # of weights that are not quantized
@@ -104,31 +104,6 @@ def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> Mem
     )
 
 
-def check_weights(
-    need: int, free: int, kind: str, device_name: str, config: EngineConfig, not_mapped: str = ""
-) -> None:
-    """Refuse weights that would fill the memory before they are all there; `not_mapped` says why that isn't spared."""
-    if need <= free:
-        return
-    reason = f" They can't be mapped from the disk: {not_mapped}." if not_mapped else ""
-    raise OutOfMemoryError(
-        f"The weights of {config.model} need {exact_size(need)} in {kind}, and {exact_size(free)} are free on "
-        f"{device_name}.{reason} Use {_smaller(need, free, kind)}a smaller model, or free memory. Nothing was read."
-    )
-
-
-def check_rest(need: int, free: int, config: EngineConfig) -> None:
-    """Refuse a model of which too much must be in memory, even if its weights are mapped."""
-    if need <= free:
-        return
-    raise OutOfMemoryError(
-        f"The weights of {config.model} don't fit into memory. Mapped from the disk they would run, but their largest "
-        f"matrix while it is packed, activations and KV memory need {exact_size(need)}, and {exact_size(max(free, 0))} "
-        "are free. Use a smaller max_num_batched_tokens, max_model_len or kv_cache_memory, or free memory. Nothing was "
-        "read."
-    )
-
-
 def kv_bytes_at_least(config: EngineConfig, block_bytes: int, free: int) -> int:
     """What one rank's KV memory takes beside mapped weights that don't fit: what is asked for, or a little."""
     if config.num_gpu_blocks_override or config.kv_cache_memory:
@@ -141,15 +116,6 @@ def kv_bytes_at_least(config: EngineConfig, block_bytes: int, free: int) -> int:
 def swap_bytes(config: EngineConfig) -> int:
     """Of the second tier, on each rank."""
     return int((config.swap_space or 0) * _GIB)
-
-
-def _smaller(need: int, free: int, kind: str) -> str:
-    """The format in which weights that need so many bytes in this one fit, if one does."""
-    # Of several kinds it isn't known how much smaller one for all would be.
-    bits = BITS.get(kind, 0)
-    smaller = {name: need * BITS[name] // bits for name in ("int8", "int4") if BITS[name] < bits}
-    fitting = [name for name, size in smaller.items() if size < free]
-    return f"quantization={fitting[0]!r}, " if fitting else ""
 
 
 def _free_at_start(profile: MemoryProfile) -> int:
@@ -167,7 +133,7 @@ def _resident_bytes(config: EngineConfig, profile: MemoryProfile, num_blocks: in
 
 
 def _larger_than_memory(profile: MemoryProfile, resident: int) -> str:
-    smaller = _smaller(profile.mapped_bytes, resident, _KINDS.get(profile.dtype, profile.dtype))
+    smaller = smaller_format(profile.mapped_bytes, resident, _KINDS.get(profile.dtype, profile.dtype))
     return (
         f"The model is larger than memory: its weights are mapped from the disk, and of {size(profile.mapped_bytes)} "
         f"about {size(resident)} ({resident * 100 // profile.mapped_bytes} %) stay in memory. The rest is read from "
