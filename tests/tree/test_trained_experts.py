@@ -47,7 +47,7 @@ def in_a_crowd_and_alone(format: str) -> tuple[list[Any], list[Any]]:
         return outputs(llm, ASKED), [outputs(llm, [question])[0] for question in ASKED[::4]]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", ["float32", "int8", pytest.param("int4", marks=pytest.mark.long)])
 def test_a_crowd_changes_no_bit_of_an_answer(format):
     crowd, alone = in_a_crowd_and_alone(format)
     assert share_right(ASKED, [list(output.token_ids) for output in crowd]) > 0.8
@@ -63,12 +63,14 @@ def equal_share(some: list[list[int]], others: list[list[int]]) -> float:
 @pytest.mark.parametrize(
     ("format", "split"),
     [
-        ("float32", WIDTH),
         ("float32", WHOLE),
-        ("int8", WIDTH),
-        ("int4", WHOLE),
-        pytest.param("int8", WHOLE, marks=pytest.mark.long),
-        pytest.param("int4", WIDTH, marks=pytest.mark.long),
+        # In two processes for all of them, tests/worker/test_models_split.py has mixtures in both ways.
+        *(
+            pytest.param(format, split, marks=pytest.mark.long)
+            for format in FORMATS
+            for split in (WIDTH, WHOLE)
+            if (format, split) != ("float32", WHOLE)
+        ),
     ],
 )
 def test_two_ranks_answer_as_one(format, split):
@@ -78,9 +80,8 @@ def test_two_ranks_answer_as_one(format, split):
     assert both == one if format == "float32" else equal_share(both, one) > 0.9
 
 
-@pytest.mark.parametrize(
-    "name", ["gptq", *(pytest.param(name, marks=pytest.mark.long) for name in FORMS if name != "gptq")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", FORMS)
 def test_a_quantized_checkpoint_answers_right_on_one_rank_and_alike_on_two(tmp_path, name):
     form = FORMS[name]
     config = form.config if isinstance(form, Float8Form) else quantization_config(form)
