@@ -13,7 +13,7 @@ from builders.served import Served, running_model, served
 
 @pytest.fixture(scope="session")
 def pocket() -> Iterator[tuple]:
-    options = {"max_model_len": 2048, "max_num_seqs": 16}
+    options = {"max_model_len": 2048, "max_num_seqs": 16, "num_threads": 1}
     with running_model("pocket", **options) as found:
         yield found
 
