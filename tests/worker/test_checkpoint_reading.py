@@ -11,7 +11,9 @@ from builders.tiny_model import tiny_model, write_safetensors
 from safetensors.torch import load_file, save_file
 
 from penstock.kernels import TorchOperations, WeightFormat
+from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
+from penstock.worker.convert.convert import convert
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
 from penstock.worker.weights import mapped_files
@@ -53,6 +55,47 @@ def test_a_pipe_among_the_weights_is_refused_and_not_waited_for(tmp_path, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(ConfigError, match=f"{name} cannot be used: it is a pipe"):
         Checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("family", "lost"),
+    [
+        ("qwen2", "self_attn.v_proj.bias"),
+        ("gpt_oss", "self_attn.o_proj.bias"),
+        ("gpt_oss", "mlp.router.bias"),
+        ("gpt_oss", "mlp.experts.down_proj_bias"),
+        ("deepseek_v3", "mlp.gate.e_score_correction_bias"),
+    ],
+)
+def test_a_bias_that_one_layer_lacks_is_missed(tmp_path, family, lost):
+    tiny_model(tmp_path, family, num_hidden_layers=3, num_nextn_predict_layers=0)
+    assert load_model(tmp_path)
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    del tensors[f"model.layers.2.{lost}"]
+    save_file(tensors, path)
+    with pytest.raises(ConfigError, match=rf"holds model.layers.\d.{lost}, and for layer 2 no such tensor"):
+        load_model(tmp_path)
+
+
+def test_the_bias_of_a_router_whose_family_has_none_is_not_used(tmp_path):
+    tiny_model(tmp_path, "qwen3_moe")
+    path = tmp_path / "model.safetensors"
+    biases = {f"model.layers.{layer}.mlp.gate.bias": torch.ones(12) for layer in range(2)}
+    save_file(load_file(path) | biases, path)
+    with pytest.raises(ConfigError, match="tensors that no layer of qwen3_moe reads, 2 in all"):
+        load_model(tmp_path)
+
+
+def test_numbers_of_64_bits_are_refused(tmp_path):
+    tiny_model(tmp_path, "mixtral")
+    path, name = tmp_path / "model.safetensors", "model.layers.1.block_sparse_moe.experts.3.w1.weight"
+    tensors = load_file(path)
+    save_file(tensors | {name: tensors[name].double()}, path)
+    with pytest.raises(ConfigError, match=f"{name} is stored as torch.float64. Use a float32, float16 or bfloat16"):
+        load_model(tmp_path)
+    with pytest.raises(ConfigError, match=f"{name} is stored as F64, which is not converted"):
+        convert(Conversion(str(tmp_path), str(tmp_path), str(tmp_path / "out"), "int8"), lambda said: None)
 
 
 def with_more(folder, *names: str):

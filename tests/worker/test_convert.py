@@ -1,8 +1,11 @@
 """Converting a model: what is written is what quantizing while loading gives, and it appears whole or not at all."""
 
 import json
+import sys
 from pathlib import Path
+from subprocess import PIPE, Popen
 
+import msgspec
 import pytest
 import torch
 from builders.hand_driven import HandDriven
@@ -200,3 +203,16 @@ def test_a_link_that_appears_meanwhile_is_not_written_over(tmp_path):
     with pytest.raises(ConfigError, match="made by someone else"), convert._appearing(tmp_path / "out", 0):
         (tmp_path / "out").symlink_to("nowhere")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_error_that_nobody_foresaw_ends_the_process_with_its_own_words(source, tmp_path):
+    asked = msgspec.json.encode(Conversion(str(source), str(source), str(tmp_path / "out"), "int8")) + b"\n"
+    code = (
+        "import penstock.worker.convert.__main__ as process\n"
+        "def broken(*_):\n    raise RuntimeError('no such case')\n"
+        "process.convert = broken\nprocess.main()"
+    )
+    with Popen([sys.executable, "-c", code], stdin=PIPE, stderr=PIPE) as child:
+        child.stdin.write(asked)
+        child.stdin.flush()
+        assert (child.wait(60), b"RuntimeError: no such case" in child.stderr.read()) == (1, True)

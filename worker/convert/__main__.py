@@ -4,6 +4,7 @@ It takes a `Conversion` as one line of JSON on its standard input, says how far 
 input does.
 """
 
+import os
 import signal
 import sys
 import threading
@@ -44,7 +45,9 @@ def main() -> None:
 
 
 def _watch_parent(is_told_to_end: threading.Event) -> None:
-    sys.stdin.buffer.read()  # returns when the parent's end of the pipe closes
+    # Until the parent's end of the pipe closes. Python can't end while a thread is within its own buffered reader.
+    while os.read(sys.stdin.fileno(), 1 << 12):
+        pass
     is_told_to_end.set()
 
 

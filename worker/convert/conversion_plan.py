@@ -124,8 +124,17 @@ def stored_tensors(folder: Path, config: ModelConfig, kinds: dict[str, str | Non
             for name, stored in tensors:
                 view = layout.view(name, file.get_slice(stored))
                 shape = tuple(view.get_shape())
-                found.append(StoredTensor(name, stored, layout, path, DTYPES[view.get_dtype()], shape, kinds.get(name)))
+                found.append(StoredTensor(name, stored, layout, path, _dtype(view, name), shape, kinds.get(name)))
     return found
+
+
+def _dtype(view: Any, name: str) -> torch.dtype:
+    stored_as = str(view.get_dtype())
+    if stored_as not in DTYPES:
+        raise ConfigError(
+            f"{name} is stored as {stored_as}, which is not converted. Use a float32, float16 or bfloat16 checkpoint."
+        )
+    return DTYPES[stored_as]
 
 
 def with_scales_applied(

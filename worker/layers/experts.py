@@ -40,7 +40,7 @@ class Router:
             config.scale,
         )
         names = config.names
-        self.logits = exact_linear(weights.at(names.router), config.num_experts, hidden_size)
+        self.logits = exact_linear(weights.at(names.router), config.num_experts, hidden_size, names.router_has_bias)
         self.choice_bias = None
         if names.choice_bias and weights.has(names.choice_bias):
             shape = (*[1] * names.choice_bias_rows, config.num_experts)
@@ -81,10 +81,10 @@ class Experts:
         return self.ops.all_reduce(total)  # [T, hidden]
 
 
-def exact_linear(weights: Weights, out_features: int, in_features: int) -> Linear:
+def exact_linear(weights: Weights, out_features: int, in_features: int, has_bias: bool = False) -> Linear:
     """A small product in float32, whole on each rank, whatever the format of the others."""
     weight = weights.packed_as(_EXACT, [CheckpointPiece("weight", (out_features, in_features))])
-    biases = [weights.vector("bias", (out_features,))] if weights.has("bias") else []
+    biases = [weights.vector("bias", (out_features,))] if has_bias else []
     return Linear(weight, biases, weights)
 
 

@@ -27,7 +27,7 @@ from ..weights.cut_checkpoint import CutCheckpoint
 from ..weights.file_checks import check_weight_files
 from ..weights.layer_formats import LayerFormats
 from ..weights.packed_cache import PackedCache
-from ..weights.tensor_names import check_layers, check_unread
+from ..weights.tensor_names import check_biases, check_layers, check_unread
 from ..weights.weight_files import check_cut, ranks_cut_for
 from .config import ModelConfig, read_config
 from .decoder import Decoder
@@ -140,6 +140,7 @@ def load_model(
     if load_format != "dummy":
         source = _source_of(model_folder, config, ranks)
         check_layers(model_folder, source.names, config)
+        check_biases(model_folder, source.names, config)
     decoder = _read(source, placement, config)
     forward_pass = backend.forward_pass(decoder)
     unread = check_unread(model_folder, source.leftovers(), config)

@@ -51,6 +51,9 @@ class RowCut(NamedTuple):
         return rows.T if isinstance(rows, Tensor) else rows.transposed()
 
 
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
 class Source(Protocol):
     """Where tensors come from."""
 
@@ -216,7 +219,7 @@ class Checkpoint:
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """The tensor `name`, which must have `shape`, or a part of it; in the checkpoint's own number format."""
         tensor = self.shaped(name, shape)[_index(part)]
-        if not tensor.is_floating_point() or tensor.element_size() < 2:
+        if tensor.dtype not in _FLOATS:
             raise ConfigError(f"{name} is stored as {tensor.dtype}. Use a float32, float16 or bfloat16 checkpoint.")
         self._count(tensor.nbytes)
         return tensor

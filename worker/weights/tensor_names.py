@@ -45,6 +45,28 @@ def check_layers(folder: Path, names: Iterable[str], config: ModelConfig) -> Non
         )
 
 
+def check_biases(folder: Path, names: Iterable[str], config: ModelConfig) -> None:
+    """Refuse a checkpoint in which a layer lacks a bias that all others have: layers take biases as they find them.
+
+    Tools that quantize leave some layers as they are, and give others biases of 0.
+    """
+    if config.quantization is not None:
+        return
+    layers_with: dict[str, set[int]] = {}
+    for name in names:
+        if name.endswith("bias") and (layer := _LAYER.match(name)) and int(layer[1]) < config.num_layers:
+            layers_with.setdefault(name[layer.end() :], set()).add(int(layer[1]))
+    sparse = config.experts.is_sparse if config.experts is not None else (False,) * config.num_layers
+    for tensor, found in layers_with.items():
+        in_mlp = not tensor.startswith("self_attn.")
+        alike = {layer for layer in range(config.num_layers) if not in_mlp or sparse[layer] == sparse[min(found)]}
+        if missing := alike - found:
+            raise ConfigError(
+                f"{folder} holds model.layers.{min(found)}.{tensor}, and for layer {min(missing)} no such tensor. "
+                "Download the model again as a whole."
+            )
+
+
 def check_unread(folder: Path, unread: Sequence[str], config: ModelConfig) -> list[str]:
     """Refuse a checkpoint with tensors that no layer has read, but for those that change no answer: those it gives."""
     harmless = [name for name in unread if _is_harmless(name, config)]
