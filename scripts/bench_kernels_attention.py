@@ -109,8 +109,8 @@ class Bench:
 
     def _store(self, memory: object, step: Step, heads: Tensor) -> StoreHeads:
         return StoreHeads(
-            step=addressof(step), heads=heads.data_ptr(), num_query_heads=QUERY_HEADS, rotation=1, kv=memory,
-            query_norm=_ONES.data_ptr(), key_norm=_ONES.data_ptr(), epsilon=1e-6,
+            step=addressof(step), heads=heads.data_ptr(), num_query_heads=QUERY_HEADS, rotation=1, num_rotated=HEAD_DIM,
+            kv=memory, query_norm=_ONES.data_ptr(), key_norm=_ONES.data_ptr(), epsilon=1e-6,
         )  # fmt: skip
 
     def _step(self, rows: list[tuple[int, int]], tables: Tensor | None = None) -> tuple[Step, list[Tensor]]:
@@ -127,6 +127,7 @@ class Bench:
         step = Step(num_tokens=int(starts[-1]), num_rows=len(rows), table_width=tables.shape[1])
         for name, tensor in zip(names, kept, strict=True):
             setattr(step, name, tensor.data_ptr())
+        step.rotations = step.positions
         return step, kept
 
 
