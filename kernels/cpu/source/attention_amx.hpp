@@ -42,7 +42,8 @@ inline void score_tiles(const SplitMemory& memory, int64_t vector, int64_t head_
                         const typename Format::Number* rows, float* scores, bool is_first) {
     using Number = typename Format::Number;
     constexpr int64_t kStep = kTileBytes / sizeof(Number);
-    const int64_t row_bytes = head_dim * sizeof(Number), step_bytes = kTileHeight * memory.key_step;
+    constexpr int64_t kRowBytes = kQueryStride<Number> * sizeof(Number);
+    const int64_t step_bytes = kTileHeight * memory.key_step;
     unrolled<kTiles * kColumns>([](auto tile) { zero_tile<tile>(); });
     int64_t at = 0, offset = 0;
     for (; at + kStep <= head_dim; at += kStep, offset += step_bytes)
@@ -52,7 +53,7 @@ inline void score_tiles(const SplitMemory& memory, int64_t vector, int64_t head_
                       kTileHeight * kTileBytes);
             load_tile<6>(memory.keys[vector + column] + offset, memory.key_step);
             unrolled<kTiles>([&](auto tile) {
-                load_tile<7>(rows + tile * kTileHeight * head_dim + at, row_bytes);
+                load_tile<7>(rows + tile * kTileHeight * kQueryStride<Number> + at, kRowBytes);
                 Format::ScoreUnit::template add<tile * kColumns + column, 7, 6>();
             });
         });
@@ -60,7 +61,7 @@ inline void score_tiles(const SplitMemory& memory, int64_t vector, int64_t head_
         if (at < head_dim) {
             load_tile<4>(memory.keys[vector] + offset, memory.key_step);
             unrolled<kTiles>([&](auto tile) {
-                load_tile<5>(rows + tile * kTileHeight * head_dim + at, row_bytes);
+                load_tile<5>(rows + tile * kTileHeight * kQueryStride<Number> + at, kRowBytes);
                 Format::ScoreUnit::template add<tile, 5, 4>();
             });
         }

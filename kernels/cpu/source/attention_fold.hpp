@@ -37,20 +37,33 @@ inline float exp2_of(float x) {
     return lanes[0];
 }
 
+// What earlier splits' sums are multiplied by, and a split's own.
+struct FoldFactors {
+    float kept, added;
+    // Lanes of all splits so far.
+    Vec fold(Vec totals, Vec part) const { return fma(part, broadcast(added), totals * broadcast(kept)); }
+};
+
 // What the splits so far gave for one row: Σ 2^(score - maximum), beside it the same sum over values.
 struct Running {
     float maximum = kLowest;
     float sum = 0;
 
-    void fold(float* totals, const float* part, float part_maximum, float part_sum, int64_t value_dim) {
+    // Takes in a split's maximum and sum; its values are folded with what this returns.
+    FoldFactors take_in(float part_maximum, float part_sum) {
         const bool is_higher = part_maximum > maximum;  // not if it is NaN, which the sums then show
         const float highest = is_higher ? part_maximum : maximum;
         const float kept = is_higher ? exp2_of(maximum - part_maximum) : 1.0f;
         const float added = is_higher ? 1.0f : exp2_of(part_maximum - maximum);
-        for (int64_t i = 0; i < value_dim; i += kLanes)
-            store(totals + i, fma(load(part + i), broadcast(added), load(totals + i) * broadcast(kept)));
         maximum = highest;
         sum = std::fma(part_sum, added, sum * kept);
+        return {kept, added};
+    }
+
+    void fold(float* totals, const float* part, float part_maximum, float part_sum, int64_t value_dim) {
+        const FoldFactors factors = take_in(part_maximum, part_sum);
+        for (int64_t i = 0; i < value_dim; i += kLanes)
+            store(totals + i, factors.fold(load(totals + i), load(part + i)));
     }
 
     void finish(float* output, const float* totals, int64_t value_dim) const {

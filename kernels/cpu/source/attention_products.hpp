@@ -3,10 +3,9 @@
 //   score[row, key] = Σ_i row[i] × key[i]          lanes are keys, i ascends
 //   part[row, i] = Σ_key row[key] × value[key, i]  lanes are dimensions, keys ascend
 //
-// One sum a row and lane, whatever the tile's size, so a row's bits don't depend on its neighbours. A tile is up to 6
-// rows by 4 vectors (AVX2: by 2; half as many where a vector is widened into two): each vector that is loaded serves
-// all rows. While one stretch of memory is multiplied a later one is fetched: blocks lie anywhere, and the processor
-// can't guess where.
+// One sum a row and lane, whatever the tile's size, so a row's bits don't depend on its neighbours. Each vector that is
+// loaded serves all rows of a tile (`TileSizes`). While one stretch of memory is multiplied a later one is fetched:
+// blocks lie anywhere, and the processor can't guess where.
 #pragma once
 #include <type_traits>
 
@@ -14,10 +13,16 @@
 
 namespace penstock {
 
-constexpr int64_t kMostColumns = kLanes == 16 ? 4 : 2;
-constexpr int64_t kMostRows = 6;
-// So few rows take twice as many columns of values, and read memory in longer stretches.
-constexpr int64_t kFewRows = 2;
+// Rows and vectors of the largest tiles: what they sum and read fills the registers. Many rows take few vectors, which
+// then stay in the first cache until all rows have met them. Few rows wait for memory, and read it in longer stretches.
+template <class Format>
+struct TileSizes {
+    static constexpr bool kIsLarge = kLanes == 16;  // AVX-512 has twice as many registers
+    static constexpr int kRows = kIsLarge ? 12 : 6, kColumns = kIsLarge ? 2 : 2 / Format::kRegisters;
+    static constexpr int kFewRows = 6, kFewRowColumns = (kIsLarge ? 4 : 2) / Format::kRegisters;
+    // Weights meet values with so few rows, counted by planes.
+    static constexpr int kFewestRows = 2, kFewestRowColumns = 2 * kFewRowColumns;
+};
 
 template <int kCount>
 using Count = std::integral_constant<int, kCount>;
@@ -27,7 +32,7 @@ template <int kMost, class Body>
 inline void in_pieces(int64_t count, const Body& body) {
     int64_t first = 0;
     for (; count - first >= kMost; first += kMost) body(first, Count<kMost>{});
-    constexpr int kNext = kMost > 4 ? 4 : kMost > 2 ? 2 : 1;
+    constexpr int kNext = kMost > 6 ? 6 : kMost > 4 ? 4 : kMost > 2 ? 2 : 1;
     if constexpr (kMost > 1)
         in_pieces<kNext>(count - first, [&](int64_t next, auto piece) { body(first + next, piece); });
 }
@@ -37,9 +42,9 @@ struct RegisterTile {
     typename Format::Sum sums[kRows][kColumns];
 
     RegisterTile() {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int row = 0; row < kRows; ++row)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int column = 0; column < kColumns; ++column) sums[row][column] = Format::zero_sum();
     }
 
@@ -48,12 +53,12 @@ struct RegisterTile {
     inline __attribute__((always_inline)) void add(const Load& load, const typename Format::Number* row,
                                                    int64_t row_step) {
         typename Format::Lanes lanes[kColumns];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int column = 0; column < kColumns; ++column) lanes[column] = load(column);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int i = 0; i < kRows; ++i) {
             const typename Format::Factor factor = Format::factor(row + i * row_step);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int column = 0; column < kColumns; ++column)
                 sums[i][column] = Format::template add<side>(sums[i][column], lanes[column], factor);
         }
@@ -65,6 +70,10 @@ constexpr int64_t kVectors = kSplit / kLanes;
 // out of the first cache.
 constexpr int64_t kScoreStride = kSplit + kLanes;
 constexpr int64_t kWeightStride = kSplit + 64;
+// From row to row of queries, for any head: what is known when it is compiled needs no register.
+constexpr int64_t kLargestQuery = 256;
+template <class Number>
+constexpr int64_t kQueryStride = kLargestQuery + 64 / sizeof(Number);
 constexpr int64_t kAhead = 4;  // vectors of keys, or of their values, that are fetched before they are multiplied
 
 // Where the keys and values of a split lie: each vector of keys by itself, for a split goes over many blocks.
@@ -91,15 +100,20 @@ inline void score_tile(const SplitMemory& memory, int64_t vector, int64_t head_d
         keys[column] = memory.keys[vector + column];
         ahead[column] = memory.after_keys(vector + column);
     }
-    for (int64_t unit = 0; unit < head_dim / Format::kPerUnit; ++unit, rows += Format::kPerUnit) {
-        if (is_first)
-            for (int column = 0; column < kColumns; ++column)
-                fetch(ahead[column] + unit * kLanes * Format::kUnitBytes, kLanes * Format::kUnitBytes);
-        tile.add([&](int column) { return Format::load(keys[column] + unit * memory.key_step); }, rows, head_dim);
+    const int64_t key_step = memory.key_step;
+    const auto* end = rows + head_dim;
+    for (; rows < end; rows += Format::kPerUnit) {
+        tile.add([&](int column) { return Format::load(keys[column]); }, rows, kQueryStride<typename Format::Number>);
+        for (int column = 0; column < kColumns; ++column) {
+            keys[column] += key_step;
+            if (!is_first) continue;
+            fetch_to_second(ahead[column], kLanes * Format::kUnitBytes);
+            ahead[column] += kLanes * Format::kUnitBytes;
+        }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int row = 0; row < kRows; ++row)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int column = 0; column < kColumns; ++column) {
             float* to = scores + row * kScoreStride + (vector + column) * kLanes;
             if constexpr (kIsInteger<Format>) store_quads(to, tile.sums[row][column]);
@@ -122,15 +136,15 @@ inline void value_tile(const SplitMemory& memory, int64_t first, int64_t end, in
         // Integers may go beyond the last key: their weights are zero there, and any byte is a number.
         const int64_t num_units = kIsInteger<Format> ? (count + kPer - 1) / kPer : count / kPer;
         for (int64_t unit = 0; unit < num_units; ++unit, values += memory.value_step, rows += kPer) {
-            if (is_first) fetch(ahead + unit * memory.value_step, memory.value_step);
+            if (is_first) fetch_to_second(ahead + unit * memory.value_step, memory.value_step);
             tile.add([&](int column) { return Format::load(at(column)); }, rows, kWeightStride);
         }
         if constexpr (kPer == 2)
             if (count % kPer) tile.add([&](int column) { return Format::load_first(at(column)); }, rows, kWeightStride);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int row = 0; row < kRows; row += Format::kPlanes)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int column = 0; column < kColumns; ++column) {
             const int64_t lane = dimension + column * kLanes;
             if constexpr (kIsInteger<Format>)

@@ -45,7 +45,7 @@ public:
           next_(next),
           head_dim_(attention.kv.head_dim),
           value_dim_(attention.kv.value_dim),
-          query_stride_(is_latent(attention.kv) ? round_up(head_dim_, kLatentStep) : head_dim_),
+          query_stride_(is_latent(attention.kv) ? round_up(head_dim_, kLatentStep) : kQueryStride<Number>),
           num_rows_(tile_.num_tokens * attention.plan->num_shared),
           block_shift_(__builtin_ctzll(attention.kv.block_size)),
           block_bytes_(bytes_of_block_head(attention.kv)),
@@ -68,7 +68,7 @@ public:
 
 private:
     using Number = typename Format::Number;
-    static constexpr int64_t kColumns = kMostColumns / Format::kRegisters;
+    using Sizes = TileSizes<Format>;
 
     void carve(Carver& carver) {
         rows_ = carver.template take<Row>(num_rows_);
@@ -83,10 +83,7 @@ private:
         queries_ = carver.template take<Number>(rows * query_stride_);
         scores_ = carver.template take<float>(rows * kScoreStride);
         weights_ = carver.template take<Number>(rows * Format::kPlanes * kWeightStride);
-        if (!tile_.leaves_parts) {
-            if (!in_tiles_) parts_ = carver.template take<float>(kMostRows * value_dim_);
-            totals_ = carver.template take<float>(num_rows_ * value_dim_);
-        }
+        if (!tile_.leaves_parts) totals_ = carver.template take<float>(num_rows_ * value_dim_);
     }
 
     void prepare_rows() {
@@ -173,8 +170,8 @@ private:
         Row& row = rows_[i];
         if (split + 1 == tile_.end_split) {
             const int64_t shared = a_.plan->num_shared;
-            if (!tile_.leaves_parts) fetch_to_write(output_of(a_, row.token, row.head), value_dim_ * sizeof(float));
-            if (i < next_.tile.num_tokens * shared) fetch(query_of(next_, i), head_dim_ * sizeof(float));
+            if (!tile_.leaves_parts) fetch_to_second(output_of(a_, row.token, row.head), value_dim_ * sizeof(float));
+            if (i < next_.tile.num_tokens * shared) fetch_to_second(query_of(next_, i), head_dim_ * sizeof(float));
         }
         weigh<Format>(row, scores_at(i), weights_at(i), seen, scales_);
     }
@@ -211,8 +208,8 @@ private:
             if (seen.first >= seen.end) return;
             const int64_t begin = seen.first / kLanes, end = (seen.end + kLanes - 1) / kLanes;
             const auto score = [&](int64_t vector, auto columns) {
-                score_tiles<Format, count(), columns()>(memory_, begin + vector, head_dim_, queries_ + first * head_dim_,
-                                                        scores_at(first), first == 0);
+                score_tiles<Format, count(), columns()>(memory_, begin + vector, head_dim_,
+                                                        queries_ + first * query_stride_, scores_at(first), first == 0);
             };
             if (rest) in_pieces<1>(end - begin, score);
             else in_pieces<2>(end - begin, score);
@@ -269,21 +266,16 @@ private:
                 store_quads(to + i, only_first_of_pairs(load_quads(from + i)));
     }
 
-    // A row's sums become its part of the split, where they lie or where parts are left.
+    // A row's sums, as the tiles left them, are kept.
     void keep_sums(int64_t i, int64_t split) {
-        const Row& row = rows_[i];
-        if (!row.sees()) return;
-        float* sums = sums_ + i * Format::kPlanes * head_dim_;
-        float* part = tile_.leaves_parts ? part_of(a_, row.token, row.head, split) : sums;
+        take_in_row(i, split);
+        const float* sums = sums_ + i * Format::kPlanes * head_dim_;
         for (int64_t d = 0; d < head_dim_; d += kLanes) {
-            if constexpr (kIsInteger<Format>) {
-                const Vec joined = to_float(join_planes(load_quads(sums + d), load_quads(sums + head_dim_ + d)));
-                store(part + d, fma(joined, broadcast(row.weight_scale), broadcast(row.minimum_share)));
-            } else if (part != sums) {
-                store(part + d, load(sums + d));
-            }
+            if constexpr (kIsInteger<Format>)
+                keep_sums(i, split, d, to_float(join_planes(load_quads(sums + d), load_quads(sums + head_dim_ + d))));
+            else
+                keep_sums(i, split, d, load(sums + d));
         }
-        keep_part(i, part);
     }
 #endif
 
@@ -357,14 +349,24 @@ private:
     void score() {
         if constexpr (!kIsInteger<Format>)
             if (is_latent(a_.kv)) return score_latents();
-        const int64_t first = memory_.first, num_vectors = memory_.end - first;
-        in_pieces<kColumns>(num_vectors, [&](int64_t vector, auto columns) {
-            const int64_t key = (first + vector) * kLanes;
-            in_pieces<kMostRows>(num_rows_, [&](int64_t row, auto count) {
-                const Sight of_rows = seen_by(row, count());
-                if (of_rows.end <= key || of_rows.first >= key + columns() * kLanes) return;
-                score_tile<Format, count(), columns()>(memory_, first + vector, head_dim_, queries_ + row * head_dim_,
-                                                       scores_at(row), row == 0);
+        if (num_rows_ <= Sizes::kFewRows) score<Sizes::kFewRows, Sizes::kFewRowColumns>();
+        else score<Sizes::kRows, Sizes::kColumns>();
+    }
+
+    template <int kRows, int kColumns>
+    void score() {
+        in_pieces<kColumns>(memory_.end - memory_.first, [&](int64_t offset, auto columns) {
+            const int64_t vector = memory_.first + offset;
+            in_pieces<kRows>(num_rows_, [&](int64_t row, auto count) {
+                const Sight seen = seen_by(row, count());
+                if (seen.end <= vector * kLanes || seen.first >= (vector + columns()) * kLanes) return;
+                const auto score_columns = [&](int64_t column, auto some) {
+                    score_tile<Format, count(), some()>(memory_, vector + column, head_dim_,
+                                                        queries_ + row * query_stride_, scores_at(row), row == 0);
+                };
+                const int64_t num_seen = (seen.end + kLanes - 1) / kLanes - vector;
+                if (num_seen >= columns()) score_columns(0, columns);
+                else in_pieces<(columns() + 1) / 2>(num_seen, score_columns);
             });
         });
     }
@@ -379,47 +381,51 @@ private:
             });
     }
 
-    float* part_at(int64_t i, int64_t split) const {
-        if (!tile_.leaves_parts) return parts_ + i % kMostRows * value_dim_;
-        return part_of(a_, rows_[i].token, rows_[i].head, split);
-    }
-
     void multiply_values(int64_t split) {
-        if (num_rows_ * Format::kPlanes <= kFewRows) multiply_values<kFewRows, 2 * kColumns>(split);
-        else multiply_values<kMostRows, kColumns>(split);
+        for (int64_t i = 0; i < num_rows_; ++i) take_in_row(i, split);
+        const int64_t planes = num_rows_ * Format::kPlanes;
+        if (planes <= Sizes::kFewestRows) multiply_values<Sizes::kFewestRows, Sizes::kFewestRowColumns>(split);
+        else if (planes <= Sizes::kFewRows) multiply_values<Sizes::kFewRows, Sizes::kFewRowColumns>(split);
+        else multiply_values<Sizes::kRows, Sizes::kColumns>(split);
     }
 
-    template <int64_t kRows, int64_t kVectors>
+    template <int kRows, int kColumns>
     void multiply_values(int64_t split) {
         constexpr int64_t kPlanes = Format::kPlanes;
-        in_pieces<kRows / kPlanes>(num_rows_, [&](int64_t first_row, auto count) {
-            const Sight seen = seen_by(first_row, count());
-            if (seen.first >= seen.end) return;
-            const auto store_sums = [&](int64_t row, int64_t dimension, Vec sums) {
-                const Row& own = rows_[first_row + row];
-                if (!own.sees()) return;
-                if constexpr (kIsInteger<Format>)
-                    sums = fma(sums, broadcast(own.weight_scale), broadcast(own.minimum_share));
-                store(part_at(first_row + row, split) + dimension, sums);
-            };
-            in_pieces<kVectors>(value_dim_ / kLanes, [&](int64_t vector, auto columns) {
+        in_pieces<kColumns>(value_dim_ / kLanes, [&](int64_t vector, auto columns) {
+            in_pieces<kRows / kPlanes>(num_rows_, [&](int64_t first_row, auto count) {
+                const Sight seen = seen_by(first_row, count());
+                if (seen.first >= seen.end) return;
+                const auto store_sums = [&](int64_t row, int64_t dimension, Vec sums) {
+                    keep_sums(first_row + row, split, dimension, sums);
+                };
                 value_tile<Format, count() * kPlanes, columns()>(
                     memory_, seen.first, seen.end, vector * kLanes, weights_at(first_row),
                     first_row == 0 && vector == 0, store_sums);
             });
-            for (int64_t row = first_row; row < first_row + count(); ++row) keep_part(row, part_at(row, split));
         });
     }
 
-    void keep_part(int64_t i, float* part) {
+    void take_in_row(int64_t i, int64_t split) {
         Row& row = rows_[i];
         if (!row.sees()) return;
-        if (tile_.leaves_parts) {
-            part[value_dim_] = row.maximum;
-            part[value_dim_ + 1] = row.sum;
-        } else {
-            row.running.fold(totals_ + i * value_dim_, part, row.maximum, row.sum, value_dim_);
+        if (!tile_.leaves_parts) {
+            row.factors = row.running.take_in(row.maximum, row.sum);
+            return;
         }
+        float* part = part_of(a_, row.token, row.head, split);
+        part[value_dim_] = row.maximum;
+        part[value_dim_ + 1] = row.sum;
+    }
+
+    // A vector of a row's sums over the split at hand: into its part, or into what all splits gave.
+    void keep_sums(int64_t i, int64_t split, int64_t dimension, Vec sums) {
+        const Row& row = rows_[i];
+        if (!row.sees()) return;
+        if constexpr (kIsInteger<Format>) sums = fma(sums, broadcast(row.weight_scale), broadcast(row.minimum_share));
+        if (tile_.leaves_parts) return store(part_of(a_, row.token, row.head, split) + dimension, sums);
+        float* totals = totals_ + i * value_dim_ + dimension;
+        store(totals, row.factors.fold(load(totals), sums));
     }
 
     const Attention& a_;
@@ -437,7 +443,6 @@ private:
     Number* queries_;   // [rows, query_stride] as the format multiplies them
     float* scores_;     // [rows, kScoreStride]
     Number* weights_;   // [rows, planes, kWeightStride] as the format multiplies them
-    float* parts_ = nullptr;   // [kMostRows, value_dim]: what the split at hand gave rows that are multiplied together
     float* totals_ = nullptr;  // [rows, value_dim]: what all splits so far gave
     const bool in_tiles_;
     float* sums_ = nullptr;    // [rows, planes, head_dim]: products with values

@@ -28,6 +28,7 @@ struct Row {
     float weight_scale;   // of its integer weights
     float minimum_share;  // Σ weight × minimum, where values have one
     Running running;
+    FoldFactors factors;  // of the split at hand
     bool sees() const { return first < end; }
 };
 

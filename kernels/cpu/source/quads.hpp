@@ -9,7 +9,7 @@
 //   store_planes(h, l, x)     the two bytes of each of x's whole numbers in [0, 65535], apart
 //   swap_neighbours(x)        lanes 1, 0, 3, 2, …
 //   within(x, y, first, end)  x in the lanes [first, end), y in the others
-// and `fetch(from, bytes)`, which asks for memory that will be read soon.
+// and `fetch(from, bytes)`, which asks for memory that will be read soon, `fetch_to_second` for it in the second cache only.
 #pragma once
 #include <algorithm>
 
@@ -26,9 +26,9 @@ namespace penstock {
 inline void fetch(const void* from, int64_t bytes) {
     for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(static_cast<const char*>(from) + at, _MM_HINT_T0);
 }
-// The same for what will be written.
-inline void fetch_to_write(void* to, int64_t bytes) {
-    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<char*>(to) + at, 1);
+// Many lines at a time, which would wait for one another on their way into the first cache.
+inline void fetch_to_second(const void* from, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(static_cast<const char*>(from) + at, _MM_HINT_T1);
 }
 
 }  // namespace penstock
