@@ -1,11 +1,13 @@
 """How evenly streamed answers come while a long prompt is computed beside them.
 
-    python scripts/bench_streams.py [--quantization int8] [--prompt 32768] [--python vllm=/path/to/its/python]
+    python scripts/bench_streams.py [--quantization int8] [--prompt 32768]
+        [--python vllm=/path/to/its/python] [--python llama.cpp=/path/to/its/python]
 
 Eight answers are streamed, first alone, then while one prompt is computed, then alone again, for they have grown
 meanwhile, on a random-weight Qwen3-0.6B. Prints the median and the 99th percentile of the time between two tokens of a
 stream, and how long the prompt took alone and beside them. Every engine is a process of its own, one after another,
-with its defaults.
+with its defaults; llama.cpp is driven as its server does, each step the streams' tokens and as much of the prompt as
+fits into a batch of 2,048. `--models` takes models that `bench_peers.py --models` has prepared there.
 """
 
 import argparse
@@ -26,8 +28,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from bench_models import SHAPES, write_config
 
 STREAMS, STREAM_PROMPT, ROOM = 8, 64, 20_000  # tokens of a stream's prompt, and for its answer
-ALONE = 20.0  # seconds that the streams are heard by themselves
+ROOM_OF_SEQUENCE = 4096  # least of llama.cpp's, each of which has its own
+LONGEST = 40_960  # tokens of a context
 SHAPE = SHAPES["0.6b"]
+PREPARED_BY = {"vllm": ("vllm", "Vllm"), "llama.cpp": ("llama_cpp", "LlamaCpp")}
 
 
 def ids(count: int) -> list[int]:
@@ -59,7 +63,7 @@ class Gaps:
         return {name: round(value, 2) for name, value in found.items()}
 
 
-async def penstock(model: str, quantization: str, prompt: int) -> dict[str, float]:
+async def stream_from_penstock(model: str, quantization: str, prompt: int, heard: float) -> dict[str, float]:
     from penstock import AsyncLLM, SamplingParams
 
     def params(count: int) -> SamplingParams:
@@ -85,11 +89,11 @@ async def penstock(model: str, quantization: str, prompt: int) -> dict[str, floa
         listening = [asyncio.create_task(listen(number)) for number in range(STREAMS)]
         await asyncio.sleep(3)
         gaps.phase = "before"
-        await asyncio.sleep(ALONE)
+        await asyncio.sleep(heard)
         gaps.phase = "beside"
         beside = await whole_prompt()
         gaps.phase = "after"
-        await asyncio.sleep(ALONE)
+        await asyncio.sleep(heard)
         gaps.phase = "end"
         if any(task.done() for task in listening):
             print("A stream ended before the prompt did.", file=sys.stderr)
@@ -99,7 +103,11 @@ async def penstock(model: str, quantization: str, prompt: int) -> dict[str, floa
     return gaps.figures(alone, beside)
 
 
-def vllm(model: str, quantization: str, prompt: int) -> dict[str, float]:
+def penstock(model: str, quantization: str, prompt: int, heard: float) -> dict[str, float]:
+    return asyncio.run(stream_from_penstock(model, quantization, prompt, heard))
+
+
+def vllm(model: str, quantization: str, prompt: int, heard: float) -> dict[str, float]:
     from peers.vllm import ENVIRONMENT
 
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
@@ -133,62 +141,131 @@ def vllm(model: str, quantization: str, prompt: int) -> dict[str, float]:
         add(f"stream {number}", STREAM_PROMPT, ROOM)
     run(3.0)
     gaps.phase = "before"
-    run(ALONE)
+    run(heard)
     gaps.phase = "beside"
     add("beside", prompt, 1)
     beside = run(awaited="beside")
     gaps.phase = "after"
-    run(ALONE)
+    run(heard)
     return gaps.figures(alone, beside)
 
 
-def prepared(folder: Path, engine: str, python: str, quantization: str) -> Path:
+def llama_cpp(model: str, quantization: str, prompt: int, heard: float) -> dict[str, float]:
+    from peers.llama_cpp import BATCH_TOKENS, Entry, LlamaCpp
+    from peers.serve import Settings
+
+    engine = LlamaCpp()
+    engine.load(Path(model), Settings(quantization, len(os.sched_getaffinity(0)), prompt, STREAMS + 1))
+    engine.make_room([(ids(max(prompt, ROOM_OF_SEQUENCE)), 1)] * (STREAMS + 1))
+    newest: dict[int, tuple[int, int]] = {}  # each stream's last token and its position
+    gaps = Gaps()
+
+    def prompt_of(sequence: int, length: int) -> list[Entry]:
+        return [(token, position, sequence, position == length - 1) for position, token in enumerate(ids(length))]
+
+    def step(chunk: list[Entry]) -> None:
+        streamed = [(token, position, stream, True) for stream, (token, position) in newest.items()]
+        for sequence, token in engine.decode(streamed + chunk).items():
+            if sequence < STREAMS:
+                newest[sequence] = token, newest[sequence][1] + 1
+                gaps.hear(sequence)
+
+    def run(seconds: float) -> None:
+        start = time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            step([])
+
+    def whole_prompt() -> float:
+        start = time.perf_counter()
+        left = prompt_of(STREAMS, prompt)
+        while left:
+            fits = BATCH_TOKENS - len(newest)
+            step(left[:fits])
+            left = left[fits:]
+        return time.perf_counter() - start
+
+    alone = whole_prompt()
+    print(f"The prompt alone took {alone:.1f} s.", file=sys.stderr)
+    engine.clear()
+    for stream in range(STREAMS):
+        newest[stream] = engine.decode(prompt_of(stream, STREAM_PROMPT))[stream], STREAM_PROMPT
+    run(3.0)
+    gaps.phase = "before"
+    run(heard)
+    gaps.phase = "beside"
+    beside = whole_prompt()
+    gaps.phase = "after"
+    run(heard)
+    return gaps.figures(alone, beside)
+
+
+ENGINES = {"penstock": penstock, "vllm": vllm, "llama.cpp": llama_cpp}
+
+
+def prepared(folder: Path, engine: str, python: str, quantization: str, models: Path | None) -> Path:
     """The model as the engine loads it."""
-    write_config(folder, {**SHAPE, "dtype": "bfloat16", "max_position_embeddings": 40960})
+    write_config(folder, {**SHAPE, "dtype": "bfloat16", "max_position_embeddings": LONGEST})
     if engine == "penstock":
         return folder
+    model = models / "0.6b" / f"{engine}-{quantization}" if models else prepare(folder, engine, python, quantization)
+    if not (model / "config.json").exists():
+        return model
+    lengthened = folder / "lengthened"
+    lengthened.mkdir()
+    for file in model.iterdir():
+        (lengthened / file.name).symlink_to(file)
+    config = json.loads((model / "config.json").read_text()) | {"max_position_embeddings": LONGEST}
+    (lengthened / "config.json").unlink()
+    (lengthened / "config.json").write_text(json.dumps(config))
+    return lengthened
+
+
+def prepare(folder: Path, engine: str, python: str, quantization: str) -> Path:
     from peers.checkpoint import write_checkpoint
 
     write_checkpoint(folder / "checkpoint", "0.6b")
+    module, name = PREPARED_BY[engine]
     code = (
-        "import sys; from pathlib import Path; from peers.vllm import Vllm\n"
-        "Vllm().prepare(*map(Path, sys.argv[1:3]), sys.argv[3])"
+        f"import sys; from pathlib import Path; from peers.{module} import {name}\n"
+        f"{name}().prepare(*map(Path, sys.argv[1:3]), sys.argv[3])"
     )
-    model = folder / "model"
-    arguments = [str(folder / "checkpoint"), str(model), quantization]
+    arguments = [str(folder / "checkpoint"), str(folder / "model"), quantization]
     subprocess.run([python, "-c", code, *arguments], check=True, cwd=Path(__file__).parent)
-    config = json.loads((model / "config.json").read_text()) | {"max_position_embeddings": 40960}
-    (model / "config.json").write_text(json.dumps(config))
-    return model
+    return folder / "model"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quantization", default="int8", choices=["int8", "int4", "none"])
     parser.add_argument("--prompt", type=int, default=32_768)
-    parser.add_argument("--python", action="append", default=[], metavar="vllm=PATH")
+    parser.add_argument("--heard", type=float, default=20.0, help="seconds that the streams are heard by themselves")
+    parser.add_argument("--engines", nargs="+", choices=list(ENGINES), help="as default penstock and those of --python")
+    parser.add_argument("--python", action="append", default=[], metavar="ENGINE=PATH")
+    parser.add_argument("--models", type=Path, help="where bench_peers.py has prepared models")
     parser.add_argument("--run", nargs=2, metavar=("ENGINE", "MODEL"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run:
         engine, model = arguments.run
-        common = (model, arguments.quantization, arguments.prompt)
-        figures = asyncio.run(penstock(*common)) if engine == "penstock" else vllm(*common)
+        figures = ENGINES[engine](model, arguments.quantization, arguments.prompt, arguments.heard)
         print(json.dumps(figures), flush=True)
         return
     pythons = {"penstock": sys.executable} | dict(pair.split("=", 1) for pair in arguments.python)
-    for engine, python in pythons.items():
-        with TemporaryDirectory() as folder:
-            model = prepared(Path(folder), engine, python, arguments.quantization)
-            command = [python, __file__, "--run", engine, str(model), "--quantization", arguments.quantization]
-            environment = dict(os.environ)
-            if engine == "vllm":
-                code = "from peers.vllm import preloaded; print(':'.join(preloaded()))"
-                found = subprocess.check_output([python, "-c", code], cwd=Path(__file__).parent, text=True)
-                environment["LD_PRELOAD"] = found.strip()
-            ran = subprocess.run(
-                [*command, "--prompt", str(arguments.prompt)], env=environment, stdout=subprocess.PIPE, text=True
-            )
-            print(engine, ran.stdout.strip().splitlines()[-1] if ran.stdout.strip() else "failed", flush=True)
+    for engine in arguments.engines or pythons:
+        print(engine, figures_of(engine, pythons[engine], arguments), flush=True)
+
+
+def figures_of(engine: str, python: str, arguments: argparse.Namespace) -> str:
+    with TemporaryDirectory() as folder:
+        model = prepared(Path(folder), engine, python, arguments.quantization, arguments.models)
+        command = [python, __file__, "--run", engine, str(model), "--quantization", arguments.quantization]
+        command += ["--prompt", str(arguments.prompt), "--heard", str(arguments.heard)]
+        environment = dict(os.environ)
+        if engine == "vllm":
+            code = "from peers.vllm import preloaded; print(':'.join(preloaded()))"
+            found = subprocess.check_output([python, "-c", code], cwd=Path(__file__).parent, text=True)
+            environment["LD_PRELOAD"] = found.strip()
+        ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
+        return ran.stdout.strip().splitlines()[-1] if ran.stdout.strip() else "failed"
 
 
 if __name__ == "__main__":

@@ -87,11 +87,11 @@ class LlamaCpp(ServedEngine):
     def run(self, requests: list[Request]) -> list[list[int]]:
         import llama_cpp
 
+        self.clear()
         memory = llama_cpp.llama_get_memory(self._context)
-        llama_cpp.llama_memory_clear(memory, True)
         shared = common_beginning([ids for ids, _ in requests])
         if shared:
-            self._decode([(token, position, 0, False) for position, token in enumerate(requests[0][0][:shared])])
+            self.decode([(token, position, 0, False) for position, token in enumerate(requests[0][0][:shared])])
             for sequence in range(1, len(requests)):
                 llama_cpp.llama_memory_seq_cp(memory, 0, sequence, -1, -1)
         rest = [
@@ -100,17 +100,23 @@ class LlamaCpp(ServedEngine):
             for position, token in enumerate(ids)
             if position >= shared
         ]
-        answers = [[token] for _, token in sorted(self._decode(rest).items())]
+        answers = [[token] for _, token in sorted(self.decode(rest).items())]
         while unfinished := [number for number, (_, count) in enumerate(requests) if len(answers[number]) < count]:
             step = [
                 (answers[number][-1], len(requests[number][0]) + len(answers[number]) - 1, number, True)
                 for number in unfinished
             ]
-            for number, token in self._decode(step).items():
+            for number, token in self.decode(step).items():
                 answers[number].append(token)
         return answers
 
-    def _decode(self, entries: list[Entry]) -> dict[int, int]:
+    def clear(self) -> None:
+        """Forget all sequences."""
+        import llama_cpp
+
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), True)
+
+    def decode(self, entries: list[Entry]) -> dict[int, int]:
         """Compute the entries; the likeliest next token of each sequence whose logits were wanted."""
         import llama_cpp
         import numpy
