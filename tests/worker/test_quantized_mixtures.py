@@ -229,11 +229,21 @@ def test_an_experts_products_may_be_given_unlike_kinds(tmp_path, kinds):
 
 
 @pytest.mark.parametrize("form", [FORMS[0], FORMS[3]], ids=str)
-def test_ranks_divide_an_experts_inner_layer_where_a_group_ends(tmp_path, form):
-    given = FAMILIES["qwen3_moe"] | {"moe_intermediate_size": 96, "intermediate_size": 128}
+def test_ranks_divide_inner_layers_where_a_group_ends(tmp_path, form):
+    """Of experts, and in dense layers, whose last group here is shorter."""
+    given = FAMILIES["qwen3_moe"] | {"moe_intermediate_size": 96, "intermediate_size": 112}
     folder, _ = mixed_model(tmp_path, lambda module: form, quantization_config(form), "qwen3_moe", **given)
     ranks = [load_on("fast", folder, ranks=Parallel(rank, 2)) for rank in range(2)]
     assert [model.decoder.layers[1].mlp.experts.width for model in ranks] == [32, 64]
+    x = torch.randn(9, 64, generator=torch.Generator().manual_seed(0))
+    whole = load_on("fast", folder).decoder.layers
+    dense = [model.decoder.layers[0].mlp.of_rank(x) for model in ranks]
+    assert torch.allclose(dense[0] + dense[1], whole[0].mlp(x), atol=1e-5)
+    sparse = [
+        layer.mlp.ops.experts(x, layer.mlp.router(x), layer.mlp.experts)
+        for layer in (model.decoder.layers[1] for model in ranks)
+    ]
+    assert torch.allclose(sparse[0] + sparse[1], whole[1].mlp(x), atol=1e-5)
 
 
 def test_experts_that_were_cut_as_floats_stay_cut_so_beside_groups_of_others(tmp_path):

@@ -42,8 +42,9 @@ class Attention:
             self._sinks(weights, config) if config.family.has_sinks else None,
             config.rope.rotary_dim,
         )
-        width = config.num_heads * config.head_dim
-        self.output = RowLinear(weights.at("o_proj"), width, config.hidden_size, granularity=config.head_dim)
+        width, (first, last) = config.num_heads * config.head_dim, weights.placement.ranks.span(config.num_heads)
+        span = first * config.head_dim, last * config.head_dim
+        self.output = RowLinear(weights.at("o_proj"), width, config.hidden_size, span)
 
     def _sinks(self, weights: Weights, config: ModelConfig) -> Tensor:
         """Of the heads of this rank."""

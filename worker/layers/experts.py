@@ -116,20 +116,11 @@ class _Share:
         placement, whole = weights.placement, (0, config.num_experts)
         if placement.expert_parallel:
             return cls(placement.ranks.span(config.num_experts), (0, config.width), True)
-        step = cls._step(weights, config)
-        first, last = placement.ranks.span(-(-config.width // step))
-        return cls(whole, (first * step, min(last * step, config.width)), False)
-
-    @staticmethod
-    def _step(weights: Weights, config: ExpertsConfig) -> int:
-        """Neighbours that stay on one rank: blocks that share an exponent, and groups that do a scale, if there is one
-        for each rank."""
         if config.names.stack and weights.has(f"{config.names.stack.down}_blocks"):
-            return BLOCK
-        down = f"0.{config.names.gate_up_down[2]}"
-        has_groups = not weights.has(f"{down}.weight") or weights.has(f"{down}.weight_scale")
-        groups = config.width // config.group_size if config.group_size and has_groups else 0
-        return config.group_size if groups >= weights.placement.ranks.size else 1
+            # Blocks that share an exponent are not cut.
+            first, last = placement.ranks.span(config.width // BLOCK)
+            return cls(whole, (first * BLOCK, last * BLOCK), False)
+        return cls(whole, weights.inner_span(config.width, f"0.{config.names.gate_up_down[2]}"), False)
 
     def part(self, dim: int, times: int = 1) -> Part:
         """Of a tensor [experts, …] with the inner layer, so many numbers each, in `dim`."""

@@ -44,8 +44,8 @@ class LatentAttention:
             _EPSILON,
         )
         self.keys, self.values = _head_weights(weights, latent, config.num_heads)
-        values = config.num_heads * latent.value_dim
-        self.output = RowLinear(weights.at("o_proj"), values, config.hidden_size, granularity=latent.value_dim)
+        span = first * latent.value_dim, last * latent.value_dim
+        self.output = RowLinear(weights.at("o_proj"), config.num_heads * latent.value_dim, config.hidden_size, span)
 
     def __call__(self, x: Any, batch: LayerInputs) -> Any:
         """`x` and what comes back are [T, hidden]; heads are those of this rank."""

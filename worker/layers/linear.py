@@ -49,9 +49,11 @@ class MergedLinear(Linear):
 class GateUpLinear(MergedLinear):
     """The two halves of a gated MLP."""
 
-    def __init__(self, weights: Weights, names: list[str], in_features: int, out_features: int) -> None:
-        first, last = weights.placement.ranks.span(out_features)
-        super().__init__(weights, names, in_features, [(out_features, first, last)] * len(names))
+    def __init__(
+        self, weights: Weights, names: list[str], in_features: int, out_features: int, span: tuple[int, int]
+    ) -> None:
+        """`span`: this rank's outputs of each half."""
+        super().__init__(weights, names, in_features, [(out_features, *span)] * len(names))
 
 
 class QKVLinear(MergedLinear):
@@ -73,11 +75,10 @@ class QKVLinear(MergedLinear):
 class RowLinear:
     """A projection of what the ranks hold in parts; its output is the ranks' sum."""
 
-    def __init__(self, weights: Weights, in_features: int, out_features: int, granularity: int = 1) -> None:
-        """This rank holds its span of in_features / granularity units."""
+    def __init__(self, weights: Weights, in_features: int, out_features: int, span: tuple[int, int]) -> None:
+        """`span`: this rank's inputs."""
         placement = weights.placement
-        first, last = (edge * granularity for edge in placement.ranks.span(in_features // granularity))
-        pieces = [CheckpointPiece("weight", (out_features, in_features), (1, first, last))]
+        pieces = [CheckpointPiece("weight", (out_features, in_features), (1, *span))]
         # The bias belongs to the sum, so one rank adds it.
         biases = []
         if weights.has("bias") and placement.ranks.rank == 0:

@@ -11,8 +11,9 @@ class MLP:
 
     def __init__(self, weights: Weights, hidden_size: int, intermediate_size: int) -> None:
         self.ops = weights.placement.ops
-        self.gate_up = GateUpLinear(weights, ["gate_proj", "up_proj"], hidden_size, intermediate_size)
-        self.down = RowLinear(weights.at("down_proj"), intermediate_size, hidden_size)
+        span = weights.inner_span(intermediate_size, "down_proj")
+        self.gate_up = GateUpLinear(weights, ["gate_proj", "up_proj"], hidden_size, intermediate_size, span)
+        self.down = RowLinear(weights.at("down_proj"), intermediate_size, hidden_size, span)
 
     def __call__(self, x: Any, adapted: Any | None = None) -> Any:
         return self.down(self._activated(x, adapted), adapted)  # [T, hidden]

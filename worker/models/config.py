@@ -5,7 +5,7 @@ Configs are taken as transformers 4 writes them (`rope_theta`, `rope_scaling`, `
 asking for a model's context is cheap.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -130,7 +130,6 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
     for reach in (rope.original_context, rope.max_position):
         if not 0 < reach <= _LARGEST:
             raise ConfigError(f"{path}: its rotary positions reach {shown(reach)} tokens, which no model's do.")
-    quantization = read_quantization(config, path)
     return ModelConfig(
         family=family,
         vocab_size=_count(config, "vocab_size", path),
@@ -150,19 +149,16 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         max_position=rope.max_position,
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
         num_draft_layers=_count(config, "num_nextn_predict_layers", path, default=0),
-        experts=_experts(config, family, num_layers, quantization, path),
-        quantization=quantization,
+        experts=_experts(config, family, num_layers, path),
+        quantization=read_quantization(config, path),
         latent=latent,
     )
 
 
-def _experts(
-    config: dict[str, Any], family: Family, num_layers: int, quantization: Quantization | None, path: Path
-) -> ExpertsConfig | None:
+def _experts(config: dict[str, Any], family: Family, num_layers: int, path: Path) -> ExpertsConfig | None:
     if family.mixture is None:
         return None
-    read = read_experts(config, family.mixture, num_layers, lambda key: _count(config, key, path), str(path))
-    return read if read is None or quantization is None else replace(read, group_size=quantization.group_size)
+    return read_experts(config, family.mixture, num_layers, lambda key: _count(config, key, path), str(path))
 
 
 def _qkv_limit(config: dict[str, Any], family: Family, path: Path) -> float | None:

@@ -85,7 +85,6 @@ class ExpertsConfig:
     least_sum: float
     scale: float
     activation: tuple[float, float, float]  # slope, shift and limit
-    group_size: int = 0  # neighbours in an expert's inner layer whose weights share a scale in the checkpoint; 0: none
 
 
 def read_experts(

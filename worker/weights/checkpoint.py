@@ -30,7 +30,7 @@ from .mapped_files import MappedFiles
 from .packed_cache import PackedCache
 from .paddle_layout import layout_of
 from .piece import CheckpointPiece, Part
-from .quantized import COMPANIONS, Share, is_quantized, read_part
+from .quantized import COMPANIONS, Share, is_in_groups, is_quantized, read_part
 from .weight_files import own_weight_files
 
 _NAMED_PIECES = 8  # of a weight that is kept
@@ -73,6 +73,9 @@ class Source(Protocol):
     def octets(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
         """Bytes that are no numbers by themselves."""
 
+    def group_size(self, module: str) -> int:
+        """Neighbouring inputs that share a scale where this projection is stored; 0: it is not stored in groups."""
+
     def pass_over(self, name: str) -> None:
         """Asked for, and not read, because what would be made of it is there."""
 
@@ -106,6 +109,14 @@ class Weights:
 
     def has(self, name: str) -> bool:
         return self.source.has(self.prefix + name)
+
+    def inner_span(self, width: int, down: str) -> tuple[int, int]:
+        """This rank's share of an inner layer that the projection `down` reads: cut where groups of its scales end, if
+        there is one for each rank."""
+        ranks, size = self.placement.ranks, self.source.group_size(self.prefix + down)
+        step = size if 0 < size * ranks.size <= width else 1
+        first, last = ranks.span(-(-width // step))
+        return first * step, min(last * step, width)
 
     def pass_over(self, name: str) -> None:
         """Another rank reads it."""
@@ -240,6 +251,10 @@ class Checkpoint:
         self._count(octets.nbytes)
         return octets
 
+    def group_size(self, module: str) -> int:
+        stored = _StoredModule(self, module)
+        return self.quantization.group_size_of(module) if self.quantization and is_in_groups(stored) else 0
+
     def pass_over(self, name: str) -> None:
         module = name.removesuffix("weight")
         self._used.update((name, *(module + companion for companion in COMPANIONS)))
@@ -351,6 +366,9 @@ class DummySource:
         octets = torch.randint(first, beyond, shape, dtype=torch.uint8, generator=generator)[_index(part)]
         self.bytes_read += octets.nbytes
         return octets
+
+    def group_size(self, module: str) -> int:
+        return 0
 
     def pass_over(self, name: str) -> None:
         """Nothing is left over here."""

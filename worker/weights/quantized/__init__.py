@@ -16,7 +16,7 @@ from .float8 import is_float8, read_float8
 from .gptq import read_gptq, read_gptq_v2
 from .module import Module, Share
 
-__all__ = ["COMPANIONS", "Module", "Share", "is_quantized", "read_part"]
+__all__ = ["COMPANIONS", "Module", "Share", "is_in_groups", "is_quantized", "read_part"]
 
 
 # What may stand beside or instead of a module's weight.
@@ -49,6 +49,11 @@ def is_quantized(module: Module, quantization: Quantization | None) -> bool:
     """8-bit floats show in the tensors alone; of integers config.json says the layout."""
     layout = None if quantization is None else _LAYOUTS.get(quantization.layout)
     return is_float8(module) or (layout is not None and layout.applies(module))
+
+
+def is_in_groups(module: Module) -> bool:
+    """Whether it may be integers whose inputs share scales in groups, as its names show; of floats none do."""
+    return not module.has("weight") or module.has("weight_scale")
 
 
 def read_part(module: Module, share: Share, quantization: Quantization | None) -> QuantizedPart | Float8Part:
