@@ -62,6 +62,7 @@ FIXED = {
     "qwen3_moe": ("use_qk_norm", True, False),  # as Qwen3-Coder's configs say
     "qwen3": ("use_qk_norm", True, False),
     "deepseek_v2": ("rope_interleave", True, False),
+    "hy_v3": ("route_norm", True, False),
     "olmoe": ("clip_qkv", 8.0, 0),
     "llama": ("clip_qkv", None, 8.0),
 }

@@ -140,10 +140,10 @@ def load_model(
     if load_format != "dummy":
         source = _source_of(model_folder, config, ranks)
         check_layers(model_folder, source.names, config)
-        check_biases(model_folder, source.names, config)
     decoder = _read(source, placement, config)
     forward_pass = backend.forward_pass(decoder)
     unread = check_unread(model_folder, source.leftovers(), config)
+    check_biases(model_folder, source.names, config)
     return Model(
         config=config,
         decoder=decoder,

@@ -56,7 +56,8 @@ def unknown_architecture(config: Mapping[str, Any], named: list[str], unsupporte
     if unsupported:
         more = f" and {len(unsupported) - _SHOWN} more" if len(unsupported) > _SHOWN else ""
         keys = ", ".join(unsupported[:_SHOWN]) + more
-        return f"{sentence} The nearest is {nearest}, which lacks what {keys} ask for: use a model of that family."
+        ask = "ask" if len(unsupported) > 1 else "asks"
+        return f"{sentence} The nearest is {nearest}, which lacks what {keys} {ask} for: use a model of that family."
     return f"{sentence} The nearest is {nearest}, which reads this config: if it is the same model, write that name."
 
 
