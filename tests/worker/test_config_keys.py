@@ -76,6 +76,38 @@ def test_a_key_may_say_what_a_family_does_in_any_case_and_nothing_else(tmp_path,
         read_config(changed(tmp_path, **{key: wrong}))
 
 
+# What published configs of these families say beside what transformers' classes read.
+PUBLISHED = {
+    "minimax_m2": {
+        "attn_type_list": [1, 1], "attn_window_size": None, "layernorm_full_attention_beta": 1.0,
+        "layernorm_linear_attention_beta": 1.0, "layernorm_mlp_beta": 1.0, "mlp_intermediate_size": 8192,
+        "mtp_transformer_layers": 1, "num_expert_group": None, "num_mtp_modules": 3, "qk_norm_type": "per_layer",
+        "routed_scaling_factor": 1.0, "shared_intermediate_size": 0, "shared_moe_mode": "sigmoid", "topk_group": None,
+        "swa_rope_theta": -1.0, "use_grouped_topk": True, "use_mtp": True, "use_routing_bias": True,
+    },
+    "glm4_moe_lite": {"first_k_dense_replace": 1, "partial_rotary_factor": 1.0, "topk_method": "noaux_tc"},
+    "dots1": {
+        "aux_loss_alpha": 0.001, "ep_size": 1, "moe_layer_freq": 1, "scoring_func": "noaux_tc", "seq_aux": True,
+        "topk_method": "noaux_tc", "use_sliding_window": False,
+    },
+}  # fmt: skip
+# Those of them that would be another model.
+UNPUBLISHED = {
+    "minimax_m2": {"attn_type_list": [1, 0], "qk_norm_type": "per_head", "shared_intermediate_size": 64},
+    "glm4_moe_lite": {"topk_method": "greedy", "mlp_layer_types": ["dense"]},
+    "dots1": {"scoring_func": "softmax", "moe_layer_freq": 2},
+}
+
+
+@pytest.mark.parametrize("family", PUBLISHED)
+def test_keys_of_published_mixtures_are_taken_as_they_are_published(tmp_path, family):
+    expected = read_config(tiny_model(tmp_path, family))
+    assert read_config(changed(tmp_path, **PUBLISHED[family])) == expected
+    for key, value in UNPUBLISHED[family].items():
+        with pytest.raises(ConfigError, match=key):
+            read_config(changed(tiny_model(tmp_path, family), **{key: value}))
+
+
 def test_the_refusal_says_what_the_key_asks_for_and_what_to_do(tmp_path):
     with pytest.raises(ConfigError) as refusal:
         read_config(changed(tiny_model(tmp_path, "llama"), final_logit_softcapping=30.0))

@@ -53,7 +53,7 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
         other_names={"num_local_experts": "num_experts"},
     ),
     "minimax_m2": FamilyKeys(
-        harmless="mlp_intermediate_size shared_moe_mode swa_rope_theta",
+        harmless="mlp_intermediate_size shared_moe_mode swa_rope_theta use_grouped_topk",
         fixed={
             "scoring_func": ("sigmoid",),
             "use_routing_bias": (True,),
