@@ -49,7 +49,9 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
     "gpt_oss": FamilyKeys(other_names={"num_experts": "num_local_experts"}),
     "hy_v3": FamilyKeys(
         harmless="enable_moe_fp32_combine enable_attention_fp32_softmax",
-        fixed=dict.fromkeys(("route_norm", "moe_router_use_sigmoid", "moe_router_enable_expert_bias", "qk_norm"), (True,)),
+        fixed=dict.fromkeys(
+            ("route_norm", "moe_router_use_sigmoid", "moe_router_enable_expert_bias", "qk_norm"), (True,)
+        ),
         other_names={"num_local_experts": "num_experts"},
     ),
     "minimax_m2": FamilyKeys(
