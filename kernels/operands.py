@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-Kind = Literal["fp32", "fp16", "bf16", "int8", "int4"]
+Kind = Literal["fp32", "fp16", "bf16", "int8", "int4", "mxfp4"]
 _KINDS: dict[torch.dtype, Kind] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 DTYPES: dict[str, torch.dtype] = {kind: dtype for dtype, kind in _KINDS.items()}
 

@@ -28,7 +28,7 @@ from .weights.lora import Lora, NativeLora
 from .weights.packed import NativeWeight
 from .weights.quantized import OrderedWeight, pack_parts
 
-_INTEGERS = ("int8", "int4")
+_INTEGERS = ("int8", "int4", "mxfp4")
 _SUM_AREAS = 3
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from builders.mxfp4_model import random_blocks
 from builders.native_variants import available_variants, quick_or_long
 from builders.operation_examples.experts import route_inputs, routes
 from builders.quantized_parts import part
@@ -19,6 +20,8 @@ from penstock.kernels.cpu.library import Library, load, struct_of
 from penstock.kernels.cpu.weights.experts import pack_experts, unpack_experts
 from penstock.kernels.cpu.weights.packed import NativeWeight
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
+from penstock.kernels.float8_part import WeightPart
+from penstock.kernels.mxfp4_part import BLOCK, Mxfp4Part
 from penstock.kernels.operands import WeightFormat
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.experts import experts, route
@@ -56,7 +59,8 @@ class Mixture:
         gate_up, down = draws(count, 2 * width, hidden) / hidden**0.5, draws(count, hidden, width, seed=1) / width**0.5
         halves = [list(each.chunk(2)) for each in gate_up]
         format = WeightFormat(kind, group_size)
-        packed = [pack_experts(parts, count, format) for parts in (halves, [[each] for each in down])]
+        matrices = (halves, [[each] for each in down])
+        packed = [pack_experts([stored(kind, parts) for parts in each], count, format) for each in matrices]
         biases = (draws(count, 2 * width, seed=2), draws(count, hidden, seed=3)) if has_bias else (None, None)
         weights = ExpertWeights(*packed, *biases, first, count, width, activation)
         return cls(weights, floats_of(packed[0], count, gate_up), floats_of(packed[1], count, down))
@@ -89,6 +93,13 @@ class Mixture:
         library.call(f"penstock_experts_{kind}", arguments)
         assert (output[len(x) :] == 7).all(), "rows beyond the tokens were written"
         return output[: len(x)]
+
+
+def stored(kind: str, parts: list[Tensor]) -> list[WeightPart]:
+    """What a checkpoint holds for them: any numbers, where its format is not rounded to."""
+    if kind != "mxfp4":
+        return list(parts)
+    return [Mxfp4Part(*random_blocks((len(part), part.shape[1] // BLOCK), seed)) for seed, part in enumerate(parts)]
 
 
 def floats_of(packed: NativeWeight, count: int, given: Tensor) -> Tensor:
@@ -133,7 +144,7 @@ def test_experts_agree_with_their_formula(library: Library, kind: str, shape: tu
     assert off_by(found, mixture.formula(x, chosen)) < KINDS[kind]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "mxfp4"])
 def test_a_token_has_the_same_bits_alone_and_in_any_company(library: Library, kind: str) -> None:
     mixture = Mixture.drawn(kind, 6, 160, 96, has_bias=True)
     x, chosen = draws(70, 160, seed=4), routes(70, 3, 6, torch.Generator().manual_seed(5))
@@ -159,7 +170,7 @@ def test_all_tokens_may_go_to_one_expert_or_to_none_here(library: Library, kind:
         assert not mixture.native(library, x, to_none).any()
 
 
-@pytest.mark.parametrize("kind", ["fp32", "bf16", "int8", "int4"])
+@pytest.mark.parametrize("kind", ["fp32", "bf16", "int8", "int4", "mxfp4"])
 def test_steps_larger_than_the_memory_between_products_have_the_same_bits(library: Library, kind: str) -> None:
     """A step is computed some tokens at a time, and its second product some columns at a time."""
     mixture = Mixture.drawn(kind, 3, 2048, 512)
@@ -171,7 +182,7 @@ def test_steps_larger_than_the_memory_between_products_have_the_same_bits(librar
     assert torch.equal(at_once[650:651], mixture.native(library, x[650:651], cut(chosen, 650, 651)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "mxfp4"])
 def test_a_number_that_is_none_stays_with_its_token(library: Library, kind: str) -> None:
     mixture = Mixture.drawn(kind, 4, 64, 64)
     x, chosen = draws(20, 64), routes(20, 2, 4, torch.Generator().manual_seed(5))

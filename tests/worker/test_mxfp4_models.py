@@ -64,3 +64,12 @@ def test_greedy_answers_equal_those_of_transformers(name, backend, tmp_path):
             expected = reference(torch.tensor([driven.histories[row]])).logits[0, length - 1 : -1]
         assert expected.argmax(-1).tolist() == driven.histories[row][length:], f"prompt of {length}"
         assert (expected.log_softmax(-1) - logits[row].log_softmax(-1)).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("given", [{}, {"quantization": "int8"}], ids=["bfloat16", "int8"])
+def test_native_kernels_multiply_the_blocks_as_they_are(given, tmp_path):
+    driven = HandDriven(load_on("native", mxfp4_model(tmp_path, rope=YARN), **given))
+    weights = driven.model.decoder.layers[0].mlp.experts
+    assert (weights.gate_up.kind, weights.down.kind) == ("mxfp4", "mxfp4")
+    [logits] = driven.greedy([driven.add([(11 * place) % 290 + 5 for place in range(40)])], 24, budget=16)
+    assert logits.isfinite().all()

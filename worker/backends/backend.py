@@ -68,6 +68,8 @@ class Backend(ABC):
     library: Library | None = None
     # Whether there are products of integers.
     multiplies_integers: ClassVar[bool] = True
+    # Of what a checkpoint has in MXFP4, where there are products of it.
+    mxfp4: ClassVar[WeightFormat | None] = None
     # Why this runs slower than it could, if it does.
     missing: str = ""
 

@@ -32,7 +32,7 @@ from ..weights.weight_files import check_cut, ranks_cut_for
 from .config import ModelConfig, read_config
 from .decoder import Decoder
 from .demand import CheckRoom, demand_of, kept_weights, kv_kind, write_through
-from .products import HEAD, quantized_kinds
+from .products import HEAD, expert_layers, quantized_kinds
 from .split import check_split
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -203,7 +203,11 @@ def _layer_formats(config: ModelConfig, backend: Backend, quantization: str | No
     # As small as in the checkpoint, and with less error than the step to 8-bit floats brought (docs/quantization.md).
     default = replace(backend.format, float8="int8") if backend.multiplies_integers else backend.format
     named = {layer: backend.quantized(kind) if kind else default for layer, kind in kinds.items()}
-    named |= {layer: backend.format for layer in named_layers(quantization, kinds) if kinds[layer] is None}
+    floats = {layer for layer in named_layers(quantization, kinds) if kinds[layer] is None}
+    named |= dict.fromkeys(floats, backend.format)
+    if config.quantization is not None and config.quantization.is_mxfp4 and backend.mxfp4 is not None:
+        # Taken over as they are, whatever is asked for, but for those that are to be floats.
+        named |= {layer: backend.mxfp4 for layer in expert_layers(config) if layer not in floats}
     if lm_head_fp32:
         named[HEAD] = backend.float32_head()
     return LayerFormats(default, named)

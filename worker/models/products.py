@@ -73,6 +73,13 @@ def _latent_attention(config: ModelConfig, latent: LatentConfig, ranks: int) -> 
     }
 
 
+def expert_layers(config: ModelConfig) -> Iterator[str]:
+    """The names of all projections of experts."""
+    for product in products(config):
+        if product.is_of_experts:
+            yield from product.layers
+
+
 def quantized_kinds(config: ModelConfig, quantization: str | None) -> Kinds:
     """What the option means for each layer; raises where layers of one product are given different kinds."""
     found = [product.layers for product in products(config)]

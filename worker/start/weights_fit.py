@@ -36,6 +36,6 @@ def smaller_format(need: int, free: int, kind: str) -> str:
     """The format in which weights that need so many bytes in this one fit, if one does."""
     # Of several kinds it isn't known how much smaller one for all would be.
     bits = BITS.get(kind, 0)
-    smaller = {name: need * BITS[name] // bits for name in ("int8", "int4") if BITS[name] < bits}
+    smaller = {name: int(need * BITS[name] / bits) for name in ("int8", "int4") if BITS[name] < bits}
     fitting = [name for name, size in smaller.items() if size < free]
     return f"quantization={fitting[0]!r}, " if fitting else ""

@@ -158,6 +158,8 @@ class Weights:
     ) -> Any:
         """The weights of many experts that these pieces hold together, in the format that `layer` has."""
         ops, format = self.placement.ops, self.placement.formats.of(self.prefix + layer)
+        if format.kind == "mxfp4" and len(pieces) == 1:  # floats after all
+            format = self.placement.formats.own
         return self._kept("experts", format, pieces, lambda: ops.pack_experts(parts(), count, format))
 
     def adapters_of(self, pieces: list[CheckpointPiece]) -> Any | None:

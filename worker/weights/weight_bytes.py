@@ -10,20 +10,20 @@ from ..models.config import ModelConfig
 from ..models.products import HEAD, Product, products
 from .layer_formats import LayerFormats
 
-BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "int4": 4}
+BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "mxfp4": 4.25, "int4": 4}
 
 
 def estimated_weight_bytes(config: ModelConfig, formats: LayerFormats, ranks: int) -> int:
     """Bytes on each of so many ranks."""
-    return sum(_bits_of_each(config, formats, ranks)) // 8 // ranks
+    return int(sum(_bits_of_each(config, formats, ranks))) // 8 // ranks
 
 
 def largest_weight_bytes(config: ModelConfig, formats: LayerFormats, ranks: int) -> int:
     """Of the weight that is the largest, on each rank: no more than one is packed at once."""
-    return max(_bits_of_each(config, formats, ranks)) // 8 // ranks
+    return int(max(_bits_of_each(config, formats, ranks))) // 8 // ranks
 
 
-def _bits_of_each(config: ModelConfig, formats: LayerFormats, ranks: int) -> Iterator[int]:
+def _bits_of_each(config: ModelConfig, formats: LayerFormats, ranks: int) -> Iterator[float]:
     """Of each product's weight, of all ranks together."""
     for product in products(config, ranks):
         if product.layers != (HEAD,):
@@ -37,14 +37,14 @@ def _bits_of_each(config: ModelConfig, formats: LayerFormats, ranks: int) -> Ite
         yield table * _bits(config, head)
 
 
-def _product_bits(config: ModelConfig, formats: LayerFormats, product: Product) -> int:
+def _product_bits(config: ModelConfig, formats: LayerFormats, product: Product) -> float:
     """Experts can't list their inputs each in an order of its own, and become int8."""
     bits = _bits(config, formats.of(product.layers[0]))
     is_ordered = config.quantization is not None and config.quantization.is_ordered
     return max(bits, BITS["int8"]) if is_ordered and product.is_of_experts else bits
 
 
-def _bits(config: ModelConfig, format: WeightFormat) -> int:
+def _bits(config: ModelConfig, format: WeightFormat) -> float:
     """What the checkpoint has as integers is taken over as it is; 8-bit floats become what their format says."""
     if config.quantization is None or config.quantization.is_mxfp4:
         return BITS[format.kind]

@@ -26,6 +26,9 @@ struct Int4Shape {
           group_bytes(header_bytes + group_size * kPanel / 2),
           panel_bytes(num_groups * group_bytes) {}
 
+    int64_t scales_at(int64_t group) const { return group * group_bytes; }  // in a panel
+    int64_t nibbles_at(int64_t group) const { return group * group_bytes + header_bytes; }
+
     const uint8_t* group(const Weight& weight, int64_t row, int64_t index) const {
         return weight.panels + row / kPanel * panel_bytes + index * group_bytes;
     }

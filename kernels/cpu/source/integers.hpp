@@ -2,7 +2,7 @@
 //
 // `Ints` has as many lanes as `Vec`. `Bytes` is as many groups of four unsigned bytes. `dot(sum, weights, inputs)` adds
 // Σ weights[lane][j] × inputs[j] for j in 0..3 to each lane, exactly, whatever the instruction set: `inputs` are the
-// same four signed bytes for all lanes.
+// same four signed bytes for all lanes. `look_up(load_table(16 bytes), nibbles)` replaces each nibble by a byte.
 #pragma once
 #include "vector.hpp"
 

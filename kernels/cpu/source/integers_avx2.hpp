@@ -15,6 +15,9 @@ inline Ints broadcast_int(int32_t x) { return {_mm256_set1_epi32(x)}; }
 inline Ints load_int16(const int16_t* from) {
     return {_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
 }
+inline Ints load_uint8(const uint8_t* from) {
+    return {_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)))};
+}
 inline Ints add(Ints a, Ints b) { return {_mm256_add_epi32(a.lanes, b.lanes)}; }
 inline Ints subtract(Ints a, Ints b) { return {_mm256_sub_epi32(a.lanes, b.lanes)}; }
 inline Ints multiply(Ints a, Ints b) { return {_mm256_mullo_epi32(a.lanes, b.lanes)}; }
@@ -32,6 +35,7 @@ inline int32_t largest(Ints x) {
 }
 
 inline Vec to_float(Ints x) { return {_mm256_cvtepi32_ps(x.lanes)}; }
+inline Vec bits_to_float(Ints x) { return {_mm256_castsi256_ps(x.lanes)}; }
 inline Ints round_to_int(Vec x) { return {_mm256_cvtps_epi32(x.lanes)}; }
 inline Ints magnitude_bits(Vec x) {
     return {_mm256_and_si256(_mm256_castps_si256(x.lanes), _mm256_set1_epi32(0x7fffffff))};
@@ -46,6 +50,10 @@ inline Bytes load_bytes(const uint8_t* from) {
     return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))};
 }
 inline void store_bytes(uint8_t* to, Bytes x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x.groups); }
+inline Bytes load_table(const void* from) {
+    return {_mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(from)))};
+}
+inline Bytes look_up(Bytes table, Bytes nibbles) { return {_mm256_shuffle_epi8(table.groups, nibbles.groups)}; }
 inline Bytes low_nibbles(Bytes x) { return {_mm256_and_si256(x.groups, _mm256_set1_epi8(0x0f))}; }
 inline Bytes high_nibbles(Bytes x) {
     return {_mm256_and_si256(_mm256_srli_epi16(x.groups, 4), _mm256_set1_epi8(0x0f))};

@@ -16,6 +16,9 @@ inline Ints load_ints(const int32_t* from) { return {_mm512_loadu_si512(from)}; 
 inline Ints load_int16(const int16_t* from) {
     return {_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
 }
+inline Ints load_uint8(const uint8_t* from) {
+    return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
+}
 inline Ints add(Ints a, Ints b) { return {_mm512_add_epi32(a.lanes, b.lanes)}; }
 inline Ints subtract(Ints a, Ints b) { return {_mm512_sub_epi32(a.lanes, b.lanes)}; }
 inline Ints multiply(Ints a, Ints b) { return {_mm512_mullo_epi32(a.lanes, b.lanes)}; }
@@ -25,6 +28,7 @@ inline int32_t sum(Ints x) { return _mm512_reduce_add_epi32(x.lanes); }
 inline int32_t largest(Ints x) { return _mm512_reduce_max_epi32(x.lanes); }
 
 inline Vec to_float(Ints x) { return {_mm512_cvtepi32_ps(x.lanes)}; }
+inline Vec bits_to_float(Ints x) { return {_mm512_castsi512_ps(x.lanes)}; }
 inline Ints round_to_int(Vec x) { return {_mm512_cvtps_epi32(x.lanes)}; }
 inline Ints magnitude_bits(Vec x) {
     return {_mm512_and_si512(_mm512_castps_si512(x.lanes), _mm512_set1_epi32(0x7fffffff))};
@@ -40,6 +44,10 @@ inline void store_bytes(int8_t* to, Bytes x) { _mm512_storeu_si512(to, x.groups)
 inline Bytes subtract_bytes(Bytes a, Bytes b) { return {_mm512_sub_epi8(a.groups, b.groups)}; }
 // Each lane's lowest byte, four times.
 inline Bytes repeat_bytes(Ints x) { return {_mm512_mullo_epi32(x.lanes, _mm512_set1_epi32(0x01010101))}; }
+inline Bytes load_table(const void* from) {
+    return {_mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(from)))};
+}
+inline Bytes look_up(Bytes table, Bytes nibbles) { return {_mm512_shuffle_epi8(table.groups, nibbles.groups)}; }
 inline Bytes low_nibbles(Bytes x) { return {_mm512_and_si512(x.groups, _mm512_set1_epi8(0x0f))}; }
 inline Bytes high_nibbles(Bytes x) {
     return {_mm512_and_si512(_mm512_srli_epi16(x.groups, 4), _mm512_set1_epi8(0x0f))};

@@ -35,6 +35,9 @@ inline Ints zero_ints() { return broadcast_int(0); }
 inline Ints load_int16(const int16_t* from) {
     return each_int([&](int64_t i) { return from[i]; });
 }
+inline Ints load_uint8(const uint8_t* from) {
+    return each_int([&](int64_t i) { return from[i]; });
+}
 inline Ints add(Ints a, Ints b) {
     return each_int([&](int64_t i) { return a.lanes[i] + b.lanes[i]; });
 }
@@ -66,6 +69,11 @@ inline Vec to_float(Ints x) {
     for (int64_t i = 0; i < Vec::kLanes; ++i) result.lanes[i] = static_cast<float>(x.lanes[i]);
     return result;
 }
+inline Vec bits_to_float(Ints x) {
+    Vec result;
+    std::memcpy(result.lanes, x.lanes, sizeof result.lanes);
+    return result;
+}
 inline Ints round_to_int(Vec x) {
     return each_int([&](int64_t i) { return std::nearbyint(x.lanes[i]); });
 }
@@ -84,6 +92,12 @@ inline Bytes load_bytes(const uint8_t* from) {
     return each_byte([&](int64_t i) { return from[i]; });
 }
 inline void store_bytes(uint8_t* to, Bytes x) { std::memcpy(to, x.groups, sizeof x.groups); }
+inline Bytes load_table(const void* from) {
+    return each_byte([&](int64_t i) { return static_cast<const uint8_t*>(from)[i % 16]; });
+}
+inline Bytes look_up(Bytes table, Bytes nibbles) {
+    return each_byte([&](int64_t i) { return table.groups[nibbles.groups[i]]; });
+}
 inline Bytes low_nibbles(Bytes x) {
     return each_byte([&](int64_t i) { return x.groups[i] & 0x0f; });
 }

@@ -9,6 +9,7 @@
 //   int8          [k / 4][32][4], unsigned: value + 128; behind all panels a float32 scale per (padded) output feature
 //   int4          [group]{scales fp16 [32], zeros int16 [32] if has_zeros, nibbles [k / 8][32][4]}
 //                 a byte's low nibble is k + 0..3, its high nibble k + 4..7; unsigned, zero 8 if not has_zeros
+//   mxfp4         [k / 64]{exponents [2][32], nibbles as int4's}: a byte each for 32 inputs and an output feature
 // in_features are filled up to a multiple of kRowAlign, out_features to one of kPanel.
 #pragma once
 #include <cstdint>

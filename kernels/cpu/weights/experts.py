@@ -16,7 +16,7 @@ from ...float8_part import WeightPart, format_of_parts
 from ...operands import DTYPES, WeightFormat
 from ...quantized_part import MIDDLE
 from .packed import PANEL, Kind, NativeWeight, empty, pack, pack_int4_from, padded
-from .quantized import OrderedWeight, pack_parts, unpacked
+from .quantized import OrderedWeight, pack_parts, unpacked, unpacked_mxfp4
 
 
 def pack_experts(parts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> NativeWeight:
@@ -116,6 +116,8 @@ class _Experts:
 
 def _floats(weight: NativeWeight) -> Tensor:
     """[out, in] of a weight of any kind."""
+    if weight.kind == "mxfp4":
+        return unpacked_mxfp4(weight).dequantized()
     if weight.kind in ("int8", "int4"):
         order = weight.order if isinstance(weight, OrderedWeight) else None
         return replace(unpacked(weight), order=order).dequantized()

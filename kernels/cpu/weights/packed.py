@@ -1,4 +1,4 @@
-"""Weight matrices in the order in which the CPU kernels multiply them, in five number formats.
+"""Weight matrices in the order in which the CPU kernels multiply them, in six number formats.
 
 A matrix is packed once, straight from its parts (views of mapped files, say), which need not be joined before; nothing
 in full precision is kept. Everything a packed weight has lies in one piece of memory, so that it can be written to a
@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from ...float8_part import FLOAT8, Float8Part, code_values
+from ...mxfp4_part import BLOCK, Mxfp4Part
 from ..library import load, struct_of
 from .huge_pages import zeroed
 
-Kind = Literal["fp32", "fp16", "bf16", "int8", "int4"]
+Kind = Literal["fp32", "fp16", "bf16", "int8", "int4", "mxfp4"]
 
 PANEL = 32  # kPanel
 ROW_ALIGN = 64  # kRowAlign
@@ -81,6 +82,20 @@ class PackValues(Structure):
     ]
 
 
+class PackMxfp4(Structure):
+    """Arguments of penstock_pack_mxfp4."""
+
+    _fields_ = [
+        ("codes", c_void_p),  # uint8 [out, blocks, 16]
+        ("exponents", c_void_p),  # uint8 [out, blocks]
+        ("codes_stride", c_int64),  # from row to row
+        ("exponents_stride", c_int64),
+        ("num_rows", c_int64),
+        ("first_row", c_int64),
+        ("weight", Weight),
+    ]
+
+
 @dataclass
 class NativeWeight:
     """A packed matrix [out_features, in_features]."""
@@ -88,7 +103,7 @@ class NativeWeight:
     kind: Kind
     out_features: int
     in_features: int
-    group_size: int  # int4: inputs that share a scale; else 0
+    group_size: int  # int4 and mxfp4: inputs that share a scale; else 0
     has_zeros: bool  # int4: each group has its own zero
     data: Tensor  # uint8: panels, then int8's scales
 
@@ -164,6 +179,21 @@ def pack_int4_from(parts: Sequence[tuple[Tensor, Tensor, Tensor | None]], group_
     return _pack_values("int4", parts, _checked_group("int4", group_size, in_features))
 
 
+def pack_mxfp4(parts: Sequence[Mxfp4Part]) -> NativeWeight:
+    """Pack the blocks of all parts [out_i, in] as they are."""
+    rows = sum(part.shape[0] for part in parts)
+    weight = empty("mxfp4", rows, parts[0].shape[1], BLOCK)
+    library, structure, first_row = load(), weight.structure(), 0
+    for part in parts:
+        codes, exponents = part.codes, part.exponents
+        codes = codes if codes.stride()[1:] == (BLOCK // 2, 1) else codes.contiguous()
+        exponents = exponents if exponents.stride(1) == 1 else exponents.contiguous()
+        strides = codes.stride(0), exponents.stride(0), len(codes)
+        library.call("penstock_pack_mxfp4", struct_of(PackMxfp4, codes, exponents, *strides, first_row, structure))
+        first_row += len(codes)
+    return weight
+
+
 def _pack_values(
     kind: Literal["int8", "int4"], parts: Sequence[tuple[Tensor, Tensor, Tensor | None]], group_size: int
 ) -> NativeWeight:
@@ -205,6 +235,8 @@ def _num_panels(out_features: int) -> int:
 
 def _panel_bytes(kind: Kind, in_features: int, group_size: int, has_zeros: bool) -> int:
     width = padded(in_features)
+    if kind == "mxfp4":
+        return width // BLOCK * (1 + BLOCK // 2) * PANEL
     if kind == "int4":
         return -(-width // group_size) * ((128 if has_zeros else 64) + group_size * PANEL // 2)
     return width * PANEL * _FLOAT_BYTES.get(kind, 1)

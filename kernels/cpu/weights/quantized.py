@@ -1,8 +1,8 @@
 """Packs matrices that may come from a quantized checkpoint into the kernels' own formats, and takes them out again.
 
-4-bit values in groups, and 8-bit values with a scale per row, are taken over as they are; 8 bits in groups or with
-zeros become two 4-bit values each, which lose nothing. What no kernel multiplies (groups of odd sizes, rows merged from
-unlike parts) becomes int8 with a scale per row, which costs less than the step from the original to 4 bits did.
+4-bit values in groups, MXFP4, and 8-bit values with a scale per row are taken over as they are; 8 bits in groups or
+with zeros become two 4-bit values each, which lose nothing. What no kernel multiplies (groups of odd sizes, rows merged
+from unlike parts) becomes int8 with a scale per row, which costs less than the step from the original to 4 bits did.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ...float8_part import Float8Part, WeightPart
-from ...mxfp4_part import Mxfp4Part
+from ...mxfp4_part import BLOCK, Mxfp4Part
 from ...quantized_part import MIDDLE, QuantizedPart
-from .packed import GROUP_SIZES, PANEL, Kind, NativeWeight, pack, pack_int4_from, pack_int8_from, padded
+from .packed import GROUP_SIZES, PANEL, Kind, NativeWeight, pack, pack_int4_from, pack_int8_from, pack_mxfp4, padded
 
 _LARGEST_GROUP = max(GROUP_SIZES)
 
@@ -27,7 +27,10 @@ class OrderedWeight(NativeWeight):
 
 
 def pack_parts(parts: Sequence[WeightPart], kind: Kind, group_size: int) -> NativeWeight:
-    """Pack the rows of all parts; `kind` and `group_size` are for those in floats, wide or of 8 bits."""
+    """Pack the rows of all parts; `kind` and `group_size` are for those in floats, of 16 and more bits, 8, or 4."""
+    blocks = [part for part in parts if isinstance(part, Mxfp4Part)]
+    if kind == "mxfp4" and len(blocks) == len(parts):
+        return pack_mxfp4(blocks)
     floats = [part.dequantized() if isinstance(part, Mxfp4Part) else part for part in parts]
     return _pack_others(floats, kind, group_size)
 
@@ -77,6 +80,18 @@ def _unpacked_int4(weight: NativeWeight) -> QuantizedPart:
     if weight.has_zeros:
         zeros = _by_row(groups[..., 2 * PANEL : header], torch.int16)[rows, :num_groups].to(torch.uint8)
     return QuantizedPart.of(4, values[rows, : weight.in_features], scales, zeros, weight.group_size)
+
+
+def unpacked_mxfp4(weight: NativeWeight) -> Mxfp4Part:
+    """The same of one in MXFP4."""
+    pairs = weight.data.view(-(-weight.out_features // PANEL), -1, 2 * (1 + BLOCK // 2) * PANEL)
+    exponents = pairs[..., : 2 * PANEL].unflatten(2, (2, PANEL)).permute(0, 3, 1, 2).flatten(2).flatten(0, 1)
+    # Of eight inputs, four lie in the low halves of four octets, the others in their high halves.
+    octets = pairs[..., 2 * PANEL :].unflatten(2, (-1, PANEL, 4)).permute(0, 3, 1, 2, 4).flatten(0, 1)
+    eights = torch.stack((octets & 15, octets >> 4), -2).flatten(1)  # [out, inputs]
+    codes = (eights[:, 0::2] | eights[:, 1::2] << 4).unflatten(1, (-1, BLOCK // 2))
+    rows, blocks = slice(weight.out_features), slice(weight.in_features // BLOCK)
+    return Mxfp4Part(codes[rows, blocks], exponents[rows, blocks])
 
 
 def _by_row(octets: Tensor, dtype: torch.dtype) -> Tensor:

@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 
@@ -11,6 +12,7 @@ from ....kernels.cpu.kv_memory import HEAD_DIM_STEP, LARGEST_HEAD_DIM, LARGEST_L
 from ....kernels.cpu.library import Library, LibraryError
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.weights.packed import DEFAULT_GROUP_SIZE
+from ....kernels.mxfp4_part import BLOCK
 from ....protocol.errors import ConfigError
 from ....protocol.files.sizes import exact_size
 from ....protocol.processes.trace import Trace
@@ -38,6 +40,7 @@ _QUANTIZED |= {f"w{kind}": format for kind, format in _QUANTIZED.items()}
 class NativeBackend(Backend):
     library: Library
     ops: NativeOperations
+    mxfp4: ClassVar[WeightFormat | None] = WeightFormat("mxfp4", BLOCK)
 
     @classmethod
     def create(

@@ -1,0 +1,294 @@
+// Products of 8-bit rows with weights of 4 bits in groups of inputs that share a scale; what the formats have in common.
+//
+//   output[m, n] = (Σ_g weight_scale[g, n] × Σ_k in g (u[n, k] - zero[g, n]) × x[m, k]) × scale[m] + bias[n]
+//
+// Groups are added in ascending order, one fused product each; what is inside a group is exact. A tile is up to
+// kGroupTileRows rows times one panel: half of what int8 has, for the integer sums of a group and the float32 sums of
+// all groups before it both stay in registers. Nibbles become bytes in registers, anew for every tile: unpacking a
+// panel once for many rows was no faster (Zen 5), the units that multiply are not those that shift.
+//
+// A format says where a group's nibbles lie, which unsigned bytes they stand for, and what a group's sum is multiplied
+// by (linear_int4.cpp, linear_mxfp4.cpp).
+#pragma once
+#include "experts.hpp"
+#include "integer_rows.hpp"
+#include "linear_amx.hpp"
+#include "linear_output.hpp"
+#include "step.hpp"
+#include "tiles.hpp"
+
+namespace penstock {
+
+// A tile's rows.
+struct GroupedRows {
+    const int8_t* inputs;
+    int64_t width;
+    const int32_t* offsets;  // [rows, groups]
+    int64_t num_groups;
+};
+
+// What a group's integer sums start from, or are corrected by, in each row of the block.
+template <class Format>
+void find_offsets(int32_t* offsets, const Quantized& inputs, const typename Format::Shape& shape, RowRange block) {
+    const int64_t sums_per_row = inputs.width / kSumWidth;
+    const int64_t sums_per_group = shape.group_size / kSumWidth;
+    for (int64_t r = 0; r < block.count; ++r) {
+        const int32_t* sums = inputs.sums + (block.first + r) * sums_per_row;
+        for (int64_t group = 0; group < shape.num_groups; ++group) {
+            const int64_t end = std::min(sums_per_row, (group + 1) * sums_per_group);
+            int32_t total = 0;
+            for (int64_t i = group * sums_per_group; i < end; ++i) total += sums[i];
+            offsets[r * shape.num_groups + group] = Format::offset(total);
+        }
+    }
+}
+
+// sums += panel × rows over `count` inputs; `nibbles` is [count / 8][32][4].
+template <class Format, int Rows, int Lines>
+PENSTOCK_INLINE inline void dot_nibbles(TileOf<Ints, Rows>& sums, const uint8_t* nibbles, const int8_t* inputs,
+                                        int64_t stride, int64_t count, Fetch& ahead) {
+    const Format format;
+    const int8_t* end = inputs + count;
+    for (; inputs < end; inputs += 8, nibbles += kPanel * 4) {
+        fetch<Lines>(ahead);
+        Bytes pairs[kVectors], weights[kVectors];
+        unrolled<kVectors>([&](auto v) PENSTOCK_INLINE { pairs[v] = load_bytes(nibbles + v * kLanes * 4); });
+        unrolled<kVectors>([&](auto v) PENSTOCK_INLINE { weights[v] = format.bytes(low_nibbles(pairs[v])); });
+        dot_step(sums, weights, inputs, stride);
+        unrolled<kVectors>([&](auto v) PENSTOCK_INLINE { weights[v] = format.bytes(high_nibbles(pairs[v])); });
+        dot_step(sums, weights, inputs + 4, stride);
+    }
+}
+
+template <class Format, int Rows>
+PENSTOCK_INLINE inline void end_group(TileOf<Vec, Rows>& totals, const TileOf<Ints, Rows>& sums,
+                                      const GroupedRows& tile, const int32_t* offsets, const uint8_t* group) {
+    unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
+        const Vec scale = Format::scale(group, v * kLanes);
+        unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+            Ints sum = sums.of[r][v];
+            if constexpr (Format::kCorrects) sum = Format::corrected(sum, group, v * kLanes, offsets[r * tile.num_groups]);
+            totals.of[r][v] = fma(to_float(sum), scale, totals.of[r][v]);
+        });
+    });
+}
+
+template <class Format, int Rows>
+PENSTOCK_INLINE inline void write_tile(const Product<Quantized>& product, const TileOf<Vec, Rows>& totals, int64_t panel,
+                                       int64_t first_row, Target target) {
+    const Weight& weight = product.weight;
+    over_outputs(panel * kPanel, weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
+        const int64_t output = panel * kPanel + v * kLanes;
+        const Vec bias = product.bias ? load(product.bias + output, lanes) : zero();
+        unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+            const Vec scale = broadcast(product.rows.scales[first_row + r] * Format::kUnit);
+            store(target.row(r) + v * kLanes, fma(totals.of[r][v], scale, bias), lanes);
+        });
+    });
+}
+
+template <class Format, int Rows, int Lines>
+void multiply_tile(const Product<Quantized>& product, const typename Format::Shape& shape, const GroupedRows tile,
+                   int64_t panel, int64_t first_row, Target target, Fetch ahead) {
+    fetch_output<Rows>(target);
+    TileOf<Vec, Rows> totals;
+    over_tile<Rows>([&](auto r, auto v) PENSTOCK_INLINE { totals.of[r][v] = zero(); });
+    const uint8_t* weights = product.weight.panels + panel * shape.panel_bytes;
+    for (int64_t index = 0; index < tile.num_groups; ++index) {
+        const int64_t first = index * shape.group_size;
+        const int64_t count = std::min(shape.group_size, shape.width - first);
+        const int32_t* offsets = tile.offsets + index;
+        TileOf<Ints, Rows> sums;
+        unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+            const Ints start = Format::kCorrects ? zero_ints() : broadcast_int(offsets[r * tile.num_groups]);
+            unrolled<kVectors>([&](auto v) PENSTOCK_INLINE { sums.of[r][v] = start; });
+        });
+        fetch<Lines>(ahead);
+        dot_nibbles<Format, Rows, Lines>(sums, weights + shape.nibbles_at(index), tile.inputs + first, tile.width, count,
+                                         ahead);
+        end_group<Format, Rows>(totals, sums, tile, offsets, weights + shape.scales_at(index));
+    }
+    write_tile<Format, Rows>(product, totals, panel, first_row, target);
+}
+
+// A kind of weights as products and experts take it. `Formats::choose(weight, body)` calls body(format).
+template <class Formats>
+struct GroupedKind : IntegerKind {
+    using Shape = typename Formats::Shape;
+
+    static int64_t panel_bytes(const Weight& weight) { return Shape(weight).panel_bytes; }
+    static int64_t panels_per_chunk(const Weight& weight) {
+        return penstock::panels_per_chunk(num_panels(weight), panel_bytes(weight));
+    }
+
+    struct Block {
+        const Product<Quantized>& product;
+        const RowRange rows;
+        const Shape shape;
+        int32_t* const offsets;
+
+        static int64_t scratch_bytes(const Product<Quantized>& product, int64_t count) {
+            return round_up(count * Shape(product.weight).num_groups * sizeof(int32_t), kRowAlign);
+        }
+        Block(const Product<Quantized>& product, RowRange rows, void* scratch)
+            : product(product), rows(rows), shape(product.weight), offsets(static_cast<int32_t*>(scratch)) {
+            Formats::choose(product.weight, [&](auto format) {
+                find_offsets<decltype(format)>(offsets, product.rows, shape, rows);
+            });
+        }
+
+        void multiply(int64_t panel, Target target) const {
+            Formats::choose(product.weight, [&](auto format) { multiply_as<decltype(format)>(panel, target); });
+        }
+
+        template <class Format>
+        void multiply_as(int64_t panel, Target target) const {
+            const Quantized& inputs = product.rows;
+            const uint8_t* weights = product.weight.panels + panel * shape.panel_bytes;
+            over_tiles<kGroupTileRows>(rows, [&](RowRange own, int64_t index, int64_t num_tiles) {
+                const int64_t before = own.first - rows.first;
+                const GroupedRows tile{inputs.values + own.first * inputs.width, inputs.width,
+                                       offsets + before * shape.num_groups, shape.num_groups};
+                // Always into the first cache: here the units are what takes long, from a few rows on.
+                const Fetch ahead = fetch_for(weights, shape.panel_bytes, kPanel * 4, index, num_tiles, true);
+                const Target to = target.from(before, 0);
+                with_rows<kGroupTileRows>(own.count, [&](auto count) {
+                    if (num_tiles == 1) multiply_tile<Format, count, 2>(product, shape, tile, panel, own.first, to, ahead);
+                    else multiply_tile<Format, count, 1>(product, shape, tile, panel, own.first, to, ahead);
+                });
+            });
+        }
+    };
+};
+
+#if defined(__AMX_INT8__)
+constexpr int64_t kFewestGroupedForTiles = 24;  // rows
+
+// A panel's numbers as signed bytes, [width / 4][32][4], as tiles multiply them.
+template <class Format>
+void unpack_panel(int8_t* to, const uint8_t* panel, const typename Format::Shape& shape) {
+    for (int64_t group = 0; group < shape.num_groups; ++group) {
+        const uint8_t *scales = panel + shape.scales_at(group), *nibbles = panel + shape.nibbles_at(group);
+        const int64_t count = std::min(shape.group_size, shape.width - group * shape.group_size);
+        unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
+            const typename Format::Signs signs(scales, v * kLanes);
+            int8_t* own = to + v * kLanes * 4;
+            for (int64_t k = 0; k < count; k += 8, own += kPanel * 8) {
+                const Bytes pairs = load_bytes(nibbles + k / 8 * kPanel * 4 + v * kLanes * 4);
+                store_bytes(own, signs.bytes(low_nibbles(pairs)));
+                store_bytes(own + kPanel * 4, signs.bytes(high_nibbles(pairs)));
+            }
+        });
+        to += count * kPanel;
+    }
+}
+
+// The square's part of one group is exact; groups are added in ascending order, as everywhere.
+template <class Format, bool kIsTall, class Fetched>
+void multiply_square_of_groups(float (*totals)[kPanel], const typename Format::Shape& shape, const uint8_t* panel,
+                               Square square, int64_t num_rows, Fetched& fetch_next) {
+    alignas(64) int32_t sums[kSquareRows][kPanel];
+    const uint8_t *rows = square.rows, *weights = square.panel;
+    std::fill(&totals[0][0], &totals[0][0] + num_rows * kPanel, 0.0f);
+    for (int64_t group = 0; group < shape.num_groups; ++group) {
+        const int64_t first = group * shape.group_size, count = std::min(shape.group_size, shape.width - first);
+        square.rows = rows + first / kStepBytes * kTileHeight * kStepBytes + first % kStepBytes;
+        square.panel = weights + first * kPanel;
+        square.num_steps = (count + kStepBytes - 1) / kStepBytes;
+        multiply_square<SignedBySigned, kIsTall>(sums, square, true, fetch_next);
+        unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
+            const Vec scale = Format::scale(panel + shape.scales_at(group), v * kLanes);
+            for (int64_t i = 0; i < num_rows; ++i) {
+                float* total = totals[i] + v * kLanes;
+                store(total, fma(to_float(load_ints(sums[i] + v * kLanes)), scale, load(total)));
+            }
+        });
+    }
+}
+
+template <class Format>
+void finish_square(const Linear& linear, const float (*totals)[kPanel], int64_t panel, RowRange rows, Target target) {
+    over_outputs(panel * kPanel, linear.weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
+        const int64_t output = panel * kPanel + v * kLanes;
+        const Vec bias = linear.bias ? load(linear.bias + output, lanes) : zero();
+        for (int64_t i = 0; i < rows.count; ++i) {
+            const Vec scale = broadcast(linear.quantized_input.scales[rows.first + i] * Format::kUnit);
+            store(target.row(i) + v * kLanes, fma(load(totals[i] + v * kLanes), scale, bias), lanes);
+        }
+    });
+}
+
+// Each panel of the chunk is unpacked once, and meets the rows square by square.
+template <class Format, bool kIsTall, class Output>
+void multiply_unpacked(const typename Format::Shape& shape, const TiledRows& input, const Panels& panels, RowRange rows,
+                       Output output) {
+    const int64_t weight_bytes = shape.width * kPanel, height = round_up(rows.count, kSquareRows);
+    auto* scratch = static_cast<uint8_t*>(thread_scratch(weight_bytes + output.scratch_bytes(height)));
+    output.take(rows, scratch + weight_bytes);
+    const int64_t num_squares = height / kSquareRows, depth = std::min(shape.group_size, kStepBytes);
+    const int64_t num_steps = shape.width / depth;
+    for (int64_t turn = panels.first; turn < panels.end; ++turn) {
+        const uint8_t* packed = panels.at(turn, 0);
+        unpack_panel<Format>(reinterpret_cast<int8_t*>(scratch), packed, shape);
+        Ahead ahead(panels.at(turn + 1, 0), shape.panel_bytes, num_steps * num_squares);
+        for (int64_t row = 0; row < rows.count; row += kSquareRows) {
+            const RowRange own{row, std::min(kSquareRows, rows.count - row)};
+            alignas(64) float totals[kSquareRows][kPanel];
+            AheadOfSquare fetch(ahead, output.lines(turn, own), own.count, num_steps);
+            const Square square{input.at(rows.first + row, 0), input.tile_bytes(), scratch, 0};
+            multiply_square_of_groups<Format, kIsTall>(totals, shape, packed, square, own.count, fetch);
+            output.write(totals, turn, own);
+        }
+    }
+}
+
+template <class Format, class Output>
+void multiply_groups_in_squares(const Linear& linear, const Output& output) {
+    const typename Format::Shape shape(linear.weight);
+    const TiledRows input = tile_rows(linear.quantized_input, *linear.num_rows);
+    const int64_t num_rows = *linear.num_rows, panel_bytes = shape.panel_bytes;
+    over_square_chunks<Output>(linear.weight, panel_bytes, num_rows, [&](const Panels& panels, RowRange block) {
+        over_squares(block, std::min(shape.group_size, kStepBytes), [&](RowRange rows, auto is_tall) {
+            multiply_unpacked<Format, is_tall>(shape, input, panels, rows, output);
+        });
+    });
+}
+
+template <class Format>
+auto finish_of(const Linear& linear) {
+    return [&linear](const float(*totals)[kPanel], int64_t panel, RowRange rows, Target target) {
+        finish_square<Format>(linear, totals, panel, rows, target);
+    };
+}
+#endif
+
+template <class Formats>
+void linear_in_groups(const Linear& linear) {
+#if defined(__AMX_INT8__)
+    if (*linear.num_rows >= kFewestGroupedForTiles)
+        return Formats::choose(linear.weight, [&](auto format) {
+            using Format = decltype(format);
+            multiply_groups_in_squares<Format>(linear, PlainOutput{linear, finish_of<Format>(linear)});
+        });
+#endif
+    const Product<Quantized> product{linear.quantized_input, linear.weight, linear.bias};
+    multiply_in_tiles<GroupedKind<Formats>>(product, *linear.num_rows, Target{linear.output, linear.output_stride});
+}
+
+template <class Formats>
+void gated_linear_in_groups(const GatedLinear& gated) {
+#if defined(__AMX_INT8__)
+    const Linear& linear = *gated.product;
+    if (*linear.num_rows >= kFewestGroupedForTiles && gated.activation->width % kPanel == 0)
+        return Formats::choose(linear.weight, [&](auto format) {
+            using Format = decltype(format);
+            multiply_gated(gated, finish_of<Format>(linear), [&](const auto& output) {
+                multiply_groups_in_squares<Format>(linear, output);
+            });
+        });
+#endif
+    linear_in_groups<Formats>(*gated.product);
+    silu_multiply(*gated.activation);
+}
+
+}  // namespace penstock
