@@ -31,10 +31,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "youtu",
         {"kv_lora_rank": 64, "v_head_dim": 32, "q_lora_rank": 64, "hidden_size": 64, "intermediate_size": 128},
     ),
+    "gpt-oss": ("gpt_oss", {"head_dim": 32}),
 }
 CASES = [
     ("qwen3", 2, "int8"), ("qwen3", 2, "int4"), ("qwen3", 4, "int4"), ("llama", 6, "int8"), ("ernie", 3, "int8"),
     ("youtu", 2, "int4"), ("youtu", 3, "int8"),
+    ("gpt-oss", 2, "int4"), ("gpt-oss", 2, None),
 ]  # fmt: skip
 
 

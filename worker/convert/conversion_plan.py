@@ -17,7 +17,7 @@ from ...protocol.files.model_file import require_regular
 from ...protocol.options.quantization import named_layers
 from ..models.config import ModelConfig
 from ..models.products import HEAD, quantized_kinds
-from ..weights.paddle_layout import Layout, layout_of
+from ..weights.layout import FindLayout, Layout
 from ..weights.piece import CheckpointPiece
 from ..weights.quantized import COMPANIONS
 from ..weights.weight_files import own_weight_files, rank_folder
@@ -107,14 +107,16 @@ def kinds_of_tensors(config: ModelConfig, asked: Conversion) -> dict[str, str | 
     return {f"{layer}.weight": (kinds[layer] or "").removeprefix("w") or None for layer in kinds if layer in named}
 
 
-def stored_tensors(folder: Path, config: ModelConfig, kinds: dict[str, str | None]) -> list[StoredTensor]:
+def stored_tensors(
+    folder: Path, config: ModelConfig, kinds: dict[str, str | None], find_layout: FindLayout
+) -> list[StoredTensor]:
     """All of the source, by file and name."""
     file_of: dict[str, Path] = {}
     for path in own_weight_files(folder):
         require_regular(path)
         with safe_open(path, framework="pt") as file:
             file_of |= dict.fromkeys(sorted(file.keys()), path)
-    layout = layout_of(file_of, config)
+    layout = find_layout(file_of, config)
     by_file: dict[Path, list[tuple[str, str]]] = {}
     for name, stored in layout.names(file_of).items():
         by_file.setdefault(file_of[stored], []).append((name, stored))

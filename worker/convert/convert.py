@@ -35,10 +35,13 @@ from ...protocol.files.sizes import exact_size
 from ..models.config import ModelConfig, read_config
 from ..models.load import resolve_dtype
 from ..models.paddle_config import as_transformers_writes_it
-from ..models.products import HEAD
+from ..models.products import HEAD, expert_layers
 from ..models.quantization import QUANTIZATION_FILES, QUANTIZATION_KEYS
 from ..weights.checkpoint import Checkpoint
+from ..weights.experts_apart import layout_with_experts_apart
 from ..weights.file_checks import check_weight_files
+from ..weights.layout import FindLayout
+from ..weights.paddle_layout import layout_of
 from ..weights.weight_files import ranks_cut_for
 from .compressed_writer import quantization_config
 from .conversion_plan import (
@@ -69,10 +72,11 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     check_weight_files(source)
     # What holds integers is only copied, as a whole.
     is_copied = config.quantization is not None and asked.quantization is None
-    by_rank = [] if is_copied else rank_pieces(source, config, asked.tensor_parallel_size)
     kinds = kinds_of_tensors(config, asked)
+    find_layout = _layout_for(config, kinds)
+    by_rank = [] if is_copied else rank_pieces(source, config, asked.tensor_parallel_size, find_layout)
     check_groups(by_rank, kinds, asked)
-    stored = stored_tensors(source, config, kinds)
+    stored = stored_tensors(source, config, kinds, find_layout)
     if config.quantization is not None and not is_copied:
         stored = with_scales_applied(stored, kinds, resolve_dtype("auto", config))
     folders = planned_folders(stored, asked, by_rank)
@@ -87,10 +91,24 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     return ConversionResult(before, after)
 
 
+def _layout_for(config: ModelConfig, kinds: dict[str, str | None]) -> FindLayout:
+    """Experts that lie in one tensor are taken apart if they become integers, and else stay as they are."""
+    if any(kinds.get(f"{layer}.weight") for layer in expert_layers(config)):
+        return layout_with_experts_apart
+    return layout_of
+
+
 def _check_source(source: Path, config: ModelConfig, asked: Conversion) -> None:
     if config.quantization is not None and config.quantization.is_float8:
         if asked.is_cut and asked.quantization is None:
             raise ConfigError(f"{source} holds 8-bit floats, which are not cut for ranks. Convert it to int8 or int4.")
+    elif config.quantization is not None and config.quantization.is_mxfp4:
+        if asked.is_cut or asked.quantization is not None:
+            raise ConfigError(
+                f"{source} holds experts in MXFP4, which no conversion changes or cuts for ranks: integers of as few "
+                "bits would lose more. Load it as it is; quantization='int8' or 'int4' makes its other projections "
+                "smaller while loading."
+            )
     elif config.quantization is not None and (asked.quantization is not None or asked.is_cut):
         raise ConfigError(f"{source} is quantized already ({config.quantization}). Convert its original.")
     if ranks := ranks_cut_for(source):

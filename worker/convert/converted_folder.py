@@ -40,8 +40,8 @@ class ConvertedFolder:
         """What this folder holds of the source's rows from `first` on."""
         piece = self.planned.pieces[name]
         dim, start, end = piece.part or (0, 0, piece.shape[0])
-        if dim == 1:
-            self._write(name, cut(rows, 1, start, end), first)
+        if dim:
+            self._write(name, cut(rows, dim, start, end), first)
             return
         length = len(rows.values if isinstance(rows, QuantizedPart) else rows)
         low, high = max(first, start), min(first + length, end)

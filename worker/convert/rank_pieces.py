@@ -17,6 +17,7 @@ from ..models.split import check_split
 from ..parallel import Parallel
 from ..weights.checkpoint import Checkpoint, Placement, Weights
 from ..weights.layer_formats import LayerFormats
+from ..weights.layout import FindLayout
 from ..weights.piece import CheckpointPiece, Part
 from ..weights.quantized import COMPANIONS
 from ..weights.tensor_names import check_unread
@@ -24,10 +25,12 @@ from ..weights.tensor_names import check_unread
 _NOWHERE = torch.device("meta")
 
 
-def rank_pieces(folder: Path, config: ModelConfig, size: int) -> list[dict[str, CheckpointPiece]]:
+def rank_pieces(
+    folder: Path, config: ModelConfig, size: int, find_layout: FindLayout
+) -> list[dict[str, CheckpointPiece]]:
     """Of each of `size` ranks the pieces that it holds, by the tensors' names."""
     check_split(config, size)
-    checkpoint = Checkpoint(folder, config=config)
+    checkpoint = Checkpoint(folder, config=config, find_layout=find_layout)
     by_rank = [_pulled(checkpoint, config, Parallel(rank, size)) for rank in range(size)]
     read = {name for pieces in by_rank for name in pieces}
     if config.quantization is not None:  # 8-bit floats: a matrix is read with its scales

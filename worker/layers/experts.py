@@ -16,7 +16,7 @@ from ...kernels.mxfp4_part import BLOCK
 from ..models.mixtures import ExpertsConfig, Stack
 from ..weights.checkpoint import Weights
 from ..weights.piece import CheckpointPiece, Part
-from ..weights.stacked_matrix import StackedMatrix, gate_and_up
+from ..weights.stacked_matrix import StackedMatrix, gate_and_up, is_stacked
 from .linear import Linear
 from .mlp import MLP
 
@@ -131,10 +131,12 @@ def _expert_weights(weights: Weights, hidden_size: int, config: ExpertsConfig) -
     share = _Share.of(weights, config)
     first, last = share.experts
     biases: tuple[Tensor | None, Tensor | None] = (None, None)
-    if config.names.stack is None:
-        matrices = _named_matrices(weights, hidden_size, config, share)
-    else:
+    stack = config.names.stack
+    if stack is not None and is_stacked(weights, stack):
         matrices = _stacked_matrices(weights, hidden_size, config, share)
+    else:
+        matrices = _named_matrices(weights, hidden_size, config, share)
+    if stack is not None:
         biases = _stacked_biases(weights, hidden_size, config, share)
     width = share.inner[1] - share.inner[0]
     return ExpertWeights(*matrices, *biases, first, last - first, width, GatedActivation(*config.activation))

@@ -26,6 +26,7 @@ from ..models.config import ModelConfig
 from ..models.quantization import Quantization
 from ..parallel import Parallel
 from .layer_formats import LayerFormats
+from .layout import FindLayout
 from .mapped_files import MappedFiles
 from .packed_cache import PackedCache
 from .paddle_layout import layout_of
@@ -211,14 +212,18 @@ class Checkpoint:
     """The safetensors files of a model folder; `config` tells how tensors that others fuse are divided."""
 
     def __init__(
-        self, folder: Path, quantization: Quantization | None = None, config: ModelConfig | None = None
+        self,
+        folder: Path,
+        quantization: Quantization | None = None,
+        config: ModelConfig | None = None,
+        find_layout: FindLayout = layout_of,
     ) -> None:
         self.folder = folder
         self.quantization = quantization
         self.bytes_read = 0
         self._files = MappedFiles(folder)
         self._file_of = self._indexed()
-        self._layout = layout_of(self._file_of, config)
+        self._layout = find_layout(self._file_of, config)
         self._stored_name = self._layout.names(self._file_of)
         self._used: set[str] = set()
 

@@ -1,7 +1,9 @@
 """What a layout of checkpoints does: it shows tensors under the names and in the shapes that layers ask for."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
+
+from ..models.config import ModelConfig
 
 
 class Layout(Protocol):
@@ -12,3 +14,7 @@ class Layout(Protocol):
 
     def view(self, name: str, stored: Any) -> Any:
         """A tensor in its file, as layers see it; like a slice of safetensors."""
+
+
+# Which layout tensors of these names have.
+FindLayout = Callable[[Iterable[str], ModelConfig | None], Layout]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...kernels.float8_part import WeightPart
 from ...kernels.mxfp4_part import BLOCK, Mxfp4Part
+from ..models.mixtures import Stack
 from .checkpoint import Weights
 from .piece import CheckpointPiece, Part
 
@@ -53,6 +54,11 @@ class StackedMatrix:
         [piece] = self.pieces
         for matrix in self.weights.read(*piece):
             yield matrix.T if self.is_transposed else matrix
+
+
+def is_stacked(weights: Weights, stack: Stack) -> bool:
+    """Whether experts are stored so here; those that were converted to integers have tensors of their own."""
+    return weights.has(stack.gate_up) or weights.has(f"{stack.gate_up}_blocks")
 
 
 def gate_and_up(matrix: Tensor | Mxfp4Part) -> list[WeightPart]:
