@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from builders.backends import BACKENDS, NAN_BYTE, load_on
+from builders.mxfp4_model import mxfp4_model
 from builders.runner_harness import Answer, TinyEngine, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 
@@ -26,6 +27,7 @@ MODELS: dict[str, tuple[str, str, dict, dict, str | None]] = {
     "native ernie in int4": ("native", "ernie4_5", {}, {"quantization": "int4"}, "uint4"),
     "native youtu, latents": ("native", "youtu", {}, {}, None),
     "native youtu, latents in bfloat16": ("native", "youtu", {"dtype": "bfloat16"}, {"quantization": "int8"}, "bf16"),
+    "native gpt-oss in mxfp4": ("native", "mxfp4", {"head_dim": 32}, {"quantization": "int8"}, "bf16"),
     "torch qwen3": ("invariant", "qwen3", {}, {}, None),
     "torch llama in bfloat16": ("invariant", "llama", {"dtype": "bfloat16"}, {}, None),
     "torch mistral with a window": ("invariant", "mistral", WINDOW, {}, None),
@@ -50,7 +52,9 @@ SAMPLED = [
 )
 def model(request, tmp_path_factory) -> Model:
     backend, family, given, loaded, kv_kind = MODELS[request.param]
-    model = load_on(backend, tiny_model(tmp_path_factory.mktemp("model"), family, **given), **loaded)
+    folder = tmp_path_factory.mktemp("model")
+    written = mxfp4_model(folder, **given) if family == "mxfp4" else tiny_model(folder, family, **given)
+    model = load_on(backend, written, **loaded)
     return replace(model, kv_default=kv_kind) if kv_kind else model
 
 
@@ -100,7 +104,7 @@ def test_in_another_order_as_alone(model, alone):
     assert [answer for request in sorted(taken) for answer in taken[request]] == alone
 
 
-@pytest.mark.parametrize("budget", [37, pytest.param(16, marks=pytest.mark.long)])
+@pytest.mark.parametrize("budget", [37, *(pytest.param(tokens, marks=pytest.mark.long) for tokens in (1, 16))])
 def test_in_small_chunks_as_alone(model, alone, budget):
     assert answers(model, max_num_batched_tokens=budget) == alone
 

@@ -1,4 +1,4 @@
-"""Converting gpt-oss, whose experts lie in one tensor: they become integers by expert, or stay, or the reason is said."""
+"""Converting gpt-oss, whose experts lie in one tensor: they become integers, or stay, or the reason is said."""
 
 import json
 from pathlib import Path
