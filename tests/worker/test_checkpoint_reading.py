@@ -17,7 +17,8 @@ from penstock.worker.convert.convert import convert
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
 from penstock.worker.weights import mapped_files
-from penstock.worker.weights.checkpoint import Checkpoint, DummySource, Placement, Weights
+from penstock.worker.weights.checkpoint import Checkpoint, Placement, Weights
+from penstock.worker.weights.dummy_source import DummySource
 from penstock.worker.weights.layer_formats import LayerFormats
 
 CPU = torch.device("cpu")

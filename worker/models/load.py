@@ -22,8 +22,9 @@ from ..lora.adapters import AdapterBank
 from ..parallel import Parallel
 from ..sampler import Sampler
 from ..steps.slots import SlotTable
-from ..weights.checkpoint import Checkpoint, DummySource, Placement, Source, Weights
+from ..weights.checkpoint import Checkpoint, Placement, Source, Weights
 from ..weights.cut_checkpoint import CutCheckpoint
+from ..weights.dummy_source import DummySource
 from ..weights.file_checks import check_weight_files
 from ..weights.layer_formats import LayerFormats
 from ..weights.packed_cache import PackedCache

@@ -6,7 +6,6 @@ weights that were packed before and kept are not read at all. `DummySource` make
 """
 
 import hashlib
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -30,7 +29,7 @@ from .layout import FindLayout
 from .mapped_files import MappedFiles
 from .packed_cache import PackedCache
 from .paddle_layout import layout_of
-from .piece import CheckpointPiece, Part
+from .piece import CheckpointPiece, Part, index_of
 from .quantized import COMPANIONS, Share, is_in_groups, is_quantized, read_part
 from .weight_files import own_weight_files
 
@@ -236,7 +235,7 @@ class Checkpoint:
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """The tensor `name`, which must have `shape`, or a part of it; in the checkpoint's own number format."""
-        tensor = self.shaped(name, shape)[_index(part)]
+        tensor = self.shaped(name, shape)[index_of(part)]
         if tensor.dtype not in _FLOATS:
             raise ConfigError(f"{name} is stored as {tensor.dtype}. Use a float32, float16 or bfloat16 checkpoint.")
         self._count(tensor.nbytes)
@@ -252,7 +251,7 @@ class Checkpoint:
         return found
 
     def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        octets: Tensor = self.shaped(name, shape)[_index(part)]
+        octets: Tensor = self.shaped(name, shape)[index_of(part)]
         if octets.dtype != torch.uint8:
             raise ConfigError(f"{name} is stored as {octets.dtype}, and should be uint8. Download the model again.")
         self._count(octets.nbytes)
@@ -338,52 +337,6 @@ class _StoredModule:
         return self.checkpoint.stored(f"{self.name}.{tensor}")[tuple(slice(*span) for span in spans) or ...]
 
 
-class DummySource:
-    """Made-up weights: the same for a name, whatever the number of ranks."""
-
-    def __init__(self, device: torch.device, absent: Iterable[str] = ()) -> None:
-        self.device = device
-        self.absent = tuple(absent)  # endings of the names that this model does not have
-        self.bytes_read = 0
-
-    def has(self, name: str) -> bool:
-        return not name.endswith(self.absent)
-
-    @property
-    def names(self) -> Iterable[str]:
-        return ()
-
-    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        if name.endswith("norm.weight"):
-            tensor = torch.ones(shape, device=self.device)
-        else:
-            generator = torch.Generator(self.device).manual_seed(zlib.crc32(name.encode()))
-            tensor = torch.empty(shape, device=self.device).uniform_(-0.035, 0.035, generator=generator)
-        tensor = tensor[_index(part)]
-        self.bytes_read += tensor.nbytes
-        return tensor
-
-    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        return self.read(name, shape, part)
-
-    def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        """Of powers of 2, such that numbers are about as large as the others."""
-        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-        first, beyond = (119, 122) if name.endswith("_scales") else (0, 256)
-        octets = torch.randint(first, beyond, shape, dtype=torch.uint8, generator=generator)[_index(part)]
-        self.bytes_read += octets.nbytes
-        return octets
-
-    def group_size(self, module: str) -> int:
-        return 0
-
-    def pass_over(self, name: str) -> None:
-        """Nothing is left over here."""
-
-    def leftovers(self) -> list[str]:
-        return []
-
-
 def _described(pieces: list[CheckpointPiece]) -> str:
     """Which these are; of very many the first, the last and a digest."""
     text = str([tuple(piece) for piece in pieces])
@@ -391,13 +344,6 @@ def _described(pieces: list[CheckpointPiece]) -> str:
         return text
     digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     return f"{tuple(pieces[0])} to {tuple(pieces[-1])} {digest}"
-
-
-def _index(part: Part | None) -> tuple[slice, ...]:
-    if part is None:
-        return (slice(None),)
-    dim, first, last = part
-    return (*[slice(None)] * dim, slice(first, last))
 
 
 def _plain_name(file: Any) -> str:

@@ -20,3 +20,11 @@ class CheckpointPiece(NamedTuple):
             return self.shape
         dim, first, last = self.part
         return (*self.shape[:dim], last - first, *self.shape[dim + 1 :])
+
+
+def index_of(part: Part | None) -> tuple[slice, ...]:
+    """Of a whole tensor this part."""
+    if part is None:
+        return (slice(None),)
+    dim, first, last = part
+    return (*[slice(None)] * dim, slice(first, last))
