@@ -21,6 +21,7 @@ def conversions(tmp_path_factory):
     return folder / "whole", folder / "cut"
 
 
+@pytest.mark.long  # in one process, tests/worker/test_convert_per_rank.py holds every rank to these bits
 def test_a_tree_on_cut_weights_answers_with_the_bits_of_the_whole(conversions):
     params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, logprobs=4)
     prompts = [[number, 5, 7 * number] for number in range(1, 6)]
