@@ -14,7 +14,8 @@
 namespace penstock {
 
 // Rows and vectors of the largest tiles: what they sum and read fills the registers. Many rows take few vectors, which
-// then stay in the first cache until all rows have met them. Few rows wait for memory, and read it in longer stretches.
+// then stay in the first cache until all rows have met them. Fewer rows than that wait for memory, and read it in
+// longer stretches.
 template <class Format>
 struct TileSizes {
     static constexpr bool kIsLarge = kLanes == 16;  // AVX-512 has twice as many registers

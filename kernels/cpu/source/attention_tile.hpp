@@ -349,7 +349,7 @@ private:
     void score() {
         if constexpr (!kIsInteger<Format>)
             if (is_latent(a_.kv)) return score_latents();
-        if (num_rows_ <= Sizes::kFewRows) score<Sizes::kFewRows, Sizes::kFewRowColumns>();
+        if (num_rows_ < Sizes::kRows) score<Sizes::kFewRows, Sizes::kFewRowColumns>();
         else score<Sizes::kRows, Sizes::kColumns>();
     }
 
@@ -385,7 +385,7 @@ private:
         for (int64_t i = 0; i < num_rows_; ++i) take_in_row(i, split);
         const int64_t planes = num_rows_ * Format::kPlanes;
         if (planes <= Sizes::kFewestRows) multiply_values<Sizes::kFewestRows, Sizes::kFewestRowColumns>(split);
-        else if (planes <= Sizes::kFewRows) multiply_values<Sizes::kFewRows, Sizes::kFewRowColumns>(split);
+        else if (planes < Sizes::kRows) multiply_values<Sizes::kFewRows, Sizes::kFewRowColumns>(split);
         else multiply_values<Sizes::kRows, Sizes::kColumns>(split);
     }
 
