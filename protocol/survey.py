@@ -16,6 +16,8 @@ class ModelSurvey(msgspec.Struct):
     context: int = 0
     stored_bytes: int = 0  # the weights as they are stored, and as a GPU holds them
     cpu_bytes: int = 0  # the weights as this machine's processor computes with them
+    # What of them must be in memory where the rest is mapped from the disk: one, while it is packed. 0: that can't be.
+    largest_bytes: int = 0
     kv_bytes_per_token: int = 0
     identity: str = ""  # the beginning of the names of its cached packed weights
     cut_for: int = 0  # number of ranks, if its weights are cut for them; the figures are for all ranks together

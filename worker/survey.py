@@ -4,6 +4,7 @@ Prints one `Survey` as JSON. Reads configs and the sizes of files, loads no weig
 With `--without-weights` a model is judged by its config alone, as long as its weights are still to be downloaded.
 """
 
+import shutil
 import sys
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -12,11 +13,14 @@ from pathlib import Path
 import msgspec
 
 from ..protocol.errors import PenstockError
+from ..protocol.files.cache_folder import cache_folder
 from ..protocol.survey import GpuSurvey, ModelSurvey, NativeSurvey, Survey, TorchSurvey
 from .models.config import ModelConfig, read_config
 from .models.families import FAMILIES
+from .models.products import products
 from .start.available_memory import available_memory
 from .weights.file_checks import check_weight_files
+from .weights.kept_files import LARGEST_SHARE
 from .weights.weight_files import identity, ranks_cut_for, weight_files
 
 _ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -66,6 +70,7 @@ def _model(folder: Path, without_weights: bool) -> ModelSurvey:
         context=config.max_position,
         stored_bytes=stored,
         cpu_bytes=_bytes_on_cpu(config, stored, item_size),
+        largest_bytes=_largest_where_mapped(config, stored, item_size),
         kv_bytes_per_token=config.kv_numbers * item_size,
         cut_for=ranks_cut_for(folder),
     )
@@ -84,6 +89,18 @@ def _bytes_on_cpu(config: ModelConfig, stored: int, item_size: int) -> int:
     widening = 4 // item_size if not has_units else 1
     tied = config.vocab_size * config.hidden_size * item_size if config.tie_word_embeddings else 0
     return (stored + tied) * widening
+
+
+def _largest_where_mapped(config: ModelConfig, stored: int, item_size: int) -> int:
+    """Native kernels map their weights from a file, if there is room for it."""
+    if not _cpu_flags() >= _NATIVE_UNITS:
+        return 0
+    try:
+        room = int(LARGEST_SHARE * shutil.disk_usage(cache_folder()).free)
+    except (OSError, PenstockError):
+        return 0
+    largest = max(product.num_weights for product in products(config)) * item_size
+    return min(largest, stored) if stored <= room else 0
 
 
 def _cpu_flags() -> set[str]:

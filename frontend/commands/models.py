@@ -1,5 +1,6 @@
 """List models: those that come with Penstock and those in the hub's cache, or the names and folders that are given. Of
-each its size, whether its family is supported, and whether it fits into the memory that is free now.
+each its size, whether its family is supported, and whether it fits into the memory that is free now, or runs from the
+disk.
 """
 
 import argparse
@@ -43,8 +44,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     rows += [_row(model, each, place) for model, each in zip(found, survey.models, strict=True)]
     print(_table(rows))
     print(f"\n{size(place.free)} are free on {place.name}. Counted are the weights, and {_TOKENS:,} tokens of context.")
-    pairs = zip(found, survey.models, strict=True)
-    return 0 if any(place.holds(each) and not _without_tokenizer(model) for model, each in pairs) else 1
+    runs = [place.holds(each) or place.maps(each) for each in survey.models]
+    return 0 if any(each and not _without_tokenizer(model) for each, model in zip(runs, found, strict=True)) else 1
 
 
 def _named(name: str, parser: argparse.ArgumentParser) -> LocalModel:
@@ -80,11 +81,19 @@ class _Place(NamedTuple):
     is_card: bool
 
     def need(self, survey: ModelSurvey) -> int:
-        weights = survey.stored_bytes if self.is_card else survey.cpu_bytes
-        return weights + survey.kv_bytes_per_token * min(survey.context, _TOKENS)
+        return (survey.stored_bytes if self.is_card else survey.cpu_bytes) + _kv_bytes(survey)
 
     def holds(self, survey: ModelSurvey) -> bool:
         return survey.refusal is None and self.need(survey) <= self.free
+
+    def maps(self, survey: ModelSurvey) -> bool:
+        """Whether a model runs here that memory doesn't hold."""
+        may_be_mapped = survey.refusal is None and survey.largest_bytes > 0 and not self.is_card
+        return may_be_mapped and survey.largest_bytes + _kv_bytes(survey) <= self.free
+
+
+def _kv_bytes(survey: ModelSurvey) -> int:
+    return survey.kv_bytes_per_token * min(survey.context, _TOKENS)
 
 
 def _place(survey: Survey) -> _Place:
@@ -107,7 +116,8 @@ def _row(model: LocalModel, survey: ModelSurvey, place: _Place) -> tuple[str, ..
     need = place.need(survey)
     verdict = f"yes, takes {size(need)}" + (f" with tensor_parallel_size={survey.cut_for}" if survey.cut_for else "")
     if not place.holds(survey):
-        verdict = f"no: takes {size(need)}, {size(need - place.free)} more than are free"
+        lack = f"takes {size(need)}, {size(need - place.free)} more than are free"
+        verdict = f"yes, slowly from the disk: {lack}" if place.maps(survey) else f"no: {lack}"
     return model.name, size(model.size), survey.family, f"{survey.context:,}", verdict
 
 

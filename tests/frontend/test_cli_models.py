@@ -97,6 +97,17 @@ def test_a_model_too_large_says_how_much_is_missing(capsys, tmp_path, monkeypatc
     assert lines[1].endswith("no: takes 2.2 GiB, 1.2 GiB more than are free")
 
 
+def test_a_model_too_large_runs_from_the_disk_where_its_weights_can_be_mapped(capsys, tmp_path, monkeypatch):
+    tiny_model(tmp_path / "large", "qwen3")
+    mapped = msgspec.structs.replace(FITS, largest_bytes=GIB // 2)
+    answered(monkeypatch, mapped, available=GIB)
+    status, lines = listed(capsys, tmp_path / "large")
+    assert status == 0
+    assert lines[1].endswith("yes, slowly from the disk: takes 2.2 GiB, 1.2 GiB more than are free")
+    answered(monkeypatch, mapped, available=GIB // 2)
+    assert listed(capsys, tmp_path / "large")[0] == 1
+
+
 def test_with_a_card_its_free_memory_counts_and_the_weights_as_stored(capsys, tmp_path, monkeypatch):
     tiny_model(tmp_path / "model", "qwen3")
     answered(monkeypatch, FITS, available=GIB, torch=TorchSurvey(cards=[GpuSurvey("A card", 10 * GIB, 3 * GIB)]))
