@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ...kernels.cpu.weights.huge_pages import begin_anew
 from ...kernels.cpu.weights.packed import NativeWeight
 from ...protocol.errors import OutOfMemoryError
 from .kept_files import LARGEST_SHARE, UnfinishedFile
@@ -55,6 +56,7 @@ class WrittenThrough:
                 f"The model is larger than memory, and its packed weights can't be written ({error}). Free some of the "
                 "disk that PENSTOCK_CACHE is on, or set it to a folder on another one."
             ) from error
+        begin_anew()
         given: dict[str, Tensor] = {field.name: getattr(weight, field.name) for field in fields(weight)}
         mapped: dict[str, Any] = {name: self._mapped(given[name], at) for name, at in offsets.items()}
         return replace(weight, **mapped)

@@ -31,10 +31,19 @@ class _Stretches:
             self._used = start + nbytes
             return torch.frombuffer(self._memory, dtype=torch.uint8, offset=start, count=nbytes)
 
+    def begin_anew(self) -> None:
+        with self._lock:
+            self._memory = None
+
 
 def zeroed(nbytes: int) -> Tensor:
     """So many bytes, aligned for any kernel; their zeros are not written before they are needed."""
     return _STRETCHES.take(nbytes)
+
+
+def begin_anew() -> None:
+    """What was carved so far goes with its weights, whatever comes next."""
+    _STRETCHES.begin_anew()
 
 
 def _stretch(nbytes: int) -> mmap.mmap:
