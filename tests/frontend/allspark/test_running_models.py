@@ -269,7 +269,7 @@ def test_an_engine_that_nobody_holds_leaves_nothing(folders):
     assert queue.wait(1) and queue.GenerateStatus().is_end
     assert runtime_folders() <= before
     wait_until(lambda: set(threading.enumerate()) <= threads, 15, "the end of its threads")
-    assert len(os.listdir("/proc/self/fd")) <= files
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= files, 15, "the end of its descriptors")
     assert not [each for each in psutil.Process().children(recursive=True) if each.pid in pids]
 
 
