@@ -58,8 +58,22 @@ struct ExpertPlan {
     int64_t cut(int64_t num_experts, int64_t most_rows) const;
 };
 
+constexpr int64_t kRunBytes = 768 << 10;   // of neighbouring panels, which a task reads one behind the other
+constexpr int64_t kTasksPerThread = 8;     // at least, so that none waits long for the last one
+constexpr int64_t kSumsBytes = 256 << 10;  // of gates and ups, which stay in the second cache until the activation
+
 constexpr int64_t kApart = 16;  // floats between rows that would else lie pages apart, and push one another out of caches
 constexpr int64_t kSummedBytes = 4 << 20;  // of the second product's outputs
+
+inline int64_t divide_up(int64_t all, int64_t by) { return (all + by - 1) / by; }
+
+// How many of an expert's panels a task has, where so many blocks of rows meet theirs: long runs are read faster. An
+// output is whole within its task, so its bits don't depend on the threads.
+inline int64_t panels_per_task(int64_t panels, int64_t panel_bytes, int64_t num_blocks) {
+    const int64_t for_threads = divide_up(kTasksPerThread * num_threads(), std::max<int64_t>(1, num_blocks));
+    const int64_t tasks = std::max(for_threads, divide_up(panels * panel_bytes, kRunBytes));
+    return divide_up(panels, std::min(tasks, panels));
+}
 
 // The weight of one of several experts.
 inline Weight weight_of_expert(const Weight& all, int64_t expert, int64_t out_features, int64_t panel_bytes) {
@@ -110,9 +124,12 @@ void multiply_inwards(const Experts& experts, const ExpertPlan& plan, const type
         const float* bias = experts.gate_up_bias ? experts.gate_up_bias + expert * 2 * width : nullptr;
         return Product<Rows>{input, weight_of_expert(experts.gate_up, expert, 2 * width, panel_bytes), bias};
     };
-    const int64_t group = std::max<int64_t>(1, Kind::panels_per_chunk(product_of(0).weight) / 2) * kPanel;
-    const int64_t num_groups = (width + group - 1) / group;
-    const int64_t num_blocks = plan.cut(experts.num_experts, Kind::rows_per_block(product_of(0)));
+    const int64_t most_rows = Kind::rows_per_block(product_of(0));
+    const int64_t num_blocks = plan.cut(experts.num_experts, most_rows);
+    const int64_t sums_bytes = 2 * kPanel * sizeof(float) * std::max<int64_t>(1, std::min(most_rows, plan.num_pairs));
+    const int64_t run = panels_per_task(divide_up(width, kPanel), panel_bytes, num_blocks);
+    const int64_t group = std::clamp<int64_t>(kSumsBytes / sums_bytes, 1, run) * kPanel;
+    const int64_t num_groups = divide_up(width, group);
     parallel(num_blocks * num_groups, [&](int64_t task) {
         const ExpertRows& own = plan.blocks[task / num_groups];
         const int64_t first = task % num_groups * group;
@@ -135,14 +152,16 @@ void multiply_outwards(const Experts& experts, const ExpertPlan& plan, const typ
         const float* bias = experts.down_bias ? experts.down_bias + expert * hidden : nullptr;
         return Product<Rows>{inner, weight_of_expert(experts.down, expert, hidden, panel_bytes), bias};
     };
-    const int64_t panels = (hidden + kPanel - 1) / kPanel, group = Kind::panels_per_chunk(product_of(0).weight);
+    const int64_t panels = divide_up(hidden, kPanel);
     const int64_t num_blocks = plan.cut(experts.num_experts, Kind::rows_per_block(product_of(0)));
     const int64_t pairs = std::max<int64_t>(1, plan.num_pairs);
     const int64_t fitting = std::min<int64_t>(memory_floats, std::max<int64_t>(kSummedBytes / 4, pairs * (kPanel + kApart)));
     const int64_t at_a_time = std::clamp<int64_t>((fitting / pairs - kApart) / kPanel, 1, panels);
     const Target outputs{memory, at_a_time * kPanel + kApart};
     for (int64_t first = 0; first < panels; first += at_a_time) {
-        const int64_t end = std::min(panels, first + at_a_time), num_groups = (end - first + group - 1) / group;
+        const int64_t end = std::min(panels, first + at_a_time);
+        const int64_t group = panels_per_task(end - first, panel_bytes, num_blocks);
+        const int64_t num_groups = divide_up(end - first, group);
         parallel(num_blocks * num_groups, [&](int64_t task) {
             const ExpertRows& own = plan.blocks[task / num_groups];
             const auto product = product_of(own.expert);
