@@ -1,7 +1,9 @@
 """A model larger than memory: its packed weights are written while they are packed, mapped, and counted apart from what
 must stay in memory; what can't be mapped is refused before anything is read."""
 
+import json
 import re
+import shutil
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ from builders.runner_harness import TinyEngine, prompt
 from builders.tiny_model import tiny_model
 
 from penstock.kernels.cpu.weights.packed import NativeWeight
-from penstock.protocol.errors import OutOfMemoryError
+from penstock.protocol.errors import ConfigError, OutOfMemoryError
 from penstock.protocol.messages import Allocate
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.processes.launch import Launch
@@ -149,6 +151,16 @@ def test_a_load_that_ends_halfway_leaves_no_file(machine, folder, monkeypatch):
     monkeypatch.setattr(packed_file.WeightWriter, "add", full)
     with pytest.raises(OutOfMemoryError, match=r"can't be written \(\[Errno 28\].*PENSTOCK_CACHE"):
         machine.start(20 * MIB)
+    assert kept_in(folder) == []
+
+
+def test_a_checkpoint_of_another_model_is_refused_before_anything_is_written(machine, folder, model, tmp_path):
+    machine.model = tmp_path / "model"
+    shutil.copytree(model, machine.model)
+    config = json.loads((model / "config.json").read_text()) | {"num_hidden_layers": 3}
+    (machine.model / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="has tensors of 4 layers"):
+        machine.start(16 * MIB)
     assert kept_in(folder) == []
 
 

@@ -131,8 +131,6 @@ def load_model(
     is_written_through = check_room is not None and check_room(demand)
     if load_format != "dummy":
         check_weight_files(model_folder)
-    if cache is not None and is_written_through:
-        write_through(cache, demand.weight_bytes)
     # Kept as the model's own weights would be, were they not quantized.
     lora = LoraConfig(DTYPES[backend.format.kind], max_loras, max_lora_rank)
     adapters = AdapterBank(lora, backend.ops) if max_loras else None
@@ -141,6 +139,8 @@ def load_model(
     if load_format != "dummy":
         source = _source_of(model_folder, config, ranks)
         check_layers(model_folder, source.names, config)
+    if cache is not None and is_written_through:
+        write_through(cache, demand.weight_bytes)
     decoder = _read(source, placement, config)
     forward_pass = backend.forward_pass(decoder)
     unread = check_unread(model_folder, source.leftovers(), config)

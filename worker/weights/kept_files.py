@@ -86,8 +86,9 @@ class UnfinishedFile:
         fcntl.flock(self.file, fcntl.LOCK_SH)
 
     def forget(self) -> None:
-        """Leave no name of it behind. It stays open."""
+        """Leave no name of it behind. It stays open, and who waits for it goes on."""
         remove_kept(self._unfinished)
+        fcntl.flock(self.file, fcntl.LOCK_UN)
 
 
 def write_kept(path: Path, size: int, fill: Callable[[int], None]) -> bool:
@@ -118,7 +119,10 @@ def _created(path: Path) -> int:
 def _taken(file: int, path: Path, waits: bool) -> bool:
     """Lock it for this process alone. It may have got another name, or none, before it was locked."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if waits:
+            # Whoever has completed it shares it as long as it is used, which may be for days.
+            fcntl.flock(file, fcntl.LOCK_SH)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.fstat(file).st_ino == path.stat().st_ino
     except OSError:
         return False

@@ -78,7 +78,12 @@ class PackedCache:
         return "" if nbytes <= most else f"of the disk of {self.path.parent} they may take {exact_size(most)}"
 
     def write_through(self, nbytes: int) -> None:
-        """From now on packed weights go to the file at once, and are used from there: about so many bytes in all."""
+        """From now on packed weights go to the file at once, and are used from there: about so many bytes in all.
+
+        Nothing is written where an earlier start has left all of them, as one that ended halfway has of some ranks.
+        """
+        if self.is_kept:
+            return
         self._through = WrittenThrough.begin(self.path, nbytes)
         if self._through is None:  # another process was faster, and has completed it
             self._open()

@@ -90,7 +90,7 @@ class WrittenThrough:
 
     def _open_window(self, at: int, nbytes: int) -> None:
         # What is behind the end of a file can be mapped, once there is something; Python wants it to be there now.
-        os.ftruncate(self._file, at + nbytes)
+        os.ftruncate(self._file, max(at + nbytes, os.fstat(self._file).st_size))
         self._window = mmap.mmap(self._file, nbytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=at)
         self._window_at = at
 

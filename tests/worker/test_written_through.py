@@ -1,0 +1,81 @@
+"""Packed weights that are written while a model is loaded: of several starts one writes, and no kept file is lost."""
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from builders.tiny_model import tiny_model
+from builders.watching import wait_until
+
+from penstock.kernels.cpu.weights.packed import NativeWeight
+from penstock.kernels.cpu.weights.quantized import OrderedWeight
+from penstock.worker.weights import written_through
+from penstock.worker.weights.kept_files import UnfinishedFile
+from penstock.worker.weights.packed_cache import PackedCache
+
+PATIENCE = 10  # seconds
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "penstock" / "weights"
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    return tiny_model(tmp_path / "model", "qwen3")
+
+
+def weight(number: int) -> NativeWeight:
+    generator = torch.Generator().manual_seed(number)
+    content = torch.randint(0, 256, (9000,), dtype=torch.uint8, generator=generator)
+    return NativeWeight("int4", number, 7, 64, False, content)
+
+
+def is_waited_for(file: Path) -> bool:
+    """Whether somebody waits for a lock of the file."""
+    inode = f":{file.stat().st_ino} "
+    return any("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines())
+
+
+@pytest.mark.parametrize("end", ["complete", "forget"])
+def test_a_start_that_waits_for_another_goes_on_when_that_has_written_and_still_runs(folder, end):
+    first = UnfinishedFile.begin(folder / "0", 10, waits=True)
+    second: list[UnfinishedFile | None] = []
+    waiting = threading.Thread(
+        target=lambda: second.append(UnfinishedFile.begin(folder / "0", 10, waits=True)), daemon=True
+    )
+    waiting.start()
+    wait_until(lambda: is_waited_for(folder / "0.writing"), PATIENCE, "a second start that waits")
+    getattr(first, end)()
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
+    assert [one is None for one in second] == [end == "complete"]
+
+
+def test_what_an_earlier_start_kept_is_not_written_over_by_one_that_needs_it_no_more(model):
+    """As a rank's weights that were complete when a first start was killed, and another rank's weren't."""
+    cache = PackedCache.of(model)
+    cache.write_through(20_000)
+    cache.add("0", weight(0))
+    cache.complete()
+    again = PackedCache.of(model)
+    again.write_through(20_000)
+    assert torch.equal(again.weight("0").data, weight(0).data)
+    again.complete()
+    assert torch.equal(PackedCache.of(model).weight("0").data, weight(0).data)
+
+
+def test_a_weight_larger_than_what_is_mapped_at_once_keeps_its_further_tensors(model, monkeypatch):
+    monkeypatch.setattr(written_through, "_WINDOW", 4096)
+    order = torch.arange(2000, dtype=torch.int32)
+    ordered = OrderedWeight("int4", 1, 2000, 64, False, weight(1).data, order)
+    cache = PackedCache.of(model)
+    cache.write_through(1)
+    used = [cache.add(str(number), weight(number)) for number in range(20)] + [cache.add("ordered", ordered)]
+    cache.complete()
+    assert all(torch.equal(mapped.data, weight(number).data) for number, mapped in enumerate(used[:-1]))
+    assert torch.equal(used[-1].order, order)
+    assert torch.equal(PackedCache.of(model).weight("ordered").order, order)
