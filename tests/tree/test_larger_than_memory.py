@@ -27,8 +27,8 @@ if group:
     Path(group).write_text(str(os.getpid()))
 from penstock import LLM, SamplingParams
 with LLM(folder, max_model_len=256, max_num_batched_tokens=128, **options) as llm:
-    params = [SamplingParams(temperature=1, seed=seed, max_tokens=24, ignore_eos=True) for seed in range(3)]
-    answers = llm.generate(prompts=["Once upon a time", "The other day", "Why not"], sampling_params=params)
+    params = [SamplingParams(temperature=1, seed=seed, max_tokens=12, ignore_eos=True) for seed in range(2)]
+    answers = llm.generate(prompts=["Once upon a time", "The other day"], sampling_params=params)
     print(json.dumps([list(answer.outputs.token_ids) for answer in answers]))
 """
 
