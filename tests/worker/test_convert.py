@@ -205,6 +205,19 @@ def test_a_link_that_appears_meanwhile_is_not_written_over(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_latents_answer_as_where_they_are_quantized_while_loading(tmp_path, kind):
+    sizes = dict(hidden_size=64, intermediate_size=128, moe_intermediate_size=64, num_attention_heads=4)
+    ranks = dict(kv_lora_rank=64, q_lora_rank=64, qk_nope_head_dim=32, qk_rope_head_dim=32, v_head_dim=32)
+    more = dict(num_key_value_heads=4, num_nextn_predict_layers=0, dtype="bfloat16")
+    source = tiny_model(tmp_path / "source", "deepseek_v3", **sizes, **ranks, **more)
+    found = []
+    for model in (load_model(source, quantization=kind), load_model(converted(source, kind))):
+        driven = HandDriven(model)
+        found.append(driven.step([(driven.add(list(range(9, 40))), 31)], every_token=True))
+    assert torch.equal(*found)
+
+
 def test_an_error_that_nobody_foresaw_ends_the_process_with_its_own_words(source, tmp_path):
     asked = msgspec.json.encode(Conversion(str(source), str(source), str(tmp_path / "out"), "int8")) + b"\n"
     code = (

@@ -100,10 +100,13 @@ def size_of(file: TargetFile) -> int:
 def kinds_of_tensors(config: ModelConfig, asked: Conversion) -> dict[str, str | None]:
     """int8 or int4 of each tensor that is to be quantized, None of those that are named and are not.
 
-    The head stays as it is, for engines that want it so.
+    The head stays as it is, for engines that want it so, and so does what makes keys and values of latents: a load cuts
+    it by head before it is quantized, keys across the rows.
     """
     kinds = quantized_kinds(config, asked.quantization)
-    named = named_layers(asked.quantization, kinds) - {HEAD}
+    is_cut_first = config.latent is not None and config.quantization is None
+    left = {layer for layer in kinds if is_cut_first and layer.endswith(".kv_b_proj")} | {HEAD}
+    named = named_layers(asked.quantization, kinds) - left
     return {f"{layer}.weight": (kinds[layer] or "").removeprefix("w") or None for layer in kinds if layer in named}
 
 
