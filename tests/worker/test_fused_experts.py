@@ -118,6 +118,13 @@ def test_blocks_across_both_projections_are_refused_by_name(tmp_path):
         load_model(folder)
 
 
+def test_a_block_across_both_projections_is_noticed_where_their_rows_of_scales_are_even(tmp_path):
+    """Of 2 × 96 rows in blocks of 128 the second one begins among the up's, which the first one has 32 of."""
+    folder = fused(float8_model(tmp_path, FLOAT8["deepseek-128"], "qwen3_moe", moe_intermediate_size=96)[0])
+    with pytest.raises(ConfigError, match=r"gate_up_proj_scale_inv has 2 rows of scales .* across both"):
+        load_model(folder)
+
+
 def test_a_family_that_always_fuses_them_refuses_their_8_bit_floats_by_name(tmp_path):
     folder = tiny_model(tmp_path, "gpt_oss")
     tensors = load_file(folder / "model.safetensors")

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from ...protocol.errors import ConfigError
-from ..models.mixtures import ExpertNames
+from ..models.mixtures import ExpertsConfig
 from .layout import Layout
 
 # By what a fused tensor's name ends with: the tensor of an expert's projection.
@@ -41,6 +41,8 @@ class ExpertTensor:
     stored: Any  # [experts, …]
     expert: int
     half: int | None = None  # of its rows, where it holds two projections
+    num_rows: int = 0  # of the weights of each of these
+    block_rows: int = 0  # that share a scale; 0: as the scales show
 
     def get_dtype(self) -> str:
         return str(self.stored.get_dtype())
@@ -49,7 +51,7 @@ class ExpertTensor:
         _, *shape = self.stored.get_shape()
         if not self._is_halved:
             return shape
-        if shape[0] % 2:
+        if shape[0] % 2 or self._has_block_across(shape[0]):
             raise ConfigError(
                 f"{self.name} has {shape[0]} rows of scales for the two projections of each expert, so a block lies "
                 "across both. Use a checkpoint whose experts have tensors of their own, or its original."
@@ -68,6 +70,11 @@ class ExpertTensor:
         [own] = self.stored[(slice(self.expert, self.expert + 1), *spans)]
         return own
 
+    def _has_block_across(self, num_rows: int) -> bool:
+        """Whether so many rows of scales may be of both projections together, and the second begins within a block."""
+        block = self.block_rows
+        return block > 0 and self.num_rows % block > 0 and num_rows == -(-2 * self.num_rows // block)
+
     @property
     def _is_halved(self) -> bool:
         return self.half is not None and len(self.stored.get_shape()) > 2
@@ -76,9 +83,10 @@ class ExpertTensor:
 class FusedExperts:
     """A layout that shows them so, and all other tensors as `others` does."""
 
-    def __init__(self, count: int, names: ExpertNames, others: Layout) -> None:
-        gate, up, down = names.gate_up_down
-        self._count, self._names, self._others = count, names, others
+    def __init__(self, experts: ExpertsConfig, block_rows: int, others: Layout) -> None:
+        """`block_rows`: of a matrix so many rows share a scale; 0: as the scales show."""
+        self._experts, self._block_rows, self._others = experts, block_rows, others
+        gate, up, down = experts.names.gate_up_down
         self._parts: dict[str, dict[str, int | None]] = {"gate_up_proj": {gate: 0, up: 1}, "down_proj": {down: None}}
         self._shown: dict[str, tuple[str, int, int | None]] = {}
 
@@ -89,7 +97,7 @@ class FusedExperts:
         if name not in self._shown:
             return self._others.view(name, stored)
         fused, expert, half = self._shown[name]
-        return ExpertTensor(fused, stored, expert, half)
+        return ExpertTensor(fused, stored, expert, half, self._experts.width, self._block_rows)
 
     def _named(self, stored: Iterable[str]) -> Iterator[tuple[str, str]]:
         for name, own in self._others.names(stored).items():
@@ -99,7 +107,7 @@ class FusedExperts:
                 continue
             experts, product, tensor = fused.groups()
             for part, half in self._parts[product].items():
-                for expert in range(self._count):
+                for expert in range(self._experts.num_experts):
                     shown = f"{experts}{expert}.{part}.{_TENSORS[tensor]}"
                     self._shown[shown] = own, expert, half
                     yield shown, own
@@ -108,7 +116,8 @@ class FusedExperts:
         """What the family's published checkpoints call a tensor that transformers saved as it has it in memory."""
         if not (found := _IN_MEMORY.fullmatch(name)):
             return name
-        names, within = self._names, f"{found[1]}{self._names.block}"
+        names = self._experts.names
+        within = f"{found[1]}{names.block}"
         if found["router"]:
             return f"{within}.{names.router}.weight"
         if found["bias"]:

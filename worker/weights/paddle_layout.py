@@ -141,6 +141,7 @@ def layout_of(stored: Iterable[str], config: ModelConfig | None) -> Layout:
     if experts is None or not is_fused(names):
         return HuggingFaceLayout()
     if experts.names.stack is None:
-        return FusedExperts(experts.num_experts, experts.names, HuggingFaceLayout())
+        block_rows = config.quantization.block[0] if config is not None and config.quantization is not None else 0
+        return FusedExperts(experts, block_rows, HuggingFaceLayout())
     refuse_scales_of_stacks(names)
     return HuggingFaceLayout()
