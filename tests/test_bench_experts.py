@@ -44,10 +44,12 @@ def test_a_tied_embedding_is_read_as_the_head():
     assert next(tensor.share for tensor in tensors(MIXTURES["olmoe"])) == 0
 
 
-def test_fewer_layers_are_fewer_matrices_and_as_many_kinds_of_attention(tmp_path):
-    write_config(tmp_path, MIXTURES["gpt-oss-20b"].cut(3))
-    assert read_config(tmp_path).num_layers == 3
-    assert {tensor.layer for tensor in tensors(MIXTURES["gpt-oss-20b"].cut(3))} == {0, 1, 2}
+@pytest.mark.parametrize("layers", [3, 24])
+def test_fewer_layers_are_fewer_matrices_and_more_are_more_in_both_kinds_of_attention(tmp_path, layers):
+    mixture = MIXTURES["gpt-oss-20b"].cut(layers)
+    write_config(tmp_path, mixture)
+    assert read_config(tmp_path).windows == (128, None) * (layers // 2) + (128,) * (layers % 2)
+    assert {tensor.layer for tensor in tensors(mixture)} == set(range(layers))
 
 
 def test_weights_by_chance_lie_around_zero():

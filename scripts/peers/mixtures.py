@@ -35,10 +35,10 @@ class Mixture:
     keys: dict[str, Any] = field(default_factory=dict)  # of GGUF, beside `common_keys`
 
     def cut(self, layers: int) -> "Mixture":
-        """The same with its first layers only."""
+        """The same with so many layers, whose kinds take turns as before."""
         config = self.config | {"num_hidden_layers": layers}
-        if "layer_types" in config:
-            config["layer_types"] = config["layer_types"][:layers]
+        if kinds := config.get("layer_types"):
+            config["layer_types"] = [kinds[layer % len(kinds)] for layer in range(layers)]
         return replace(self, config=config)
 
     @property
