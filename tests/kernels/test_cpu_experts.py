@@ -11,10 +11,9 @@ from builders.mxfp4_model import random_blocks
 from builders.native_variants import available_variants, quick_or_long
 from builders.operation_examples.experts import route_inputs, routes
 from builders.quantized_parts import part
-from builders.recorded_layers import RECORDED
 from torch import Tensor
 
-from penstock.kernels.cpu.experts import Experts, Gating, memory_bytes
+from penstock.kernels.cpu.experts import Experts, Gating, Route, memory_bytes, routing_fields
 from penstock.kernels.cpu.layer import Quantize, QuantizedRows
 from penstock.kernels.cpu.library import Library, load, struct_of
 from penstock.kernels.cpu.weights.experts import pack_experts, unpack_experts
@@ -193,25 +192,34 @@ def test_a_number_that_is_none_stays_with_its_token(library: Library, kind: str)
     assert found[17].isnan().all() and torch.equal(found[others], whole[others])
 
 
+def routed(library: Library, logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
+    tokens, logits = c_int32(len(logits)), logits.float().contiguous()
+    found = Routes(torch.empty(len(logits), routing.top_k, dtype=torch.int32), torch.empty(len(logits), routing.top_k))
+    given = routing_fields(routing) | {"experts": found.experts, "weights": found.weights}
+    library.call("penstock_route", struct_of(Route, num_rows=addressof(tokens), logits=logits, bias=bias, **given))
+    return found
+
+
 def test_routes_are_chosen_as_by_the_formula_whatever_the_company_and_the_threads(library: Library) -> None:
     for seed in range(3):
         for logits, bias, routing in route_inputs(seed):
             expected = route.reference(logits, bias, routing)
             for threads in (1, 3):
-                found = with_threads(load(), threads, lambda: RECORDED["experts.route"](logits, bias, routing))  # noqa: B023
+                found = with_threads(library, threads, lambda: routed(library, logits, bias, routing))  # noqa: B023
                 assert torch.equal(found.experts, expected.experts), routing
+                assert torch.allclose(found.weights, expected.weights, atol=1e-6), routing
                 for row in range(len(logits)):
-                    alone = RECORDED["experts.route"](logits[row : row + 1], bias, routing)
+                    alone = routed(library, logits[row : row + 1], bias, routing)
                     assert torch.equal(alone.weights[0], found.weights[row])
 
 
 @pytest.mark.parametrize("score", ["softmax", "sigmoid", "softmax_of_chosen"])
 @pytest.mark.parametrize("spoiled", [torch.nan, torch.inf, -torch.inf])
-def test_logits_that_are_no_numbers_choose_experts_that_exist(score: str, spoiled: float) -> None:
+def test_logits_that_are_no_numbers_choose_experts_that_exist(library: Library, score: str, spoiled: float) -> None:
     routing = Routing(12, 4, score=score, num_groups=4, kept_groups=2, group_score="best_two")
     logits = draws(3, 12)
     logits[1, 5], logits[2] = spoiled, spoiled
-    expected, found = route.reference(logits, None, routing), RECORDED["experts.route"](logits, None, routing)
+    expected, found = route.reference(logits, None, routing), routed(library, logits, None, routing)
     assert ((found.experts >= 0) & (found.experts < 12)).all()
     assert all(row.unique().numel() == 4 for row in found.experts)
     assert torch.equal(found.weights.isnan().any(1), expected.weights.isnan().any(1))
