@@ -17,9 +17,10 @@ from penstock.worker.convert.convert import convert
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
 from penstock.worker.weights import mapped_files
-from penstock.worker.weights.checkpoint import Checkpoint, Placement, Weights
+from penstock.worker.weights.checkpoint import Checkpoint
 from penstock.worker.weights.dummy_source import DummySource
 from penstock.worker.weights.layer_formats import LayerFormats
+from penstock.worker.weights.weights import Placement, Weights
 
 CPU = torch.device("cpu")
 

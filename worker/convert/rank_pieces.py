@@ -15,12 +15,13 @@ from ..models.config import ModelConfig
 from ..models.decoder import Decoder
 from ..models.split import check_split
 from ..parallel import Parallel
-from ..weights.checkpoint import Checkpoint, Placement, Weights
+from ..weights.checkpoint import Checkpoint
 from ..weights.layer_formats import LayerFormats
 from ..weights.layout import FindLayout
 from ..weights.piece import CheckpointPiece, Part
 from ..weights.quantized import COMPANIONS
 from ..weights.tensor_names import check_unread
+from ..weights.weights import Placement, Weights
 
 _NOWHERE = torch.device("meta")
 

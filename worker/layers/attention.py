@@ -12,7 +12,7 @@ from ...kernels import HeadLayout
 from ...kernels.operands import ProjectionNorm
 from ..models.config import ModelConfig
 from ..steps.batch import LayerInputs
-from ..weights.checkpoint import Weights
+from ..weights.weights import Weights
 from .linear import QKVLinear, RowLinear, local_kv_heads
 
 

@@ -14,9 +14,9 @@ from ...kernels import WeightFormat
 from ...kernels.experts import ExpertWeights, GatedActivation, Routing
 from ...kernels.mxfp4_part import BLOCK
 from ..models.mixtures import ExpertsConfig, Stack
-from ..weights.checkpoint import Weights
 from ..weights.piece import CheckpointPiece, Part
 from ..weights.stacked_matrix import StackedMatrix, gate_and_up, is_stacked
+from ..weights.weights import Weights
 from .linear import Linear
 from .mlp import MLP
 

@@ -14,8 +14,8 @@ from ...kernels import LatentLayout
 from ..models.config import ModelConfig
 from ..models.latent_config import LatentConfig, latent_scale
 from ..steps.batch import LayerInputs
-from ..weights.checkpoint import RowCut, Weights
 from ..weights.piece import CheckpointPiece
+from ..weights.weights import RowCut, Weights
 from .linear import MergedLinear, RowLinear
 
 # Of the norms within attention, whatever the config says of the others.

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ...protocol.errors import ConfigError
 from ..models.products import HEAD
-from ..weights.checkpoint import Weights
 from ..weights.piece import CheckpointPiece, Part
+from ..weights.weights import Weights
 
 
 class Linear:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..weights.checkpoint import Weights
+from ..weights.weights import Weights
 from .linear import GateUpLinear, RowLinear
 
 

@@ -12,7 +12,7 @@ from ..layers.linear import Embedding, Head
 from ..layers.mlp import MLP
 from ..layers.rope import Rope
 from ..steps.batch import Batch, LayerInputs
-from ..weights.checkpoint import Weights
+from ..weights.weights import Weights
 from .config import ModelConfig
 
 

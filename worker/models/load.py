@@ -22,7 +22,7 @@ from ..lora.adapters import AdapterBank
 from ..parallel import Parallel
 from ..sampler import Sampler
 from ..steps.slots import SlotTable
-from ..weights.checkpoint import Checkpoint, Placement, Source, Weights
+from ..weights.checkpoint import Checkpoint
 from ..weights.cut_checkpoint import CutCheckpoint
 from ..weights.dummy_source import DummySource
 from ..weights.file_checks import check_weight_files
@@ -30,6 +30,7 @@ from ..weights.layer_formats import LayerFormats
 from ..weights.packed_cache import PackedCache
 from ..weights.tensor_names import check_biases, check_layers, check_unread
 from ..weights.weight_files import check_cut, ranks_cut_for
+from ..weights.weights import Placement, Source, Weights
 from .config import ModelConfig, read_config
 from .decoder import Decoder
 from .demand import CheckRoom, demand_of, kept_weights, kv_kind, write_through

@@ -11,8 +11,8 @@ from torch import Tensor
 from ...kernels.float8_part import WeightPart
 from ...kernels.mxfp4_part import BLOCK, Mxfp4Part
 from ..models.mixtures import Stack
-from .checkpoint import Weights
 from .piece import CheckpointPiece, Part
+from .weights import Weights
 
 
 @dataclass(frozen=True)
