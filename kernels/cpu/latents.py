@@ -15,7 +15,6 @@ from .program import Buffer, Program, Step
 from .weights.packed import NativeWeight
 from .weights.quantized import OrderedWeight
 
-_INTEGERS = ("int8", "int4")
 _MOST_IN_A_GROUP, _FEWEST_IN_A_GROUP = 16, 6
 
 
@@ -98,7 +97,7 @@ def record_head_products(
 def _product(program: Program, weight: NativeWeight, gathered: Buffer, before: int) -> Linear:
     """Of one head; its rows are gathered behind those of heads that have so many numbers a token together."""
     quantized = Quantized()
-    if weight.kind in _INTEGERS:
+    if weight.meets_integers:
         quantized = gathered.another_quantized(weight.in_features)
         if isinstance(weight, OrderedWeight):
             quantized.order, quantized.num_ordered = weight.order.data_ptr(), weight.in_features

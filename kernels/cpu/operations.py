@@ -28,7 +28,6 @@ from .weights.lora import Lora, NativeLora
 from .weights.packed import NativeWeight
 from .weights.quantized import OrderedWeight, pack_parts
 
-_INTEGERS = ("int8", "int4", "mxfp4")
 _SUM_AREAS = 3
 
 
@@ -84,7 +83,7 @@ class NativeOperations:
 
     def linear(self, x: Buffer, weight: NativeWeight, bias: Tensor | None) -> Buffer:
         product = self.program.buffer(weight.out_features)
-        if weight.kind in _INTEGERS:
+        if weight.meets_integers:
             given: dict[str, Any] = {"quantized_input": self._in_order(x, weight) or self._quantized(x)}
         else:
             given = {"input": x}
@@ -278,13 +277,14 @@ class NativeOperations:
         # Free again when the routes are, which is before another layer's experts.
         memory = self.program.arena.lend(routes.experts, memory_bytes)
         gate_up_bias, down_bias = mixing.biases(weights)
-        input: dict[str, Any] = {"quantized_input": self._quantized(x)} if kind in _INTEGERS else {"input": x}
+        is_quantized = weights.gate_up.meets_integers
+        given: dict[str, Any] = {"quantized_input": self._quantized(x)} if is_quantized else {"input": x}
         self._record(
             f"experts_{kind}",
             mixing.Experts,
             output,
             (weights, gate_up_bias, down_bias),
-            **input,
+            **given,
             experts=routes.experts,
             weights=routes.weights,
             top_k=top_k,

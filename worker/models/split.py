@@ -6,8 +6,6 @@ from ...protocol.errors import ConfigError
 from .config import ModelConfig
 from .mixtures import ExpertsConfig
 
-_BLOCK = 32  # of MXFP4, whose numbers share an exponent and stay together
-
 
 def check_split(config: ModelConfig, size: int, expert_parallel: bool = False) -> None:
     """Refuse a number of ranks that can't share the model, and say which can."""
@@ -48,5 +46,6 @@ def _widths(config: ModelConfig, expert_parallel: bool) -> Iterator[tuple[str, i
 
 def _inner_layer(config: ModelConfig, experts: ExpertsConfig) -> tuple[str, int]:
     if config.quantization is not None and config.quantization.is_mxfp4:
-        return f"blocks of {_BLOCK} in an expert's inner layer", experts.width // _BLOCK
+        block = config.quantization.group_size  # whose numbers share an exponent and stay together
+        return f"blocks of {block} in an expert's inner layer", experts.width // block
     return "the outputs of an expert's first product", experts.width

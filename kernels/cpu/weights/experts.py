@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ...experts import ExpertWeights
 from ...float8_part import WeightPart, format_of_parts
-from ...operands import DTYPES, WeightFormat
+from ...operands import DTYPES, Kind, WeightFormat
 from ...quantized_part import MIDDLE
-from .packed import PANEL, Kind, NativeWeight, empty, pack, pack_int4_from, padded
+from .packed import PANEL, NativeWeight, empty, pack, pack_int4_from, padded
 from .quantized import OrderedWeight, pack_parts, unpacked, unpacked_mxfp4
 
 
@@ -118,7 +118,7 @@ def _floats(weight: NativeWeight) -> Tensor:
     """[out, in] of a weight of any kind."""
     if weight.kind == "mxfp4":
         return unpacked_mxfp4(weight).dequantized()
-    if weight.kind in ("int8", "int4"):
+    if weight.meets_integers:
         order = weight.order if isinstance(weight, OrderedWeight) else None
         return replace(unpacked(weight), order=order).dequantized()
     depth = 2 if weight.kind == "bf16" else 1  # neighbours of one output that lie side by side

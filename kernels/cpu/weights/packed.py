@@ -15,10 +15,9 @@ from torch import Tensor
 
 from ...float8_part import FLOAT8, Float8Part, code_values
 from ...mxfp4_part import BLOCK, Mxfp4Part
+from ...operands import DTYPES, Kind
 from ..library import load, struct_of
 from .huge_pages import zeroed
-
-Kind = Literal["fp32", "fp16", "bf16", "int8", "int4", "mxfp4"]
 
 PANEL = 32  # kPanel
 ROW_ALIGN = 64  # kRowAlign
@@ -110,6 +109,11 @@ class NativeWeight:
     @property
     def address(self) -> int:
         return self.data.data_ptr()
+
+    @property
+    def meets_integers(self) -> bool:
+        """Whether it is multiplied with rows of 8-bit integers, and not with floats."""
+        return self.kind not in DTYPES
 
     @property
     def nbytes(self) -> int:

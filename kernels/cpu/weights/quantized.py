@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ...float8_part import Float8Part, WeightPart
 from ...mxfp4_part import BLOCK, Mxfp4Part
+from ...operands import Kind
 from ...quantized_part import MIDDLE, QuantizedPart
-from .packed import GROUP_SIZES, PANEL, Kind, NativeWeight, pack, pack_int4_from, pack_int8_from, pack_mxfp4, padded
+from .packed import GROUP_SIZES, PANEL, NativeWeight, pack, pack_int4_from, pack_int8_from, pack_mxfp4, padded
 
 _LARGEST_GROUP = max(GROUP_SIZES)
 
