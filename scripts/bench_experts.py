@@ -38,9 +38,11 @@ FURTHER = (
     Engine(
         "llama.cpp MXFP4", "peers.llama_cpp", "llama_cpp", "llama-cpp-python", {"int4": "MXFP4", "mxfp4": "MXFP4"}
     ),
+    Engine("llama.cpp Q4_0", "peers.llama_cpp", "llama_cpp", "llama-cpp-python", {"mxfp4": "Q4_0"}),
 )  # fmt: skip
 KNOWN = {engine.name: engine for engine in (*(ENGINES[name] for name in (OURS, "openvino", "llama.cpp")), *FURTHER)}
 SCENARIOS_RUN = ("decode", "prefill_512", "batch_16")
+SHORTER = ("batch_16_short",)  # for peers that would take minutes for the whole
 BITS = {"int8": 8.0, "int4": 4.25}  # of a weight here, scales of groups included
 CLASSES = (*BITS, "mxfp4")
 
@@ -61,7 +63,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--shapes", type=names_of(MIXTURES), default=list(MIXTURES), help="which, with commas")
     parser.add_argument("--layers", type=int, help="fewer (or more) than the shape's row has; of every shape")
     parser.add_argument("--peers", type=names_of(KNOWN), default=list(KNOWN), help="which engines, with commas")
-    parser.add_argument("--scenarios", type=names_of(SCENARIOS_RUN), default=list(SCENARIOS_RUN))
+    parser.add_argument("--scenarios", type=names_of((*SCENARIOS_RUN, *SHORTER)), default=list(SCENARIOS_RUN))
     parser.add_argument("--quantization", type=names_of(CLASSES), default=["int8", "int4"], help="which classes")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--patience", type=float, default=60.0, help="seconds; a slower and losing run isn't repeated")
@@ -77,10 +79,13 @@ def measure(shape: str, arguments: argparse.Namespace, record: dict[str, Any]) -
     """One shape in every class that was asked for."""
     mixture = cut(shape, arguments.layers)
     folder = Path(arguments.models) / f"{shape}-{mixture.layers}"
-    write_config(folder / "checkpoint", mixture)
     plan = Plan(folder, mixture.config["vocab_size"], arguments.threads, arguments.rounds, 1, arguments.patience)
     classes = record["shapes"].setdefault(shape, {})
     for quantization in arguments.quantization:
+        if quantization == "mxfp4" and not mixture.is_mxfp4:
+            say(f"{mixture.title} is not published in MXFP4, and left out of that class")
+            continue
+        write_config(folder / "checkpoint", mixture.in_class(quantization))
         contenders = installed([KNOWN[name] for name in arguments.peers], quantization, pythons(arguments.python))
         contenders = [one for one in contenders if is_ready(one, shape, mixture.layers, folder, quantization)]
         scenarios = [SCENARIOS[name] for name in arguments.scenarios]

@@ -2,8 +2,9 @@
 
 import numpy
 import pytest
-from bench_experts import KNOWN, bandwidth_lines, own_active_bytes, pythons
+from bench_experts import CLASSES, KNOWN, bandwidth_lines, own_active_bytes, pythons
 from peers.mixtures import EMBEDDING, MIXTURES, tensors, write_config
+from peers.penstock import PRECISIONS
 from peers.random_gguf import BLOCKS, FILES, active_bytes, num_bytes, type_of, values
 
 from penstock.worker.models.config import read_config
@@ -64,6 +65,21 @@ def test_weights_by_chance_lie_around_zero():
     assert weights.std() == pytest.approx(0.02, rel=0.05)
     assert abs(weights.mean()) < 1e-4
     assert abs(weights.mean(axis=0)).max() < 1e-3, "nor does any input"
+
+
+def test_experts_are_as_published_in_the_class_of_mxfp4_only(tmp_path):
+    """Integers are made of the original in floats, for what is published in MXFP4 stays so."""
+    mixture = MIXTURES["gpt-oss-20b"]
+    for quantization in CLASSES:
+        write_config(tmp_path, mixture.in_class(quantization))
+        read = read_config(tmp_path).quantization
+        assert (read is not None and read.is_mxfp4) == (quantization == "mxfp4")
+    assert [name for name, each in MIXTURES.items() if each.is_mxfp4] == ["gpt-oss-20b"]
+
+
+def test_penstock_takes_part_in_every_class():
+    assert set(CLASSES) <= set(KNOWN["penstock"].formats)
+    assert set(KNOWN["penstock"].formats) == set(PRECISIONS)
 
 
 def test_rows_of_one_engine_have_one_python():

@@ -26,7 +26,7 @@ ENGINES = {
     for engine in (
         Engine(
             "penstock", "peers.penstock", "penstock", "penstock",
-            {"fp32": "float32", "none": "bfloat16", "int8": "int8", "int4": "int4"},
+            {"fp32": "float32", "none": "bfloat16", "int8": "int8", "int4": "int4", "mxfp4": "MXFP4 and int8"},
         ),
         Engine(
             "openvino", "peers.openvino", "openvino_genai", "openvino-genai",

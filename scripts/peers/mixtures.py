@@ -15,6 +15,7 @@ from typing import Any
 from bench_models import write_tokenizer
 
 EMBEDDING, HEAD, VALUE, DOWN, LATENT, OTHER = "embedding", "head", "attention value", "down", "latent", "other"
+QUANTIZED = "quantization_config"
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,16 @@ class Mixture:
         if kinds := config.get("layer_types"):
             config["layer_types"] = [kinds[layer % len(kinds)] for layer in range(layers)]
         return replace(self, config=config)
+
+    def in_class(self, quantization: str) -> "Mixture":
+        """As a checkpoint of which that class can be made: experts in MXFP4 stay so, whatever is asked for."""
+        if quantization == "mxfp4":
+            return self
+        return replace(self, config={key: value for key, value in self.config.items() if key != QUANTIZED})
+
+    @property
+    def is_mxfp4(self) -> bool:
+        return QUANTIZED in self.config
 
     @property
     def layers(self) -> int:
