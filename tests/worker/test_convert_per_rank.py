@@ -208,3 +208,10 @@ def test_packed_weights_are_kept_until_its_files_change(tmp_path, monkeypatch, c
     shutil.copyfile(target / changed, copy)
     copy.replace(target / changed)
     assert matrices_read()
+
+
+def test_experts_that_were_cut_by_their_width_are_refused_to_ranks_that_are_to_have_whole_ones(tmp_path):
+    cut_experts, cut_mlps = (cut(tiny_model(tmp_path / name / "source", name), 2) for name in ("qwen3_moe", "qwen3"))
+    with pytest.raises(ConfigError, match=r"a part of each expert, and enable_expert_parallel=True .* Leave it out"):
+        load_model(cut_experts, ranks=Parallel(0, 2), expert_parallel=True)
+    load_model(cut_mlps, ranks=Parallel(0, 2), expert_parallel=True)

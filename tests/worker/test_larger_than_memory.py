@@ -225,3 +225,11 @@ def test_what_lies_between_the_two_products_of_experts_counts_as_activations(mod
     dense = device_memory._estimated_activations(replace(mixture, experts=None), size, 64, options)
     # The inputs of 512 tokens' 4 experts in float32, and what the activation makes of them.
     assert planned - dense > 4 * 512 * 4 * (256 + 144)
+
+
+def test_an_mlp_that_all_tokens_share_counts_where_it_is_wider_than_those_of_dense_layers(model):
+    mixture, size, options = read_config(model), Size(2, 512), EngineConfig.from_options("m")
+    wide = replace(mixture, experts=replace(mixture.experts, shared_width=mixture.intermediate_size + 1000))
+    estimated = [device_memory._estimated_activations(each, size, 64, options) for each in (mixture, wide)]
+    # Of each token gate, up and what is made of them.
+    assert estimated[1] - estimated[0] == 4 * 512 * 3 * 1000

@@ -138,7 +138,7 @@ def load_model(
     placement = Placement(device, formats, backend.activations, backend.ops, ranks, cache, adapters, expert_parallel)
     source: Source = DummySource(device, _missing_tensors(config))
     if load_format != "dummy":
-        source = _source_of(model_folder, config, ranks)
+        source = _source_of(model_folder, config, ranks, expert_parallel)
         check_layers(model_folder, source.names, config)
     if cache is not None and is_written_through:
         write_through(cache, demand.weight_bytes)
@@ -232,9 +232,9 @@ def resolve_dtype(dtype: torch.dtype | str, config: ModelConfig) -> torch.dtype:
     return _DTYPES[name]
 
 
-def _source_of(model_folder: Path, config: ModelConfig, ranks: Parallel) -> Source:
+def _source_of(model_folder: Path, config: ModelConfig, ranks: Parallel, expert_parallel: bool) -> Source:
     """The whole checkpoint, or where it is cut what this rank has of it."""
-    check_cut(model_folder, ranks.size)
+    check_cut(model_folder, ranks.size, wants_whole_experts=expert_parallel and config.experts is not None)
     if ranks_cut_for(model_folder):
         return CutCheckpoint(model_folder, config.quantization, ranks.rank, ranks.size)
     return Checkpoint(model_folder, config.quantization, config)

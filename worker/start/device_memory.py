@@ -267,7 +267,8 @@ def _estimated_activations(config: ModelConfig, size: Size, max_model_len: int, 
     """Bytes of the largest step on a CPU, where float32 is what stands between two products."""
     ranks, tokens = options.tensor_parallel_size, size.max_num_batched_tokens
     heads = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
-    a_token = 4 * config.hidden_size + (2 * heads + 3 * config.intermediate_size) // ranks
+    inner = max(config.intermediate_size, config.experts.shared_width if config.experts is not None else 0)
+    a_token = 4 * config.hidden_size + (2 * heads + 3 * inner) // ranks
     rows = max(size.num_slots, min(piece_length(config.vocab_size), tokens))
     histories = size.num_slots * max_model_len * _FLOAT
     mixture = 0

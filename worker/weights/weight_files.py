@@ -48,11 +48,17 @@ def ranks_cut_for(folder: Path) -> int:
     return max((int(match[1]) for match in found if match), default=0)
 
 
-def check_cut(folder: Path, size: int) -> None:
-    """Refuse a number of ranks that the weights are not cut for."""
+def check_cut(folder: Path, size: int, wants_whole_experts: bool = False) -> None:
+    """Refuse ranks that the weights are not cut for, by their number or by what they are to have of experts."""
     cut_for = ranks_cut_for(folder)
     if cut_for not in (0, size):
         raise ConfigError(
             f"The weights in {folder} are cut for {cut_for} ranks, and tensor_parallel_size is {size}. Use "
             f"tensor_parallel_size={cut_for}, or convert the original again for {size}, or without --per-rank for any."
+        )
+    if cut_for and wants_whole_experts:
+        raise ConfigError(
+            f"The weights in {folder} are cut for {cut_for} ranks that have a part of each expert, and "
+            "enable_expert_parallel=True gives each of them whole experts. Leave it out, or convert the original "
+            "without --per-rank."
         )
