@@ -29,15 +29,15 @@ class Router:
     def __init__(self, weights: Weights, hidden_size: int, config: ExpertsConfig) -> None:
         self.ops = weights.placement.ops
         self.routing = Routing(
-            config.num_experts,
-            config.top_k,
-            config.score,  # type: ignore[arg-type]
-            config.num_groups,
-            config.kept_groups,
-            config.group_score,  # type: ignore[arg-type]
-            config.renormalizes,
-            config.least_sum,
-            config.scale,
+            num_experts=config.num_experts,
+            top_k=config.top_k,
+            score=config.score,
+            num_groups=config.num_groups,
+            kept_groups=config.kept_groups,
+            group_score=config.group_score,
+            renormalizes=config.renormalizes,
+            least_sum=config.least_sum,
+            scale=config.scale,
         )
         names = config.names
         self.logits = exact_linear(weights.at(names.router), config.num_experts, hidden_size, names.router_has_bias)
@@ -133,11 +133,11 @@ def _expert_weights(weights: Weights, hidden_size: int, config: ExpertsConfig) -
     biases: tuple[Tensor | None, Tensor | None] = (None, None)
     stack = config.names.stack
     if stack is not None and is_stacked(weights, stack):
-        matrices = _stacked_matrices(weights, hidden_size, config, share)
+        matrices = _stacked_matrices(weights, hidden_size, config, stack, share)
     else:
         matrices = _named_matrices(weights, hidden_size, config, share)
     if stack is not None:
-        biases = _stacked_biases(weights, hidden_size, config, share)
+        biases = _stacked_biases(weights, hidden_size, config, stack, share)
     width = share.inner[1] - share.inner[0]
     return ExpertWeights(*matrices, *biases, first, last - first, width, GatedActivation(*config.activation))
 
@@ -161,14 +161,14 @@ def _named_matrices(weights: Weights, hidden_size: int, config: ExpertsConfig, s
     return weights.packed_experts(gate_up_pieces), weights.packed_experts(down_pieces)
 
 
-def _stacked_matrices(weights: Weights, hidden_size: int, config: ExpertsConfig, share: _Share) -> tuple[Any, Any]:
+def _stacked_matrices(
+    weights: Weights, hidden_size: int, config: ExpertsConfig, stack: Stack, share: _Share
+) -> tuple[Any, Any]:
     """The same where one tensor holds the matrices of all experts."""
-    stack, count = config.names.stack or Stack(), share.experts[1] - share.experts[0]
+    count = share.experts[1] - share.experts[0]
     gate, _, down = config.names.gate_up_down
-    gate_up_shape, down_shape = (
-        (config.num_experts, 2 * config.width, hidden_size),
-        (config.num_experts, hidden_size, config.width),
-    )
+    gate_up_shape = config.num_experts, 2 * config.width, hidden_size
+    down_shape = config.num_experts, hidden_size, config.width
     both = StackedMatrix(weights, stack.gate_up, gate_up_shape, stack.is_transposed, share.part(1, 2))
     last = StackedMatrix(weights, stack.down, down_shape, stack.is_transposed, share.part(2))
     return (
@@ -178,10 +178,9 @@ def _stacked_matrices(weights: Weights, hidden_size: int, config: ExpertsConfig,
 
 
 def _stacked_biases(
-    weights: Weights, hidden_size: int, config: ExpertsConfig, share: _Share
+    weights: Weights, hidden_size: int, config: ExpertsConfig, stack: Stack, share: _Share
 ) -> tuple[Tensor | None, Tensor | None]:
     """Of gate and up [experts, 2 × width], the gate's first, and of down [experts, hidden]."""
-    stack = config.names.stack or Stack()
     gate_up_bias = down_bias = None
     if weights.has(name := f"{stack.gate_up}_bias"):
         alternating = weights.vector(name, (config.num_experts, 2 * config.width), share.part(1, 2))

@@ -7,13 +7,16 @@ that all tokens share. `families.py` names the row of each family.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 
 # Of each layer, by its number, whether it has experts.
 SparseLayers = Callable[[dict[str, Any], int], list[bool]]
+# As `kernels/experts.py` explains them.
+Score = Literal["softmax", "sigmoid", "softmax_of_chosen"]
+GroupScore = Literal["best", "best_two"]
 
 
 @dataclass(frozen=True)
@@ -53,15 +56,14 @@ class Mixture:
     top_k: str = "num_experts_per_tok"
     width: str = "moe_intermediate_size"
     shared_width: Callable[[dict[str, Any]], int] = lambda config: 0
-    # As `kernels/experts.py` explains them. The numbers of groups and the like are keys of the config.
-    score: str = "softmax"
-    group_score: str = "best"
-    num_groups: str | None = None
+    score: Score = "softmax"
+    group_score: GroupScore = "best"
+    num_groups: str | None = None  # a key, as the next one
     kept_groups: str | None = None
     has_groups: Callable[[dict[str, Any]], bool] = lambda config: True  # or those keys are left unread
     renormalizes: str | None = None  # a key; None: always
     least_sum: Callable[[dict[str, Any]], float] = lambda config: 0.0
-    scale: str | None = None
+    scale: str | None = None  # a key
     # Slope, shift and limit.
     activation: Callable[[dict[str, Any]], tuple[float, float, float]] = lambda config: (1.0, 0.0, math.inf)
     names: ExpertNames = ExpertNames()
@@ -77,10 +79,10 @@ class ExpertsConfig:
     top_k: int
     width: int  # of an expert's inner layer
     shared_width: int  # of the MLP that all tokens share; 0: there is none
-    score: str
+    score: Score
     num_groups: int
     kept_groups: int
-    group_score: str
+    group_score: GroupScore
     renormalizes: bool
     least_sum: float
     scale: float
