@@ -26,7 +26,7 @@ from typing import Any
 
 from bench_peers import about, installed, machine_limits, named_path, names_of
 from peers import ENGINES, Engine
-from peers.mixtures import MIXTURES, Mixture, tensors, write_config
+from peers.mixtures import BESIDE_MXFP4, MIXTURES, Mixture, tensors, write_config
 from peers.random_gguf import active_bytes
 from peers.report import conditions, disturbances, table
 from peers.scenarios import SCENARIOS
@@ -38,13 +38,12 @@ FURTHER = (
     Engine(
         "llama.cpp MXFP4", "peers.llama_cpp", "llama_cpp", "llama-cpp-python", {"int4": "MXFP4", "mxfp4": "MXFP4"}
     ),
-    Engine("llama.cpp Q4_0", "peers.llama_cpp", "llama_cpp", "llama-cpp-python", {"mxfp4": "Q4_0"}),
 )  # fmt: skip
 KNOWN = {engine.name: engine for engine in (*(ENGINES[name] for name in (OURS, "openvino", "llama.cpp")), *FURTHER)}
 SCENARIOS_RUN = ("decode", "prefill_512", "batch_16")
 SHORTER = ("batch_16_short",)  # for peers that would take minutes for the whole
 BITS = {"int8": 8.0, "int4": 4.25}  # of a weight here, scales of groups included
-CLASSES = (*BITS, "mxfp4")
+CLASSES = (*BITS, *BESIDE_MXFP4)
 
 
 def main() -> None:
@@ -82,7 +81,7 @@ def measure(shape: str, arguments: argparse.Namespace, record: dict[str, Any]) -
     plan = Plan(folder, mixture.config["vocab_size"], arguments.threads, arguments.rounds, 1, arguments.patience)
     classes = record["shapes"].setdefault(shape, {})
     for quantization in arguments.quantization:
-        if quantization == "mxfp4" and not mixture.is_mxfp4:
+        if quantization in BESIDE_MXFP4 and not mixture.is_mxfp4:
             say(f"{mixture.title} is not published in MXFP4, and left out of that class")
             continue
         write_config(folder / "checkpoint", mixture.in_class(quantization))
@@ -136,11 +135,12 @@ def keep(
 
 
 def own_active_bytes(mixture: Mixture, quantization: str) -> float:
-    """What one token reads of Penstock's weights. Routers stay floats; MXFP4 is of the experts, int8 of the rest."""
+    """What one token reads of Penstock's weights. Routers stay floats; MXFP4 has as many bits as int4."""
     bits = 0.0
     for tensor in tensors(mixture):
         is_router = "ffn_gate_inp" in tensor.name or len(tensor.shape) == 1
-        kind = quantization if quantization in BITS else "int4" if "_exps" in tensor.name else "int8"
+        beside = BESIDE_MXFP4.get(quantization, quantization)
+        kind = "int4" if beside != quantization and "_exps" in tensor.name else beside
         bits += tensor.share * tensor.weights * (32 if is_router else BITS[kind])
     return bits / 8
 

@@ -3,7 +3,7 @@
 import numpy
 import pytest
 from bench_experts import CLASSES, KNOWN, bandwidth_lines, own_active_bytes, pythons
-from peers.mixtures import EMBEDDING, MIXTURES, tensors, write_config
+from peers.mixtures import BESIDE_MXFP4, EMBEDDING, MIXTURES, tensors, write_config
 from peers.penstock import PRECISIONS
 from peers.random_gguf import BLOCKS, FILES, active_bytes, num_bytes, type_of, values
 
@@ -40,6 +40,15 @@ def test_a_token_reads_the_chosen_experts_and_a_row_of_the_embedding():
     assert active_bytes(mixture, "Q8_0") == pytest.approx(weights * 34 / 32 + floats)
 
 
+def test_experts_in_mxfp4_are_read_in_as_many_bits_whatever_is_beside_them():
+    mixture = MIXTURES["gpt-oss-20b"]
+    heads = 201_088 * 2880
+    one, two = (own_active_bytes(mixture, quantization) for quantization in ("mxfp4", "mxfp4_int4"))
+    assert two == own_active_bytes(mixture, "int4")
+    attention = 6 * 2880 * 64 * (2 * 64 + 2 * 8)
+    assert one - two == (heads + attention) * (8 - 4.25) / 8
+
+
 def test_a_tied_embedding_is_read_as_the_head():
     assert next(tensor.share for tensor in tensors(MIXTURES["ernie-21b"])) == 1
     assert next(tensor.share for tensor in tensors(MIXTURES["olmoe"])) == 0
@@ -73,7 +82,7 @@ def test_experts_are_as_published_in_the_class_of_mxfp4_only(tmp_path):
     for quantization in CLASSES:
         write_config(tmp_path, mixture.in_class(quantization))
         read = read_config(tmp_path).quantization
-        assert (read is not None and read.is_mxfp4) == (quantization == "mxfp4")
+        assert (read is not None and read.is_mxfp4) == (quantization in BESIDE_MXFP4)
     assert [name for name, each in MIXTURES.items() if each.is_mxfp4] == ["gpt-oss-20b"]
 
 

