@@ -12,6 +12,10 @@ from .operands import WeightFormat
 from .quantized_part import MIDDLE
 
 
+class UnlikeExperts(ValueError):
+    """Those of one layer are stored in formats that make no weight together."""
+
+
 @dataclass(frozen=True, eq=False)
 class GpuExperts:
     """One matrix [out, in] of each expert, of one format."""
@@ -70,7 +74,7 @@ def _taller(tensor: Tensor, times: int) -> Tensor:
 
 def _placed(room: GpuWeight, own: GpuWeight, number: int) -> GpuWeight:
     if _layout(own) != _layout(room):
-        raise ValueError(
+        raise UnlikeExperts(
             f"Expert {number} is stored as {_layout(own)}, those before it as {_layout(room)}: the experts of a layer "
             "have one format on a GPU. Convert the checkpoint with one kind of quantization for all of them."
         )

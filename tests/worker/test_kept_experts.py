@@ -1,5 +1,6 @@
 """Packed experts that were kept on disk: the next start maps them, reads none of them, and answers the same."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,6 +50,10 @@ MODELS: dict[str, tuple[Callable[[Path], Path], dict]] = {
     "awq": (by_expert(Form("awq", is_symmetric=False)), {}),
     "8 bits by row": (by_expert(Form("int-quantized", bits=8, group_size=0)), {}),
     "unlike experts": (unlike_experts, {}),
+    "unlike products, of which one is widened": (
+        lambda folder: tiny_model(folder, "qwen3_moe", **SHAPE),
+        {"quantization": json.dumps({"*": "int8", "*.gate_proj": "int4", "*.up_proj": "int4"})},
+    ),
     "8-bit floats": (
         lambda folder: mixed_model(folder, lambda module: FLOAT8, FLOAT8.config, "qwen3_moe", **SHAPE)[0],
         {"quantization": "int4"},

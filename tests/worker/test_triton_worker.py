@@ -17,6 +17,7 @@ import torch
 from builders.adapters import adapter
 from builders.backends import load_on
 from builders.hand_planned import new, step
+from builders.quantized_model import Form, mixed_model, quantization_config
 from builders.runner_harness import Answer, TinyEngine, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 from triton.runtime.interpreter import GridExecutor
@@ -101,6 +102,16 @@ def test_the_greedy_answers_of_mixtures_are_the_processors(tmp_path, family):
     expected = [answer.tokens for answer in answers(load_on("invariant", folder), requests())]
     found = answers(on_triton(folder), requests(), budget=16)
     assert [answer.tokens for answer in found] == expected
+
+
+def test_experts_of_a_layer_in_unlike_formats_are_refused_by_name(tmp_path):
+    def form_of(module: str) -> Form | None:
+        return Form("awq") if ".experts." in module and ".experts.5." not in module else None
+
+    sizes = {"hidden_size": 64, "moe_intermediate_size": 64}
+    folder, _ = mixed_model(tmp_path, form_of, quantization_config(Form("awq")), "qwen3_moe", **sizes)
+    with pytest.raises(ConfigError, match=r"layers\.0\.mlp\.experts: Expert 5 is stored as .* before it as int4"):
+        on_triton(folder)
 
 
 @pytest.mark.long

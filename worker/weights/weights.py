@@ -16,6 +16,8 @@ from torch import Tensor
 
 from ...kernels import Operations, WeightFormat
 from ...kernels.float8_part import WeightPart
+from ...kernels.gpu_experts import UnlikeExperts
+from ...protocol.errors import ConfigError
 from ..lora.adapters import AdapterBank
 from ..parallel import Parallel
 from .layer_formats import LayerFormats
@@ -123,10 +125,10 @@ class Weights:
 
     def packed_experts(self, experts: list[list[CheckpointPiece]]) -> Any:
         """The weights of many experts, read one after the other: the outputs of each are those of its pieces."""
-        ops, format = self.placement.ops, self._format_of(experts[0][0])
+        format = self._format_of(experts[0][0])
         parts = ([self.matrix(*piece) for piece in pieces] for pieces in experts)
         pieces = [piece for pieces in experts for piece in pieces]
-        return self._kept("experts", format, pieces, lambda: ops.pack_experts(parts, len(experts), format))
+        return self._kept("experts", format, pieces, lambda: self._one_weight(parts, len(experts), format))
 
     def packed_cuts(self, piece: CheckpointPiece, cuts: Sequence[RowCut]) -> list[Any]:
         """A weight for each of these cuts of a piece."""
@@ -142,10 +144,16 @@ class Weights:
         self, layer: str, pieces: list[CheckpointPiece], parts: Callable[[], Iterable[list[WeightPart]]], count: int
     ) -> Any:
         """The weights of many experts that these pieces hold together, in the format that `layer` has."""
-        ops, format = self.placement.ops, self.placement.formats.of(self.prefix + layer)
+        format = self.placement.formats.of(self.prefix + layer)
         if format.kind == "mxfp4" and len(pieces) == 1:  # floats after all
             format = self.placement.formats.own
-        return self._kept("experts", format, pieces, lambda: ops.pack_experts(parts(), count, format))
+        return self._kept("experts", format, pieces, lambda: self._one_weight(parts(), count, format))
+
+    def _one_weight(self, experts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> Any:
+        try:
+            return self.placement.ops.pack_experts(experts, count, format)
+        except UnlikeExperts as error:
+            raise ConfigError(f"{self.prefix.rstrip('.')}: {error}") from error
 
     def adapters_of(self, pieces: list[CheckpointPiece]) -> Any | None:
         """Room for the adapters of a product whose outputs are those of these pieces, if there may be any."""
