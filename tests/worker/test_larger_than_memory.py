@@ -12,6 +12,7 @@ import pytest
 import torch
 from builders.runner_harness import TinyEngine, prompt
 from builders.tiny_model import tiny_model
+from safetensors.torch import save_file
 
 from penstock.kernels.cpu.weights.packed import NativeWeight
 from penstock.protocol.errors import ConfigError, OutOfMemoryError
@@ -154,12 +155,21 @@ def test_a_load_that_ends_halfway_leaves_no_file(machine, folder, monkeypatch):
     assert kept_in(folder) == []
 
 
-def test_a_checkpoint_of_another_model_is_refused_before_anything_is_written(machine, folder, model, tmp_path):
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [({"num_hidden_layers": 3}, "has tensors of 4 layers"), ({"tie_word_embeddings": True}, "that no layer .*: extra")],
+    ids=["layers", "a tensor"],
+)
+def test_a_checkpoint_of_another_model_is_refused_and_nothing_of_it_kept(
+    machine, folder, model, tmp_path, given, sentence
+):
     machine.model = tmp_path / "model"
     shutil.copytree(model, machine.model)
-    config = json.loads((model / "config.json").read_text()) | {"num_hidden_layers": 3}
+    config = json.loads((model / "config.json").read_text()) | given
     (machine.model / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match="has tensors of 4 layers"):
+    save_file({"extra": torch.zeros(1)}, machine.model / "extra.safetensors")
+    (machine.model / "model.safetensors.index.json").unlink()
+    with pytest.raises(ConfigError, match=sentence):
         machine.start(16 * MIB)
     assert kept_in(folder) == []
 

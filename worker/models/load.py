@@ -130,22 +130,17 @@ def load_model(
     cache, not_kept = kept_weights(load_format, backend, model_folder, formats, ranks, expert_parallel)
     demand = demand_of(config, backend, formats, ranks, cache, not_kept, kv_shape, number)
     is_written_through = check_room is not None and check_room(demand)
+    source: Source = DummySource(device, _missing_tensors(config))
     if load_format != "dummy":
-        check_weight_files(model_folder)
+        source = _opened(model_folder, config, ranks, expert_parallel)
     # Kept as the model's own weights would be, were they not quantized.
     lora = LoraConfig(DTYPES[backend.format.kind], max_loras, max_lora_rank)
     adapters = AdapterBank(lora, backend.ops) if max_loras else None
     placement = Placement(device, formats, backend.activations, backend.ops, ranks, cache, adapters, expert_parallel)
-    source: Source = DummySource(device, _missing_tensors(config))
-    if load_format != "dummy":
-        source = _source_of(model_folder, config, ranks, expert_parallel)
-        check_layers(model_folder, source.names, config)
     if cache is not None and is_written_through:
         write_through(cache, demand.weight_bytes)
-    decoder = _read(source, placement, config)
+    decoder, unread = _read(source, placement, config, model_folder)
     forward_pass = backend.forward_pass(decoder)
-    unread = check_unread(model_folder, source.leftovers(), config)
-    check_biases(model_folder, source.names, config)
     return Model(
         config=config,
         decoder=decoder,
@@ -160,17 +155,21 @@ def load_model(
     )
 
 
-def _read(source: Source, placement: Placement, config: ModelConfig) -> Decoder:
-    """The layers with their weights."""
+def _read(
+    source: Source, placement: Placement, config: ModelConfig, model_folder: Path
+) -> tuple[Decoder, list[str]]:
+    """The layers with their weights, and the tensors that none of them needs."""
     try:
         decoder = Decoder(Weights(source, placement), config)
+        unread = check_unread(model_folder, source.leftovers(), config)
+        check_biases(model_folder, source.names, config)
     except BaseException:
         if placement.cache is not None:
             placement.cache.close()  # what is half written
         raise
     if placement.cache is not None:
         placement.cache.complete()
-    return decoder
+    return decoder, unread
 
 
 def select_backend(
@@ -232,12 +231,17 @@ def resolve_dtype(dtype: torch.dtype | str, config: ModelConfig) -> torch.dtype:
     return _DTYPES[name]
 
 
-def _source_of(model_folder: Path, config: ModelConfig, ranks: Parallel, expert_parallel: bool) -> Source:
+def _opened(model_folder: Path, config: ModelConfig, ranks: Parallel, expert_parallel: bool) -> Source:
     """The whole checkpoint, or where it is cut what this rank has of it."""
+    check_weight_files(model_folder)
     check_cut(model_folder, ranks.size, wants_whole_experts=expert_parallel and config.experts is not None)
+    source: Source
     if ranks_cut_for(model_folder):
-        return CutCheckpoint(model_folder, config.quantization, ranks.rank, ranks.size)
-    return Checkpoint(model_folder, config.quantization, config)
+        source = CutCheckpoint(model_folder, config.quantization, ranks.rank, ranks.size)
+    else:
+        source = Checkpoint(model_folder, config.quantization, config)
+    check_layers(model_folder, source.names, config)
+    return source
 
 
 def _missing_tensors(config: ModelConfig) -> tuple[str, ...]:
