@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from builders.tiny_model import FAMILIES as TINY
+from builders.tiny_configs import FAMILIES as TINY
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError

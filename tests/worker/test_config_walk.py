@@ -12,7 +12,7 @@ import pytest
 import torch
 from builders.backends import load_on
 from builders.hand_driven import HandDriven
-from builders.tiny_model import FAMILIES as TINY
+from builders.tiny_configs import FAMILIES as TINY
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError

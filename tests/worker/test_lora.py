@@ -11,7 +11,8 @@ from builders.backends import BACKENDS, INVARIANT_BACKENDS, load_on
 from builders.hand_driven import HandDriven
 from builders.runner_harness import Answer, TinyEngine, slotted_runner
 from builders.runner_harness import prompt as request
-from builders.tiny_model import FAMILIES, tiny_model
+from builders.tiny_configs import FAMILIES
+from builders.tiny_model import tiny_model
 from torch import Tensor
 
 from penstock.engine.adapters import AdapterTable

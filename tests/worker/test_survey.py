@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders.tiny_model import FAMILIES, tiny_model
+from builders.tiny_configs import FAMILIES
+from builders.tiny_model import tiny_model
 
 from penstock.protocol.survey import ModelSurvey
 from penstock.worker import survey as worker_survey

@@ -1,0 +1,143 @@
+"""The configs of tiny models, one of each family, with shapes that are odd on purpose: few heads, widths that no tile
+divides, numbers of experts that nothing divides. `tiny_model.py` writes checkpoints of them.
+"""
+
+from typing import Any
+
+COMMON: dict[str, Any] = {
+    "vocab_size": 307,
+    "num_hidden_layers": 2,
+    "hidden_act": "silu",
+    "max_position_embeddings": 1024,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "initializer_range": 0.02,
+    "use_cache": True,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": dict(
+        architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=48, intermediate_size=88,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-5,
+        attention_bias=False, mlp_bias=False,
+    ),
+    "mistral": dict(
+        architectures=["MistralForCausalLM"], model_type="mistral", hidden_size=40, intermediate_size=72,
+        num_attention_heads=5, num_key_value_heads=1, head_dim=16, sliding_window=None,
+    ),
+    "qwen2": dict(
+        architectures=["Qwen2ForCausalLM"], model_type="qwen2", hidden_size=112, intermediate_size=100,
+        num_attention_heads=7, num_key_value_heads=7, sliding_window=None, use_sliding_window=False,
+        max_window_layers=2,
+    ),
+    "qwen3": dict(
+        architectures=["Qwen3ForCausalLM"], model_type="qwen3", hidden_size=64, intermediate_size=112,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=32, attention_bias=False, sliding_window=None,
+        use_sliding_window=False, max_window_layers=2, tie_word_embeddings=True,
+    ),
+    "ernie4_5": dict(
+        architectures=["Ernie4_5ForCausalLM"], model_type="ernie4_5", hidden_size=48, intermediate_size=80,
+        num_attention_heads=6, num_key_value_heads=3, head_dim=16, use_bias=False, tie_word_embeddings=True,
+    ),
+    "mixtral": dict(
+        architectures=["MixtralForCausalLM"], model_type="mixtral", hidden_size=40, intermediate_size=56,
+        num_attention_heads=5, num_key_value_heads=1, head_dim=16, num_local_experts=5, num_experts_per_tok=2,
+        sliding_window=None,
+    ),
+    "qwen2_moe": dict(
+        architectures=["Qwen2MoeForCausalLM"], model_type="qwen2_moe", hidden_size=48, intermediate_size=72,
+        num_attention_heads=6, num_key_value_heads=6, head_dim=16, moe_intermediate_size=20, num_experts=6,
+        shared_expert_intermediate_size=52, num_experts_per_tok=3, norm_topk_prob=False, decoder_sparse_step=1,
+        mlp_only_layers=[], qkv_bias=True, use_sliding_window=False, sliding_window=None, max_window_layers=2,
+    ),
+    "qwen3_moe": dict(
+        architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe", hidden_size=64, intermediate_size=112,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=32, attention_bias=False, moe_intermediate_size=36,
+        num_experts=12, num_experts_per_tok=4, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+        use_sliding_window=False, sliding_window=None, max_window_layers=2,
+    ),
+    "ernie4_5_moe": dict(
+        architectures=["Ernie4_5_MoeForCausalLM"], model_type="ernie4_5_moe", hidden_size=48, intermediate_size=80,
+        num_attention_heads=6, num_key_value_heads=3, head_dim=16, use_bias=False, tie_word_embeddings=True,
+        moe_num_experts=10, moe_k=3, moe_intermediate_size=24, moe_num_shared_experts=2, moe_layer_start_index=1,
+        moe_layer_end_index=-1, moe_layer_interval=1, moe_norm_min=1e-12,
+    ),
+    "olmoe": dict(
+        architectures=["OlmoeForCausalLM"], model_type="olmoe", hidden_size=64, intermediate_size=28,
+        num_attention_heads=4, num_key_value_heads=2, num_experts=9, num_experts_per_tok=4, norm_topk_prob=False,
+        attention_bias=False, clip_qkv=None,
+    ),
+    "glm4_moe": dict(
+        architectures=["Glm4MoeForCausalLM"], model_type="glm4_moe", hidden_size=48, intermediate_size=72,
+        num_attention_heads=6, num_key_value_heads=3, head_dim=32, partial_rotary_factor=0.5, attention_bias=True,
+        moe_intermediate_size=20, n_routed_experts=12, n_shared_experts=1, num_experts_per_tok=3, n_group=4,
+        topk_group=2, routed_scaling_factor=1.5, first_k_dense_replace=1, norm_topk_prob=True, use_qk_norm=True,
+        num_nextn_predict_layers=1,
+    ),
+    "glm4_moe_lite": dict(
+        architectures=["Glm4MoeLiteForCausalLM"], model_type="glm4_moe_lite", hidden_size=56, intermediate_size=80,
+        num_attention_heads=5, num_key_value_heads=5, q_lora_rank=36, kv_lora_rank=48, qk_nope_head_dim=24,
+        qk_rope_head_dim=16, v_head_dim=40, rope_interleave=True, attention_bias=False, first_k_dense_replace=1,
+        moe_intermediate_size=28, n_routed_experts=7, num_experts_per_tok=3, n_shared_experts=1, n_group=1,
+        topk_group=1, routed_scaling_factor=1.8, norm_topk_prob=True, topk_method="noaux_tc", partial_rotary_factor=1.0,
+        num_nextn_predict_layers=1, rms_norm_eps=1e-5,
+    ),
+    "dots1": dict(
+        architectures=["Dots1ForCausalLM"], model_type="dots1", hidden_size=56, intermediate_size=76,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=16, attention_bias=False, moe_intermediate_size=20,
+        n_routed_experts=10, n_shared_experts=2, num_experts_per_tok=3, n_group=1, topk_group=1,
+        routed_scaling_factor=2.5, first_k_dense_replace=1, norm_topk_prob=True, moe_layer_freq=1,
+        scoring_func="noaux_tc", sliding_window=None, max_window_layers=2,
+    ),
+    "solar_open": dict(
+        architectures=["SolarOpenForCausalLM"], model_type="solar_open", hidden_size=48, intermediate_size=72,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=32, attention_bias=False, moe_intermediate_size=28,
+        n_routed_experts=9, n_shared_experts=1, num_experts_per_tok=4, n_group=1, topk_group=1,
+        routed_scaling_factor=1.0, first_k_dense_replace=0, norm_topk_prob=True, partial_rotary_factor=1.0,
+    ),
+    "minimax_m2": dict(
+        architectures=["MiniMaxM2ForCausalLM"], model_type="minimax_m2", hidden_size=56, intermediate_size=36,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=32, rotary_dim=16, num_local_experts=9,
+        num_experts_per_tok=4, scoring_func="sigmoid", use_routing_bias=True, use_qk_norm=True,
+        qk_norm_type="per_layer", attn_type_list=[1, 1], shared_intermediate_size=0, use_mtp=True, num_mtp_modules=3,
+        mlp_intermediate_size=112, layernorm_mlp_beta=1.0,
+    ),
+    "hy_v3": dict(
+        architectures=["HYV3ForCausalLM"], model_type="hy_v3", hidden_size=48, intermediate_size=68,
+        num_attention_heads=5, num_key_value_heads=5, head_dim=16, attention_bias=False, mlp_bias=False,
+        moe_intermediate_size=36, num_experts=11, num_experts_per_tok=4, num_shared_experts=1,
+        router_scaling_factor=2.8, enable_moe_fp32_combine=True, mlp_layer_types=["dense", "sparse"],
+        rms_norm_eps=1e-5,
+    ),
+    "deepseek_v2": dict(
+        architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", hidden_size=64, intermediate_size=96,
+        num_attention_heads=4, num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=64, qk_nope_head_dim=32,
+        qk_rope_head_dim=16, v_head_dim=24, attention_bias=False, first_k_dense_replace=1, moe_intermediate_size=20,
+        n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=2, n_group=1, topk_group=1, topk_method="greedy",
+        routed_scaling_factor=1.0, norm_topk_prob=False,
+    ),
+    "deepseek_v3": dict(
+        architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", hidden_size=56, intermediate_size=88,
+        num_attention_heads=6, num_key_value_heads=6, q_lora_rank=40, kv_lora_rank=80, qk_nope_head_dim=16,
+        qk_rope_head_dim=32, v_head_dim=28, rope_interleave=True, attention_bias=False, first_k_dense_replace=1,
+        moe_intermediate_size=24, n_routed_experts=12, num_experts_per_tok=4, n_shared_experts=1, n_group=4,
+        topk_group=2, routed_scaling_factor=2.5, norm_topk_prob=True, num_nextn_predict_layers=1,
+    ),
+    "youtu": dict(
+        architectures=["YoutuForCausalLM"], model_type="youtu", hidden_size=56, intermediate_size=96,
+        num_attention_heads=6, num_key_value_heads=6, q_lora_rank=40, kv_lora_rank=48, qk_nope_head_dim=24,
+        qk_rope_head_dim=16, v_head_dim=20, rope_interleave=True, attention_bias=False, tie_word_embeddings=True,
+    ),
+    "gpt_oss": dict(
+        architectures=["GptOssForCausalLM"], model_type="gpt_oss", hidden_size=96, intermediate_size=64,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-5, attention_bias=True,
+        num_local_experts=6, num_experts_per_tok=3, sliding_window=13, swiglu_limit=0.8,
+    ),
+}  # fmt: skip
+# The base of rotary angles, where it isn't 10,000.
+THETA = {
+    "hy_v3": 11_158_840.0, "minimax_m2": 5_000_000.0, "solar_open": 1_000_000.0, "ernie4_5": 500_000.0,
+    "ernie4_5_moe": 500_000.0, "gpt_oss": 150_000.0, "mixtral": 1_000_000.0,
+    "qwen3": 1_000_000.0,
+}  # fmt: skip
