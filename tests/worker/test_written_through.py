@@ -1,5 +1,6 @@
 """Packed weights that are written while a model is loaded: of several starts one writes, and no kept file is lost."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -53,6 +54,18 @@ def test_a_start_that_waits_for_another_goes_on_when_that_has_written_and_still_
     waiting.join(PATIENCE)
     assert not waiting.is_alive()
     assert [one is None for one in second] == [end == "complete"]
+
+
+def test_a_start_that_comes_to_write_when_another_has_written_uses_that_file(model, folder):
+    first, second = PackedCache.of(model), PackedCache.of(model)
+    first.write_through(20_000)
+    first.add("0", weight(0))
+    first.complete()
+    second.write_through(20_000)
+    assert torch.equal(second.weight("0").data, weight(0).data)
+    second.complete()
+    assert [path.name for path in folder.glob("[0-9a-z]*")] == [first.path.name]
+    assert os.path.samestat(os.stat(first.path), os.fstat(first._through._file))
 
 
 def test_what_an_earlier_start_kept_is_not_written_over_by_one_that_needs_it_no_more(model):

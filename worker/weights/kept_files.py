@@ -71,12 +71,16 @@ class UnfinishedFile:
             if not waits or path.exists():
                 return None
             file = _created(unfinished)
+        if waits and path.exists():  # since it was looked for
+            remove_kept(unfinished)
+            os.close(file)
+            return None
         try:
             os.ftruncate(file, 0)
             _make_room(path.parent, size, share)
         except BaseException:
+            remove_kept(unfinished)  # before it is unlocked, for then it may be another process's
             os.close(file)
-            remove_kept(unfinished)
             raise
         return cls(path, unfinished, file)
 
