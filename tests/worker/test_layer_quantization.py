@@ -23,6 +23,7 @@ from penstock.worker.models.products import products
 from penstock.worker.parallel import Parallel
 from penstock.worker.weights import packed_cache
 from penstock.worker.weights.layer_formats import LayerFormats
+from penstock.worker.weights.paddle_layout import layout_of
 from penstock.worker.weights.weight_bytes import estimated_weight_bytes
 
 native = pytest.mark.skipif(not available_variants(), reason="needs native kernels")
@@ -65,7 +66,7 @@ def kinds(model) -> dict[str, str]:
 def test_the_products_are_those_that_a_decoder_pulls_from_its_checkpoint(tmp_path, family):
     folder = tiny_model(tmp_path, family)
     config = read_config(folder)
-    [pulled] = rank_pieces(folder, config, 1)
+    [pulled] = rank_pieces(folder, config, 1, layout_of)
     names = {f"{layer}.weight" for product in products(config) for layer in product.layers}
     matrices = {name for name, piece in pulled.items() if len(piece.shape) == 2} - {"model.embed_tokens.weight"}
     assert names - {"lm_head.weight"} == matrices - {"lm_head.weight"}
