@@ -77,14 +77,13 @@ def _model(folder: Path, without_weights: bool) -> ModelSurvey:
 
 
 def _bytes_on_cpu(config: ModelConfig, stored: int, item_size: int) -> int:
-    """Native kernels take what is stored. Without them half formats that the processor cannot multiply are widened, and
-    a tied head is a second copy of the embedding.
+    """Native kernels take what is stored. Without them quantized matrices become floats, half formats that the
+    processor cannot multiply are widened, and a tied head is a second copy of the embedding.
     """
-    is_native = _cpu_flags() >= _NATIVE_UNITS
-    if config.quantization is not None:
-        return stored * item_size if config.quantization.is_float8 and not is_native else stored
-    if is_native:
+    if _cpu_flags() >= _NATIVE_UNITS:
         return stored
+    if config.quantization is not None:
+        stored = max(stored, item_size * sum(product.num_weights for product in products(config)))
     has_units = config.dtype == "bfloat16" and _cpu_flags() >= _BFLOAT16_UNITS
     widening = 4 // item_size if not has_units else 1
     tied = config.vocab_size * config.hidden_size * item_size if config.tie_word_embeddings else 0

@@ -7,11 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders.mxfp4_model import mxfp4_model
+from builders.quantized_model import Form, mixed_model, quantization_config
 from builders.tiny_configs import FAMILIES
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.survey import ModelSurvey
 from penstock.worker import survey as worker_survey
+from penstock.worker.models.config import read_config
+from penstock.worker.models.products import products
 from penstock.worker.survey import survey
 
 
@@ -53,6 +57,24 @@ def test_a_head_that_shares_its_table_counts_it_twice_without_native_kernels(tmp
     monkeypatch.setattr(worker_survey, "_cpu_flags", set)
     found = surveyed(tiny_model(tmp_path, "qwen3"))
     assert found.cpu_bytes - found.stored_bytes == 307 * 64 * 4
+
+
+SIZES = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+@pytest.mark.parametrize("form", ["mxfp4", "gptq"])
+def test_quantized_matrices_count_as_floats_without_native_kernels(tmp_path, monkeypatch, form):
+    if form == "mxfp4":
+        folder = mxfp4_model(tmp_path)
+    else:
+        config = quantization_config(Form("gptq"))
+        folder, _ = mixed_model(tmp_path, lambda module: Form("gptq"), config, "mixtral", **SIZES)
+    matrices = sum(product.num_weights for product in products(read_config(folder)))
+    monkeypatch.setattr(worker_survey, "_cpu_flags", lambda: {"avx2", "fma", "f16c"})
+    found = surveyed(folder)
+    assert found.cpu_bytes == found.stored_bytes < 4 * matrices
+    monkeypatch.setattr(worker_survey, "_cpu_flags", set)
+    assert surveyed(folder).cpu_bytes == 4 * matrices
 
 
 @pytest.mark.parametrize(
