@@ -223,6 +223,15 @@ def test_what_transformers_takes_for_another_name_of_a_key_is_read_as_that_key(t
                 read_config(folder)
 
 
+@pytest.mark.parametrize("family", [name for name, own in FAMILY_KEYS.items() if own.fixed])
+def test_a_key_that_is_right_with_some_values_only_is_refused_with_another(family, tmp_path):
+    for key, values in FAMILY_KEYS[family].fixed.items():
+        for value in values:
+            read_config(tiny_model(tmp_path, family, **{key: value}))
+        with pytest.raises(ConfigError, match=f"{key}="):
+            read_config(tiny_model(tmp_path, family, **{key: not values[0] if values[0] in (True, False) else "other"}))
+
+
 def test_rows_of_families_belong_to_families():
     assert set(FAMILY_KEYS) <= {family.name for family in FAMILIES.values()}
 

@@ -271,6 +271,12 @@ def test_what_cannot_be_computed_is_refused_by_name(tmp_path, changes, sentence)
         load_model(paddle_model(tmp_path / "ERNIE-4.5-0.3B-Paddle", original, **changes))
 
 
+def test_another_gate_of_its_experts_is_refused_by_name(tmp_path):
+    original = tiny_model(tmp_path / "original", "ernie4_5_moe")
+    with pytest.raises(ConfigError, match="moe_gate_act='sigmoid' asks for something else than 'softmax'"):
+        load_model(paddle_model(tmp_path / "ERNIE-4.5-21B-Paddle", original, moe_gate_act="sigmoid"))
+
+
 def test_integers_that_the_config_keeps_quiet_about_are_named(tmp_path):
     copy = paddle_model(tmp_path / "copy", tiny_model(tmp_path / "original", "ernie4_5"))
     tensors = load_file(copy / "model.safetensors")

@@ -47,16 +47,12 @@ def _is_one(value: Any) -> bool:
     return value == 1
 
 
-# Values of keys that would make another model of it.
+# Values of keys that would make another model of it; of its experts' keys `family_keys.py` says that.
 _DEMANDS = {
     "compression_ratio": _Demand(_is_one, "1: positions are not divided"),
     "scale_qk_coeff": _Demand(_is_one, "1: attention is scaled by the width of its heads alone"),
     "freq_allocation": _Demand(lambda value: value == 0, "0: no positions of images are known"),
     "use_rmsnorm": _Demand(lambda value: value is True, "true: layers are normed by their root mean square"),
-    "moe_gate_act": _Demand(lambda value: value == "softmax", "'softmax'"),
-    "moe_norm_gate_logits": _Demand(lambda value: value is True, "true: the weights of the chosen experts sum to 1"),
-    "moe_group_experts": _Demand(lambda value: value is False, "false: experts are chosen among all"),
-    "moe_use_hard_gate": _Demand(lambda value: value is False, "false: experts are chosen by their scores"),
 }
 
 
