@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .float8_part import WeightPart
 from .gpu_weights import GpuWeight, pack
-from .operands import WeightFormat
+from .operands import Kind, WeightFormat
 from .quantized_part import MIDDLE
 
 
@@ -23,6 +23,10 @@ class GpuExperts:
     weight: GpuWeight  # [experts × out, in]
     num_experts: int
     quantizes_rows: bool = False  # of int8: what meets it becomes 8 bits too
+
+    @property
+    def kind(self) -> Kind:
+        return self.weight.kind
 
     @property
     def out_features(self) -> int:

@@ -70,11 +70,6 @@ def named_layers(quantization: str | None, layers: Iterable[str]) -> set[str]:
     return {layer for layer in layers if any(fnmatchcase(layer, pattern) for pattern in patterns)}
 
 
-def kinds_in(quantization: str) -> str:
-    """The kinds that it names, in the order of their first use, for people to read."""
-    return ", ".join(dict.fromkeys(kind for kind in by_pattern(quantization).values() if kind))
-
-
 def _named(layers: Iterable[str]) -> str:
     """The names, those of layers that repeat only once."""
     return ", ".join(dict.fromkeys(re.sub(r"\.\d+\.", ".N.", layer) for layer in layers)) + " (N is a number)"

@@ -4,7 +4,7 @@ import pytest
 
 from penstock import ConfigError
 from penstock.protocol.options.config import EngineConfig
-from penstock.protocol.options.quantization import kinds_in, kinds_of_layers
+from penstock.protocol.options.quantization import kinds_of_layers
 
 LAYERS = ["model.layers.0.mlp.up_proj", "model.layers.0.mlp.down_proj", "model.layers.11.mlp.up_proj", "lm_head"]
 
@@ -68,8 +68,3 @@ def test_a_pattern_that_matches_no_layer_is_refused_with_the_names_that_there_ar
         "quantization: '*.dwn_proj' matches no layer of this model, which has model.layers.N.mlp.up_proj, "
         "model.layers.N.mlp.down_proj, lm_head (N is a number)."
     )
-
-
-def test_people_are_told_the_kinds_without_the_patterns():
-    assert kinds_in('{"*": "int4", "a": null, "b": "int8", "c": "int4"}') == "int4, int8"
-    assert (kinds_in("wint8"), kinds_in("{}")) == ("wint8", "")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.mxfp4_model import mxfp4_model
 from builders.quantized_model import Form, mixed_model, quantization_config
 from builders.tiny_model import tiny_model
 
@@ -32,11 +33,39 @@ def notes_of(folder: Path, directory: Path, **options: Any) -> list[str]:
         start.close()
 
 
+def number_formats_of(folder: Path, directory: Path, quantization: str | None = None) -> str:
+    """As the table at the start shows them."""
+    config = EngineConfig(model=str(folder), kv_cache_memory=4 << 20, quantization=quantization)
+    start = Start(Launch(config, str(folder), str(folder), 1), 0, directory)
+    try:
+        if not start.model.backend.multiplies_integers:
+            pytest.skip("there are no kernels for integers here")
+        return start.plan().dtype
+    finally:
+        start.close()
+
+
 def test_experts_with_products_of_unlike_kinds_are_noted(tmp_path):
     folder = tiny_model(tmp_path / "model", "qwen3_moe", **SIZES)
     [note] = notes_of(folder, tmp_path, quantization=UNLIKE)
     assert "In 2 layers" in note and "the same kind" in note
     assert notes_of(folder, tmp_path, quantization="int4") == []
+
+
+@pytest.mark.parametrize(
+    ("quantization", "shown"),
+    [(None, "mxfp4, bfloat16"), ("int8", "int8, mxfp4"), ('{"*.experts.*": null}', "bfloat16")],
+)
+def test_the_table_names_the_numbers_that_products_are_computed_with(tmp_path, quantization, shown):
+    folder = mxfp4_model(tmp_path / "model", hidden_size=64, intermediate_size=64)
+    assert number_formats_of(folder, tmp_path, quantization) == shown
+
+
+@pytest.mark.parametrize("form", [Form("gptq"), Form("gptq", bits=8), Form("gptq", bits=8, group_size=0)], ids=str)
+def test_the_table_names_the_bits_of_a_quantized_checkpoint(tmp_path, form):
+    """Its head is in floats."""
+    folder, _ = mixed_model(tmp_path / "model", lambda module: form, quantization_config(form), "qwen3_moe", **SIZES)
+    assert number_formats_of(folder, tmp_path) == f"int{form.bits}, float32"
 
 
 def test_the_widened_product_replaces_the_one_it_was_made_of(tmp_path):

@@ -46,6 +46,7 @@ class LoadReport:
 
     bytes_read: int
     leftovers: list[str]  # tensors in the checkpoint that no layer needs, such as heads that guess further tokens
+    kinds: tuple[str, ...]  # of numbers that the projections are computed with; none: the model's own alone
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def load_model(
         backend=backend,
         dtype=number,
         kv_shape=kv_shape,
-        report=LoadReport(source.bytes_read, unread),
+        report=LoadReport(source.bytes_read, unread, tuple(placement.kinds)),
         cache=cache,
         adapters=adapters,
     )

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 
+from ...kernels import DTYPES
 from ...kernels.cpu.experts import pair_memory_bytes
 from ...protocol.files.cache_folder import cache_folder
 from ...protocol.messages import MemoryPlan
 from ...protocol.options.config import EngineConfig
-from ...protocol.options.quantization import kinds_in
 from ..backends.triton.warm_up import warm_up
 from ..device import card_names, device_name
 from ..kv.host_memory import BackgroundTouch
@@ -101,7 +101,7 @@ class DeviceMemory(ABC):
             block_bytes=model.kv_bytes_per_token(kind) * self.config.block_size,
             model_context=model.max_position,
             vocab_size=model.vocab_size,
-            dtype=kinds_in(self.config.quantization or "{}") or str(model.dtype).removeprefix("torch."),
+            dtype=_number_formats(model),
             kv_dtype=kind,
             kernels=model.backend.kernels,
             adapter_bytes=0 if model.adapters is None else model.adapters.nbytes,
@@ -245,6 +245,17 @@ def _notes(unread: list[str], missing: str) -> tuple[str, ...]:
         named = ", ".join(unread[:3]) + (", …" if len(unread) > 3 else "")
         notes.append(f"{len(unread)} tensors of the checkpoint belong to no layer: {named}")
     return tuple(notes)
+
+
+def _number_formats(model: Model) -> str:
+    """Those of the projections, for people to read: what is smaller than the model's own first."""
+    kinds, stored = model.report.kinds, model.config.quantization
+    if stored is not None and not stored.is_float8 and stored.bits == BITS["int8"]:
+        # 8 bits in groups are computed as two values of 4 bits each.
+        kinds = tuple("int8" if kind == "int4" else kind for kind in kinds)
+    small = dict.fromkeys(kind for kind in kinds if kind not in DTYPES)
+    has_floats = not small or any(kind in DTYPES for kind in kinds)
+    return ", ".join([*small, *([str(model.dtype).removeprefix("torch.")] if has_floats else [])])
 
 
 def _notes_on_experts(model: Model) -> Iterator[str]:

@@ -81,6 +81,8 @@ class Placement:
     cache: PackedCache | None = None  # of packed weights, where they are worth keeping
     adapters: AdapterBank | None = None  # of LoRA, where there may be any
     expert_parallel: bool = False  # ranks have whole experts, not a part of each
+    # Of the projections' weights, in the order of their first use; none of torch's, whose numbers are the model's own.
+    kinds: dict[str, None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Weights:
     def packed(self, pieces: list[CheckpointPiece]) -> Any:
         """The weight of products whose outputs are those of all pieces, one after the other."""
         # Layers of one product have one format: `quantized_kinds` has seen to that.
-        return self.packed_as(self._format_of(pieces[0]), pieces)
+        return self._noted(self.packed_as(self._format_of(pieces[0]), pieces))
 
     def packed_as(self, format: WeightFormat, pieces: list[CheckpointPiece]) -> Any:
         """The same in this format."""
@@ -128,7 +130,8 @@ class Weights:
         format = self._format_of(experts[0][0])
         parts = ([self.matrix(*piece) for piece in pieces] for pieces in experts)
         pieces = [piece for pieces in experts for piece in pieces]
-        return self._kept("experts", format, pieces, lambda: self._one_weight(parts, len(experts), format))
+        made = partial(self._one_weight, parts, len(experts), format)
+        return self._noted(self._kept("experts", format, pieces, made))
 
     def packed_cuts(self, piece: CheckpointPiece, cuts: Sequence[RowCut]) -> list[Any]:
         """A weight for each of these cuts of a piece."""
@@ -138,7 +141,7 @@ class Weights:
         def made(cut: RowCut) -> Any:
             return ops.pack([cut.of(read())], format)
 
-        return [self._kept(f"weight {tuple(cut)}", format, [piece], partial(made, cut)) for cut in cuts]
+        return [self._noted(self._kept(f"weight {tuple(cut)}", format, [piece], partial(made, cut))) for cut in cuts]
 
     def packed_stack(
         self, layer: str, pieces: list[CheckpointPiece], parts: Callable[[], Iterable[list[WeightPart]]], count: int
@@ -147,7 +150,7 @@ class Weights:
         format = self.placement.formats.of(self.prefix + layer)
         if format.kind == "mxfp4" and len(pieces) == 1:  # floats after all
             format = self.placement.formats.own
-        return self._kept("experts", format, pieces, lambda: self._one_weight(parts(), count, format))
+        return self._noted(self._kept("experts", format, pieces, lambda: self._one_weight(parts(), count, format)))
 
     def _one_weight(self, experts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> Any:
         try:
@@ -184,6 +187,11 @@ class Weights:
     def octets(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
         """One of bytes that are no numbers by themselves. It may be a view of the file."""
         return self.source.octets(self.prefix + name, shape, part)
+
+    def _noted(self, weight: Any) -> Any:
+        if kind := getattr(weight, "kind", ""):
+            self.placement.kinds[kind] = None
+        return weight
 
     def _kept(self, use: str, format: WeightFormat, pieces: list[CheckpointPiece], make: Callable[[], Any]) -> Any:
         """What `make` gives, or what it gave when this model was loaded before."""
