@@ -250,10 +250,6 @@ def _missing_tensors(config: ModelConfig) -> tuple[str, ...]:
     attention = ("q_proj", "k_proj", "v_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj")
     projections = (*attention, "gate_proj", "up_proj", "down_proj", "lm_head")
     missing = [f"{name}.bias" for name in projections if name not in config.biased]
-    if config.experts is not None:
-        names = config.experts.names
-        missing += [] if names.router_has_bias else [f"{names.router}.bias"]
-        missing += [f"{names.shared_gate}.bias"] if names.shared_gate else []
     if config.quantization is None or not config.quantization.is_mxfp4:
         missing.append("_blocks")
     return tuple(missing)
