@@ -54,7 +54,9 @@ class TorchOperations(TensorOperations):
         return embedding(token_ids, table, first).to(self.activations)
 
     def linear(self, x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
-        return self.form(linear)(x, weight, bias)
+        # Among 16-bit rows exact products are for choices: routers. What comes out must not be rounded either.
+        rows = x.float() if weight.dtype == torch.float32 else x
+        return self.form(linear)(rows, weight, bias)
 
     def add_lora(self, product: Tensor, x: Tensor, lora: TorchLora, adapted: LoraMapping | None) -> Tensor:
         return product if adapted is None else self.form(add_lora)(product, x, lora, adapted)

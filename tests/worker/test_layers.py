@@ -6,10 +6,12 @@ from builders.backends import BACKENDS, INVARIANT_BACKENDS, NAN_BYTE, load_on
 from builders.hand_driven import HandDriven
 from builders.tiny_model import tiny_model
 
+from penstock.kernels import TorchOperations, WeightFormat
 from penstock.worker.kv.kv_cache import KVCache, KVShape
 from penstock.worker.layers.rope import CHUNK, Rope
 from penstock.worker.models.load import load_model
 from penstock.worker.models.rope_config import RopeConfig
+from penstock.worker.parallel import Parallel
 
 CPU = torch.device("cpu")
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "ernie4_5")
@@ -132,3 +134,13 @@ def test_copying_blocks_copies_every_layer_of_keys_and_values():
     for memory in (kv.keys, kv.values):
         assert torch.equal(memory[:, [4, 0]], memory[:, [1, 2]])
     assert KVShape(3, 2, 4).bytes_per_token(torch.bfloat16) == 2 * 3 * 2 * 4 * 2
+
+
+@pytest.mark.parametrize("is_invariant", [True, False])
+def test_a_router_tells_scores_of_16_bit_rows_apart_that_16_bits_would_make_equal(is_invariant):
+    ops = TorchOperations(CPU, torch.bfloat16, Parallel(), is_invariant)
+    router = ops.pack([torch.tensor([[1.0, 0.0], [1.0, 2**-12]])], WeightFormat("fp32"))
+    logits = ops.linear(torch.ones(1, 2, dtype=torch.bfloat16), router, None)
+    assert logits.tolist() == [[1.0, 1 + 2**-12]]
+    weight = ops.pack([torch.ones(2, 2)], WeightFormat("bf16"))
+    assert ops.linear(torch.ones(1, 2, dtype=torch.bfloat16), weight, None).dtype == torch.bfloat16
