@@ -1,13 +1,11 @@
 """Two ranks over gloo compute what one computes; a split that can't work is refused."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from builders.hand_driven import HandDriven
 from builders.mxfp4_model import mxfp4_model
+from builders.rank_processes import found_by_ranks
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
@@ -77,7 +75,8 @@ def test_several_ranks_answer_as_one(tmp_path, size):
         driven = HandDriven(load_model(Path(folder)))
         logits = driven.greedy([driven.add(prompt) for prompt in PROMPTS], 24, budget=32)
         expected.append((driven.histories, [row.square().sum().item() for row in logits]))
-    for found in _ranks(size, tmp_path, models):
+    arguments = [[rank, size, str(tmp_path / "meet"), PROMPTS, models] for rank in range(size)]
+    for found in found_by_ranks(RANK, arguments):
         for (histories, sums), (right, right_sums) in zip(found, expected, strict=True):
             assert histories == right
             assert sums == pytest.approx(right_sums, rel=1e-4)
@@ -85,24 +84,6 @@ def test_several_ranks_answer_as_one(tmp_path, size):
 
 def _model(folder, family, given):
     return mxfp4_model(folder, **given) if family == "mxfp4" else tiny_model(folder, family, **given)
-
-
-def _ranks(size, tmp_path, models):
-    environment = {"PYTHONPATH": ":".join(sys.path)}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, json.dumps([rank, size, str(tmp_path / "meet"), PROMPTS, models])],
-            stdout=subprocess.PIPE,
-            env=environment,
-        )
-        for rank in range(size)
-    ]
-    try:
-        return [json.loads(process.communicate(timeout=120)[0]) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
 
 
 @pytest.mark.parametrize("size", [0, 3, 4, 5, 12])

@@ -3,14 +3,10 @@
 Both ranks compute one plan in step, without a tree.
 """
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from builders.mxfp4_model import mxfp4_model
 from builders.native_variants import available_variants
+from builders.rank_processes import found_by_ranks
 
 PROMPTS = [[(13 * number + 7 * place) % 290 + 5 for place in range(1 + 11 * number)] for number in range(5)]
 # One process is one rank; it prints a digest of each row's logits for each way in which the rows are computed.
@@ -49,24 +45,8 @@ print(json.dumps(found))
 def test_a_row_has_the_same_bits_alone_and_in_any_company(tmp_path, by_expert):
     # Three blocks of width, so that the ranks' shares are unlike.
     folder = mxfp4_model(tmp_path / "model", intermediate_size=96)
-    for found in _ranks(tmp_path, folder, by_expert):
+    arguments = [[rank, str(tmp_path / "meet"), str(folder), by_expert, PROMPTS] for rank in range(2)]
+    for found in found_by_ranks(RANK, arguments):
         alone = found.pop("alone")
         assert len(set(alone)) == len(PROMPTS)
         assert found == dict.fromkeys(found, alone)
-
-
-def _ranks(tmp_path: Path, folder: Path, by_expert: bool) -> list[dict[str, list[str]]]:
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, json.dumps([rank, str(tmp_path / "meet"), str(folder), by_expert, PROMPTS])],
-            stdout=subprocess.PIPE,
-            env={"PYTHONPATH": ":".join(sys.path)},
-        )
-        for rank in range(2)
-    ]
-    try:
-        return [json.loads(process.communicate(timeout=120)[0]) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()

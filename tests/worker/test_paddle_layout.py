@@ -1,8 +1,6 @@
 """A model in Paddle's own layout computes bit for bit what it computes in Hugging Face's."""
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -10,6 +8,7 @@ import torch
 from builders.backends import load_on
 from builders.hand_driven import HandDriven
 from builders.paddle_model import paddle_model
+from builders.rank_processes import found_by_ranks
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
@@ -121,26 +120,11 @@ def test_two_ranks_read_their_shares_and_answer_as_in_the_layout_of_hugging_face
         original = tiny_model(tmp_path / f"{number}", family, **{"num_key_value_heads": 2, **options})
         folders += [original, paddle_model(tmp_path / f"{number}-Paddle", original)]
     alone = [load_model(folder).report.bytes_read for folder in folders]
-    for of_rank in ranks_of(tmp_path, folders):
+    arguments = [[rank, 2, str(tmp_path / "meet"), PROMPTS, *map(str, folders)] for rank in range(2)]
+    for of_rank in found_by_ranks(RANK, arguments):
         for first, second in zip(of_rank[::2], of_rank[1::2], strict=True):
             assert first == second
         assert all(found[2] < 0.7 * whole for found, whole in zip(of_rank, alone, strict=True))
-
-
-def ranks_of(tmp_path, folders):
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, json.dumps([rank, 2, str(tmp_path / "meet"), PROMPTS, *map(str, folders)])],
-            stdout=subprocess.PIPE,
-            env={"PYTHONPATH": ":".join(sys.path)},
-        )
-        for rank in range(2)
-    ]
-    try:
-        return [json.loads(process.communicate(timeout=120)[0]) for process in started]
-    finally:
-        for process in started:
-            process.kill()
 
 
 @pytest.mark.parametrize("given", [{"shards": 3}, {"label": None}, {"shards": 2, "label": None}], ids=str)

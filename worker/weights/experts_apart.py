@@ -14,6 +14,7 @@ from ..models.config import ModelConfig
 from ..models.mixtures import ExpertsConfig, Stack
 from .layout import Layout
 from .paddle_layout import layout_of
+from .piece import slices_of
 
 
 class _Every(NamedTuple):
@@ -44,10 +45,7 @@ class ExpertMatrix:
         return [outputs // self.outputs.step, inputs]
 
     def __getitem__(self, index: Any) -> Tensor:
-        """`index` has a slice for each of the first dimensions, or is an ellipsis."""
-        given = () if index is ... else index if isinstance(index, tuple) else (index,)
-        wanted = (*given, *[slice(None)] * (2 - len(given)))
-        rows, columns = (slice(*each.indices(size)[:2]) for each, size in zip(wanted, self.get_shape(), strict=True))
+        rows, columns = slices_of(index, self.get_shape())
         step = self.outputs.step
         spans = [slice(rows.start * step, rows.stop * step), columns]
         if self.is_transposed:

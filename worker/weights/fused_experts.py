@@ -17,6 +17,7 @@ from torch import Tensor
 from ...protocol.errors import ConfigError
 from ..models.mixtures import ExpertsConfig
 from .layout import Layout
+from .piece import slices_of
 
 # By what a fused tensor's name ends with: the tensor of an expert's projection.
 _TENSORS = {
@@ -59,12 +60,10 @@ class ExpertTensor:
         return [shape[0] // 2, *shape[1:]]
 
     def __getitem__(self, index: Any) -> Tensor:
-        """`index` has a slice for each of the first dimensions, or is an ellipsis."""
-        given = () if index is ... else index if isinstance(index, tuple) else (index,)
         shape = self.get_shape()
-        spans = [slice(*each.indices(size)[:2]) for each, size in zip(given, shape, strict=False)]
+        spans = slices_of(index, shape) if shape else []  # a single number is taken whole, whatever the index
         if self._is_halved:
-            rows, *others = spans or [slice(0, shape[0])]
+            rows, *others = spans
             before = (self.half or 0) * shape[0]
             spans = [slice(rows.start + before, rows.stop + before), *others]
         [own] = self.stored[(slice(self.expert, self.expert + 1), *spans)]

@@ -21,6 +21,7 @@ from ...protocol.errors import ConfigError
 from ..models.config import ModelConfig
 from .fused_experts import FusedExperts, is_fused, refuse_scales_of_stacks
 from .layout import Layout
+from .piece import slices_of
 from .tensor_names import PADDLE_PREFIX, is_paddles, layer_names
 
 _TRANSPOSED = re.compile(r"(_proj|\.gate|mtp_linear_proj\.\d+)\.weight$")
@@ -112,16 +113,12 @@ class PaddleTensor:
         return shape[::-1] if self.is_transposed else shape
 
     def __getitem__(self, index: Any) -> Tensor:
-        """`index` has a slice for each of the first dimensions, or is an ellipsis."""
-        shape = self.get_shape()
-        given = () if index is ... else index if isinstance(index, tuple) else (index,)
-        wanted = (*given, *[slice(None)] * (len(shape) - len(given)))
-        spans = [each.indices(size)[:2] for each, size in zip(wanted, shape, strict=True)]
+        spans = slices_of(index, self.get_shape())
         if self.is_transposed:
             spans.reverse()
         before, _ = self.share.span(self.stored.get_shape()[-1])
-        spans[-1] = (spans[-1][0] + before, spans[-1][1] + before)
-        tensor: Tensor = self.stored[tuple(slice(*span) for span in spans)]
+        spans[-1] = slice(spans[-1].start + before, spans[-1].stop + before)
+        tensor: Tensor = self.stored[tuple(spans)]
         if tensor.dtype == torch.uint16:
             tensor = tensor.view(torch.bfloat16)
         return tensor.t() if self.is_transposed else tensor

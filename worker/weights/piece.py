@@ -1,6 +1,7 @@
 """A matrix in a checkpoint, or the part of it that a rank holds."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 # A part of a tensor: of dimension `dim` the entries from first to last + 1.
 Part = tuple[int, int, int]  # dim, first, last + 1
@@ -28,3 +29,13 @@ def index_of(part: Part | None) -> tuple[slice, ...]:
         return (slice(None),)
     dim, first, last = part
     return (*[slice(None)] * dim, slice(first, last))
+
+
+def slices_of(index: Any, shape: Sequence[int]) -> list[slice]:
+    """What `index` takes of each dimension, with both ends.
+
+    It has a slice for each of the first dimensions, or is an ellipsis.
+    """
+    given = () if index is ... else index if isinstance(index, tuple) else (index,)
+    wanted = (*given, *[slice(None)] * (len(shape) - len(given)))
+    return [slice(*each.indices(size)[:2]) for each, size in zip(wanted, shape, strict=True)]
