@@ -22,8 +22,8 @@ from penstock.worker.models.load import load_model
 from penstock.worker.models.products import products
 from penstock.worker.parallel import Parallel
 from penstock.worker.weights import packed_cache
+from penstock.worker.weights.find_layout import layout_of
 from penstock.worker.weights.layer_formats import LayerFormats
-from penstock.worker.weights.paddle_layout import layout_of
 from penstock.worker.weights.weight_bytes import estimated_weight_bytes
 
 native = pytest.mark.skipif(not available_variants(), reason="needs native kernels")

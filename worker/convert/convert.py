@@ -40,8 +40,8 @@ from ..models.quantization import QUANTIZATION_FILES, QUANTIZATION_KEYS
 from ..weights.checkpoint import Checkpoint
 from ..weights.experts_apart import layout_with_experts_apart
 from ..weights.file_checks import check_weight_files
+from ..weights.find_layout import layout_of
 from ..weights.layout import FindLayout
-from ..weights.paddle_layout import layout_of
 from ..weights.weight_files import ranks_cut_for
 from .compressed_writer import quantization_config
 from .conversion_plan import (

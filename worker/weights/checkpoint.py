@@ -17,9 +17,9 @@ from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.files.model_file import read_model_json
 from ..models.config import ModelConfig
 from ..models.quantization import Quantization
+from .find_layout import layout_of
 from .layout import FindLayout
 from .mapped_files import MappedFiles
-from .paddle_layout import layout_of
 from .piece import Part, index_of
 from .quantized import COMPANIONS, Share, is_in_groups, is_quantized, read_part
 from .weight_files import own_weight_files

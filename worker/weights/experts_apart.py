@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..models.config import ModelConfig
 from ..models.mixtures import ExpertsConfig, Stack
+from .find_layout import layout_of
 from .layout import Layout
-from .paddle_layout import layout_of
 from .piece import slices_of
 
 

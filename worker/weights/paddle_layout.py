@@ -17,26 +17,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...protocol.errors import ConfigError
 from ..models.config import ModelConfig
-from .fused_experts import FusedExperts, is_fused, refuse_scales_of_stacks
-from .layout import Layout
 from .piece import slices_of
-from .tensor_names import PADDLE_PREFIX, is_paddles, layer_names
+from .tensor_names import PADDLE_PREFIX
 
 _TRANSPOSED = re.compile(r"(_proj|\.gate|mtp_linear_proj\.\d+)\.weight$")
 _FUSED = re.compile(r"(.*\.)(qkv_proj|up_gate_proj)\.(weight|bias)")
-_QUANTIZED = (".quant_weight", ".code_scale", ".super_scales")
-
-
-class HuggingFaceLayout:
-    """Nothing is to be changed but a prefix."""
-
-    def names(self, stored: Iterable[str]) -> dict[str, str]:
-        return layer_names(stored)
-
-    def view(self, name: str, stored: Any) -> Any:
-        return stored
 
 
 class _Share(NamedTuple):
@@ -122,23 +108,3 @@ class PaddleTensor:
         if tensor.dtype == torch.uint16:
             tensor = tensor.view(torch.bfloat16)
         return tensor.t() if self.is_transposed else tensor
-
-
-def layout_of(stored: Iterable[str], config: ModelConfig | None) -> Layout:
-    """Which layout tensors of these names have."""
-    names = list(stored)
-    if quantized := next((name for name in names if name.endswith(_QUANTIZED)), None):
-        raise ConfigError(
-            f"{quantized} is quantized for the kernels of one kind of card, in an order that the files don't state. "
-            "Use the model's bfloat16 form, with quantization='int8' or 'int4' if it should be small."
-        )
-    experts = config.experts if config is not None else None
-    if config is not None and is_paddles(names):
-        return PaddleLayout(config)
-    if experts is None or not is_fused(names):
-        return HuggingFaceLayout()
-    if experts.names.stack is None:
-        block_rows = config.quantization.block[0] if config is not None and config.quantization is not None else 0
-        return FusedExperts(experts, block_rows, HuggingFaceLayout())
-    refuse_scales_of_stacks(names)
-    return HuggingFaceLayout()
