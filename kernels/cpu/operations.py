@@ -1,6 +1,7 @@
 """The operations that layers call, as native calls: each adds its kernel call to the program that is being recorded.
 
-The interface is `kernels/operations.py`; here `Buffer`s take the place of tensors.
+The interface is `kernels/operations.py`; here `Buffer`s take the place of tensors, and the `Step` of a layer's group
+that of its rows and its rotation.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +40,7 @@ class NativeOperations:
         self.ranks = ranks
         self.program: Program
         self.step: Step
-        self._plans: dict[int | None, attending.PlanMemory] = {}
+        self._plans: dict[tuple[int | None, ...], attending.PlanMemory] = {}
         self._parts: Tensor | None = None
         self._shared: SharedMemory | None = None
         self._num_sums = 0
@@ -160,12 +161,12 @@ class NativeOperations:
         self.program.call("penstock_norm_projections", arguments, keep=norm)
         return product
 
-    def store_heads(self, heads: Buffer, layout: HeadLayout, rotation: None, kv: KVMemory, rows: None) -> Buffer:
+    def store_heads(self, heads: Buffer, layout: HeadLayout, rotation: Step, kv: KVMemory, rows: Step) -> Buffer:
         """The query comes back where it was: at the beginning of each token's heads."""
         query_norm, key_norm = layout.norms or (None, None)
         arguments = struct_of(
             attending.StoreHeads,
-            step=addressof(self.step),
+            step=addressof(rows),
             heads=heads,
             num_query_heads=layout.num_queries,
             query_norm=query_norm,
@@ -178,15 +179,15 @@ class NativeOperations:
         self.program.call("penstock_store_heads", arguments, keep=layout.norms)
         return heads
 
-    def attention(self, query: Buffer, layout: HeadLayout, kv: KVMemory, rows: None, window: int | None) -> Buffer:
+    def attention(self, query: Buffer, layout: HeadLayout, kv: KVMemory, rows: Step, window: int | None) -> Buffer:
         return self._attended(
-            query, layout.num_keys, layout.num_queries, kv, window, layout.head_dim**-0.5, layout.sinks
+            query, layout.num_keys, layout.num_queries, kv, rows, window, layout.head_dim**-0.5, layout.sinks
         )
 
-    def store_latents(self, x: Buffer, layout: LatentLayout, rotation: None, kv: KVMemory, rows: None) -> None:
+    def store_latents(self, x: Buffer, layout: LatentLayout, rotation: Step, kv: KVMemory, rows: Step) -> None:
         arguments = struct_of(
             latents.StoreLatents,
-            step=addressof(self.step),
+            step=addressof(rows),
             latents=x,
             norm=layout.norm,
             epsilon=layout.epsilon,
@@ -197,14 +198,14 @@ class NativeOperations:
         self.program.call("penstock_store_latents", arguments, keep=layout.norm)
 
     def latent_query(
-        self, query: Buffer, weights: Sequence[NativeWeight], layout: LatentLayout, rotation: None
+        self, query: Buffer, weights: Sequence[NativeWeight], layout: LatentLayout, rotation: Step
     ) -> Buffer:
-        return latents.record_head_products(self.program, self.step, query, weights, layout)
+        return latents.record_head_products(self.program, rotation, query, weights, layout)
 
-    def latent_attention(self, query: Buffer, layout: LatentLayout, kv: KVMemory, rows: None) -> Buffer:
+    def latent_attention(self, query: Buffer, layout: LatentLayout, kv: KVMemory, rows: Step) -> Buffer:
         kv.value_dim = layout.rank
         groups = layout.num_heads // latents.heads_in_a_group(layout.num_heads)
-        return self._attended(query, groups, layout.num_heads, kv, None, layout.scale)
+        return self._attended(query, groups, layout.num_heads, kv, rows, None, layout.scale)
 
     def latent_values(self, attended: Buffer, weights: Sequence[NativeWeight], layout: LatentLayout) -> Buffer:
         return latents.record_head_products(self.program, self.step, attended, weights)
@@ -215,19 +216,20 @@ class NativeOperations:
         num_heads: int,
         num_queries: int,
         kv: KVMemory,
+        rows: Step,
         window: int | None,
         scale: float,
         sinks: Tensor | None = None,
     ) -> Buffer:
         """[T, query heads × value_dim]; `num_heads` are of keys, or groups of queries."""
         attended = self.program.buffer(num_queries * kv.value_dim)
-        if window not in self._plans:
-            self._plans[window] = self._recorded_plan(num_heads, num_queries, kv, window)
-        if self._parts is None:
-            self._parts = torch.empty(attending.num_part_floats(num_queries, kv.value_dim))
+        plan = self._plan_of(rows, num_heads, num_queries, kv.block_size, window)
+        num_floats = attending.num_part_floats(num_queries, kv.value_dim)
+        if self._parts is None or len(self._parts) < num_floats:
+            self._parts = torch.empty(num_floats)
         arguments = struct_of(
             attending.Attention,
-            plan=self._plans[window].address,
+            plan=plan.address,
             kv=kv,
             query=query,
             query_stride=query.width,
@@ -239,16 +241,19 @@ class NativeOperations:
         self.program.call("penstock_attention", arguments, attended, keep=(self._parts, sinks))
         return attended
 
-    def _recorded_plan(
-        self, num_heads: int, num_queries: int, kv: KVMemory, window: int | None
+    def _plan_of(
+        self, rows: Step, num_heads: int, num_queries: int, block_size: int, window: int | None
     ) -> attending.PlanMemory:
-        """Made before the first layer that asks for it, once a step."""
-        capacity = self.program.capacity
-        plan = attending.PlanMemory.allocate(
-            addressof(self.step), capacity, capacity, kv.block_size, num_heads, num_queries, window
-        )
-        self.program.call("penstock_plan_attention", plan.arguments, keep=plan)
-        return plan
+        """Made before the first layer that asks for it, once a step for all that attend alike."""
+        key = (addressof(rows), num_heads, num_queries, block_size, window)
+        if key not in self._plans:
+            capacity = self.program.capacity
+            plan = attending.PlanMemory.allocate(
+                addressof(rows), capacity, capacity, block_size, num_heads, num_queries, window
+            )
+            self.program.call("penstock_plan_attention", plan.arguments, keep=plan)
+            self._plans[key] = plan
+        return self._plans[key]
 
     def silu_mul(self, gate_up: Buffer) -> Buffer:
         """One call with the product before it, whose input the caller still holds, unless adapters add to it first."""

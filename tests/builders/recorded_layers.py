@@ -145,17 +145,19 @@ def _routes(call: OneCall, routes: Routes) -> NativeRoutes:
     return found
 
 
-def _rotation(call: OneCall, rotation: Rotation) -> None:
+def _rotation(call: OneCall, rotation: Rotation) -> Step:
     call.point(cosines=rotation.cos.float(), sines=rotation.sin.float(), rotations=rotation.positions)
+    return call.step
 
 
-def _rows(call: OneCall, rows: DeviceRows) -> None:
+def _rows(call: OneCall, rows: DeviceRows) -> Step:
     call.step.num_rows, call.step.table_width = rows.block_tables.shape
     # A row's tokens are the last ones of its context.
     ends = zip(rows.context_lengths.tolist(), rows.query_starts.diff().tolist(), strict=True)
     call.point(positions=torch.cat([torch.arange(end - count, end) for end, count in ends]))
     call.point(query_starts=rows.query_starts, context_lengths=rows.context_lengths)
     call.point(block_tables=rows.block_tables, kv_slots=rows.kv_slots)
+    return call.step
 
 
 class NativeMemory:

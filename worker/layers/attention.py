@@ -53,13 +53,13 @@ class Attention:
 
     def __call__(self, x: Any, batch: LayerInputs) -> Any:
         """`x` and what comes back are [T, hidden]; heads are those of this rank."""
-        kv = batch.kv.of_layer(self.layer)
+        kv, rows, rotation = batch.of_layer(self.layer)
         heads = self.qkv(x, batch.adapted)  # [T, (heads + 2 × kv_heads) × head_dim]: queries, keys, values
         if self.joint_norm is not None:
             sums = self.ops.all_reduce(self.ops.square_sums(heads, self.joint_norm))  # [T, 2]
             heads = self.ops.norm_projections(heads, sums, self.joint_norm)
-        query = self.ops.store_heads(heads, self.layout, batch.rotation, kv, batch.rows)  # [T, heads, head_dim]
-        attended = self.ops.attention(query, self.layout, kv, batch.rows, self.window)  # [T, heads × head_dim]
+        query = self.ops.store_heads(heads, self.layout, rotation, kv, rows)  # [T, heads, head_dim]
+        attended = self.ops.attention(query, self.layout, kv, rows, self.window)  # [T, heads × head_dim]
         return self.output(attended, batch.adapted)  # [T, hidden]
 
 

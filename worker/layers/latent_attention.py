@@ -49,12 +49,12 @@ class LatentAttention:
 
     def __call__(self, x: Any, batch: LayerInputs) -> Any:
         """`x` and what comes back are [T, hidden]; heads are those of this rank."""
-        kv, layout = batch.kv.of_layer(self.layer), self.layout
+        (kv, rows, rotation), layout = batch.of_layer(self.layer), self.layout
         latents = self.latents(x, batch.adapted)  # [T, rank + rope_dim]
-        self.ops.store_latents(latents, layout, batch.rotation, kv, batch.rows)
+        self.ops.store_latents(latents, layout, rotation, kv, rows)
         query = self.query(x, batch.adapted)  # [T, heads × (nope_dim + rope_dim)]
-        query = self.ops.latent_query(query, self.keys, layout, batch.rotation)  # [T, heads × (rank + rope_dim)]
-        attended = self.ops.latent_attention(query, layout, kv, batch.rows)  # [T, heads × rank]
+        query = self.ops.latent_query(query, self.keys, layout, rotation)  # [T, heads × (rank + rope_dim)]
+        attended = self.ops.latent_attention(query, layout, kv, rows)  # [T, heads × rank]
         values = self.ops.latent_values(attended, self.values, layout)  # [T, heads × value_dim]
         return self.output(values, batch.adapted)  # [T, hidden]
 

@@ -7,7 +7,7 @@ gathered on the device from the slot table.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy
 import torch
@@ -19,6 +19,14 @@ from ..kv.kv_cache import AnyKVCache, KVCache
 from .slots import SlotTable, StepRows
 
 
+class LayerStep(NamedTuple):
+    """What one layer reads of a step besides the stream."""
+
+    kv: Any  # its memory
+    rows: Any  # where the step's tokens lie in it
+    rotation: Any  # cosines and sines of the layer's own rope
+
+
 class LayerInputs(Protocol):
     """What layers read of a step: tensors, or where a step is recorded or captured, what stands for them."""
 
@@ -26,16 +34,9 @@ class LayerInputs(Protocol):
     def token_ids(self) -> Any: ...
 
     @property
-    def kv(self) -> Any: ...
-
-    @property
-    def rotation(self) -> Any: ...
-
-    @property
-    def rows(self) -> Any: ...
-
-    @property
     def adapted(self) -> Any: ...
+
+    def of_layer(self, layer: int) -> LayerStep: ...
 
 
 @dataclass
@@ -72,6 +73,9 @@ class Batch:
         """No row of the rotary table that the step reads reaches this."""
         starts = self.rotation_starts or [0] * len(self.context_lengths)
         return max(map(sum, zip(starts, self.context_lengths, strict=True)))
+
+    def of_layer(self, layer: int) -> LayerStep:
+        return LayerStep(self.kv.of_layer(layer), self.rows, self.rotation)
 
     @cached_property
     def rows(self) -> Rows:

@@ -14,20 +14,25 @@ from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.program import Buffer, Program, Step
 from ...kv.kv_cache import AnyKVCache, NativeKVCache
 from ...models.decoder import Decoder
-from ...steps.batch import Batch
+from ...steps.batch import Batch, LayerStep
 
 _FEWEST = 16  # rows that a record is made for
 
 
 @dataclass
 class RecordedBatch:
-    """Replaces the batch while layers are recorded: the addresses of the step's fields."""
+    """Replaces the batch while layers are recorded: kernels find in the step what changes with it."""
 
-    token_ids: int
+    step: Step
     kv: NativeKVCache
-    rotation: None = None  # kernels find it by the step's positions
-    rows: None = None
-    adapted: None = None  # kernels find them in the step
+    adapted: None = None
+
+    @property
+    def token_ids(self) -> int:
+        return self.step.address_of("token_ids")
+
+    def of_layer(self, layer: int) -> LayerStep:
+        return LayerStep(self.kv.of_layer(layer), self.step, self.step)
 
 
 @dataclass
@@ -89,7 +94,7 @@ class RecordedDecoder:
     def _recorded_layers(self, kv: NativeKVCache, capacity: int) -> Record:
         program = Program(self.ops.library, capacity, self.step.address_of("num_tokens"))
         with self.ops.recording(program, self.step):
-            return Record(program, self.decoder.stream(RecordedBatch(self.step.address_of("token_ids"), kv)))
+            return Record(program, self.decoder.stream(RecordedBatch(self.step, kv)))
 
     def _recorded_head(self, capacity: int) -> Record:
         program = Program(self.ops.library, capacity, self.step.address_of("num_logits"))

@@ -17,6 +17,7 @@ from ....kernels.paged import DeviceRows, PromptRows, Rotation
 from ....kernels.sampling import NO_ROW
 from ...device import on_device, pinned
 from ...kv.kv_cache import DeviceKVCache
+from ...steps.batch import LayerStep
 from ...steps.slots import SlotTable, StepRows
 
 if TYPE_CHECKING:  # its kernels import triton
@@ -159,6 +160,9 @@ class DeviceBatch:
         """Set the inputs that layers read."""
         self.token_ids, self.rows, self.adapted = inputs.token_ids, inputs.rows, inputs.adapted
         self.rotation = rotation
+
+    def of_layer(self, layer: int) -> LayerStep:
+        return LayerStep(self.kv.of_layer(layer), self.rows, self.rotation)
 
 
 @cache
