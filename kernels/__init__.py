@@ -1,7 +1,7 @@
 """Operations on tensors: each is a formula (`reference/`), with versions of it in rooms of their own.
 
-Open `operations.py` first: what layers call. `operands.py`, `rows.py` and `paged.py` are what operations are given;
-`torch/` has versions in torch's operations, `cpu/` native ones for CPUs, `triton/` those for GPUs.
+Open `operations.py` first: what layers call. `operands.py`, `rows.py`, `paged.py` and `states.py` are what operations
+are given; `torch/` has versions in torch's operations, `cpu/` native ones for CPUs, `triton/` those for GPUs.
 """
 
 from .lora import LoraConfig, LoraMapping, LoraWeights
@@ -9,13 +9,16 @@ from .operands import DTYPES, HeadLayout, LatentLayout, WeightFormat
 from .operations import LayerKV, Operations
 from .packed_weight import PackedWeight, multiplies_bfloat16, pack
 from .rows import Rows, Scratch
+from .states import DeltaHeads, LayerStates, Segments
 from .torch.operations import TorchOperations
 
 __all__ = [
     "DTYPES",
+    "DeltaHeads",
     "HeadLayout",
     "LatentLayout",
     "LayerKV",
+    "LayerStates",
     "LoraConfig",
     "LoraMapping",
     "LoraWeights",
@@ -23,6 +26,7 @@ __all__ = [
     "PackedWeight",
     "Rows",
     "Scratch",
+    "Segments",
     "TorchOperations",
     "WeightFormat",
     "multiplies_bfloat16",

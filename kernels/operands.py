@@ -38,10 +38,26 @@ class HeadLayout:
     epsilon: float = 0.0
     sinks: Tensor | None = None  # float32 [num_queries]: of each head a score more, of a value that is 0
     rotary_dim: int = 0  # numbers of a head that are rotated, the first ones; 0: all
+    is_gated: bool = False  # behind each projected query stands a gate for what its head attended to
 
     @property
     def num_rotated(self) -> int:
         return self.rotary_dim or self.head_dim
+
+    @property
+    def num_projected(self) -> int:
+        """Heads that are projected: queries, their gates if there are any, keys and values."""
+        return self.num_queries * (1 + self.is_gated) + 2 * self.num_keys
+
+    def split(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of [T, num_projected × head_dim], [T, heads, head_dim] each."""
+        by_head = projected.unflatten(1, (self.num_projected, self.head_dim))
+        query, key, value = by_head.split((self.num_projected - 2 * self.num_keys, self.num_keys, self.num_keys), 1)
+        return query[:, :: 1 + self.is_gated], key, value
+
+    def gates(self, projected: Tensor) -> Tensor:
+        """[T, queries, head_dim] of the same, where it is gated."""
+        return projected.unflatten(1, (self.num_projected, self.head_dim))[:, 1 : 2 * self.num_queries : 2]
 
 
 class Scoring(NamedTuple):

@@ -16,8 +16,10 @@ from .experts import ExpertWeights, Routing
 from .float8_part import WeightPart
 from .lora import LoraConfig, LoraWeights
 from .operands import HeadLayout, LatentLayout, PeerMemory, ProjectionNorm, WeightFormat
-from .reference.pointwise import add, gather_rows
+from .reference.pointwise import add, gate_heads, gather_rows
 from .reference.projection_norm import norm_projections, square_sums
+from .reference.states import causal_convolution, delta_net, gated_norm
+from .states import DeltaHeads, LayerStates, Segments, StateActivation
 
 
 class LayerKV(NamedTuple):
@@ -149,6 +151,28 @@ class TensorOperations:
 
     def norm_projections(self, product: Tensor, sums: Tensor, norm: ProjectionNorm) -> Tensor:
         return norm_projections(product, sums, norm)
+
+    def gate_heads(self, attended: Tensor, heads: Tensor, layout: HeadLayout) -> Tensor:
+        return gate_heads(attended, heads, layout)
+
+    def causal_convolution(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        activation: StateActivation,
+        states: LayerStates,
+        segments: Segments,
+    ) -> Tensor:
+        return causal_convolution(x, weight, bias, activation, states, segments)
+
+    def delta_net(
+        self, convolved: Tensor, b: Tensor, a: Tensor, heads: DeltaHeads, states: LayerStates, segments: Segments
+    ) -> Tensor:
+        return delta_net(convolved, b, a, heads, states, segments)
+
+    def gated_norm(self, x: Tensor, gate: Tensor, weight: Tensor, epsilon: float, num_heads: int) -> Tensor:
+        return gated_norm(x, gate, weight, epsilon, num_heads)
 
     def all_reduce(self, x: Any) -> Any:
         return self.ranks.all_reduce(x)

@@ -16,8 +16,7 @@ def store_heads_paged(heads: Tensor, layout: HeadLayout, rotation: Rotation, kv:
 
     Gives the query, [T, heads, head_dim] in the dtype of what it is given. Everything between is float32.
     """
-    by_head = heads.view(len(heads), -1, layout.head_dim).float()
-    query, key, value = by_head.split((layout.num_queries, layout.num_keys, layout.num_keys), 1)
+    query, key, value = layout.split(heads.float())
     if layout.norms is not None:
         query, key = (_normed(x, weight, layout.epsilon) for x, weight in zip((query, key), layout.norms, strict=True))
     cos, sin = (table[rotation.positions][:, None] for table in (rotation.cos, rotation.sin))

@@ -81,3 +81,10 @@ def gather_rows(x: Tensor, indices: Tensor) -> Tensor:
 def add_rms_norm(stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
     """Adds the update, if any, to the stream; gives the stream's norm."""
     return rms_norm.reference(stream if update is None else stream.add_(update), weight, epsilon)
+
+
+@op()
+def gate_heads(attended: Tensor, heads: Tensor, layout: HeadLayout) -> Tensor:
+    """attended × sigmoid(gate) by number, the gates standing among the projected heads; both are [T, width]."""
+    gates = layout.gates(heads).flatten(1).float()
+    return (attended.float() / (1 + gates.neg().exp())).to(attended.dtype)

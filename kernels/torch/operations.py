@@ -67,8 +67,7 @@ class TorchOperations(TensorOperations):
     def store_heads(
         self, heads: Tensor, layout: HeadLayout, rotation: tuple[Tensor, Tensor], kv: LayerKV, rows: Rows
     ) -> Tensor:
-        by_head = heads.view(heads.shape[0], -1, layout.head_dim)
-        query, key, value = by_head.split((layout.num_queries, layout.num_keys, layout.num_keys), 1)
+        query, key, value = layout.split(heads)
         if layout.norms is not None:
             norm = self.form(rms_norm)
             query, key = (norm(x, weight, layout.epsilon) for x, weight in zip((query, key), layout.norms, strict=True))

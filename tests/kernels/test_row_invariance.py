@@ -16,6 +16,7 @@ from penstock.kernels.reference.pointwise import (
     silu_mul_invariant,
 )
 from penstock.kernels.reference.products import linear_invariant
+from penstock.kernels.reference.states import gated_norm
 
 # Every small number and both sides of the borders at which products change their tiling; `-m long` has all of them.
 COMPANY = (*range(1, 18), 31, 32, 33, 47, 48, 49, 63, 64, 65, 70, 71)
@@ -52,6 +53,11 @@ def _rowwise():
         yield f"log_softmax {size}", log_softmax, _draws(71, size)
     cos, sin = _draws(1, 1, 24, seed=4), _draws(1, 1, 24, seed=5)
     yield "rotate_halves", lambda x: rotate_halves(x, cos, sin), _draws(71, 5, 24)
+    for heads, size in ((1, 128), (3, 24), (1, 7)):
+        gate, weight = _draws(71, heads * size, seed=6), _draws(size, seed=7)
+        both = torch.cat((_draws(71, heads * size), gate), 1)
+        norm = lambda x, heads=heads, weight=weight: gated_norm(*x.chunk(2, 1), weight, 1e-6, heads)  # noqa: E731
+        yield f"gated_norm {heads}x{size}", norm, both
     yield "rotate_pairs", lambda x: rotate_pairs(x, cos, sin), _draws(71, 5, 24)
 
 

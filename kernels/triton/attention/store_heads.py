@@ -58,12 +58,14 @@ def store_heads_kernel(
     heads, query, query_weight, key_weight, cosines, sines, positions, slots, keys, values, key_scales, value_scales,
     num_tokens, epsilon, TOKENS: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
     HEAD_DIM: tl.constexpr, HAS_NORM: tl.constexpr, PAIRS: tl.constexpr, ROTATED: tl.constexpr,
+    QUERY_STEP: tl.constexpr,
 ):  # fmt: skip
-    """A program: one head of TOKENS tokens, a query's, a key's or a value's."""
+    """A program: one head of TOKENS tokens, a query's, a key's or a value's. Queries stand QUERY_STEP heads apart."""
     head, columns = tl.program_id(1), tl.arange(0, triton.next_power_of_2(HEAD_DIM))
     tokens = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     is_there = tokens < num_tokens
-    own = heads + tokens.to(tl.int64) * ((NUM_QUERIES + 2 * NUM_KEYS) * HEAD_DIM) + head * HEAD_DIM
+    place = head + tl.minimum(head, NUM_QUERIES) * (QUERY_STEP - 1)
+    own = heads + tokens.to(tl.int64) * ((NUM_QUERIES * QUERY_STEP + 2 * NUM_KEYS) * HEAD_DIM) + place * HEAD_DIM
     angles = tl.load(positions + tokens, mask=is_there, other=0).to(tl.int64) * HEAD_DIM
     is_number = is_there[:, None] & (columns < HEAD_DIM)[None, :]
     if head < NUM_QUERIES:
@@ -111,7 +113,8 @@ def _launch(
     store_heads_kernel[triton.cdiv(len(heads), choice["TOKENS"]), layout.num_queries + 2 * layout.num_keys](
         heads, query, *weights, rotation.cos, rotation.sin, rotation.positions, rows.kv_slots, kv.keys, kv.values,
         *scales, len(heads), layout.epsilon, choice["TOKENS"], layout.num_queries, layout.num_keys, layout.head_dim,
-        layout.norms is not None, layout.rotates_pairs, layout.num_rotated, num_warps=choice.num_warps,
+        layout.norms is not None, layout.rotates_pairs, layout.num_rotated, 1 + layout.is_gated,
+        num_warps=choice.num_warps,
     )  # fmt: skip
     return query
 
@@ -125,7 +128,7 @@ def examples() -> Iterator[Example]:
         types = dict.fromkeys(("heads", "query"), "*bf16") | names | counts | dict.fromkeys(("keys", "values"), number)
         constants = dict(
             TOKENS=8, NUM_QUERIES=32, NUM_KEYS=8, HEAD_DIM=head_dim, HAS_NORM=True, PAIRS=kind == "fp16",
-            ROTATED=head_dim,
+            ROTATED=head_dim, QUERY_STEP=1 + (kind == "int8"),
         )  # fmt: skip
         pointers = tuple(name for name, kind_of in types.items() if kind_of.startswith("*"))
         yield Example(f"store_heads {kind} {head_dim}", store_heads_kernel, types | scales, constants, aligned=pointers)

@@ -122,8 +122,8 @@ def answer_kernel(
 
 
 def serves(layout: HeadLayout, kv: PagedKV, rows: DeviceRows) -> bool:
-    is_rotated = layout.num_rotated == layout.head_dim
-    return STORING_ANSWERS.is_on and is_rotated and rows.are_answers and kv.key_scales is None
+    is_plain = layout.num_rotated == layout.head_dim and not layout.is_gated
+    return STORING_ANSWERS.is_on and is_plain and rows.are_answers and kv.key_scales is None
 
 
 @attention_answers.implement("triton")

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from penstock.kernels.operands import HeadLayout
+
 
 def norm_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, float]]:
     generator = torch.Generator().manual_seed(seed)
@@ -23,6 +25,14 @@ def gate_inputs(seed: int) -> Iterator[tuple[Tensor]]:
     generator = torch.Generator().manual_seed(seed)
     for shape in ((1, 34), (33, 352)):
         yield (torch.randn(shape, generator=generator) * 4,)
+
+
+def gated_head_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, HeadLayout]]:
+    generator = torch.Generator().manual_seed(seed)
+    for tokens, queries, keys, head_dim in ((1, 4, 2, 32), (9, 3, 1, 48)):
+        layout = HeadLayout(queries, keys, head_dim, rotates_pairs=False, is_gated=True)
+        attended = torch.randn(tokens, queries * head_dim, generator=generator)
+        yield attended, torch.randn(tokens, layout.num_projected * head_dim, generator=generator) * 4, layout
 
 
 def embedding_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, int]]:

@@ -20,7 +20,7 @@ def inputs(seed: int) -> Iterator[tuple[Tensor, HeadLayout, Rotation, PagedKV, D
         norms = tuple(torch.rand(2, head_dim, generator=generator) + 0.5) if number % 2 else None
         part = 16 if number % 4 == 3 else head_dim
         form = HeadLayout(4, 2, head_dim, number < 3, norms, 1e-6, rotary_dim=part)  # type: ignore[arg-type]
-        heads = torch.randn(16, 8 * head_dim, generator=generator).to(dtype)
+        heads = torch.randn(16, form.num_projected * head_dim, generator=generator).to(dtype)
         angles = torch.rand(32, head_dim, generator=generator) * 6
         cos, sin = angles.cos(), angles.sin()
         cos[:, part:], sin[:, part:] = 1, 0

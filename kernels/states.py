@@ -1,0 +1,92 @@
+"""Layers that keep a state of fixed size instead of keys and values: their memory, their heads, the shape of a step.
+
+A state is a function of the tokens before it. A row of a step is cut into segments: so many tokens, the state that is
+read first, and the state that is written. Where both are the same, it is updated in place. A row's next segment reads
+what the one before it wrote; no row reads what another one writes in the same step.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+NO_STATE = -1  # of `Segments.reads`: nothing comes before, the state is zeros
+
+StateActivation = Literal["silu"] | None
+
+
+class LayerStates(NamedTuple):
+    """One layer's part of the memory of states; a layer may lack either."""
+
+    convolved: Tensor | None = None  # float32 [num_states, width - 1, channels]: a convolution's last inputs
+    recurrent: Tensor | None = None  # float32 [num_states, heads, key_dim, value_dim]: a delta net's matrices
+
+
+class Segment(NamedTuple):
+    """Tokens of one row that follow one another."""
+
+    tokens: slice
+    read: int | None  # None: zeros
+    write: int
+
+
+@dataclass(eq=False)
+class Segments:
+    """One step's segments, in the order of its tokens: S segments, R rows."""
+
+    starts: Tensor  # int32 [S + 1]: segment i is tokens starts[i]:starts[i + 1]
+    reads: Tensor  # int32 [S]: NO_STATE or the state that is read first
+    writes: Tensor  # int32 [S]: the state that is written; it holds all tokens up to the segment's end
+    of_rows: Tensor  # int32 [R + 1]: row r's segments are of_rows[r]:of_rows[r + 1]
+
+    @cached_property
+    def listed(self) -> list[Segment]:
+        """On the host, once a step for all layers."""
+        starts, reads, writes = (each.tolist() for each in (self.starts, self.reads, self.writes))
+        return [
+            Segment(slice(start, end), None if read == NO_STATE else read, write)
+            for start, end, read, write in zip(starts[:-1], starts[1:], reads, writes, strict=True)
+        ]
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.listed)
+
+
+@dataclass(frozen=True, eq=False)
+class DeltaHeads:
+    """The heads of one layer's gated delta net, on this rank. Neighbouring value heads share a key head."""
+
+    num_key_heads: int
+    num_value_heads: int
+    key_dim: int
+    value_dim: int
+    log_decay: Tensor  # float32 [num_value_heads]: A_log
+    step_bias: Tensor  # float32 [num_value_heads]: dt_bias
+
+    @property
+    def num_shared(self) -> int:
+        """Value heads to a key head."""
+        return self.num_value_heads // self.num_key_heads
+
+    @property
+    def width(self) -> int:
+        """Of a token's queries, keys and values."""
+        return 2 * self.num_key_heads * self.key_dim + self.num_value_heads * self.value_dim
+
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys [T, key heads, key_dim] and values [T, value heads, value_dim] of [T, width]."""
+        keys = self.num_key_heads * self.key_dim
+        query, key, value = x.split((keys, keys, self.num_value_heads * self.value_dim), 1)
+        return (
+            query.unflatten(1, (self.num_key_heads, self.key_dim)),
+            key.unflatten(1, (self.num_key_heads, self.key_dim)),
+            value.unflatten(1, (self.num_value_heads, self.value_dim)),
+        )
+
+
+def state_before(memory: Tensor, segment: Segment) -> Tensor:
+    """A copy of the state that a segment begins with."""
+    return torch.zeros_like(memory[0]) if segment.read is None else memory[segment.read].clone()
