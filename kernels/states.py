@@ -19,10 +19,10 @@ StateActivation = Literal["silu"] | None
 
 
 class LayerStates(NamedTuple):
-    """One layer's part of the memory of states; a layer may lack either."""
+    """One layer's part of the memory of states; what a layer lacks is empty."""
 
-    convolved: Tensor | None = None  # float32 [num_states, width - 1, channels]: a convolution's last inputs
-    recurrent: Tensor | None = None  # float32 [num_states, heads, key_dim, value_dim]: a delta net's matrices
+    convolved: Tensor = torch.empty(0)  # float32 [num_states, width - 1, channels]: a convolution's last inputs
+    recurrent: Tensor = torch.empty(0)  # float32 [num_states, heads, key_dim, value_dim]: a delta net's matrices
 
 
 class Segment(NamedTuple):

@@ -27,7 +27,6 @@ def causal_convolution(
 
     The newest input meets the last weight. The state is the inputs before a token, as many as later ones need.
     """
-    assert states.convolved is not None
     convolved, width = torch.empty_like(x), weight.shape[1]
     for segment in segments:
         own = x[segment.tokens].float()
@@ -48,7 +47,6 @@ def delta_net(
 
     All of these may be overwritten.
     """
-    assert states.recurrent is not None
     attended = convolved.new_empty(len(convolved), heads.num_value_heads, heads.value_dim)
     query, key, value = heads.parts(convolved)
     for segment in segments:
