@@ -65,8 +65,10 @@ class _RecordingSource:
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         self.checkpoint.shaped(name, shape)  # raises where it is missing or has another shape
-        self.pieces[name] = CheckpointPiece(name, shape, part)
-        return torch.empty(self.pieces[name].part_shape, device=_NOWHERE)
+        piece = CheckpointPiece(name, shape, part)
+        # What is read in several parts is kept whole.
+        self.pieces[name] = piece if self.pieces.get(name, piece) == piece else CheckpointPiece(name, shape)
+        return torch.empty(piece.part_shape, device=_NOWHERE)
 
     matrix = octets = read
 

@@ -10,17 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...kernels import WeightFormat
 from ...kernels.experts import ExpertWeights, GatedActivation, Routing
 from ...kernels.mxfp4_part import BLOCK
 from ..models.mixtures import ExpertsConfig, Stack
 from ..weights.piece import CheckpointPiece, Part
 from ..weights.stacked_matrix import StackedMatrix, gate_and_up, is_stacked
 from ..weights.weights import Weights
-from .linear import Linear
+from .linear import EXACT, Linear
 from .mlp import MLP
-
-_EXACT = WeightFormat("fp32")  # of routers: a choice that hangs on a rounded score is another choice
 
 
 class Router:
@@ -83,7 +80,7 @@ class Experts:
 
 def exact_linear(weights: Weights, out_features: int, in_features: int, has_bias: bool = False) -> Linear:
     """A small product in float32, whole on each rank, whatever the format of the others."""
-    weight = weights.packed_as(_EXACT, [CheckpointPiece("weight", (out_features, in_features))])
+    weight = weights.packed_as(EXACT, [CheckpointPiece("weight", (out_features, in_features))])
     biases = [weights.vector("bias", (out_features,))] if has_bias else []
     return Linear(weight, biases, weights)
 

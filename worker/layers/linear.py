@@ -10,10 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...kernels import WeightFormat
 from ...protocol.errors import ConfigError
 from ..models.products import HEAD
 from ..weights.piece import CheckpointPiece, Part
 from ..weights.weights import Weights
+
+EXACT = WeightFormat("fp32")  # of products whose rounding would change more than a sum: choices, decays
 
 
 class Linear:
@@ -33,8 +36,18 @@ class Linear:
 class MergedLinear(Linear):
     """Projections of one input, side by side: of each the rows of this rank."""
 
-    def __init__(self, weights: Weights, names: list[str], in_features: int, parts: list[tuple[int, int, int]]) -> None:
-        """`parts` holds for each name its full number of outputs and this rank's first and last + 1."""
+    def __init__(
+        self,
+        weights: Weights,
+        names: list[str],
+        in_features: int,
+        parts: list[tuple[int, int, int]],
+        format: WeightFormat | None = None,
+    ) -> None:
+        """`parts` holds for each name its full number of outputs and this rank's first and last + 1.
+
+        A name may stand there more than once, with other rows. `format` goes before the one that its layers have.
+        """
         pieces, biases = [], []
         for name, (total, first, last) in zip(names, parts, strict=True):
             rows: Part = (0, first, last)
@@ -43,7 +56,8 @@ class MergedLinear(Linear):
                 biases.append(weights.vector(f"{name}.bias", (total,), rows))
         if biases and len(biases) < len(names):
             raise ConfigError(f"{weights.prefix}: of {', '.join(names)} only {len(biases)} have a bias, not all.")
-        super().__init__(weights.packed(pieces), biases, weights, weights.adapters_of(pieces))
+        weight = weights.packed(pieces) if format is None else weights.packed_as(format, pieces)
+        super().__init__(weight, biases, weights, weights.adapters_of(pieces))
 
 
 class GateUpLinear(MergedLinear):
@@ -60,14 +74,23 @@ class QKVLinear(MergedLinear):
     """Query, key and value by heads. With more ranks than key-value heads, ranks share a head and each keeps a copy."""
 
     def __init__(
-        self, weights: Weights, names: list[str], in_features: int, num_heads: int, num_kv_heads: int, head_dim: int
+        self,
+        weights: Weights,
+        names: list[str],
+        in_features: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        is_gated: bool = False,
     ) -> None:
+        """`is_gated`: behind each query its projection gives as many numbers of a gate."""
         ranks = weights.placement.ranks
         first, last = ranks.span(num_heads)
         first_kv, last_kv = local_kv_heads(ranks.rank, ranks.size, num_kv_heads)
         self.local_heads = last - first
         self.local_kv_heads = last_kv - first_kv
-        query = (num_heads * head_dim, first * head_dim, last * head_dim)
+        query_dim = head_dim * (1 + is_gated)
+        query = (num_heads * query_dim, first * query_dim, last * query_dim)
         shared = (num_kv_heads * head_dim, first_kv * head_dim, last_kv * head_dim)
         super().__init__(weights, names, in_features, [query, shared, shared])
 

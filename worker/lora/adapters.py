@@ -6,8 +6,10 @@ adapter's `up` has the same outputs, or its `down` the same inputs.
 """
 
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from ...kernels import LoraConfig, LoraWeights, Operations
@@ -17,11 +19,15 @@ from .lora_files import AdapterFiles, Target
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a projection's adapters go."""
+    """Where a projection's adapters go, or those of some of its outputs."""
 
     weights: LoraWeights
     part: int  # of the product that computes this projection
-    piece: CheckpointPiece  # what this rank holds of it
+    pieces: list[CheckpointPiece]  # what it computes of it, one after another
+
+    def put(self, adapter: int, files: AdapterFiles, name: str) -> None:
+        downs, ups = zip(*(files.read(name, piece.part) for piece in self.pieces), strict=True)
+        self.weights.put(adapter, self.part, downs[0], torch.cat(ups))
 
 
 class AdapterBank:
@@ -29,7 +35,7 @@ class AdapterBank:
         self.config = config
         self.ops = ops
         self._products: list[LoraWeights] = []
-        self._places: dict[str, _Place] = {}  # by the projection's name: model.layers.0.self_attn.q_proj
+        self._places: dict[str, list[_Place]] = {}  # by the projection's name: model.layers.0.self_attn.q_proj
 
     @property
     def nbytes(self) -> int:
@@ -43,21 +49,23 @@ class AdapterBank:
 
     def room_for(self, pieces: list[CheckpointPiece]) -> LoraWeights:
         """For the adapters of a product that computes these projections, or this rank's part of them."""
-        in_features = pieces[0].part_shape[1]
-        weights = self.ops.lora(in_features, [piece.part_shape[0] for piece in pieces], self.config)
+        parts = [list(own) for _, own in groupby(pieces, key=lambda piece: piece.name)]
+        outputs = [sum(piece.part_shape[0] for piece in part) for part in parts]
+        weights = self.ops.lora(pieces[0].part_shape[1], outputs, self.config)
         self._products.append(weights)
-        for part, piece in enumerate(pieces):
-            self._places[piece.name.removesuffix(".weight")] = _Place(weights, part, piece)
+        for number, part in enumerate(parts):
+            place = _Place(weights, number, part)
+            self._places.setdefault(part[0].name.removesuffix(".weight"), []).append(place)
         return weights
 
     def load(self, adapter: int, folder: Path) -> None:
         """Read an adapter into its place, which no step may use meanwhile; raises `AdapterError`."""
-        targets = {name: Target(*place.piece.shape) for name, place in self._places.items()}
+        targets = {name: Target(*places[0].pieces[0].shape) for name, places in self._places.items()}
         with AdapterFiles(folder, targets, self.config.max_rank) as files:
             self.unload(adapter)
             for name in files.modules:
-                place = self._places[name]
-                place.weights.put(adapter, place.part, *files.read(name, place.piece.part))
+                for place in self._places[name]:
+                    place.put(adapter, files, name)
 
     def unload(self, adapter: int) -> None:
         for product in self._products:

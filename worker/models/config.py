@@ -19,11 +19,14 @@ from .family import Family, QKNorm, Windows
 from .family_keys import under_read_names
 from .key_tables import EXPERTS
 from .latent_config import LatentConfig, read_latent
+from .mixers import Mixer
 from .mixtures import ExpertsConfig, read_experts
 from .nearest_family import unknown_architecture
 from .paddle_config import as_transformers_writes_it
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, is_positive, read_rope
+from .state_shape import StateShape
+from .text_config import text_part
 
 _SILU = ("silu", "swish")  # two names of one function
 _FLAGS = (
@@ -39,6 +42,8 @@ _MOST = {
     "num_key_value_heads": 4096,
     "num_nextn_predict_layers": 64,
     "head_dim": 8192,
+    **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 4096),
+    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 8192),
     "q_lora_rank": 1 << 20,
     **dict.fromkeys(("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 8192),
     "hidden_size": 1 << 20,
@@ -73,11 +78,17 @@ class ModelConfig:
     experts: ExpertsConfig | None = None  # of the layers that have them
     quantization: Quantization | None = None  # of the matrices that the checkpoint has as integers
     latent: LatentConfig | None = None  # where the heads share one vector a token
+    mixers: tuple[Mixer, ...] = ()  # of each layer what it has in the place of attention; None: attention
 
     @property
     def rotates_pairs(self) -> bool:
         """Neighbours rotate against one another, not halves."""
         return self.family.rotates_pairs if self.latent is None else self.latent.rotates_pairs
+
+    @property
+    def states(self) -> tuple[StateShape | None, ...]:
+        """Of each layer what it keeps of all tokens before; None: keys and values, or latents, of each."""
+        return tuple(None if mixer is None else mixer.state for mixer in self.mixers)
 
     @property
     def kv_numbers(self) -> int:
@@ -95,7 +106,7 @@ def read_config(model_folder: Path) -> ModelConfig:
     if not isinstance(config, dict):
         raise ConfigError(f"{path} holds no JSON object.")
     with values_of(path):
-        config = as_transformers_writes_it(config, path)
+        config = text_part(as_transformers_writes_it(config, path), path)
     _require_flags(config, path)
     family = _family(config, path)
     with values_of(path):
@@ -152,6 +163,7 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         experts=_experts(config, family, num_layers, path),
         quantization=read_quantization(config, path),
         latent=latent,
+        mixers=family.mixers(config, num_layers, partial(_count, config, path=path)),
     )
 
 

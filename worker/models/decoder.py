@@ -1,5 +1,6 @@
 """A decoder, dense or with sparse layers, as a config describes it: what most families are."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from ..layers.rope import Rope
 from ..steps.batch import Batch, LayerInputs
 from ..weights.weights import Weights
 from .config import ModelConfig
+from .latent_config import LatentConfig
 
 
 class RMSNorm:
@@ -33,7 +35,7 @@ class DecoderLayer:
 
     def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
         self.attention_norm = RMSNorm(weights.at("input_layernorm"), config.hidden_size, config.rms_norm_eps)
-        self.attention = _attention(weights.at("self_attn"), config, layer)
+        self.attention = _mixer(weights, config, layer)
         self.mlp_norm = RMSNorm(weights.at("post_attention_layernorm"), config.hidden_size, config.rms_norm_eps)
         self.mlp: MLP | Experts
         if config.experts is not None and config.experts.is_sparse[layer]:
@@ -47,10 +49,16 @@ class DecoderLayer:
         return self.mlp(self.mlp_norm(stream, update), batch.adapted)  # [T, hidden]
 
 
-def _attention(weights: Weights, config: ModelConfig, layer: int) -> Attention | LatentAttention:
-    if config.latent is not None:
-        return LatentAttention(weights, config, config.latent, layer)
-    return Attention(weights, config, layer)
+# What mixes the tokens of a layer: by the type of what the config says of it, its name in the checkpoint and itself.
+_MIXERS: dict[type, tuple[str, Callable[[Weights, ModelConfig, int], Any]]] = {
+    type(None): ("self_attn", Attention),
+    LatentConfig: ("self_attn", LatentAttention),
+}
+
+
+def _mixer(weights: Weights, config: ModelConfig, layer: int) -> Any:
+    name, mixer = _MIXERS[type(config.mixers[layer] or config.latent)]
+    return mixer(weights.at(name), config, layer)
 
 
 class Decoder:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...protocol.fields.rules import shown
+from .mixers import Mixers, attention_everywhere
 from .mixtures import Mixture
 
 Windows = tuple[int | None, ...]
@@ -33,6 +34,8 @@ class Family:
     rotates_pairs: bool = False  # neighbours rotate against one another, not halves
     rotates_part: bool = False  # a config may say that a part of each head is rotated
     rotated: str | None = None  # a key by which it may say so, as a number of each head's
+    gates_attention: bool = False  # a gate stands behind each query, for what its head attends to
+    mixers: Mixers = attention_everywhere  # what each layer has in the place of attention
     mixture: Mixture | None = None  # of its sparse layers, where there are any
     is_latent: bool = False  # attention is to one small vector a token, from which every head's key and value come
     rope_theta: float = 10_000.0  # where the config leaves it out

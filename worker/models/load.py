@@ -156,9 +156,7 @@ def load_model(
     )
 
 
-def _read(
-    source: Source, placement: Placement, config: ModelConfig, model_folder: Path
-) -> tuple[Decoder, list[str]]:
+def _read(source: Source, placement: Placement, config: ModelConfig, model_folder: Path) -> tuple[Decoder, list[str]]:
     """The layers with their weights, and the tensors that none of them needs."""
     try:
         decoder = Decoder(Weights(source, placement), config)
@@ -248,7 +246,8 @@ def _opened(model_folder: Path, config: ModelConfig, ranks: Parallel, expert_par
 def _missing_tensors(config: ModelConfig) -> tuple[str, ...]:
     """Endings of the optional tensors that this model does not have."""
     attention = ("q_proj", "k_proj", "v_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj")
-    projections = (*attention, "gate_proj", "up_proj", "down_proj", "lm_head")
+    recurrent = ("in_proj_qkvz", "in_proj_ba", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")
+    projections = (*attention, *recurrent, "gate_proj", "up_proj", "down_proj", "lm_head")
     missing = [f"{name}.bias" for name in projections if name not in config.biased]
     if config.quantization is None or not config.quantization.is_mxfp4:
         missing.append("_blocks")

@@ -219,6 +219,8 @@ QWEN2_MOE = Mixture(
     shared_width=lambda config: whole(config, "shared_expert_intermediate_size"),
     names=ExpertNames(shared="shared_expert", shared_gate="shared_expert_gate"),
 )
+QWEN3_NEXT = QWEN2_MOE
+QWEN3_5_MOE = replace(QWEN2_MOE, sparse_layers=every_layer, renormalizes=None)
 QWEN3_MOE = Mixture(every_nth_layer, renormalizes="norm_topk_prob")
 OLMOE = Mixture(every_layer, width="intermediate_size", renormalizes="norm_topk_prob")
 ERNIE_MOE = Mixture(

@@ -11,9 +11,11 @@ from ...protocol.errors import ConfigError
 from ...protocol.options.quantization import Kinds, kinds_of_layers
 from .config import ModelConfig
 from .latent_config import LatentConfig
+from .mixers import DeltaNet
 from .mixtures import ExpertsConfig
 
 HEAD = "lm_head"
+Products = dict[tuple[str, ...], int]  # by the names of their projections, their weights
 
 
 class Product(NamedTuple):
@@ -24,10 +26,9 @@ class Product(NamedTuple):
 
 def products(config: ModelConfig, ranks: int = 1) -> Iterator[Product]:
     """All of them, the head last."""
-    attention = _attention(config, ranks) if config.latent is None else _latent_attention(config, config.latent, ranks)
     for layer in range(config.num_layers):
-        for names, num_weights in attention.items():
-            yield Product(tuple(f"model.layers.{layer}.self_attn.{name}" for name in names), num_weights)
+        for names, num_weights in _mixer(config, layer, ranks).items():
+            yield Product(tuple(f"model.layers.{layer}.{name}" for name in names), num_weights)
         if config.experts is not None and config.experts.is_sparse[layer]:
             yield from _experts(f"model.layers.{layer}", config.experts, config.hidden_size)
         else:
@@ -52,18 +53,40 @@ def _experts(layer: str, experts: ExpertsConfig, hidden_size: int) -> Iterator[P
         yield from _mlp(f"{block}.{names.shared}", hidden_size, experts.shared_width)
 
 
-def _attention(config: ModelConfig, ranks: int) -> dict[tuple[str, ...], int]:
+def _mixer(config: ModelConfig, layer: int, ranks: int) -> Products:
     """Of one layer: the projections of each product, and its weights."""
+    mixer = config.mixers[layer]
+    if isinstance(mixer, DeltaNet):
+        return _within("linear_attn", _delta_net(mixer, config.hidden_size))
+    if config.latent is not None:
+        return _within("self_attn", _latent_attention(config, config.latent, ranks))
+    return _within("self_attn", _attention(config, ranks))
+
+
+def _within(block: str, products: Products) -> Products:
+    return {tuple(f"{block}.{name}" for name in names): count for names, count in products.items()}
+
+
+def _attention(config: ModelConfig, ranks: int) -> Products:
     # Ranks that share a head of keys and values have a copy each.
-    heads = config.num_heads + max(config.num_kv_heads, ranks) * 2
+    queries = config.num_heads * (1 + config.family.gates_attention)
     a_head = config.head_dim * config.hidden_size
-    return {("q_proj", "k_proj", "v_proj"): heads * a_head, ("o_proj",): config.num_heads * a_head}
+    return {
+        ("q_proj", "k_proj", "v_proj"): (queries + max(config.num_kv_heads, ranks) * 2) * a_head,
+        ("o_proj",): config.num_heads * a_head,
+    }
 
 
-def _latent_attention(config: ModelConfig, latent: LatentConfig, ranks: int) -> dict[tuple[str, ...], int]:
+def _delta_net(net: DeltaNet, hidden_size: int) -> Products:
+    """What decides how fast a state changes is never quantized."""
+    names = ("in_proj_qkvz",) if net.is_fused else ("in_proj_qkv", "in_proj_z")
+    return {names: 2 * (net.keys + net.values) * hidden_size, ("out_proj",): net.values * hidden_size}
+
+
+def _latent_attention(config: ModelConfig, latent: LatentConfig, ranks: int) -> Products:
     """The same. What the heads share, every rank has."""
     queries, inputs = config.num_heads * latent.query_dim, latent.query_rank or config.hidden_size
-    found: dict[tuple[str, ...], int] = {("q_proj" if latent.query_rank is None else "q_b_proj",): queries * inputs}
+    found: Products = {("q_proj" if latent.query_rank is None else "q_b_proj",): queries * inputs}
     if latent.query_rank is not None:
         found["q_a_proj",] = ranks * latent.query_rank * config.hidden_size
     return found | {

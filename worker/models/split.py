@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ...protocol.errors import ConfigError
 from .config import ModelConfig
+from .mixers import DeltaNet
 from .mixtures import ExpertsConfig
 
 
@@ -30,6 +31,8 @@ def check_split(config: ModelConfig, size: int, expert_parallel: bool = False) -
 
 def _fits(config: ModelConfig, size: int) -> bool:
     kv_heads = config.num_kv_heads
+    if any(isinstance(mixer, DeltaNet) and mixer.num_key_heads % size for mixer in config.mixers):
+        return False
     return config.num_heads % size == 0 and (kv_heads % size == 0 or size % kv_heads == 0)
 
 

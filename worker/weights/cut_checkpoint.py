@@ -41,13 +41,13 @@ class CutCheckpoint:
         return self._own.has(name)
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        return self._own.read(name, self._part_shape(CheckpointPiece(name, shape, part)))
+        return self._own.read(name, *self._stored(CheckpointPiece(name, shape, part)))
 
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> WeightPart:
-        return self._own.matrix(name, self._part_shape(CheckpointPiece(name, shape, part)))
+        return self._own.matrix(name, *self._stored(CheckpointPiece(name, shape, part)))
 
     def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        return self._own.octets(name, self._part_shape(CheckpointPiece(name, shape, part)))
+        return self._own.octets(name, *self._stored(CheckpointPiece(name, shape, part)))
 
     def group_size(self, module: str) -> int:
         """Ranks were cut apart evenly."""
@@ -59,9 +59,11 @@ class CutCheckpoint:
     def leftovers(self) -> list[str]:
         return self._own.leftovers()
 
-    def _part_shape(self, wanted: CheckpointPiece) -> tuple[int, ...]:
-        """The shape of a piece as it is stored here."""
+    def _stored(self, wanted: CheckpointPiece) -> tuple[tuple[int, ...], Part | None]:
+        """The shape of what is stored here of a tensor, and the part of it that is wanted, if not all."""
         stored = self._pieces.get(wanted.name)
+        if stored == CheckpointPiece(wanted.name, wanted.shape):  # whole, because several parts of it are wanted
+            return wanted.shape, wanted.part
         if stored != wanted:
             there = "nothing" if stored is None else f"{stored.part or 'all'} of {stored.shape}"
             raise ConfigError(
@@ -69,7 +71,7 @@ class CutCheckpoint:
                 f"{wanted.shape} (dimension, first, last + 1). It was made for another config.json or another version "
                 "of Penstock: convert the original again."
             )
-        return wanted.part_shape
+        return wanted.part_shape, None
 
 
 def read_pieces(folder: Path) -> list[CheckpointPiece]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ...protocol.errors import ConfigError
 from ..models.config import ModelConfig
+from ..models.text_config import PICTURE_TENSORS, text_name
 
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 _HARMLESS = re.compile(
@@ -17,16 +18,18 @@ _HARMLESS = re.compile(
     r"|(^|[._])mtp"  # heads that guess further tokens
     r"|\.(q|k|v|kv)_(scale|zero_point)$"  # of keys and values in a cache of 8 bits; rows are measured here
 )
+_OF_MIXERS = ("self_attn.", "linear_attn.", "conv.")
 _SHOWN = 3
 PADDLE_PREFIX = "ernie."  # of names in Paddle's own layout
 
 
 def layer_names(stored: Iterable[str]) -> dict[str, str]:
     """By the name that layers ask for, the stored one."""
-    names = list(stored)
+    by_name = {text_name(name): name for name in stored}
+    names = list(by_name)
     if "embed_tokens.weight" not in names:
-        return {name: name for name in names}
-    return {name if name.startswith("lm_head.") else f"model.{name}": name for name in names}
+        return by_name
+    return {name if name.startswith("lm_head.") else f"model.{name}": stored for name, stored in by_name.items()}
 
 
 def is_paddles(stored: Iterable[str]) -> bool:
@@ -58,8 +61,8 @@ def check_biases(folder: Path, names: Iterable[str], config: ModelConfig) -> Non
             layers_with.setdefault(name[layer.end() :], set()).add(int(layer[1]))
     sparse = config.experts.is_sparse if config.experts is not None else (False,) * config.num_layers
     for tensor, found in layers_with.items():
-        in_mlp = not tensor.startswith("self_attn.")
-        alike = {layer for layer in range(config.num_layers) if not in_mlp or sparse[layer] == sparse[min(found)]}
+        kinds = config.mixers if tensor.startswith(_OF_MIXERS) else sparse
+        alike = {layer for layer in range(config.num_layers) if kinds[layer] == kinds[min(found)]}
         if missing := alike - found:
             raise ConfigError(
                 f"{folder} holds model.layers.{min(found)}.{tensor}, and for layer {min(missing)} no such tensor. "
@@ -83,5 +86,7 @@ def check_unread(folder: Path, unread: Sequence[str], config: ModelConfig) -> li
 def _is_harmless(name: str, config: ModelConfig) -> bool:
     if name == "lm_head.weight" and config.tie_word_embeddings:  # many exporters save the tied head a second time
         return True
+    if _HARMLESS.search(name) or PICTURE_TENSORS.match(name):
+        return True
     layer = _LAYER.match(name)
-    return bool(_HARMLESS.search(name)) or (layer is not None and int(layer[1]) >= config.num_layers)
+    return layer is not None and int(layer[1]) >= config.num_layers

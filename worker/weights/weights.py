@@ -176,9 +176,9 @@ class Weights:
         while the model runs."""
         return self.read(name, shape, part).to(self.placement.device, self.placement.activations, copy=True)
 
-    def exact_vector(self, name: str, shape: tuple[int, ...]) -> Tensor:
+    def exact_vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """One in float32, whatever stands between the products."""
-        return self.read(name, shape, None).to(self.placement.device, torch.float32, copy=True).flatten()
+        return self.read(name, shape, part).to(self.placement.device, torch.float32, copy=True).flatten()
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
         """A tensor in its own number format. It may be a view of the file."""

@@ -1,0 +1,14 @@
+"""What a layer with a state keeps of all tokens before, in numbers of fixed size. Imports no torch."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StateShape:
+    """Of all ranks together; float32. Layers of one shape are a group of the memory."""
+
+    conv_width: int  # inputs that a convolution reads, the newest included; the others are kept
+    conv_channels: int
+    num_heads: int = 0  # of matrices; 0: there are none
+    key_dim: int = 0
+    value_dim: int = 0

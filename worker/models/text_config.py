@@ -1,0 +1,52 @@
+"""The text part of a model that takes more than text: its config, and what of it is left out.
+
+Such a config has what the decoder is made of under `text_config`, and beside it what pictures need. It is read as that
+of the decoder alone; tensors that belong to pictures stay unread, and a note at the start says so. Imports no torch.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from ...protocol.errors import ConfigError
+from ...protocol.fields.rules import shown
+
+# By architecture, that of its decoder alone.
+_DECODERS = {
+    "Qwen3_5ForConditionalGeneration": "Qwen3_5ForCausalLM",
+    "Qwen3_5MoeForConditionalGeneration": "Qwen3_5MoeForCausalLM",
+}
+# Said of the model as a whole, whatever stands within `text_config`.
+_OF_THE_WHOLE = (
+    *("quantization_config", "compression_config", "tie_word_embeddings", "dtype", "torch_dtype"),
+    *("transformers_version",),
+)
+# Of pictures alone: their encoder, and the tokens in whose place they come.
+_OF_PICTURES = re.compile(r"vision_config|(image|video|vision)(_\w+)?_token(_id)?|language_model_only")
+# Tensors of these encoders.
+PICTURE_TENSORS = re.compile(r"(model\.)?(visual|vision_tower|multi_modal_projector)\.")
+_PREFIXES = (("model.language_model.", "model."), ("language_model.model.", "model."), ("language_model.", ""))
+
+
+def text_part(config: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The config of the decoder alone; the config itself where it is one of a decoder."""
+    architectures = config.get("architectures")
+    named = architectures if isinstance(architectures, list) else []
+    decoder = next((_DECODERS[each] for each in named if isinstance(each, str) and each in _DECODERS), None)
+    if decoder is None:
+        return config
+    inner = config.get("text_config")
+    if not isinstance(inner, dict):
+        raise ConfigError(f"{path}: text_config must be an object that describes the decoder, and is {shown(inner)}.")
+    # An outer key that the decoder has too means the same there, and the decoder's own says what is computed.
+    outer = {key: value for key, value in config.items() if not _OF_PICTURES.fullmatch(key) and key != "text_config"}
+    whole = {key: outer[key] for key in _OF_THE_WHOLE if outer.get(key) is not None}
+    return outer | inner | whole | {"architectures": [decoder], "model_type": inner.get("model_type")}
+
+
+def text_name(name: str) -> str:
+    """What a tensor, or a layer, is called in a checkpoint of the decoder alone."""
+    for prefix, own in _PREFIXES:
+        if name.startswith(prefix):
+            return own + name.removeprefix(prefix)
+    return name
