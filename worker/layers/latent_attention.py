@@ -25,9 +25,7 @@ _EPSILON = 1e-6
 class LatentAttention:
     """One layer's attention, on the heads of this rank. What the heads share, every rank computes."""
 
-    def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
-        latent = config.latent
-        assert latent is not None
+    def __init__(self, weights: Weights, config: ModelConfig, latent: LatentConfig, layer: int) -> None:
         self.layer = layer
         self.ops = weights.placement.ops
         self.query = _Query(weights, latent, config.hidden_size, config.num_heads)

@@ -50,15 +50,16 @@ class DecoderLayer:
 
 
 # What mixes the tokens of a layer: by the type of what the config says of it, its name in the checkpoint and itself.
-_MIXERS: dict[type, tuple[str, Callable[[Weights, ModelConfig, int], Any]]] = {
-    type(None): ("self_attn", Attention),
+_MIXERS: dict[type, tuple[str, Callable[[Weights, ModelConfig, Any, int], Any]]] = {
+    type(None): ("self_attn", lambda weights, config, _, layer: Attention(weights, config, layer)),
     LatentConfig: ("self_attn", LatentAttention),
 }
 
 
 def _mixer(weights: Weights, config: ModelConfig, layer: int) -> Any:
-    name, mixer = _MIXERS[type(config.mixers[layer] or config.latent)]
-    return mixer(weights.at(name), config, layer)
+    described = config.mixers[layer] or config.latent
+    name, mixer = _MIXERS[type(described)]
+    return mixer(weights.at(name), config, described, layer)
 
 
 class Decoder:
