@@ -16,7 +16,7 @@ from .experts import ExpertWeights, Routing
 from .float8_part import WeightPart
 from .lora import LoraConfig, LoraWeights
 from .operands import HeadLayout, LatentLayout, PeerMemory, ProjectionNorm, WeightFormat
-from .reference.pointwise import add, gate_heads, gather_rows
+from .reference.pointwise import add, gate_heads, gather_rows, multiply
 from .reference.projection_norm import norm_projections, square_sums
 from .reference.states import causal_convolution, delta_net, gated_norm
 from .states import DeltaHeads, LayerStates, Segments, StateActivation
@@ -116,6 +116,9 @@ class Operations(Protocol):
 
     def add(self, stream: Any, update: Any) -> Any: ...
 
+    def multiply(self, x: Any, y: Any) -> Any:
+        """x × y, number by number."""
+
     def add_gated(self, total: Any, update: Any, gate: Any) -> Any:
         """Adds update × sigmoid(gate) to the total, the gate a number a row."""
 
@@ -142,6 +145,9 @@ class TensorOperations:
 
     def add(self, stream: Tensor, update: Tensor) -> Tensor:
         return add(stream, update)
+
+    def multiply(self, x: Tensor, y: Tensor) -> Tensor:
+        return multiply(x, y)
 
     def gather_rows(self, x: Tensor, indices: Tensor) -> Tensor:
         return gather_rows(x, indices)

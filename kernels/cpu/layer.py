@@ -1,8 +1,8 @@
 """The arguments of a layer's products and smaller operations on the CPU, as the kernels read them.
 
 Field for field the structures of source/linear.hpp, quantize.hpp, norm.cpp, projection_norm.cpp, activation.cpp,
-rows.cpp and embedding.cpp. Rows are float32. What is quantized for an integer product is written where `Quantized`
-says, by whoever writes the row.
+multiply.cpp, rows.cpp and embedding.cpp. Rows are float32. What is quantized for an integer product is written where
+`Quantized` says, by whoever writes the row.
 """
 
 from ctypes import Structure, c_float, c_int64, c_void_p
@@ -177,6 +177,19 @@ class Add(Structure):
         ("update", c_void_p),
         ("width", c_int64),
         ("output", c_void_p),  # the stream itself, unless ranks share the sum
+    ]
+
+
+class Multiply(Structure):
+    """output = x × y."""
+
+    _fields_ = [
+        ("num_rows", c_void_p),
+        ("x", c_void_p),  # [rows, width]
+        ("y", c_void_p),
+        ("width", c_int64),
+        ("output", c_void_p),  # [rows, width]
+        ("quantized", Quantized),
     ]
 
 

@@ -313,6 +313,11 @@ class NativeOperations:
         self._record("add", layer.Add, stream, **given, output=stream)
         return stream
 
+    def multiply(self, x: Buffer, y: Buffer) -> Buffer:
+        product = self.program.buffer(x.width)
+        self._record("multiply", layer.Multiply, product, x=x, y=y, width=x.width, output=product)
+        return product
+
     def add_gated(self, total: Buffer, update: Buffer, gate: Buffer) -> Buffer:
         given = {"total": total, "update": update, "gate": gate, "width": total.width}
         self._record("add_gated", layer.AddGated, total, **given, output=total)

@@ -72,6 +72,12 @@ def add(stream: Tensor, update: Tensor) -> Tensor:
 
 
 @op(tolerance=0)
+def multiply(x: Tensor, y: Tensor) -> Tensor:
+    """x × y, number by number."""
+    return x * y
+
+
+@op(tolerance=0)
 def gather_rows(x: Tensor, indices: Tensor) -> Tensor:
     """The rows of `x` with these indices."""
     return x[indices]

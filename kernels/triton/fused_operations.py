@@ -58,6 +58,9 @@ class FusedOperations(TritonOperations):
     def experts(self, x: Value, routes: Routes, weights: ExpertWeights) -> Tensor:
         return super().experts(plain(x), routes, weights)
 
+    def multiply(self, x: Value, y: Value) -> Tensor:
+        return super().multiply(plain(x), plain(y))
+
     def add_gated(self, total: Value, update: Value, gate: Value) -> Tensor:
         return super().add_gated(plain(total), plain(update), plain(gate))
 

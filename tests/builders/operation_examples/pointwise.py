@@ -27,6 +27,11 @@ def gate_inputs(seed: int) -> Iterator[tuple[Tensor]]:
         yield (torch.randn(shape, generator=generator) * 4,)
 
 
+def pair_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    for [x] in gate_inputs(seed):
+        yield x, x.flip(1) / 3
+
+
 def gated_head_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, HeadLayout]]:
     generator = torch.Generator().manual_seed(seed)
     for tokens, queries, keys, head_dim in ((1, 4, 2, 32), (9, 3, 1, 48)):

@@ -69,6 +69,7 @@ EXAMPLES: dict[str, Callable[[int], Iterator[tuple[Any, ...]]]] = {
     "pointwise.rotate_halves": pointwise.rotate_inputs,
     "pointwise.rotate_pairs": pointwise.rotate_inputs,
     "pointwise.silu_mul": pointwise.gate_inputs,
+    "pointwise.multiply": pointwise.pair_inputs,
     "pointwise.gate_heads": pointwise.gated_head_inputs,
     "pointwise.embedding": pointwise.embedding_inputs,
     "pointwise.log_softmax": pointwise.logit_inputs,
