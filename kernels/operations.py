@@ -90,7 +90,7 @@ class Operations(Protocol):
         """Norms queries and keys in place, given those sums."""
 
     def store_heads(self, heads: Any, layout: HeadLayout, rotation: Any, kv: Any, rows: Any) -> Any:
-        """Norms and rotates query and key heads, stores keys and values in their slots, gives the query."""
+        """Norms query and key heads, rotates them if there is a rotation, stores keys and values, gives the query."""
 
     def attention(self, query: Any, layout: HeadLayout, kv: Any, rows: Any, window: int | None) -> Any: ...
 

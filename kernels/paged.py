@@ -99,3 +99,8 @@ class Rotation(NamedTuple):
     cos: Tensor  # float32 [positions, head_dim]
     sin: Tensor
     positions: Tensor  # int64 [T]
+
+    @property
+    def of_tokens(self) -> tuple[Tensor, Tensor]:
+        """[T, 1, head_dim] each."""
+        return self.cos[self.positions][:, None], self.sin[self.positions][:, None]

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from ctypes import addressof
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -22,7 +23,7 @@ from torch import Tensor
 from penstock.kernels.cpu.attention import Attention, PlanMemory, StoreHeads, num_part_floats
 from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.cpu.library import Library, load
-from penstock.kernels.cpu.program import Step
+from penstock.kernels.cpu.program import RotaryTable, Step
 from penstock.worker.kv.host_memory import BackgroundTouch
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 
@@ -109,9 +110,16 @@ class Bench:
 
     def _store(self, memory: object, step: Step, heads: Tensor) -> StoreHeads:
         return StoreHeads(
-            step=addressof(step), heads=heads.data_ptr(), num_query_heads=QUERY_HEADS, rotation=1, num_rotated=HEAD_DIM,
+            step=addressof(step), heads=heads.data_ptr(), num_query_heads=QUERY_HEADS,
+            rotary=addressof(self.rotary), rotation=1, num_rotated=HEAD_DIM,
             kv=memory, query_norm=_ONES.data_ptr(), key_norm=_ONES.data_ptr(), epsilon=1e-6,
         )  # fmt: skip
+
+    @cached_property
+    def rotary(self) -> RotaryTable:
+        angle = torch.rand(max(context for _, context in self.rows), HEAD_DIM)
+        self.angles = angle.cos(), angle.sin()
+        return RotaryTable(*(table.data_ptr() for table in self.angles))
 
     def _step(self, rows: list[tuple[int, int]], tables: Tensor | None = None) -> tuple[Step, list[Tensor]]:
         tables = self.tables if tables is None else tables
@@ -121,9 +129,8 @@ class Bench:
         ]
         starts = torch.tensor([0, *(tokens for tokens, _ in rows)], dtype=torch.int32).cumsum(0, dtype=torch.int32)
         contexts = torch.tensor([context for _, context in rows], dtype=torch.int32)
-        angle = torch.rand(max(context for _, context in rows), HEAD_DIM)
-        kept = [torch.cat(positions), torch.cat(slots), starts, contexts, tables.contiguous(), angle.cos(), angle.sin()]
-        names = ("positions", "kv_slots", "query_starts", "context_lengths", "block_tables", "cosines", "sines")
+        kept = [torch.cat(positions), torch.cat(slots), starts, contexts, tables.contiguous()]
+        names = ("positions", "kv_slots", "query_starts", "context_lengths", "block_tables")
         step = Step(num_tokens=int(starts[-1]), num_rows=len(rows), table_width=tables.shape[1])
         for name, tensor in zip(names, kept, strict=True):
             setattr(step, name, tensor.data_ptr())

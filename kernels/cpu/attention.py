@@ -29,6 +29,7 @@ class StoreHeads(Structure):
         ("query_norm", c_void_p),  # [head_dim], or null
         ("key_norm", c_void_p),
         ("epsilon", c_float),
+        ("rotary", c_void_p),  # of RotaryTable, or null
         ("rotation", c_int64),  # of ROTATIONS
         ("num_rotated", c_int64),  # numbers of a head, the first ones
         ("kv", KVMemory),

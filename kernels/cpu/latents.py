@@ -27,6 +27,7 @@ class StoreLatents(Structure):
         ("norm", c_void_p),  # [rank]
         ("epsilon", c_float),
         ("rank", c_int64),
+        ("rotary", c_void_p),  # of RotaryTable
         ("rotation", c_int64),  # of ROTATIONS
         ("kv", KVMemory),
     ]
@@ -43,6 +44,7 @@ class HeadProducts(Structure):
         ("num_heads", c_int64),
         ("product", c_void_p),  # the kernel
         ("products", c_void_p),  # of Linear
+        ("rotary", c_void_p),
         ("num_rotated", c_int64),
         ("rotation", c_int64),  # of ROTATIONS
         ("quantized", Quantized),  # of the output's rows
@@ -65,8 +67,12 @@ def record_head_products(
     x: Buffer,
     weights: Sequence[NativeWeight],
     rotated: LatentLayout | None = None,
+    rotary: int | None = None,
 ) -> Buffer:
-    """[T, heads × out]: of each head of `x` the product with its weight, and with `rotated` its rotated rest."""
+    """[T, heads × out]: of each head of `x` the product with its weight, and with `rotated` its rest, rotated.
+
+    `rotary` is the address of a rotary table.
+    """
     count, first = len(weights), weights[0]
     num_rotated = 0 if rotated is None else rotated.rope_dim
     in_features = x.width // count - num_rotated
@@ -87,6 +93,7 @@ def record_head_products(
         num_heads=count,
         product=program.library.address(f"penstock_linear_{first.kind}"),
         products=addressof(products),
+        rotary=rotary,
         num_rotated=num_rotated,
         rotation=0 if rotated is None else rotation_of(rotated),
     )

@@ -161,8 +161,11 @@ class NativeOperations:
         self.program.call("penstock_norm_projections", arguments, keep=norm)
         return product
 
-    def store_heads(self, heads: Buffer, layout: HeadLayout, rotation: Step, kv: KVMemory, rows: Step) -> Buffer:
-        """The query comes back where it was: at the beginning of each token's heads."""
+    def store_heads(self, heads: Buffer, layout: HeadLayout, rotation: int | None, kv: KVMemory, rows: Step) -> Buffer:
+        """`rotation` is the address of a rotary table.
+
+        The query comes back where it was: at the beginning of each token's heads.
+        """
         query_norm, key_norm = layout.norms or (None, None)
         arguments = struct_of(
             attending.StoreHeads,
@@ -172,7 +175,8 @@ class NativeOperations:
             query_norm=query_norm,
             key_norm=key_norm,
             epsilon=layout.epsilon,
-            rotation=attending.ROTATIONS["pairs" if layout.rotates_pairs else "halves"],
+            rotary=rotation,
+            rotation=attending.ROTATIONS[None if rotation is None else "pairs" if layout.rotates_pairs else "halves"],
             num_rotated=layout.num_rotated,
             kv=kv,
         )
@@ -184,7 +188,7 @@ class NativeOperations:
             query, layout.num_keys, layout.num_queries, kv, rows, window, layout.head_dim**-0.5, layout.sinks
         )
 
-    def store_latents(self, x: Buffer, layout: LatentLayout, rotation: Step, kv: KVMemory, rows: Step) -> None:
+    def store_latents(self, x: Buffer, layout: LatentLayout, rotation: int, kv: KVMemory, rows: Step) -> None:
         arguments = struct_of(
             latents.StoreLatents,
             step=addressof(rows),
@@ -192,15 +196,16 @@ class NativeOperations:
             norm=layout.norm,
             epsilon=layout.epsilon,
             rank=layout.rank,
+            rotary=rotation,
             rotation=latents.rotation_of(layout),
             kv=kv,
         )
         self.program.call("penstock_store_latents", arguments, keep=layout.norm)
 
     def latent_query(
-        self, query: Buffer, weights: Sequence[NativeWeight], layout: LatentLayout, rotation: Step
+        self, query: Buffer, weights: Sequence[NativeWeight], layout: LatentLayout, rotation: int
     ) -> Buffer:
-        return latents.record_head_products(self.program, rotation, query, weights, layout)
+        return latents.record_head_products(self.program, self.step, query, weights, layout, rotation)
 
     def latent_attention(self, query: Buffer, layout: LatentLayout, kv: KVMemory, rows: Step) -> Buffer:
         kv.value_dim = layout.rank

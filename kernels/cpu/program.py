@@ -4,7 +4,7 @@ A `Buffer` stands for rows of float32 that one kernel writes and later ones read
 dropped while recording, no later call can name it, so its memory serves the next buffer. A consumer that wants rows
 as 8-bit integers asks the buffer for them, and the kernel that wrote it is told to write those as well.
 
-`Step` is the struct of source/step.hpp.
+`Step` and `RotaryTable` are the structs of source/step.hpp.
 """
 
 import ctypes
@@ -36,8 +36,6 @@ class Step(ctypes.Structure):
         ("query_starts", c_void_p),
         ("context_lengths", c_void_p),
         ("block_tables", c_void_p),
-        ("cosines", c_void_p),
-        ("sines", c_void_p),
         ("num_adapted", c_int64),
         ("adapted", c_void_p),  # int32 [num_adapted, 3]
         ("adapted_tokens", c_void_p),
@@ -45,6 +43,15 @@ class Step(ctypes.Structure):
 
     def address_of(self, field: str) -> int:
         return ctypes.addressof(self) + getattr(type(self), field).offset
+
+
+class RotaryTable(ctypes.Structure):
+    """Cosines and sines of a rope; the step says which rows its tokens have."""
+
+    _fields_ = [
+        ("cosines", c_void_p),  # float32 [rotations, numbers that may be rotated]
+        ("sines", c_void_p),  # with the rotation's sign
+    ]
 
 
 class _Call(ctypes.Structure):

@@ -57,5 +57,4 @@ def _by_head(heads: Tensor, weights: Sequence[PackedWeight]) -> Tensor:
 
 
 def _rotated(heads: Tensor, layout: LatentLayout, rotation: Rotation) -> Tensor:
-    cos, sin = (table[rotation.positions][:, None] for table in (rotation.cos, rotation.sin))
-    return (rotate_pairs if layout.rotates_pairs else rotate_halves).reference(heads, cos, sin)
+    return (rotate_pairs if layout.rotates_pairs else rotate_halves).reference(heads, *rotation.of_tokens)

@@ -11,17 +11,20 @@ from .pointwise import rotated
 
 
 @op(tolerance=1e-2)
-def store_heads_paged(heads: Tensor, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
+def store_heads_paged(
+    heads: Tensor, layout: HeadLayout, rotation: Rotation | None, kv: PagedKV, rows: DeviceRows
+) -> Tensor:
     """Norms and rotates query and key heads of [T, (queries + 2 × keys) × head_dim], stores keys and values.
 
-    Gives the query, [T, heads, head_dim] in the dtype of what it is given. Everything between is float32.
+    Without a rotation nothing is rotated. Gives the query, [T, heads, head_dim] in the dtype of what it is given.
+    Everything between is float32.
     """
     query, key, value = layout.split(heads.float())
     if layout.norms is not None:
         query, key = (_normed(x, weight, layout.epsilon) for x, weight in zip((query, key), layout.norms, strict=True))
-    cos, sin = (table[rotation.positions][:, None] for table in (rotation.cos, rotation.sin))
-    _store(rotated(key, layout, cos, sin), value.contiguous(), kv, rows.kv_slots)
-    return rotated(query, layout, cos, sin).to(heads.dtype)
+    angles = None if rotation is None else rotation.of_tokens
+    _store(rotated(key, layout, angles), value.contiguous(), kv, rows.kv_slots)
+    return rotated(query, layout, angles).to(heads.dtype)
 
 
 def _normed(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:

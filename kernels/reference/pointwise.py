@@ -30,8 +30,11 @@ def rotate_pairs(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return partners.mul_(sin).add_(heads * cos)
 
 
-def rotated(heads: Tensor, layout: HeadLayout, cos: Tensor, sin: Tensor) -> Tensor:
+def rotated(heads: Tensor, layout: HeadLayout, rotation: tuple[Tensor, Tensor] | None) -> Tensor:
     """Heads as their layout wants them. Where not all of a head is rotated, cosines are 1 and sines 0 behind that."""
+    if rotation is None:
+        return heads
+    cos, sin = rotation
     if layout.rotates_pairs:
         return rotate_pairs(heads, cos, sin)
     if layout.num_rotated == layout.head_dim:

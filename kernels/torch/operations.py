@@ -65,15 +65,15 @@ class TorchOperations(TensorOperations):
         return self.form(rms_norm)(stream if update is None else stream.add_(update), weight, epsilon)
 
     def store_heads(
-        self, heads: Tensor, layout: HeadLayout, rotation: tuple[Tensor, Tensor], kv: LayerKV, rows: Rows
+        self, heads: Tensor, layout: HeadLayout, rotation: tuple[Tensor, Tensor] | None, kv: LayerKV, rows: Rows
     ) -> Tensor:
         query, key, value = layout.split(heads)
         if layout.norms is not None:
             norm = self.form(rms_norm)
             query, key = (norm(x, weight, layout.epsilon) for x, weight in zip((query, key), layout.norms, strict=True))
         # Every row's keys and values are stored before any row attends: rows may share blocks within a step.
-        write_kv(rotated(key, layout, *rotation), value, kv.keys, kv.values, rows)
-        return rotated(query, layout, *rotation)
+        write_kv(rotated(key, layout, rotation), value, kv.keys, kv.values, rows)
+        return rotated(query, layout, rotation)
 
     def attention(self, query: Tensor, layout: HeadLayout, kv: LayerKV, rows: Rows, window: int | None) -> Tensor:
         return self.form(attention)(

@@ -40,7 +40,9 @@ class FusedOperations(TritonOperations):
             return DeferredNorm(stream, Norm(weight, epsilon))
         return super().add_rms_norm(stream, None if update is None else plain(update), weight, epsilon)
 
-    def store_heads(self, heads: Value, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Any:
+    def store_heads(
+        self, heads: Value, layout: HeadLayout, rotation: Rotation | None, kv: PagedKV, rows: DeviceRows
+    ) -> Any:
         return super().store_heads(plain(heads), layout, rotation, kv, rows)
 
     def silu_mul(self, gate_up: Value) -> Tensor:

@@ -102,7 +102,9 @@ class TritonOperations(TensorOperations):
     def add_rms_norm(self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Value:
         return add_rms_norm(stream, update, weight, epsilon)
 
-    def store_heads(self, heads: Tensor, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Any:
+    def store_heads(
+        self, heads: Tensor, layout: HeadLayout, rotation: Rotation | None, kv: PagedKV, rows: DeviceRows
+    ) -> Any:
         """The query, as this class's `attention` takes it."""
         return store_heads(heads, layout, rotation, kv, rows)
 

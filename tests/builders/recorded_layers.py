@@ -7,6 +7,7 @@ parameter; so a new kernel whose method is called as its operation is held witho
 
 import inspect
 from collections.abc import Callable
+from ctypes import addressof
 from functools import partial
 from typing import Any, NamedTuple, get_args
 
@@ -19,7 +20,7 @@ from penstock.kernels.cpu.kv_memory import HEAD_DIM_STEP, KV_FORMATS, KVMemory
 from penstock.kernels.cpu.layer import Linear, Quantize
 from penstock.kernels.cpu.library import load
 from penstock.kernels.cpu.operations import NativeOperations
-from penstock.kernels.cpu.program import Buffer, Program, Step
+from penstock.kernels.cpu.program import Buffer, Program, RotaryTable, Step
 from penstock.kernels.cpu.weights.experts import pack_experts
 from penstock.kernels.cpu.weights.lora import NativeLora
 from penstock.kernels.cpu.weights.packed import NativeWeight, pack
@@ -62,7 +63,7 @@ class OneCall:
         self.ops = NativeOperations(load(), ranks)
         self.program = Program(load(), capacity, self.step.address_of("num_tokens"))
         self.buffers: dict[str, Buffer] = {}  # by the parameter's name
-        self.kept: list[Tensor] = []  # what the step points to
+        self.kept: list[Any] = []  # what the step and the arguments point to
         self.memories: list[NativeMemory] = []  # of keys and values, which the call may write to
 
     def placed(self, parameter: inspect.Parameter, argument: Any) -> Any:
@@ -145,9 +146,12 @@ def _routes(call: OneCall, routes: Routes) -> NativeRoutes:
     return found
 
 
-def _rotation(call: OneCall, rotation: Rotation) -> Step:
-    call.point(cosines=rotation.cos.float(), sines=rotation.sin.float(), rotations=rotation.positions)
-    return call.step
+def _rotation(call: OneCall, rotation: Rotation) -> int:
+    call.point(rotations=rotation.positions)
+    tables = [table.float().contiguous() for table in (rotation.cos, rotation.sin)]
+    made = RotaryTable(*(table.data_ptr() for table in tables))
+    call.kept += [*tables, made]
+    return addressof(made)
 
 
 def _rows(call: OneCall, rows: DeviceRows) -> Step:

@@ -40,6 +40,12 @@ FAMILIES: dict[str, dict[str, Any]] = {
         architectures=["Ernie4_5ForCausalLM"], model_type="ernie4_5", hidden_size=48, intermediate_size=80,
         num_attention_heads=6, num_key_value_heads=3, head_dim=16, use_bias=False, tie_word_embeddings=True,
     ),
+    "smollm3": dict(
+        architectures=["SmolLM3ForCausalLM"], model_type="smollm3", hidden_size=48, intermediate_size=76,
+        num_hidden_layers=4, num_attention_heads=6, num_key_value_heads=2, head_dim=16, tie_word_embeddings=True,
+        no_rope_layers=[1, 1, 1, 0], no_rope_layer_interval=4, attention_bias=False, mlp_bias=False,
+        use_sliding_window=False, sliding_window=None, max_window_layers=28, pretraining_tp=2, pad_token_id=0,
+    ),
     "mixtral": dict(
         architectures=["MixtralForCausalLM"], model_type="mixtral", hidden_size=40, intermediate_size=56,
         num_attention_heads=5, num_key_value_heads=1, head_dim=16, num_local_experts=5, num_experts_per_tok=2,
@@ -138,6 +144,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
 # The base of rotary angles, where it isn't 10,000.
 THETA = {
     "hy_v3": 11_158_840.0, "minimax_m2": 5_000_000.0, "solar_open": 1_000_000.0, "ernie4_5": 500_000.0,
-    "ernie4_5_moe": 500_000.0, "gpt_oss": 150_000.0, "mixtral": 1_000_000.0,
+    "ernie4_5_moe": 500_000.0, "gpt_oss": 150_000.0, "mixtral": 1_000_000.0, "smollm3": 2_000_000.0,
     "qwen3": 1_000_000.0,
 }  # fmt: skip

@@ -14,7 +14,7 @@ from penstock.kernels.cpu.attention import ROTATIONS, Attention, PlanMemory, Sto
 from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.cpu.layer import Quantized, QuantizedRows
 from penstock.kernels.cpu.library import Library, load
-from penstock.kernels.cpu.program import Step
+from penstock.kernels.cpu.program import RotaryTable, Step
 from penstock.kernels.reference.attention import softmax_with
 from penstock.kernels.reference.pointwise import rms_norm, rotate_halves, rotate_pairs
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
@@ -85,11 +85,12 @@ class Machine:
         """Stores and attends; [tokens, query heads × head_dim]."""
         shape, heads = self.shape, torch.cat([row.heads for row in rows]).contiguous()
         step, kept = self._step(rows)
+        table = RotaryTable(*(angle.data_ptr() for angle in self._angles))
         norms = [norm.data_ptr() for norm in self.norms] if self.norms else [None, None]
         self.library.call(
             "penstock_store_heads",
-            StoreHeads(addressof(step), heads.data_ptr(), shape.query_heads, *norms, 1e-6, ROTATIONS[self.rotation],
-                       shape.head_dim, self.kv.of_layer(0)),
+            StoreHeads(addressof(step), heads.data_ptr(), shape.query_heads, *norms, 1e-6,
+                       addressof(table), ROTATIONS[self.rotation], shape.head_dim, self.kv.of_layer(0)),
         )  # fmt: skip
         self.heads = heads
         plan = PlanMemory.allocate(
@@ -117,15 +118,13 @@ class Machine:
             starts.append(starts[-1] + len(row.heads))
             positions += range(row.start, row.end)
             slots += [row.table[position // size] * size + position % size for position in range(row.start, row.end)]
-        cos, sin = angles(longest, self.shape.head_dim, self.rotation)
+        self._angles = angles(longest, self.shape.head_dim, self.rotation)
         kept = [
             torch.tensor(positions), torch.tensor(positions), torch.tensor(slots),
             torch.tensor(starts, dtype=torch.int32), torch.tensor([row.end for row in rows], dtype=torch.int32),
-            tables, cos, sin,
+            tables,
         ]  # fmt: skip
-        names = (
-            "positions", "rotations", "kv_slots", "query_starts", "context_lengths", "block_tables", "cosines", "sines",
-        )  # fmt: skip
+        names = ("positions", "rotations", "kv_slots", "query_starts", "context_lengths", "block_tables")
         step = Step(num_tokens=starts[-1], num_rows=len(rows), table_width=tables.shape[1])
         for name, tensor in zip(names, kept, strict=True):
             setattr(step, name, tensor.data_ptr())

@@ -200,7 +200,8 @@ def test_a_config_as_the_familys_own_class_saves_it_is_read_as_the_original(tmp_
 def described(folder):
     """Without the figures of rotary positions as they were given: what they amount to stands beside them."""
     config = read_config(folder)
-    return dataclasses.replace(config, rope=dataclasses.replace(config.rope, figures={}))
+    ropes = tuple(dataclasses.replace(rope, figures={}) for rope in config.ropes.ropes)
+    return dataclasses.replace(config, ropes=dataclasses.replace(config.ropes, ropes=ropes))
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)

@@ -25,7 +25,11 @@ def test_both_spellings_of_a_config_describe_the_same_model(tmp_path, family):
     rope = {"rope_type": "linear", "factor": 2.0}
     new = read_config(tiny_model(tmp_path / "new", family, rope=rope, dtype="bfloat16"))
     old = read_config(tiny_model(tmp_path / "old", family, rope=rope, dtype="bfloat16", config_style=4))
-    assert (new.rope.kind, new.rope.theta, new.rope.factor) == (old.rope.kind, old.rope.theta, old.rope.factor)
+    assert (new.ropes.ropes[0].kind, new.ropes.ropes[0].theta, new.ropes.ropes[0].factor) == (
+        old.ropes.ropes[0].kind,
+        old.ropes.ropes[0].theta,
+        old.ropes.ropes[0].factor,
+    )
     assert new.dtype == old.dtype == "bfloat16"
     assert new.max_position == old.max_position == 2048
 
@@ -127,7 +131,7 @@ def test_a_senseless_figure_of_rotary_positions_is_refused_with_its_name_and_val
 )
 def test_figures_that_are_published_are_taken(tmp_path, rope, figures):
     read = read_config(_changed(tiny_model(tmp_path, "llama"), rope_parameters={**rope, **figures}, rope_theta=1e4))
-    assert read.rope.factor == {**rope, **figures}["factor"]
+    assert read.ropes.ropes[0].factor == {**rope, **figures}["factor"]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +192,7 @@ def _of_transformers(folder) -> dict[str, Any]:
 def _ours(folder) -> dict[str, Any]:
     config = read_config(folder)
     found = {name: getattr(config, name) for name in _of_transformers(folder) if hasattr(config, name)}
-    rope = config.rope
+    rope = config.ropes.ropes[0]
     found["rope"] = (rope.kind, rope.theta, rope.factor, rope.trained_context)
     return found | {"has_bias": config.family.name != "qwen2" and bool(config.biased)}
 

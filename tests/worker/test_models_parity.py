@@ -51,6 +51,15 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
     "ernie": ("ernie4_5", {}),
     "ernie with biases, untied": ("ernie4_5", {"use_bias": True, "tie_word_embeddings": False, **OLD_SPELLING}),
     "ernie, linear": ("ernie4_5", {"rope": LINEAR, "head_dim": 14}),
+    "smollm3": ("smollm3", OLD_SPELLING),
+    "smollm3, every second layer rotates, biased, yarn": (
+        "smollm3",
+        {"no_rope_layers": None, "no_rope_layer_interval": 2, "attention_bias": True, "mlp_bias": True, "rope": YARN,
+         "tie_word_embeddings": False, "num_key_value_heads": 6, "head_dim": 32},
+    ),
+    "smollm3, windows where nothing rotates": (
+        "smollm3", {"use_sliding_window": True, "sliding_window": 9, "no_rope_layers": [0, 1, 1, 0]}
+    ),
     "mixtral": ("mixtral", OLD_SPELLING),
     "mixtral, window 9, all experts": ("mixtral", {"sliding_window": 9, "num_experts_per_tok": 5}),
     "qwen2 moe": ("qwen2_moe", {}),
@@ -142,9 +151,9 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 FAMILIES = (
-    "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe", "youtu",
-    "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe", "glm4_moe",
-    "glm4_moe_lite", "dots1", "solar_open", "minimax_m2", "hy_v3",
+    "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "smollm3", "mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe",
+    "youtu", "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe", "glm4_moe", "glm4_moe_lite",
+    "dots1", "solar_open", "minimax_m2", "hy_v3",
 )  # fmt: skip
 ROPES = {
     "linear": LINEAR,

@@ -40,7 +40,7 @@ class Attention:
             _head_norms(weights, config.head_dim) if config.qk_norm == "by head" else None,
             config.rms_norm_eps,
             self._sinks(weights, config) if config.family.has_sinks else None,
-            config.rope.rotary_dim,
+            config.rotary_dim(layer),
         )
         width, (first, last) = config.num_heads * config.head_dim, weights.placement.ranks.span(config.num_heads)
         span = first * config.head_dim, last * config.head_dim

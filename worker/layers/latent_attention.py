@@ -39,7 +39,7 @@ class LatentAttention:
             latent.rope_dim,
             latent.value_dim,
             latent.rotates_pairs,
-            latent_scale(latent, config.rope),
+            latent_scale(latent, config.ropes.of(layer)),
             weights.at("kv_a_layernorm").vector("weight", (latent.rank,)),
             _EPSILON,
         )

@@ -1,32 +1,69 @@
-"""Rotary position embedding: the frequencies of each variant, and the table of their cosines and sines.
+"""Rotary position embedding: the frequencies of each variant, and the tables of their cosines and sines.
 
-The table grows in chunks of CHUNK rows, each computed in one shape, so that a position's bits depend on the position
+A table grows in chunks of CHUNK rows, each computed in one shape, so that a position's bits depend on the position
 and the stretch alone. `dynamic` has a stretch of rows for each of some request lengths, one behind the other; in the
-other variants a position's row is the position. Formulas are those of transformers, except that its `dynamic` changes
-with every token of the longest request.
+other variants a position's row is the position. A model may have several ropes, whose tables have the same rows.
+Formulas are those of transformers, except that its `dynamic` changes with every token of the longest request.
 """
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..models.layer_ropes import LayerRopes
 from ..models.rope_config import RopeConfig
 
 CHUNK = 4096
+_ENDLESS = 1 << 62  # rows of no table
+
+T = TypeVar("T")
+
+
+class Ropes:
+    """The ropes of a model's layers."""
+
+    def __init__(self, config: LayerRopes, rotates_pairs: bool, device: torch.device) -> None:
+        self.tables = [Rope(rope, rotates_pairs, device, config.stretches) for rope in config.ropes]
+        self._by_layer = config.by_layer
+
+    def at(self, rows: Tensor, end: int, dtype: torch.dtype) -> list[tuple[Tensor, Tensor] | None]:
+        """Of each layer what `Rope.at` gives; None where it doesn't rotate."""
+        return self.by_layer([table.at(rows, end, dtype) for table in self.tables])
+
+    def by_layer(self, of_tables: Sequence[T]) -> list[T | None]:
+        """Of each layer what belongs to its table."""
+        return [None if number is None else of_tables[number] for number in self._by_layer]
+
+    def end_of(self, longest: int) -> int:
+        return max((table.end_of(longest) for table in self.tables), default=0)
+
+    def grow_to(self, end: int) -> None:
+        for table in self.tables:
+            table.grow_to(end)
+
+    @property
+    def num_rows(self) -> int:
+        """Of each table."""
+        return min((len(table.cos) for table in self.tables), default=_ENDLESS)
 
 
 class Rope:
     """cos and sin for any position, ready for `rotate_halves` or `rotate_pairs`."""
 
-    def __init__(self, config: RopeConfig, rotates_pairs: bool, device: torch.device) -> None:
+    def __init__(
+        self, config: RopeConfig, rotates_pairs: bool, device: torch.device, stretches: tuple[int, ...] = ()
+    ) -> None:
+        """`stretches`: those of a model whose other ropes have some."""
+        self.stretches = stretches or config.stretches
         # [stretches, rotary_dim / 2]
-        self.frequencies = torch.stack([inverse_frequencies(config, length) for length in config.stretches])
-        self.stretches = config.stretches
+        self.frequencies = torch.stack([inverse_frequencies(config, length) for length in self.stretches])
         self.magnitude = _yarn_magnitude(config) if config.kind == "yarn" else 1.0
-        self.starts = torch.tensor([0, *config.stretches[:-1]]).cumsum(0)  # the row of each stretch's position 0
+        self.starts = torch.tensor([0, *self.stretches[:-1]]).cumsum(0)  # the row of each stretch's position 0
         self.rotates_pairs = rotates_pairs
         self.device = device
         self.cos = self.sin = torch.empty(0, config.head_dim, device=device)  # [positions, head_dim]

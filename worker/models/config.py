@@ -19,6 +19,7 @@ from .family import Family, QKNorm, Windows
 from .family_keys import under_read_names
 from .key_tables import EXPERTS
 from .latent_config import LatentConfig, read_latent
+from .layer_ropes import LayerRopes, read_layer_ropes
 from .mixers import Mixer
 from .mixtures import ExpertsConfig, read_experts
 from .nearest_family import unknown_architecture
@@ -69,7 +70,7 @@ class ModelConfig:
     tie_word_embeddings: bool
     windows: Windows
     biased: tuple[str, ...]
-    rope: RopeConfig
+    ropes: LayerRopes
     qk_norm: QKNorm
     qkv_limit: float | None  # queries, keys and values are clamped to ± this
     max_position: int  # tokens of context that the config gives
@@ -84,6 +85,11 @@ class ModelConfig:
     def rotates_pairs(self) -> bool:
         """Neighbours rotate against one another, not halves."""
         return self.family.rotates_pairs if self.latent is None else self.latent.rotates_pairs
+
+    def rotary_dim(self, layer: int) -> int:
+        """Numbers of a head that are rotated; 0: none."""
+        rope = self.ropes.of(layer)
+        return 0 if rope is None else rope.rotary_dim
 
     @property
     def states(self) -> tuple[StateShape | None, ...]:
@@ -137,10 +143,9 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
     context = _count(config, "max_position_embeddings", path)
     head_dim = latent.width if latent else _count(config, "head_dim", path, default=hidden_size // num_heads)
     rotated = latent.rope_dim if latent else head_dim
-    rope = read_rope(config, rotated, context, family.rope_theta, path, family.rotates_part, family.rotated)
-    for reach in (rope.original_context, rope.max_position):
-        if not 0 < reach <= _LARGEST:
-            raise ConfigError(f"{path}: its rotary positions reach {shown(reach)} tokens, which no model's do.")
+    windows = _windows(config, family, num_layers, path)
+    ropes = _ropes(config, family, windows, rotated, context, path)
+    reached = 0 if family.has_whole_context else max((rope.max_position for rope in ropes.ropes), default=0)
     return ModelConfig(
         family=family,
         vocab_size=_count(config, "vocab_size", path),
@@ -152,12 +157,12 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         head_dim=head_dim,
         rms_norm_eps=_positive(config, "rms_norm_eps", path, default=1e-6),
         tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
-        windows=_windows(config, family, num_layers, path),
+        windows=windows,
         biased=family.biased(config),
-        rope=rope,
+        ropes=ropes,
         qk_norm=family.qk_norm(config),
         qkv_limit=_qkv_limit(config, family, path),
-        max_position=rope.max_position,
+        max_position=reached or context,
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
         num_draft_layers=_count(config, "num_nextn_predict_layers", path, default=0),
         experts=_experts(config, family, num_layers, path),
@@ -165,6 +170,21 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         latent=latent,
         mixers=family.mixers(config, num_layers, partial(_count, config, path=path)),
     )
+
+
+def _ropes(
+    config: dict[str, Any], family: Family, windows: Windows, head_dim: int, context: int, path: Path
+) -> LayerRopes:
+    """`head_dim`: numbers of a head that may be rotated."""
+
+    def read(said: dict[str, Any], layer: int) -> RopeConfig:
+        return read_rope(said, head_dim, context, family.rope_theta, path, family.rotates_part, family.rotated)
+
+    ropes = read_layer_ropes(config, family, windows, read)
+    for reach in (reach for rope in ropes.ropes for reach in (rope.original_context, rope.max_position)):
+        if not 0 < reach <= _LARGEST:
+            raise ConfigError(f"{path}: its rotary positions reach {shown(reach)} tokens, which no model's do.")
+    return ropes
 
 
 def _experts(config: dict[str, Any], family: Family, num_layers: int, path: Path) -> ExpertsConfig | None:

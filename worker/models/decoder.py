@@ -11,7 +11,7 @@ from ..layers.experts import Experts
 from ..layers.latent_attention import LatentAttention
 from ..layers.linear import Embedding, Head
 from ..layers.mlp import MLP
-from ..layers.rope import Rope
+from ..layers.rope import Ropes
 from ..steps.batch import Batch, LayerInputs
 from ..weights.weights import Weights
 from .config import ModelConfig
@@ -71,7 +71,7 @@ class Decoder:
         self.placement = weights.placement
         self.hidden_size = config.hidden_size
         self.embedding = Embedding(inner.at("embed_tokens"), config.vocab_size, config.hidden_size, is_tied)
-        self.rope = Rope(config.rope, config.rotates_pairs, self.placement.device)
+        self.ropes = Ropes(config.ropes, config.rotates_pairs, self.placement.device)
         self.layers = [DecoderLayer(inner.at("layers").at(n), config, n) for n in range(config.num_layers)]
         self.norm = RMSNorm(inner.at("norm"), config.hidden_size, config.rms_norm_eps)
         tied = self.embedding if is_tied else None
@@ -80,7 +80,7 @@ class Decoder:
     @torch.inference_mode()
     def forward(self, batch: Batch) -> Tensor:
         """[T, hidden]: the stream behind the last layer, for `logits`."""
-        batch.rotation = self.rope.at(batch.rotations, batch.rotations_end, self.placement.activations)
+        batch.rotations_by_layer = self.ropes.at(batch.rotations, batch.rotations_end, self.placement.activations)
         return self.stream(batch)
 
     @torch.inference_mode()

@@ -15,7 +15,7 @@ Windows = tuple[int | None, ...]
 # Queries and keys are normed each head by itself, or all of a token together.
 QKNorm = Literal["by head", "together"] | None
 
-_KINDS = ("full_attention", "sliding_attention")
+FULL, SLIDING = _KINDS = ("full_attention", "sliding_attention")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class Family:
     rotated: str | None = None  # a key by which it may say so, as a number of each head's
     gates_attention: bool = False  # a gate stands behind each query, for what its head attends to
     mixers: Mixers = attention_everywhere  # what each layer has in the place of attention
+    # Whether each layer rotates queries and keys at all.
+    rotates: Callable[[dict[str, Any], Windows], tuple[bool, ...]] = lambda config, windows: (True,) * len(windows)
+    ropes_by_kind: bool = False  # layers with a window and those without have figures of rotary positions each
+    window_theta: tuple[str, float] | None = None  # a key with the base of those with a window, and what it is without
+    has_whole_context: bool = False  # max_position_embeddings is the context after all stretching
     mixture: Mixture | None = None  # of its sparse layers, where there are any
     is_latent: bool = False  # attention is to one small vector a token, from which every head's key and value come
     rope_theta: float = 10_000.0  # where the config leaves it out

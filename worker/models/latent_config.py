@@ -57,10 +57,12 @@ def read_latent(config: dict[str, Any], count: Callable[[str], int], path: Path)
     )
 
 
-def latent_scale(latent: LatentConfig, rope: RopeConfig) -> float:
+def latent_scale(latent: LatentConfig, rope: RopeConfig | None) -> float:
     """What scores are multiplied by; stretched positions may ask for a larger one."""
     scale = latent.query_dim**-0.5
-    weight = rope.figures.get("mscale_all_dim") if rope.kind != "default" else None
+    if rope is None or rope.kind == "default":
+        return scale
+    weight = rope.figures.get("mscale_all_dim")
     if weight and rope.factor > 1:
         scale *= (0.1 * weight * math.log(rope.factor) + 1) ** 2
     return scale

@@ -77,8 +77,7 @@ class Model:
     @property
     def stretches(self) -> tuple[int, ...]:
         """The lengths that positions are rotated for, where that depends on a request's length."""
-        lengths = self.config.rope.stretches
-        return lengths if len(lengths) > 1 else ()
+        return self.config.ropes.stretches
 
     def kv_kind(self, wanted: str = "auto") -> str:
         """The number format of keys and values: the one asked for, or the model's own."""

@@ -4,7 +4,7 @@ Counts come from the host and stay there, so that no operation has to ask a devi
 gathered on the device from the slot table.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, cast
@@ -24,7 +24,7 @@ class LayerStep(NamedTuple):
 
     kv: Any  # its memory
     rows: Any  # where the step's tokens lie in it
-    rotation: Any  # cosines and sines of the layer's own rope
+    rotation: Any  # cosines and sines of the layer's own rope; None: it doesn't rotate
 
 
 class LayerInputs(Protocol):
@@ -51,10 +51,11 @@ class Batch:
     kv_slots: Tensor  # [T] int64: block × block_size + offset where each token's key and value go
     logit_rows: Tensor  # [S] int64: the tokens whose hidden states go to the head
     kv: AnyKVCache
-    # R: the row of the rotary table where each row's positions begin; None: all at 0, a position's row is the position.
+    # R: the row of the rotary tables where each row's positions begin; None: 0, a position's row is the position.
     rotation_starts: list[int] | None = None
     adapted: LoraMapping | None = None  # which tokens have a LoRA adapter, if any
-    rotation: tuple[Tensor, Tensor] | None = None  # cos and sin of the tokens, set by the model for its layers
+    # Of each layer the tokens' cos and sin, set by the model; None where it doesn't rotate.
+    rotations_by_layer: Sequence[tuple[Tensor, Tensor] | None] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -62,7 +63,7 @@ class Batch:
 
     @cached_property
     def rotations(self) -> Tensor:
-        """[T] int64: the tokens' rows in the rotary table."""
+        """[T] int64: the tokens' rows in the rotary tables."""
         if self.rotation_starts is None:
             return self.positions
         starts, counts = torch.tensor(self.rotation_starts), torch.tensor(self.query_starts).diff()
@@ -70,12 +71,12 @@ class Batch:
 
     @property
     def rotations_end(self) -> int:
-        """No row of the rotary table that the step reads reaches this."""
+        """No row of the rotary tables that the step reads reaches this."""
         starts = self.rotation_starts or [0] * len(self.context_lengths)
         return max(map(sum, zip(starts, self.context_lengths, strict=True)))
 
     def of_layer(self, layer: int) -> LayerStep:
-        return LayerStep(self.kv.of_layer(layer), self.rows, self.rotation)
+        return LayerStep(self.kv.of_layer(layer), self.rows, self.rotations_by_layer[layer])
 
     @cached_property
     def rows(self) -> Rows:

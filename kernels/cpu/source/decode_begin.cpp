@@ -12,7 +12,7 @@ struct BeginDecode {
     const Slots* slots;
     Step* step;
     int64_t capacity;       // rows that there is room for below
-    int64_t num_rotations;  // rows of the step's cosines and sines
+    int64_t num_rotations;  // rows of rotary tables
     const int32_t* rows;    // [num_rows]: each one's slot
     int64_t num_rows;
     const int32_t* num_tokens;  // [num_counts]

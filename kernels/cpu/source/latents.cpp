@@ -21,6 +21,7 @@ struct StoreLatents {
     const float* norm;     // [rank]
     float epsilon;
     int64_t rank;
+    const RotaryTable* rotary;
     Rotation rotation;
     KVMemory kv;
 };
@@ -33,7 +34,8 @@ struct HeadProducts {
     int64_t num_heads;
     Kernel product;          // of one head's rows
     const Linear* products;  // [num_heads], each with memory for its input, which is written here
-    int64_t num_rotated;     // numbers of a head's rest, rotated into the output behind its product; 0: there is none
+    const RotaryTable* rotary;
+    int64_t num_rotated;  // numbers of a head's rest, rotated into the output behind its product; 0: there is none
     Rotation rotation;
     Quantized quantized;  // of the output's rows
 };
@@ -47,7 +49,7 @@ static void store_latent(const StoreLatents& a, int64_t token) {
     const float* latent = a.latents + token * width;
     float ready[kLargestHead];
     normalize(latent, a.norm, a.epsilon, a.rank, ready);
-    rotate(latent + a.rank, a.step->cosines + row, a.step->sines + row, a.rotation, rotated, rotated, ready + a.rank);
+    rotate(latent + a.rank, a.rotary->cosines + row, a.rotary->sines + row, a.rotation, rotated, rotated, ready + a.rank);
     Packed packed;
     pack(ready, width, kv.format, packed);
     const int64_t slot = a.step->kv_slots[token], place = block_head(kv, slot / kv.block_size, 0);
@@ -96,7 +98,7 @@ static void multiply_head(const HeadProducts& a, int64_t head, int64_t first, in
     if (!a.num_rotated) return;
     for (int64_t row = 0; row < count; ++row) {
         const int64_t at = a.step->rotations[first + row] * a.num_rotated;
-        rotate(input + row * a.num_heads * a.input_width + a.in_features, a.step->cosines + at, a.step->sines + at,
+        rotate(input + row * a.num_heads * a.input_width + a.in_features, a.rotary->cosines + at, a.rotary->sines + at,
                a.rotation, a.num_rotated, a.num_rotated,
                linear.output + row * linear.output_stride + linear.weight.out_features);
     }

@@ -19,20 +19,24 @@ struct Step {
     int32_t table_width;
     const int64_t* token_ids;        // [T]
     const int64_t* positions;        // [T]
-    const int64_t* rotations;        // [T]: the tokens' rows of cosines and sines
+    const int64_t* rotations;        // [T]: the tokens' rows in rotary tables
     const int64_t* kv_slots;         // [T]: block × block_size + offset where each token's key and value go
     const int64_t* logit_rows;       // [S]
     const int32_t* query_starts;     // [R + 1]: the tokens of row r are query_starts[r] up to query_starts[r + 1]
     const int32_t* context_lengths;  // [R]: tokens that the row's last query sees, itself included
     const int32_t* block_tables;     // [R, table_width]
-    const float* cosines;            // [rotations, head_dim]
-    const float* sines;              // [rotations, head_dim], with the rotation's sign
     int64_t num_adapted;             // blocks of tokens that have an adapter
     const AdaptedBlock* adapted;     // [num_adapted]
     const int32_t* adapted_tokens;   // their tokens, block after block
 };
 
-// Which numbers of a head a step's cosines and sines turn against one another.
+// A rope's cosines and sines; the step says which rows its tokens have.
+struct RotaryTable {
+    const float* cosines;  // [rotations, numbers that may be rotated]
+    const float* sines;    // the same, with the rotation's sign
+};
+
+// Which numbers of a head cosines and sines turn against one another.
 enum class Rotation : int64_t { kNone = 0, kHalves = 1, kPairs = 2 };
 
 // A function of one pointer to its arguments, as Python and a recorded list of calls see it.

@@ -20,6 +20,7 @@ struct StoreHeads {
     const float* query_norm;  // [head_dim], or null
     const float* key_norm;
     float epsilon;
+    const RotaryTable* rotary;  // null where nothing is rotated
     Rotation rotation;
     int64_t num_rotated;  // of a head, the first ones; of pairs, the others' sines are 0
     KVMemory kv;
@@ -41,7 +42,7 @@ static void make_ready(const StoreHeads& a, int64_t token, const float* head, co
         return;
     }
     const int64_t row = a.step->rotations[token] * size;
-    rotate(head, a.step->cosines + row, a.step->sines + row, a.rotation, size, a.num_rotated, to);
+    rotate(head, a.rotary->cosines + row, a.rotary->sines + row, a.rotation, size, a.num_rotated, to);
 }
 
 // A key's units are whole: each goes to its own place in the block.

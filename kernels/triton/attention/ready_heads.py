@@ -20,8 +20,9 @@ def ready(
     heads, is_there, columns, turned, HEAD_DIM: tl.constexpr, HAS_NORM: tl.constexpr, PAIRS: tl.constexpr,
     ROTATED: tl.constexpr,
 ):  # fmt: skip
-    """Some columns of each token's head, normed and rotated, in float32. Sines are 0 behind the first ROTATED."""
-    partners = columns ^ 1 if PAIRS else (columns + ROTATED // 2) % ROTATED
+    """Some columns of each token's head, normed and rotated, in float32. Sines are 0 behind the first ROTATED; of 0
+    there are none."""
+    partners = columns ^ 1 if PAIRS or ROTATED == 0 else (columns + ROTATED // 2) % ROTATED
     is_column = is_there[:, None] & (columns < HEAD_DIM)[None, :]
     x = tl.load(heads[:, None] + columns[None, :], mask=is_column, other=0).to(tl.float32)
     y = tl.load(heads[:, None] + partners[None, :], mask=is_column, other=0).to(tl.float32)
@@ -32,6 +33,8 @@ def ready(
         scale = tl.rsqrt(tl.sum(whole * whole, 1) / HEAD_DIM + turned.epsilon)[:, None]
         x *= scale * tl.load(turned.weight + columns, mask=columns < HEAD_DIM, other=0).to(tl.float32)[None, :]
         y *= scale * tl.load(turned.weight + partners, mask=columns < HEAD_DIM, other=0).to(tl.float32)[None, :]
-    cosines = tl.load(turned.cosines[:, None] + columns[None, :], mask=is_column, other=0)
-    sines = tl.load(turned.sines[:, None] + columns[None, :], mask=is_column, other=0)
-    return y * sines + x * cosines
+    if ROTATED:
+        cosines = tl.load(turned.cosines[:, None] + columns[None, :], mask=is_column, other=0)
+        sines = tl.load(turned.sines[:, None] + columns[None, :], mask=is_column, other=0)
+        x = y * sines + x * cosines
+    return x

@@ -98,22 +98,25 @@ TUNING = Tuning(
 
 
 @store_heads_paged.implement("triton")
-def store_heads(heads: Tensor, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
+def store_heads(heads: Tensor, layout: HeadLayout, rotation: Rotation | None, kv: PagedKV, rows: DeviceRows) -> Tensor:
     launch = partial(_launch, heads, layout, rotation, kv, rows)
     key = (triton.next_power_of_2(len(heads)), layout.num_queries + 2 * layout.num_keys, layout.head_dim)
     return launch(TUNING.choice(key, launch))
 
 
 def _launch(
-    heads: Tensor, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows, choice: LaunchConfig
+    heads: Tensor, layout: HeadLayout, rotation: Rotation | None, kv: PagedKV, rows: DeviceRows, choice: LaunchConfig
 ) -> Tensor:
     query = heads.new_empty(len(heads), layout.num_queries, layout.head_dim)
     weights = layout.norms or (heads, heads)
+    # Kernels read none of what stands in for a rotation.
+    turning = rotation or (heads, heads, rows.kv_slots)
     scales = (kv.key_scales, kv.value_scales) if kv.key_scales is not None else (kv.keys, kv.values)
     store_heads_kernel[triton.cdiv(len(heads), choice["TOKENS"]), layout.num_queries + 2 * layout.num_keys](
-        heads, query, *weights, rotation.cos, rotation.sin, rotation.positions, rows.kv_slots, kv.keys, kv.values,
+        heads, query, *weights, *turning, rows.kv_slots, kv.keys, kv.values,
         *scales, len(heads), layout.epsilon, choice["TOKENS"], layout.num_queries, layout.num_keys, layout.head_dim,
-        layout.norms is not None, layout.rotates_pairs, layout.num_rotated, 1 + layout.is_gated,
+        layout.norms is not None, layout.rotates_pairs, 0 if rotation is None else layout.num_rotated,
+        1 + layout.is_gated,
         num_warps=choice.num_warps,
     )  # fmt: skip
     return query

@@ -48,9 +48,9 @@ class UnprovenOperations(FusedOperations):
         return super().add_rms_norm(stream, update, weight, epsilon)
 
     def store_heads(
-        self, heads: Value, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows
+        self, heads: Value, layout: HeadLayout, rotation: Rotation | None, kv: PagedKV, rows: DeviceRows
     ) -> Tensor | Heads:
-        if serves(layout, kv, rows):
+        if rotation is not None and serves(layout, kv, rows):
             return Heads(plain(heads), rotation)
         return super().store_heads(heads, layout, rotation, kv, rows)
 

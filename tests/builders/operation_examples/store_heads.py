@@ -10,7 +10,7 @@ from penstock.kernels.operands import HeadLayout
 from penstock.kernels.paged import KV_DTYPES, DeviceRows, PagedKV, Rotation
 
 
-def inputs(seed: int) -> Iterator[tuple[Tensor, HeadLayout, Rotation, PagedKV, DeviceRows]]:
+def inputs(seed: int) -> Iterator[tuple[Tensor, HeadLayout, Rotation | None, PagedKV, DeviceRows]]:
     generator = torch.Generator().manual_seed(seed)
     shape = [(3, 3), (1, 18), (12, 21)]
     for number, kind in enumerate(KV_DTYPES):
@@ -27,3 +27,5 @@ def inputs(seed: int) -> Iterator[tuple[Tensor, HeadLayout, Rotation, PagedKV, D
         positions = torch.cat([torch.arange(context - queries, context) for queries, context in shape])
         kv = empty_memory(kind, num_blocks, 2, block_size, head_dim)
         yield heads, form, Rotation(cos, sin, positions), kv, rows
+        if kind == "bf16":
+            yield heads, form, None, empty_memory(kind, num_blocks, 2, block_size, head_dim), rows

@@ -4,6 +4,8 @@ A record holds the addresses of the KV memory and of buffers for a number of tok
 other memory or a larger step makes a new one, in milliseconds.
 """
 
+from collections.abc import Sequence
+from ctypes import addressof
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,7 +13,7 @@ import numpy
 from torch import Tensor
 
 from ....kernels.cpu.operations import NativeOperations
-from ....kernels.cpu.program import Buffer, Program, Step
+from ....kernels.cpu.program import Buffer, Program, RotaryTable, Step
 from ...kv.kv_cache import AnyKVCache, NativeKVCache
 from ...models.decoder import Decoder
 from ...steps.batch import Batch, LayerStep
@@ -25,6 +27,7 @@ class RecordedBatch:
 
     step: Step
     kv: NativeKVCache
+    rotations: Sequence[int | None]  # of each layer the address of its rope's table
     adapted: None = None
 
     @property
@@ -32,7 +35,7 @@ class RecordedBatch:
         return self.step.address_of("token_ids")
 
     def of_layer(self, layer: int) -> LayerStep:
-        return LayerStep(self.kv.of_layer(layer), self.step, self.step)
+        return LayerStep(self.kv.of_layer(layer), self.step, self.rotations[layer])
 
 
 @dataclass
@@ -50,6 +53,7 @@ class RecordedDecoder:
         self.decoder = decoder
         self.ops = ops
         self.step = Step()
+        self._tables = [RotaryTable() for _ in decoder.ropes.tables]
         self._kv: NativeKVCache | None = None
         self._layers: Record | None = None
         self._head: Record | None = None
@@ -68,8 +72,8 @@ class RecordedDecoder:
 
     @property
     def num_rotations(self) -> int:
-        """Rows of the step's cosines and sines."""
-        return len(self.decoder.rope.cos)
+        """Rows of the ropes' tables."""
+        return self.decoder.ropes.num_rows
 
     def forward(self, batch: Batch) -> Tensor:
         """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
@@ -93,8 +97,10 @@ class RecordedDecoder:
 
     def _recorded_layers(self, kv: NativeKVCache, capacity: int) -> Record:
         program = Program(self.ops.library, capacity, self.step.address_of("num_tokens"))
+        rotations = self.decoder.ropes.by_layer([addressof(table) for table in self._tables])
+        batch = RecordedBatch(self.step, kv, rotations)
         with self.ops.recording(program, self.step):
-            return Record(program, self.decoder.stream(RecordedBatch(self.step, kv)))
+            return Record(program, self.decoder.stream(batch))
 
     def _recorded_head(self, capacity: int) -> Record:
         program = Program(self.ops.library, capacity, self.step.address_of("num_logits"))
@@ -103,17 +109,18 @@ class RecordedDecoder:
             return Record(program, self.decoder.logits(hidden, self.step.address_of("logit_rows")))
 
     def _point_to(self, batch: Batch) -> None:
-        rope, step = self.decoder.rope, self.step
-        rope.grow_to(batch.rotations_end)
+        ropes, step = self.decoder.ropes, self.step
+        ropes.grow_to(batch.rotations_end)
+        for table, rope in zip(self._tables, ropes.tables, strict=True):
+            table.cosines, table.sines = rope.cos.data_ptr(), rope.sin.data_ptr()
         starts, lengths = (numpy.array(counts, numpy.int32) for counts in (batch.query_starts, batch.context_lengths))
         tables = batch.block_tables.contiguous()
-        self._references = [batch, starts, lengths, tables, rope.cos, rope.sin]
+        self._references = [batch, starts, lengths, tables]
         step.num_tokens, step.num_rows, step.table_width = len(batch.positions), len(lengths), tables.shape[1]
         step.token_ids, step.positions = batch.token_ids.data_ptr(), batch.positions.data_ptr()
         step.rotations = batch.rotations.data_ptr()
         step.kv_slots, step.block_tables = batch.kv_slots.data_ptr(), tables.data_ptr()
         step.query_starts, step.context_lengths = starts.ctypes.data, lengths.ctypes.data
-        step.cosines, step.sines = rope.cos.data_ptr(), rope.sin.data_ptr()
         step.num_adapted = 0
         if (adapted := batch.adapted) is not None:
             step.num_adapted = len(adapted.blocks)

@@ -144,9 +144,10 @@ class GraphedDecoder:
         self.capture, self.capture_choice = new_capture(), new_capture()  # a pool that was given back is not used again
 
     def _stream(self, inputs: Inputs, batch: DeviceBatch) -> Tensor:
-        rope = self.decoder.rope
-        rope.grow_to(rope.end_of(batch.table.max_model_len))
-        batch.take(inputs, Rotation(rope.cos, rope.sin, inputs.rotations))
+        ropes = self.decoder.ropes
+        ropes.grow_to(ropes.end_of(batch.table.max_model_len))
+        rotations = [Rotation(table.cos, table.sin, inputs.rotations) for table in ropes.tables]
+        batch.take(inputs, ropes.by_layer(rotations))
         return self.decoder.stream(batch)
 
     def _graph_for(self, batch: DeviceBatch) -> tuple[Graph, int]:

@@ -62,7 +62,7 @@ class Inputs:
     """The inputs of a forward pass."""
 
     token_ids: Tensor  # [T] int64
-    rotations: Tensor  # [T] int64: the tokens' rows in the rotary table
+    rotations: Tensor  # [T] int64: the tokens' rows in the rotary tables
     rows: DeviceRows
     adapted: DeviceLoraMapping | None = None  # which tokens have a LoRA adapter, if any may
 
@@ -109,7 +109,7 @@ class DeviceBatch:
 
     token_ids: Tensor
     rows: DeviceRows
-    rotation: Rotation
+    rotations_by_layer: list[Rotation | None]
     adapted: DeviceLoraMapping | None
 
     def __init__(self, table: SlotTable, step_rows: StepRows, kv: DeviceKVCache) -> None:
@@ -156,13 +156,13 @@ class DeviceBatch:
         prompts = numpy.flatnonzero(rows.num_tokens > 1)
         return PromptRows(int(prompts[0]) if len(prompts) else len(rows), len(prompts))
 
-    def take(self, inputs: Inputs, rotation: Rotation) -> None:
+    def take(self, inputs: Inputs, rotations_by_layer: list[Rotation | None]) -> None:
         """Set the inputs that layers read."""
         self.token_ids, self.rows, self.adapted = inputs.token_ids, inputs.rows, inputs.adapted
-        self.rotation = rotation
+        self.rotations_by_layer = rotations_by_layer
 
     def of_layer(self, layer: int) -> LayerStep:
-        return LayerStep(self.kv.of_layer(layer), self.rows, self.rotation)
+        return LayerStep(self.kv.of_layer(layer), self.rows, self.rotations_by_layer[layer])
 
 
 @cache

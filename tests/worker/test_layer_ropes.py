@@ -1,0 +1,111 @@
+"""Layers of one model rotate by several ropes, or not at all."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from builders.backends import BACKENDS, load_on
+from builders.hand_driven import HandDriven
+from builders.tiny_model import tiny_model
+
+from penstock.protocol.errors import ConfigError
+from penstock.worker.layers.rope import Rope, Ropes
+from penstock.worker.models.config import read_config
+from penstock.worker.models.dense_families import LLAMA
+from penstock.worker.models.families import FAMILIES
+from penstock.worker.models.layer_ropes import LayerRopes
+from penstock.worker.models.rope_config import RopeConfig
+
+CPU = torch.device("cpu")
+WINDOWS = (7, None, 7)
+TWO_ROPES = replace(
+    LLAMA,
+    windows=lambda config, num_layers: WINDOWS,
+    ropes_by_kind=True,
+    window_theta=("rope_local_base_freq", 500.0),
+    has_whole_context=True,
+)
+LINEAR = {"rope_type": "linear", "factor": 8.0}
+
+
+@pytest.fixture(autouse=True)
+def two_ropes(monkeypatch):
+    monkeypatch.setitem(FAMILIES, "LlamaForCausalLM", TWO_ROPES)
+
+
+def written(folder, **keys):
+    """With these keys on rotary positions, and no others."""
+    path = tiny_model(folder, "llama", num_hidden_layers=len(WINDOWS)) / "config.json"
+    config = {key: value for key, value in json.loads(path.read_text()).items() if not key.startswith("rope_")}
+    path.write_text(json.dumps(config | keys))
+    return folder
+
+
+SPELLINGS = {
+    "transformers 4": {"rope_theta": 1e6, "rope_local_base_freq": 300.0, "rope_scaling": LINEAR},
+    "transformers 5": {
+        "rope_parameters": {
+            "full_attention": {"rope_theta": 1e6, **LINEAR},
+            "sliding_attention": {"rope_theta": 300.0, "rope_type": "default"},
+        }
+    },
+    "the bases beside the figures": {
+        "rope_theta": 1e6, "rope_local_base_freq": 300.0,
+        "rope_parameters": {"full_attention": LINEAR, "sliding_attention": {"rope_type": "default"}},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_every_spelling_of_two_ropes_gives_each_layer_its_own(tmp_path, spelling):
+    config = read_config(written(tmp_path, **SPELLINGS[spelling]))
+    assert config.ropes.by_layer == (0, 1, 0)
+    window, full = config.ropes.ropes
+    assert (window.kind, window.theta, window.factor) == ("default", 300.0, 1.0)
+    assert (full.kind, full.theta, full.factor) == ("linear", 1e6, 8.0)
+    assert config.max_position == 1024
+
+
+def test_layers_with_a_window_have_the_familys_base_where_none_is_given(tmp_path):
+    config = read_config(written(tmp_path))
+    assert [config.ropes.of(layer).theta for layer in range(3)] == [500.0, 10_000.0, 500.0]
+
+
+def test_one_rope_for_all_is_refused_where_kinds_of_layers_have_their_own(tmp_path):
+    with pytest.raises(ConfigError, match="should have an object for each of full_attention, sliding_attention"):
+        read_config(written(tmp_path, rope_parameters=LINEAR))
+
+
+def answers(folder, backend):
+    driven = HandDriven(load_on(backend, folder, dtype="float32"))
+    rows = [driven.add(list(range(5, 5 + length))) for length in (3, 20, 41)]
+    return driven.greedy(rows, 12, budget=16), [driven.histories[row] for row in rows]
+
+
+def test_native_kernels_rotate_each_layer_as_torch_does(tmp_path):
+    folder = written(tmp_path, **SPELLINGS["transformers 4"])
+    (native, tokens), (torchs, others) = (answers(folder, backend) for backend in ("native", "fast"))
+    assert tokens == others
+    for mine, theirs in zip(native, torchs, strict=True):
+        assert (mine.log_softmax(-1) - theirs.log_softmax(-1)).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_two_ropes_that_are_alike_give_the_bits_of_one(tmp_path, backend, monkeypatch):
+    alike = answers(written(tmp_path / "two", rope_theta=500.0), backend)
+    monkeypatch.setitem(FAMILIES, "LlamaForCausalLM", replace(TWO_ROPES, ropes_by_kind=False))
+    one = answers(written(tmp_path / "one", rope_theta=500.0), backend)
+    assert all(map(torch.equal, alike[0], one[0]))
+
+
+def test_a_rope_beside_one_that_is_stretched_has_the_same_rows_with_its_own_angles():
+    dynamic = RopeConfig("dynamic", 1e4, 16, 16, 3.0, trained_context=64, original_context=64, figures={})
+    plain = RopeConfig("default", 500.0, 32, 32, 1.0, trained_context=64, original_context=64, figures={})
+    ropes = Ropes(LayerRopes((dynamic, plain), (0, None, 1)), False, CPU)
+    rows = torch.tensor([0, 63, 64, 64 + 100, 64 + 128 + 150])
+    first, none, other = ropes.at(rows, 64 + 128 + 192, torch.float32)
+    alone = Rope(plain, False, CPU).at(torch.tensor([0, 63, 0, 100, 150]), 151, torch.float32)
+    assert none is None
+    assert all(map(torch.equal, other, alone))
+    assert all(map(torch.equal, first, Rope(dynamic, False, CPU).at(rows, 64 + 128 + 192, torch.float32)))

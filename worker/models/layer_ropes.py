@@ -1,0 +1,74 @@
+"""By which rope each layer of a model rotates: one for all layers, one for each kind of them, or for some none.
+
+Transformers 5 writes `rope_parameters` with an object for each kind of layer; 4 had a base for layers with a window
+beside the others' (`rope_local_base_freq`), and never stretched them. Reads no weights and imports no torch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...protocol.fields.rules import shown
+from .family import FULL, SLIDING, Family, Windows
+from .rope_config import RopeConfig
+
+
+@dataclass(frozen=True)
+class LayerRopes:
+    """The ropes of a model."""
+
+    ropes: tuple[RopeConfig, ...]
+    by_layer: tuple[int | None, ...]  # of each layer its rope's number; None: it doesn't rotate
+
+    def of(self, layer: int) -> RopeConfig | None:
+        number = self.by_layer[layer]
+        return None if number is None else self.ropes[number]
+
+    @property
+    def stretches(self) -> tuple[int, ...]:
+        """The lengths that requests are rotated for, where that depends on a request's length. All ropes of a model
+        share them, so that one row serves in the tables of all."""
+        return tuple(sorted({length for rope in self.ropes if len(rope.stretches) > 1 for length in rope.stretches}))
+
+
+def read_layer_ropes(
+    config: dict[str, Any], family: Family, windows: Windows, read: Callable[[dict[str, Any], int], RopeConfig]
+) -> LayerRopes:
+    """`read` takes what the config says to a layer, and its number."""
+    rotates = family.rotates(config, windows)
+    ropes: list[RopeConfig] = []
+    by_layer: list[int | None] = [None] * len(windows)
+    kinds = _kinds(config, windows) if family.ropes_by_kind else None
+    for layer in range(len(windows)):
+        if rotates[layer]:
+            said = config if kinds is None else _said_to(kinds[layer], config, family)
+            rope = read(said, layer)
+            if rope not in ropes:
+                ropes.append(rope)
+            by_layer[layer] = ropes.index(rope)
+    return LayerRopes(tuple(ropes), tuple(by_layer))
+
+
+def _said_to(kind: str, config: dict[str, Any], family: Family) -> dict[str, Any]:
+    """The config with the figures of layers of this kind."""
+    older, newer = config.get("rope_scaling") or {}, config.get("rope_parameters") or {}
+    if not all(isinstance(each, dict) for each in (older, newer)):
+        return config
+    own = newer.get(kind) or {}
+    if newer and not any(each in newer for each in (FULL, SLIDING)):
+        raise ValueError(
+            f"rope_parameters is {shown(newer)}, and should have an object for each of {', '.join((FULL, SLIDING))}"
+        )
+    if kind == FULL:
+        own = own | older
+    elif family.window_theta is not None:
+        key, theta = family.window_theta
+        own = {"rope_theta": config.get(key) or theta} | own
+    return config | {"rope_scaling": None, "rope_parameters": own}
+
+
+def _kinds(config: dict[str, Any], windows: Windows) -> list[str]:
+    types = config.get("layer_types")
+    if isinstance(types, list) and len(types) == len(windows):
+        return types
+    return [FULL if window is None else SLIDING for window in windows]
