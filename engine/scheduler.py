@@ -14,8 +14,8 @@ from ..protocol.messages import FailedRow, MaskFrame, Prompt, SequenceEnded, Ste
 from ..protocol.stats import Stats
 from .adapters import AdapterReference, AdapterTable
 from .admission.admission import Admission
-from .admission.limits import Limits, StepLoad
-from .admission.pace import Pace
+from .admission.limits import Limits
+from .admission.pace import Allowance, Pace
 from .admission.queue import WaitingQueue
 from .counters import Counters
 from .decoding.beam_decoding import BeamDecoding
@@ -169,10 +169,12 @@ class Scheduler:
             strategy.after_decodes(step, self.limits.max_num_batched_tokens - len(step.rows))
         step.num_decodes = len(step.rows)
         load = self.admission.load(step)
-        if (self.running.prefilling or self.waiting) and self._has_streams():
-            load.long_tokens_left = min(load.long_tokens_left, self.pace.allowance(step))
-        self._plan_prefills(step, load)
+        if self._is_paced(step):
+            load.allowance = self.pace.allowance(step, load.num_prompts, len(self.waiting), load.allowance.left)
+        self._plan_prefills(step, load.allowance)
         self.admission.admit(step, load)
+        if load.allowance.has_pause:
+            self.pace.note_pause(step)
         for strategy in strategies:
             strategy.after_admission(step)
         self.running.settle()
@@ -197,14 +199,18 @@ class Scheduler:
             sequence.num_computed += 1
         step.add_decodes(rows, new_blocks)
 
-    def _plan_prefills(self, step: ScheduledStep, load: StepLoad) -> None:
+    def _plan_prefills(self, step: ScheduledStep, allowance: Allowance) -> None:
         for sequence in self.running.prefilling:
-            if budget := load.budget(sequence):
+            if budget := allowance.budget(sequence.num_left):
                 num_tokens = self.running.advance(sequence, budget)
-                load.spend(sequence, num_tokens)
+                allowance.spend(num_tokens)
                 step.add(sequence, num_tokens)
 
-    def _has_streams(self) -> bool:
+    def _is_paced(self, step: ScheduledStep) -> bool:
+        """Whether prompts are held back: there are some, streamed answers, too, and something else to compute."""
+        has_prompts = self.running.prefilling or self.waiting
+        if not (has_prompts and self.limits.enable_chunked_prefill and (step.rows or self.in_flight)):
+            return False
         return any(sequence.request.prompt.is_streamed for sequence in self.running.decoding)
 
     # --- results ----------------------------------------------------------------------------------------------------
@@ -214,8 +220,7 @@ class Scheduler:
         step = self._step_of(result)
         self.counters.forward_time = result.forward_time
         self.counters.step_seconds += result.forward_time
-        if step.is_paced:
-            self.pace.learn(step, result.forward_time)
+        self.pace.learn(step, result.forward_time)
         for strategy in self._active_strategies():
             strategy.before_results()
         for failed in result.failed:

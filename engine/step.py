@@ -12,7 +12,7 @@ from .request import Sequence
 class ScheduledStep:
     __slots__ = (
         "number", "rows", "slots", "num_tokens", "new", "forks", "copies", "decided", "forced", "masked",
-        "dropped", "is_paced", "num_decodes", "_added",
+        "dropped", "is_paced", "has_pause", "num_decodes", "_added",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -27,7 +27,8 @@ class ScheduledStep:
         self.forced: dict[Sequence, array[int]] = {}  # those of them that come with this step's result
         self.masked: list[int] = []  # rows
         self.dropped: set[Sequence] = set()  # sequences whose results don't count: their masks did not come in time
-        self.is_paced = False  # long prompts were held back for streamed answers
+        self.is_paced = False  # prompts were held back for streamed answers
+        self.has_pause = False  # and yet it takes longer than they should wait
         self.num_decodes = 0  # rows that come before those of prompts
         self._added: list[tuple[int, Columns[int]]] = []  # (row, blocks appended to its table), by row
 
@@ -51,13 +52,9 @@ class ScheduledStep:
         self.new.append(new)
         self.add(sequence, num_tokens)
 
-    def prompt_tokens(self) -> tuple[int, int]:
-        """How many tokens of long prompts it computes, and how many of others."""
-        long = total = 0
-        for sequence, count in zip(self.rows[self.num_decodes :], self.num_tokens[self.num_decodes :], strict=True):
-            total += count
-            long += count if sequence.is_long else 0
-        return long, total - long
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(self.num_tokens[self.num_decodes :])
 
     def fork(self, parent: Sequence, child: Sequence, copied: tuple[int, int] | None) -> None:
         self.forks.append(Fork(parent.slot, child.slot, child.sample, column(child.block_ids)))

@@ -10,6 +10,7 @@ from ..request import Sequence
 from ..running import RunningBatch
 from ..step import ScheduledStep, new_slot
 from .limits import Demand, FreeBlocks, Limits, StepLoad, gates
+from .pace import Allowance
 from .queue import WaitingQueue, victim
 
 
@@ -39,8 +40,7 @@ class Admission:
         return StepLoad(
             num_running=len(self._running),
             num_free=self._cache.num_free,
-            tokens_left=tokens_left,
-            long_tokens_left=tokens_left,
+            allowance=Allowance(tokens_left, tokens_left),
             num_prompts=len(prompts),
             num_long=sum(sequence.is_long for sequence in prompts),
             prompt_blocks=sum(len(sequence.block_ids) for sequence in prompts),
@@ -48,7 +48,7 @@ class Admission:
 
     def admit(self, step: ScheduledStep, load: StepLoad) -> None:
         """Admit waiting sequences in order until one has to wait. None may overtake it, so none starves."""
-        while self._waiting and load.tokens_left and self._running.has_free_slot:
+        while self._waiting and load.allowance and self._running.has_free_slot:
             sequence = self.next(load)
             if sequence is None or self.is_in_flight(sequence):
                 return
@@ -57,10 +57,11 @@ class Admission:
                 continue
             found = self._cache.match(sequence)
             demand = self.demand(sequence, found)
-            if not self.admits(demand, load):
+            budget = load.allowance.budget(demand.num_left)
+            if not budget or not self.admits(demand, load):
                 return
             self._waiting.pop(sequence)
-            load.take(demand, self._enter(sequence, found, step, load.budget(sequence)))
+            load.take(demand, self._enter(sequence, found, step, budget))
 
     def is_in_flight(self, sequence: Sequence) -> bool:
         """A preempted sequence may enter a slot again only when no step in flight still brings a token of it."""
@@ -97,7 +98,7 @@ class Admission:
     def next(self, load: StepLoad) -> Sequence | None:
         """The sequence to admit next; it stays in the queue."""
         has_lane = self._most_long is None or load.num_long < self._most_long
-        return self._waiting.first(including_long=has_lane and load.long_tokens_left > 0)
+        return self._waiting.first(including_long=has_lane)
 
     def demand(self, sequence: Sequence, found: Found) -> Demand:
         num_blocks = self._cache.blocks_for(sequence.num_known)

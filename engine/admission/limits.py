@@ -11,11 +11,10 @@ from typing import Protocol
 from ...protocol.messages import MemoryPlan, values
 from ...protocol.options.config import EngineConfig
 from ..request import Request, Sequence
+from .pace import Allowance
 
-# Without a threshold a prompt is long from this share of the context on if long ones are limited, else if it takes more
-# than so many steps.
+# Without a threshold a prompt is long from this share of the context on, if long ones are limited.
 _LONG_SHARE = 0.04
-_LONG_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +76,7 @@ class Limits:
     def is_long(self, num_prompt: int) -> bool:
         if self.long_prefill_token_threshold is not None:
             return num_prompt > self.long_prefill_token_threshold
-        if self.max_long is not None:
-            return num_prompt > int(self.max_model_len * _LONG_SHARE)
-        return num_prompt > _LONG_STEPS * self.max_num_batched_tokens
+        return self.max_long is not None and num_prompt > int(self.max_model_len * _LONG_SHARE)
 
     def refusal(self, request: Request) -> str | None:
         """Why a request can never be served, in a sentence."""
@@ -151,25 +148,15 @@ class StepLoad:
 
     num_running: int
     num_free: int  # blocks
-    tokens_left: int
-    long_tokens_left: int  # of these, for long prompts
+    allowance: Allowance
     num_prompts: int  # being computed: unfinished when the step began, or admitted to it
     num_long: int  # among them
     prompt_blocks: int  # that these prompts hold
 
-    def budget(self, sequence: Sequence) -> int:
-        """How many tokens of this sequence the step still takes."""
-        return min(self.tokens_left, self.long_tokens_left) if sequence.is_long else self.tokens_left
-
-    def spend(self, sequence: Sequence, num_tokens: int) -> None:
-        self.tokens_left -= num_tokens
-        if sequence.is_long:
-            self.long_tokens_left -= num_tokens
-
     def take(self, demand: Demand, num_tokens: int) -> None:
         self.num_running += 1
         self.num_free -= demand.blocks_taken
-        self.spend(demand.sequence, num_tokens)
+        self.allowance.spend(num_tokens)
         self.num_prompts += 1
         self.num_long += demand.sequence.is_long
         self.prompt_blocks += demand.num_blocks
@@ -217,7 +204,7 @@ class WholePrompts:
     max_num_batched_tokens: int
 
     def admits(self, demand: Demand, load: StepLoad) -> bool:
-        return demand.num_left <= load.tokens_left or demand.num_left > self.max_num_batched_tokens
+        return demand.num_left <= load.allowance.left or demand.num_left > self.max_num_batched_tokens
 
 
 def gates(limits: Limits) -> list[Gate]:

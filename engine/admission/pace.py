@@ -1,48 +1,106 @@
-"""How many tokens of long prompts a step computes while answers are streamed.
+"""How many tokens of prompts a step computes while answers are streamed.
 
 Somebody reads a stream while it is written, so a step should not take more than twice as long as it would without
-prompts. Long prompts get as many tokens as fit into that time, judged by what their tokens took in earlier steps; now
-and then they get none, to measure a step without them. Short prompts are computed at once, and so are long ones when
-nobody is reading.
+prompts. A prompt gets as many tokens as fit into that time, judged by what tokens of prompts took in earlier steps; now
+and then there are none, to measure a step without them. With more prompts that wait, a step takes longer, up to
+`_MOST_SHARES`: those who wait for a first token are people, too. All have equal parts of it, so a short prompt need not
+wait for the end of a long one.
+
+One step of a hundred may take longer: a pause that is hardly noticed, in which prompts are computed that end with it.
+So a short one that comes alone is answered at once. When nobody reads, prompts take all that a step has.
 """
+
+from dataclasses import dataclass
 
 from ..step import ScheduledStep
 
-_RATIO = 1.75  # of a step with long prompts to one without; under 2, because steps vary
+_RATIO = 1.75  # of a step with one prompt to a step without; under 2, because steps vary
+_MOST_SHARES = 4  # as many prompts make a step longer; more divide that among them
+_PAUSE = 0.25  # seconds
+_PAUSE_EVERY = 128  # steps
 # Tokens. Fewer than 8 take as long as 8: attention reads the whole context for them, and computes 16 rows at a time.
-_LEAST, _FIRST = 8, 16
+_LEAST = 8
+_MANY = 64  # tokens of prompts in a step that shows what they take when they are computed at once
 _MEASURE_EVERY = 16  # steps
 _NEW_SHARE = 0.5  # of the newest measurement in an average
+_NO_TIME = 1e-9  # seconds that a token takes at least
+
+
+@dataclass(slots=True)
+class Allowance:
+    """How many tokens of prompts a step still takes."""
+
+    left: int
+    each: int  # of one prompt
+    pause: int = 0  # beyond these, for prompts that end with them
+    has_pause: bool = False  # which was made use of
+
+    def __bool__(self) -> bool:
+        return self.left > 0 or self.pause > 0
+
+    def budget(self, num_left: int) -> int:
+        """How many tokens of a prompt of which so many are left."""
+        even = min(self.left, self.each)
+        return num_left if num_left <= even + self.pause else even
+
+    def spend(self, num_tokens: int) -> None:
+        """Count tokens that the step computes."""
+        even = min(self.left, self.each, num_tokens)
+        self.left -= even
+        self.pause -= num_tokens - even
+        self.has_pause |= num_tokens > even
 
 
 class Pace:
     def __init__(self) -> None:
-        self._seconds_without: float | None = None  # of a step without long prompts
-        self._seconds_a_token: float | None = None
+        self._seconds_without: float | None = None  # of a step without prompts
+        self._seconds_beside: float | None = None  # that a token adds to a step whose answers set the pace
+        self._seconds_at_once: float | None = None  # of a token, where a step computes many
         self._measured_at = -_MEASURE_EVERY
-        self._last = 0  # tokens of the last step that had any
+        self._paused_at = -_PAUSE_EVERY
+        self._last = 0  # tokens of the last paced step that had any
 
-    def allowance(self, step: ScheduledStep) -> int:
-        """How many tokens of long prompts the step may take beside its streamed answers."""
+    def allowance(self, step: ScheduledStep, num_prefilling: int, num_waiting: int, most: int) -> Allowance:
+        """How many tokens of those prompts, `most` at most, the step may take beside its streamed answers."""
         step.is_paced = True
         if self._seconds_without is None or step.number - self._measured_at >= _MEASURE_EVERY:
             self._measured_at = step.number
-            return 0
-        if self._seconds_a_token is None:
-            return _FIRST
-        fitting = (_RATIO - 1) * self._seconds_without / max(self._seconds_a_token, 1e-9)
+            return Allowance(0, 0)
+        together = min(most, self._share() * min(_MOST_SHARES, num_prefilling + num_waiting))
+        # Those that wait come in one after the other, and may have to go on waiting: they count as one.
+        parts = min(num_prefilling + min(1, num_waiting), max(1, together // _LEAST))
+        return Allowance(together, together // parts, min(most - together, self._pause(step)))
+
+    def _share(self) -> int:
+        if self._seconds_without is None or self._seconds_beside is None:
+            return _LEAST
+        fitting = (_RATIO - 1) * self._seconds_without / max(self._seconds_beside, _NO_TIME)
         return max(_LEAST, int(min(fitting, 2 * self._last)) // _LEAST * _LEAST)
 
+    def _pause(self, step: ScheduledStep) -> int:
+        if step.number - self._paused_at < _PAUSE_EVERY:
+            return 0
+        if self._seconds_at_once is None:
+            return _LEAST
+        return int(_PAUSE / max(self._seconds_at_once, _NO_TIME))
+
+    def note_pause(self, step: ScheduledStep) -> None:
+        """The step takes longer than its streams should wait."""
+        step.has_pause = True
+        self._paused_at = step.number
+
     def learn(self, step: ScheduledStep, seconds: float) -> None:
-        """Take in how long a paced step took."""
-        long, short = step.prompt_tokens()
-        if short:
-            return
-        if not long:
+        """Take in how long a step took."""
+        count = step.num_prompt_tokens
+        if not count:
+            self._measured_at = max(self._measured_at, step.number)
             self._seconds_without = _averaged(self._seconds_without, seconds)
-        elif self._seconds_without is not None:
-            self._last = long
-            self._seconds_a_token = _averaged(self._seconds_a_token, max(0.0, seconds - self._seconds_without) / long)
+        elif step.has_pause or count >= _MANY:
+            self._seconds_at_once = _averaged(self._seconds_at_once, seconds / sum(step.num_tokens))
+        is_usual = step.is_paced and not step.has_pause and step.num_decodes
+        if count and is_usual and self._seconds_without is not None:
+            self._last = count
+            self._seconds_beside = _averaged(self._seconds_beside, max(0.0, seconds - self._seconds_without) / count)
 
 
 def _averaged(so_far: float | None, newest: float) -> float:

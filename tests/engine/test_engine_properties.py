@@ -11,6 +11,7 @@ import pytest
 from builders.engine_harness import Harness, answer, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.protocol.messages import FailedRow, Prompt, column, request_and_sample, sequence_id, values
 
@@ -58,7 +59,7 @@ params = st.fixed_dictionaries(
 
 # What happens next; the numbers choose among what there is at that time.
 actions = st.one_of(
-    *[st.tuples(st.just("add"), token_ids, params, st.sampled_from(["", "", "a", "b"]))] * 4,
+    *[st.tuples(st.just("add"), token_ids, params, st.sampled_from(["", "", "a", "b"]), st.booleans())] * 4,
     *[st.tuples(st.just("step"), st.integers(1, 9))] * 3,
     st.tuples(st.just("abort"), st.integers(0, 50)),
     st.tuples(st.just("stop string"), st.integers(0, 50)),
@@ -77,10 +78,11 @@ class Run:
 
     def act(self, action: tuple) -> None:
         match action:
-            case "add", tokens, chosen, client:
+            case "add", tokens, chosen, client, is_streamed:
                 request_id = len(self.asked)
                 settled = {**chosen, "min_tokens": chosen["max_tokens"] // 3}
-                self.asked[request_id] = prompt(request_id, tokens, client=client, **settled)
+                asked = prompt(request_id, tokens, client=client, **settled)
+                self.asked[request_id] = replace(asked, is_streamed=is_streamed)
                 self.harness.add(self.asked[request_id])
             case "step", count:
                 for _ in range(count):

@@ -128,9 +128,9 @@ def test_max_long_partial_prefills_alone_calls_a_prompt_long_from_four_per_cent_
     assert (settled.is_long(40), settled.is_long(41), settled.max_long) == (False, True, 2)
 
 
-def test_without_an_option_a_prompt_is_long_that_takes_more_than_eight_steps():
+def test_without_an_option_no_prompt_is_long():
     settled = limits(max_model_len=1000, max_num_batched_tokens=32)
-    assert (settled.is_long(256), settled.is_long(257), settled.max_long) == (False, True, None)
+    assert (settled.is_long(999), settled.max_long) == (False, None)
 
 
 def test_without_chunked_prefill_a_prompt_is_computed_in_one_step():

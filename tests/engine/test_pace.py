@@ -1,103 +1,154 @@
-"""Long prompts beside streamed answers: how many of their tokens a step takes, and who need not wait for them."""
+"""Prompts beside streamed answers: how many of their tokens a step takes, and how long each of them waits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from builders.engine_harness import Harness, prompt
 from msgspec.structs import replace
 
-from penstock.protocol.messages import Prompt, StepPlan, sequence_id, values
+from penstock.protocol.messages import Prompt, sequence_id, values
 
-BUDGET, LONG = 32, 500  # tokens of a step, and of a prompt that takes more than eight
+BUDGET, LONG = 128, 500  # tokens of a step, and of a prompt
+WITHOUT = 0.04  # seconds of a step without prompts
 
-
-def streamed(request_id: int, **params) -> Prompt:
-    return replace(prompt(request_id, [7, 8, request_id], max_tokens=900, **params), is_streamed=True)
-
-
-def begun(*prompts: Prompt, **options) -> Harness:
-    """These answers are being generated."""
-    harness = Harness(max_num_batched_tokens=BUDGET, num_blocks=1024, max_model_len=1024, **options)
-    harness.add(*prompts)
-    for _ in range(4 if prompts else 0):
-        harness.plan()
-        harness.finish()
-    return harness
+Seconds = Callable[[int, int], float]  # of a step, by its number and its tokens of prompts
 
 
-def prompt_tokens(harness: Harness, plan: StepPlan) -> int:
-    """How many tokens it computes beyond one for each answer on its way."""
-    step = next(step for step in harness.scheduler.in_flight if step.number == plan.step)
-    return sum(values(plan.num_tokens)[step.num_decodes :])
+def usual(step: int, tokens: int) -> float:
+    return WITHOUT + 0.0015 * tokens
 
 
-def run_until_begun(harness: Harness, request_id: int, seconds: Callable[[int, int], float]) -> list[int]:
-    """Until that request's first token: how many prompt tokens each step had. Steps take `seconds(step, tokens)`."""
-    counts: list[int] = []
-    while sequence_id(request_id, 0) not in harness.heard or not harness.tokens(request_id):
-        assert len(counts) < 900, "the prompt makes no progress"
-        while len(harness.results) < 2 and (plan := harness.plan()) is not None:
-            counts.append(prompt_tokens(harness, plan))
-            harness.results[-1].forward_time = seconds(len(counts), counts[-1])
-        harness.finish()
-    return counts
+def streamed(request_id: int, length: int = 3, **params) -> Prompt:
+    return replace(prompt(request_id, [7, 8, request_id] * (length // 3), max_tokens=1900, **params), is_streamed=True)
 
 
-@pytest.mark.parametrize("cost", [0.02, 0.1, 0.2])
-def test_a_step_beside_a_stream_takes_at_most_twice_as_long_as_without_the_prompt(cost):
+class Paced(Harness):
+    """With steps that take `seconds`, two of them in flight."""
+
+    def __init__(self, *prompts: Prompt, seconds: Seconds = usual, **options) -> None:
+        """These answers are being generated."""
+        super().__init__(max_num_batched_tokens=BUDGET, num_blocks=2048, max_model_len=2048, **options)
+        self.seconds = seconds
+        self.counts: list[int] = []  # tokens of prompts in each step
+        self.add(*prompts)
+        for _ in range(6 if prompts else 0):
+            self.step()
+        self.counts.clear()
+
+    def step(self) -> None:
+        while len(self.results) < 2 and (plan := self.plan()) is not None:
+            planned = next(step for step in self.scheduler.in_flight if step.number == plan.step)
+            self.counts.append(sum(values(plan.num_tokens)[planned.num_decodes :]))
+            self.results[-1].forward_time = self.seconds(len(self.counts), self.counts[-1])
+        self.finish()
+
+    def has_begun(self, request_id: int) -> bool:
+        return sequence_id(request_id, 0) in self.heard and bool(self.tokens(request_id))
+
+    def run_until_begun(self, *request_ids: int) -> list[int]:
+        """Until those requests' first tokens: how many tokens of prompts each step had."""
+        while not all(self.has_begun(each) for each in request_ids):
+            assert len(self.counts) < 1500, "a prompt makes no progress"
+            self.step()
+        return self.counts
+
+
+def most_but_few(ratios: Sequence[float]) -> float:
+    """What 95 of a hundred keep to."""
+    return sorted(ratios)[-1 - len(ratios) // 20]
+
+
+@pytest.mark.parametrize("cost", [0.0004, 0.0015, 0.01])
+@pytest.mark.parametrize("length", [100, LONG, 8 * BUDGET])
+def test_a_step_beside_streams_takes_at_most_twice_as_long_as_without_the_prompt(cost, length):
     """Or as long as the fewest tokens that still make progress."""
 
     def seconds(step: int, tokens: int) -> float:
-        return 1.0 + cost * tokens
+        return WITHOUT + cost * tokens
 
-    harness = begun(streamed(1), streamed(2))
-    harness.add(prompt(3, range(LONG), max_tokens=1))
-    counts = run_until_begun(harness, 3, seconds)
-    longest = sorted(seconds(0, count) for count in counts)[-len(counts) // 20]
-    assert longest <= max(2.0, 1.0 + 8 * cost)
-    assert sum(counts) == LONG
+    harness = Paced(streamed(1), streamed(2), seconds=seconds)
+    harness.add(prompt(3, [each % 500 for each in range(length)], max_tokens=1))
+    counts = harness.run_until_begun(3)
+    longer = [seconds(0, count) for count in counts if seconds(0, count) > max(2 * WITHOUT, WITHOUT + 8 * cost)]
+    assert len(longer) <= 1, "one pause"
+    assert sum(longer) <= 0.25 + 2 * WITHOUT
+    assert sum(counts) == length
 
 
 def test_the_share_of_a_prompt_follows_what_its_tokens_take():
     """They take longer the longer the context is, and the answers' own steps do so, too."""
 
     def seconds(step: int, tokens: int) -> float:
-        return 1.0 + step / 100 + tokens * 0.03 * (1 + step / 50)
+        return WITHOUT * (1 + step / 100 + tokens * 0.03 * (1 + step / 50))
 
-    harness = begun(streamed(1))
+    harness = Paced(streamed(1), seconds=seconds)
     harness.add(prompt(3, range(LONG), max_tokens=1))
-    counts = run_until_begun(harness, 3, seconds)
+    counts = harness.run_until_begun(3)
     beside = [seconds(step, count) / seconds(step, 0) for step, count in enumerate(counts, 1) if count]
-    assert sorted(beside)[-len(beside) // 20] <= 2.1
+    assert most_but_few(beside) <= 2.1
     assert max(counts) > 8, "there is time for more than the fewest"
 
 
 @pytest.mark.parametrize(
-    ("company", "length"),
-    [((prompt(1, [5, 6, 7], max_tokens=900),), LONG), ((streamed(1),), 8 * BUDGET), ((), LONG)],
-    ids=["nobody reads", "a short prompt", "alone"],
+    ("company", "length", "options"),
+    [
+        ((prompt(1, [5, 6, 7], max_tokens=900),), LONG, {}),
+        ((), LONG, {}),
+        ((streamed(1),), BUDGET - 1, {"enable_chunked_prefill": False}),
+    ],
+    ids=["nobody reads", "alone", "whole prompts"],
 )
-def test_other_prompts_take_all_that_a_step_has(company, length):
-    harness = begun(*company)
-    harness.add(prompt(3, range(length), max_tokens=1))
-    counts = run_until_begun(harness, 3, lambda step, tokens: 1.0 + tokens)
-    assert counts[0] == BUDGET - len(company)
+def test_other_prompts_take_all_that_a_step_has(company, length, options):
+    harness = Paced(*company, **options)
+    harness.add(prompt(3, [each % 500 for each in range(length)], max_tokens=1))
+    assert harness.run_until_begun(3)[0] == BUDGET - len(company)
 
 
-def test_short_prompts_need_not_wait_for_a_long_one_that_is_held_back():
-    harness = begun(streamed(1))
-    harness.add(prompt(3, range(LONG), max_tokens=1), prompt(4, range(LONG, LONG + 9), max_tokens=1))
-    run_until_begun(harness, 4, lambda step, tokens: 1.0 + tokens)
-    assert sequence_id(3, 0) not in harness.heard or not harness.tokens(3)
+def test_a_short_prompt_that_comes_alone_is_computed_at_once():
+    harness = Paced(streamed(1, 99))
+    harness.add(prompt(3, range(110), max_tokens=1))
+    assert harness.run_until_begun(3)[0] == 110
 
 
-def test_a_threshold_says_what_is_long():
-    harness = begun(streamed(1), long_prefill_token_threshold=40)
-    harness.add(prompt(3, range(50), max_tokens=1))
-    assert run_until_begun(harness, 3, lambda step, tokens: 1.0 + tokens)[0] == 0
+def test_streams_pause_once_in_a_hundred_steps_however_many_short_prompts_come():
+    harness = Paced(streamed(1, 99))
+    for number in range(3, 40):
+        harness.add(prompt(number, range(number, number + 100), max_tokens=1))
+        harness.run_until_begun(number)
+    longer = sum(usual(0, count) > 2.1 * WITHOUT for count in harness.counts)
+    assert 1 <= longer <= 1 + len(harness.counts) / 100
+
+
+@pytest.mark.parametrize("number", [2, 4, 6])
+def test_prompts_together_make_steps_at_most_four_times_as_long_and_all_get_on(number):
+    harness = Paced(streamed(1))
+    requests = range(2, 2 + number)
+    harness.add(*(prompt(each, range(each, each + LONG), max_tokens=1) for each in requests))
+    counts = harness.run_until_begun(*requests)
+    ratios = [usual(0, count) / WITHOUT for count in counts]
+    assert most_but_few(ratios) <= min(4, 1 + number) + 0.1
+    assert len(counts) <= 2 * number * LONG / (min(number, 4) * 0.75 * WITHOUT / 0.0015)
+
+
+def test_a_short_prompt_need_not_wait_for_the_end_of_a_long_one():
+    harness = Paced(streamed(1))
+    harness.add(prompt(3, range(LONG), max_tokens=1), prompt(4, range(9, 69), max_tokens=1))
+    harness.run_until_begun(4)
+    assert not harness.has_begun(3)
+
+
+def test_a_long_prompt_gets_on_while_short_ones_keep_coming():
+    harness = Paced(streamed(1))
+    harness.add(prompt(2, range(LONG), max_tokens=1))
+    number = 2
+    while not harness.has_begun(2):
+        number += 1
+        harness.add(prompt(number, range(number, number + 40), max_tokens=1))
+        harness.step()
+    assert len(harness.counts) <= LONG / 8 * 1.2
 
 
 def test_steps_that_take_no_time_leave_no_prompt_behind():
-    harness = begun(streamed(1))
+    harness = Paced(streamed(1), seconds=lambda step, tokens: 0.0)
     harness.add(prompt(3, range(LONG), max_tokens=1))
-    assert sum(run_until_begun(harness, 3, lambda step, tokens: 0.0)) == LONG
+    assert sum(harness.run_until_begun(3)) == LONG
