@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Sequence as Columns
 from itertools import repeat
 
+from ..protocol.layer_groups import GroupChanges
 from ..protocol.messages import ForcedTokens, Fork, NewSlot, StepPlan, column
 from .memory.offload import Moves
 from .request import Sequence
@@ -57,7 +58,7 @@ class ScheduledStep:
         return sum(self.num_tokens[self.num_decodes :])
 
     def fork(self, parent: Sequence, child: Sequence, copied: tuple[int, int] | None) -> None:
-        self.forks.append(Fork(parent.slot, child.slot, child.sample, column(child.block_ids)))
+        self.forks.append(Fork(parent.slot, child.slot, child.sample, [column(child.block_ids)]))
         self.copies += copied or ()
 
     def decide(self, sequence: Sequence) -> None:
@@ -76,15 +77,19 @@ class ScheduledStep:
             step=self.number,
             slots=column(self.slots),
             num_tokens=column(self.num_tokens),
-            block_ids=column(block_ids),
-            block_offsets=column(offsets),
+            groups=[
+                GroupChanges(
+                    block_ids=column(block_ids),
+                    block_offsets=column(offsets),
+                    copies=column(self.copies),
+                    saves=column(moves.saves),
+                    loads=column(moves.loads),
+                )
+            ],
             freed=column(freed),
             new=self.new,
             forced=self.decided,
             forks=self.forks,
-            saves=column(moves.saves),
-            loads=column(moves.loads),
-            copies=column(self.copies),
             masked=column(self.masked),
         )
 

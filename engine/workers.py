@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from ..protocol.adapter_messages import AdapterOrder
+from ..protocol.layer_groups import GroupPlan
 from ..protocol.messages import (
     Allocate,
     Allocated,
@@ -43,7 +44,9 @@ class Workers:
         """Collect what every rank can hold, have all allocate the least of it, and wait until they have."""
         plans = self._one_from_each(inbox, Loaded, lambda loaded: loaded.plan)
         plan = agreed_plan(plans, self.config.num_gpu_blocks_override)
-        self.send(Allocate(plan.num_blocks, plan.max_model_len, plan.num_cpu_blocks))
+        groups = plan.groups
+        num_blocks, num_cells = [each.num_blocks for each in groups], [each.num_cpu_blocks for each in groups]
+        self.send(Allocate(num_blocks, plan.max_model_len, num_cells))
         self._one_from_each(inbox, Allocated, lambda allocated: allocated.rank)
         return plan
 
@@ -73,10 +76,17 @@ class Workers:
 
 
 def agreed_plan(plans: list[MemoryPlan], num_blocks: int | None) -> MemoryPlan:
-    """The plan that every rank can keep; a `num_blocks` that a person gave overrides what they found."""
+    """The plan that every rank can keep; a `num_blocks` that a person gave overrides what they found in the first
+    group."""
+    groups = [_agreed_group(list(of_ranks)) for of_ranks in zip(*(plan.groups for plan in plans), strict=True)]
+    if num_blocks:
+        groups[0] = msgspec.structs.replace(groups[0], num_blocks=num_blocks)
+    return msgspec.structs.replace(plans[0], groups=groups, max_model_len=min(plan.max_model_len for plan in plans))
+
+
+def _agreed_group(of_ranks: list[GroupPlan]) -> GroupPlan:
     return msgspec.structs.replace(
-        plans[0],
-        num_blocks=num_blocks or min(plan.num_blocks for plan in plans),
-        max_model_len=min(plan.max_model_len for plan in plans),
-        num_cpu_blocks=min(plan.num_cpu_blocks for plan in plans),
+        of_ranks[0],
+        num_blocks=min(group.num_blocks for group in of_ranks),
+        num_cpu_blocks=min(group.num_cpu_blocks for group in of_ranks),
     )

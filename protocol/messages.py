@@ -11,6 +11,7 @@ from typing import Literal
 
 from .adapter_messages import NO_ADAPTER, AboutAdapters, AdapterOrder, LoraAnswer
 from .errors import ChildFailure
+from .layer_groups import GroupChanges, GroupPlan
 from .parameters.beams import BeamSearchParams
 from .parameters.guided import Grammar, Thought
 from .parameters.sampling import MAX_SAMPLES, SamplingParams
@@ -75,8 +76,7 @@ class MemoryPlan(Part):
     weight_bytes: int
     activation_bytes: int
     available_bytes: int  # free for the tree before anything was taken
-    block_bytes: int  # one KV block, all layers, this rank
-    num_blocks: int  # how many fit
+    groups: list[GroupPlan]  # of layers, the longest first
     max_model_len: int  # as asked for, or the model's own, cut to what the blocks hold
     model_context: int  # the model's own
     vocab_size: int
@@ -85,10 +85,34 @@ class MemoryPlan(Part):
     kernels: str = ""  # which kernels compute: "native, avx512_bf16", "torch"
     notes: list[str] = []  # sentences for the start-up table
     adapter_bytes: int = 0  # for LoRA adapters, this rank
-    num_cpu_blocks: int = 0  # cells for KV blocks in CPU memory, the second tier
     # The lengths that positions are rotated for, if that depends on a request's length: the shortest that holds it.
     stretches: list[int] = []
     resident_bytes: int | None = None  # of the weights, what stays in memory: less where those mapped don't fit
+
+    @property
+    def block_bytes(self) -> int:
+        """Of a block of the first group, which holds the longest contexts."""
+        return self.groups[0].block_bytes
+
+    @property
+    def num_blocks(self) -> int:
+        """Of the first group."""
+        return self.groups[0].num_blocks
+
+    @property
+    def num_cpu_blocks(self) -> int:
+        """Cells of the first group's second tier."""
+        return self.groups[0].num_cpu_blocks
+
+    @property
+    def kv_bytes(self) -> int:
+        """What keys, values and states take in all groups."""
+        return sum(group.num_blocks * group.block_bytes for group in self.groups)
+
+    @property
+    def swap_bytes(self) -> int:
+        """What the second tier takes of CPU memory."""
+        return sum(group.num_cpu_blocks * group.block_bytes for group in self.groups)
 
 
 class Loaded(Message):
@@ -101,9 +125,9 @@ class Loaded(Message):
 class Allocate(Message):
     """Engine → workers: the plan that all ranks can keep."""
 
-    num_blocks: int
+    num_blocks: list[int]  # of each group
     max_model_len: int
-    num_cpu_blocks: int = 0
+    num_cpu_blocks: list[int]  # likewise
 
 
 class Allocated(Message):
@@ -197,7 +221,8 @@ class Fork(Part):
     source: int
     target: int
     sample: int
-    block_ids: bytes  # the target's whole table
+    # The target's whole table in each group. In a group of states it is the one that it goes on in, which is a copy.
+    block_ids: list[bytes]
 
 
 class StepPlan(Message):
@@ -210,21 +235,19 @@ class StepPlan(Message):
     step: int
     slots: bytes
     num_tokens: bytes  # to compute in this step
-    block_ids: bytes  # appended to the rows' tables; row r's are block_ids[block_offsets[r]:block_offsets[r + 1]]
-    block_offsets: bytes
+    groups: list[GroupChanges]
     freed: bytes = b""  # slots
     new: list[NewSlot] = []
     forced: list[ForcedTokens] = []
     forks: list[Fork] = []
-    copies: bytes = b""  # pairs of source block, target block
     masked: bytes = b""  # rows that wait for this step's MaskFrame before they sample
-    saves: bytes = b""  # pairs of block, cell in CPU memory; no cell twice
-    loads: bytes = b""  # pairs of cell, block; no block twice
 
     @property
     def has_rows_only(self) -> bool:
         """Whether it has only rows and their moves: no sequence enters, leaves, or is masked."""
-        return not (self.new or self.freed or self.forced or self.forks or self.copies or self.masked)
+        if self.new or self.freed or self.forced or self.forks or self.masked:
+            return False
+        return not any(group.copies for group in self.groups)
 
 
 class MaskFrame(Message):

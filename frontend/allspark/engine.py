@@ -241,7 +241,7 @@ def _described(model: InstalledModel) -> dict[str, Any]:
             "dtype": plan.dtype,
             "kv_cache_dtype": plan.kv_dtype,
             "weight_bytes": plan.weight_bytes,
-            "kv_cache_bytes": plan.num_blocks * plan.block_bytes,
+            "kv_cache_bytes": plan.kv_bytes,
             "max_model_len": plan.max_model_len,
             "vocab_size": plan.vocab_size,
         }

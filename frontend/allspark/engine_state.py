@@ -156,7 +156,7 @@ def _may_share(model: InstalledModel, plan: MemoryPlan) -> bool:
 
 
 def _planned_bytes(model: InstalledModel, plan: MemoryPlan) -> int:
-    blocks = plan.num_blocks * plan.block_bytes
+    blocks = plan.kv_bytes
     return _ranks(model) * (plan.weight_bytes + plan.activation_bytes + plan.adapter_bytes + blocks)
 
 
@@ -164,7 +164,7 @@ def _rows(running: list[tuple[InstalledModel, MemoryPlan]]) -> list[str]:
     width = max(len(model.name) for model, _ in running)
     return [
         f"  {model.name:<{width}}  {_threads_of(model)} threads, {size(plan.weight_bytes)} weights in {plan.dtype}, "
-        f"{size(plan.num_blocks * plan.block_bytes)} KV cache, {size(_planned_bytes(model, plan))} in all"
+        f"{size(plan.kv_bytes)} KV cache, {size(_planned_bytes(model, plan))} in all"
         for model, plan in running
     ]
 

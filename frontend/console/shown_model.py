@@ -32,5 +32,5 @@ def _memory(config: EngineConfig, plan: MemoryPlan) -> list[str]:
     return [
         f"{plan.device} ({plan.device_name}){each}",
         f"{size(plan.weight_bytes)} {plan.dtype} weights",
-        f"{size(plan.num_blocks * plan.block_bytes)} KV cache",
+        f"{size(plan.kv_bytes)} KV cache",
     ]

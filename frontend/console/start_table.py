@@ -16,7 +16,7 @@ def start_table(config: EngineConfig, plan: MemoryPlan, columns: int | None = No
         ("device", f"{plan.device_name}" + (f" x {ranks} ranks" if ranks > 1 else "")),
         ("kernels", plan.kernels),
         ("weights", f"{size(plan.weight_bytes)} {plan.dtype}" + (" a rank" if ranks > 1 else "") + _resident(plan)),
-        ("KV cache", f"{size(plan.num_blocks * plan.block_bytes)} {plan.kv_dtype}, total_block_num:{plan.num_blocks} "
+        ("KV cache", f"{size(plan.kv_bytes)} {plan.kv_dtype}, total_block_num:{plan.num_blocks} "
                      f"x {config.block_size} = {tokens:,} tokens"),
         ("context", f"{plan.max_model_len:,} tokens a request" + _cut(plan)),
         *_swap(config, plan),
@@ -41,7 +41,7 @@ def _swap(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:
     if not plan.num_cpu_blocks:
         return []
     tokens = plan.num_cpu_blocks * config.block_size
-    return [("swap", f"{size(plan.num_cpu_blocks * plan.block_bytes)} of CPU memory, {tokens:,} tokens")]
+    return [("swap", f"{size(plan.swap_bytes)} of CPU memory, {tokens:,} tokens")]
 
 
 def _adapters(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:

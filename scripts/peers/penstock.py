@@ -43,7 +43,7 @@ class Penstock(ServedEngine):
         return {
             "weight_bytes": plan.weight_bytes,
             "kv_bytes_per_token": plan.block_bytes // BLOCK_SIZE,
-            "kv_bytes": plan.block_bytes * plan.num_blocks,
+            "kv_bytes": plan.kv_bytes,
         }
 
     def run(self, requests: list[Request]) -> list[list[int]]:

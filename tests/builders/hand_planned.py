@@ -9,6 +9,7 @@ import torch
 from builders.runner_harness import no_mask
 from torch import Tensor
 
+from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import NewSlot, StepPlan, StepResult, column, values
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
@@ -62,7 +63,8 @@ def new(slot: int, token_ids: Sequence[int], *, num_computed: int = 0, **params)
 
 
 def plan(step: int, rows: Sequence[tuple[int, int, Sequence[int]]], **rest) -> StepPlan:
-    """Rows are (slot, number of tokens, new blocks)."""
+    """Rows are (slot, number of tokens, new blocks); one group, whose copies, saves and loads may be given."""
+    moves = {name: rest.pop(name) for name in ("copies", "saves", "loads") if name in rest}
     offsets = [0]
     for _, _, blocks in rows:
         offsets.append(offsets[-1] + len(blocks))
@@ -70,8 +72,7 @@ def plan(step: int, rows: Sequence[tuple[int, int, Sequence[int]]], **rest) -> S
         step,
         column(slot for slot, _, _ in rows),
         column(count for _, count, _ in rows),
-        column(block for _, _, blocks in rows for block in blocks),
-        column(offsets),
+        [GroupChanges(column(block for _, _, blocks in rows for block in blocks), column(offsets), **moves)],
         **rest,
     )
 

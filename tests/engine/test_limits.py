@@ -5,12 +5,13 @@ from builders.engine_harness import Harness, limits, prompt
 from msgspec.structs import replace
 
 from penstock.engine.admission.limits import Limits
+from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.messages import MemoryPlan, column
 from penstock.protocol.options.config import EngineConfig
 
 
 def memory_plan(device: str) -> MemoryPlan:
-    return MemoryPlan(device, "", 0, 0, 0, 0, 100, 4096, 4096, 512, "float32", "float32")
+    return MemoryPlan(device, "", 0, 0, 0, [GroupPlan("full", 2, 0, 100)], 4096, 4096, 512, "float32", "float32")
 
 
 def unfinished(harness: Harness) -> int:

@@ -104,7 +104,7 @@ def test_without_a_second_tier_it_is_computed_anew():
     visit(harness, 1, PREFIX)
     visit(harness, 2, others(2))
     assert visit(harness, 3, PREFIX) < 36
-    assert not any(plan.saves or plan.loads for plan in harness.plans)
+    assert not any(group.saves or group.loads for plan in harness.plans for group in plan.groups)
 
 
 def test_the_head_of_a_prefix_may_be_in_the_pool_and_its_tail_in_the_second_tier():
@@ -113,7 +113,7 @@ def test_the_head_of_a_prefix_may_be_in_the_pool_and_its_tail_in_the_second_tier
     visit(harness, 2, others(2, 20))
     assert 0 < sum(harness.scheduler.cache.pool.find(each) is not None for each in keys_of(harness, PREFIX)) < 9
     assert visit(harness, 3, PREFIX) == 36
-    assert 0 < len(values(harness.plans[-2].loads)) // 2 < 9
+    assert 0 < len(values(harness.plans[-2].groups[0].loads)) // 2 < 9
 
 
 def test_what_was_loaded_is_not_saved_again():
@@ -195,7 +195,7 @@ def test_a_block_that_a_fork_copies_into_is_saved_before():
     searched.beams = BeamSearchParams(beam_width=4, max_tokens=2)
     harness.add(searched)
     harness.run()
-    [forking] = [plan for plan in harness.plans if plan.copies]
+    [forking] = [group for plan in harness.plans for group in plan.groups if group.copies]
     assert set(values(forking.copies)[1::2]) & set(values(forking.saves)[::2]), "a fork takes a block that is saved"
     visit(harness, 3, others(3, 56))
     assert visit(harness, 4, others(1, 41)) == 40

@@ -3,6 +3,7 @@
 import pytest
 from builders.engine_harness import Harness, answer, prompt
 
+from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import (
     ForcedTokens,
     Fork,
@@ -30,7 +31,9 @@ def new(slot: int = 0, tokens=(1, 2, 3), num_computed: int = 0, **params) -> New
 def plan(step: int = 0, rows: dict[int, int] | None = None, blocks=(), offsets=None, **rest) -> StepPlan:
     rows = {0: 3} if rows is None else rows
     offsets = [0, len(blocks)] + [len(blocks)] * (len(rows) - 1) if offsets is None else offsets
-    return StepPlan(step, column(rows), column(rows.values()), column(blocks), column(offsets), **rest)
+    moves = {name: rest.pop(name) for name in ("copies", "saves", "loads") if name in rest}
+    changes = GroupChanges(column(blocks), column(offsets), **moves)
+    return StepPlan(step, column(rows), column(rows.values()), [changes], **rest)
 
 
 def sampled(result: StepResult) -> list[int]:
@@ -52,7 +55,7 @@ def sampled(result: StepResult) -> list[int]:
         (plan(new=[new(tokens=range(17))], blocks=[1]), "max_model_len is 16"),
         (plan(new=[new(tokens=[1, 512])], blocks=[1]), "outside the vocabulary"),
         (plan(freed=column([1]), rows={}), "frees slot 1, which is free"),
-        (plan(forks=[Fork(0, 1, 0, b"")], rows={}), "forks slot 0"),
+        (plan(forks=[Fork(0, 1, 0, [b""])], rows={}), "forks slot 0"),
         (plan(new=[new(num_computed=1)], rows={0: 2}, blocks=[1]), "other tokens were computed into it"),
     ],
 )
@@ -91,7 +94,7 @@ def test_forced_tokens_are_appended_before_the_step():
 def test_a_fork_goes_on_like_its_source_on_blocks_of_its_own():
     tested = worker()
     tested.step(plan(new=[new()], blocks=[1]))
-    fork = plan(1, rows={0: 1, 2: 1}, forks=[Fork(0, 2, 0, column([5]))], copies=column([1, 5]))
+    fork = plan(1, rows={0: 1, 2: 1}, forks=[Fork(0, 2, 0, [column([5])])], copies=column([1, 5]))
     first, second = sampled(tested.step(fork))
     assert first == second
 
@@ -100,7 +103,7 @@ def test_a_fork_without_its_blocks_is_noticed():
     tested = worker()
     tested.step(plan(new=[new()], blocks=[1]))
     with pytest.raises(PlanError, match="Slot 2 reads block 5"):
-        tested.step(plan(1, rows={2: 1}, forks=[Fork(0, 2, 0, column([5]))]))
+        tested.step(plan(1, rows={2: 1}, forks=[Fork(0, 2, 0, [column([5])])]))
 
 
 def test_a_masked_row_samples_only_what_its_frame_allows():

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from penstock.engine.workers import StopRequested, Workers, agreed_plan
+from penstock.protocol.layer_groups import GroupChanges, GroupPlan
 from penstock.protocol.messages import (
     Allocate,
     Allocated,
@@ -23,8 +24,8 @@ from penstock.protocol.processes.recording import read_recording
 from penstock.protocol.processes.sockets import Inbox, Outbox
 from penstock.protocol.stats import StatsQuery
 
-PLAN = MemoryPlan("cpu", "", 0, 0, 0, 0, 100, 4096, 8192, 512, "float32", "float32", num_cpu_blocks=40)
-SMALLER = msgspec.structs.replace(PLAN, num_blocks=90, max_model_len=2880, num_cpu_blocks=30)
+PLAN = MemoryPlan("cpu", "", 0, 0, 0, [GroupPlan("full", 2, 0, 100, None, 40)], 4096, 8192, 512, "float32", "float32")
+SMALLER = msgspec.structs.replace(PLAN, groups=[GroupPlan("full", 2, 0, 90, None, 30)], max_model_len=2880)
 
 
 def test_the_plan_is_what_every_rank_can_keep():
@@ -48,7 +49,7 @@ def test_all_ranks_allocate_the_same_before_the_engine_is_ready(tmp_path):
         for message in (Loaded(1, SMALLER), StatsQuery(), Loaded(0, PLAN), Allocated(1), Allocated(0)):
             outbox.send(message)
         assert workers.agree(engine).num_blocks == 90
-        assert first.receive(5) == second.receive(5) == Allocate(90, 2880, 30)
+        assert first.receive(5) == second.receive(5) == Allocate([90], 2880, [30])
 
 
 def test_a_stop_before_that_goes_on_to_the_workers(tmp_path):
@@ -67,7 +68,7 @@ def test_a_stop_before_that_goes_on_to_the_workers(tmp_path):
 def test_the_stream_is_recorded_with_its_answers(tmp_path):
     path = tmp_path / "stream"
     workers = Workers(tmp_path, EngineConfig(model="m", record=str(path)))
-    plan = StepPlan(0, column([0]), column([1]), b"", column([0, 0]))
+    plan = StepPlan(0, column([0]), column([1]), [GroupChanges(b"", column([0, 0]))])
     answer = StepResult(0, column([1]), column([5]), 0.1)
     workers.send(plan)
     workers.note_answer(answer)

@@ -14,6 +14,7 @@ from penstock.frontend.requests.prompts import RenderedPrompt
 from penstock.frontend.text.chat import render
 from penstock.frontend.text.incremental import Decoding
 from penstock.frontend.text.tokenizer import Tokenizer
+from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.messages import Delta, MemoryPlan, column, sequence_id
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.outputs import CompletionOutput, RequestOutput
@@ -25,7 +26,7 @@ ANSWER = (
     '<tool_call>\n{"name": "weather", "arguments": {"city": "北京"}}\n</tool_call>'
 )
 BOTH = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"}
-PLAN = MemoryPlan("cpu", "a CPU", 0, 0, 0, 1, 64, 512, 512, 10_000, "float32", "float32")
+PLAN = MemoryPlan("cpu", "a CPU", 0, 0, 0, [GroupPlan("full", 2, 1, 64)], 512, 512, 10_000, "float32", "float32")
 
 
 @pytest.fixture(scope="module")

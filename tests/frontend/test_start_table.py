@@ -6,15 +6,16 @@ import msgspec
 import pytest
 
 from penstock.frontend.console.start_table import start_table
+from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.messages import MemoryPlan
 from penstock.protocol.options.config import EngineConfig
 
-PLAN = MemoryPlan("cpu", "a CPU", 0, 0, 0, 1 << 20, 64, 512, 512, 10_000, "float32", "float32")
+PLAN = MemoryPlan("cpu", "a CPU", 0, 0, 0, [GroupPlan("full", 2, 1 << 20, 64)], 512, 512, 10_000, "float32", "float32")
 
 
 def test_a_second_tier_has_a_row_where_there_is_one():
     config = EngineConfig.from_options("m", swap_space=0.25)
-    table = start_table(config, msgspec.structs.replace(PLAN, num_cpu_blocks=256))
+    table = start_table(config, msgspec.structs.replace(PLAN, groups=[GroupPlan("full", 2, 1 << 20, 64, None, 256)]))
     assert "swap      256 MiB of CPU memory, 8,192 tokens" in table
     assert "swap" not in start_table(config, PLAN)
 

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.protocol.errors import EngineDeadError
 from penstock.protocol.fingerprint import PROTOCOL
+from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import (
     Abort,
     EngineInbox,
@@ -44,7 +45,8 @@ def test_a_sequence_id_names_its_request_and_sample():
 
 
 def test_a_plan_survives_the_wire():
-    plan = StepPlan(3, column([0, 4]), column([7, 1]), column([9, 8]), column([0, 1, 2]), freed=column([2]))
+    changes = GroupChanges(column([9, 8]), column([0, 1, 2]))
+    plan = StepPlan(3, column([0, 4]), column([7, 1]), [changes], freed=column([2]))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=WorkerInbox) == plan
 
 

@@ -16,6 +16,7 @@ import zmq
 from builders.watching import assert_gone, tree_processes
 
 from penstock import LLM, EngineDeadError, SamplingParams
+from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import (
     Delta,
     Deltas,
@@ -141,7 +142,7 @@ def test_what_is_ours_and_cannot_be_read_ends_the_tree_with_its_cause(llm, name,
         pytest.param("engine", StepResult(999, b"123", b"", 0.0), marks=pytest.mark.long),
         pytest.param("engine", Generate([Prompt(7, b"123", PARAMS, 0, 0.0)]), marks=pytest.mark.long),
         pytest.param("detokenizer", Tokens(wide_column([1]), b"123"), marks=pytest.mark.long),
-        pytest.param("worker0", StepPlan(0, b"123", b"", b"", b""), marks=pytest.mark.long),
+        pytest.param("worker0", StepPlan(0, b"123", b"", [GroupChanges(b"", b"")]), marks=pytest.mark.long),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )

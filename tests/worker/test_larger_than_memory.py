@@ -74,7 +74,7 @@ class Machine:
         self.notes = [note for note in plan.notes if "larger than memory" in note]
         self.mapped = start.model.cache.mapped_bytes
         self.bytes_read = start.model.report.bytes_read
-        runner = start.runner(Allocate(plan.num_blocks, plan.max_model_len), Trace(None, ""))
+        runner = start.runner(Allocate([plan.num_blocks], plan.max_model_len, [0]), Trace(None, ""))
         answers = TinyEngine(runner).run(prompt(0, [5, 6, 7], max_tokens=20), prompt(1, [9], max_tokens=20))
         start.close()
         return [answer.tokens for answer in answers]
@@ -189,6 +189,7 @@ def plan(*, free: int, mapped: int, others: int = 0, activations: int = 10 * MIB
         activation_bytes=activations,
         available_bytes=free - mapped - others,
         block_bytes=MIB,
+        num_layers=1,
         model_context=4096,
         vocab_size=10,
         dtype="bfloat16",

@@ -18,6 +18,7 @@ from torch import Tensor
 from penstock.engine.adapters import AdapterTable
 from penstock.protocol.adapter_messages import NO_ADAPTER, AdapterLoaded, LoadLora
 from penstock.protocol.errors import AdapterError
+from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import Fork, NewSlot, Prompt, StepPlan, column
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.worker.models.load import Model
@@ -195,10 +196,10 @@ def test_scheduled_together_as_alone(model_folder, folders, backend, surrounding
 def test_a_fork_has_the_adapter_of_its_source():
     table = SlotTable(4, 16, 8, 4, 100, torch.device("cpu"))
     entered = NewSlot(2, column([5, 6]), 2, 0, SamplingParams(), 0, 0, adapter=3)
-    table.apply(StepPlan(0, column([2]), column([2]), column([1]), column([0, 1]), new=[entered]))
+    table.apply(StepPlan(0, column([2]), column([2]), [GroupChanges(column([1]), column([0, 1]))], new=[entered]))
     assert table.adapters.tolist() == [NO_ADAPTER, NO_ADAPTER, 3, NO_ADAPTER]
-    fork = Fork(2, 0, 1, column([4]))
-    table.apply(StepPlan(1, column([0]), column([1]), b"", column([0, 0]), forks=[fork], freed=b""))
+    fork = Fork(2, 0, 1, [column([4])])
+    table.apply(StepPlan(1, column([0]), column([1]), [GroupChanges(b"", column([0, 0]))], forks=[fork], freed=b""))
     assert table.adapters.tolist() == [3, NO_ADAPTER, 3, NO_ADAPTER]
 
 

@@ -38,6 +38,7 @@ def plan(
         available_bytes=available,
         host_bytes=host,
         block_bytes=block,
+        num_layers=1,
         model_context=context,
         vocab_size=10,
         dtype="",

@@ -10,6 +10,7 @@ from builders.tiny_model import tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import StepPlan, StepResult, column
 from penstock.worker.models.load import Model
 from penstock.worker.plan_error import PlanError
@@ -143,8 +144,8 @@ BROKEN = {
     "a block beyond the pool": plan(1, [(0, 1, [64])]),
     "no tokens": plan(1, [(0, 0, [])]),
     "more tokens than are known": plan(1, [(0, 2, [])]),
-    "columns of different lengths": StepPlan(1, column([0, 1]), column([1]), b"", column([0, 0, 0])),
-    "offsets that go back": StepPlan(1, column([0, 1]), column([1, 1]), column([7]), column([0, 5, 1])),
+    "columns of different lengths": StepPlan(1, column([0, 1]), column([1]), [GroupChanges(b"", column([0, 0, 0]))]),
+    "offsets that go back": StepPlan(1, column([0, 1]), column([1, 1]), [GroupChanges(column([7]), column([0, 5, 1]))]),
     "a context beyond its blocks": plan(1, [(1, 1, [])]),
 }
 

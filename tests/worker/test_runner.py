@@ -87,7 +87,7 @@ def test_forced_tokens_stand_in_the_history_as_if_sampled(runner):
 
 def test_a_fork_goes_on_as_its_source_on_its_own_blocks(runner):
     step(runner, 0, [(0, 4, [3])], new=[new(0, [1, 2, 3, 4, 5])])
-    fork = Fork(0, 4, 1, column([3, 8]))
+    fork = Fork(0, 4, 1, [column([3, 8])])
     assert step(runner, 1, [(0, 1, [6]), (4, 1, [])], forks=[fork]) == [[follower(5, 4)]] * 2
     assert runner.forward_pass.batch.block_tables.tolist() == [[3, 6], [3, 8]]
     assert runner.table.parameters.wholes[4].tolist() == [0, 7, 1]  # top_k, seed, sample
@@ -230,8 +230,8 @@ BROKEN: dict[str, tuple[StepPlan, str]] = {
     "too long a history": (plan(1, [], new=[new(1, [1] * 25)]), "max_model_len is 24"),
     "all computed already": (plan(1, [], new=[new(1, [1, 2], num_computed=2)]), "computed"),
     "too much forced": (plan(1, [], forced=[ForcedTokens(0, column([1] * 24))]), "forces"),
-    "a fork of nothing": (plan(1, [], forks=[Fork(3, 4, 0, b"")]), "forks slot 3"),
-    "a fork onto another": (plan(1, [], forks=[Fork(0, 0, 0, b"")]), "taken"),
+    "a fork of nothing": (plan(1, [], forks=[Fork(3, 4, 0, [b""])]), "forks slot 3"),
+    "a fork onto another": (plan(1, [], forks=[Fork(0, 0, 0, [b""])]), "taken"),
     "a copy beyond the pool": (plan(1, [], copies=column([0, NUM_BLOCKS])), "copies"),
     "a mask where nothing is sampled": (
         plan(1, [(1, 1, [1])], new=[new(1, [1, 2])], masked=column([0])),

@@ -33,7 +33,7 @@ def test_what_was_planned_is_allocated_and_computes(model_folder, tmp_path):
     plan = start.plan()
     assert (plan.device, plan.num_blocks, plan.max_model_len, plan.model_context) == ("cpu", 12, 100, 1024)
     assert plan.block_bytes == 32 * 2 * 2 * 2 * 16 * 2  # tokens × keys and values × layers × heads × size × bytes
-    runner = start.runner(Allocate(plan.num_blocks, plan.max_model_len), Trace(None, ""))
+    runner = start.runner(Allocate([plan.num_blocks], plan.max_model_len, [0]), Trace(None, ""))
     assert plan.kv_dtype == "bf16" and runner.kv.num_blocks == 12
     assert len(runner.table.is_taken) == 3 and start.model.backend.is_deterministic
     start.begin_background_work(runner)
@@ -47,7 +47,7 @@ def test_memory_that_cannot_be_had_is_named(model_folder, tmp_path, monkeypatch)
     plan = start.plan()
     monkeypatch.setattr(faults, "_text", "worker.allocate=memory")
     with pytest.raises(OutOfMemoryError, match=f"{plan.num_blocks:,} KV blocks were planned"):
-        start.runner(Allocate(plan.num_blocks, plan.max_model_len), Trace(None, ""))
+        start.runner(Allocate([plan.num_blocks], plan.max_model_len, [0]), Trace(None, ""))
 
 
 def test_a_context_beyond_the_model_is_refused(model_folder, tmp_path):
@@ -65,10 +65,10 @@ def test_a_card_that_is_not_there_is_named(model_folder, tmp_path):
 def test_broken_logits_can_be_injected(model_folder, tmp_path, monkeypatch):
     start = started(model_folder, tmp_path, max_model_len=100)
     plan = start.plan()
-    runner = start.runner(Allocate(plan.num_blocks, plan.max_model_len), Trace(None, ""))
+    runner = start.runner(Allocate([plan.num_blocks], plan.max_model_len, [0]), Trace(None, ""))
     right = TinyEngine(runner).run(prompt(0, [5, 6, 7]), prompt(1, [8, 9]))
     monkeypatch.setattr(faults, "_text", "worker.logits=nan@4")
-    fresh = start.runner(Allocate(plan.num_blocks, plan.max_model_len), Trace(None, ""))
+    fresh = start.runner(Allocate([plan.num_blocks], plan.max_model_len, [0]), Trace(None, ""))
     broken, other = TinyEngine(fresh).run(prompt(0, [5, 6, 7]), prompt(1, [8, 9]))
     assert broken.finish_reason == "error" and "not finite" in broken.error
     assert broken.tokens == right[0].tokens[:3] and other == right[1]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...protocol.adapter_messages import AdapterLoaded, LoadAdapter
 from ...protocol.files.model_file import read_model_json
+from ...protocol.layer_groups import GroupPlan
 from ...protocol.messages import Allocate, Allocated, Loaded, MaskFrame, MemoryPlan, StepPlan, Stop, WorkerInbox, values
 from ...protocol.processes.child import Child, run_child
 from ...protocol.processes.heartbeat import Heartbeat, WatchedInbox
@@ -60,20 +61,19 @@ def _plan(launch: Launch) -> MemoryPlan:
     vocab_size, context = _model_figures(Path(launch.model_folder))
     max_model_len = config.max_model_len or context
     blocks = config.step_limits("cpu")[0] * -(-max_model_len // config.block_size)
+    num_blocks = config.num_gpu_blocks_override or min(blocks, _MOST_BLOCKS)
     return MemoryPlan(
         device="cpu",
         device_name="stand-in",
         weight_bytes=0,
         activation_bytes=0,
         available_bytes=0,
-        block_bytes=0,
-        num_blocks=config.num_gpu_blocks_override or min(blocks, _MOST_BLOCKS),
+        groups=[GroupPlan("full", 0, 0, num_blocks, num_cpu_blocks=int((config.swap_space or 0) * _CELLS_PER_GIB))],
         max_model_len=max_model_len,
         model_context=context,
         vocab_size=vocab_size,
         dtype="none",
         kv_dtype="none",
-        num_cpu_blocks=int((config.swap_space or 0) * _CELLS_PER_GIB),
     )
 
 
@@ -89,10 +89,10 @@ def _model_figures(folder: Path) -> tuple[int, int]:
 def _worker(launch: Launch, plan: MemoryPlan, allocate: Allocate) -> StandInWorker:
     return StandInWorker(
         num_slots=launch.config.step_limits(plan.device)[0],
-        num_blocks=allocate.num_blocks,
+        num_blocks=allocate.num_blocks[0],
         block_size=launch.config.block_size,
         max_model_len=allocate.max_model_len,
-        num_cells=allocate.num_cpu_blocks,
+        num_cells=allocate.num_cpu_blocks[0],
         vocab_size=plan.vocab_size,
         verify=bool(os.environ.get("PENSTOCK_STAND_IN_VERIFY")),
     )

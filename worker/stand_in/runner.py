@@ -9,6 +9,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 
+from ...protocol.layer_groups import GroupChanges
 from ...protocol.messages import (
     Candidates,
     FailedRow,
@@ -106,9 +107,10 @@ class StandInWorker:
         start = time.perf_counter()
         self._apply_rare(plan)
         slots = values(plan.slots)
-        self._append_blocks(plan, slots)
-        self._move_blocks(plan)
-        self._copy_blocks(values(plan.copies))
+        (changes,) = plan.groups
+        self._append_blocks(changes, slots)
+        self._move_blocks(changes)
+        self._copy_blocks(values(changes.copies))
         rows, starts = self._compute(plan, slots)
         logprobs = list(self._prompt_logprobs(rows, starts))
         allowed = _allowed(await_mask(plan.step)) if plan.masked and await_mask else {}
@@ -152,11 +154,11 @@ class StandInWorker:
         copy.salt = source.salt + fork.sample
         copy.num_candidates = source.num_candidates
         copy.adapter, copy.rotation_start = source.adapter, source.rotation_start
-        copy.table = self._within(values(fork.block_ids)).tolist()
+        copy.table = self._within(values(fork.block_ids[0])).tolist()
         self.slots[fork.target] = copy
 
-    def _append_blocks(self, plan: StepPlan, slots: array) -> None:
-        blocks, offsets = self._within(values(plan.block_ids)), values(plan.block_offsets)
+    def _append_blocks(self, changes: GroupChanges, slots: array) -> None:
+        blocks, offsets = self._within(values(changes.block_ids)), values(changes.block_offsets)
         if len(offsets) != len(slots) + 1 or offsets[0] != 0 or offsets[-1] != len(blocks):
             raise PlanError(f"The plan has {len(offsets)} block offsets for {len(slots)} rows, {len(blocks)} blocks.")
         if not blocks:
@@ -167,8 +169,8 @@ class StandInWorker:
                 self._taken(slot, "appends blocks to").table += blocks[start:end]
                 start = end
 
-    def _move_blocks(self, plan: StepPlan) -> None:
-        saves, loads = values(plan.saves), values(plan.loads)
+    def _move_blocks(self, changes: GroupChanges) -> None:
+        saves, loads = values(changes.saves), values(changes.loads)
         self._within(saves[::2] + loads[1::2])
         cells, targets = saves[1::2] + loads[::2], (saves[1::2], loads[1::2])
         if cells and not 0 <= min(cells) <= max(cells) < self.num_cells:

@@ -99,6 +99,7 @@ class DeviceMemory(ABC):
             activation_bytes=activation_bytes,
             available_bytes=0,
             block_bytes=model.kv_bytes_per_token(kind) * self.config.block_size,
+            num_layers=model.kv_shape.num_layers,
             model_context=model.max_position,
             vocab_size=model.vocab_size,
             dtype=_number_formats(model),

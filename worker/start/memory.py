@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ...protocol.errors import ConfigError, OutOfMemoryError
 from ...protocol.files.sizes import exact_size, size
+from ...protocol.layer_groups import GroupPlan
 from ...protocol.messages import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from .weights_fit import smaller_format
@@ -48,6 +49,7 @@ class MemoryProfile:
     activation_bytes: int
     available_bytes: int  # free, the weights being in already; less than nothing where those that are mapped are not
     block_bytes: int
+    num_layers: int
     model_context: int
     vocab_size: int
     dtype: str
@@ -82,14 +84,15 @@ def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> Mem
             f"Beyond the trained context of {profile.stretches[0]:,} tokens a request's positions are stretched "
             "(dynamic rope), and what it has computed is computed anew whenever its length has doubled."
         )
+    num_cells = _num_cpu_blocks(config, profile, num_blocks)
+    group = GroupPlan("full", profile.num_layers, profile.block_bytes, num_blocks, num_cpu_blocks=num_cells)
     return MemoryPlan(
         device=profile.device,
         device_name=profile.device_name,
         weight_bytes=profile.weight_bytes,
         activation_bytes=profile.activation_bytes,
         available_bytes=_free_at_start(profile),
-        block_bytes=profile.block_bytes,
-        num_blocks=num_blocks,
+        groups=[group],
         max_model_len=max_model_len,
         model_context=profile.model_context,
         vocab_size=profile.vocab_size,
@@ -98,7 +101,6 @@ def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> Mem
         kernels=profile.kernels,
         notes=notes,
         adapter_bytes=profile.adapter_bytes,
-        num_cpu_blocks=_num_cpu_blocks(config, profile, num_blocks),
         stretches=list(profile.stretches),
         resident_bytes=profile.weight_bytes - profile.mapped_bytes + min(resident, profile.mapped_bytes),
     )
@@ -143,8 +145,8 @@ def _larger_than_memory(profile: MemoryProfile, resident: int) -> str:
 
 def host_bytes_of(plan: MemoryPlan) -> int:
     """What the plan takes of CPU memory from now on."""
-    cells = plan.num_cpu_blocks * plan.block_bytes
-    return cells if plan.device != "cpu" else cells + plan.num_blocks * plan.block_bytes + plan.adapter_bytes
+    cells = plan.swap_bytes
+    return cells if plan.device != "cpu" else cells + plan.kv_bytes + plan.adapter_bytes
 
 
 def _checked_length(config: EngineConfig, profile: MemoryProfile) -> int:

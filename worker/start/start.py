@@ -89,7 +89,7 @@ class Start:
         table = SlotTable(
             num_slots=self.memory.size.num_slots,
             max_model_len=allocate.max_model_len,
-            num_blocks=allocate.num_blocks,
+            num_blocks=allocate.num_blocks[0],
             block_size=self.config.block_size,
             vocab_size=self.model.vocab_size,
             device=self.device,
@@ -131,16 +131,16 @@ class Start:
     def _kv_memory(self, allocate: Allocate) -> tuple[AnyKVCache, SecondTier | None]:
         try:
             point("worker.allocate")
-            kv = self.model.kv_memory(allocate.num_blocks, self.config.block_size, self.kv_kind)
+            kv = self.model.kv_memory(allocate.num_blocks[0], self.config.block_size, self.kv_kind)
         except (MemoryError, OSError, RuntimeError) as error:
             raise OutOfMemoryError(
-                f"{allocate.num_blocks:,} KV blocks were planned and could not be allocated on {self.device} "
+                f"{allocate.num_blocks[0]:,} KV blocks were planned and could not be allocated on {self.device} "
                 f"({error}). Something else has taken the memory meanwhile; free it, or give a smaller kv_cache_memory."
             ) from error
         try:
-            return kv, second_tier(kv, allocate.num_cpu_blocks)
+            return kv, second_tier(kv, allocate.num_cpu_blocks[0])
         except (MemoryError, OSError, RuntimeError) as error:
             raise OutOfMemoryError(
-                f"{allocate.num_cpu_blocks:,} KV blocks in CPU memory were planned and could not be allocated "
+                f"{allocate.num_cpu_blocks[0]:,} KV blocks in CPU memory were planned and could not be allocated "
                 f"({error}). Give a smaller swap_space, or free memory."
             ) from error

@@ -12,6 +12,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from ...protocol.layer_groups import GroupChanges
 from ...protocol.messages import Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
 from ...protocol.processes.faults import point
 from ...protocol.processes.trace import Trace
@@ -85,8 +86,9 @@ class Runner:
 
     def _launch(self, plan: StepPlan, await_mask: AwaitMask) -> Callable[[], StepResult]:
         point("worker.step")
-        if plan.saves or plan.loads:  # of blocks alone, so that it can be done before anyone takes the step
-            self._move_blocks(plan)
+        changes = plan.groups[0]
+        if changes.saves or changes.loads:  # of blocks alone, so that it can be done before anyone takes the step
+            self._move_blocks(plan.step, changes)
         start = time.perf_counter()
         arriving = None if self.fast_decode is None else self.fast_decode.launch(plan)
         if arriving is None:
@@ -104,7 +106,7 @@ class Runner:
     def _outcome(self, plan: StepPlan, await_mask: AwaitMask) -> Outcome:
         rows = self.table.apply(plan)
         _check_masked(plan, rows)
-        self._copy_blocks(plan)
+        self._copy_blocks(plan.groups[0])
         outcome = Outcome(rows)
         if len(rows):
             self._compute(plan, outcome, await_mask)
@@ -205,18 +207,18 @@ class Runner:
         return pieces
 
     @torch.inference_mode()
-    def _move_blocks(self, plan: StepPlan) -> None:
+    def _move_blocks(self, step: int, changes: GroupChanges) -> None:
         """Between the KV blocks and the second tier."""
         num_blocks, num_cells = self.kv.num_blocks, 0 if self.second_tier is None else self.second_tier.num_cells
-        saves = _pairs(plan.saves, (num_blocks, num_cells), "saves")
-        loads = _pairs(plan.loads, (num_cells, num_blocks), "loads")
+        saves = _pairs(changes.saves, (num_blocks, num_cells), "saves")
+        loads = _pairs(changes.loads, (num_cells, num_blocks), "loads")
         if self.second_tier is not None:
-            with self.trace.span("move", step=plan.step, saves=len(saves), loads=len(loads)):
+            with self.trace.span("move", step=step, saves=len(saves), loads=len(loads)):
                 self.second_tier.move(saves, loads)
 
-    def _copy_blocks(self, plan: StepPlan) -> None:
-        if plan.copies:
-            pairs = _pairs(plan.copies, (self.kv.num_blocks, self.kv.num_blocks), "copies")
+    def _copy_blocks(self, changes: GroupChanges) -> None:
+        if changes.copies:
+            pairs = _pairs(changes.copies, (self.kv.num_blocks, self.kv.num_blocks), "copies")
             sources, targets = (on_device(pairs[:, side].copy(), self.table.device) for side in (0, 1))
             self.kv.copy_blocks(sources, targets)
 

@@ -88,7 +88,8 @@ class SlotTable:
             self._force(forced)
         slots, num_tokens = _column(plan.slots), _column(plan.num_tokens)
         self._check_slots(slots, num_tokens)
-        self._append_blocks(slots, _column(plan.block_ids), _column(plan.block_offsets))
+        (changes,) = plan.groups
+        self._append_blocks(slots, _column(changes.block_ids), _column(changes.block_offsets))
         return self._advance(slots, num_tokens)
 
     def _free(self, slots: _Ints) -> None:
@@ -132,7 +133,7 @@ class SlotTable:
         self._empty_table(target)
         self.histories[target, : self.num_tokens[source]] = self.histories[source, : self.num_tokens[source]]
         self.parameters.copy(source, target, fork.sample)
-        blocks = _column(fork.block_ids)
+        blocks = _column(fork.block_ids[0])
         self._append_blocks(numpy.array([target]), blocks, numpy.array([0, len(blocks)]))
 
     def _force(self, forced: ForcedTokens) -> None:

@@ -43,9 +43,9 @@ class RecordedFastDecode:
         """Compute the step and return what gives its result; None, with nothing changed, if the plan is refused."""
         if not plan.has_rows_only or not self._is_prepared():
             return None
-        decode, rows = self._decode, len(plan.slots) // len(_ONE)
+        decode, rows, changes = self._decode, len(plan.slots) // len(_ONE), plan.groups[0]
         if not decode.begin(
-            plan.slots, plan.num_tokens, plan.block_ids, plan.block_offsets, self.recorded.num_rotations
+            plan.slots, plan.num_tokens, changes.block_ids, changes.block_offsets, self.recorded.num_rotations
         ):
             return None
         layers, head = self._records  # type: ignore[misc]
