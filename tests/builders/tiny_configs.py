@@ -46,6 +46,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
         no_rope_layers=[1, 1, 1, 0], no_rope_layer_interval=4, attention_bias=False, mlp_bias=False,
         use_sliding_window=False, sliding_window=None, max_window_layers=28, pretraining_tp=2, pad_token_id=0,
     ),
+    "phi3": dict(
+        architectures=["Phi3ForCausalLM"], model_type="phi3", hidden_size=64, intermediate_size=76,
+        num_attention_heads=4, num_key_value_heads=2, sliding_window=None, original_max_position_embeddings=1024,
+        rms_norm_eps=1e-5, pad_token_id=0, partial_rotary_factor=1.0, full_attn_mod=1, interpolate_factor=1,
+    ),
     "mixtral": dict(
         architectures=["MixtralForCausalLM"], model_type="mixtral", hidden_size=40, intermediate_size=56,
         num_attention_heads=5, num_key_value_heads=1, head_dim=16, num_local_experts=5, num_experts_per_tok=2,

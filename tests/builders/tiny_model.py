@@ -105,7 +105,17 @@ def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str,
         layer |= {f"self_attn.{name}_norm.weight": layer[f"self_attn.{name}_proj.weight"][:1] for name in "qk"}
     elif family in ("qwen3", "qwen3_moe", "dots1", "hy_v3") or config.get("use_qk_norm"):
         layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (_head_dim(config),))
-    return layer | sparse
+    return _fused(layer) if family == "phi3" else layer | sparse
+
+
+def _fused(layer: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """With projections of one input in one tensor."""
+    found = dict(layer)
+    for fused, parts in (("self_attn.qkv_proj", "qkv"), ("mlp.gate_up_proj", ("gate", "up"))):
+        block = fused.partition(".")[0]
+        shapes = [found.pop(f"{block}.{part}_proj.weight") for part in parts]
+        found[f"{fused}.weight"] = (sum(rows for rows, _ in shapes), shapes[0][1])
+    return found
 
 
 def projection_shapes(config: dict[str, Any]) -> dict[str, tuple[int, int]]:

@@ -23,6 +23,10 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 YARN_WHOLE = {**YARN, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
 YARN_TUNED = {**YARN, "beta_fast": 16, "beta_slow": 2, "attention_factor": 1.3}
 YARN_SCALED = {**YARN, "mscale": 0.7, "mscale_all_dim": 1.3}
+LONGROPE = {
+    "rope_type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.7, 2.0, 2.4, 3.0, 4.0],
+    "long_factor": [1.2, 1.5, 2.0, 4.0, 8.0, 11.0, 16.0, 20.0],
+}  # fmt: skip
 OLD_SPELLING: dict[str, Any] = {"config_style": 4}
 
 QUICK: dict[str, tuple[str, dict[str, Any]]] = {
@@ -59,6 +63,17 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "smollm3, windows where nothing rotates": (
         "smollm3", {"use_sliding_window": True, "sliding_window": 9, "no_rope_layers": [0, 1, 1, 0]}
+    ),
+    "phi3": ("phi3", OLD_SPELLING),
+    "phi3, short factors, window 30": (
+        "phi3",
+        {"rope": LONGROPE, "original_max_position_embeddings": 200, "sliding_window": 30, "num_key_value_heads": 1},
+    ),
+    "phi3, three quarters rotate, tied, one shard of two": (
+        "phi3",
+        {"rope": {**LONGROPE, **{name: [1.0, 1.5, 2.0, 3.0, 4.5, 9.0] for name in ("short_factor", "long_factor")}},
+         "partial_rotary_factor": 0.75, "tie_word_embeddings": True, "num_attention_heads": 4, "shards": 2,
+         "original_max_position_embeddings": 256, **OLD_SPELLING},
     ),
     "mixtral": ("mixtral", OLD_SPELLING),
     "mixtral, window 9, all experts": ("mixtral", {"sliding_window": 9, "num_experts_per_tok": 5}),
@@ -151,8 +166,8 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 FAMILIES = (
-    "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "smollm3", "mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe",
-    "youtu", "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe", "glm4_moe", "glm4_moe_lite",
+    "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "smollm3", "phi3", "mixtral", "qwen2_moe", "qwen3_moe",
+    "ernie4_5_moe", "youtu", "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe", "glm4_moe", "glm4_moe_lite",
     "dots1", "solar_open", "minimax_m2", "hy_v3",
 )  # fmt: skip
 ROPES = {
@@ -166,6 +181,7 @@ ROPES = {
 LONG = {
     f"{family}, {name}, style {style}": (family, {"rope": rope, "config_style": style, "num_hidden_layers": 3})
     for family in FAMILIES
+    if family != "phi3"  # it takes longrope alone
     for name, rope in ROPES.items()
     for style in (4, 5)
 }

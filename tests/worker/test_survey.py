@@ -32,7 +32,7 @@ def test_every_family_has_its_figures(family, tmp_path):
     of_layer = 2 * config["num_key_value_heads"] * config.get("head_dim", 16)
     if "kv_lora_rank" in config:
         of_layer = config["kv_lora_rank"] + config["qk_rope_head_dim"]
-    assert found.kv_bytes_per_token == 2 * of_layer * 4
+    assert found.kv_bytes_per_token == config.get("num_hidden_layers", 2) * of_layer * 4
 
 
 def test_weights_that_are_cut_count_all_together(tmp_path):

@@ -1,9 +1,9 @@
 """Rotary position embedding: the frequencies of each variant, and the tables of their cosines and sines.
 
 A table grows in chunks of CHUNK rows, each computed in one shape, so that a position's bits depend on the position
-and the stretch alone. `dynamic` has a stretch of rows for each of some request lengths, one behind the other; in the
-other variants a position's row is the position. A model may have several ropes, whose tables have the same rows.
-Formulas are those of transformers, except that its `dynamic` changes with every token of the longest request.
+and the stretch alone. `dynamic` and `longrope` have a stretch of rows for each of some request lengths, one behind the
+other; in the other variants a position's row is the position. Tables of one model have the same rows. Formulas are
+those of transformers, except that its `dynamic` changes with every token of the longest request.
 """
 
 import math
@@ -62,7 +62,7 @@ class Rope:
         self.stretches = stretches or config.stretches
         # [stretches, rotary_dim / 2]
         self.frequencies = torch.stack([inverse_frequencies(config, length) for length in self.stretches])
-        self.magnitude = _yarn_magnitude(config) if config.kind == "yarn" else 1.0
+        self.magnitude = _MAGNITUDES[config.kind](config) if config.kind in _MAGNITUDES else 1.0
         self.starts = torch.tensor([0, *self.stretches[:-1]]).cumsum(0)  # the row of each stretch's position 0
         self.rotates_pairs = rotates_pairs
         self.device = device
@@ -110,6 +110,8 @@ def inverse_frequencies(config: RopeConfig, length: int) -> Tensor:
         return _llama3(config, plain)
     if config.kind == "yarn":
         return _yarn(config, plain)
+    if config.kind == "longrope":
+        return _longrope(config, length)
     return plain
 
 
@@ -148,6 +150,19 @@ def _yarn(config: RopeConfig, plain: Tensor) -> Tensor:
     return 1.0 / (config.factor * positions) * (1 - kept) + plain * kept
 
 
+def _longrope(config: RopeConfig, length: int) -> Tensor:
+    factors = config.figures["long_factor" if length > config.original_context else "short_factor"]
+    exponents = torch.arange(0, config.rotary_dim, 2, dtype=torch.float32) / config.rotary_dim
+    return 1.0 / (torch.tensor(factors, dtype=torch.float32) * config.theta**exponents)
+
+
+def _longrope_magnitude(config: RopeConfig) -> float:
+    if (given := config.figures.get("attention_factor")) is not None:
+        return float(given)
+    factor = config.figures.get("factor") or config.trained_context / config.original_context
+    return math.sqrt(1 + math.log(factor) / math.log(config.original_context)) if factor > 1 else 1.0
+
+
 def _yarn_dimension(config: RopeConfig, rotations: float) -> float:
     """The dimension that turns so many times within the original context."""
     turns = config.original_context / (rotations * 2 * math.pi)
@@ -165,3 +180,7 @@ def _yarn_magnitude(config: RopeConfig) -> float:
     if figures.get("mscale") and figures.get("mscale_all_dim"):
         return scale(figures["mscale"]) / scale(figures["mscale_all_dim"])
     return scale(1.0)
+
+
+# What cosines and sines are multiplied by.
+_MAGNITUDES = {"yarn": _yarn_magnitude, "longrope": _longrope_magnitude}

@@ -31,7 +31,7 @@ from .text_config import text_part
 
 _SILU = ("silu", "swish")  # two names of one function
 _FLAGS = (
-    *("tie_word_embeddings", "use_sliding_window", "attention_bias", "mlp_bias", "use_bias", "qkv_bias"),
+    *("tie_word_embeddings", "use_sliding_window", "attention_bias", "mlp_bias", "use_bias", "qkv_bias", "bias"),
     *("use_qk_norm", "norm_topk_prob"),
 )
 
@@ -178,7 +178,8 @@ def _ropes(
     """`head_dim`: numbers of a head that may be rotated."""
 
     def read(said: dict[str, Any], layer: int) -> RopeConfig:
-        return read_rope(said, head_dim, context, family.rope_theta, path, family.rotates_part, family.rotated)
+        part = family.rotates_part, family.rotated
+        return read_rope(said, head_dim, context, family.rope_theta, path, *part, family.rope_kinds)
 
     ropes = read_layer_ropes(config, family, windows, read)
     for reach in (reach for rope in ropes.ropes for reach in (rope.original_context, rope.max_position)):

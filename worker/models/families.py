@@ -19,7 +19,7 @@ from .expert_families import (
 )
 from .family import Family
 from .latent_families import DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, YOUTU
-from .rope_families import SMOLLM3
+from .rope_families import INTERNLM2, PHI3, SMOLLM3
 
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": LLAMA,
@@ -29,6 +29,8 @@ FAMILIES: dict[str, Family] = {
     "Ernie4_5ForCausalLM": ERNIE,
     "Ernie4_5_ForCausalLM": ERNIE,  # as Baidu's own code named it
     "SmolLM3ForCausalLM": SMOLLM3,
+    "Phi3ForCausalLM": PHI3,
+    "InternLM2ForCausalLM": INTERNLM2,
     "MixtralForCausalLM": MIXTRAL,
     "Qwen2MoeForCausalLM": QWEN2_MOE,
     "Qwen3MoeForCausalLM": QWEN3_MOE,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ...protocol.fields.rules import shown
 from .mixers import Mixers, attention_everywhere
 from .mixtures import Mixture
+from .stored_projections import AS_LLAMA, StoredProjections
 
 Windows = tuple[int | None, ...]
 # Queries and keys are normed each head by itself, or all of a token together.
@@ -36,6 +37,7 @@ class Family:
     rotated: str | None = None  # a key by which it may say so, as a number of each head's
     gates_attention: bool = False  # a gate stands behind each query, for what its head attends to
     mixers: Mixers = attention_everywhere  # what each layer has in the place of attention
+    rope_kinds: dict[str, str] | None = None  # the names of rope types that it takes, and their meaning; None: all
     # Whether each layer rotates queries and keys at all.
     rotates: Callable[[dict[str, Any], Windows], tuple[bool, ...]] = lambda config, windows: (True,) * len(windows)
     ropes_by_kind: bool = False  # layers with a window and those without have figures of rotary positions each
@@ -44,6 +46,7 @@ class Family:
     mixture: Mixture | None = None  # of its sparse layers, where there are any
     is_latent: bool = False  # attention is to one small vector a token, from which every head's key and value come
     rope_theta: float = 10_000.0  # where the config leaves it out
+    stored: StoredProjections = AS_LLAMA  # how checkpoints name and fuse projections
     # What transformers' class for the family takes for keys that a config leaves out.
     defaults: dict[str, Any] = field(default_factory=dict)
 

@@ -66,6 +66,7 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
     ),
     "mixtral": FamilyKeys(other_names={"num_experts": "num_local_experts"}),
     "olmoe": FamilyKeys(other_names={"num_local_experts": "num_experts"}),
+    "phi3": FamilyKeys(fixed={"full_attn_mod": (1,), "interpolate_factor": (1,)}),  # as Phi-4-mini says of itself
     "qwen3": FamilyKeys(fixed=_NORMED),
     "qwen3_moe": FamilyKeys(fixed=_NORMED, other_names={"num_local_experts": "num_experts"}),
     "solar_open": FamilyKeys(fixed=_SIGMOID, other_names={"num_local_experts": "n_routed_experts"}),

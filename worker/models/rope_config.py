@@ -20,9 +20,15 @@ _NEEDED = {
     "dynamic": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
     "yarn": ("factor",),
+    "longrope": (),
 }
 # Those that it may have.
-_FURTHER = {"yarn": ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor")}
+_FURTHER = {
+    "yarn": ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor"),
+    "longrope": ("factor", "attention_factor"),
+}
+# Those that are a number for each angle.
+_LISTS = {"longrope": ("short_factor", "long_factor")}
 
 
 # What changes no angle of a text: bookkeeping, and sections by which pictures have more than one position.
@@ -32,7 +38,7 @@ _KNOWN = frozenset(
         *_NO_FIGURES,
         *(name for names in (*_NEEDED.values(), *_FURTHER.values()) for name in names),
         *("rope_theta", "original_max_position_embeddings", "partial_rotary_factor", "truncate"),
-        *("short_factor", "long_factor", "short_mscale", "long_mscale"),  # of longrope
+        *("short_factor", "long_factor", "short_mscale", "long_mscale"),  # of longrope; the latter of Phi-3-MoE alone
     )
 )
 # What the first implementation of YaRN had beside them.
@@ -52,6 +58,7 @@ _BASE = _Bound(lambda value: value > 1, "a number above 1")
 _CONTEXT = _Bound(lambda value: value >= 1 and value == int(value), "a positive whole number")
 _BOUNDS = {
     **dict.fromkeys(("low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor"), _POSITIVE),
+    **dict.fromkeys(("short_factor", "long_factor"), _POSITIVE),
     **dict.fromkeys(("mscale", "mscale_all_dim"), _POSITIVE_OR_NONE),
     **dict(factor=_STRETCH, rope_theta=_BASE, original_max_position_embeddings=_CONTEXT),
 }
@@ -69,16 +76,19 @@ class RopeConfig:
     rotary_dim: int
     factor: float
     trained_context: int  # max_position_embeddings, before any stretching
-    original_context: int  # what llama3 and yarn stretch from
-    figures: dict[str, Any]  # the variant's own, of which those that are computed with are floats
+    original_context: int  # what llama3, yarn and longrope stretch from
+    figures: dict[str, Any]  # the variant's own, of which those that are computed with are floats or lists of them
 
     @property
     def stretches(self) -> tuple[int, ...]:
         """The lengths that requests are rotated for: a request is rotated for the shortest of these that holds it.
 
         `dynamic` depends on a request's length. Keys that were rotated for one length can't be used for another, so
-        lengths double, and a request that grows is computed anew as seldom as its length doubles.
+        lengths double, and a request that grows is computed anew as seldom as its length doubles. `longrope` has
+        angles for requests within the original context and others for those beyond it.
         """
+        if self.kind == "longrope":
+            return tuple(sorted({min(self.original_context, self.max_position), self.max_position}))
         lengths = [self.trained_context if self.kind == "dynamic" else self.max_position]
         while lengths[-1] < self.max_position:
             lengths.append(min(2 * lengths[-1], self.max_position))
@@ -102,10 +112,12 @@ def read_rope(
     path: Path,
     rotates_part: bool = False,
     rotated: str | None = None,
+    kinds: dict[str, str] | None = None,
 ) -> RopeConfig:
     """The variant that `config` asks for; `theta` is the family's own where the config names none.
 
-    `rotates_part`: the family may rotate a part of each head. `rotated`: a key that has so many numbers of it.
+    `rotates_part`: the family may rotate a part of each head. `rotated`: a key that has so many numbers of it. `kinds`:
+    the names of variants that the family takes, with what each of them means there.
     """
     older, newer = config.get("rope_scaling"), config.get("rope_parameters")
     figures = older or newer or {}
@@ -114,8 +126,10 @@ def read_rope(
     if any(isinstance(figure, dict) for figure in figures.values()):
         raise ConfigError(f"{path}: rotary positions that differ by layer ({', '.join(figures)}) are not supported.")
     kind = figures.get("rope_type") or figures.get("type") or "default"
-    if not isinstance(kind, str) or kind not in _NEEDED:
-        raise ConfigError(f"{path}: rope type {shown(kind)} is not supported; supported are {', '.join(_NEEDED)}.")
+    known = kinds or dict(zip(_NEEDED, _NEEDED))
+    if not isinstance(kind, str) or kind not in known:
+        raise ConfigError(f"{path}: rope type {shown(kind)} is not supported; supported are {', '.join(known)}.")
+    kind = known[kind]
     own = _own_figures(kind, figures, path)
     part: Any = config.get(rotated) if rotated else None
     share = part / head_dim if is_positive(part) else part
@@ -125,8 +139,11 @@ def read_rope(
     if rotary_dim < 2 or rotary_dim % 2 or (kind == "dynamic" and rotary_dim == 2):
         rotating = f"{partial:.0%}" if is_positive(partial) else shown(partial)
         raise ConfigError(f"{path}: heads of {head_dim} of which {rotating} rotate are not supported.")
+    own |= {name: _listed(name, figures.get(name), rotary_dim // 2, path) for name in _LISTS.get(kind, ())}
     name = "original_max_position_embeddings"
     original = _first_given(config.get(name), figures.get(name), context)
+    if kind == "longrope" and original == 1:
+        raise ConfigError(f"{path}: {name} must be more than 1 for rope type 'longrope'.")
     return RopeConfig(
         kind=kind,
         theta=_bounded("rope_theta", _first_given(figures.get("rope_theta"), config.get("rope_theta"), theta), path),
@@ -139,7 +156,7 @@ def read_rope(
     )
 
 
-def _own_figures(kind: str, figures: dict[str, Any], path: Path) -> dict[str, float]:
+def _own_figures(kind: str, figures: dict[str, Any], path: Path) -> dict[str, Any]:
     """Those that the variant computes with; what others would is left unread, and what none would is refused."""
     for name, value in figures.items():
         if name not in _KNOWN and value not in (None, False, *_NEUTRAL.get(name, ())):
@@ -160,6 +177,13 @@ def _own_figures(kind: str, figures: dict[str, Any], path: Path) -> dict[str, fl
     if kind == "yarn" and not isinstance(figures.get("truncate", True), (bool, type(None))):
         raise ConfigError(f"{path}: truncate must be true or false, and is {shown(figures['truncate'])}.")
     return found
+
+
+def _listed(name: str, value: Any, count: int, path: Path) -> list[float]:
+    if not isinstance(value, list) or len(value) != count:
+        given = f"a list of {len(value)}" if isinstance(value, list) else shown(value)
+        raise ConfigError(f"{path}: {name} must be a list of {count} numbers, one for each angle, and is {given}.")
+    return [_bounded(name, each, path) for each in value]
 
 
 def _bounded(name: str, value: Any, path: Path) -> float:

@@ -1,10 +1,13 @@
-"""Dense families that differ from a Llama by their rotary positions, as rows of the table in `families.py`."""
+"""Dense families that differ from a Llama by their rotary positions, or by how checkpoints lay tensors out: rows of the
+table in `families.py`.
+"""
 
 from typing import Any
 
 from ...protocol.fields.rules import shown
 from .dense_families import DEFAULTS
-from .family import FULL, SLIDING, Family, Windows, by_type_whatever_is_used, llama_biases
+from .family import FULL, QKV, SLIDING, Family, Windows, by_type_whatever_is_used, every_layer, llama_biases
+from .stored_projections import INTERNLM2_NAMES, QKV_AND_GATE_UP
 
 
 def _rotates(config: dict[str, Any], num_layers: int) -> tuple[bool, ...]:
@@ -48,4 +51,35 @@ SMOLLM3 = Family(
         "no_rope_layer_interval": 4,
         "tie_word_embeddings": True,
     },
+)
+
+PHI3 = Family(
+    "phi3",
+    windows=every_layer,
+    rotates_part=True,
+    rope_kinds={"default": "default", **dict.fromkeys(("longrope", "su", "yarn"), "longrope")},
+    stored=QKV_AND_GATE_UP,
+    defaults=DEFAULTS
+    | {
+        "vocab_size": 32_064,
+        "hidden_size": 3072,
+        "intermediate_size": 8192,
+        "max_position_embeddings": 4096,
+        "original_max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+        "sliding_window": None,
+    },
+)
+
+
+def _internlm2_biases(config: dict[str, Any]) -> tuple[str, ...]:
+    return (*QKV, "o_proj") if config["bias"] else ()
+
+
+INTERNLM2 = Family(
+    "internlm2",
+    biased=_internlm2_biases,
+    stored=INTERNLM2_NAMES,
+    defaults=DEFAULTS
+    | {"vocab_size": 103_168, "intermediate_size": 11_008, "max_position_embeddings": 2048, "bias": True},
 )

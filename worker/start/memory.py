@@ -80,10 +80,7 @@ def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> Mem
         notes.append(_larger_than_memory(profile, resident))
     max_model_len = min(wanted_len, holds)
     if profile.stretches and max_model_len > profile.stretches[0]:
-        notes.append(
-            f"Beyond the trained context of {profile.stretches[0]:,} tokens a request's positions are stretched "
-            "(dynamic rope), and what it has computed is computed anew whenever its length has doubled."
-        )
+        notes.append(_stretched(profile.stretches, max_model_len))
     num_cells = _num_cpu_blocks(config, profile, num_blocks)
     group = GroupPlan("full", profile.num_layers, profile.block_bytes, num_blocks, num_cpu_blocks=num_cells)
     return MemoryPlan(
@@ -103,6 +100,14 @@ def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> Mem
         adapter_bytes=profile.adapter_bytes,
         stretches=list(profile.stretches),
         resident_bytes=profile.weight_bytes - profile.mapped_bytes + min(resident, profile.mapped_bytes),
+    )
+
+
+def _stretched(lengths: tuple[int, ...], max_model_len: int) -> str:
+    borders = " and ".join(f"{length:,}" for length in lengths if length < max_model_len)
+    return (
+        "The angles of positions depend on a request's length (rope type dynamic or longrope): what it has computed is "
+        f"computed anew when it grows beyond {borders} tokens."
     )
 
 

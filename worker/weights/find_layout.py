@@ -6,6 +6,7 @@ from typing import Any
 from ...protocol.errors import ConfigError
 from ..models.config import ModelConfig
 from .fused_experts import FusedExperts, is_fused, refuse_scales_of_stacks
+from .fused_projections import FusedProjections
 from .layout import Layout
 from .paddle_layout import PaddleLayout
 from .tensor_names import is_paddles, layer_names
@@ -34,6 +35,8 @@ def layout_of(stored: Iterable[str], config: ModelConfig | None) -> Layout:
     experts = config.experts if config is not None else None
     if config is not None and is_paddles(names):
         return PaddleLayout(config)
+    if config is not None and config.family.stored:
+        return FusedProjections(config.family.stored, config)
     if experts is None or not is_fused(names):
         return HuggingFaceLayout()
     if experts.names.stack is None:

@@ -1,0 +1,38 @@
+"""How the checkpoints of a family name and fuse what layers ask for, where that isn't as most do. Imports no torch."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class StoredProjections:
+    """Names of modules within a layer or at the top, stored ones on the left."""
+
+    fused: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the outputs of several, one behind the other
+    # Those of them that go key head by key head: its queries, its key, its value.
+    by_key_head: frozenset[str] = frozenset()
+    renamed: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.fused or self.renamed)
+
+
+_QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+AS_LLAMA = StoredProjections()
+# As Phi-3 and its successors are stored.
+QKV_AND_GATE_UP = StoredProjections(
+    {"self_attn.qkv_proj": _QKV, "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj")},
+)
+INTERNLM2_NAMES = StoredProjections(
+    {"attention.wqkv": _QKV},
+    frozenset({"attention.wqkv"}),
+    {
+        "tok_embeddings": "embed_tokens",
+        "output": "lm_head",
+        "attention_norm": "input_layernorm",
+        "ffn_norm": "post_attention_layernorm",
+        "attention.wo": "self_attn.o_proj",
+        "feed_forward.w1": "mlp.gate_proj",
+        "feed_forward.w3": "mlp.up_proj",
+        "feed_forward.w2": "mlp.down_proj",
+    },
+)

@@ -1,0 +1,154 @@
+"""Projections that lie in one tensor, shown as the tensors that layers ask for, under the names that they ask by.
+
+  self_attn.qkv_proj  [queries | keys | values, in], mlp.gate_up_proj [gate | up, in]: as Phi-3 is stored
+  attention.wqkv      [key heads × (their queries | key | value), in]: as InternLM2 is
+
+A family's `StoredProjections` says which. What stands beside a weight (biases, scales, zeros, packed words) is divided
+with it, along the dimension that has its outputs. Slices are read lazily, as from any file.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...protocol.errors import ConfigError
+from ..models.config import ModelConfig
+from ..models.stored_projections import StoredProjections
+from .piece import slices_of
+from .tensor_names import layer_names
+
+# The dimension of a tensor that has a projection's outputs; what isn't here belongs to all of them.
+_OUTPUTS = {
+    **dict.fromkeys(("weight", "bias", "weight_packed", "weight_scale", "weight_scale_inv", "weight_zero_point"), 0),
+    **dict.fromkeys(("qweight", "qzeros", "scales"), 1),
+}
+_SCALES = ("weight_scale", "weight_scale_inv")
+
+
+@dataclass(frozen=True)
+class _Share:
+    """Of a fused tensor's outputs: in each of so many groups the units from first to last + 1 of `total`."""
+
+    first: int
+    last: int
+    total: int
+    unit: int  # outputs
+    num_groups: int = 1
+
+    @property
+    def num_units(self) -> int:
+        return self.total * self.num_groups
+
+
+class FusedProjections:
+    """A layout that shows them so."""
+
+    def __init__(self, stored: StoredProjections, config: ModelConfig) -> None:
+        self._stored = stored
+        self._config = config
+        self._block = config.quantization.block[0] if config.quantization is not None else 0
+        self._shown: dict[str, tuple[str, _Share]] = {}  # by name, of what is fused
+
+    def names(self, stored: Iterable[str]) -> dict[str, str]:
+        return dict(self._named(stored))
+
+    def view(self, name: str, stored: Any) -> Any:
+        if name not in self._shown:
+            return stored
+        fused, share = self._shown[name]
+        tensor = name.rpartition(".")[2]
+        dim, shape = _OUTPUTS.get(tensor), stored.get_shape()
+        if dim is None or len(shape) <= dim or shape[dim] == 1:  # it is of all outputs together
+            return stored
+        size, outputs = shape[dim], share.unit * share.num_units
+        rows = self._block or -(-outputs // size)  # that share a scale of 8-bit floats in blocks
+        is_in_blocks = tensor in _SCALES and size < outputs
+        if size % share.num_units or (is_in_blocks and share.unit % rows):
+            raise ConfigError(
+                f"{fused} has {size} rows for the outputs of several projections, and one of them ends within such a "
+                "row. Use a checkpoint with a scale for each output, or the model's original."
+            )
+        return FusedTensor(stored, share, dim)
+
+    def _named(self, stored: Iterable[str]) -> Iterator[tuple[str, str]]:
+        for name, own in layer_names(stored).items():
+            module, _, tensor = name.rpartition(".")
+            within, fused = _ending(module, self._stored.fused)
+            if fused is None:
+                within, renamed = _ending(module, self._stored.renamed)
+                yield name if renamed is None else f"{within}{self._stored.renamed[renamed]}.{tensor}", own
+                continue
+            for part, share in zip(self._stored.fused[fused], self._shares(fused), strict=True):
+                shown = f"{within}{part}.{tensor}"
+                self._shown[shown] = own, share
+                yield shown, own
+
+    def _shares(self, fused: str) -> list[_Share]:
+        config = self._config
+        if len(self._stored.fused[fused]) == 2:
+            return [_Share(0, 1, 2, config.intermediate_size), _Share(1, 2, 2, config.intermediate_size)]
+        queries, keys, groups = config.num_heads, config.num_kv_heads, 1
+        if fused in self._stored.by_key_head:
+            queries, keys, groups = queries // keys, 1, keys
+        heads = math.gcd(queries, keys)  # in a unit
+        queries, keys = queries // heads, keys // heads
+        borders = (0, queries, queries + keys, queries + 2 * keys)
+        unit = heads * config.head_dim
+        return [_Share(first, last, borders[-1], unit, groups) for first, last in zip(borders, borders[1:])]
+
+
+def _ending(module: str, names: Iterable[str]) -> tuple[str, str | None]:
+    """What stands before the one of `names` that the module's name ends with, and that one."""
+    for name in names:
+        if module == name or module.endswith(f".{name}"):
+            return module.removesuffix(name), name
+    return module, None
+
+
+@dataclass(frozen=True)
+class FusedTensor:
+    """One projection's share of a tensor in its file, to be sliced like a tensor of its own."""
+
+    stored: Any
+    share: _Share
+    dim: int  # that has the outputs
+
+    def get_dtype(self) -> str:
+        return str(self.stored.get_dtype())
+
+    def get_shape(self) -> list[int]:
+        shape = list(self.stored.get_shape())
+        shape[self.dim] = self._group_size * self.share.num_groups
+        return shape
+
+    def __getitem__(self, index: Any) -> Tensor:
+        spans = slices_of(index, self.get_shape())
+        pieces = []
+        for span in self._stored_spans(spans[self.dim]) or [slice(0, 0)]:
+            spans[self.dim] = span
+            pieces.append(self.stored[tuple(spans)])
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, self.dim)
+
+    def _stored_spans(self, wanted: slice) -> list[slice]:
+        """Where these outputs lie, group by group."""
+        found = []
+        for group in range(self.share.num_groups):
+            begin = group * self._group_size
+            first, last = max(wanted.start, begin), min(wanted.stop, begin + self._group_size)
+            before = self._unit * (group * self.share.total + self.share.first) - begin
+            if first < last:
+                found.append(slice(first + before, last + before))
+        return found
+
+    @property
+    def _unit(self) -> int:
+        size: int = self.stored.get_shape()[self.dim]
+        return size // self.share.num_units
+
+    @property
+    def _group_size(self) -> int:
+        return self._unit * (self.share.last - self.share.first)
