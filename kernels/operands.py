@@ -34,11 +34,18 @@ class HeadLayout:
     num_keys: int
     head_dim: int
     rotates_pairs: bool
-    norms: tuple[Tensor, Tensor] | None = None  # of query and key heads, [head_dim] each
+    norms: tuple[Tensor, Tensor] | None = None  # of query and key heads: [head_dim], or [heads, head_dim]
     epsilon: float = 0.0
     sinks: Tensor | None = None  # float32 [num_queries]: of each head a score more, of a value that is 0
     rotary_dim: int = 0  # numbers of a head that are rotated, the first ones; 0: all
     is_gated: bool = False  # behind each projected query stands a gate for what its head attended to
+    norms_have_mean: bool = False  # which they take off first
+    given_scale: float | None = None  # of scores; None: 1 / √head_dim
+    softcap: float | None = None  # a score s becomes softcap × tanh(s / softcap)
+
+    @property
+    def scale(self) -> float:
+        return self.head_dim**-0.5 if self.given_scale is None else self.given_scale
 
     @property
     def num_rotated(self) -> int:
@@ -66,6 +73,7 @@ class Scoring(NamedTuple):
     scale: float
     window: int | None = None  # keys that a query sees, its own included
     sinks: Tensor | None = None  # float32 [heads]
+    softcap: float | None = None  # a score s becomes softcap × tanh(s / softcap)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +102,10 @@ class LatentLayout:
     @property
     def query_dim(self) -> int:
         return self.nope_dim + self.rope_dim
+
+
+# Of an MLP's inner layer: x × sigmoid(x), x × Φ(x) and its form with a hyperbolic tangent, max(x, 0), and that squared.
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 
 
 class Norm(NamedTuple):

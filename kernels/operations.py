@@ -15,8 +15,8 @@ from torch import Tensor
 from .experts import ExpertWeights, Routing
 from .float8_part import WeightPart
 from .lora import LoraConfig, LoraWeights
-from .operands import HeadLayout, LatentLayout, PeerMemory, ProjectionNorm, WeightFormat
-from .reference.pointwise import add, gate_heads, gather_rows, multiply
+from .operands import Activation, HeadLayout, LatentLayout, PeerMemory, ProjectionNorm, WeightFormat
+from .reference.pointwise import add, cap, gate_heads, gather_rows, multiply
 from .reference.projection_norm import norm_projections, square_sums
 from .reference.states import causal_convolution, delta_net, gated_norm
 from .states import DeltaHeads, LayerStates, Segments, StateActivation
@@ -73,15 +73,20 @@ class Operations(Protocol):
     def lora(self, in_features: int, outputs: list[int], config: LoraConfig) -> LoraWeights:
         """Room for the adapters of one product, whose outputs are parts side by side."""
 
-    def embedding(self, token_ids: Any, table: Any, first: int) -> Any: ...
+    def embedding(self, token_ids: Any, table: Any, first: int, scale: float) -> Any: ...
 
     def linear(self, x: Any, weight: Any, bias: Tensor | None) -> Any: ...
 
     def add_lora(self, product: Any, x: Any, lora: Any, adapted: Any) -> Any:
         """The product with what the adapters of the step's tokens make of `x` added in place."""
 
-    def add_rms_norm(self, stream: Any, update: Any | None, weight: Tensor, epsilon: float) -> Any:
-        """Adds the update, if any, to the stream; gives the stream's norm."""
+    def add_rms_norm(self, stream: Any, update: Any | None, weight: Tensor, epsilon: float, scale: float = 1.0) -> Any:
+        """Adds scale × the update, if any, to the stream; gives the stream's norm."""
+
+    def add_layer_norm(
+        self, stream: Any, update: Any | None, weight: Tensor, bias: Tensor | None, epsilon: float, scale: float = 1.0
+    ) -> Any:
+        """The same with a norm that takes off the mean."""
 
     def square_sums(self, heads: Any, norm: ProjectionNorm) -> Any:
         """[T, 2]: what a norm of all heads together divides by, of queries and of keys; ranks add theirs up."""
@@ -106,7 +111,10 @@ class Operations(Protocol):
     def latent_values(self, attended: Any, weights: Sequence[Any], layout: LatentLayout) -> Any:
         """[T, heads × value_dim]: of each head the product of its sum with its own weight."""
 
-    def silu_mul(self, gate_up: Any) -> Any: ...
+    def apply_activation(self, x: Any, activation: Activation) -> Any: ...
+
+    def gate(self, gate_up: Any, activation: Activation) -> Any:
+        """The first half of each row, activated, times the second half."""
 
     def route(self, logits: Any, bias: Tensor | None, routing: Routing) -> Any:
         """The experts of each token, and what their outputs are multiplied by, from a router's logits."""
@@ -114,7 +122,10 @@ class Operations(Protocol):
     def experts(self, x: Any, routes: Any, weights: ExpertWeights) -> Any:
         """[T, hidden]: of each token the weighted sum over those of its experts that are here."""
 
-    def add(self, stream: Any, update: Any) -> Any: ...
+    def add(self, stream: Any, update: Any, scale: float = 1.0) -> Any: ...
+
+    def cap(self, product: Any, limit: float) -> Any:
+        """limit × tanh(product / limit), in place."""
 
     def multiply(self, x: Any, y: Any) -> Any:
         """x × y, number by number."""
@@ -143,8 +154,11 @@ class TensorOperations:
     def fitting_experts(self, weights: ExpertWeights, hidden: int) -> ExpertWeights:
         return weights
 
-    def add(self, stream: Tensor, update: Tensor) -> Tensor:
-        return add(stream, update)
+    def add(self, stream: Tensor, update: Tensor, scale: float = 1.0) -> Tensor:
+        return add(stream, update, scale)
+
+    def cap(self, product: Tensor, limit: float) -> Tensor:
+        return cap(product, limit)
 
     def multiply(self, x: Tensor, y: Tensor) -> Tensor:
         return multiply(x, y)

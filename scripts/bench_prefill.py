@@ -43,7 +43,7 @@ NUM_BYTES = {"none": 2.0, "int8": 1.0, "int4": 0.53, "bf16": 2.0}
 KINDS = {
     "linear": "products", "gated_linear": "products",
     "attention": "attention", "plan_attention": "attention", "store_heads": "store heads",
-    "silu_multiply": "activation", "add_rms_norm": "norms", "rms_norm": "norms",
+    "gate": "activation", "apply_activation": "activation", "add_rms_norm": "norms", "rms_norm": "norms",
 }  # fmt: skip
 
 

@@ -26,8 +26,10 @@ class StoreHeads(Structure):
         ("step", c_void_p),
         ("heads", c_void_p),  # float32 [T, query heads + 2 × key heads, head_dim]; the queries are overwritten
         ("num_query_heads", c_int64),
-        ("query_norm", c_void_p),  # [head_dim], or null
+        ("query_norm", c_void_p),  # [head_dim] for all heads, or for each, or null
         ("key_norm", c_void_p),
+        ("norm_stride", c_int64),  # from one head's weight to the next one's; 0: all have one
+        ("norms_have_mean", c_int64),  # which they take off first
         ("epsilon", c_float),
         ("rotary", c_void_p),  # of RotaryTable, or null
         ("rotation", c_int64),  # of ROTATIONS

@@ -12,6 +12,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from ..operands import Activation
 from .library import struct_of
 from .weights.packed import NativeWeight, Weight, padded
 
@@ -101,13 +102,34 @@ _PACKED_TABLES = {"fp32": 3, "fp16": 4, "bf16": 5, "int8": 6, "int4": 7}
 
 
 class AddRmsNorm(Structure):
-    """stream += update; output = stream / sqrt(mean(stream²) + ε) × weight."""
+    """stream += scale × update; output = stream / sqrt(mean(stream²) + ε) × weight."""
 
     _fields_ = [
         ("num_rows", c_void_p),  # int32
         ("stream", c_void_p),  # [rows, width], updated in place
         ("update", c_void_p),  # [rows, width], or null
+        ("scale", c_float),
         ("weight", c_void_p),  # [width]
+        ("epsilon", c_float),
+        ("width", c_int64),
+        ("output", c_void_p),  # [rows, width]; null where only the quantized form is wanted
+        ("quantized", Quantized),
+    ]
+
+
+class AddLayerNorm(Structure):
+    """stream += scale × update; output = centred / sqrt(mean(centred²) + ε) × weight + bias.
+
+    Centred is what the stream is less its mean.
+    """
+
+    _fields_ = [
+        ("num_rows", c_void_p),  # int32
+        ("stream", c_void_p),  # [rows, width], updated in place
+        ("update", c_void_p),  # [rows, width], or null
+        ("scale", c_float),
+        ("weight", c_void_p),  # [width]
+        ("bias", c_void_p),  # [width], or null
         ("epsilon", c_float),
         ("width", c_int64),
         ("output", c_void_p),  # [rows, width]; null where only the quantized form is wanted
@@ -147,36 +169,68 @@ class NormProjections(Structure):
     ]
 
 
-class SiluMultiply(Structure):
-    """output = silu(first half of a row) × second half."""
+ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu", "gelu_tanh", "relu", "relu2")  # as activation.hpp numbers them
+
+
+class ApplyActivation(Structure):
+    """output = activation(input)."""
+
+    _fields_ = [
+        ("num_rows", c_void_p),
+        ("input", c_void_p),  # [rows, width]
+        ("width", c_int64),
+        ("activation", c_int64),  # of ACTIVATIONS
+        ("output", c_void_p),  # [rows, width]; null where only the quantized form is wanted
+        ("quantized", Quantized),
+    ]
+
+
+class Gate(Structure):
+    """output = activation(first half of a row) × second half."""
 
     _fields_ = [
         ("num_rows", c_void_p),
         ("gate_up", c_void_p),  # [rows, 2 × width]
         ("width", c_int64),
+        ("activation", c_int64),  # of ACTIVATIONS
         ("output", c_void_p),  # [rows, width]; null where only the quantized form is wanted
         ("quantized", Quantized),
     ]
 
 
 class GatedLinear(Structure):
-    """Arguments of penstock_gated_linear_<kind>: a product and the activation that reads it."""
+    """Arguments of penstock_gated_linear_<kind>: a product and the gate that reads it."""
 
     _fields_ = [
         ("product", c_void_p),  # of Linear
-        ("activation", c_void_p),  # of SiluMultiply
+        ("gate", c_void_p),  # of Gate
     ]
 
 
 class Add(Structure):
-    """output = stream + update."""
+    """output = stream + scale × update."""
 
     _fields_ = [
         ("num_rows", c_void_p),
         ("stream", c_void_p),  # [rows, width]
         ("update", c_void_p),
+        ("scale", c_float),
         ("width", c_int64),
         ("output", c_void_p),  # the stream itself, unless ranks share the sum
+        ("quantized", Quantized),
+    ]
+
+
+class Cap(Structure):
+    """output = limit × tanh(input / limit)."""
+
+    _fields_ = [
+        ("num_rows", c_void_p),
+        ("input", c_void_p),  # [rows, width]
+        ("width", c_int64),
+        ("limit", c_float),
+        ("output", c_void_p),  # the input itself, unless ranks share the rows
+        ("output_stride", c_int64),
     ]
 
 
@@ -219,22 +273,25 @@ class GatherRows(Structure):
 
 
 class Embedding(Structure):
-    """output[i] = table[token_ids[i] - first]; zeros where the table doesn't hold the id."""
+    """output[i] = scale × table[token_ids[i] - first]; zeros where the table doesn't hold the id."""
 
     _fields_ = [
         ("num_rows", c_void_p),
         ("token_ids", c_void_p),  # where a pointer to int64 [rows] stands: a field of the step
         ("first", c_int64),
         ("kind", c_int64),
+        ("scale", c_float),
         ("table", Weight),
         ("output", c_void_p),  # [rows, in_features]
     ]
 
     @classmethod
-    def of(cls, num_rows: int, token_ids: int, first: int, table: NativeWeight | Tensor, output: int) -> Self:
-        """All but `first` and `table` are addresses. A tensor is read as it lies, so its rows must be contiguous."""
+    def of(
+        cls, num_rows: int, token_ids: int, first: int, table: NativeWeight | Tensor, output: int, scale: float = 1.0
+    ) -> Self:
+        """`num_rows`, `token_ids` and `output` are addresses. A tensor is read as it lies: its rows are contiguous."""
         if isinstance(table, NativeWeight):
             kind, weight = _PACKED_TABLES[table.kind], table.structure()
         else:
             kind, weight = _PLAIN_TABLES[table.dtype], Weight(table.data_ptr(), None, *table.shape)
-        return cls(num_rows, token_ids, first, kind, weight, output)
+        return cls(num_rows, token_ids, first, kind, scale, weight, output)

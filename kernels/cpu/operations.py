@@ -6,7 +6,7 @@ that of its rows and its rotation.
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import Structure, addressof
+from ctypes import addressof
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from ..experts import ExpertWeights, Routing
 from ..float8_part import WeightPart, format_of_parts
 from ..lora import LoraConfig
-from ..operands import HeadLayout, LatentLayout, ProjectionNorm, WeightFormat
+from ..operands import Activation, HeadLayout, LatentLayout, WeightFormat
 from ..operations import Ranks
 from . import attention as attending
 from . import experts as mixing
@@ -23,6 +23,7 @@ from . import latents, layer
 from .kv_memory import KVMemory
 from .library import Library, struct_of
 from .program import Buffer, Program, Step
+from .row_operations import RowOperations
 from .shared import AllReduce, SharedMemory
 from .weights.experts import of_one_kind, pack_experts
 from .weights.lora import Lora, NativeLora
@@ -32,13 +33,12 @@ from .weights.quantized import OrderedWeight, pack_parts
 _SUM_AREAS = 3
 
 
-class NativeOperations:
+class NativeOperations(RowOperations):
     """Records into the program that stands in `recording`."""
 
     def __init__(self, library: Library, ranks: Ranks) -> None:
         self.library = library
         self.ranks = ranks
-        self.program: Program
         self.step: Step
         self._plans: dict[tuple[int | None, ...], attending.PlanMemory] = {}
         self._parts: Tensor | None = None
@@ -75,10 +75,10 @@ class NativeOperations:
 
     # --- what layers call, while a step is recorded -------------------------------------------------------------------
 
-    def embedding(self, token_ids: int, table: NativeWeight, first: int) -> Buffer:
+    def embedding(self, token_ids: int, table: NativeWeight, first: int, scale: float = 1.0) -> Buffer:
         """`token_ids` is the step's field, as all that a step's batch gives."""
         found = self.program.buffer(table.in_features)
-        arguments = layer.Embedding.of(self.program.num_rows, token_ids, first, table, found.data_ptr())
+        arguments = layer.Embedding.of(self.program.num_rows, token_ids, first, table, found.data_ptr(), scale)
         self.program.call("penstock_embedding", arguments, found, keep=table)
         return found
 
@@ -113,9 +113,9 @@ class NativeOperations:
     def _quantized(self, x: Buffer) -> layer.Quantized:
         """The rows as 8-bit integers: by whoever writes them if no other call came in between, whose buffers may have
         had the memory that is lent for the integers now; else by a call of its own."""
-        if x.is_quantized or self.program.is_last(x):
+        if x.is_quantized or (self.program.is_last(x) and x.writer_quantizes):
             return x.quantized()
-        return x.keep_quantized(self._record_quantize(x, x.another_quantized(x.width)))
+        return x.keep_quantized(self._record_quantize(x, x.room_for_integers()))
 
     def _in_order(self, x: Buffer, weight: NativeWeight) -> layer.Quantized | None:
         """The input as an act-order weight wants it, which no other weight can share."""
@@ -128,38 +128,6 @@ class NativeOperations:
     def _record_quantize(self, x: Buffer, quantized: layer.Quantized) -> layer.Quantized:
         self._record("quantize", layer.Quantize, input=x, width=x.width, quantized=quantized)
         return quantized
-
-    def add_rms_norm(self, stream: Buffer, update: Buffer | None, weight: Tensor, epsilon: float) -> Buffer:
-        normed = self.program.buffer(stream.width)
-        given = {"stream": stream, "update": update, "weight": weight, "epsilon": epsilon, "width": stream.width}
-        self._record("add_rms_norm", layer.AddRmsNorm, normed, weight, **given, output=normed)
-        return normed
-
-    def square_sums(self, heads: Buffer, norm: ProjectionNorm) -> Buffer:
-        sums, (query, key) = self.program.buffer(2), norm.widths
-        given = {"heads": heads, "width": heads.width, "query_width": query, "key_width": key, "output": sums}
-        self._record("square_sums", layer.SquareSums, sums, None, **given)
-        return sums
-
-    def norm_projections(self, product: Buffer, sums: Buffer, norm: ProjectionNorm) -> Buffer:
-        query, key = norm.widths
-        arguments = struct_of(
-            layer.NormProjections,
-            num_rows=self.program.num_rows,
-            heads=product,
-            width=product.width,
-            query_width=query,
-            key_width=key,
-            sums=sums,
-            query_weight=norm.query_weight,
-            key_weight=norm.key_weight,
-            query_total=norm.query_total,
-            key_total=norm.key_total,
-            epsilon=norm.epsilon,
-            limit=norm.limit,
-        )
-        self.program.call("penstock_norm_projections", arguments, keep=norm)
-        return product
 
     def store_heads(self, heads: Buffer, layout: HeadLayout, rotation: int | None, kv: KVMemory, rows: Step) -> Buffer:
         """`rotation` is the address of a rotary table.
@@ -174,6 +142,8 @@ class NativeOperations:
             num_query_heads=layout.num_queries,
             query_norm=query_norm,
             key_norm=key_norm,
+            norm_stride=0 if query_norm is None or query_norm.dim() == 1 else layout.head_dim,
+            norms_have_mean=layout.norms_have_mean,
             epsilon=layout.epsilon,
             rotary=rotation,
             rotation=attending.ROTATIONS[None if rotation is None else "pairs" if layout.rotates_pairs else "halves"],
@@ -184,9 +154,7 @@ class NativeOperations:
         return heads
 
     def attention(self, query: Buffer, layout: HeadLayout, kv: KVMemory, rows: Step, window: int | None) -> Buffer:
-        return self._attended(
-            query, layout.num_keys, layout.num_queries, kv, rows, window, layout.head_dim**-0.5, layout.sinks
-        )
+        return self._attended(query, layout.num_keys, layout.num_queries, kv, rows, window, layout.scale, layout.sinks)
 
     def store_latents(self, x: Buffer, layout: LatentLayout, rotation: int, kv: KVMemory, rows: Step) -> None:
         arguments = struct_of(
@@ -260,18 +228,19 @@ class NativeOperations:
             self._plans[key] = plan
         return self._plans[key]
 
-    def silu_mul(self, gate_up: Buffer) -> Buffer:
+    def gate(self, gate_up: Buffer, activation: Activation) -> Buffer:
         """One call with the product before it, whose input the caller still holds, unless adapters add to it first."""
         activated = self.program.buffer(gate_up.width // 2)
         product = self.program.take_back(gate_up, "penstock_linear_")
         given = {"gate_up": gate_up, "width": activated.width, "output": activated}
-        activation = struct_of(layer.SiluMultiply, num_rows=self.program.num_rows, **given)
+        number = layer.ACTIVATIONS.index(activation)
+        gate = struct_of(layer.Gate, num_rows=self.program.num_rows, activation=number, **given)
         if product is None:
-            self.program.call("penstock_silu_multiply", activation, activated)
+            self.program.call("penstock_gate", gate, activated)
             return activated
-        both = struct_of(layer.GatedLinear, addressof(gate_up.writer), addressof(activation))  # type: ignore[arg-type]
-        self.program.call(f"penstock_gated_{product.removeprefix('penstock_')}", both, activated, keep=activation)
-        activated.writer = activation
+        both = struct_of(layer.GatedLinear, addressof(gate_up.writer), addressof(gate))  # type: ignore[arg-type]
+        self.program.call(f"penstock_gated_{product.removeprefix('penstock_')}", both, activated, keep=gate)
+        activated.writer = gate
         return activated
 
     def route(self, logits: Buffer, bias: Tensor | None, routing: Routing) -> mixing.NativeRoutes:
@@ -313,28 +282,6 @@ class NativeOperations:
         )
         return output
 
-    def add(self, stream: Buffer, update: Buffer) -> Buffer:
-        given = {"stream": stream, "update": update, "width": stream.width}
-        self._record("add", layer.Add, stream, **given, output=stream)
-        return stream
-
-    def multiply(self, x: Buffer, y: Buffer) -> Buffer:
-        product = self.program.buffer(x.width)
-        self._record("multiply", layer.Multiply, product, x=x, y=y, width=x.width, output=product)
-        return product
-
-    def add_gated(self, total: Buffer, update: Buffer, gate: Buffer) -> Buffer:
-        given = {"total": total, "update": update, "gate": gate, "width": total.width}
-        self._record("add_gated", layer.AddGated, total, **given, output=total)
-        return total
-
-    def gather_rows(self, x: Buffer, indices: int) -> Buffer:
-        """`indices` is the step's field."""
-        gathered = self.program.buffer(x.width)
-        given = {"indices": indices, "input": x, "width": x.width, "output": gathered}
-        self._record("gather_rows", layer.GatherRows, gathered, x, **given)
-        return gathered
-
     def all_reduce(self, x: Buffer) -> Buffer:
         if self.ranks.size == 1:
             return x
@@ -361,13 +308,6 @@ class NativeOperations:
         self.program.call_first("penstock_meet", shared.meeting, keep=shared)
         self.program.call("penstock_meet", shared.meeting)
         return whole
-
-    def _record(
-        self, kernel: str, kind: type[Structure], writes: Buffer | None = None, keep: object = None, **fields: Any
-    ) -> None:
-        """Note down a call on the program's rows; `keep` is what the fields point to, buffers left out."""
-        arguments = struct_of(kind, num_rows=self.program.num_rows, **fields)
-        self.program.call(f"penstock_{kernel}", arguments, writes, keep)
 
     def _shared_memory(self, num_areas: int, area_bytes: int) -> SharedMemory:
         return SharedMemory(self.ranks.rank, self.ranks.size, self.ranks.exchange, num_areas, area_bytes)

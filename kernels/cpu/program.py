@@ -90,6 +90,7 @@ class Buffer:
         self.writer: ctypes.Structure | None = None  # the arguments of the kernel that writes it
         self.call: int | None = None  # of the program, by the address of its arguments: the one that writes it
         self._quantized: Quantized | None = None
+        self._forgotten: Quantized | None = None  # memory for integers, of numbers that these rows no longer hold
 
     def data_ptr(self) -> int:
         return self.memory.data_ptr()
@@ -101,13 +102,25 @@ class Buffer:
     def quantized(self) -> Quantized:
         """The same rows as 8-bit integers, which the writer makes as well from now on."""
         if self._quantized is None:
-            self._quantized = self.another_quantized(self.width)
+            self._quantized = self.room_for_integers()
             self.writer.quantized = self._quantized  # type: ignore[union-attr]
         return self._quantized
 
     @property
     def is_quantized(self) -> bool:
         return self._quantized is not None
+
+    @property
+    def writer_quantizes(self) -> bool:
+        """Whether the kernel that writes these rows can write integers, too."""
+        return hasattr(type(self.writer), "quantized")
+
+    def room_for_integers(self) -> Quantized:
+        return self._forgotten or self.another_quantized(self.width)
+
+    def forget_integers(self) -> None:
+        """These rows have been changed in place, after what their integers were made of."""
+        self._forgotten, self._quantized = self._quantized or self._forgotten, None
 
     def keep_quantized(self, quantized: Quantized) -> Quantized:
         """What a call of its own has made of these rows, for all that multiply them from here on."""

@@ -21,14 +21,16 @@ def store_heads_paged(
     """
     query, key, value = layout.split(heads.float())
     if layout.norms is not None:
-        query, key = (_normed(x, weight, layout.epsilon) for x, weight in zip((query, key), layout.norms, strict=True))
+        query, key = (_normed(x, weight, layout) for x, weight in zip((query, key), layout.norms, strict=True))
     angles = None if rotation is None else rotation.of_tokens
     _store(rotated(key, layout, angles), value.contiguous(), kv, rows.kv_slots)
     return rotated(query, layout, angles).to(heads.dtype)
 
 
-def _normed(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    return x * (x.square().mean(-1, keepdim=True) + epsilon).rsqrt() * weight.float()
+def _normed(x: Tensor, weight: Tensor, layout: HeadLayout) -> Tensor:
+    if layout.norms_have_mean:
+        x = x - x.mean(-1, keepdim=True)
+    return x * (x.square().mean(-1, keepdim=True) + layout.epsilon).rsqrt() * weight.float()
 
 
 def _store(key: Tensor, value: Tensor, kv: PagedKV, kv_slots: Tensor) -> None:
@@ -60,7 +62,13 @@ def _rounded_up(x: Tensor) -> Tensor:
 
 @op(tolerance=2e-2)
 def attention_paged(
-    query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None, sinks: Tensor | None = None
+    query: Tensor,
+    kv: PagedKV,
+    rows: DeviceRows,
+    scale: float,
+    window: int | None,
+    sinks: Tensor | None = None,
+    softcap: float | None = None,
 ) -> Tensor:
     """[T, heads, head_dim] of queries over their rows' stored keys and values, causal, within `window` if given."""
     attended = torch.zeros_like(query)
@@ -69,7 +77,7 @@ def attention_paged(
         if context:
             own = slice(starts[row], starts[row + 1])
             keys, values = _stored(kv, rows.block_tables[row], context)
-            attended[own] = attend(query[own].float(), keys, values, scale, window, sinks).to(query.dtype)
+            attended[own] = attend(query[own].float(), keys, values, scale, window, sinks, softcap).to(query.dtype)
     return attended
 
 
@@ -93,4 +101,4 @@ def attention_answers(
     No row reads what another one stores.
     """
     query = store_heads_paged.reference(heads, layout, rotation, kv, rows)
-    return attention_paged.reference(query, kv, rows, layout.head_dim**-0.5, window, layout.sinks)
+    return attention_paged.reference(query, kv, rows, layout.scale, window, layout.sinks, layout.softcap)

@@ -1,10 +1,13 @@
 """What happens to each row between two products: norm, rotation, activation, embedding, log-softmax, sums."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..operands import HeadLayout
+from ..operands import Activation, HeadLayout
 from ..registry import op
 
 
@@ -15,6 +18,16 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
 
 
 rms_norm_invariant = rms_norm.invariant()
+
+
+@op()
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
+    """(x - mean(x)) / sqrt(mean((x - mean(x))²) + ε) × weight + bias; the weight may differ per head."""
+    normed = F.layer_norm(x.float(), x.shape[-1:], None, None, epsilon) * weight.float()
+    return (normed if bias is None else normed + bias.float()).to(x.dtype)
+
+
+layer_norm_invariant = layer_norm.invariant()
 
 
 @op()
@@ -44,22 +57,47 @@ def rotated(heads: Tensor, layout: HeadLayout, rotation: tuple[Tensor, Tensor] |
     return torch.cat((rotate_halves(turned, cos, sin), kept), -1)
 
 
+_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "relu2": lambda x: F.relu(x).square(),
+}
+
+
 @op()
-def silu_mul(gate_up: Tensor) -> Tensor:
-    """silu(first half) × second half."""
-    gate, up = gate_up.chunk(2, -1)
-    return F.silu(gate).mul_(up)
+def apply_activation(x: Tensor, activation: Activation) -> Tensor:
+    """The activation of each number."""
+    return _ACTIVATIONS[activation](x)
 
 
-silu_mul_invariant = silu_mul.invariant()
+apply_activation_invariant = apply_activation.invariant()
 
 
 @op()
-def embedding(token_ids: Tensor, table: Tensor, first: int) -> Tensor:
-    """Rows of a table that holds the ids from `first` on; ids outside of it give zeros."""
+def gate(gate_up: Tensor, activation: Activation) -> Tensor:
+    """activation(first half) × second half."""
+    gates, ups = gate_up.chunk(2, -1)
+    return _ACTIVATIONS[activation](gates).mul_(ups)
+
+
+gate_invariant = gate.invariant()
+
+
+@op()
+def cap(product: Tensor, limit: float) -> Tensor:
+    """limit × tanh(product / limit), in place."""
+    return product.div_(limit).tanh_().mul_(limit)
+
+
+@op()
+def embedding(token_ids: Tensor, table: Tensor, first: int, scale: float = 1.0) -> Tensor:
+    """scale × the rows of a table that holds the ids from `first` on; ids outside of it give zeros."""
     local = token_ids - first
     is_outside = (local < 0) | (local >= table.shape[0])
-    return F.embedding(local.masked_fill(is_outside, 0), table).masked_fill_(is_outside[:, None], 0)
+    rows = F.embedding(local.masked_fill(is_outside, 0), table).masked_fill_(is_outside[:, None], 0)
+    return rows if scale == 1.0 else rows.mul_(scale)
 
 
 @op()
@@ -69,9 +107,9 @@ def log_softmax(logits: Tensor) -> Tensor:
 
 
 @op(tolerance=0)
-def add(stream: Tensor, update: Tensor) -> Tensor:
-    """Adds the update to the stream; gives the stream."""
-    return stream.add_(update)
+def add(stream: Tensor, update: Tensor, scale: float = 1.0) -> Tensor:
+    """Adds scale × the update to the stream; gives the stream."""
+    return stream.add_(update if scale == 1.0 else update * scale)
 
 
 @op(tolerance=0)
@@ -87,9 +125,18 @@ def gather_rows(x: Tensor, indices: Tensor) -> Tensor:
 
 
 @op()
-def add_rms_norm(stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
-    """Adds the update, if any, to the stream; gives the stream's norm."""
-    return rms_norm.reference(stream if update is None else stream.add_(update), weight, epsilon)
+def add_rms_norm(stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float, scale: float = 1.0) -> Tensor:
+    """Adds scale × the update, if any, to the stream; gives the stream's norm."""
+    return rms_norm.reference(stream if update is None else add.reference(stream, update, scale), weight, epsilon)
+
+
+@op()
+def add_layer_norm(
+    stream: Tensor, update: Tensor | None, weight: Tensor, bias: Tensor | None, epsilon: float, scale: float = 1.0
+) -> Tensor:
+    """The same with a norm that takes off the mean."""
+    whole = stream if update is None else add.reference(stream, update, scale)
+    return layer_norm.reference(whole, weight, bias, epsilon)
 
 
 @op()

@@ -19,7 +19,7 @@ from ..gpu_weights import GpuWeight, unpacked
 from ..operands import DTYPES, Norm
 from ..packed_weight import PackedWeight
 from ..registry import op
-from .pointwise import rms_norm, silu_mul
+from .pointwise import gate, rms_norm
 from .quantized import linear_quantized
 
 
@@ -103,5 +103,5 @@ def linear_few_rows(
     met = x if norm is None else rms_norm.reference(x, norm.weight, norm.epsilon)
     product = (linear_gpu if weight.kind in DTYPES else linear_wint8).reference(met, weight, bias)
     if is_gated:
-        product = silu_mul.reference(product)
+        product = gate.reference(product, "silu")
     return product if stream is None else stream.add_(product)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..operands import Scoring
-from ..reference.attention import attention, softmax_with, write_kv
+from ..reference.attention import attention, capped, softmax_with, write_kv
 from ..rows import Rows
 from .paging import block_rows, kept_rows, on_device, slot_rows
 
@@ -56,8 +56,9 @@ def attention_in_torch(
     scale: float,
     window: int | None,
     sinks: Tensor | None = None,
+    softcap: float | None = None,
 ) -> Tensor:
-    return _in_groups(query, keys, values, rows, Scoring(scale, window, sinks), GROUP_BYTES)
+    return _in_groups(query, keys, values, rows, Scoring(scale, window, sinks, softcap), GROUP_BYTES)
 
 
 @attention.implement("cuda")
@@ -69,8 +70,9 @@ def attention_on_a_gpu(
     scale: float,
     window: int | None,
     sinks: Tensor | None = None,
+    softcap: float | None = None,
 ) -> Tensor:
-    return _in_groups(query, keys, values, rows, Scoring(scale, window, sinks), GPU_GROUP_BYTES)
+    return _in_groups(query, keys, values, rows, Scoring(scale, window, sinks, softcap), GPU_GROUP_BYTES)
 
 
 def _in_groups(query: Tensor, keys: Tensor, values: Tensor, rows: Rows, scoring: Scoring, group_bytes: int) -> Tensor:
@@ -104,7 +106,7 @@ def _attend_one(query: Tensor, keys: Tensor, values: Tensor, group: Group, scori
     """One query a row: the query heads that share a key head are the rows of its product."""
     num_rows, num_heads, _, head_dim = keys.shape
     shared = query.view(num_rows, num_heads, -1, head_dim) * scoring.scale
-    scores = torch.matmul(shared, keys.transpose(-1, -2))  # [B, heads, shared, C]
+    scores = capped(torch.matmul(shared, keys.transpose(-1, -2)), scoring.softcap)  # [B, heads, shared, C]
     if group.hidden is not None:
         scores[..., group.hidden_from :].masked_fill_(group.hidden, -torch.inf)
     if scoring.sinks is None:
@@ -117,8 +119,8 @@ def _attend_one(query: Tensor, keys: Tensor, values: Tensor, group: Group, scori
 def _attend_many(query: Tensor, keys: Tensor, values: Tensor, group: Group, scoring: Scoring) -> Tensor:
     """Many queries a row, all of one shape."""
     by_head = query.view(group.num_rows, group.num_queries, *query.shape[1:]).transpose(1, 2)
-    if scoring.sinks is not None:
-        attended = _attend_beside_sinks(by_head * scoring.scale, keys, values, group, scoring.sinks)
+    if scoring.sinks is not None or scoring.softcap is not None:
+        attended = _attend_by_head(by_head * scoring.scale, keys, values, group, scoring)
     else:
         is_causal = group.mask is None
         attended = F.scaled_dot_product_attention(
@@ -127,8 +129,9 @@ def _attend_many(query: Tensor, keys: Tensor, values: Tensor, group: Group, scor
     return attended.transpose(1, 2).reshape(query.shape)
 
 
-def _attend_beside_sinks(query: Tensor, keys: Tensor, values: Tensor, group: Group, sinks: Tensor) -> Tensor:
-    """[B, heads, n, head_dim]. One key head at a time: torch's own function, which keeps no scores, has no sinks."""
+def _attend_by_head(query: Tensor, keys: Tensor, values: Tensor, group: Group, scoring: Scoring) -> Tensor:
+    """[B, heads, n, head_dim]. One key head at a time: torch's own function, which keeps no scores, has no sinks or
+    caps."""
     mask = group.mask
     if mask is None:
         ones = torch.ones(group.num_queries, group.num_keys, dtype=torch.bool, device=query.device)
@@ -137,8 +140,10 @@ def _attend_beside_sinks(query: Tensor, keys: Tensor, values: Tensor, group: Gro
     attended = torch.empty_like(query)
     for head in range(keys.shape[1]):
         own = slice(head * shared, (head + 1) * shared)
-        scores = torch.matmul(query[:, own], keys[:, head : head + 1].transpose(-1, -2)) + mask
-        attended[:, own] = torch.matmul(softmax_with(sinks[own], scores), values[:, head : head + 1])
+        scores = torch.matmul(query[:, own], keys[:, head : head + 1].transpose(-1, -2))
+        sinks = None if scoring.sinks is None else scoring.sinks[own]
+        weights = softmax_with(sinks, capped(scores, scoring.softcap) + mask)
+        attended[:, own] = torch.matmul(weights, values[:, head : head + 1])
     return attended
 
 

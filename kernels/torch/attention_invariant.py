@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..reference.attention import attention_invariant
+from ..reference.attention import attention_invariant, capped
 from ..rows import Rows
 from .paging import block_rows, kept_rows, on_device
 
@@ -60,6 +60,7 @@ def attention_by_tile_and_split(
     scale: float,
     window: int | None,
     sinks: Tensor | None = None,
+    softcap: float | None = None,
 ) -> Tensor:
     num_query_heads, head_dim = query.shape[1:]
     num_heads = keys.shape[1]
@@ -78,13 +79,20 @@ def attention_by_tile_and_split(
         highest.copy_(sinks.view(num_heads, 1, shared, 1).expand(-1, TILE, -1, -1).flatten(1, 2))
         total.fill_(1)
     for split in plan.splits:
-        _fold(split, tiled, keys, values, weighted, highest, total)
+        _fold(split, tiled, keys, values, weighted, highest, total, softcap)
     attended = (weighted / total).view(-1, num_heads, TILE, shared, head_dim).transpose(1, 2)
     return attended.reshape(-1, num_query_heads, head_dim).index_select(0, plan.places)
 
 
 def _fold(
-    split: Split, query: Tensor, keys: Tensor, values: Tensor, weighted: Tensor, highest: Tensor, total: Tensor
+    split: Split,
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    weighted: Tensor,
+    highest: Tensor,
+    total: Tensor,
+    softcap: float | None,
 ) -> None:
     """Fold one split into the running maximum, the sum of exponentials and the weighted sum of values."""
     _, num_heads, _, head_dim = query.shape
@@ -96,7 +104,7 @@ def _fold(
     value.view(-1, head_dim).index_fill_(0, split.unwritten, 0)
     value = value.view(shape).to(query.dtype)
 
-    scores = torch.matmul(query.index_select(0, split.tiles), key.transpose(-1, -2))
+    scores = capped(torch.matmul(query.index_select(0, split.tiles), key.transpose(-1, -2)), softcap)
     scores.masked_fill_(split.hidden, -torch.inf)
     before = highest.index_select(0, split.tiles)
     now = torch.maximum(before, scores.amax(-1, keepdim=True))

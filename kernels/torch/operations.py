@@ -13,13 +13,23 @@ from torch import Tensor
 from ..experts import ExpertWeights, Routes, Routing
 from ..float8_part import WeightPart
 from ..lora import LoraConfig, LoraMapping
-from ..operands import DTYPES, HeadLayout, LatentLayout, WeightFormat
+from ..operands import DTYPES, Activation, HeadLayout, LatentLayout, WeightFormat
 from ..operations import LayerKV, TensorOperations
 from ..packed_weight import PackedWeight, pack
 from ..reference.attention import attention, write_kv
 from ..reference.experts import activate, add_gated, route
 from ..reference.lora import add_lora
-from ..reference.pointwise import embedding, rms_norm, rotate_halves, rotate_pairs, rotated, silu_mul
+from ..reference.pointwise import (
+    add,
+    apply_activation,
+    embedding,
+    gate,
+    layer_norm,
+    rms_norm,
+    rotate_halves,
+    rotate_pairs,
+    rotated,
+)
 from ..reference.products import linear
 from ..registry import Op
 from ..rows import Rows
@@ -50,8 +60,8 @@ class TorchOperations(TensorOperations):
     def lora(self, in_features: int, outputs: list[int], config: LoraConfig) -> TorchLora:
         return TorchLora(in_features, outputs, config, self.device)
 
-    def embedding(self, token_ids: Tensor, table: Tensor, first: int) -> Tensor:
-        return embedding(token_ids, table, first).to(self.activations)
+    def embedding(self, token_ids: Tensor, table: Tensor, first: int, scale: float) -> Tensor:
+        return embedding(token_ids, table, first, scale).to(self.activations)
 
     def linear(self, x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
         # Among 16-bit rows exact products are for choices: routers. What comes out must not be rounded either.
@@ -61,24 +71,44 @@ class TorchOperations(TensorOperations):
     def add_lora(self, product: Tensor, x: Tensor, lora: TorchLora, adapted: LoraMapping | None) -> Tensor:
         return product if adapted is None else self.form(add_lora)(product, x, lora, adapted)
 
-    def add_rms_norm(self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
-        return self.form(rms_norm)(stream if update is None else stream.add_(update), weight, epsilon)
+    def add_rms_norm(
+        self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float, scale: float = 1.0
+    ) -> Tensor:
+        return self.form(rms_norm)(stream if update is None else add(stream, update, scale), weight, epsilon)
+
+    def add_layer_norm(
+        self,
+        stream: Tensor,
+        update: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        epsilon: float,
+        scale: float = 1.0,
+    ) -> Tensor:
+        whole = stream if update is None else add(stream, update, scale)
+        return self.form(layer_norm)(whole, weight, bias, epsilon)
 
     def store_heads(
         self, heads: Tensor, layout: HeadLayout, rotation: tuple[Tensor, Tensor] | None, kv: LayerKV, rows: Rows
     ) -> Tensor:
         query, key, value = layout.split(heads)
         if layout.norms is not None:
-            norm = self.form(rms_norm)
-            query, key = (norm(x, weight, layout.epsilon) for x, weight in zip((query, key), layout.norms, strict=True))
+            query, key = (
+                self._normed_heads(x, weight, layout) for x, weight in zip((query, key), layout.norms, strict=True)
+            )
         # Every row's keys and values are stored before any row attends: rows may share blocks within a step.
         write_kv(rotated(key, layout, rotation), value, kv.keys, kv.values, rows)
         return rotated(query, layout, rotation)
 
     def attention(self, query: Tensor, layout: HeadLayout, kv: LayerKV, rows: Rows, window: int | None) -> Tensor:
         return self.form(attention)(
-            query, kv.keys, kv.values, rows, layout.head_dim**-0.5, window, layout.sinks
+            query, kv.keys, kv.values, rows, layout.scale, window, layout.sinks, layout.softcap
         ).flatten(1)
+
+    def _normed_heads(self, heads: Tensor, weight: Tensor, layout: HeadLayout) -> Tensor:
+        if layout.norms_have_mean:
+            return self.form(layer_norm)(heads, weight, None, layout.epsilon)
+        return self.form(rms_norm)(heads, weight, layout.epsilon)
 
     def store_latents(
         self, latents: Tensor, layout: LatentLayout, rotation: tuple[Tensor, Tensor], kv: LayerKV, rows: Rows
@@ -108,8 +138,11 @@ class TorchOperations(TensorOperations):
         products = [self.linear(heads[:, head].contiguous(), weight, None) for head, weight in enumerate(weights)]
         return torch.stack(products, 1)
 
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
-        return self.form(silu_mul)(gate_up)
+    def apply_activation(self, x: Tensor, activation: Activation) -> Tensor:
+        return self.form(apply_activation)(x, activation)
+
+    def gate(self, gate_up: Tensor, activation: Activation) -> Tensor:
+        return self.form(gate)(gate_up, activation)
 
     def route(self, logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
         return route(logits, bias, routing)

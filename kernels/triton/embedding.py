@@ -24,7 +24,7 @@ def _embedding(token_ids, table, output, first, num_ids, width, BLOCK: tl.conste
 
 
 @pointwise.embedding.implement("triton")
-def embedding(token_ids: Tensor, table: Tensor, first: int) -> Tensor:
+def embedding(token_ids: Tensor, table: Tensor, first: int, scale: float = 1.0) -> Tensor:
     tokens, (num_ids, width) = token_ids.shape[0], table.shape
     output = torch.empty(tokens, width, dtype=table.dtype, device=table.device)
     if tokens:
@@ -32,7 +32,7 @@ def embedding(token_ids: Tensor, table: Tensor, first: int) -> Tensor:
         grid = (tokens, triton.cdiv(width, block))
         arguments = (token_ids, table.contiguous(), output, first, num_ids, width)
         _embedding[grid](*arguments, BLOCK=block)
-    return output
+    return output if scale == 1.0 else output.mul_(scale)
 
 
 def examples() -> Iterator[Example]:

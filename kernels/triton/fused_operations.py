@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..experts import ExpertWeights, Routes, Routing
 from ..lora import DeviceLoraMapping
-from ..operands import HeadLayout, Norm, ProjectionNorm
+from ..operands import Activation, HeadLayout, Norm, ProjectionNorm
 from ..paged import DeviceRows, PagedKV, Rotation
 from .deferred import DeferredNorm, DeferredProduct, Value, plain
 from .operations import Multiplier, TritonOperations
@@ -31,22 +31,41 @@ class FusedOperations(TritonOperations):
     def add_lora(self, product: Value, x: Value, lora: TritonLora, adapted: DeviceLoraMapping | None) -> Value:
         return product if adapted is None else super().add_lora(plain(product), plain(x), lora, adapted)
 
-    def add_rms_norm(self, stream: Value, update: Value | None, weight: Tensor, epsilon: float) -> Value:
+    def add_rms_norm(
+        self, stream: Value, update: Value | None, weight: Tensor, epsilon: float, scale: float = 1.0
+    ) -> Value:
         stream = plain(stream)
-        if isinstance(update, DeferredProduct):
+        if isinstance(update, DeferredProduct) and scale == 1.0:
             update.added_to(stream)
             update = None
         if update is None and 0 < len(stream) <= NORMED_ROWS:
             return DeferredNorm(stream, Norm(weight, epsilon))
-        return super().add_rms_norm(stream, None if update is None else plain(update), weight, epsilon)
+        return super().add_rms_norm(stream, None if update is None else plain(update), weight, epsilon, scale)
+
+    def add_layer_norm(
+        self,
+        stream: Value,
+        update: Value | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        epsilon: float,
+        scale: float = 1.0,
+    ) -> Tensor:
+        update = None if update is None else plain(update)
+        return super().add_layer_norm(plain(stream), update, weight, bias, epsilon, scale)
 
     def store_heads(
         self, heads: Value, layout: HeadLayout, rotation: Rotation | None, kv: PagedKV, rows: DeviceRows
     ) -> Any:
         return super().store_heads(plain(heads), layout, rotation, kv, rows)
 
-    def silu_mul(self, gate_up: Value) -> Tensor:
-        return gate_up.gated() if isinstance(gate_up, DeferredProduct) else super().silu_mul(plain(gate_up))
+    def apply_activation(self, x: Value, activation: Activation) -> Tensor:
+        return super().apply_activation(plain(x), activation)
+
+    def gate(self, gate_up: Value, activation: Activation) -> Tensor:
+        if isinstance(gate_up, DeferredProduct) and activation == "silu":
+            return gate_up.gated()
+        return super().gate(plain(gate_up), activation)
 
     def square_sums(self, heads: Value, norm: ProjectionNorm) -> Tensor:
         return super().square_sums(plain(heads), norm)
@@ -66,9 +85,14 @@ class FusedOperations(TritonOperations):
     def add_gated(self, total: Value, update: Value, gate: Value) -> Tensor:
         return super().add_gated(plain(total), plain(update), plain(gate))
 
-    def add(self, stream: Value, update: Value) -> Tensor:
+    def add(self, stream: Value, update: Value, scale: float = 1.0) -> Tensor:
         stream = plain(stream)
-        return update.added_to(stream) if isinstance(update, DeferredProduct) else super().add(stream, plain(update))
+        if isinstance(update, DeferredProduct) and scale == 1.0:
+            return update.added_to(stream)
+        return super().add(stream, plain(update), scale)
+
+    def cap(self, product: Value, limit: float) -> Tensor:
+        return super().cap(plain(product), limit)
 
     def all_reduce(self, x: Value) -> Value:
         return x if self.ranks.size == 1 else super().all_reduce(plain(x))

@@ -16,10 +16,11 @@ from ..float8_part import WeightPart
 from ..gpu_experts import GpuExperts, pack_experts
 from ..gpu_weights import GpuWeight, pack
 from ..lora import DeviceLoraMapping, LoraConfig
-from ..operands import DTYPES, HeadLayout, WeightFormat
+from ..operands import DTYPES, Activation, HeadLayout, WeightFormat
 from ..operations import TensorOperations
 from ..paged import DeviceRows, PagedKV, Rotation
 from . import is_interpreted
+from .activation import apply_activation, gate
 from .attention.paged import attention_by_shape, attention_of_one_shape
 from .attention.store_heads import store_heads
 from .deferred import Value
@@ -31,9 +32,8 @@ from .interpreter import mend
 from .products.linear import linear, linear_int8, linear_invariant, linear_wint8
 from .products.linear_int4 import linear_wint4, linear_wint4_invariant
 from .products.lora import TritonLora, add_lora
-from .rms_norm import add_rms_norm
+from .rms_norm import add_layer_norm, add_rms_norm
 from .sampling import adjust, logprobs  # noqa: F401  register what is called by device
-from .silu_mul import silu_mul
 from .step_inputs import prepare
 
 Product = Callable[[Tensor, GpuWeight, Tensor | None], Tensor]
@@ -90,8 +90,8 @@ class TritonOperations(TensorOperations):
     def lora(self, in_features: int, outputs: list[int], config: LoraConfig) -> TritonLora:
         return TritonLora(in_features, outputs, config, self.device)
 
-    def embedding(self, token_ids: Tensor, table: Tensor, first: int) -> Tensor:
-        return embedding(token_ids, table, first).to(self.activations)
+    def embedding(self, token_ids: Tensor, table: Tensor, first: int, scale: float) -> Tensor:
+        return embedding(token_ids, table, first, scale).to(self.activations)
 
     def linear(self, x: Tensor, weight: Multiplier, bias: Tensor | None) -> Value:
         return weight.product(x, weight.weight, bias)
@@ -99,8 +99,21 @@ class TritonOperations(TensorOperations):
     def add_lora(self, product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceLoraMapping | None) -> Value:
         return product if adapted is None else add_lora(product, x, lora, adapted)
 
-    def add_rms_norm(self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Value:
-        return add_rms_norm(stream, update, weight, epsilon)
+    def add_rms_norm(
+        self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float, scale: float = 1.0
+    ) -> Value:
+        return add_rms_norm(stream, update, weight, epsilon, scale)
+
+    def add_layer_norm(
+        self,
+        stream: Tensor,
+        update: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        epsilon: float,
+        scale: float = 1.0,
+    ) -> Tensor:
+        return add_layer_norm(stream, update, weight, bias, epsilon, scale)
 
     def store_heads(
         self, heads: Tensor, layout: HeadLayout, rotation: Rotation | None, kv: PagedKV, rows: DeviceRows
@@ -110,10 +123,13 @@ class TritonOperations(TensorOperations):
 
     def attention(self, query: Tensor, layout: HeadLayout, kv: PagedKV, rows: DeviceRows, window: int | None) -> Tensor:
         attend = attention_of_one_shape if self.is_invariant else attention_by_shape
-        return attend(query, kv, rows, layout.head_dim**-0.5, window, layout.sinks).flatten(1)
+        return attend(query, kv, rows, layout.scale, window, layout.sinks).flatten(1)
 
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
-        return silu_mul(gate_up)
+    def apply_activation(self, x: Tensor, activation: Activation) -> Tensor:
+        return apply_activation(x, activation)
+
+    def gate(self, gate_up: Tensor, activation: Activation) -> Tensor:
+        return gate(gate_up, activation)
 
     def route(self, logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
         return route(logits, bias, routing)

@@ -49,10 +49,10 @@ def _add_norm(setting: Setting, rows: int) -> Iterator[Figure]:
 
 
 def _silu(setting: Setting, rows: int) -> Iterator[Figure]:
-    silu_mul, width = version("silu_mul"), setting.sized(12288, 64)
+    gate, width = version("gate"), setting.sized(12288, 64)
 
     def call() -> Callable[[], object]:
-        return partial(silu_mul, _random(setting, rows, 2 * width))
+        return partial(gate, _random(setting, rows, 2 * width), "silu")
 
     yield _figure(setting, f"silu and multiply, {rows:,} rows", 3 * 2 * rows * width, call)
 

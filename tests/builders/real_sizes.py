@@ -161,8 +161,11 @@ def rows(sizes: Sizes) -> Iterator[Case]:
     for count in sizes.sized((1, 5, 256, 4096), (1, 5)):
         stream, update = sizes.random(count, width), sizes.random(count, width)
         weight = sizes.random(width) + 1
-        yield Case("add_rms_norm", f"{count} rows", (stream, update, weight, 1e-6), changed=(0,))
-        yield Case("silu_mul", f"{count} rows", (sizes.random(count, 2 * inner),))
+        yield Case("add_rms_norm", f"{count} rows", (stream, update, weight, 1e-6, 0.7), changed=(0,))
+        yield Case("add_layer_norm", f"{count} rows", (stream, update, weight, weight / 2, 1e-6), changed=(0,))
+        for activation in ("silu", "gelu_tanh"):
+            yield Case("gate", f"{count} rows, {activation}", (sizes.random(count, 2 * inner), activation))
+        yield Case("apply_activation", f"{count} rows, relu2", (sizes.random(count, inner), "relu2"))
         ids = torch.randint(0, vocabulary, (count,), device=sizes.device)
         yield Case("embedding", f"{count} rows", (ids, sizes.random(vocabulary, width), vocabulary // 3))
         yield Case("quantize_rows", f"{count} rows", (sizes.random(count, width),), may_differ=1e-4)

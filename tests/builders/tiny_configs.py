@@ -140,6 +140,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
         num_attention_heads=6, num_key_value_heads=6, q_lora_rank=40, kv_lora_rank=48, qk_nope_head_dim=24,
         qk_rope_head_dim=16, v_head_dim=20, rope_interleave=True, attention_bias=False, tie_word_embeddings=True,
     ),
+    "olmo2": dict(
+        architectures=["Olmo2ForCausalLM"], model_type="olmo2", hidden_size=80, intermediate_size=104,
+        num_attention_heads=5, num_key_value_heads=5, attention_bias=False,
+    ),
+    "granite": dict(
+        architectures=["GraniteForCausalLM"], model_type="granite", hidden_size=64, intermediate_size=88,
+        num_attention_heads=4, num_key_value_heads=2, attention_bias=False, mlp_bias=False, tie_word_embeddings=True,
+        embedding_multiplier=12.0, logits_scaling=3.0, residual_multiplier=0.22, attention_multiplier=0.11,
+    ),
     "gpt_oss": dict(
         architectures=["GptOssForCausalLM"], model_type="gpt_oss", hidden_size=96, intermediate_size=64,
         num_attention_heads=6, num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-5, attention_bias=True,

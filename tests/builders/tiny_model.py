@@ -15,6 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from .tiny_configs import COMMON, FAMILIES, THETA
 from .tiny_experts import expert_shapes
+from .tiny_norms import BIASED, LESS_ONE, head_norms, layer_norms
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")
 # Common pairs of the test texts, so that a word is fewer tokens than bytes and a token may end inside a character.
@@ -53,7 +54,7 @@ def tiny_model(
     config = {**COMMON, **FAMILIES[family], **overrides}
     written = {**config, **_spelled(family, dtype, rope or {}, config_style)}
     _write_json(folder / "config.json", written)
-    _write_weights(folder, _shapes(family, config), dtype, shards, seed, poison)
+    _write_weights(folder, _shapes(family, config), dtype, shards, seed, poison, family in LESS_ONE)
     _write_tokenizer(folder, family in ("llama", "mistral") if adds_bos is None else adds_bos)
     ends = [config["eos_token_id"], SPECIAL_TOKENS.index("<|im_end|>")]
     _write_json(folder / "generation_config.json", {"bos_token_id": 1, "eos_token_id": ends, "pad_token_id": 0})
@@ -75,6 +76,8 @@ def _shapes(family: str, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         layer = _layer_shapes(family, config, number)
         shapes |= {f"model.layers.{number}.{name}": shape for name, shape in layer.items()}
     shapes["model.norm.weight"] = (hidden,)
+    if family in BIASED:
+        shapes["model.norm.bias"] = (hidden,)
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (config["vocab_size"], hidden)
     if family == "ernie4_5_moe" and config["use_bias"]:  # tied or not
@@ -84,10 +87,9 @@ def _shapes(family: str, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
 
 def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str, tuple[int, ...]]:
     hidden = config["hidden_size"]
-    layer: dict[str, tuple[int, ...]] = {
-        "input_layernorm.weight": (hidden,),
-        "post_attention_layernorm.weight": (hidden,),
-    }
+    layer = {f"{name}.weight": (hidden,) for name in layer_norms(family, config)}
+    if family in BIASED:
+        layer |= {f"{name}.bias": (hidden,) for name in layer_norms(family, config)}
     sparse = expert_shapes(config, number)
     for name, shape in projection_shapes(config).items():
         if sparse and name.startswith("mlp."):
@@ -101,10 +103,8 @@ def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str,
             layer["self_attn.q_a_layernorm.weight"] = (config["q_lora_rank"],)
     if family == "gpt_oss":
         layer["self_attn.sinks"] = (config["num_attention_heads"],)
-    if family in ("olmoe", "minimax_m2"):  # a norm of all heads together
-        layer |= {f"self_attn.{name}_norm.weight": layer[f"self_attn.{name}_proj.weight"][:1] for name in "qk"}
-    elif family in ("qwen3", "qwen3_moe", "dots1", "hy_v3") or config.get("use_qk_norm"):
-        layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (_head_dim(config),))
+    query, key = (config[heads] * _head_dim(config) for heads in ("num_attention_heads", "num_key_value_heads"))
+    layer |= head_norms(family, config, query, key, _head_dim(config))
     return _fused(layer) if family == "phi3" else layer | sparse
 
 
@@ -170,11 +170,11 @@ def _is_biased(family: str, config: dict[str, Any], name: str) -> bool:
     return bool(config.get("mlp_bias") or config.get("use_bias"))
 
 
-def _values(name: str, shape: tuple[int, ...], seed: int) -> numpy.ndarray:
+def _values(name: str, shape: tuple[int, ...], seed: int, is_less_one: bool) -> numpy.ndarray:
     """Large enough that the logits differ clearly, and every norm and bias matters."""
     draws = numpy.random.default_rng([seed, zlib.crc32(name.encode())]).standard_normal(shape, dtype=numpy.float32)
-    if name.endswith("norm.weight"):
-        return 1 + draws / 5
+    if name.endswith("norm.weight") or ".norms." in name:
+        return (0 if is_less_one else 1) + draws / 5
     if name.endswith("sinks"):
         return draws * 2
     return draws / 5 if len(shape) == 1 else draws / numpy.sqrt(numpy.float32(shape[-1]))
@@ -188,7 +188,13 @@ def _stored(values: numpy.ndarray, dtype: str) -> bytes:
 
 
 def _write_weights(
-    folder: Path, shapes: dict[str, tuple[int, ...]], dtype: str, shards: int, seed: int, poison: int | None
+    folder: Path,
+    shapes: dict[str, tuple[int, ...]],
+    dtype: str,
+    shards: int,
+    seed: int,
+    poison: int | None,
+    is_less_one: bool,
 ) -> None:
     names = list(shapes)
     files = ["model.safetensors"]
@@ -197,7 +203,7 @@ def _write_weights(
     weight_map = {}
     for number, file in enumerate(files):
         own = names[number::shards]
-        tensors = {name: _values(name, shapes[name], seed) for name in own}
+        tensors = {name: _values(name, shapes[name], seed, is_less_one) for name in own}
         if poison is not None and "model.embed_tokens.weight" in tensors:
             tensors["model.embed_tokens.weight"][poison] = numpy.nan
         write_safetensors(folder / file, tensors, dtype)

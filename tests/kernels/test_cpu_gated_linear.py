@@ -1,4 +1,4 @@
-"""A gated product in one call gives, bit for bit, what the product and the activation behind it give in two."""
+"""A gated product in one call gives, bit for bit, what the product and the gate behind it give in two."""
 
 from ctypes import addressof, c_int32
 from itertools import product as combinations
@@ -8,7 +8,7 @@ import torch
 from builders.native_variants import available_variants, quick_or_long
 from torch import Tensor
 
-from penstock.kernels.cpu.layer import GatedLinear, Quantize, QuantizedRows, SiluMultiply, linear_arguments
+from penstock.kernels.cpu.layer import ACTIVATIONS, Gate, GatedLinear, Quantize, QuantizedRows, linear_arguments
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.weights.packed import NativeWeight
 from penstock.kernels.cpu.weights.quantized import pack_parts
@@ -31,9 +31,11 @@ def draws(*shape: int) -> Tensor:
 
 
 class Call:
-    """One product with its activation behind it, in memory that is framed by numbers which must stay."""
+    """One product with its gate behind it, in memory that is framed by numbers which must stay."""
 
-    def __init__(self, library: Library, weight: NativeWeight, x: Tensor, bias: Tensor | None, is_kept: bool) -> None:
+    def __init__(
+        self, library: Library, weight: NativeWeight, x: Tensor, bias: Tensor | None, is_kept: bool, activation: int = 0
+    ) -> None:
         self.rows, self.width = len(x), weight.out_features // 2
         self.library, self.kind, self.num_rows = library, weight.kind, c_int32(len(x))
         count, self.inputs = addressof(self.num_rows), QuantizedRows.empty(*x.shape)
@@ -44,15 +46,16 @@ class Call:
         given = self.inputs.structure() if weight.kind in ("int8", "int4") else None
         self.product = linear_arguments(count, x, given, weight, bias, self.products)
         output = self.output.data_ptr() if is_kept else None
-        self.activation = SiluMultiply(count, self.products.data_ptr(), self.width, output, self.quantized.structure())
+        integers = self.quantized.structure()
+        self.gate = Gate(count, self.products.data_ptr(), self.width, activation, output, integers)
 
     def in_two(self) -> tuple[Tensor, ...]:
         self.library.call(f"penstock_linear_{self.kind}", self.product)
-        self.library.call("penstock_silu_multiply", self.activation)
+        self.library.call("penstock_gate", self.gate)
         return self.result()
 
     def in_one(self) -> tuple[Tensor, ...]:
-        both = GatedLinear(addressof(self.product), addressof(self.activation))
+        both = GatedLinear(addressof(self.product), addressof(self.gate))
         self.library.call(f"penstock_gated_linear_{self.kind}", both)
         return self.result()
 
@@ -70,9 +73,10 @@ def test_one_call_gives_what_two_give(library: Library, kind: str, threads: int)
     for width, inputs, is_kept in combinations(WIDTHS, (64, 200), (True, False)):
         weight = pack_parts([draws(2 * width, inputs)], kind, KINDS[kind] or 0)
         bias = draws(2 * width) if width % 64 else None
-        for rows in ROWS:
-            x = draws(rows, inputs)
-            found = [getattr(Call(library, weight, x, bias, is_kept), way)() for way in ("in_one", "in_two")]
+        for number, rows in enumerate(ROWS):
+            x, activation = draws(rows, inputs), number % len(ACTIVATIONS)
+            calls = [Call(library, weight, x, bias, is_kept, activation) for _ in range(2)]
+            found = calls[0].in_one(), calls[1].in_two()
             for one, two in zip(*found, strict=True):
                 assert torch.equal(one, two), f"{rows} rows, {inputs} → 2 × {width}, kept: {is_kept}"
 

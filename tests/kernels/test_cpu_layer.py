@@ -16,6 +16,8 @@ from penstock.kernels.cpu import layer
 from penstock.kernels.cpu.layer import Quantize, QuantizedRows, linear_arguments
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.weights.packed import NativeWeight, pack, pack_int4_from
+from penstock.kernels.operands import Activation
+from penstock.kernels.reference import pointwise
 from penstock.kernels.reference.pointwise import embedding
 
 VARIANTS = [name for name in ("amx", "avx512_bf16", "avx512", "avx2") if name in available_variants()]
@@ -48,6 +50,7 @@ def add_rms_norm(
     arguments = layer.AddRmsNorm(
         stream=stream.data_ptr(),
         update=None if update is None else update.data_ptr(),
+        scale=1.0,
         weight=weight.data_ptr(),
         epsilon=EPSILON,
         width=stream.shape[1],
@@ -59,12 +62,15 @@ def add_rms_norm(
     return output
 
 
-def silu_multiply(library: Library, gate_up: Tensor, quantized: QuantizedRows | None = None) -> Tensor:
+def gate(
+    library: Library, gate_up: Tensor, quantized: QuantizedRows | None = None, activation: Activation = "silu"
+) -> Tensor:
     output = torch.empty(gate_up.shape[0], gate_up.shape[1] // 2)
-    arguments = layer.SiluMultiply(gate_up=gate_up.data_ptr(), width=output.shape[1], output=output.data_ptr())
+    arguments = layer.Gate(gate_up=gate_up.data_ptr(), width=output.shape[1], output=output.data_ptr())
+    arguments.activation = layer.ACTIVATIONS.index(activation)
     if quantized:
         arguments.output, arguments.quantized = None, quantized.structure()
-    call(library, "silu_multiply", arguments, gate_up.shape[0])
+    call(library, "gate", arguments, gate_up.shape[0])
     return output
 
 
@@ -93,22 +99,33 @@ def test_a_norm_adds_and_scales(library: Library) -> None:
     check()
 
 
-def test_silu_multiplies(library: Library) -> None:
+# What an activation may be off: relative to itself, and to the number that it is of, where gelu leaves next to nothing.
+EXACT = {"silu": (1e-5, 0), "gelu": (1e-6, 3e-7), "gelu_tanh": (1e-5, 1e-15), "relu": (0, 0), "relu2": (2e-7, 0)}
+
+
+@pytest.mark.parametrize("activation", EXACT)
+def test_a_gate_lets_through_what_its_activation_says(library: Library, activation: Activation) -> None:
+    relative, of_input = EXACT[activation]
+
     @quick
     @given(row_counts, widths, st.sampled_from([0.1, 4.0, 40.0]))
     def check(num_rows: int, width: int, size: float) -> None:
         gate_up = normal(num_rows, 2 * width) * size
-        gate, up = gate_up.double().chunk(2, -1)
-        expected = (F.silu(gate) * up).float()
-        torch.testing.assert_close(silu_multiply(library, gate_up), expected, rtol=1e-5, atol=1e-33)
+        gates, ups = gate_up.double().chunk(2, -1)
+        expected = pointwise.gate.reference(gate_up.double(), activation)
+        error = (gate(library, gate_up, activation=activation) - expected).abs()
+        assert (error <= (expected.abs() * (relative + 1e-7) + (gates * ups).abs() * of_input + 1e-33)).all()
 
     check()
 
 
-def test_silu_of_what_is_not_a_small_number(library: Library) -> None:
-    gate = torch.tensor([[float("nan"), 1e30, -1e30, 200.0, -200.0, float("inf"), 0.0]])
-    output = silu_multiply(library, torch.cat([gate, torch.ones_like(gate)], -1))
-    expected = torch.tensor([[float("nan"), 1e30, 0.0, 200.0, 0.0, float("inf"), 0.0]])
+@pytest.mark.parametrize(
+    ("activation", "of_1e15"), [("silu", 1e15), ("gelu", 1e15), ("gelu_tanh", 1e15), ("relu", 1e15), ("relu2", 1e30)]
+)
+def test_an_activation_of_what_is_not_a_small_number(library: Library, activation: Activation, of_1e15: float) -> None:
+    gates = torch.tensor([[float("nan"), 1e15, -1e15, -200.0, float("inf"), 0.0]])
+    output = gate(library, torch.cat([gates, torch.ones_like(gates)], -1), activation=activation)
+    expected = torch.tensor([[float("nan"), of_1e15, 0.0, 0.0, float("inf"), 0.0]])
     torch.testing.assert_close(output, expected, equal_nan=True)
 
 
@@ -116,7 +133,10 @@ ROW_OPERATIONS: dict[str, Callable[[Library, Tensor], Tensor]] = {
     "add_rms_norm": lambda library, rows: add_rms_norm(
         library, rows.clone(), rows.flip(-1).contiguous(), rows.new_ones(rows.shape[1])
     ),
-    "silu_multiply": lambda library, rows: silu_multiply(library, torch.cat([rows, rows], -1)),
+    **{
+        f"gate {name}": lambda library, rows, name=name: gate(library, torch.cat([rows, rows], -1), activation=name)
+        for name in layer.ACTIVATIONS
+    },
 }
 
 
@@ -143,8 +163,8 @@ def test_the_quantized_form_is_that_of_the_output(library: Library, width: int) 
     normed, activated = QuantizedRows.empty(21, width), QuantizedRows.empty(21, width)
     add_rms_norm(library, stream, None, weight, normed)
     assert are_equal(normed, quantize(library, add_rms_norm(library, stream, None, weight)))
-    silu_multiply(library, gate_up, activated)
-    assert are_equal(activated, quantize(library, silu_multiply(library, gate_up)))
+    gate(library, gate_up, activated)
+    assert are_equal(activated, quantize(library, gate(library, gate_up)))
 
 
 def embedded(library: Library, token_ids: Tensor, table: object, first: int, width: int) -> Tensor:

@@ -26,7 +26,9 @@ def program(num_rows) -> Program:
 
 
 def added(program: Program, stream: Buffer, update: Buffer) -> None:
-    program.call("penstock_add", Add(program.num_rows, stream.data_ptr(), update.data_ptr(), WIDTH, stream.data_ptr()))
+    program.call(
+        "penstock_add", Add(program.num_rows, stream.data_ptr(), update.data_ptr(), 1.0, WIDTH, stream.data_ptr())
+    )
 
 
 def test_a_replay_computes_the_rows_that_the_step_has_and_no_others(program, num_rows):
@@ -78,7 +80,7 @@ def test_whoever_writes_a_buffer_also_makes_the_integers_that_a_consumer_asks_fo
     stream, normed = program.buffer(WIDTH), program.buffer(WIDTH)
     weight = torch.ones(WIDTH)
     arguments = AddRmsNorm(
-        program.num_rows, stream.data_ptr(), None, weight.data_ptr(), 1e-6, WIDTH, normed.data_ptr(), Quantized()
+        program.num_rows, stream.data_ptr(), None, 1.0, weight.data_ptr(), 1e-6, WIDTH, normed.data_ptr(), Quantized()
     )
     program.call("penstock_add_rms_norm", arguments, normed, keep=weight)
     wanted = normed.quantized()

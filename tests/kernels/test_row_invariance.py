@@ -1,19 +1,23 @@
 """In the invariant forms the bits of a row depend on that row alone: not on company, place, chunking or threads."""
 
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 import torch
 from builders.operation_examples.attention_inputs import paged_rows, sinks_of
 
 from penstock.kernels import Rows, pack
+from penstock.kernels.operands import Activation
 from penstock.kernels.reference.attention import attention, attention_invariant
 from penstock.kernels.reference.pointwise import (
+    apply_activation_invariant,
+    gate_invariant,
+    layer_norm_invariant,
     log_softmax,
     rms_norm_invariant,
     rotate_halves,
     rotate_pairs,
-    silu_mul_invariant,
 )
 from penstock.kernels.reference.products import linear_invariant
 from penstock.kernels.reference.states import gated_norm
@@ -48,7 +52,13 @@ def _rowwise():
     heads = _draws(3, 24, seed=3)
     yield "rms_norm by head", lambda x: rms_norm_invariant(x, heads, 1e-6), _draws(71, 3, 24)
     for size in (34, 6144):
-        yield f"silu_mul {size}", silu_mul_invariant, _draws(71, size)
+        for activation in get_args(Activation):
+            gated = lambda x, activation=activation: gate_invariant(x, activation)  # noqa: E731
+            yield f"{activation} and multiply {size}", gated, _draws(71, size)
+        yield f"gelu {size}", lambda x: apply_activation_invariant(x, "gelu"), _draws(71, size)
+    for size in (56, 40_000):
+        vectors = _draws(2, size, seed=3).unbind()
+        yield f"layer_norm {size}", lambda x, vectors=vectors: layer_norm_invariant(x, *vectors, 1e-5), _draws(71, size)
     for size in (307, 50_001):
         yield f"log_softmax {size}", log_softmax, _draws(71, size)
     cos, sin = _draws(1, 1, 24, seed=4), _draws(1, 1, 24, seed=5)

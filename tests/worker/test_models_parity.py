@@ -75,6 +75,18 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
          "partial_rotary_factor": 0.75, "tie_word_embeddings": True, "num_attention_heads": 4, "shards": 2,
          "original_max_position_embeddings": 256, **OLD_SPELLING},
     ),
+    "olmo2": ("olmo2", OLD_SPELLING),
+    "olmo2, biased, groups, tied, yarn": (
+        "olmo2",
+        {"attention_bias": True, "num_key_value_heads": 1, "tie_word_embeddings": True, "rope": YARN,
+         "hidden_size": 160, "rms_norm_eps": 1e-5},
+    ),
+    "granite": ("granite", OLD_SPELLING),
+    "granite, biases everywhere, untied, linear": (
+        "granite",
+        {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False, "rope": LINEAR,
+         "embedding_multiplier": 0.7, "logits_scaling": 0.25, "residual_multiplier": 1.3, "attention_multiplier": 0.3},
+    ),
     "mixtral": ("mixtral", OLD_SPELLING),
     "mixtral, window 9, all experts": ("mixtral", {"sliding_window": 9, "num_experts_per_tok": 5}),
     "qwen2 moe": ("qwen2_moe", {}),
@@ -168,7 +180,7 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "smollm3", "phi3", "mixtral", "qwen2_moe", "qwen3_moe",
     "ernie4_5_moe", "youtu", "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe", "glm4_moe", "glm4_moe_lite",
-    "dots1", "solar_open", "minimax_m2", "hy_v3",
+    "dots1", "solar_open", "minimax_m2", "hy_v3", "olmo2", "granite",
 )  # fmt: skip
 ROPES = {
     "linear": LINEAR,

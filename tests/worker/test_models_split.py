@@ -50,6 +50,8 @@ SPLITS = {
         ("youtu", {"attention_bias": True}, {}),
         ("deepseek_v3", {}, {}),
         ("qwen2", {"num_attention_heads": 14, "num_key_value_heads": 2, "hidden_size": 224}, {}),
+        ("olmo2", {"num_attention_heads": 4, "num_key_value_heads": 1, "hidden_size": 64, "attention_bias": True}, {}),
+        ("granite", {"mlp_bias": True}, {}),
         ("gpt_oss", {"intermediate_size": 39}, {}),
         ("gpt_oss", {"num_local_experts": 5}, BY_EXPERT),
         ("mxfp4", {"dtype": "float32", "intermediate_size": 96}, {}),

@@ -6,6 +6,7 @@ Attends to the KV memory only, the step's own tokens included, so how a prompt w
 import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ...kernels import HeadLayout
@@ -14,6 +15,7 @@ from ..models.config import ModelConfig
 from ..steps.batch import LayerInputs
 from ..weights.weights import Weights
 from .linear import QKVLinear, RowLinear, local_kv_heads
+from .norm import norm_vector
 
 
 class Attention:
@@ -37,10 +39,13 @@ class Attention:
             self.qkv.local_kv_heads,
             config.head_dim,
             config.family.rotates_pairs,
-            _head_norms(weights, config.head_dim) if config.qk_norm == "by head" else None,
+            _head_norms(weights, config),
             config.rms_norm_eps,
             self._sinks(weights, config) if config.family.has_sinks else None,
             config.rotary_dim(layer),
+            norms_have_mean=config.family.norm.has_mean,
+            given_scale=config.scales.scores,
+            softcap=config.scales.score_cap,
         )
         width, (first, last) = config.num_heads * config.head_dim, weights.placement.ranks.span(config.num_heads)
         span = first * config.head_dim, last * config.head_dim
@@ -63,9 +68,31 @@ class Attention:
         return self.output(attended, batch.adapted)  # [T, hidden]
 
 
-def _head_norms(weights: Weights, head_dim: int) -> tuple[Any, Any]:
-    """[head_dim] each."""
-    return tuple(weights.at(name).vector("weight", (head_dim,)) for name in ("q_norm", "k_norm"))  # type: ignore[return-value]
+def _head_norms(weights: Weights, config: ModelConfig) -> tuple[Tensor, Tensor] | None:
+    """Of queries and keys, one weight for all heads, [head_dim], or one for each, [heads, head_dim]."""
+    if config.qk_norm in (None, "together"):
+        return None
+    ranks, is_less_one = weights.placement.ranks, config.family.norm.is_stored_less_one
+    names = [weights.at(config.family.qk_norm_name.format(part)) for part in "qk"]
+    if config.qk_norm == "by head":
+        query, key = (norm_vector(each, "weight", (config.head_dim,), is_less_one) for each in names)
+        return query, key
+    counts = (config.num_heads, config.num_kv_heads)
+    spans = ranks.span(config.num_heads), local_kv_heads(ranks.rank, ranks.size, config.num_kv_heads)
+    query, key = (
+        _norms_of_heads(each, count, span, config) for each, count, span in zip(names, counts, spans, strict=True)
+    )
+    return query, key
+
+
+def _norms_of_heads(weights: Weights, count: int, span: tuple[int, int], config: ModelConfig) -> Tensor:
+    """[heads, head_dim] of this rank, from one tensor for all or from one a head."""
+    if config.qk_norm == "each head its own":
+        return weights.vector("weight", (count, config.head_dim), (0, *span))
+    heads = [weights.at("norms").at(head).vector("weight", (config.head_dim,)) for head in range(*span)]
+    for head in {*range(count)} - {*range(*span)}:
+        weights.at("norms").at(head).pass_over("weight")
+    return torch.stack(heads)
 
 
 def _joint_norm(weights: Weights, config: ModelConfig) -> ProjectionNorm:

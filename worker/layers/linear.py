@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...kernels import WeightFormat
+from ...kernels import DTYPES, WeightFormat
 from ...protocol.errors import ConfigError
 from ..models.products import HEAD
 from ..weights.piece import CheckpointPiece, Part
@@ -61,7 +61,7 @@ class MergedLinear(Linear):
 
 
 class GateUpLinear(MergedLinear):
-    """The two halves of a gated MLP."""
+    """The two halves of a gated MLP, or what an MLP without a gate has of them."""
 
     def __init__(
         self, weights: Weights, names: list[str], in_features: int, out_features: int, span: tuple[int, int]
@@ -121,26 +121,35 @@ class RowLinear:
 class Embedding:
     """The table of this rank's share of the vocabulary; the ranks' sum is the whole."""
 
-    def __init__(self, weights: Weights, vocab_size: int, hidden_size: int, is_tied: bool) -> None:
+    def __init__(
+        self, weights: Weights, vocab_size: int, hidden_size: int, is_tied: bool, scale: float, rounds_scale: bool
+    ) -> None:
+        """`scale` is what rows are multiplied by; `rounds_scale`: as a number of the model's own format."""
         placement = weights.placement
         self.ops = placement.ops
+        own = DTYPES[placement.formats.own.kind]
+        self.scale = torch.tensor(scale).to(own).item() if rounds_scale else scale
         self.first, last = placement.ranks.span(vocab_size)
         piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, self.first, last))
         # [vocabulary / ranks, hidden]. A tied table is multiplied with, too; one of its own keeps the model's numbers.
         self.table = weights.table(piece, placement.formats.of(HEAD) if is_tied else placement.formats.own)
 
     def __call__(self, token_ids: Any) -> Any:
-        rows = self.ops.embedding(token_ids, self.table, self.first)  # [T, hidden], zeros for other ranks' tokens
+        # [T, hidden], zeros for other ranks' tokens
+        rows = self.ops.embedding(token_ids, self.table, self.first, self.scale)
         return self.ops.all_reduce(rows)  # [T, hidden]
 
 
 class Head:
     """Logits over the whole vocabulary, from every rank's share of it."""
 
-    def __init__(self, weights: Weights, vocab_size: int, hidden_size: int, tied: Embedding | None) -> None:
-        """With `tied` the head multiplies with the embedding's table."""
+    def __init__(
+        self, weights: Weights, vocab_size: int, hidden_size: int, tied: Embedding | None, cap: float | None
+    ) -> None:
+        """With `tied` the head multiplies with the embedding's table. A logit x becomes cap × tanh(x / cap)."""
         placement = weights.placement
         self.vocab_size = vocab_size
+        self.cap = cap
         first, last = placement.ranks.span(vocab_size)
         if tied:
             weight = placement.ops.tied_weight(tied.table, placement.formats.of(HEAD))
@@ -152,6 +161,8 @@ class Head:
 
     def __call__(self, hidden: Any) -> Any:
         share = self.own(hidden)  # [S, vocabulary / ranks]
+        if self.cap is not None:
+            share = self.own.ops.cap(share, self.cap)
         return self.own.ops.all_gather(share, self.vocab_size)  # [S, vocabulary]
 
 

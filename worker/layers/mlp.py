@@ -1,18 +1,28 @@
-"""The gated MLP of a dense layer, and the one that all tokens of a sparse layer share."""
+"""The MLP of a dense layer, gated or not, and the one that all tokens of a sparse layer share."""
 
 from typing import Any
 
+from ..models.activations import Activation
 from ..weights.weights import Weights
 from .linear import GateUpLinear, RowLinear
 
 
 class MLP:
-    """down(silu(gate(x)) × up(x))."""
+    """down(activation(gate(x)) × up(x)), or without a gate down(activation(up(x)))."""
 
-    def __init__(self, weights: Weights, hidden_size: int, intermediate_size: int) -> None:
+    def __init__(
+        self,
+        weights: Weights,
+        hidden_size: int,
+        intermediate_size: int,
+        activation: Activation = "silu",
+        is_gated: bool = True,
+    ) -> None:
         self.ops = weights.placement.ops
+        self.activation, self.is_gated = activation, is_gated
         span = weights.inner_span(intermediate_size, "down_proj")
-        self.gate_up = GateUpLinear(weights, ["gate_proj", "up_proj"], hidden_size, intermediate_size, span)
+        names = ["gate_proj", "up_proj"] if is_gated else ["up_proj"]
+        self.gate_up = GateUpLinear(weights, names, hidden_size, intermediate_size, span)
         self.down = RowLinear(weights.at("down_proj"), intermediate_size, hidden_size, span)
 
     def __call__(self, x: Any, adapted: Any | None = None) -> Any:
@@ -23,5 +33,7 @@ class MLP:
         return self.down.of_rank(self._activated(x, adapted), adapted)
 
     def _activated(self, x: Any, adapted: Any | None) -> Any:
-        gate_up = self.gate_up(x, adapted)  # [T, 2 × intermediate], of this rank's share
-        return self.ops.silu_mul(gate_up)  # [T, intermediate]
+        inner = self.gate_up(x, adapted)  # [T, intermediate], of this rank's share; twice as wide with a gate
+        if self.is_gated:
+            return self.ops.gate(inner, self.activation)  # [T, intermediate]
+        return self.ops.apply_activation(inner, self.activation)  # [T, intermediate]

@@ -13,12 +13,14 @@ from typing import Any
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, values_of
+from .activations import Activation, read_activation
 from .config_keys import ReadKeys, Unsupported, refuse_unsupported, unsupported_keys
 from .families import FAMILIES
 from .family import Family, QKNorm, Windows
 from .family_keys import under_read_names
 from .key_tables import EXPERTS
 from .latent_config import LatentConfig, read_latent
+from .layer_norms import NormPlaces
 from .layer_ropes import LayerRopes, read_layer_ropes
 from .mixers import Mixer
 from .mixtures import ExpertsConfig, read_experts
@@ -26,13 +28,13 @@ from .nearest_family import unknown_architecture
 from .paddle_config import as_transformers_writes_it
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, is_positive, read_rope
+from .scales import Scales
 from .state_shape import StateShape
 from .text_config import text_part
 
-_SILU = ("silu", "swish")  # two names of one function
 _FLAGS = (
     *("tie_word_embeddings", "use_sliding_window", "attention_bias", "mlp_bias", "use_bias", "qkv_bias", "bias"),
-    *("use_qk_norm", "norm_topk_prob"),
+    *("use_qk_norm", "norm_topk_prob", "use_qkv_bias", "qk_layernorm", "use_parallel_residual", "attention_out_bias"),
 )
 
 # Far above what any model has: a folder may come from a stranger, and memory is planned by these numbers.
@@ -73,6 +75,9 @@ class ModelConfig:
     ropes: LayerRopes
     qk_norm: QKNorm
     qkv_limit: float | None  # queries, keys and values are clamped to ± this
+    norm_places: NormPlaces
+    activation: Activation  # of its MLPs
+    scales: Scales
     max_position: int  # tokens of context that the config gives
     dtype: str  # of the checkpoint: float32, float16 or bfloat16
     num_draft_layers: int = 0  # stored behind the others, and not read: they guess further tokens
@@ -125,8 +130,6 @@ def _read_as(family: Family, given: dict[str, Any], path: Path) -> tuple[ModelCo
     """What the config says, and which of its keys ask for what the family hasn't got."""
     given = under_read_names(given, family.name)
     config = ReadKeys(family.defaults | given)
-    if config.get("hidden_act", "silu") not in _SILU:
-        raise ConfigError(f"{path}: hidden_act={shown(config['hidden_act'])} is not supported, only 'silu'.")
     described = _described(config, family, path)
     has_only_dense_layers = family.mixture is not None and described.experts is None
     idle = frozenset((EXPERTS,) if has_only_dense_layers else ())
@@ -162,6 +165,9 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         ropes=ropes,
         qk_norm=family.qk_norm(config),
         qkv_limit=_qkv_limit(config, family, path),
+        norm_places=family.norm_places(config),
+        activation=read_activation(config, family.activation, family.mixture is not None),
+        scales=family.scales(config),
         max_position=reached or context,
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
         num_draft_layers=_count(config, "num_nextn_predict_layers", path, default=0),

@@ -11,6 +11,7 @@ from ..layers.experts import Experts
 from ..layers.latent_attention import LatentAttention
 from ..layers.linear import Embedding, Head
 from ..layers.mlp import MLP
+from ..layers.norm import Norm, PlainStream
 from ..layers.rope import Ropes
 from ..steps.batch import Batch, LayerInputs
 from ..weights.weights import Weights
@@ -18,35 +19,61 @@ from .config import ModelConfig
 from .latent_config import LatentConfig
 
 
-class RMSNorm:
-    """x / sqrt(mean(x²) + ε) × weight, of the stream after what the last sublayer adds to it."""
-
-    def __init__(self, weights: Weights, size: int, epsilon: float) -> None:
-        self.ops = weights.placement.ops
-        self.weight = weights.vector("weight", (size,))  # [hidden]
-        self.epsilon = epsilon
-
-    def __call__(self, stream: Any, update: Any | None = None) -> Any:
-        return self.ops.add_rms_norm(stream, update, self.weight, self.epsilon)  # [T, hidden]
-
-
 class DecoderLayer:
-    """Attention and MLP, or experts, each behind a norm and added to the stream."""
+    """Attention and MLP, or experts, with norms before them, behind them, or both, each added to the stream."""
 
     def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
-        self.attention_norm = RMSNorm(weights.at("input_layernorm"), config.hidden_size, config.rms_norm_eps)
+        places = config.norm_places
+        self.before_attention = _norm_before(weights, places.before_attention, config)
         self.attention = _mixer(weights, config, layer)
-        self.mlp_norm = RMSNorm(weights.at("post_attention_layernorm"), config.hidden_size, config.rms_norm_eps)
-        self.mlp: MLP | Experts
-        if config.experts is not None and config.experts.is_sparse[layer]:
-            self.mlp = Experts(weights.at(config.experts.names.block), config.hidden_size, config.experts)
-        else:
-            self.mlp = MLP(weights.at("mlp"), config.hidden_size, config.intermediate_size)
+        self.after_attention = _norm_behind(weights, places.after_attention, config)
+        self.before_mlp = _norm_before(weights, places.before_mlp, config)
+        self.mlp = _mlp(weights, config, layer)
+        self.after_mlp = _norm_behind(weights, places.after_mlp, config)
 
     def __call__(self, stream: Any, update: Any | None, batch: LayerInputs) -> Any:
         """Adds the last layer's update to the stream; gives this layer's."""
-        update = self.attention(self.attention_norm(stream, update), batch)  # [T, hidden], as the stream
-        return self.mlp(self.mlp_norm(stream, update), batch.adapted)  # [T, hidden]
+        update = self.attention(self.before_attention(stream, update), batch)  # [T, hidden], as the stream
+        update = self.after_attention(update)
+        update = self.mlp(self.before_mlp(stream, update), batch.adapted)  # [T, hidden]
+        return self.after_mlp(update)
+
+
+class ParallelLayer:
+    """Attention and MLP that read the same norm, added to the stream together."""
+
+    def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
+        self.ops = weights.placement.ops
+        self.before = _norm_before(weights, config.norm_places.before_attention, config)
+        self.attention = _mixer(weights, config, layer)
+        self.mlp = _mlp(weights, config, layer)
+
+    def __call__(self, stream: Any, update: Any | None, batch: LayerInputs) -> Any:
+        """Adds the last layer's update to the stream; gives this layer's."""
+        normed = self.before(stream, update)
+        update = self.attention(normed, batch)
+        return self.ops.add(update, self.mlp(normed, batch.adapted))  # [T, hidden]
+
+
+def _norm_before(weights: Weights, name: str | None, config: ModelConfig) -> Norm | PlainStream:
+    scale = config.scales.update
+    if name is None:
+        return PlainStream(weights, scale)
+    return Norm(weights.at(name), config.hidden_size, config.rms_norm_eps, config.family.norm, scale)
+
+
+def _norm_behind(weights: Weights, name: str | None, config: ModelConfig) -> Callable[[Any], Any]:
+    if name is None:
+        return lambda update: update
+    return Norm(weights.at(name), config.hidden_size, config.rms_norm_eps, config.family.norm)
+
+
+def _mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP | Experts:
+    if config.experts is not None and config.experts.is_sparse[layer]:
+        return Experts(weights.at(config.experts.names.block), config.hidden_size, config.experts)
+    return MLP(
+        weights.at("mlp"), config.hidden_size, config.intermediate_size, config.activation, config.family.has_gate
+    )
 
 
 # What mixes the tokens of a layer: by the type of what the config says of it, its name in the checkpoint and itself.
@@ -66,16 +93,28 @@ class Decoder:
     """Embedding, layers, norm and head."""
 
     def __init__(self, weights: Weights, config: ModelConfig) -> None:
-        inner = weights.at("model")
+        inner, scales = weights.at("model"), config.scales
         is_tied = config.tie_word_embeddings
         self.placement = weights.placement
         self.hidden_size = config.hidden_size
-        self.embedding = Embedding(inner.at("embed_tokens"), config.vocab_size, config.hidden_size, is_tied)
+        self.embedding = Embedding(
+            inner.at("embed_tokens"),
+            config.vocab_size,
+            config.hidden_size,
+            is_tied,
+            scales.embedding,
+            scales.rounds_embedding,
+        )
         self.ropes = Ropes(config.ropes, config.rotates_pairs, self.placement.device)
-        self.layers = [DecoderLayer(inner.at("layers").at(n), config, n) for n in range(config.num_layers)]
-        self.norm = RMSNorm(inner.at("norm"), config.hidden_size, config.rms_norm_eps)
+        layer_of = ParallelLayer if config.norm_places.is_parallel else DecoderLayer
+        self.layers = [layer_of(inner.at("layers").at(n), config, n) for n in range(config.num_layers)]
+        # Logits are proportional to what this norm gives, which nothing else reads: their factor is part of its weight.
+        self.norm = Norm(
+            inner.at("norm"), config.hidden_size, config.rms_norm_eps, config.family.norm, scale=scales.logits
+        )
+        self.update_scale = scales.update
         tied = self.embedding if is_tied else None
-        self.head = Head(weights.at("lm_head"), config.vocab_size, config.hidden_size, tied)
+        self.head = Head(weights.at("lm_head"), config.vocab_size, config.hidden_size, tied, scales.logit_cap)
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> Tensor:
@@ -93,4 +132,4 @@ class Decoder:
         stream, update = self.embedding(batch.token_ids), None  # [T, hidden]
         for layer in self.layers:
             update = layer(stream, update, batch)  # [T, hidden]
-        return self.placement.ops.add(stream, update)  # [T, hidden]
+        return self.placement.ops.add(stream, update, self.update_scale)  # [T, hidden]

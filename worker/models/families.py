@@ -3,7 +3,7 @@
 `family.py` says what a row holds.
 """
 
-from .dense_families import ERNIE, LLAMA, MISTRAL, QWEN2, QWEN3
+from .dense_families import ERNIE, GRANITE, LLAMA, MISTRAL, OLMO2, QWEN2, QWEN3
 from .expert_families import (
     DOTS1,
     ERNIE_MOE,
@@ -31,6 +31,8 @@ FAMILIES: dict[str, Family] = {
     "SmolLM3ForCausalLM": SMOLLM3,
     "Phi3ForCausalLM": PHI3,
     "InternLM2ForCausalLM": INTERNLM2,
+    "Olmo2ForCausalLM": OLMO2,
+    "GraniteForCausalLM": GRANITE,
     "MixtralForCausalLM": MIXTRAL,
     "Qwen2MoeForCausalLM": QWEN2_MOE,
     "Qwen3MoeForCausalLM": QWEN3_MOE,

@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...protocol.fields.rules import shown
+from .layer_norms import BEFORE, RMS, NormForm, NormPlaces
 from .mixers import Mixers, attention_everywhere
 from .mixtures import Mixture
+from .scales import Scales, unscaled
 from .stored_projections import AS_LLAMA, StoredProjections
 
 Windows = tuple[int | None, ...]
-# Queries and keys are normed each head by itself, or all of a token together.
-QKNorm = Literal["by head", "together"] | None
+# Queries and keys are normed each head by itself, with one weight for all heads or with one for each, in one tensor or
+# in one for each head; or all of a token together.
+QKNorm = Literal["by head", "each head its own", "each head its own tensor", "together"] | None
 
 FULL, SLIDING = _KINDS = ("full_attention", "sliding_attention")
 
@@ -30,6 +33,12 @@ class Family:
     biased: Callable[[dict[str, Any]], tuple[str, ...]] = lambda config: ()
     # Whether queries and keys are normed before they are rotated: each head by itself, or all of a token together.
     qk_norm: Callable[[dict[str, Any]], QKNorm] = lambda config: None
+    qk_norm_name: str = "{}_norm"  # in the checkpoint, of "q" and "k"
+    norm: NormForm = RMS
+    norm_places: Callable[[dict[str, Any]], NormPlaces] = lambda config: BEFORE
+    activation: str = "hidden_act"  # the key that names it
+    has_gate: bool = True  # in its MLP
+    scales: Callable[[dict[str, Any]], Scales] = unscaled
     clamps_qkv: bool = False  # a config may say that queries, keys and values are clamped
     has_sinks: bool = False  # each query head has a logit of its own in the softmax
     rotates_pairs: bool = False  # neighbours rotate against one another, not halves
@@ -74,6 +83,10 @@ def layer_types(config: dict[str, Any], num_layers: int) -> Windows:
 
 def by_head(config: dict[str, Any]) -> QKNorm:
     return "by head"
+
+
+def together(config: dict[str, Any]) -> QKNorm:
+    return "together"
 
 
 def every_second_layer(config: dict[str, Any], num_layers: int) -> Windows:

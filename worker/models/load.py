@@ -180,10 +180,9 @@ def select_backend(
     """The fastest backend that can run the model here."""
     missing = ""
     if kind_of(device).kernels == "triton" or triton.is_interpreted():
-        if config.latent is not None:
+        if lacking := _lacking_on_gpus(config):
             raise ConfigError(
-                f"{config.family.name} keeps latents in place of keys and values (MLA), and there are no kernels for "
-                "that on a GPU yet. Use device='cpu'."
+                f"{config.family.name} {lacking}, and there are no kernels for that on a GPU yet. Use device='cpu'."
             )
         if not (missing := triton.lack()):
             from ..backends.triton.backend import TritonBackend  # its kernels import triton
@@ -195,6 +194,16 @@ def select_backend(
         except LibraryError as error:
             missing = str(error)
     return TorchBackend.create(device, dtype, ranks, options.deterministic, missing)
+
+
+def _lacking_on_gpus(config: ModelConfig) -> str:
+    if config.latent is not None:
+        return "keeps latents in place of keys and values (MLA)"
+    if config.scales.score_cap is not None:
+        return "caps the scores of attention (soft cap)"
+    if config.qk_norm is not None and config.family.norm.has_mean:
+        return "takes the mean off queries and keys (LayerNorm by head)"
+    return ""
 
 
 def _layer_formats(config: ModelConfig, backend: Backend, quantization: str | None, lm_head_fp32: bool) -> LayerFormats:

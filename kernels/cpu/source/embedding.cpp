@@ -1,4 +1,4 @@
-// output[i] = table[token_ids[i] - first] as float32; zeros where this table doesn't hold the id.
+// output[i] = scale × table[token_ids[i] - first] as float32; zeros where this table doesn't hold the id.
 //
 // A table is plain rows, or a weight packed for products, so that a head that shares it needs no second copy: its rows
 // are then gathered from a panel, a run of input features at a time.
@@ -14,6 +14,7 @@ struct Embedding {
     const int64_t* const* token_ids;  // where the step says which tokens
     int64_t first;                    // the id of the table's first row
     int64_t kind;                     // an index of kReaders
+    float scale;
     Weight table;                     // plain rows: `panels` are [out_features, in_features]
     float* output;                    // [rows, in_features]
 };
@@ -51,6 +52,11 @@ using ReadRow = void (*)(const Weight&, int64_t row, float* to);
 constexpr ReadRow kReaders[] = {read_plain<Fp32>,  read_plain<Fp16>,  read_plain<Bf16>, read_packed<Fp32>,
                                 read_packed<Fp16>, read_packed<Bf16>, unpack_int8_row,  unpack_int4_row};
 
+void multiply(float* row, float factor, int64_t width) {
+    const Vec scale = broadcast(factor);
+    over_lanes(width, [&](int64_t i, auto lanes) { store(row + i, load(row + i, lanes) * scale, lanes); });
+}
+
 void embed(const Embedding& embedding) {
     const Weight& table = embedding.table;
     const int64_t* token_ids = *embedding.token_ids;
@@ -60,6 +66,7 @@ void embed(const Embedding& embedding) {
         float* output = embedding.output + row * table.in_features;
         if (local >= 0 && local < table.out_features) {
             read(table, local, output);
+            if (embedding.scale != 1.0f) multiply(output, embedding.scale, table.in_features);
         } else {
             std::memset(output, 0, table.in_features * sizeof(float));
         }

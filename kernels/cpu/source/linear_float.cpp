@@ -227,11 +227,11 @@ template <class Format>
 void gated_linear_float(const GatedLinear& gated) {
     const Linear& linear = *gated.product;
 #if defined(__AMX_BF16__)
-    if (std::is_same_v<Format, Bf16> && *linear.num_rows > 0 && gated.activation->width % kPanel == 0)
+    if (std::is_same_v<Format, Bf16> && *linear.num_rows > 0 && gated.gate->width % kPanel == 0)
         return multiply_gated(gated, finish_of(linear), [&](const auto& output) { multiply_in_squares(linear, output); });
 #endif
     linear_float<Format>(linear);
-    silu_multiply(*gated.activation);
+    gate_rows(*gated.gate);
 }
 
 const Linear& linear_at(const void* arguments) { return *static_cast<const Linear*>(arguments); }

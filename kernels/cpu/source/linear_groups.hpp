@@ -279,7 +279,7 @@ template <class Formats>
 void gated_linear_in_groups(const GatedLinear& gated) {
 #if defined(__AMX_INT8__)
     const Linear& linear = *gated.product;
-    if (*linear.num_rows >= kFewestGroupedForTiles && gated.activation->width % kPanel == 0)
+    if (*linear.num_rows >= kFewestGroupedForTiles && gated.gate->width % kPanel == 0)
         return Formats::choose(linear.weight, [&](auto format) {
             using Format = decltype(format);
             multiply_gated(gated, finish_of<Format>(linear), [&](const auto& output) {
@@ -288,7 +288,7 @@ void gated_linear_in_groups(const GatedLinear& gated) {
         });
 #endif
     linear_in_groups<Formats>(*gated.product);
-    silu_multiply(*gated.activation);
+    gate_rows(*gated.gate);
 }
 
 }  // namespace penstock

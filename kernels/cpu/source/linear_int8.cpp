@@ -121,11 +121,11 @@ void linear_int8(const Linear& linear) {
 void gated_linear_int8(const GatedLinear& gated) {
     const Linear& linear = *gated.product;
 #if defined(__AMX_INT8__)
-    if (*linear.num_rows >= kFewestForTiles && gated.activation->width % kPanel == 0)
+    if (*linear.num_rows >= kFewestForTiles && gated.gate->width % kPanel == 0)
         return multiply_gated(gated, finish_of(linear), [&](const auto& output) { multiply_in_squares(linear, output); });
 #endif
     linear_int8(linear);
-    silu_multiply(*gated.activation);
+    gate_rows(*gated.gate);
 }
 
 }  // namespace

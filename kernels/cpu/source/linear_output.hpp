@@ -1,7 +1,7 @@
 // Where the squares of a product go: into the rows of its output, or through a gate.
 //
 // A gated product's outputs are a gate and what it lets through, in panels that take turns. The gate's squares wait in
-// scratch memory; each square that follows is let through by its own and leaves as silu(gate) × up.
+// scratch memory; each square that follows is let through by its own and leaves as activation(gate) × up.
 #pragma once
 #include <algorithm>
 
@@ -14,10 +14,10 @@ namespace penstock {
 
 constexpr int64_t kSquareRows = 32;
 
-// A product and the activation that reads it, which a kernel may compute as one.
+// A product and the gate that reads it, which a kernel may compute as one.
 struct GatedLinear {
     const Linear* product;           // of gates and what they let through, one behind the other
-    const SiluMultiply* activation;  // of the product's rows
+    const Gate* gate;                // of the product's rows
 };
 
 // `Finish` makes outputs of sums: finish(sums, panel, rows, target). Rows are counted from the first one taken.
@@ -42,11 +42,21 @@ struct PlainOutput {
 template <class Finish>
 PlainOutput(const Linear&, Finish) -> PlainOutput<Finish>;
 
+inline void gate_square(Activation activation, const float (*gates)[kPanel], const float (*ups)[kPanel], Target target,
+                        int64_t count) {
+    with_activation(activation, [&](auto activate) {
+        for (int64_t i = 0; i < count; ++i)
+            for (int64_t lane = 0; lane < kPanel; lane += kLanes)
+                store(target.row(i) + lane, activate.of(load(gates[i] + lane)) * load(ups[i] + lane));
+    });
+}
+
 template <class Finish>
 struct GatedOutput {
     static constexpr bool kTakesTurns = true;
     Target output;
     int64_t num_gates;  // panels
+    Activation activation;
     const Finish finish;
     RowRange rows{};
     float (*gates)[kPanel] = nullptr;
@@ -66,10 +76,7 @@ struct GatedOutput {
         if (turn % 2 == 0) return finish(sums, turn / 2, all, Target{gates[own.first], kPanel});
         alignas(64) float ups[kSquareRows][kPanel];
         finish(sums, num_gates + turn / 2, all, Target{ups[0], kPanel});
-        const Target target = lines(turn, own);
-        for (int64_t i = 0; i < own.count; ++i)
-            for (int64_t lane = 0; lane < kPanel; lane += kLanes)
-                store(target.row(i) + lane, silu_times(load(gates[own.first + i] + lane), load(ups[i] + lane)));
+        gate_square(activation, gates + own.first, ups, lines(turn, own), own.count);
     }
 };
 
@@ -78,13 +85,13 @@ struct GatedOutput {
 // multiples of a page push one another out of the first cache.
 template <class Finish, class Multiply>
 void multiply_gated(const GatedLinear& gated, const Finish& finish, const Multiply& multiply) {
-    const SiluMultiply& silu = *gated.activation;
-    const Target output = silu.output ? Target{silu.output, silu.width}
-                                      : Target{gated.product->output, silu.width + kPanel};
-    multiply(GatedOutput<Finish>{output, silu.width / kPanel, finish});
-    if (!silu.quantized.values) return;
-    over_rows(*silu.num_rows, silu.width, [&](int64_t row) {
-        quantize_row(output.row(row), silu.width, silu.quantized, row);
+    const Gate& gate = *gated.gate;
+    const Target output = gate.output ? Target{gate.output, gate.width}
+                                      : Target{gated.product->output, gate.width + kPanel};
+    multiply(GatedOutput<Finish>{output, gate.width / kPanel, gate.activation, finish});
+    if (!gate.quantized.values) return;
+    over_rows(*gate.num_rows, gate.width, [&](int64_t row) {
+        quantize_row(output.row(row), gate.width, gate.quantized, row);
     });
 }
 

@@ -1,6 +1,10 @@
-// stream += update; output = stream / sqrt(mean(stream²) + ε) × weight, row by row.
+// stream += scale × update, then a norm of the stream, row by row.
 //
-// The first pass over a row adds and squares, the second scales what the first left in the cache.
+//   output = stream / sqrt(mean(stream²) + ε) × weight                      penstock_add_rms_norm
+//   output = centred / sqrt(mean(centred²) + ε) × weight + bias             penstock_add_layer_norm
+//
+// where centred = stream - mean(stream). The first pass over a row adds and squares, or sums; the last one scales what
+// the others left in the cache.
 #include <cmath>
 
 #include "quantize.hpp"
@@ -14,6 +18,7 @@ struct AddRmsNorm {
     const int32_t* num_rows;
     float* stream;        // [rows, width]: the residual stream, updated in place
     const float* update;  // [rows, width]; null where nothing is added
+    float scale;          // of the update
     const float* weight;  // [width]
     float epsilon;
     int64_t width;
@@ -21,32 +26,85 @@ struct AddRmsNorm {
     Quantized quantized;
 };
 
-// Adds the update to the row and returns the sum of its squares.
-static float add_and_square(float* stream, const float* update, int64_t width) {
-    Vec squares = zero();
+struct AddLayerNorm {
+    const int32_t* num_rows;
+    float* stream;        // [rows, width], updated in place
+    const float* update;  // [rows, width]; null where nothing is added
+    float scale;          // of the update
+    const float* weight;  // [width]
+    const float* bias;    // [width], or null
+    float epsilon;
+    int64_t width;
+    float* output;  // [rows, width]; null where only the quantized form is wanted
+    Quantized quantized;
+};
+
+// Adds the update to the row and gives each new number to `take`.
+template <class Take>
+static void add_update(float* stream, const float* update, float factor, int64_t width, const Take& take) {
+    const Vec scale = broadcast(factor);
     over_lanes(width, [&](int64_t i, auto lanes) {
         Vec x = load(stream + i, lanes);
         if (update) {
-            x = x + load(update + i, lanes);
+            x = x + load(update + i, lanes) * scale;
             store(stream + i, x, lanes);
         }
-        squares = fma(x, x, squares);
+        take(x);
     });
-    return sum(squares);
 }
 
-static void add_rms_norm(const AddRmsNorm& norm) {
+// Calls finish(stream, output) for every row, after what is added to it, and quantizes what it writes.
+template <class Norm, class Take, class Finish>
+static void norm_rows(const Norm& norm, const Take& take, const Finish& finish) {
     const int64_t width = norm.width;
     over_rows(*norm.num_rows, width, [&](int64_t row) {
         float* stream = norm.stream + row * width;
-        const float squares = add_and_square(stream, norm.update ? norm.update + row * width : nullptr, width);
-        const Vec scale = broadcast(1.0f / std::sqrt(squares / static_cast<float>(width) + norm.epsilon));
+        Vec sums = zero();
+        add_update(stream, norm.update ? norm.update + row * width : nullptr, norm.scale, width,
+                   [&](Vec x) { sums = take(x, sums); });
         float* output = norm.output ? norm.output + row * width
                                     : static_cast<float*>(thread_scratch(width * sizeof(float)));
-        over_lanes(width, [&](int64_t i, auto lanes) {
+        finish(stream, output, sum(sums) / static_cast<float>(width));
+        if (norm.quantized.values) quantize_row(output, width, norm.quantized, row);
+    });
+}
+
+static void add_rms_norm(const AddRmsNorm& norm) {
+    norm_rows(norm, [](Vec x, Vec squares) { return fma(x, x, squares); },
+              [&](const float* stream, float* output, float square) {
+        const Vec scale = broadcast(1.0f / std::sqrt(square + norm.epsilon));
+        over_lanes(norm.width, [&](int64_t i, auto lanes) {
             store(output + i, load(stream + i, lanes) * scale * load(norm.weight + i, lanes), lanes);
         });
-        if (norm.quantized.values) quantize_row(output, width, norm.quantized, row);
+    });
+}
+
+// Lanes behind a row's end hold zeros, which must not become something else.
+static Vec within(Vec x, AllLanes) { return x; }
+static Vec within(Vec x, FirstLanes lanes) {
+    float first[kLanes] = {};
+    store(first, x, lanes);
+    return load(first);
+}
+
+static float mean_square_from(const float* stream, float mean, int64_t width) {
+    Vec squares = zero();
+    over_lanes(width, [&](int64_t i, auto lanes) {
+        const Vec centred = within(load(stream + i, lanes) - broadcast(mean), lanes);
+        squares = fma(centred, centred, squares);
+    });
+    return sum(squares) / static_cast<float>(width);
+}
+
+static void add_layer_norm(const AddLayerNorm& norm) {
+    norm_rows(norm, [](Vec x, Vec sums) { return sums + x; },
+              [&](const float* stream, float* output, float mean_of_row) {
+        const Vec mean = broadcast(mean_of_row);
+        const Vec scale = broadcast(1.0f / std::sqrt(mean_square_from(stream, mean_of_row, norm.width) + norm.epsilon));
+        over_lanes(norm.width, [&](int64_t i, auto lanes) {
+            const Vec normed = (load(stream + i, lanes) - mean) * scale * load(norm.weight + i, lanes);
+            store(output + i, norm.bias ? normed + load(norm.bias + i, lanes) : normed, lanes);
+        });
     });
 }
 
@@ -54,4 +112,8 @@ static void add_rms_norm(const AddRmsNorm& norm) {
 
 extern "C" void penstock_add_rms_norm(const void* arguments) {
     penstock::add_rms_norm(*static_cast<const penstock::AddRmsNorm*>(arguments));
+}
+
+extern "C" void penstock_add_layer_norm(const void* arguments) {
+    penstock::add_layer_norm(*static_cast<const penstock::AddLayerNorm*>(arguments));
 }

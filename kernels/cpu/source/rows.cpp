@@ -1,19 +1,23 @@
-// Whole rows, and nothing between them: sums, gated ones too, and output[i] = input[indices[i]].
+// Whole rows, and nothing between them: sums, gated ones too, capped logits, and output[i] = input[indices[i]].
 #include "rows.hpp"
 
 #include <cstring>
 
+#include "quantize.hpp"
 #include "step.hpp"
 #include "vector.hpp"
 
 namespace penstock {
 
+// output = stream + scale × update
 struct Add {
     const int32_t* num_rows;
     const float* stream;  // [rows, width]
     const float* update;  // [rows, width]
+    float scale;
     int64_t width;
     float* output;  // [rows, width]: the stream itself, unless ranks share the sum
+    Quantized quantized;
 };
 
 // output = total + update × sigmoid(gate)
@@ -24,6 +28,16 @@ struct AddGated {
     const float* gate;    // [rows]
     int64_t width;
     float* output;  // [rows, width]: the total itself, unless ranks share the sum
+};
+
+// output = limit × tanh(input / limit)
+struct Cap {
+    const int32_t* num_rows;
+    const float* input;  // [rows, width]
+    int64_t width;
+    float limit;
+    float* output;  // [rows, output_stride]: the input itself, unless ranks share the rows
+    int64_t output_stride;
 };
 
 struct GatherRows {
@@ -39,8 +53,24 @@ static void add_rows(const Add& add) {
         const float* stream = add.stream + row * add.width;
         const float* update = add.update + row * add.width;
         float* output = add.output + row * add.width;
+        const Vec scale = broadcast(add.scale);
         over_lanes(add.width, [&](int64_t i, auto lanes) {
-            store(output + i, load(stream + i, lanes) + load(update + i, lanes), lanes);
+            store(output + i, load(stream + i, lanes) + load(update + i, lanes) * scale, lanes);
+        });
+        if (add.quantized.values) quantize_row(output, add.width, add.quantized, row);
+    });
+}
+
+// Rows of a vocabulary are long, and few.
+static void cap_rows(const Cap& cap) {
+    const int64_t num_chunks = (cap.width + kRowChunkElements - 1) / kRowChunkElements;
+    parallel(num_chunks * *cap.num_rows, [&](int64_t item) {
+        const int64_t row = item / num_chunks, first = item % num_chunks * kRowChunkElements;
+        const float* input = cap.input + row * cap.width + first;
+        float* output = cap.output + row * cap.output_stride + first;
+        const Vec limit = broadcast(cap.limit);
+        over_lanes(std::min(kRowChunkElements, cap.width - first), [&](int64_t i, auto lanes) {
+            store(output + i, limit * tanh(load(input + i, lanes) / limit), lanes);
         });
     });
 }
@@ -73,6 +103,10 @@ extern "C" void penstock_add(const void* arguments) {
 
 extern "C" void penstock_add_gated(const void* arguments) {
     penstock::add_gated_rows(*static_cast<const penstock::AddGated*>(arguments));
+}
+
+extern "C" void penstock_cap(const void* arguments) {
+    penstock::cap_rows(*static_cast<const penstock::Cap*>(arguments));
 }
 
 extern "C" void penstock_gather_rows(const void* arguments) {

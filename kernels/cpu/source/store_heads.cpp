@@ -1,5 +1,6 @@
 // From the projected heads of a step's tokens to queries that are ready to attend, and keys and values in their slots.
 //
+//   head = head - mean(head)                              queries and keys, where the model's norms do so
 //   head = head / sqrt(mean(head²) + ε) × weight          queries and keys, where the model has such weights
 //   head = partner(head) × sin + head × cos               queries and keys; the sine carries the rotation's sign
 //   memory[slot] = key, value                             in the memory's own format, as kv_layout.hpp says
@@ -17,8 +18,10 @@ struct StoreHeads {
     const Step* step;
     float* heads;  // [T, query heads + 2 × key heads, head_dim]: queries are overwritten by what attends
     int64_t num_query_heads;
-    const float* query_norm;  // [head_dim], or null
+    const float* query_norm;  // [head_dim] for all heads, or for each, or null
     const float* key_norm;
+    int64_t norm_stride;      // from one head's weight to the next one's; 0: all have one
+    int64_t norms_have_mean;  // which they take off first
     float epsilon;
     const RotaryTable* rotary;  // null where nothing is rotated
     Rotation rotation;
@@ -34,6 +37,10 @@ static constexpr int64_t kTokensAhead = 1;
 static void make_ready(const StoreHeads& a, int64_t token, const float* head, const float* norm, float* to) {
     const int64_t size = a.kv.head_dim;
     if (norm) {
+        if (a.norms_have_mean) {
+            centre(head, size, to);
+            head = to;
+        }
         normalize(head, norm, a.epsilon, size, to);
         head = to;
     }
@@ -83,14 +90,18 @@ static void fetch_token(const StoreHeads& a, int64_t token, int64_t head) {
     fetch(heads + (a.num_query_heads + a.kv.num_heads + head) * size, bytes);
 }
 
+static const float* weight_of(const StoreHeads& a, const float* norm, int64_t head) {
+    return norm ? norm + head * a.norm_stride : nullptr;
+}
+
 static void store_token(const StoreHeads& a, int64_t token, int64_t head) {
     const KVMemory& kv = a.kv;
     const int64_t size = kv.head_dim, shared = a.num_query_heads / kv.num_heads;
     float* heads = heads_of(a, token);
     for (int64_t i = head * shared; i < (head + 1) * shared; ++i)
-        make_ready(a, token, heads + i * size, a.query_norm, heads + i * size);
+        make_ready(a, token, heads + i * size, weight_of(a, a.query_norm, i), heads + i * size);
     float key[kLargestHead];
-    make_ready(a, token, heads + (a.num_query_heads + head) * size, a.key_norm, key);
+    make_ready(a, token, heads + (a.num_query_heads + head) * size, weight_of(a, a.key_norm, head), key);
 
     const int64_t slot = a.step->kv_slots[token];
     const int64_t place = block_head(kv, slot / kv.block_size, head), offset = slot % kv.block_size;

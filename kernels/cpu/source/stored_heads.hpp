@@ -12,11 +12,20 @@ namespace penstock {
 
 constexpr int64_t kLargestHead = 1024;
 
+// head / sqrt(mean(head²) + ε) × weight
 inline void normalize(const float* head, const float* weight, float epsilon, int64_t size, float* to) {
     Vec squares = zero();
     for (int64_t i = 0; i < size; i += kLanes) squares = fma(load(head + i), load(head + i), squares);
     const Vec scale = broadcast(1.0f / std::sqrt(sum(squares) / static_cast<float>(size) + epsilon));
     for (int64_t i = 0; i < size; i += kLanes) store(to + i, load(head + i) * scale * load(weight + i));
+}
+
+// The head less its mean.
+inline void centre(const float* head, int64_t size, float* to) {
+    Vec sums = zero();
+    for (int64_t i = 0; i < size; i += kLanes) sums = sums + load(head + i);
+    const Vec mean = broadcast(sum(sums) / static_cast<float>(size));
+    for (int64_t i = 0; i < size; i += kLanes) store(to + i, load(head + i) - mean);
 }
 
 // The first `num_rotated` numbers turn (of pairs all, the others' sines being 0). Queries are rotated in place, so both

@@ -96,4 +96,18 @@ inline Vec exp(Vec x) {
     return times_power_of_two(fraction, power);
 }
 
+// tanh x to 3 units in the last place: ±1 from 9 on, NaN for NaN.
+inline Vec tanh(Vec x) {
+    const Vec square = x * x, one = broadcast(1.0f);
+    Vec series = broadcast(-5.7170428e-3f);
+    series = fma(series, square, broadcast(2.0650586e-2f));
+    series = fma(series, square, broadcast(-5.3743497e-2f));
+    series = fma(series, square, broadcast(1.3331491e-1f));
+    series = fma(series, square, broadcast(-3.3333284e-1f));
+    const Vec near = fma(series * square, x, x);
+    const Vec far = one - broadcast(2.0f) / (exp(absolute(x) + absolute(x)) + one);
+    const Vec signed_far = where_greater(zero(), x, zero() - far, far);
+    return where_greater(absolute(x), broadcast(0.625f), signed_far, near);
+}
+
 }  // namespace penstock

@@ -2,7 +2,7 @@
 
 stored   in the output's format
 added    to what the output holds, the product rounded before as if it had been stored
-gated    the tile's lines are in turn a gate's and its partner's: silu(gate) × partner, rounded as silu_mul.py does
+gated    the tile's lines are in turn a gate's and its partner's: silu(gate) × partner, rounded as activation.py does
 """
 
 from typing import NamedTuple
@@ -10,8 +10,8 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
+from ..activation import gated
 from ..arrival import is_last
-from ..silu_mul import gated
 from .norm_on_the_way import row_factors
 from .parts import added_parts, store_part
 from .tiles import finished
@@ -79,7 +79,7 @@ def _end(
     results = finished(sums, ending.scales, None, ending.bias, lines).to(TYPE)
     if IS_GATED:
         gate, partner = tl.split(tl.permute(tl.reshape(results, [BLOCK, 2, BLOCK_M]), [0, 2, 1]))
-        results = gated(gate, partner)
+        results = gated(gate, partner, "silu")
     outputs, rows = first_output + tl.arange(0, BLOCK), tl.arange(0, BLOCK_M)
     is_there = (outputs < num_outputs)[:, None] & (rows < num_rows)[None, :]
     places = ending.output + rows[None, :] * num_outputs + outputs[:, None]

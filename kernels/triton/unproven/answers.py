@@ -130,7 +130,7 @@ def serves(layout: HeadLayout, kv: PagedKV, rows: DeviceRows) -> bool:
 def attend_answers(
     heads: Tensor, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows, window: int | None
 ) -> Tensor:
-    scale, shared = layout.head_dim**-0.5, layout.num_queries // layout.num_keys
+    scale, shared = layout.scale, layout.num_queries // layout.num_keys
     output = heads.new_empty(len(heads), layout.num_queries, layout.head_dim)
     tiles = tiles_of_few(kv.kind, triton.next_power_of_2(shared), 1, rows, kv.num_heads)
     if tiles is None:

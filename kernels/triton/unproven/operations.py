@@ -42,10 +42,12 @@ class Part(Deferred):
 class UnprovenOperations(FusedOperations):
     """Operations with every unproven kernel that is switched on."""
 
-    def add_rms_norm(self, stream: Value, update: Value | None, weight: Tensor, epsilon: float) -> Value:
-        if isinstance(update, Part):
+    def add_rms_norm(
+        self, stream: Value, update: Value | None, weight: Tensor, epsilon: float, scale: float = 1.0
+    ) -> Value:
+        if isinstance(update, Part) and scale == 1.0:
             return sum_and_norm(update.x, update.peers, plain(stream), weight, epsilon)
-        return super().add_rms_norm(stream, update, weight, epsilon)
+        return super().add_rms_norm(stream, update, weight, epsilon, scale)
 
     def store_heads(
         self, heads: Value, layout: HeadLayout, rotation: Rotation | None, kv: PagedKV, rows: DeviceRows

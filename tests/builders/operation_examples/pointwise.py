@@ -1,11 +1,12 @@
 """Examples for kernels/reference/pointwise.py, made from a seed."""
 
 from collections.abc import Iterator
+from typing import get_args
 
 import torch
 from torch import Tensor
 
-from penstock.kernels.operands import HeadLayout
+from penstock.kernels.operands import Activation, HeadLayout
 
 
 def norm_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, float]]:
@@ -21,15 +22,17 @@ def rotate_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         yield torch.randn(tokens, heads, head_dim, generator=generator), angles.cos(), angles.sin()
 
 
-def gate_inputs(seed: int) -> Iterator[tuple[Tensor]]:
+def layer_norm_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None, float]]:
     generator = torch.Generator().manual_seed(seed)
-    for shape in ((1, 34), (33, 352)):
-        yield (torch.randn(shape, generator=generator) * 4,)
+    for x, weight, epsilon in norm_inputs(seed):
+        yield x + 3, weight, None, epsilon
+        yield x * 9, weight, torch.randn(weight.shape, generator=generator), epsilon
 
 
 def pair_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    for [x] in gate_inputs(seed):
-        yield x, x.flip(1) / 3
+    generator = torch.Generator().manual_seed(seed)
+    for shape in ((1, 34), (33, 352)):
+        yield tuple(torch.randn(2, *shape, generator=generator).unbind())  # type: ignore[misc]
 
 
 def gated_head_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, HeadLayout]]:
@@ -40,10 +43,27 @@ def gated_head_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, HeadLayout]]:
         yield attended, torch.randn(tokens, layout.num_projected * head_dim, generator=generator) * 4, layout
 
 
-def embedding_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, int]]:
+def activation_inputs(seed: int) -> Iterator[tuple[Tensor, Activation]]:
+    """Also what is far from 0, and what is nothing beside 1."""
     generator = torch.Generator().manual_seed(seed)
-    for first in (0, 10, 40):
-        yield torch.randint(0, 60, (13,), generator=generator), torch.randn(20, 24, generator=generator), first
+    for activation in get_args(Activation):
+        for shape in ((1, 34), (33, 352)):
+            yield torch.randn(shape, generator=generator) * 4, activation
+        yield torch.tensor([[-100.0, -9.0, -5.7, -5.6, -1e-6, 0.0, 1e-6, 0.9, 5.6, 5.7, 9.0, 100.0]]), activation
+
+
+def cap_inputs(seed: int) -> Iterator[tuple[Tensor, float]]:
+    generator = torch.Generator().manual_seed(seed)
+    for (logits,) in logit_inputs(seed):
+        yield logits, 1.7
+        yield logits * 30, 30.0
+    yield torch.randn(2, 20_001, generator=generator), 5.0
+
+
+def embedding_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, int, float]]:
+    generator = torch.Generator().manual_seed(seed)
+    for first, scale in ((0, 1.0), (10, 1.0), (40, 12.0)):
+        yield torch.randint(0, 60, (13,), generator=generator), torch.randn(20, 24, generator=generator), first, scale
 
 
 def logit_inputs(seed: int) -> Iterator[tuple[Tensor]]:

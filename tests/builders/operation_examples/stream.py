@@ -1,15 +1,17 @@
 """Examples for kernels/reference/pointwise.py, made from a seed."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def sum_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+def sum_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, float]]:
     generator = torch.Generator().manual_seed(seed)
-    for tokens, width in ((1, 56), (7, 130), (70, 3)):
-        yield tuple(torch.randn(2, tokens, width, generator=generator).unbind())  # type: ignore[misc]
+    for tokens, width, scale in ((1, 56, 1.0), (7, 130, 0.22), (70, 3, 1.0)):
+        stream, update = torch.randn(2, tokens, width, generator=generator).unbind()
+        yield stream, update, scale
 
 
 def gather_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -18,10 +20,21 @@ def gather_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor]]:
         yield torch.randn(tokens, width, generator=generator), torch.randperm(tokens, generator=generator)[:count]
 
 
-def norm_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor, float]]:
+def norm_inputs(seed: int) -> Iterator[tuple[Any, ...]]:
     generator = torch.Generator().manual_seed(seed)
     for tokens, width in ((1, 56), (7, 130)):
         stream, update = torch.randn(2, tokens, width, generator=generator).unbind()
         weight = torch.rand(width, generator=generator)
-        yield stream, update, weight, 1e-6
-        yield stream.clone(), None, weight, 1e-5
+        yield stream, update, weight, 1e-6, 1.0
+        yield stream.clone(), None, weight, 1e-5, 1.0
+        yield stream.clone(), update, weight, 1e-6, 0.22
+
+
+def layer_norm_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor, Tensor | None, float, float]]:
+    generator = torch.Generator().manual_seed(seed)
+    for tokens, width in ((1, 56), (7, 130), (33, 5)):
+        stream, update = torch.randn(2, tokens, width, generator=generator).unbind()
+        weight, bias = torch.rand(2, width, generator=generator).unbind()
+        yield stream + 2, update, weight, bias, 1e-5, 1.0
+        yield stream.clone(), None, weight, None, 1e-6, 1.0
+        yield stream * 7, update, weight, None, 1e-5, 0.22

@@ -68,7 +68,10 @@ EXAMPLES: dict[str, Callable[[int], Iterator[tuple[Any, ...]]]] = {
     "pointwise.rms_norm": pointwise.norm_inputs,
     "pointwise.rotate_halves": pointwise.rotate_inputs,
     "pointwise.rotate_pairs": pointwise.rotate_inputs,
-    "pointwise.silu_mul": pointwise.gate_inputs,
+    "pointwise.layer_norm": pointwise.layer_norm_inputs,
+    "pointwise.apply_activation": pointwise.activation_inputs,
+    "pointwise.gate": pointwise.activation_inputs,
+    "pointwise.cap": pointwise.cap_inputs,
     "pointwise.multiply": pointwise.pair_inputs,
     "pointwise.gate_heads": pointwise.gated_head_inputs,
     "pointwise.embedding": pointwise.embedding_inputs,
@@ -95,5 +98,6 @@ EXAMPLES: dict[str, Callable[[int], Iterator[tuple[Any, ...]]]] = {
     "pointwise.add": stream.sum_inputs,
     "pointwise.gather_rows": stream.gather_inputs,
     "pointwise.add_rms_norm": stream.norm_inputs,
+    "pointwise.add_layer_norm": stream.layer_norm_inputs,
 }
 EXAMPLES |= {f"{name}_invariant": EXAMPLES[name] for name in EXAMPLES if f"{name}_invariant" in OPS}

@@ -9,7 +9,7 @@ from torch import Tensor
 from penstock.kernels.reference import pointwise, quantized
 
 add_rms_norm = pointwise.add_rms_norm.versions["triton"]
-silu_mul = pointwise.silu_mul.versions["triton"]
+gate = pointwise.gate.versions["triton"]
 embedding = pointwise.embedding.versions["triton"]
 quantize_rows = quantized.quantize_rows.versions["triton"]
 
@@ -49,14 +49,14 @@ def test_without_an_update_the_stream_stays_as_it_is():
 @pytest.mark.parametrize("dtype", CLOSE, ids=str)
 def test_silu_times_the_second_half(dtype):
     gate_up = draws(3, 2 * 1030, dtype=dtype) * 4
-    found, expected = silu_mul(gate_up), pointwise.silu_mul.reference(gate_up)
+    found, expected = gate(gate_up, "silu"), pointwise.gate.reference(gate_up, "silu")
     torch.testing.assert_close(found, expected, rtol=CLOSE[dtype], atol=CLOSE[dtype])
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_the_far_ends_of_silu_are_numbers():
     gate_up = torch.tensor([[-1000.0, 1000.0, 0.0, 2.0, 3.0, 4.0]])
-    assert silu_mul(gate_up).tolist() == [[0.0, 3000.0, 0.0]]
+    assert gate(gate_up, "silu").tolist() == [[0.0, 3000.0, 0.0]]
 
 
 def test_an_id_of_another_rank_gives_zeros():
@@ -69,7 +69,7 @@ def test_an_id_of_another_rank_gives_zeros():
 def _rowwise():
     weight = draws(330, seed=3)
     yield "add_rms_norm", lambda x: add_rms_norm(x.clone(), x.flip(1), weight, 1e-6)
-    yield "silu_mul", silu_mul
+    yield "gate", lambda x: gate(x, "gelu_tanh")
     yield "quantize_rows", lambda x: torch.column_stack(quantize_rows(x))
 
 

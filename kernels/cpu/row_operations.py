@@ -1,0 +1,114 @@
+"""The operations that change rows each by itself, as native calls of the program that is being recorded.
+
+A part of `operations.py`, which has those that multiply, attend and meet other ranks.
+"""
+
+from ctypes import Structure
+from typing import Any
+
+from torch import Tensor
+
+from ..operands import Activation, ProjectionNorm
+from . import layer
+from .library import struct_of
+from .program import Buffer, Program
+
+
+class RowOperations:
+    """Norms, activations, sums and bounds."""
+
+    program: Program  # that is being recorded
+
+    def add_rms_norm(
+        self, stream: Buffer, update: Buffer | None, weight: Tensor, epsilon: float, scale: float = 1.0
+    ) -> Buffer:
+        return self._add_norm("add_rms_norm", layer.AddRmsNorm, stream, update, scale, weight=weight, epsilon=epsilon)
+
+    def add_layer_norm(
+        self,
+        stream: Buffer,
+        update: Buffer | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        epsilon: float,
+        scale: float = 1.0,
+    ) -> Buffer:
+        given = {"weight": weight, "bias": bias, "epsilon": epsilon}
+        return self._add_norm("add_layer_norm", layer.AddLayerNorm, stream, update, scale, **given)
+
+    def _add_norm(
+        self, kernel: str, kind: type[Structure], stream: Buffer, update: Buffer | None, scale: float, **norm: Any
+    ) -> Buffer:
+        normed = self.program.buffer(stream.width)
+        given = {"stream": stream, "update": update, "scale": scale, "width": stream.width, "output": normed}
+        self._record(kernel, kind, normed, (norm["weight"], norm.get("bias")), **given, **norm)
+        if update is not None:
+            stream.forget_integers()
+        return normed
+
+    def square_sums(self, heads: Buffer, norm: ProjectionNorm) -> Buffer:
+        sums, (query, key) = self.program.buffer(2), norm.widths
+        given = {"heads": heads, "width": heads.width, "query_width": query, "key_width": key, "output": sums}
+        self._record("square_sums", layer.SquareSums, sums, None, **given)
+        return sums
+
+    def norm_projections(self, product: Buffer, sums: Buffer, norm: ProjectionNorm) -> Buffer:
+        query, key = norm.widths
+        arguments = struct_of(
+            layer.NormProjections,
+            num_rows=self.program.num_rows,
+            heads=product,
+            width=product.width,
+            query_width=query,
+            key_width=key,
+            sums=sums,
+            query_weight=norm.query_weight,
+            key_weight=norm.key_weight,
+            query_total=norm.query_total,
+            key_total=norm.key_total,
+            epsilon=norm.epsilon,
+            limit=norm.limit,
+        )
+        self.program.call("penstock_norm_projections", arguments, keep=norm)
+        return product
+
+    def apply_activation(self, x: Buffer, activation: Activation) -> Buffer:
+        activated = self.program.buffer(x.width)
+        given = {"activation": layer.ACTIVATIONS.index(activation), "output": activated}
+        self._record("apply_activation", layer.ApplyActivation, activated, input=x, width=x.width, **given)
+        return activated
+
+    def add(self, stream: Buffer, update: Buffer, scale: float = 1.0) -> Buffer:
+        given = {"stream": stream, "update": update, "scale": scale, "width": stream.width}
+        self._record("add", layer.Add, stream, **given, output=stream)
+        stream.forget_integers()
+        return stream
+
+    def multiply(self, x: Buffer, y: Buffer) -> Buffer:
+        product = self.program.buffer(x.width)
+        self._record("multiply", layer.Multiply, product, x=x, y=y, width=x.width, output=product)
+        return product
+
+    def cap(self, product: Buffer, limit: float) -> Buffer:
+        given = {"input": product, "width": product.width, "limit": limit, "output_stride": product.width}
+        self._record("cap", layer.Cap, product, **given, output=product)
+        return product
+
+    def add_gated(self, total: Buffer, update: Buffer, gate: Buffer) -> Buffer:
+        given = {"total": total, "update": update, "gate": gate, "width": total.width}
+        self._record("add_gated", layer.AddGated, total, **given, output=total)
+        return total
+
+    def gather_rows(self, x: Buffer, indices: int) -> Buffer:
+        """`indices` is the step's field."""
+        gathered = self.program.buffer(x.width)
+        given = {"indices": indices, "input": x, "width": x.width, "output": gathered}
+        self._record("gather_rows", layer.GatherRows, gathered, x, **given)
+        return gathered
+
+    def _record(
+        self, kernel: str, kind: type[Structure], writes: Buffer | None = None, keep: object = None, **fields: Any
+    ) -> None:
+        """Note down a call on the program's rows; `keep` is what the fields point to, buffers left out."""
+        arguments = struct_of(kind, num_rows=self.program.num_rows, **fields)
+        self.program.call(f"penstock_{kernel}", arguments, writes, keep)

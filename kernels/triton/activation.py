@@ -1,0 +1,84 @@
+"""activation(x), or activation(first half) × second half, of each row. A result depends on one or two numbers alone."""
+
+from collections.abc import Iterator
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..operands import Activation
+from ..reference import pointwise
+from .compiled import Example
+from .rows import block_of
+
+_LARGEST_BLOCK = 1024
+
+
+@triton.jit
+def activated(numbers, ACTIVATION: tl.constexpr):
+    """In float32. The form of gelu with a hyperbolic tangent is x / (1 + e^-2u), u = √(2/π) × (x + 0.044715 x³)."""
+    x = numbers.to(tl.float32)
+    if ACTIVATION == "silu":
+        x = x / (1 + tl.exp(-x))
+    elif ACTIVATION == "gelu":
+        x = 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
+    elif ACTIVATION == "gelu_tanh":
+        x = x / (1 + tl.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
+    else:
+        x = tl.where(x <= 0, 0.0, x)
+        if ACTIVATION == "relu2":
+            x = x * x
+    return x
+
+
+@triton.jit
+def gated(gate, up, ACTIVATION: tl.constexpr):
+    """activation(gate) × up, rounded to their format between the steps, as torch does."""
+    opened = activated(gate, ACTIVATION).to(gate.dtype).to(tl.float32)
+    return (opened * up.to(tl.float32)).to(gate.dtype)
+
+
+@triton.jit
+def _gate(gate_up, output, width, ACTIVATION: tl.constexpr, BLOCK: tl.constexpr):
+    row, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_inside = columns < width
+    gate = tl.load(gate_up + row * 2 * width + columns, mask=is_inside, other=0)
+    up = tl.load(gate_up + row * 2 * width + width + columns, mask=is_inside, other=0)
+    tl.store(output + row * width + columns, gated(gate, up, ACTIVATION), mask=is_inside)
+
+
+@triton.jit
+def _activate(x, output, width, ACTIVATION: tl.constexpr, BLOCK: tl.constexpr):
+    row, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_inside = columns < width
+    numbers = tl.load(x + row * width + columns, mask=is_inside, other=0)
+    tl.store(output + row * width + columns, activated(numbers, ACTIVATION).to(numbers.dtype), mask=is_inside)
+
+
+@pointwise.gate.implement("triton")
+@pointwise.gate_invariant.implement("triton")
+def gate(gate_up: Tensor, activation: Activation) -> Tensor:
+    return _launched(_gate, gate_up, gate_up.shape[1] // 2, activation)
+
+
+@pointwise.apply_activation.implement("triton")
+@pointwise.apply_activation_invariant.implement("triton")
+def apply_activation(x: Tensor, activation: Activation) -> Tensor:
+    return _launched(_activate, x, x.shape[1], activation)
+
+
+def _launched(kernel: triton.JITFunction, x: Tensor, width: int, activation: Activation) -> Tensor:
+    output = torch.empty(len(x), width, dtype=x.dtype, device=x.device)
+    if len(x):
+        block = min(block_of(width), _LARGEST_BLOCK)
+        kernel[len(x), triton.cdiv(width, block)](x.contiguous(), output, width, activation, BLOCK=block)
+    return output
+
+
+def examples() -> Iterator[Example]:
+    for kernel, given in ((_gate, "gate_up"), (_activate, "x")):
+        for activation in ("silu", "gelu", "gelu_tanh", "relu2"):
+            types = {given: "*bf16", "output": "*bf16", "width": "i32"}
+            constants = {"ACTIVATION": activation, "BLOCK": _LARGEST_BLOCK}
+            yield Example(f"{activation} of {given}", kernel, types, constants, aligned=(given, "output", "width"))

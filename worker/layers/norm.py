@@ -1,0 +1,50 @@
+"""Norms of the stream, and of what a part adds to it."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..models.layer_norms import NormForm
+from ..weights.weights import Weights
+
+
+class Norm:
+    """(x - mean) / √(mean((x - mean)²) + ε) × weight + bias; of a root mean square alone the mean counts as 0."""
+
+    def __init__(
+        self, weights: Weights, size: int, epsilon: float, form: NormForm, update_scale: float = 1.0, scale: float = 1.0
+    ) -> None:
+        """`update_scale` is of what is added to the stream, `scale` of what comes out."""
+        self.ops = weights.placement.ops
+        self.weight = norm_vector(weights, "weight", (size,), form.is_stored_less_one, scale)  # [size]
+        self.bias = norm_vector(weights, "bias", (size,), False, scale) if form.has_bias else None  # [size]
+        self.has_mean = form.has_mean
+        self.epsilon = epsilon
+        self.update_scale = update_scale
+
+    def __call__(self, stream: Any, update: Any | None = None) -> Any:
+        """Adds the update, if any, to the stream; gives the stream's norm, [T, size]."""
+        if self.has_mean:
+            return self.ops.add_layer_norm(stream, update, self.weight, self.bias, self.epsilon, self.update_scale)
+        return self.ops.add_rms_norm(stream, update, self.weight, self.epsilon, self.update_scale)
+
+
+class PlainStream:
+    """In the place of a norm where there is none: the stream itself, after what is added to it."""
+
+    def __init__(self, weights: Weights, update_scale: float) -> None:
+        self.ops = weights.placement.ops
+        self.update_scale = update_scale
+
+    def __call__(self, stream: Any, update: Any | None = None) -> Any:
+        return stream if update is None else self.ops.add(stream, update, self.update_scale)
+
+
+def norm_vector(weights: Weights, name: str, shape: tuple[int, ...], is_less_one: bool, scale: float = 1.0) -> Tensor:
+    """A norm's weight or bias, times the scale. What 1 was added to stays float32: 16 bits would lose much of it."""
+    if not is_less_one and scale == 1.0:
+        return weights.vector(name, shape)
+    exact = weights.read(name, shape, None).to(weights.placement.device, torch.float32)
+    whole = (exact + 1.0 if is_less_one else exact) * scale
+    return whole if is_less_one else whole.to(weights.placement.activations)

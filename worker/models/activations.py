@@ -1,0 +1,26 @@
+"""The activations of MLPs, by the names that configs give them. Imports no torch."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ...protocol.fields.rules import shown
+
+# As the kernels' operands name them.
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
+
+_NAMES: dict[str, Activation] = {
+    **dict.fromkeys(("silu", "swish"), "silu"),
+    **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
+    **dict.fromkeys(("gelu_pytorch_tanh", "gelu_python_tanh", "gelu_new"), "gelu_tanh"),
+    "relu": "relu",
+    "relu2": "relu2",
+}
+
+
+def read_activation(config: Mapping[str, Any], key: str, has_experts: bool) -> Activation:
+    """Experts have an activation of their own, which this key doesn't change: it must name the usual one."""
+    name = config.get(key) or "silu"
+    known = [each for each, activation in _NAMES.items() if activation == "silu" or not has_experts]
+    if name not in known:
+        raise ValueError(f"{key}={shown(name)} is not supported; supported are {', '.join(known)}")
+    return _NAMES[name]
