@@ -28,9 +28,10 @@ from machine_limits import limits
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.program import Program
 from penstock.worker.kv.host_memory import BackgroundTouch
-from penstock.worker.kv.kv_cache import AnyKVCache
+from penstock.worker.kv.model_memory import ModelMemory
 from penstock.worker.models.load import Model, load_model
 from penstock.worker.steps.batch import Batch
+from penstock.worker.steps.block_tables import BlockRows
 
 BLOCK_SIZE = 32
 CHUNK = 512  # tokens of a step, as by default
@@ -67,7 +68,7 @@ class Bench:
     """A model with memory for keys and values, and what kernels of it can do at most."""
 
     model: Model
-    kv: AnyKVCache
+    memory: ModelMemory
     library: Library
     quantization: str
     kv_kind: str
@@ -75,20 +76,20 @@ class Bench:
 
     def batch(self, rows: Rows) -> Batch:
         widest = max(-(-context // BLOCK_SIZE) for _, context in rows)
-        blocks = self.kv.num_blocks
+        blocks = self.memory.groups[0].num_blocks
         tables = torch.stack([(torch.arange(widest) + 37 * row) % blocks for row in range(len(rows))]).to(torch.int32)
         positions = torch.cat([torch.arange(context - tokens, context) for tokens, context in rows])
         of_row = torch.cat([torch.full((tokens,), row) for row, (tokens, _) in enumerate(rows)])
+        slots = tables[of_row, positions // BLOCK_SIZE].long() * BLOCK_SIZE + positions % BLOCK_SIZE
         starts = torch.tensor([0, *(tokens for tokens, _ in rows)]).cumsum(0)
         return Batch(
             token_ids=torch.randint(0, self.model.vocab_size, (len(positions),)),
             positions=positions,
             query_starts=starts.tolist(),
             context_lengths=[context for _, context in rows],
-            block_tables=tables,
-            kv_slots=tables[of_row, positions // BLOCK_SIZE].long() * BLOCK_SIZE + positions % BLOCK_SIZE,
+            groups=[BlockRows(tables, slots)],
             logit_rows=starts[1:] - 1,
-            kv=self.kv,
+            memory=self.memory,
         )
 
     def whole(self, rows: Rows) -> float:
@@ -100,7 +101,7 @@ class Bench:
 
     def by_kind(self, rows: Rows) -> Counter[str]:
         """Seconds of each kind of kernel; the step before this must have been the same."""
-        layers, head = self.model.forward_pass.records(self.kv)
+        layers, head = self.model.forward_pass.records(self.memory)
         seconds: Counter[str] = Counter()
         for part, program in (("layers", layers.program), ("head", head.program)):
             for kernel, taken in self._called(program):
@@ -146,13 +147,13 @@ def opened(quantization: str, kv_kind: str, threads: int, peaks: dict[str, float
     with TemporaryDirectory() as folder:
         write_config(Path(folder), {**MODEL, "dtype": "bfloat16", "max_position_embeddings": 8192})
         model = load_model(Path(folder), load_format="dummy", quantization=form, num_threads=threads)
-    kv = model.kv_memory(16_384 // BLOCK_SIZE, BLOCK_SIZE, kv_kind)
-    touch = BackgroundTouch(kv.tensors, lambda left: None)  # on huge pages, as in a tree that has started
+    memory = model.plain_memory(16_384 // BLOCK_SIZE, BLOCK_SIZE, kv_kind)
+    touch = BackgroundTouch(memory.tensors, lambda left: None)  # on huge pages, as in a tree that has started
     touch.start()
     touch.wait()
-    for memory in kv.tensors:
-        memory.view(torch.uint8).random_(56, 62)  # neither NaN nor denormal numbers in any format
-    return Bench(model, kv, load(), quantization, kv_kind, peaks)
+    for tensor in memory.tensors:
+        tensor.view(torch.uint8).random_(56, 62)  # neither NaN nor denormal numbers in any format
+    return Bench(model, memory, load(), quantization, kv_kind, peaks)
 
 
 def table(bench: Bench, name: str, rounds: int) -> Iterator[str]:

@@ -19,29 +19,29 @@ import torch
 from bench_harness import machine, median
 from bench_models import SHAPES, write_config
 
-from penstock.worker.kv.kv_cache import AnyKVCache
+from penstock.worker.kv.model_memory import ModelMemory
 from penstock.worker.models.load import Model, load_model
 from penstock.worker.steps.batch import Batch
+from penstock.worker.steps.block_tables import BlockRows
 
 BLOCK_SIZE = 32
 POOL_TOKENS = 16_384
 Cell = tuple[int, int]  # rows, tokens of context
 
 
-def decode_batch(model: Model, kv: AnyKVCache, rows: int, context: int) -> Batch:
+def decode_batch(model: Model, memory: ModelMemory, rows: int, context: int) -> Batch:
     """One more token for each of so many rows, `context` tokens long with it."""
     blocks = -(-context // BLOCK_SIZE)
-    tables = torch.stack([torch.randperm(kv.num_blocks)[:blocks] for _ in range(rows)]).to(torch.int32)
+    tables = torch.stack([torch.randperm(memory.groups[0].num_blocks)[:blocks] for _ in range(rows)]).to(torch.int32)
     positions = torch.full((rows,), context - 1)
     return Batch(
         token_ids=torch.randint(0, model.vocab_size, (rows,)),
         positions=positions,
         query_starts=list(range(rows + 1)),
         context_lengths=[context] * rows,
-        block_tables=tables,
-        kv_slots=tables[:, -1].long() * BLOCK_SIZE + positions % BLOCK_SIZE,
+        groups=[BlockRows(tables, tables[:, -1].long() * BLOCK_SIZE + positions % BLOCK_SIZE)],
         logit_rows=torch.arange(rows),
-        kv=kv,
+        memory=memory,
     )
 
 
@@ -51,12 +51,12 @@ def seconds(model: Model, batch: Batch) -> float:
     return time.perf_counter() - start
 
 
-def measured(model: Model, kv: AnyKVCache, cells: list[Cell], rounds: int) -> dict[Cell, float]:
+def measured(model: Model, memory: ModelMemory, cells: list[Cell], rounds: int) -> dict[Cell, float]:
     """Median seconds of each; a round goes through all cells."""
     times: dict[Cell, list[float]] = {cell: [] for cell in cells}
     for _ in range(rounds + 1):  # the first one warms up
         for cell in cells:
-            times[cell].append(seconds(model, decode_batch(model, kv, *cell)))
+            times[cell].append(seconds(model, decode_batch(model, memory, *cell)))
     return {cell: median(taken[1:]) for cell, taken in times.items()}
 
 
@@ -95,11 +95,11 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         write_config(Path(folder), {**SHAPES["0.6b"], "dtype": "bfloat16", "max_position_embeddings": 8192})
         model = load_model(Path(folder), load_format="dummy", quantization=form, num_threads=arguments.threads)
-    kv = model.kv_memory(POOL_TOKENS // BLOCK_SIZE, BLOCK_SIZE, arguments.kv)
-    for memory in kv.tensors:
-        memory.view(torch.uint8).random_(56, 62)  # neither NaN nor denormal numbers in any format
+    memory = model.plain_memory(POOL_TOKENS // BLOCK_SIZE, BLOCK_SIZE, arguments.kv)
+    for tensor in memory.tensors:
+        tensor.view(torch.uint8).random_(56, 62)  # neither NaN nor denormal numbers in any format
     cells = [(rows, context) for rows in arguments.rows for context in arguments.contexts]
-    times = measured(model, kv, cells, arguments.rounds)
+    times = measured(model, memory, cells, arguments.rounds)
     print(f"\nMilliseconds a step, weights {arguments.quantization}, KV {arguments.kv}:\n")
     print("\n".join(table(times)))
     print(f"\n{steepest(times)}")

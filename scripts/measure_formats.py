@@ -19,6 +19,7 @@ from torch import Tensor
 
 from penstock.worker.models.load import Model, load_model
 from penstock.worker.steps.batch import Batch
+from penstock.worker.steps.block_tables import BlockRows
 
 BLOCK_SIZE, CHUNK = 32, 128
 # Of weights (None: as the model's dtype says), the dtype, and of keys and values.
@@ -68,7 +69,8 @@ def random_tokens(vocabulary: int, count: int) -> Tensor:
 def distributions(model: Model, kind: str, token_ids: Tensor) -> Tensor:
     """Log-probabilities [tokens, vocabulary] after each of these tokens."""
     num_tokens = len(token_ids)
-    kv = model.kv_memory(-(-num_tokens // BLOCK_SIZE), BLOCK_SIZE, kind)
+    num_blocks = -(-num_tokens // BLOCK_SIZE)
+    memory = model.plain_memory(num_blocks, BLOCK_SIZE, kind)
     found = []
     for start in range(0, num_tokens, CHUNK):
         positions = torch.arange(start, min(start + CHUNK, num_tokens))
@@ -77,10 +79,9 @@ def distributions(model: Model, kind: str, token_ids: Tensor) -> Tensor:
             positions=positions,
             query_starts=[0, len(positions)],
             context_lengths=[int(positions[-1]) + 1],
-            block_tables=torch.arange(kv.num_blocks, dtype=torch.int32)[None],
-            kv_slots=positions,
+            groups=[BlockRows(torch.arange(num_blocks, dtype=torch.int32)[None], positions)],
             logit_rows=torch.arange(len(positions)),
-            kv=kv,
+            memory=memory,
         )
         found.append(model.forward_pass.logits(model.forward_pass.forward(batch), batch.logit_rows).log_softmax(-1))
     return torch.cat(found)

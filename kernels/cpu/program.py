@@ -39,6 +39,11 @@ class Step(ctypes.Structure):
         ("num_adapted", c_int64),
         ("adapted", c_void_p),  # int32 [num_adapted, 3]
         ("adapted_tokens", c_void_p),
+        ("num_segments", c_int32),
+        ("segment_starts", c_void_p),
+        ("segment_reads", c_void_p),
+        ("segment_writes", c_void_p),
+        ("segments_of_rows", c_void_p),
     ]
 
     def address_of(self, field: str) -> int:

@@ -52,11 +52,11 @@ class Drive:
         length = sizes.prompt + sizes.answer
         num_blocks = sizes.rows * (-(-length // _BLOCK_SIZE) + 1)
         device = torch.device(setting.device)
-        table = SlotTable(sizes.rows, length, num_blocks, _BLOCK_SIZE, model.vocab_size, device)
-        kv, ranks, trace = model.kv_memory(num_blocks, _BLOCK_SIZE), Parallel(), Trace(None, "bench")
-        fast = model.fast_decode(kv, table, ranks, trace)
+        table = SlotTable(sizes.rows, length, [num_blocks], _BLOCK_SIZE, model.vocab_size, device)
+        memory, ranks, trace = model.plain_memory(num_blocks, _BLOCK_SIZE), Parallel(), Trace(None, "bench")
+        fast = model.fast_decode(memory, table, ranks, trace)
         ways = dict(fast_decode=fast, batch=model.backend.batch, sample=model.sample)
-        self.runner = Runner(model.forward_pass, kv, table, ranks, trace=trace, **ways)
+        self.runner = Runner(model.forward_pass, memory, table, ranks, trace=trace, **ways)
         self.scheduler = Scheduler(
             Limits(
                 num_blocks=num_blocks,

@@ -103,7 +103,7 @@ def started(card: Card, folder: Path, form: str) -> Any:
         for each in tuning._ALL.values():
             each._known.clear()
         with torch.inference_mode():
-            warm_up(model, Size(ROWS, BUDGET), model.kv_memory(1, 16), LONGEST, torch.device("cpu"), folder / "kept")
+            warm_up(model, Size(ROWS, BUDGET), model.plain_memory(1, 16), LONGEST, torch.device("cpu"), folder / "kept")
     return model
 
 
@@ -112,7 +112,7 @@ def ready(model: Any) -> Any:
     from penstock.worker.backends.triton.graph_capture import GraphCapture
 
     runner = slotted_runner(model, num_blocks=2001, max_model_len=LONGEST - 99, num_slots=ROWS)
-    GraphCapture(model, runner.table, runner.kv, runner.ranks).capture_all(1 << 30, lambda number, total: None)
+    GraphCapture(model, runner.table, runner.memory, runner.ranks).capture_all(1 << 30, lambda number, total: None)
     return runner
 
 

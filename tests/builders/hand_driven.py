@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 
 from penstock.kernels import LoraMapping
+from penstock.kernels.states import NO_STATE, Segments
 from penstock.protocol.adapter_messages import NO_ADAPTER
+from penstock.worker.kv.state_memory import StateMemory
 from penstock.worker.models.load import Model
 from penstock.worker.steps.batch import Batch
+from penstock.worker.steps.block_tables import BlockRows
 
 
 class HandDriven:
@@ -18,7 +21,8 @@ class HandDriven:
 
     def __init__(self, model: Model, num_blocks: int = 256, block_size: int = 16) -> None:
         self.model = model
-        self.kv = model.kv_memory(num_blocks, block_size)
+        self.memory = model.plain_memory(num_blocks, block_size)
+        self.block_size = block_size
         # Neither in order nor from 0, so that a block's number and its place in a row differ.
         self.free = torch.randperm(num_blocks, generator=torch.Generator().manual_seed(1)).tolist()
         self.histories: list[list[int]] = []
@@ -42,7 +46,7 @@ class HandDriven:
         starts = [0]
         for row, count in plan:
             own = range(self.computed[row], self.computed[row] + count)
-            while len(self.blocks[row]) * self.kv.block_size < own.stop:
+            while len(self.blocks[row]) * self.block_size < own.stop:
                 self.blocks[row].append(self.free.pop())
             token_ids += self.histories[row][own.start : own.stop]
             positions += own
@@ -57,16 +61,22 @@ class HandDriven:
             positions=torch.tensor(positions),
             query_starts=starts,
             context_lengths=[self.computed[row] for row, _ in plan],
-            block_tables=torch.tensor(tables, dtype=torch.int32),
-            kv_slots=torch.tensor(slots),
+            groups=self._groups(plan, starts, BlockRows(torch.tensor(tables, dtype=torch.int32), torch.tensor(slots))),
             logit_rows=torch.tensor(asked),
-            kv=self.kv,
+            memory=self.memory,
             adapted=LoraMapping.of(
                 numpy.array([self.adapters[row] for row, _ in plan]), numpy.array([count for _, count in plan])
             ),
         )
         # A copy: the next step may write its own in the same place.
         return self.model.forward_pass.logits(self.model.forward_pass.forward(batch), batch.logit_rows).clone()
+
+    def _groups(self, plan: list[tuple[int, int]], starts: list[int], blocks: BlockRows) -> list[BlockRows | Segments]:
+        """All blocks alike; a row's state is the one of its own number, in place."""
+        before = [NO_STATE if self.computed[row] == count else row for row, count in plan]
+        columns = (starts, before, [row for row, _ in plan], range(len(plan) + 1))
+        segments = Segments(*(torch.tensor(each, dtype=torch.int32) for each in columns))
+        return [segments if isinstance(each, StateMemory) else blocks for each in self.memory.groups]
 
     def greedy(self, rows: list[int], count: int, budget: int = 10_000) -> list[Tensor]:
         """Extend each row by `count` greedy tokens, prompts in chunks within the budget; logits of every choice."""
@@ -85,5 +95,5 @@ class HandDriven:
         return [torch.stack(logits) for logits in chosen]
 
     def _slot(self, row: int, position: int) -> int:
-        size = self.kv.block_size
+        size = self.block_size
         return self.blocks[row][position // size] * size + position % size

@@ -14,7 +14,8 @@ from penstock.protocol.messages import NewSlot, StepPlan, StepResult, column, va
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
 from penstock.worker.kv.kv_cache import KVCache, KVShape
-from penstock.worker.kv.second_tier import second_tier
+from penstock.worker.kv.model_memory import ModelMemory
+from penstock.worker.kv.second_tier import second_tiers
 from penstock.worker.parallel import Parallel
 from penstock.worker.steps.batch import Batch
 from penstock.worker.steps.runner import Runner
@@ -39,8 +40,9 @@ class ChainModel:
 
     def forward(self, batch: Batch) -> Tensor:
         self.batch = batch
-        blocks, places = batch.kv_slots // BLOCK_SIZE, batch.kv_slots % BLOCK_SIZE
-        batch.kv.keys[0, blocks, 0, places, 0] = batch.token_ids.float()
+        slots = batch.groups[0].kv_slots
+        blocks, places = slots // BLOCK_SIZE, slots % BLOCK_SIZE
+        batch.memory.groups[0].keys[0, blocks, 0, places, 0] = batch.token_ids.float()
         return torch.stack((batch.token_ids, batch.positions), 1)
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
@@ -52,9 +54,10 @@ class ChainModel:
 
 def chain_runner(num_cells: int = 0) -> Runner:
     kv = KVCache.allocate(KVShape(1, 1, 1), NUM_BLOCKS, BLOCK_SIZE, torch.float32, "cpu")
-    table = SlotTable(6, MAX_MODEL_LEN, NUM_BLOCKS, BLOCK_SIZE, VOCABULARY, torch.device("cpu"))
-    cells = second_tier(kv, num_cells)
-    return Runner(ChainModel(), kv, table, Parallel(), trace=Trace(None, "test"), second_tier=cells)
+    memory = ModelMemory.of_one(kv, BLOCK_SIZE)
+    table = SlotTable(6, MAX_MODEL_LEN, [NUM_BLOCKS], BLOCK_SIZE, VOCABULARY, torch.device("cpu"))
+    cells = second_tiers(memory, [num_cells])
+    return Runner(ChainModel(), memory, table, Parallel(), trace=Trace(None, "test"), second_tiers=cells)
 
 
 def new(slot: int, token_ids: Sequence[int], *, num_computed: int = 0, **params) -> NewSlot:

@@ -28,7 +28,8 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
-from penstock.worker.kv.second_tier import second_tier
+from penstock.worker.kv.second_tier import second_tiers
+from penstock.worker.models.groups import groups_of
 from penstock.worker.models.load import Model
 from penstock.worker.parallel import Parallel
 from penstock.worker.steps.runner import Runner
@@ -50,27 +51,33 @@ def slotted_runner(
     num_slots: int = 16,
     num_cells: int = 0,
     device: str = "cpu",
+    gives_back: bool | None = None,
 ) -> SlottedRunner:
-    kv = model.kv_memory(num_blocks, block_size)
+    """`gives_back` says whether windows have groups of their own; None: as the backend has it."""
+    groups = model.groups(max_model_len)
+    if gives_back is not None:
+        groups = groups_of(model.config, max_model_len, gives_back)
+    memory = model.memory(groups, [num_blocks] * len(groups), block_size)
     table = SlotTable(
         num_slots,
         max_model_len,
-        num_blocks,
+        [num_blocks] * len(groups),
         block_size,
         model.vocab_size,
         torch.device(device),
         stretches=bool(model.stretches),
+        groups=groups,
     )
     ranks, trace = Parallel(), Trace(None, "test")
-    fast, cells = model.fast_decode(kv, table, ranks, trace), second_tier(kv, num_cells)
+    fast, cells = model.fast_decode(memory, table, ranks, trace), second_tiers(memory, [num_cells] * len(groups))
     runner = SlottedRunner(
         model.forward_pass,
-        kv,
+        memory,
         table,
         ranks,
         trace=trace,
         fast_decode=fast,
-        second_tier=cells,
+        second_tiers=cells,
         batch=model.backend.batch,
         sample=model.sample,
     )
@@ -124,11 +131,11 @@ class TinyEngine:
         settled = {"max_num_batched_tokens": 512, "static_decode_blocks": 0, "max_num_seqs": len(table.is_taken)}
         self.scheduler = Scheduler(
             Limits(
-                num_blocks=table.num_blocks,
+                num_blocks=table.groups[0].num_blocks,
                 block_size=table.block_size,
                 max_model_len=table.max_model_len,
                 stretches=runner.model.stretches if isinstance(runner, SlottedRunner) else (),
-                num_cpu_blocks=0 if runner.second_tier is None else runner.second_tier.num_cells,
+                num_cpu_blocks=runner.second_tiers[0].num_cells if runner.second_tiers else 0,
                 **{**settled, **options},
             ),
             shares_prefixes=shares_prefixes,

@@ -175,6 +175,6 @@ class TestNaN:
         model = load_on(backend, tiny_model(tmp_path, "llama"))
         expected = self.engine(model).run(*requests()[:6])
         engine = self.engine(model)
-        for memory in engine.runner.kv.tensors:
+        for memory in engine.runner.memory.tensors:
             memory.view(torch.uint8).fill_(NAN_BYTE)
         assert engine.run(*requests()[:6]) == expected

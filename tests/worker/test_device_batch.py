@@ -5,15 +5,16 @@ import torch
 
 from penstock.kernels.paged import DeviceRows, PromptRows
 from penstock.worker.backends.triton.device_batch import DeviceBatch
-from penstock.worker.steps.slots import SlotTable, StepRows
+from penstock.worker.steps.slots import SlotTable
+from penstock.worker.steps.step_rows import StepRows
 
 
 def prompts(counts: list[int], starts: list[int]) -> PromptRows:
-    table = SlotTable(len(counts), 100, 8, 16, 50, torch.device("cpu"))
+    table = SlotTable(len(counts), 100, [8], 16, 50, torch.device("cpu"))
     num_tokens, first = numpy.array(counts), numpy.array(starts)
     nowhere = numpy.zeros(len(counts), bool)
     rows = StepRows(numpy.arange(len(counts)), num_tokens, first, first + num_tokens, nowhere, nowhere)
-    return DeviceBatch(table, rows, kv=None)._prompts()
+    return DeviceBatch(table, rows, memory=None)._prompts()
 
 
 def test_prompts_are_the_rows_of_several_tokens():

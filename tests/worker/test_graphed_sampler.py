@@ -23,6 +23,7 @@ from penstock.worker.backends.triton.decoder import GraphedDecoder
 from penstock.worker.backends.triton.device_batch import DeviceBatch
 from penstock.worker.backends.triton.sampler import GraphedSampler, SamplingKind
 from penstock.worker.kv.kv_cache import DeviceKVCache, KVShape
+from penstock.worker.kv.model_memory import ModelMemory
 from penstock.worker.parallel import Parallel
 from penstock.worker.steps.runner import Runner
 from penstock.worker.steps.slots import SlotTable
@@ -70,10 +71,10 @@ class TableDecoder:
 
 
 def runner_on(decoder: GraphedDecoder) -> Runner:
-    kv = DeviceKVCache.allocate(KVShape(1, 1, 16), 16, 16, "bf16", HOST)
-    table = SlotTable(SPARE + 1, 16, 16, 16, VOCABULARY, HOST)
+    memory = ModelMemory.of_one(DeviceKVCache.allocate(KVShape(1, 1, 16), 16, 16, "bf16", HOST), 16)
+    table = SlotTable(SPARE + 1, 16, [16], 16, VOCABULARY, HOST)
     sample = GraphedSampler(decoder, choose)
-    return Runner(decoder, kv, table, Parallel(), trace=Trace(None, "test"), batch=DeviceBatch, sample=sample)
+    return Runner(decoder, memory, table, Parallel(), trace=Trace(None, "test"), batch=DeviceBatch, sample=sample)
 
 
 def captured(sizes: tuple[int, ...] = (SIZE,)) -> GraphedDecoder:

@@ -24,6 +24,7 @@ from penstock.worker.backends.native import backend as native
 from penstock.worker.models.config import read_config
 from penstock.worker.start import device_memory
 from penstock.worker.start.memory import MemoryProfile, Size, memory_plan
+from penstock.worker.start.shares import GroupSize
 from penstock.worker.start.start import Start
 from penstock.worker.weights import kept_files, packed_file
 from penstock.worker.weights.checkpoint import Checkpoint
@@ -188,8 +189,7 @@ def plan(*, free: int, mapped: int, others: int = 0, activations: int = 10 * MIB
         other_mapped_bytes=others,
         activation_bytes=activations,
         available_bytes=free - mapped - others,
-        block_bytes=MIB,
-        num_layers=1,
+        groups=(GroupSize("full", 1, MIB),),
         model_context=4096,
         vocab_size=10,
         dtype="bfloat16",

@@ -43,9 +43,10 @@ def test_blocks_of_8_bit_floats_are_cut_by_head_and_transposed(form, tmp_path):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_token_takes_one_latent_and_one_key_in_each_layer(backend, tmp_path):
     model = load_on(backend, tiny_model(tmp_path, "youtu"))
-    assert model.kv_bytes_per_token("bf16") == 2 * (48 + 16) * 2
-    memory = model.kv_memory(10, 16, "bf16")
-    assert sum(tensor.nbytes for tensor in memory.tensors) == 10 * 16 * model.kv_bytes_per_token("bf16")
+    [group] = model.groups(64)
+    assert model.block_bytes(group, 16, "bf16") == 16 * 2 * (48 + 16) * 2
+    memory = model.memory([group], [10], 16, "bf16")
+    assert sum(tensor.nbytes for tensor in memory.tensors) == 10 * model.block_bytes(group, 16, "bf16")
 
 
 def test_integers_are_refused_for_latents(tmp_path):

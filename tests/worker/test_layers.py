@@ -72,7 +72,7 @@ def test_a_row_of_nan_spoils_no_other_row_and_no_block_that_is_used_again(tmp_pa
     clean = HandDriven(model)
     expected = clean.greedy([clean.add(_prompt(20))], 8)[0]
     driven = HandDriven(model)
-    for memory in driven.kv.tensors:
+    for memory in driven.memory.tensors:
         memory.view(torch.uint8).fill_(NAN_BYTE)
     spoilt = driven.add(_prompt(21, 1))
     driven.blocks[spoilt], driven.computed[spoilt] = [driven.free.pop(), driven.free.pop()], 20

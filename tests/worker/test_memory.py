@@ -13,6 +13,7 @@ from penstock.protocol.options.config import EngineConfig
 from penstock.worker.kv.host_memory import BackgroundTouch, fresh_zeros
 from penstock.worker.start.available_memory import Reservation, available_memory
 from penstock.worker.start.memory import MemoryProfile, Size, memory_plan
+from penstock.worker.start.shares import GroupSize
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -37,8 +38,7 @@ def plan(
         activation_bytes=activations,
         available_bytes=available,
         host_bytes=host,
-        block_bytes=block,
-        num_layers=1,
+        groups=(GroupSize("full", 1, block),),
         model_context=context,
         vocab_size=10,
         dtype="",

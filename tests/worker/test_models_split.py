@@ -9,8 +9,11 @@ from builders.rank_processes import found_by_ranks
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
+from penstock.worker.kv.group_shapes import kv_shape
 from penstock.worker.kv.kv_cache import KVShape
 from penstock.worker.layers.linear import local_kv_heads
+from penstock.worker.models.config import read_config
+from penstock.worker.models.groups import groups_of
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
 
@@ -119,8 +122,8 @@ def test_a_rank_reads_its_own_share_only(tmp_path):
 
 def test_more_ranks_than_key_heads_keep_one_head_each(tmp_path):
     tiny_model(tmp_path, "mistral")
-    shapes = {load_model(tmp_path, ranks=Parallel(rank, 5)).kv_shape for rank in range(5)}
-    assert shapes == {KVShape(2, 1, 16)}
+    group = groups_of(read_config(tmp_path), 64)[0]
+    assert {kv_shape(group, Parallel(rank, 5)) for rank in range(5)} == {KVShape(2, 1, 16)}
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_rows_of_every_kind_share_a_step(runner):
 
 def test_keys_are_written_where_the_table_says(runner):
     step(runner, 0, [(0, 6, [7, 2])], new=[new(0, [11, 12, 13, 14, 15, 16])])
-    keys = runner.kv.keys[0, :, 0, :, 0]
+    keys = runner.memory.groups[0].keys[0, :, 0, :, 0]
     assert keys[7].tolist() == [11, 12, 13, 14] and keys[2, :2].tolist() == [15, 16]
 
 
@@ -74,7 +74,7 @@ def test_a_computed_prefix_is_not_computed_again(runner):
 def test_a_freed_slot_is_taken_again_in_the_same_plan(runner):
     step(runner, 0, [(0, 5, [7, 2])], new=[new(0, [1, 2, 3, 4, 5])])
     assert step(runner, 1, [(0, 2, [9])], freed=column([0]), new=[new(0, [6, 7])]) == [[follower(7, 1)]]
-    assert runner.forward_pass.batch.block_tables.tolist() == [[9]]
+    assert runner.forward_pass.batch.groups[0].block_tables.tolist() == [[9]]
 
 
 def test_forced_tokens_stand_in_the_history_as_if_sampled(runner):
@@ -89,14 +89,14 @@ def test_a_fork_goes_on_as_its_source_on_its_own_blocks(runner):
     step(runner, 0, [(0, 4, [3])], new=[new(0, [1, 2, 3, 4, 5])])
     fork = Fork(0, 4, 1, [column([3, 8])])
     assert step(runner, 1, [(0, 1, [6]), (4, 1, [])], forks=[fork]) == [[follower(5, 4)]] * 2
-    assert runner.forward_pass.batch.block_tables.tolist() == [[3, 6], [3, 8]]
+    assert runner.forward_pass.batch.groups[0].block_tables.tolist() == [[3, 6], [3, 8]]
     assert runner.table.parameters.wholes[4].tolist() == [0, 7, 1]  # top_k, seed, sample
 
 
 def test_blocks_are_copied_before_the_step_writes(runner):
     step(runner, 0, [(0, 3, [3])], new=[new(0, [1, 2, 3])])
     step(runner, 1, [(0, 1, [])], copies=column([3, 5]))
-    keys = runner.kv.keys[0, :, 0, :, 0]
+    keys = runner.memory.groups[0].keys[0, :, 0, :, 0]
     assert keys[5].tolist() == [1, 2, 3, 0] and keys[3].tolist() == [1, 2, 3, follower(3, 2)]
 
 

@@ -107,7 +107,7 @@ def test_on_a_card_a_save_waits_for_what_was_computed_and_what_is_computed_next_
 
 def test_a_plan_saves_a_block_before_it_is_computed_into_and_loads_one_before_it_is_read():
     runner = chain_runner(num_cells=4)
-    keys = runner.kv.keys[0, :, 0, :, 0]
+    keys = runner.memory.groups[0].keys[0, :, 0, :, 0]
     step(runner, 0, [(0, 4, [1])], new=[new(0, [11, 12, 13, 14])])
     step(runner, 1, [(1, 4, [1])], new=[new(1, [21, 22, 23, 24])], freed=column([0]), saves=column([1, 2]))
     assert keys[1].tolist() == [21, 22, 23, 24]

@@ -34,7 +34,7 @@ def test_what_was_planned_is_allocated_and_computes(model_folder, tmp_path):
     assert (plan.device, plan.num_blocks, plan.max_model_len, plan.model_context) == ("cpu", 12, 100, 1024)
     assert plan.block_bytes == 32 * 2 * 2 * 2 * 16 * 2  # tokens × keys and values × layers × heads × size × bytes
     runner = start.runner(Allocate([plan.num_blocks], plan.max_model_len, [0]), Trace(None, ""))
-    assert plan.kv_dtype == "bf16" and runner.kv.num_blocks == 12
+    assert plan.kv_dtype == "bf16" and runner.memory.groups[0].num_blocks == 12
     assert len(runner.table.is_taken) == 3 and start.model.backend.is_deterministic
     start.begin_background_work(runner)
     answers = TinyEngine(runner).run(prompt(0, [5, 6, 7]), prompt(1, [5, 6], max_tokens=30))

@@ -15,6 +15,7 @@ from ...protocol.errors import ConfigError
 from ...protocol.messages import StepPlan, StepResult
 from ...protocol.processes.trace import Trace
 from ..kv.kv_cache import AnyKVCache, KVShape
+from ..kv.model_memory import ModelMemory
 from ..models.decoder import Decoder
 from ..parallel import Parallel
 from ..sampler import Sampler, sample
@@ -70,6 +71,8 @@ class Backend(ABC):
     multiplies_integers: ClassVar[bool] = True
     # Of what a checkpoint has in MXFP4, where there are products of it.
     mxfp4: ClassVar[WeightFormat | None] = None
+    # Whether blocks that no token reaches any more can serve others, in groups with tables of their own.
+    gives_back: ClassVar[bool] = False
     # Why this runs slower than it could, if it does.
     missing: str = ""
 
@@ -127,7 +130,7 @@ class Backend(ABC):
         self,
         model: "Model",
         table: SlotTable,
-        kv: AnyKVCache,
+        memory: ModelMemory,
         ranks: Parallel,
         most_bytes: int,
         on_progress: ReportProgress,
@@ -139,7 +142,7 @@ class Backend(ABC):
         self,
         forward_pass: ForwardPass,
         sample: Sampler,
-        kv: AnyKVCache,
+        memory: ModelMemory,
         table: SlotTable,
         ranks: Parallel,
         trace: Trace,

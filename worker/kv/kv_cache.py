@@ -1,4 +1,4 @@
-"""The KV cache: plain tensors for torch's operations and a GPU's kernels, packed bytes for a CPU's native kernels.
+"""One group's KV cache: plain tensors for torch's operations and a GPU's kernels, packed bytes for native kernels.
 
 The engine decides which block belongs to which request. Fresh memory is zeros, so that the unwritten end of a block
 holds numbers.
@@ -6,7 +6,7 @@ holds numbers.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -40,12 +40,16 @@ class KVShape(NamedTuple):
 
 
 class Blocks(ABC):
-    """The interface of a KV cache, in whatever layout."""
+    """The interface of one group's memory, in whatever layout."""
 
     @property
     @abstractmethod
     def tensors(self) -> tuple[Tensor, ...]:
         """The cache's tensors, each [layers, num_blocks, …]."""
+
+    @abstractmethod
+    def of_layer(self, layer: int) -> Any:
+        """One layer's part, by its number in the group."""
 
     @property
     def num_blocks(self) -> int:
@@ -71,8 +75,8 @@ class KVCache(Blocks):
     ) -> "KVCache":
         """Zeros for `num_blocks`; on a CPU the kernel hands out the pages as they are touched."""
         size = (shape.num_layers, num_blocks, shape.num_kv_heads, block_size, shape.head_dim)
-        keys = _zeros(size, dtype, device)
-        return cls(keys, _zeros(size, dtype, device) if shape.has_values else keys)
+        keys = zeros(size, dtype, device)
+        return cls(keys, zeros(size, dtype, device) if shape.has_values else keys)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -150,8 +154,8 @@ class DeviceKVCache(Blocks):
     ) -> "DeviceKVCache":
         """Zeros for `num_blocks`."""
         heads, count = (shape.num_layers, num_blocks, block_size, shape.num_kv_heads), 1 + shape.has_values
-        stored = [_zeros((*heads, shape.head_dim), KV_DTYPES[kind], device) for _ in range(count)]
-        scales = [_zeros(heads, torch.float16, device) for _ in range(count * (kind == "int8"))]
+        stored = [zeros((*heads, shape.head_dim), KV_DTYPES[kind], device) for _ in range(count)]
+        scales = [zeros(heads, torch.float16, device) for _ in range(count * (kind == "int8"))]
         return cls((*stored, *scales), shape.has_values)
 
     @property
@@ -167,7 +171,8 @@ class DeviceKVCache(Blocks):
         return PagedKV(*(parts if self.has_values else (part for part in parts for _ in range(2))))
 
 
-def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
+def zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    """On a CPU the kernel hands out the pages as they are touched."""
     if torch.device(device).type == "cpu":
         return fresh_zeros(size, dtype)
     return torch.zeros(size, dtype=dtype, device=device)

@@ -6,7 +6,7 @@ stream of their own. That stream waits for what was computed before; the next st
 read, while the rest of a save is still on its way.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy
 import torch
@@ -15,18 +15,23 @@ from torch import Tensor
 from ..device import kind_of, on_device
 from .host_memory import fresh_zeros, pinned_zeros
 from .kv_cache import Blocks
+from .model_memory import ModelMemory
 
 STAGING_BYTES = 64 << 20  # on the card; some milliseconds of a bus
 
 Pairs = numpy.ndarray  # int64 [moves, 2]
 
 
-def second_tier(kv: Blocks, num_cells: int) -> "SecondTier | None":
-    """None where there are to be no cells."""
-    if not num_cells:
-        return None
-    streams = kind_of(kv.tensors[0].device).is_asynchronous
-    return (StreamedTier if streams else SecondTier)(kv, num_cells)
+def second_tiers(memory: ModelMemory, num_cells: Sequence[int]) -> "list[SecondTier]":
+    """One for each group of layers; none at all where there are to be no cells."""
+    if not any(num_cells):
+        return []
+    return [_tier_of(blocks, count) for blocks, count in zip(memory.groups, num_cells, strict=True)]
+
+
+def _tier_of(blocks: Blocks, num_cells: int) -> "SecondTier":
+    streams = kind_of(blocks.tensors[0].device).is_asynchronous
+    return (StreamedTier if streams else SecondTier)(blocks, num_cells)
 
 
 class SecondTier:

@@ -12,13 +12,14 @@ import torch
 from ...kernels import DTYPES, WeightFormat
 from ...protocol.errors import ConfigError, OutOfMemoryError
 from ..backends.backend import Backend
-from ..kv.kv_cache import KVShape
+from ..kv.group_shapes import block_bytes
 from ..parallel import Parallel
 from ..weights.kept_files import NoRoom
 from ..weights.layer_formats import LayerFormats
 from ..weights.packed_cache import NotKept, PackedCache
 from ..weights.weight_bytes import estimated_weight_bytes, largest_weight_bytes
 from .config import ModelConfig
+from .groups import LayerGroup
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,9 @@ class Demand:
     kinds: str  # of their numbers
     is_kept: bool  # packed weights of an earlier start are there, and mapped
     not_mapped: str  # why they can't be mapped from a file that is written while they are packed; empty: they can
-    kv_bytes_per_token: Callable[[str], int]  # in the format that the option `kv_cache_dtype` names
+    # Of a block, or state, of a group, by the block's size and the format that the option `kv_cache_dtype` names.
+    block_bytes: Callable[[LayerGroup, int, str], int]
+    gives_back: bool  # windows have groups of their own
 
 
 # Raises if the model doesn't fit; says whether its weights do only if they are mapped.
@@ -60,16 +63,15 @@ def demand_of(
     ranks: Parallel,
     cache: PackedCache | None,
     not_kept: str,
-    kv_shape: KVShape,
     dtype: torch.dtype,
 ) -> Demand:
     weight_bytes = estimated_weight_bytes(config, formats, ranks.size)
     if cache is not None:
         not_kept = cache.lack(weight_bytes * ranks.size)  # all ranks write to one disk
 
-    def kv_bytes_per_token(wanted: str) -> int:
+    def of_block(group: LayerGroup, block_size: int, wanted: str) -> int:
         kind = kv_kind(config, backend, WeightFormat.of(dtype).kind, wanted)
-        return backend.kv_bytes_per_token(kv_shape, kind)
+        return block_bytes(group, backend, ranks, block_size, kind)
 
     return Demand(
         config=config,
@@ -78,7 +80,8 @@ def demand_of(
         kinds=formats.kinds,
         is_kept=cache is not None and cache.is_kept,
         not_mapped=not_kept,
-        kv_bytes_per_token=kv_bytes_per_token,
+        block_bytes=of_block,
+        gives_back=backend.gives_back,
     )
 
 

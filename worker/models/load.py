@@ -1,5 +1,6 @@
 """Loads a model folder as a model that runs batches: number formats, ranks, weights, and a report of what was read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from ..backends.backend import Backend, BackendOptions, FastDecode, ForwardPass
 from ..backends.native.backend import NativeBackend
 from ..backends.torch.backend import TorchBackend
 from ..device import kind_of
-from ..kv.kv_cache import AnyKVCache, KVShape
-from ..layers.linear import local_kv_heads
+from ..kv.group_shapes import allocated, block_bytes
+from ..kv.model_memory import ModelMemory
 from ..lora.adapters import AdapterBank
 from ..parallel import Parallel
 from ..sampler import Sampler
@@ -34,6 +35,7 @@ from ..weights.weights import Placement, Source, Weights
 from .config import ModelConfig, read_config
 from .decoder import Decoder
 from .demand import CheckRoom, demand_of, kept_weights, kv_kind, write_through
+from .groups import LayerGroup, groups_of
 from .products import HEAD, expert_layers, quantized_kinds
 from .split import check_split
 
@@ -59,7 +61,6 @@ class Model:
     sample: Sampler  # how tokens are chosen from its logits
     backend: Backend
     dtype: torch.dtype  # the model's number format, in which its keys and values are stored by default
-    kv_shape: KVShape
     report: LoadReport
     cache: PackedCache | None = None  # of packed weights; what is new in it waits to be written
     adapters: AdapterBank | None = None  # of LoRA, where there may be any
@@ -84,14 +85,31 @@ class Model:
         own = self.kv_default or WeightFormat.of(self.dtype).kind
         return kv_kind(self.config, self.backend, own, wanted)
 
-    def kv_bytes_per_token(self, kind: str) -> int:
-        return self.backend.kv_bytes_per_token(self.kv_shape, kind)
+    def groups(self, max_model_len: int) -> tuple[LayerGroup, ...]:
+        """The groups of layers that have a memory of their own where no request is longer."""
+        return groups_of(self.config, max_model_len, self.backend.gives_back)
 
-    def kv_memory(self, num_blocks: int, block_size: int, kind: str | None = None) -> AnyKVCache:
-        return self.backend.kv_memory(self.kv_shape, num_blocks, block_size, kind or self.kv_kind())
+    def block_bytes(self, group: LayerGroup, block_size: int, kind: str) -> int:
+        """Of one block, or state, in all layers of the group on this rank."""
+        return block_bytes(group, self.backend, self._ranks, block_size, kind)
 
-    def fast_decode(self, kv: AnyKVCache, table: SlotTable, ranks: Parallel, trace: Trace) -> FastDecode | None:
-        return self.backend.fast_decode(self.forward_pass, self.sample, kv, table, ranks, trace)
+    def memory(
+        self, groups: Sequence[LayerGroup], num_blocks: Sequence[int], block_size: int, kind: str | None = None
+    ) -> ModelMemory:
+        """`num_blocks` are those of each group."""
+        return allocated(groups, num_blocks, self.backend, self._ranks, block_size, kind or self.kv_kind())
+
+    def plain_memory(self, num_blocks: int, block_size: int, kind: str | None = None) -> ModelMemory:
+        """As many blocks in each group, windows keeping all tokens: for those who drive a model without an engine."""
+        groups = groups_of(self.config, self.max_position, gives_back=False)
+        return self.memory(groups, [num_blocks] * len(groups), block_size, kind)
+
+    def fast_decode(self, memory: ModelMemory, table: SlotTable, ranks: Parallel, trace: Trace) -> FastDecode | None:
+        return self.backend.fast_decode(self.forward_pass, self.sample, memory, table, ranks, trace)
+
+    @property
+    def _ranks(self) -> Parallel:
+        return self.decoder.placement.ranks
 
 
 def load_model(
@@ -125,10 +143,8 @@ def load_model(
     if num_threads is not None:
         backend.use_threads(num_threads)
     formats = _layer_formats(config, backend, quantization or _converted_with(model_folder, backend), lm_head_fp32)
-    first, last = local_kv_heads(ranks.rank, ranks.size, config.num_kv_heads)
-    kv_shape = KVShape(config.num_layers, last - first, config.head_dim, has_values=config.latent is None)
     cache, not_kept = kept_weights(load_format, backend, model_folder, formats, ranks, expert_parallel)
-    demand = demand_of(config, backend, formats, ranks, cache, not_kept, kv_shape, number)
+    demand = demand_of(config, backend, formats, ranks, cache, not_kept, number)
     is_written_through = check_room is not None and check_room(demand)
     source: Source = DummySource(device, _missing_tensors(config))
     if load_format != "dummy":
@@ -148,7 +164,6 @@ def load_model(
         sample=backend.sample(forward_pass),
         backend=backend,
         dtype=number,
-        kv_shape=kv_shape,
         report=LoadReport(source.bytes_read, unread, tuple(placement.kinds)),
         cache=cache,
         adapters=adapters,
@@ -183,6 +198,12 @@ def select_backend(
         if lacking := _lacking_on_gpus(config):
             raise ConfigError(
                 f"{config.family.name} {lacking}, and there are no kernels for that on a GPU yet. Use device='cpu'."
+            )
+        if len(groups := groups_of(config, config.max_position, gives_back=False)) > 1:
+            kinds = " and ".join(sorted({group.kind for group in groups}))
+            raise ConfigError(
+                f"{config.family.name} has {len(groups)} kinds of memory ({kinds}), and the kernels of a GPU know one. "
+                "Use device='cpu'."
             )
         if not (missing := triton.lack()):
             from ..backends.triton.backend import TritonBackend  # its kernels import triton

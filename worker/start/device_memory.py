@@ -23,6 +23,7 @@ from ..kv.second_tier import STAGING_BYTES
 from ..layers.experts import Experts
 from ..models.config import ModelConfig
 from ..models.demand import Demand
+from ..models.groups import LayerGroup, groups_of
 from ..models.load import Model
 from ..parallel import Parallel
 from ..steps.logprobs import piece_length
@@ -36,8 +37,10 @@ from .memory import (
     host_bytes_of,
     kv_bytes_at_least,
     memory_plan,
+    shares_of,
     swap_bytes,
 )
+from .shares import GroupSize
 from .weights_fit import check_rest, check_weights
 
 _LIBRARIES = 256 << 20  # what a GPU's libraries take when they are first used
@@ -98,8 +101,10 @@ class DeviceMemory(ABC):
             weight_bytes=weight_bytes,
             activation_bytes=activation_bytes,
             available_bytes=0,
-            block_bytes=model.kv_bytes_per_token(kind) * self.config.block_size,
-            num_layers=model.kv_shape.num_layers,
+            groups=tuple(
+                _size_of(group, model.block_bytes(group, self.config.block_size, kind))
+                for group in model.groups(self.longest(model.config))
+            ),
             model_context=model.max_position,
             vocab_size=model.vocab_size,
             dtype=_number_formats(model),
@@ -110,8 +115,9 @@ class DeviceMemory(ABC):
             notes=(*_notes(model.report.leftovers, model.backend.missing), *_notes_on_experts(model)),
         )
 
-    def _longest(self, model: Model) -> int:
-        return self.config.max_model_len or model.max_position
+    def longest(self, model: ModelConfig) -> int:
+        """Tokens of a request, as long as it isn't known how many its memory holds."""
+        return min(self.config.max_model_len or model.max_position, model.max_position)
 
 
 class HostMemory(DeviceMemory):
@@ -144,10 +150,14 @@ class HostMemory(DeviceMemory):
 
     def _bytes_beside_weights(self, demand: Demand, free: int) -> int:
         """What this rank needs beside its weights at least."""
-        longest = self.config.max_model_len or demand.config.max_position
-        block_bytes = demand.kv_bytes_per_token(self.config.kv_cache_dtype) * self.config.block_size
-        activations = _estimated_activations(demand.config, self.size, longest, self.config)
-        return activations + kv_bytes_at_least(self.config, block_bytes, free) + swap_bytes(self.config)
+        longest, options = self.longest(demand.config), self.config
+        groups = tuple(
+            _size_of(group, demand.block_bytes(group, options.block_size, options.kv_cache_dtype))
+            for group in groups_of(demand.config, longest, demand.gives_back)
+        )
+        activations = _estimated_activations(demand.config, self.size, longest, options)
+        kv_bytes = kv_bytes_at_least(options, shares_of(options, self.size, groups), longest, free)
+        return activations + kv_bytes + swap_bytes(options)
 
     def used_bytes(self) -> int:
         """Without the files that it maps."""
@@ -155,7 +165,7 @@ class HostMemory(DeviceMemory):
         return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon:")).split()[1])
 
     def _profile(self, model: Model, weight_bytes: int) -> MemoryProfile:
-        activations = _estimated_activations(model.config, self.size, self._longest(model), self.config)
+        activations = _estimated_activations(model.config, self.size, self.longest(model.config), self.config)
         mapped = 0 if model.cache is None else model.cache.mapped_bytes
         of_ranks = [rank[0] for rank in self.ranks.exchange([mapped])] if self.ranks.size > 1 else [mapped]
         profile = self._described(model, weight_bytes + mapped, activations)
@@ -170,8 +180,8 @@ class HostMemory(DeviceMemory):
 
     def begin_background_work(self, model: Model, runner: Runner) -> None:
         adapters = () if model.adapters is None else model.adapters.tensors
-        cells = () if runner.second_tier is None else runner.second_tier.tensors
-        layers = (layer for tensor in runner.kv.tensors for layer in tensor)
+        cells = (tensor for tier in runner.second_tiers for tensor in tier.tensors)
+        layers = (layer for tensor in runner.memory.tensors for layer in tensor)
         self._touch = BackgroundTouch((*layers, *adapters, *cells), self.reservation.hold, runner.is_busy)
         self._touch.start(after=_HEAD_START)
 
@@ -209,12 +219,13 @@ class CardMemory(DeviceMemory):
     def _profile(self, model: Model, weight_bytes: int) -> MemoryProfile:
         activations = _LIBRARIES + (STAGING_BYTES if self.config.swap_space else 0)
         if self.config.use_warmup:
-            longest, kept = self._longest(model), cache_folder() / "triton"
-            kv = model.kv_memory(1, self.config.block_size, model.kv_kind(self.config.kv_cache_dtype))
-            needed = warm_up(model, self.size, kv, longest, self.device, kept, self.ranks)
+            longest, kept = self.longest(model.config), cache_folder() / "triton"
+            groups, kind = model.groups(longest), model.kv_kind(self.config.kv_cache_dtype)
+            memory = model.memory(groups, [1] * len(groups), self.config.block_size, kind)
+            needed = warm_up(model, self.size, memory, longest, self.device, kept, self.ranks)
             activations += sum(needed)
             self.graph_bytes = needed.graphs
-            del kv
+            del memory
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(self.device)
         # What others hold counts as used, so that trees can share a card.
@@ -238,6 +249,10 @@ _MEMORIES: dict[str, type[DeviceMemory]] = {"cpu": HostMemory, "cuda": CardMemor
 
 def memory_of(config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> DeviceMemory:
     return _MEMORIES[device.type](config, device, ranks, directory)
+
+
+def _size_of(group: LayerGroup, block_bytes: int) -> GroupSize:
+    return GroupSize(group.kind, len(group.layers), block_bytes, group.window)
 
 
 def _notes(unread: list[str], missing: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The memory plan of one rank, made before anything is taken: weights, activations, and the KV blocks that fit.
+"""The memory plan of one rank, made before anything is taken: weights, activations, and the blocks and states that fit.
 
 What doesn't fit is refused with the figure that would. Weights that are mapped from a file need not fit: the system
 reads again what it has dropped of them, which is slow, so the plan says it. Everything else must.
@@ -6,11 +6,13 @@ reads again what it has dropped of them, which is slow, so the plan says it. Eve
 
 from dataclasses import dataclass
 
-from ...protocol.errors import ConfigError, OutOfMemoryError
-from ...protocol.files.sizes import exact_size, size
+from ...protocol.errors import ConfigError
+from ...protocol.files.sizes import size
 from ...protocol.layer_groups import GroupPlan
 from ...protocol.messages import MemoryPlan
 from ...protocol.options.config import EngineConfig
+from . import memory_errors as errors
+from .shares import GroupSize, Shares
 from .weights_fit import smaller_format
 
 _GIB = 1 << 30
@@ -48,8 +50,7 @@ class MemoryProfile:
     other_mapped_bytes: int = 0  # of ranks that share the memory
     activation_bytes: int
     available_bytes: int  # free, the weights being in already; less than nothing where those that are mapped are not
-    block_bytes: int
-    num_layers: int
+    groups: tuple[GroupSize, ...]  # of layers, the one that holds the longest contexts first
     model_context: int
     vocab_size: int
     dtype: str
@@ -60,36 +61,39 @@ class MemoryProfile:
     stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, where there are several
     notes: tuple[str, ...] = ()
 
+    @property
+    def mapped_in_all(self) -> int:
+        return self.mapped_bytes + self.other_mapped_bytes
+
+    @property
+    def room(self) -> int:
+        """For KV memory, where mapped weights give way."""
+        return self.available_bytes + self.mapped_in_all - self.activation_bytes - self.adapter_bytes
+
 
 def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> MemoryPlan:
     """How many blocks there will be and how long a request may get; raises where that can't be."""
-    wanted_len = _checked_length(config, profile)
-    num_blocks, notes = _num_blocks(config, size, profile, wanted_len), list(profile.notes)
-    if num_blocks < 1:
-        raise _no_room(config, size, profile)
-    holds = num_blocks * config.block_size
-    if config.max_model_len is not None and holds < wanted_len:
-        raise _too_long(config, profile, wanted_len, num_blocks)
-    if holds < wanted_len:
+    wanted_len, notes = _checked_length(config, profile), list(profile.notes)
+    shares = shares_of(config, size, profile.groups)
+    num_blocks, max_model_len = _num_blocks(config, size, profile, shares, wanted_len)
+    if max_model_len < wanted_len:
         notes.append(
-            f"max_model_len is cut from {wanted_len:,} to {holds:,}, which is what {num_blocks:,} KV blocks hold; "
-            f"kv_cache_memory={-(-wanted_len // config.block_size) * profile.block_bytes} holds it all."
+            f"max_model_len is cut from {wanted_len:,} to {max_model_len:,}, which is what {num_blocks[0]:,} KV blocks "
+            f"hold; kv_cache_memory={shares.needed_bytes(wanted_len)} holds it all."
         )
-    resident = _resident_bytes(config, profile, num_blocks)
+    kv_bytes = shares.bytes_of(num_blocks)
+    resident = _resident_bytes(config, profile, kv_bytes)
     if resident < profile.mapped_bytes:
         notes.append(_larger_than_memory(profile, resident))
-    max_model_len = min(wanted_len, holds)
     if profile.stretches and max_model_len > profile.stretches[0]:
         notes.append(_stretched(profile.stretches, max_model_len))
-    num_cells = _num_cpu_blocks(config, profile, num_blocks)
-    group = GroupPlan("full", profile.num_layers, profile.block_bytes, num_blocks, num_cpu_blocks=num_cells)
     return MemoryPlan(
         device=profile.device,
         device_name=profile.device_name,
         weight_bytes=profile.weight_bytes,
         activation_bytes=profile.activation_bytes,
         available_bytes=_free_at_start(profile),
-        groups=[group],
+        groups=_group_plans(config, profile, num_blocks, kv_bytes),
         max_model_len=max_model_len,
         model_context=profile.model_context,
         vocab_size=profile.vocab_size,
@@ -111,12 +115,19 @@ def _stretched(lengths: tuple[int, ...], max_model_len: int) -> str:
     )
 
 
-def kv_bytes_at_least(config: EngineConfig, block_bytes: int, free: int) -> int:
+def shares_of(config: EngineConfig, size: Size, groups: tuple[GroupSize, ...]) -> Shares:
+    return Shares(groups, config.block_size, size.num_slots, size.max_num_batched_tokens)
+
+
+def kv_bytes_at_least(config: EngineConfig, shares: Shares, longest: int, free: int) -> int:
     """What one rank's KV memory takes beside mapped weights that don't fit: what is asked for, or a little."""
-    if config.num_gpu_blocks_override or config.kv_cache_memory:
-        return (config.num_gpu_blocks_override or 0) * block_bytes or config.kv_cache_memory or 0
+    if config.num_gpu_blocks_override:
+        length = shares.longest_in_first(config.num_gpu_blocks_override, longest)
+        return shares.bytes_of(shares.of_first_group(config.num_gpu_blocks_override, length))
+    if config.kv_cache_memory:
+        return config.kv_cache_memory
     if config.max_model_len is not None:
-        return -(-config.max_model_len // config.block_size) * block_bytes
+        return shares.needed_bytes(config.max_model_len)
     return _most_unasked(free, config) // _LEAST_UNASKED
 
 
@@ -130,13 +141,11 @@ def _free_at_start(profile: MemoryProfile) -> int:
     return profile.available_bytes + profile.weight_bytes + profile.other_mapped_bytes
 
 
-def _resident_bytes(config: EngineConfig, profile: MemoryProfile, num_blocks: int) -> int:
+def _resident_bytes(config: EngineConfig, profile: MemoryProfile, kv_bytes: int) -> int:
     """What memory has for this rank's mapped weights, when all else that is planned is there."""
     ranks = config.tensor_parallel_size
-    beside = profile.activation_bytes + profile.adapter_bytes + num_blocks * profile.block_bytes
-    beside += swap_bytes(config)
-    mapped = profile.mapped_bytes + profile.other_mapped_bytes
-    return max(0, profile.available_bytes + mapped - ranks * beside) // ranks
+    beside = profile.activation_bytes + profile.adapter_bytes + kv_bytes + swap_bytes(config)
+    return max(0, profile.available_bytes + profile.mapped_in_all - ranks * beside) // ranks
 
 
 def _larger_than_memory(profile: MemoryProfile, resident: int) -> str:
@@ -150,8 +159,7 @@ def _larger_than_memory(profile: MemoryProfile, resident: int) -> str:
 
 def host_bytes_of(plan: MemoryPlan) -> int:
     """What the plan takes of CPU memory from now on."""
-    cells = plan.swap_bytes
-    return cells if plan.device != "cpu" else cells + plan.kv_bytes + plan.adapter_bytes
+    return plan.swap_bytes if plan.device != "cpu" else plan.swap_bytes + plan.kv_bytes + plan.adapter_bytes
 
 
 def _checked_length(config: EngineConfig, profile: MemoryProfile) -> int:
@@ -164,30 +172,44 @@ def _checked_length(config: EngineConfig, profile: MemoryProfile) -> int:
     return wanted
 
 
-def _num_blocks(config: EngineConfig, size: Size, profile: MemoryProfile, wanted_len: int) -> int:
-    """Blocks that the options ask for, all of which must fit, or where they are silent as many as are of use."""
-    room = _room(profile)
-    if config.num_gpu_blocks_override or config.kv_cache_memory:
-        if room < profile.block_bytes:
-            raise _no_room(config, size, profile)
-        asked = config.num_gpu_blocks_override or (config.kv_cache_memory or 0) // profile.block_bytes
-        if not asked:
-            raise _too_few_bytes(config, profile)
-        if asked * profile.block_bytes > room:
-            raise _too_many_blocks(config, profile, asked)
-        return asked
+def _num_blocks(
+    config: EngineConfig, size: Size, profile: MemoryProfile, shares: Shares, wanted_len: int
+) -> tuple[list[int], int]:
+    """Blocks that the options ask for, all of which must fit, or where they are silent as many as are of use; and the
+    length that they hold."""
+    if profile.room < shares.needed_bytes(1):
+        raise errors.no_room(config, size, profile, shares)
+    if count := config.num_gpu_blocks_override:
+        length = shares.longest_in_first(count, wanted_len)
+        num_blocks = shares.of_first_group(count, length)
+        if shares.bytes_of(num_blocks) > profile.room:
+            raise errors.too_many_blocks(config, profile, shares, wanted_len)
+    else:
+        num_bytes = config.kv_cache_memory or _bytes_unasked(config, profile, shares, wanted_len)
+        length = shares.longest(num_bytes, wanted_len)
+        if config.kv_cache_memory:
+            if not length:
+                raise errors.too_few_bytes(config, shares)
+            if num_bytes > profile.room:
+                raise errors.too_many_bytes(config, profile, shares.of_bytes(num_bytes, length))
+        num_blocks = shares.of_bytes(num_bytes, length)
+    if config.max_model_len is not None and length < wanted_len:
+        raise errors.too_long(config, profile, shares, num_blocks, length)
+    return num_blocks, length
+
+
+def _bytes_unasked(config: EngineConfig, profile: MemoryProfile, shares: Shares, wanted_len: int) -> int:
+    """For KV memory where nobody said how much."""
     if profile.device != "cpu":
-        return room // profile.block_bytes
-    a_request = -(-wanted_len // config.block_size)
+        return profile.room
     most = _most_unasked(_free_at_start(profile), config)
-    blocks = min(size.max_num_seqs * a_request, most // profile.block_bytes)
+    num_bytes = min(shares.useful_bytes(wanted_len), most)
     if profile.mapped_bytes:
         # Nobody asked for so much that mapped weights would have to give way, but a little there must be.
-        beside = room - profile.mapped_bytes - profile.other_mapped_bytes
-        blocks = min(blocks, max(beside, most // _LEAST_UNASKED) // profile.block_bytes)
-    if config.max_model_len is not None:
-        blocks = max(blocks, a_request)
-    return min(blocks, room // profile.block_bytes)
+        beside = profile.room - profile.mapped_in_all
+        num_bytes = min(num_bytes, max(beside, most // _LEAST_UNASKED))
+    least = wanted_len if config.max_model_len is not None else 1
+    return min(max(num_bytes, shares.needed_bytes(least)), profile.room)
 
 
 def _most_unasked(free: int, config: EngineConfig) -> int:
@@ -195,80 +217,21 @@ def _most_unasked(free: int, config: EngineConfig) -> int:
     return min(_MOST_UNASKED, free // _SHARE_UNASKED) // config.tensor_parallel_size
 
 
-def _num_cpu_blocks(config: EngineConfig, profile: MemoryProfile, num_blocks: int) -> int:
-    """Cells of the second tier: what swap_space holds, all of which must fit beside whatever else is in CPU memory."""
-    asked = swap_bytes(config) // profile.block_bytes
-    if config.swap_space and not asked:
-        raise ConfigError(
-            f"swap_space={config.swap_space:,} GiB holds no KV block: one needs {exact_size(profile.block_bytes)}. "
-            "Raise it, or leave it out."
-        )
-    left = profile.host_bytes if profile.device != "cpu" else _room(profile) - num_blocks * profile.block_bytes
-    if asked * profile.block_bytes > max(left, 0):
-        raise OutOfMemoryError(
-            f"swap_space={config.swap_space:,} GiB is more than the {exact_size(max(left, 0))} that are left in CPU "
-            f"memory. Use swap_space={max(left, 0) * 100 // _GIB / 100:g} or less, or free memory."
-        )
-    return asked
+def _group_plans(config: EngineConfig, profile: MemoryProfile, num_blocks: list[int], kv_bytes: int) -> list[GroupPlan]:
+    """With cells of the second tier: each group has the part of swap_space that it has of KV memory."""
+    swap, plans = swap_bytes(config), []
+    for group, count in zip(profile.groups, num_blocks, strict=True):
+        cells = swap * count // kv_bytes
+        plans.append(GroupPlan(group.kind, group.num_layers, group.block_bytes, count, group.window, cells))
+    if swap:
+        _check_swap(config, profile, plans, kv_bytes)
+    return plans
 
 
-def _room(profile: MemoryProfile) -> int:
-    """For KV memory, where mapped weights give way."""
-    mapped = profile.mapped_bytes + profile.other_mapped_bytes
-    return profile.available_bytes + mapped - profile.activation_bytes - profile.adapter_bytes
-
-
-def _taken(profile: MemoryProfile) -> str:
-    if not profile.adapter_bytes:
-        return "weights and activations"
-    return f"weights, activations and {exact_size(profile.adapter_bytes)} for adapters (max_loras x max_lora_rank)"
-
-
-def _too_many_blocks(config: EngineConfig, profile: MemoryProfile, asked: int) -> OutOfMemoryError:
-    room, need = _room(profile), exact_size(asked * profile.block_bytes)
-    if config.num_gpu_blocks_override:
-        wanted, fits = f"num_gpu_blocks_override={asked:,} needs {need}", room // profile.block_bytes
-        way_out = f"num_gpu_blocks_override={fits:,}"
-    else:
-        wanted = f"kv_cache_memory={config.kv_cache_memory:,} is {need} in {asked:,} KV blocks"
-        way_out = f"kv_cache_memory={room:,}"
-    left = f"{exact_size(room)} are left beside {_taken(profile)}"
-    return OutOfMemoryError(f"{wanted}, and {left}. Use {way_out} or less.")
-
-
-def _too_few_bytes(config: EngineConfig, profile: MemoryProfile) -> ConfigError:
-    return ConfigError(
-        f"kv_cache_memory={config.kv_cache_memory} holds no KV block: one of {config.block_size} tokens needs "
-        f"{exact_size(profile.block_bytes)}. Use {profile.block_bytes} or more, or leave it out."
-    )
-
-
-def _no_room(config: EngineConfig, size: Size, profile: MemoryProfile) -> OutOfMemoryError:
-    left = _room(profile) + profile.activation_bytes + profile.adapter_bytes
-    free, activations = exact_size(max(left, 0)), exact_size(profile.activation_bytes)
-    if profile.activation_bytes > left:
-        return OutOfMemoryError(
-            f"A step of max_num_batched_tokens={size.max_num_batched_tokens:,} needs {activations} for activations, "
-            f"and {free} are free beside the weights. Use a smaller max_num_batched_tokens, or free memory."
-        )
-    return OutOfMemoryError(
-        f"One KV block of {config.block_size} tokens needs {exact_size(profile.block_bytes)}, and "
-        f"{exact_size(max(_room(profile), 0))} are left beside {_taken(profile)}. Free memory, or use a smaller model "
-        "or max_num_batched_tokens."
-    )
-
-
-def _too_long(config: EngineConfig, profile: MemoryProfile, wanted_len: int, num_blocks: int) -> Exception:
-    need = -(-wanted_len // config.block_size)
-    sentence = (
-        f"max_model_len={wanted_len:,} needs {need:,} KV blocks ({exact_size(need * profile.block_bytes)}), and there "
-        f"are {num_blocks:,} ({exact_size(num_blocks * profile.block_bytes)}). "
-        f"Use max_model_len={num_blocks * config.block_size:,} or less"
-    )
-    if config.num_gpu_blocks_override:
-        return ConfigError(f"{sentence}, or num_gpu_blocks_override={need:,}.")
-    if config.kv_cache_memory:
-        return ConfigError(f"{sentence}, or kv_cache_memory={need * profile.block_bytes:,}.")
-    if profile.device == "cpu":
-        return OutOfMemoryError(f"{sentence}, a kv_cache_dtype of fewer bytes, or free memory.")
-    return OutOfMemoryError(f"{sentence}, a kv_cache_dtype of fewer bytes, or raise gpu_memory_utilization.")
+def _check_swap(config: EngineConfig, profile: MemoryProfile, plans: list[GroupPlan], kv_bytes: int) -> None:
+    """All cells must fit beside whatever else is in CPU memory, and each group must have one."""
+    if not all(plan.num_cpu_blocks for plan in plans):
+        raise errors.no_cell(config, max(-(-kv_bytes // plan.num_blocks) for plan in plans))
+    left = max(0, profile.host_bytes if profile.device != "cpu" else profile.room - kv_bytes)
+    if sum(plan.num_cpu_blocks * plan.block_bytes for plan in plans) > left:
+        raise errors.no_room_to_swap(config, left)

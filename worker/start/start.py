@@ -3,7 +3,7 @@
 The engine stands between the plan and the allocation, since all ranks have to agree.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...protocol.adapter_messages import AdapterLoaded
@@ -14,8 +14,8 @@ from ...protocol.processes.launch import Launch
 from ...protocol.processes.trace import Trace
 from ..backends.backend import BackendOptions, ReportProgress
 from ..device import chosen_device, kind_of
-from ..kv.kv_cache import AnyKVCache
-from ..kv.second_tier import SecondTier, second_tier
+from ..kv.model_memory import ModelMemory
+from ..kv.second_tier import SecondTier, second_tiers
 from ..lora.lora_thread import AdapterThread
 from ..models.load import Model, load_model
 from ..parallel import Parallel
@@ -51,6 +51,7 @@ class Start:
         if (library := self.model.backend.library) is not None:
             self.ranks = self.ranks.through_memory(library)
         self.kv_kind = self.model.kv_kind(self.config.kv_cache_dtype)
+        self.groups = self.model.groups(self.memory.longest(self.model.config))  # of layers
 
     def _load_model(self, launch: Launch) -> Model:
         return load_model(
@@ -89,25 +90,26 @@ class Start:
         table = SlotTable(
             num_slots=self.memory.size.num_slots,
             max_model_len=allocate.max_model_len,
-            num_blocks=allocate.num_blocks[0],
+            num_blocks=allocate.num_blocks,
             block_size=self.config.block_size,
             vocab_size=self.model.vocab_size,
             device=self.device,
             processors=self.processors,
             stretches=bool(self.model.stretches),
+            groups=self.groups,
         )
-        kv, cells = self._kv_memory(allocate)
+        memory, cells = self._allocated(allocate)
         if self.memory.graph_bytes is not None:
-            self.model.backend.capture(self.model, table, kv, self.ranks, self.memory.graph_bytes, on_progress)
+            self.model.backend.capture(self.model, table, memory, self.ranks, self.memory.graph_bytes, on_progress)
         self.memory.on_allocated()
         return Runner(
             self.model.forward_pass,
-            kv,
+            memory,
             table,
             self.ranks,
             trace=trace,
-            fast_decode=self.model.fast_decode(kv, table, self.ranks, trace),
-            second_tier=cells,
+            fast_decode=self.model.fast_decode(memory, table, self.ranks, trace),
+            second_tiers=cells,
             batch=self.model.backend.batch,
             sample=self.model.sample,
         )
@@ -128,19 +130,23 @@ class Start:
         self.memory.close()
         self.ranks.leave()
 
-    def _kv_memory(self, allocate: Allocate) -> tuple[AnyKVCache, SecondTier | None]:
+    def _allocated(self, allocate: Allocate) -> tuple[ModelMemory, list[SecondTier]]:
         try:
             point("worker.allocate")
-            kv = self.model.kv_memory(allocate.num_blocks[0], self.config.block_size, self.kv_kind)
+            memory = self.model.memory(self.groups, allocate.num_blocks, self.config.block_size, self.kv_kind)
         except (MemoryError, OSError, RuntimeError) as error:
             raise OutOfMemoryError(
-                f"{allocate.num_blocks[0]:,} KV blocks were planned and could not be allocated on {self.device} "
+                f"{_counts(allocate.num_blocks)} KV blocks were planned and could not be allocated on {self.device} "
                 f"({error}). Something else has taken the memory meanwhile; free it, or give a smaller kv_cache_memory."
             ) from error
         try:
-            return kv, second_tier(kv, allocate.num_cpu_blocks[0])
+            return memory, second_tiers(memory, allocate.num_cpu_blocks)
         except (MemoryError, OSError, RuntimeError) as error:
             raise OutOfMemoryError(
-                f"{allocate.num_cpu_blocks[0]:,} KV blocks in CPU memory were planned and could not be allocated "
+                f"{_counts(allocate.num_cpu_blocks)} KV blocks in CPU memory were planned and could not be allocated "
                 f"({error}). Give a smaller swap_space, or free memory."
             ) from error
+
+
+def _counts(of_groups: Sequence[int]) -> str:
+    return " and ".join(f"{count:,}" for count in of_groups)

@@ -14,9 +14,13 @@ import torch
 from torch import Tensor
 
 from ...kernels import LoraMapping, Rows
+from ...kernels.states import Segments
 from ..device import on_device
-from ..kv.kv_cache import AnyKVCache, KVCache
-from .slots import SlotTable, StepRows
+from ..kv.kv_cache import KVCache
+from ..kv.model_memory import ModelMemory
+from .block_tables import BlockRows, BlockTables
+from .slots import SlotTable
+from .step_rows import StepRows
 
 
 class LayerStep(NamedTuple):
@@ -47,10 +51,9 @@ class Batch:
     positions: Tensor  # [T] int64
     query_starts: list[int]  # R+1: the tokens of row r are query_starts[r]:query_starts[r + 1]
     context_lengths: list[int]  # R: tokens that the row's last query sees, itself included
-    block_tables: Tensor  # [R, max_blocks] int32, padded with 0
-    kv_slots: Tensor  # [T] int64: block × block_size + offset where each token's key and value go
+    groups: list[BlockRows | Segments]  # where rows and tokens lie in the memory of each group of layers
     logit_rows: Tensor  # [S] int64: the tokens whose hidden states go to the head
-    kv: AnyKVCache
+    memory: ModelMemory
     # R: the row of the rotary tables where each row's positions begin; None: 0, a position's row is the position.
     rotation_starts: list[int] | None = None
     adapted: LoraMapping | None = None  # which tokens have a LoRA adapter, if any
@@ -76,38 +79,43 @@ class Batch:
         return max(map(sum, zip(starts, self.context_lengths, strict=True)))
 
     def of_layer(self, layer: int) -> LayerStep:
-        return LayerStep(self.kv.of_layer(layer), self.rows, self.rotations_by_layer[layer])
+        rows = self.rows[self.memory.group_of(layer)]
+        return LayerStep(self.memory.of_layer(layer), rows, self.rotations_by_layer[layer])
 
     @cached_property
-    def rows(self) -> Rows:
-        """The step as torch's operations see it; native kernels read the recorded step instead."""
-        scratch = cast(KVCache, self.kv).scratch
-        return Rows(self.query_starts, self.context_lengths, self.block_tables, self.kv_slots, scratch)
+    def rows(self) -> list[Rows | Segments]:
+        """The step in each group as torch's operations see it; native kernels read the recorded step instead."""
+        return [
+            each
+            if isinstance(each, Segments)
+            else Rows(self.query_starts, self.context_lengths, *each, cast(KVCache, memory).scratch)
+            for each, memory in zip(self.groups, self.memory.groups, strict=True)
+        ]
 
 
-MakeBatch = Callable[[SlotTable, StepRows, AnyKVCache], Batch]
+MakeBatch = Callable[[SlotTable, StepRows, ModelMemory], Batch]
 
 
-def step_batch(table: SlotTable, rows: StepRows, kv: AnyKVCache) -> Batch:
+def step_batch(table: SlotTable, rows: StepRows, memory: ModelMemory) -> Batch:
     query_starts = numpy.concatenate(([0], numpy.cumsum(rows.num_tokens)))
     row_of_token = numpy.repeat(numpy.arange(len(rows)), rows.num_tokens)
     positions = numpy.arange(query_starts[-1]) - query_starts[row_of_token] + rows.starts[row_of_token]
 
     slots = on_device(rows.slots[row_of_token], table.device)
     device_positions = on_device(positions, table.device)
-    blocks = table.tables[slots, on_device(positions // table.block_size, table.device)]
     rotation_starts = table.rotation_starts[rows.slots]
     adapters = table.adapters[rows.slots]
-    max_blocks = -(-int(rows.ends.max()) // table.block_size)
     return Batch(
         token_ids=table.histories[slots, device_positions].long(),
         positions=device_positions,
         query_starts=query_starts.tolist(),
         context_lengths=rows.ends.tolist(),
-        block_tables=table.tables[on_device(rows.slots, table.device), :max_blocks],
-        kv_slots=blocks.long() * table.block_size + on_device(positions % table.block_size, table.device),
+        groups=[
+            segments or cast(BlockTables, group).step_rows(rows, row_of_token, positions)
+            for group, segments in zip(table.groups, rows.segments, strict=True)
+        ],
         logit_rows=on_device(query_starts[1:][rows.wants_logits] - 1, table.device),
-        kv=kv,
+        memory=memory,
         rotation_starts=rotation_starts.tolist() if rotation_starts.any() else None,
         adapted=LoraMapping.of(adapters, rows.num_tokens, table.device) if (adapters >= 0).any() else None,
     )

@@ -11,7 +11,7 @@ import numpy
 from ...protocol.messages import Candidates, FailedRow, Logprobs, StepResult, column
 from ..device import HostCopy
 from ..sampler import FAULTS
-from .slots import StepRows
+from .step_rows import StepRows
 
 _NONE = numpy.empty((0, 2), numpy.int64)
 

@@ -5,20 +5,19 @@ request; a row that failed is marked in the result and goes on with a harmless t
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy
 import torch
 from torch import Tensor
 
-from ...protocol.layer_groups import GroupChanges
 from ...protocol.messages import Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
 from ...protocol.processes.faults import point
 from ...protocol.processes.trace import Trace
 from ..backends.backend import FastDecode, ForwardPass
 from ..device import HostCopy, on_device
-from ..kv.kv_cache import AnyKVCache
+from ..kv.model_memory import ModelMemory
 from ..kv.second_tier import SecondTier
 from ..parallel import Parallel
 from ..plan_error import PlanError
@@ -35,7 +34,8 @@ from .logprobs import (
     token_logprobs,
 )
 from .outcome import Outcome
-from .slots import SlotTable, StepRows
+from .slots import SlotTable
+from .step_rows import StepRows
 
 AwaitMask = Callable[[int], MaskFrame]
 _SOON = 0.05  # seconds in which the next of several steps would come
@@ -45,23 +45,23 @@ class Runner:
     def __init__(
         self,
         forward_pass: ForwardPass,
-        kv: AnyKVCache,
+        memory: ModelMemory,
         table: SlotTable,
         ranks: Parallel,
         *,
         trace: Trace,
         fast_decode: FastDecode | None = None,
-        second_tier: SecondTier | None = None,
+        second_tiers: Sequence[SecondTier] = (),
         batch: MakeBatch = step_batch,
         sample: Sampler = sample,
     ) -> None:
         self.forward_pass = forward_pass
-        self.kv = kv
+        self.memory = memory
         self.table = table
         self.ranks = ranks
         self.trace = trace
         self.fast_decode = fast_decode  # takes the steps that it can
-        self.second_tier = second_tier
+        self.second_tiers = second_tiers  # one for each group of layers, or none at all
         self._batch = batch
         self._sampled = sample
         self._last_end = 0.0
@@ -86,9 +86,8 @@ class Runner:
 
     def _launch(self, plan: StepPlan, await_mask: AwaitMask) -> Callable[[], StepResult]:
         point("worker.step")
-        changes = plan.groups[0]
-        if changes.saves or changes.loads:  # of blocks alone, so that it can be done before anyone takes the step
-            self._move_blocks(plan.step, changes)
+        if any(group.saves or group.loads for group in plan.groups):
+            self._move_blocks(plan)  # of blocks alone, so that it can be done before anyone takes the step
         start = time.perf_counter()
         arriving = None if self.fast_decode is None else self.fast_decode.launch(plan)
         if arriving is None:
@@ -106,7 +105,7 @@ class Runner:
     def _outcome(self, plan: StepPlan, await_mask: AwaitMask) -> Outcome:
         rows = self.table.apply(plan)
         _check_masked(plan, rows)
-        self._copy_blocks(plan.groups[0])
+        self._copy_blocks(plan)
         outcome = Outcome(rows)
         if len(rows):
             self._compute(plan, outcome, await_mask)
@@ -114,7 +113,7 @@ class Runner:
 
     def _compute(self, plan: StepPlan, outcome: Outcome, await_mask: AwaitMask) -> None:
         rows = outcome.rows
-        batch = self._batch(self.table, rows, self.kv)
+        batch = self._batch(self.table, rows, self.memory)
         with self.trace.span("forward", step=plan.step, rows=len(rows), tokens=batch.num_tokens):
             hidden = self.forward_pass.forward(batch)
         outcome.logprobs += self._prompt_logprobs(rows, batch, hidden)
@@ -207,20 +206,23 @@ class Runner:
         return pieces
 
     @torch.inference_mode()
-    def _move_blocks(self, step: int, changes: GroupChanges) -> None:
-        """Between the KV blocks and the second tier."""
-        num_blocks, num_cells = self.kv.num_blocks, 0 if self.second_tier is None else self.second_tier.num_cells
-        saves = _pairs(changes.saves, (num_blocks, num_cells), "saves")
-        loads = _pairs(changes.loads, (num_cells, num_blocks), "loads")
-        if self.second_tier is not None:
-            with self.trace.span("move", step=step, saves=len(saves), loads=len(loads)):
-                self.second_tier.move(saves, loads)
+    def _move_blocks(self, plan: StepPlan) -> None:
+        """Between the blocks and the second tier of each group."""
+        for number, (changes, memory) in enumerate(zip(plan.groups, self.memory.groups, strict=True)):
+            tier = self.second_tiers[number] if self.second_tiers else None
+            num_blocks, num_cells = memory.num_blocks, 0 if tier is None else tier.num_cells
+            saves = _pairs(changes.saves, (num_blocks, num_cells), "saves")
+            loads = _pairs(changes.loads, (num_cells, num_blocks), "loads")
+            if tier is not None and (len(saves) or len(loads)):
+                with self.trace.span("move", step=plan.step, saves=len(saves), loads=len(loads)):
+                    tier.move(saves, loads)
 
-    def _copy_blocks(self, changes: GroupChanges) -> None:
-        if changes.copies:
-            pairs = _pairs(changes.copies, (self.kv.num_blocks, self.kv.num_blocks), "copies")
-            sources, targets = (on_device(pairs[:, side].copy(), self.table.device) for side in (0, 1))
-            self.kv.copy_blocks(sources, targets)
+    def _copy_blocks(self, plan: StepPlan) -> None:
+        for changes, memory in zip(plan.groups, self.memory.groups, strict=True):
+            if changes.copies:
+                pairs = _pairs(changes.copies, (memory.num_blocks, memory.num_blocks), "copies")
+                sources, targets = (on_device(pairs[:, side].copy(), self.table.device) for side in (0, 1))
+                memory.copy_blocks(sources, targets)
 
     def _mask(self, plan: StepPlan, rows: StepRows, await_mask: AwaitMask) -> Mask:
         frame = await_mask(plan.step)

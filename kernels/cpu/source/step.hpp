@@ -12,6 +12,7 @@ struct AdaptedBlock {
     int32_t adapter, first, count;
 };
 
+// Each group of layers has its own: all but the tables of blocks, or the segments, are the same.
 struct Step {
     int32_t num_tokens;  // T, flat over the rows
     int32_t num_rows;    // R: a row is one request's share of the step
@@ -28,6 +29,12 @@ struct Step {
     int64_t num_adapted;             // blocks of tokens that have an adapter
     const AdaptedBlock* adapted;     // [num_adapted]
     const int32_t* adapted_tokens;   // their tokens, block after block
+    // Of a group of layers with states: tokens of one row that read a state first and write one (see kernels/states.py).
+    int32_t num_segments;
+    const int32_t* segment_starts;    // [num_segments + 1], in tokens
+    const int32_t* segment_reads;     // [num_segments]; below 0: zeros
+    const int32_t* segment_writes;    // [num_segments]
+    const int32_t* segments_of_rows;  // [R + 1]: row r's are segments_of_rows[r] up to segments_of_rows[r + 1]
 };
 
 // A rope's cosines and sines; the step says which rows its tokens have.

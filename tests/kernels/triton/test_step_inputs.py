@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from penstock.kernels.reference.step_inputs import step_inputs
 from penstock.worker.steps.batch import step_batch
-from penstock.worker.steps.slots import SlotTable, StepRows
+from penstock.worker.steps.slots import SlotTable
+from penstock.worker.steps.step_rows import StepRows
 
 prepare = step_inputs.versions["triton"]
 
@@ -42,16 +43,19 @@ def test_every_token_is_the_one_at_its_place_in_its_slot(rows, spare, block_size
 
 
 def test_they_are_what_the_worker_makes_of_its_slots_on_the_host():
-    table = SlotTable(6, 200, 500, 16, 1000, torch.device("cpu"))
+    table = SlotTable(6, 200, [500], 16, 1000, torch.device("cpu"))
     generator = torch.Generator().manual_seed(2)
     table.histories.random_(0, 1000, generator=generator)
-    table.tables.random_(0, 500, generator=generator)
+    table.groups[0].tables.random_(0, 500, generator=generator)
     slots, starts, counts = (numpy.array(column) for column in ([4, 0, 5], [100, 0, 31], [1, 90, 17]))
     nowhere = numpy.zeros(3, bool)
-    batch = step_batch(table, StepRows(slots, counts, starts, starts + counts, nowhere, nowhere), kv=None)
+    rows = StepRows(slots, counts, starts, starts + counts, nowhere, nowhere, segments=(None,))
+    batch = step_batch(table, rows, memory=None)
+    tables = table.groups[0].tables
     query_starts = torch.tensor(batch.query_starts, dtype=torch.int32)
     columns = (torch.from_numpy(column.astype(numpy.int32)) for column in (slots, starts))
-    made = prepare(*columns, query_starts, table.histories, table.tables, 16, 108, batch.block_tables.shape[1])
-    for name in ("token_ids", "positions", "kv_slots", "block_tables"):
-        assert torch.equal(getattr(made, name), getattr(batch, name)), name
+    made = prepare(*columns, query_starts, table.histories, tables, 16, 108, batch.groups[0].block_tables.shape[1])
+    of_tokens = {"token_ids": batch.token_ids, "positions": batch.positions}
+    for name, found in (of_tokens | batch.groups[0]._asdict()).items():
+        assert torch.equal(getattr(made, name), found), name
     assert made.context_lengths.tolist() == batch.context_lengths

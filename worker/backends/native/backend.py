@@ -17,6 +17,7 @@ from ....protocol.errors import ConfigError
 from ....protocol.files.sizes import exact_size
 from ....protocol.processes.trace import Trace
 from ...kv.kv_cache import KVShape, NativeKVCache
+from ...kv.model_memory import ModelMemory
 from ...models.config import ModelConfig
 from ...models.decoder import Decoder
 from ...parallel import Parallel
@@ -83,16 +84,16 @@ class NativeBackend(Backend):
     def forward_pass(self, decoder: Decoder) -> RecordedDecoder:
         return RecordedDecoder(decoder, self.ops)
 
-    def fast_decode(  # type: ignore[override]  # with what `forward_pass` and `kv_memory` have made
+    def fast_decode(  # type: ignore[override]  # with what `forward_pass` has made
         self,
         forward_pass: RecordedDecoder,
         sample: Sampler,
-        kv: NativeKVCache,
+        memory: ModelMemory,
         table: SlotTable,
         ranks: Parallel,
         trace: Trace,
     ) -> RecordedFastDecode:
-        return RecordedFastDecode(forward_pass, kv, table, ranks, trace)
+        return RecordedFastDecode(forward_pass, memory, table, ranks, trace)
 
 
 def _check_heads(config: ModelConfig) -> None:

@@ -1,41 +1,45 @@
 """A decoder on native kernels: its layers are called once to record their kernel calls, and every step replays these.
 
-A record holds the addresses of the KV memory and of buffers for a number of tokens. One is made when a worker starts;
-other memory or a larger step makes a new one, in milliseconds.
+A record holds the addresses of the model's memory and of buffers for a number of tokens. One is made when a worker
+starts; other memory or a larger step makes a new one, in milliseconds. Each group of layers has a step of its own,
+which says where the same tokens lie in the group's memory.
 """
 
 from collections.abc import Sequence
 from ctypes import addressof
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy
 from torch import Tensor
 
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.program import Buffer, Program, RotaryTable, Step
-from ...kv.kv_cache import AnyKVCache, NativeKVCache
+from ....kernels.states import Segments
+from ...kv.model_memory import ModelMemory
 from ...models.decoder import Decoder
 from ...steps.batch import Batch, LayerStep
+from ...steps.block_tables import BlockRows
 
 _FEWEST = 16  # rows that a record is made for
 
 
 @dataclass
 class RecordedBatch:
-    """Replaces the batch while layers are recorded: kernels find in the step what changes with it."""
+    """Replaces the batch while layers are recorded: kernels find in the steps what changes with them."""
 
-    step: Step
-    kv: NativeKVCache
+    steps: Sequence[Step]  # of each group of layers
+    memory: ModelMemory
     rotations: Sequence[int | None]  # of each layer the address of its rope's table
     adapted: None = None
 
     @property
     def token_ids(self) -> int:
-        return self.step.address_of("token_ids")
+        return self.steps[0].address_of("token_ids")
 
     def of_layer(self, layer: int) -> LayerStep:
-        return LayerStep(self.kv.of_layer(layer), self.step, self.rotations[layer])
+        step = self.steps[self.memory.group_of(layer)]
+        return LayerStep(self.memory.of_layer(layer), step, self.rotations[layer])
 
 
 @dataclass
@@ -52,21 +56,21 @@ class RecordedDecoder:
     def __init__(self, decoder: Decoder, ops: NativeOperations) -> None:
         self.decoder = decoder
         self.ops = ops
-        self.step = Step()
+        self.steps = [Step()]  # of each group of layers; the first one counts for what isn't of a layer
         self._tables = [RotaryTable() for _ in decoder.ropes.tables]
-        self._kv: NativeKVCache | None = None
+        self._memory: ModelMemory | None = None
         self._layers: Record | None = None
         self._head: Record | None = None
-        self._references: list[Any] = []  # what the step points to
+        self._references: list[Any] = []  # what the steps point to
 
-    def record(self, kv: NativeKVCache, num_rows: int) -> None:
+    def record(self, memory: ModelMemory, num_rows: int) -> None:
         """Record for steps of up to so many rows before the first one comes."""
-        self._kv, self._layers = kv, self._recorded_layers(kv, _capacity(num_rows))
+        self._layers = self._recorded_layers(memory, _capacity(num_rows))
         self._head = self._recorded_head(_capacity(num_rows))
 
-    def records(self, kv: AnyKVCache) -> tuple[Record, Record] | None:
-        """The records of layers and head for this memory, if any, for a caller that fills the step by itself."""
-        if self._kv is not kv or self._layers is None or self._head is None:
+    def records(self, memory: ModelMemory) -> tuple[Record, Record] | None:
+        """The records of layers and head for this memory, if any, for a caller that fills the steps by itself."""
+        if self._memory is not memory or self._layers is None or self._head is None:
             return None
         return self._layers, self._head
 
@@ -77,10 +81,9 @@ class RecordedDecoder:
 
     def forward(self, batch: Batch) -> Tensor:
         """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
-        kv = cast(NativeKVCache, batch.kv)  # the backend made it
         tokens = len(batch.positions)
-        if self._layers is None or self._kv is not kv or tokens > self._layers.program.capacity:
-            self._kv, self._layers = kv, self._recorded_layers(kv, _capacity(tokens))
+        if self._layers is None or self._memory is not batch.memory or tokens > self._layers.program.capacity:
+            self._layers = self._recorded_layers(batch.memory, _capacity(tokens))
             self._head = None  # it reads where the layers wrote
         self._point_to(batch)
         self._layers.program.replay()
@@ -91,40 +94,60 @@ class RecordedDecoder:
         count = len(rows)
         if self._head is None or count > self._head.program.capacity:
             self._head = self._recorded_head(_capacity(count))
-        self.step.num_logits, self.step.logit_rows = count, rows.data_ptr()
+        self.steps[0].num_logits, self.steps[0].logit_rows = count, rows.data_ptr()
         self._head.program.replay()
         return self._head.output.rows(count)
 
-    def _recorded_layers(self, kv: NativeKVCache, capacity: int) -> Record:
-        program = Program(self.ops.library, capacity, self.step.address_of("num_tokens"))
+    def _recorded_layers(self, memory: ModelMemory, capacity: int) -> Record:
+        if self._memory is not memory:
+            self._memory, self._head = memory, None
+            self.steps[1:] = [Step() for _ in memory.groups[1:]]
+        program = Program(self.ops.library, capacity, self.steps[0].address_of("num_tokens"))
         rotations = self.decoder.ropes.by_layer([addressof(table) for table in self._tables])
-        batch = RecordedBatch(self.step, kv, rotations)
-        with self.ops.recording(program, self.step):
+        batch = RecordedBatch(self.steps, memory, rotations)
+        with self.ops.recording(program, self.steps[0]):
             return Record(program, self.decoder.stream(batch))
 
     def _recorded_head(self, capacity: int) -> Record:
-        program = Program(self.ops.library, capacity, self.step.address_of("num_logits"))
+        program = Program(self.ops.library, capacity, self.steps[0].address_of("num_logits"))
         hidden = self._layers.output  # type: ignore[union-attr]
-        with self.ops.recording(program, self.step):
-            return Record(program, self.decoder.logits(hidden, self.step.address_of("logit_rows")))
+        with self.ops.recording(program, self.steps[0]):
+            return Record(program, self.decoder.logits(hidden, self.steps[0].address_of("logit_rows")))
 
     def _point_to(self, batch: Batch) -> None:
-        ropes, step = self.decoder.ropes, self.step
+        ropes = self.decoder.ropes
         ropes.grow_to(batch.rotations_end)
         for table, rope in zip(self._tables, ropes.tables, strict=True):
             table.cosines, table.sines = rope.cos.data_ptr(), rope.sin.data_ptr()
         starts, lengths = (numpy.array(counts, numpy.int32) for counts in (batch.query_starts, batch.context_lengths))
-        tables = batch.block_tables.contiguous()
-        self._references = [batch, starts, lengths, tables]
-        step.num_tokens, step.num_rows, step.table_width = len(batch.positions), len(lengths), tables.shape[1]
-        step.token_ids, step.positions = batch.token_ids.data_ptr(), batch.positions.data_ptr()
-        step.rotations = batch.rotations.data_ptr()
-        step.kv_slots, step.block_tables = batch.kv_slots.data_ptr(), tables.data_ptr()
-        step.query_starts, step.context_lengths = starts.ctypes.data, lengths.ctypes.data
+        self._references = [batch, starts, lengths]
+        for step, group in zip(self.steps, batch.groups, strict=True):
+            step.num_tokens, step.num_rows = len(batch.positions), len(lengths)
+            step.token_ids, step.positions = batch.token_ids.data_ptr(), batch.positions.data_ptr()
+            step.rotations = batch.rotations.data_ptr()
+            step.query_starts, step.context_lengths = starts.ctypes.data, lengths.ctypes.data
+            if isinstance(group, BlockRows):
+                self._references += _point_to_blocks(step, group)
+            else:
+                _point_to_segments(step, group)
+        step = self.steps[0]
         step.num_adapted = 0
         if (adapted := batch.adapted) is not None:
             step.num_adapted = len(adapted.blocks)
             step.adapted, step.adapted_tokens = adapted.blocks.data_ptr(), adapted.tokens.data_ptr()
+
+
+def _point_to_blocks(step: Step, rows: BlockRows) -> list[Tensor]:
+    """What the step then points to besides the rows."""
+    tables = rows.block_tables.contiguous()
+    step.table_width, step.block_tables, step.kv_slots = tables.shape[1], tables.data_ptr(), rows.kv_slots.data_ptr()
+    return [tables]
+
+
+def _point_to_segments(step: Step, segments: Segments) -> None:
+    step.num_segments = len(segments.reads)
+    step.segment_starts, step.segments_of_rows = segments.starts.data_ptr(), segments.of_rows.data_ptr()
+    step.segment_reads, step.segment_writes = segments.reads.data_ptr(), segments.writes.data_ptr()
 
 
 def _capacity(rows: int) -> int:

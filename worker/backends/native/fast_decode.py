@@ -10,14 +10,16 @@ from collections.abc import Callable
 import numpy
 import torch
 
-from ....kernels.cpu.decode import Decode, Parameters, Slots
+from ....kernels.cpu.decode import Decode, GroupTables, Parameters, Slots
 from ....protocol.messages import FailedRow, StepPlan, StepResult, column, values
 from ....protocol.processes.faults import point
 from ....protocol.processes.trace import Trace
-from ...kv.kv_cache import NativeKVCache
+from ...kv.model_memory import ModelMemory
 from ...parallel import Parallel
 from ...sampler import FAULTS
+from ...steps.block_tables import BlockTables
 from ...steps.slots import SlotTable
+from ...steps.state_tables import StateTables
 from .decoder import Record, RecordedDecoder
 
 _ONE = column([1])
@@ -26,27 +28,25 @@ _NOT_FINITE = 1  # of FAULTS
 
 class RecordedFastDecode:
     def __init__(
-        self, recorded: RecordedDecoder, kv: NativeKVCache, table: SlotTable, ranks: Parallel, trace: Trace
+        self, recorded: RecordedDecoder, memory: ModelMemory, table: SlotTable, ranks: Parallel, trace: Trace
     ) -> None:
         """Records for as many rows as the table has slots, and prepares its calls, so that no request waits for it."""
         self.recorded = recorded
-        self.kv = kv
+        self.memory = memory
         self.table = table
         self.ranks = ranks
         self.trace = trace
         self._records: tuple[Record, Record] | None = None
         self._decode: Decode
-        recorded.record(kv, len(table.is_taken))
+        recorded.record(memory, len(table.is_taken))
         self._is_prepared()
 
     def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
         """Compute the step and return what gives its result; None, with nothing changed, if the plan is refused."""
-        if not plan.has_rows_only or not self._is_prepared():
+        if not plan.has_rows_only or len(plan.groups) != len(self.table.groups) or not self._is_prepared():
             return None
-        decode, rows, changes = self._decode, len(plan.slots) // len(_ONE), plan.groups[0]
-        if not decode.begin(
-            plan.slots, plan.num_tokens, changes.block_ids, changes.block_offsets, self.recorded.num_rotations
-        ):
+        decode, rows = self._decode, len(plan.slots) // len(_ONE)
+        if not decode.begin(plan.slots, plan.num_tokens, plan.groups, self.recorded.num_rotations):
             return None
         layers, head = self._records  # type: ignore[misc]
         with self.trace.span("forward", step=plan.step, rows=rows, tokens=rows):
@@ -60,15 +60,15 @@ class RecordedFastDecode:
 
     def _is_prepared(self) -> bool:
         """Whether there are records; prepares the calls for new ones."""
-        records = self.recorded.records(self.kv)
+        records = self.recorded.records(self.memory)
         if records is None:
             return False
         if records != self._records:
             layers, head = records
             logits = head.output.rows(min(layers.program.capacity, head.program.capacity))
-            library = self.recorded.ops.library
+            library, tables = self.recorded.ops.library, [_tables(group) for group in self.table.groups]
             slots, parameters = _slots(self.table), _parameters(self.table)
-            self._decode = Decode(library, self.recorded.step, slots, parameters, logits)
+            self._decode = Decode(library, self.recorded.steps, tables, slots, parameters, logits)
             self._records = records
         return True
 
@@ -95,16 +95,27 @@ def _without(broken: list[int], result: StepResult) -> StepResult:
 
 
 def _slots(table: SlotTable) -> Slots:
-    columns = (table.is_taken, table.is_plain, table.num_tokens, table.num_computed, table.num_table)
     return Slots(
-        len(table.is_taken),
-        table.histories.shape[1],
-        table.tables.shape[1],
-        table.num_blocks,
-        table.block_size,
-        *(each.ctypes.data for each in columns),
-        table.histories.data_ptr(),
-        table.tables.data_ptr(),
+        num_slots=len(table.is_taken),
+        max_model_len=table.histories.shape[1],
+        block_size=table.block_size,
+        is_taken=table.is_taken.ctypes.data,
+        is_plain=table.is_plain.ctypes.data,
+        num_tokens=table.num_tokens.ctypes.data,
+        num_computed=table.num_computed.ctypes.data,
+        histories=table.histories.data_ptr(),
+    )
+
+
+def _tables(group: BlockTables | StateTables) -> GroupTables:
+    if isinstance(group, StateTables):
+        states = {"reads": group.reads.ctypes.data, "writes": group.writes.ctypes.data}
+        return GroupTables(num_blocks=group.num_states, **states)
+    return GroupTables(
+        num_blocks=group.num_blocks,
+        max_blocks=group.tables.shape[1],
+        num_table=group.num_table.ctypes.data,
+        tables=group.tables.data_ptr(),
     )
 
 

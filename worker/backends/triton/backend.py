@@ -1,7 +1,7 @@
 """The backend of a GPU's kernels in Triton, with captured steps; on a CPU it runs in Triton's interpreter."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -16,6 +16,7 @@ from ....kernels.triton.unproven.operations import UnprovenOperations
 from ....protocol.errors import ConfigError
 from ....protocol.processes.trace import Trace
 from ...kv.kv_cache import DeviceKVCache, KVShape
+from ...kv.model_memory import ModelMemory
 from ...models.decoder import Decoder
 from ...parallel import Parallel
 from ...sampler import Sampler
@@ -42,8 +43,9 @@ _QUANTIZED = {
 
 @dataclass(frozen=True)
 class TritonBackend(Backend):
-    batch = DeviceBatch  # type: ignore[assignment]  # of what `kv_memory` has made
+    batch = DeviceBatch  # type: ignore[assignment]  # of one group of layers
 
+    gives_back: ClassVar[bool] = False  # a graph knows one table of blocks
     ops: TritonOperations  # type: ignore[assignment]  # no latents: `select_backend` refuses them
     options: BackendOptions = field(default_factory=BackendOptions)
 
@@ -80,32 +82,32 @@ class TritonBackend(Backend):
     def forward_pass(self, decoder: Decoder) -> GraphedDecoder:
         return GraphedDecoder(decoder, self.captures_steps, self.options.captured_rows)
 
-    def capture(  # type: ignore[override]  # with what `kv_memory` has made
+    def capture(
         self,
         model: "Model",
         table: SlotTable,
-        kv: DeviceKVCache,
+        memory: ModelMemory,
         ranks: Parallel,
         most_bytes: int,
         on_progress: ReportProgress,
     ) -> None:
-        GraphCapture(model, table, kv, ranks).capture_all(most_bytes, on_progress)
+        GraphCapture(model, table, memory, ranks).capture_all(most_bytes, on_progress)
 
     def sample(self, forward_pass: GraphedDecoder) -> Sampler:  # type: ignore[override]  # made above
         return GraphedSampler(forward_pass, choose)
 
-    def fast_decode(  # type: ignore[override]  # with what `forward_pass` and `kv_memory` have made
+    def fast_decode(  # type: ignore[override]  # with what `forward_pass` has made
         self,
         forward_pass: GraphedDecoder,
         sample: Sampler,
-        kv: DeviceKVCache,
+        memory: ModelMemory,
         table: SlotTable,
         ranks: Parallel,
         trace: Trace,
     ) -> GraphedFastDecode | None:
         if not self.captures_steps or ranks.size > 1:
             return None
-        return GraphedFastDecode(forward_pass, sample, kv, table, trace)
+        return GraphedFastDecode(forward_pass, sample, memory, table, trace)
 
 
 def _operations(deterministic: bool) -> type[TritonOperations]:

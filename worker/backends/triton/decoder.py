@@ -17,9 +17,10 @@ from torch import Tensor
 
 from ....kernels.lora import DeviceLoraMapping
 from ....kernels.paged import Rotation
-from ...kv.kv_cache import DeviceKVCache
+from ...kv.model_memory import ModelMemory
 from ...models.decoder import Decoder
-from ...steps.slots import SlotTable, StepRows
+from ...steps.slots import SlotTable
+from ...steps.step_rows import StepRows
 from .cuda_graph import Capture, new_capture
 from .device_batch import DeviceBatch, Inputs, StepColumns, inputs_of, packed
 
@@ -78,7 +79,7 @@ class GraphedDecoder:
     capture_choice: Capture = field(default_factory=new_capture)
     _graphs: dict[GraphKey, Graph] = field(default_factory=dict)
     _serving: dict[GraphKey, Graph] | None = None  # once all are captured: which of them serves a key
-    _kv: DeviceKVCache | None = None
+    _memory: ModelMemory | None = None
     _last: LastReplay | None = None
 
     @property
@@ -124,13 +125,13 @@ class GraphedDecoder:
         adapted = (True, False) if self.decoder.placement.adapters is not None else (False,)
         return [GraphKey(size, context, has) for size in sizes for context in contexts for has in adapted]
 
-    def captured(self, key: GraphKey, table: SlotTable, kv: DeviceKVCache) -> Graph:
+    def captured(self, key: GraphKey, table: SlotTable, memory: ModelMemory) -> Graph:
         """The graph for a key, captured on first use."""
-        if self._kv is not kv:
+        if self._memory is not memory:
             self.forget()
-            self._kv = kv
+            self._memory = memory
         if key not in self._graphs:
-            self._graphs[key] = self._captured(key, table, kv)
+            self._graphs[key] = self._captured(key, table, memory)
         return self._graphs[key]
 
     def complete(self) -> None:
@@ -140,7 +141,7 @@ class GraphedDecoder:
     def forget(self) -> None:
         """Free all graphs."""
         self._graphs.clear()
-        self._kv = self._last = self._serving = None
+        self._memory = self._last = self._serving = None
         self.capture, self.capture_choice = new_capture(), new_capture()  # a pool that was given back is not used again
 
     def _stream(self, inputs: Inputs, batch: DeviceBatch) -> Tensor:
@@ -154,19 +155,19 @@ class GraphedDecoder:
         most, longest = len(batch.table.is_taken), batch.table.max_model_len
         size = fitting_size(batch.num_tokens, most, self.sizes)
         key = GraphKey(size, fitting_context(max(batch.context_lengths), longest), batch.adapters is not None)
-        if self._serving is None or self._kv is not batch.kv:
-            graph = self.captured(key, batch.table, batch.kv)
+        if self._serving is None or self._memory is not batch.memory:
+            graph = self.captured(key, batch.table, batch.memory)
         elif (found := self._serving.get(key)) is not None:
             graph = found
         else:
             graph = self._serving[key] = self._graphs[min(each for each in self._graphs if each.holds(key))]
         return graph, graph.size
 
-    def _captured(self, key: GraphKey, table: SlotTable, kv: DeviceKVCache) -> Graph:
+    def _captured(self, key: GraphKey, table: SlotTable, memory: ModelMemory) -> Graph:
         start, size, placement = time.perf_counter(), key.rows, self.decoder.placement
         device, dtype = table.device, placement.activations
         # Of no rows: its inputs are made of the columns, whatever they say when the graph is replayed.
-        blank = DeviceBatch(table, StepRows.none(), kv)
+        blank = DeviceBatch(table, StepRows.none(), memory)
         columns = packed(blank.step_rows, size).to(device)
         hidden = torch.empty(size, self.decoder.hidden_size, dtype=dtype, device=device)
         adapted = None

@@ -5,7 +5,7 @@ Nothing here waits for the device.
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 import numpy
 import torch
@@ -16,9 +16,11 @@ from ....kernels.lora import DeviceLoraMapping
 from ....kernels.paged import DeviceRows, PromptRows, Rotation
 from ....kernels.sampling import NO_ROW
 from ...device import on_device, pinned
-from ...kv.kv_cache import DeviceKVCache
+from ...kv.model_memory import ModelMemory
 from ...steps.batch import LayerStep
-from ...steps.slots import SlotTable, StepRows
+from ...steps.block_tables import BlockTables
+from ...steps.slots import SlotTable
+from ...steps.step_rows import StepRows
 
 if TYPE_CHECKING:  # its kernels import triton
     from ....kernels.triton.operations import TritonOperations
@@ -80,7 +82,8 @@ def inputs_of(
 ) -> Inputs:
     width = -(-max_context // table.block_size)
     counts = (columns.slots, columns.starts, columns.query_starts)
-    found = ops.step_inputs(*counts, table.histories, table.tables, table.block_size, num_tokens, width)
+    tables = cast(BlockTables, table.groups[0]).tables  # the backend has all layers in one group
+    found = ops.step_inputs(*counts, table.histories, tables, table.block_size, num_tokens, width)
     rows = DeviceRows(
         columns.query_starts,
         found.context_lengths,
@@ -112,10 +115,10 @@ class DeviceBatch:
     rotations_by_layer: list[Rotation | None]
     adapted: DeviceLoraMapping | None
 
-    def __init__(self, table: SlotTable, step_rows: StepRows, kv: DeviceKVCache) -> None:
+    def __init__(self, table: SlotTable, step_rows: StepRows, memory: ModelMemory) -> None:
         self.step_rows = step_rows
         self.table = table
-        self.kv = kv
+        self.memory = memory
         self.query_starts = [0, *numpy.cumsum(step_rows.num_tokens).tolist()]
         self.context_lengths: list[int] = step_rows.ends.tolist()
         self.adapters = _pinned(LoraMapping.of(table.adapters[step_rows.slots], step_rows.num_tokens))
@@ -162,7 +165,7 @@ class DeviceBatch:
         self.rotations_by_layer = rotations_by_layer
 
     def of_layer(self, layer: int) -> LayerStep:
-        return LayerStep(self.kv.of_layer(layer), self.rows, self.rotations_by_layer[layer])
+        return LayerStep(self.memory.of_layer(layer), self.rows, self.rotations_by_layer[layer])
 
 
 @cache

@@ -14,10 +14,11 @@ from ....protocol.messages import StepPlan, StepResult, column
 from ....protocol.processes.faults import point
 from ....protocol.processes.trace import Trace
 from ...device import HostCopy
-from ...kv.kv_cache import DeviceKVCache
+from ...kv.model_memory import ModelMemory
 from ...sampler import Sampler, SamplingRows
 from ...steps.outcome import Outcome
-from ...steps.slots import SlotTable, StepRows
+from ...steps.slots import SlotTable
+from ...steps.step_rows import StepRows
 from .decoder import GraphedDecoder
 from .device_batch import DeviceBatch
 
@@ -26,11 +27,11 @@ _ONE = column([1])
 
 class GraphedFastDecode:
     def __init__(
-        self, graphed: GraphedDecoder, sample: Sampler, kv: DeviceKVCache, table: SlotTable, trace: Trace
+        self, graphed: GraphedDecoder, sample: Sampler, memory: ModelMemory, table: SlotTable, trace: Trace
     ) -> None:
         self.graphed = graphed
         self.sample = sample
-        self.kv = kv
+        self.memory = memory
         self.table = table
         self.trace = trace
 
@@ -54,7 +55,7 @@ class GraphedFastDecode:
 
     @torch.inference_mode()
     def _launched(self, rows: StepRows) -> HostCopy:
-        logits = self.graphed.replayed(DeviceBatch(self.table, rows, self.kv))
+        logits = self.graphed.replayed(DeviceBatch(self.table, rows, self.memory))
         if point("worker.logits") == "nan":
             logits[0] = torch.nan
         table = self.table

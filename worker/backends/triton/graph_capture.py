@@ -9,11 +9,11 @@ import logging
 import time
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 
-from ...kv.kv_cache import AnyKVCache, DeviceKVCache
+from ...kv.model_memory import ModelMemory
 from ...parallel import Parallel
 from ...steps.slots import SlotTable
 from ..backend import ReportProgress
@@ -34,7 +34,7 @@ class GraphCapture:
 
     model: "Model"
     table: SlotTable
-    kv: AnyKVCache
+    memory: ModelMemory
     ranks: Parallel
 
     def capture_all(self, most_bytes: int, on_progress: ReportProgress) -> None:
@@ -74,7 +74,7 @@ class GraphCapture:
 
     @torch.inference_mode()
     def _capture(self, decoder: GraphedDecoder, key: GraphKey) -> None:
-        graph = decoder.captured(key, self.table, cast(DeviceKVCache, self.kv))
+        graph = decoder.captured(key, self.table, self.memory)
         graph.logits = graph.replay()  # of no rows; from here on a choice finds them
         if self.ranks.rank == 0 and isinstance(self.model.sample, GraphedSampler):
             self._capture_choices(self.model.sample, graph)

@@ -17,13 +17,14 @@ from ....kernels import triton
 from ....protocol.adapter_messages import NO_ADAPTER
 from ....protocol.messages import mask_bytes
 from ....protocol.parameters.sampling import SamplingParams
-from ...kv.kv_cache import AnyKVCache
+from ...kv.model_memory import ModelMemory
 from ...models.load import Model
 from ...parallel import Parallel
 from ...sampler import Mask, SamplingRows
 from ...start.memory import Size
 from ...steps.logprobs import piece_length, token_logprobs
-from ...steps.slots import SlotTable, StepRows
+from ...steps.slots import SlotTable
+from ...steps.step_rows import StepRows
 from .graph_capture import GraphCapture
 
 _LOG = logging.getLogger(__name__)
@@ -44,65 +45,65 @@ class StepMemory(NamedTuple):
 def warm_up(
     model: Model,
     size: Size,
-    kv: AnyKVCache,
+    memory: ModelMemory,
     max_model_len: int,
     device: torch.device,
     kept: Path,
     ranks: Parallel | None = None,
 ) -> StepMemory:
-    """Returns the memory that steps will take; `kv` has one block, `kept` is the folder for tuning results."""
+    """Returns the memory that steps will take; `memory` has one block, `kept` is the folder for tuning results."""
     start = time.perf_counter()
     table = SlotTable(
-        size.num_slots, max_model_len, 1, kv.block_size, model.vocab_size, device, stretches=bool(model.stretches)
+        size.num_slots, max_model_len, [1], memory.block_size, model.vocab_size, device, stretches=bool(model.stretches)
     )
     for slot in range(size.num_slots):
         table.parameters.enter(slot, _ANYTHING, 1, seed=slot, sample=0)
     if not triton.lack():
-        _tune(model, size, kv, table, kept)
+        _tune(model, size, memory, table, kept)
     tuned = time.perf_counter()
-    peak = _peak(model, size, kv, table)
+    peak = _peak(model, size, memory, table)
     table.num_prompt[:] = 1
-    graphs = GraphCapture(model, table, kv, ranks or Parallel()).estimate_bytes()
+    graphs = GraphCapture(model, table, memory, ranks or Parallel()).estimate_bytes()
     torch.cuda.empty_cache()
     seconds = time.perf_counter() - tuned
     _LOG.info("warm-up: kernels were ready in %.1f s, the largest steps took %.1f s", tuned - start, seconds)
     return StepMemory(peak + size.num_slots * max_model_len * _FLOAT, graphs)
 
 
-def _tune(model: Model, size: Size, kv: AnyKVCache, table: SlotTable, kept: Path) -> None:
+def _tune(model: Model, size: Size, memory: ModelMemory, table: SlotTable, kept: Path) -> None:
     from ....kernels.triton.tuning import learning  # imports triton
 
     table.num_prompt[:] = table.max_model_len  # of prompts no step is captured
     largest = _largest(size, table.max_model_len)
     with learning(kept):
         for rows in (*_sizes_of_decodes(size), largest):
-            _computed(model, rows, kv, table)
+            _computed(model, rows, memory, table)
         for rows in _sizes_of_prompts(int(largest.num_tokens.max())):
-            _computed_with_all_logits(model, rows, kv, table)
-        _ask_for_more(model, kv, table)
+            _computed_with_all_logits(model, rows, memory, table)
+        _ask_for_more(model, memory, table)
         if model.adapters is not None:
             table.adapters[0] = 0  # of which nothing is loaded
-            _computed(model, _decodes(1, 2), kv, table)
+            _computed(model, _decodes(1, 2), memory, table)
             table.adapters[0] = NO_ADAPTER
 
 
-def _ask_for_more(model: Model, kv: AnyKVCache, table: SlotTable) -> None:
+def _ask_for_more(model: Model, memory: ModelMemory, table: SlotTable) -> None:
     """Run the kernels that few rows need: masks, penalties, log-probabilities."""
     table.parameters.enter(0, _MORE, 1, seed=0, sample=0)
-    logits = _computed(model, _decodes(1, 2), kv, table, _mask(1, model.vocab_size))
+    logits = _computed(model, _decodes(1, 2), memory, table, _mask(1, model.vocab_size))
     for num_top in _NUM_TOP:
         token_logprobs(logits, torch.zeros(1, dtype=torch.int64, device=table.device), num_top)
     table.parameters.enter(0, _ANYTHING, 1, seed=0, sample=0)
-    _computed(model, _decodes(1, 2), kv, table, _mask(1, model.vocab_size))
+    _computed(model, _decodes(1, 2), memory, table, _mask(1, model.vocab_size))
 
 
-def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
+def _peak(model: Model, size: Size, memory: ModelMemory, table: SlotTable) -> int:
     """The most bytes that a step's tensors take."""
     device = table.device
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    logits = _computed(model, _largest(size, table.max_model_len), kv, table)
+    logits = _computed(model, _largest(size, table.max_model_len), memory, table)
     shape = (size.num_slots, model.vocab_size)
     spare = [torch.empty(shape, dtype=torch.float32, device=device) for _ in range(_LOGITS_AT_ONCE)]
     torch.cuda.synchronize(device)
@@ -112,18 +113,20 @@ def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
     return peak
 
 
-def _computed(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable, mask: Mask | None = None) -> torch.Tensor:
+def _computed(
+    model: Model, rows: StepRows, memory: ModelMemory, table: SlotTable, mask: Mask | None = None
+) -> torch.Tensor:
     """Compute a step, sample its tokens, and return the logits."""
-    batch = model.backend.batch(table, rows, kv)
+    batch = model.backend.batch(table, rows, memory)
     logits = model.forward_pass.logits(model.forward_pass.forward(batch), batch.logit_rows)
     sampling = SamplingRows(table.parameters, rows.slots, rows.ends, table.num_prompt[rows.slots], table.histories)
     model.sample(logits, sampling, mask)
     return logits
 
 
-def _computed_with_all_logits(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable) -> None:
+def _computed_with_all_logits(model: Model, rows: StepRows, memory: ModelMemory, table: SlotTable) -> None:
     """Also of a prompt's other tokens, as many as are done at once where their log-probabilities are asked for."""
-    batch = model.backend.batch(table, rows, kv)
+    batch = model.backend.batch(table, rows, memory)
     hidden = model.forward_pass.forward(batch)
     count = min(len(hidden), piece_length(model.vocab_size))
     model.forward_pass.logits(hidden, torch.arange(count, device=table.device))

@@ -1,0 +1,124 @@
+"""Plans steps for a runner with several groups of layers, without an engine.
+
+Blocks of a window go back to the pool as early as may be, and are taken by others at once; a state is changed for a
+fresh one wherever a test wants it.
+"""
+
+import random
+from dataclasses import dataclass, field
+
+from builders.runner_harness import no_mask
+
+from penstock.protocol.layer_groups import ABSENT, GroupChanges
+from penstock.protocol.messages import Fork, NewSlot, StepPlan, column, values
+from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.worker.steps.block_tables import BlockTables
+from penstock.worker.steps.runner import Runner
+
+
+@dataclass
+class Sequence:
+    """One slot as the planner knows it."""
+
+    tokens: list[int]
+    tables: list[list[int]]  # by group: blocks, or the states that it has, the last one being written
+    num_computed: int = 0
+    answer: list[int] = field(default_factory=list)
+
+
+class GroupPlanner:
+    def __init__(self, runner: Runner, seed: int = 1) -> None:
+        self.runner = runner
+        self.groups = runner.table.groups
+        chance = random.Random(seed)
+        counts = [group.num_blocks if isinstance(group, BlockTables) else group.num_states for group in self.groups]
+        self.free = [chance.sample(range(count), count) for count in counts]
+        self.sequences: dict[int, Sequence] = {}
+        self.number = 0
+
+    def add(self, slot: int, tokens: list[int]) -> NewSlot:
+        self.sequences[slot] = Sequence(list(tokens), [[] for _ in self.groups])
+        greedy = SamplingParams(temperature=0)
+        return NewSlot(slot, column(tokens), len(tokens), 0, greedy, seed=0, sample=0)
+
+    def step(
+        self,
+        rows: list[tuple[int, int]],
+        fresh_states: tuple[int, ...] = (),
+        forks: dict[int, int] | None = None,
+        **rest,
+    ) -> None:
+        """Rows are (slot, number of tokens); these slots write a fresh state from the last token of their row on.
+        `forks` are pairs of target and source."""
+        plan_forks = [self._fork(source, target) for target, source in (forks or {}).items()]
+        changes = [self._changes(number, rows, fresh_states, forks or {}) for number in range(len(self.groups))]
+        slots, counts = column(slot for slot, _ in rows), column(count for _, count in rows)
+        plan = StepPlan(self.number, slots, counts, changes, forks=plan_forks, **rest)
+        self.number += 1
+        result = self.runner.step(plan, no_mask)
+        tokens = iter(values(result.sampled).tolist())
+        for (slot, count), sampled in zip(rows, values(result.num_sampled), strict=True):
+            sequence = self.sequences[slot]
+            sequence.num_computed += count
+            sequence.tokens += (own := [next(tokens) for _ in range(sampled)])
+            sequence.answer += own
+
+    def held(self, group: int) -> int:
+        """Blocks of a group that sequences hold."""
+        return sum(block != ABSENT for each in self.sequences.values() for block in each.tables[group])
+
+    def free_slot(self, slot: int) -> bytes:
+        for group, table in enumerate(self.sequences.pop(slot).tables):
+            self.free[group] += [block for block in table if block != ABSENT]
+        return column([slot])
+
+    def _fork(self, source: int, target: int) -> Fork:
+        parent, tables = self.sequences[source], []
+        for number, group in enumerate(self.groups):
+            own = list(parent.tables[number])
+            if isinstance(group, BlockTables):  # a block that is not full is computed into: it is copied
+                if parent.num_computed % group.block_size:
+                    own[-1] = self.free[number].pop(0)
+            else:
+                own = [self.free[number].pop(0)]
+            tables.append(own)
+        self.sequences[target] = Sequence(list(parent.tokens), tables, parent.num_computed)
+        return Fork(source, target, 1, [column(table) for table in tables])
+
+    def _changes(
+        self, number: int, rows: list[tuple[int, int]], fresh: tuple[int, ...], forks: dict[int, int]
+    ) -> GroupChanges:
+        ids: list[int] = []
+        starts: list[int] = []
+        offsets = [0]
+        for slot, count in rows:
+            appended = self._appended(number, self.sequences[slot], count, slot in fresh)
+            ids += [block for block, _ in appended]
+            starts += [start for _, start in appended]
+            offsets.append(len(ids))
+        copies: list[int] = []
+        for target, source in forks.items():
+            pairs = zip(self.sequences[source].tables[number], self.sequences[target].tables[number], strict=False)
+            if isinstance(self.groups[number], BlockTables):
+                copies += [block for pair in pairs if pair[0] != pair[1] for block in pair]
+            else:
+                copies += [self.sequences[source].tables[number][-1], self.sequences[target].tables[number][-1]]
+        has_states = not isinstance(self.groups[number], BlockTables)
+        return GroupChanges(column(ids), column(offsets), column(starts) if has_states else b"", column(copies))
+
+    def _appended(self, number: int, sequence: Sequence, count: int, is_fresh: bool) -> list[tuple[int, int]]:
+        group, table, start = self.groups[number], sequence.tables[number], sequence.num_computed
+        found: list[tuple[int, int]] = []
+        if not isinstance(group, BlockTables):
+            positions = ([] if table else [0]) + ([start + count - 1] if is_fresh else [])
+            found = [(self.free[number].pop(0), position) for position in positions]
+        else:
+            if group.window is not None:
+                for place in range(min(len(table), max(0, start - group.window + 1) // group.block_size)):
+                    if table[place] != ABSENT:
+                        self.free[number].append(table[place])
+                        table[place] = ABSENT
+            missing = -(-(start + count) // group.block_size) - len(table)
+            found = [(self.free[number].pop(0), 0) for _ in range(missing)]
+        table += [block for block, _ in found]
+        return found

@@ -1,0 +1,118 @@
+"""Each slot's table in a group of layers: blocks that were given back, and states that change at a position."""
+
+import numpy
+import pytest
+import torch
+
+from penstock.protocol.layer_groups import ABSENT, GroupChanges
+from penstock.protocol.messages import column
+from penstock.worker.plan_error import PlanError
+from penstock.worker.steps.block_tables import BlockTables
+from penstock.worker.steps.state_tables import StateTables
+from penstock.worker.steps.step_rows import StepRows
+
+CPU, SIZE, WINDOW = torch.device("cpu"), 16, 20
+
+
+def rows(*spans: tuple[int, int, int]) -> StepRows:
+    """Slot, first token to compute and the one after the last."""
+    slots, starts, ends = (numpy.array(each, numpy.int64) for each in zip(*spans, strict=True))
+    nowhere = numpy.zeros(len(slots), bool)
+    return StepRows(slots, ends - starts, starts, ends, nowhere, nowhere)
+
+
+def changes(*appended: list) -> GroupChanges:
+    """Of each row the blocks, or pairs of a state and its position."""
+    pairs = [each if isinstance(each, tuple) else (each, 0) for row in appended for each in row]
+    offsets = [sum(map(len, appended[:row])) for row in range(len(appended) + 1)]
+    return GroupChanges(column(block for block, _ in pairs), column(offsets), column(start for _, start in pairs))
+
+
+def window_table() -> BlockTables:
+    return BlockTables(2, 8, 50, SIZE, WINDOW, CPU)
+
+
+def test_a_table_may_begin_with_blocks_that_were_given_back():
+    table, step = window_table(), rows((1, 52, 53))
+    table.advance(step, changes([ABSENT, ABSENT, 7, 9]))
+    found = table.step_rows(step, numpy.array([0]), numpy.array([52]))
+    assert found.block_tables.tolist() == [[0, 0, 7, 9]]
+    assert found.kv_slots.tolist() == [9 * SIZE + 4]
+
+
+@pytest.mark.parametrize(
+    ("start", "blocks", "sentence"),
+    [
+        (50, [ABSENT, ABSENT, 7, 9], r"slots \[1\] read blocks that aren't there"),
+        (52, [3, ABSENT, 7, 9], "where a token would read it"),
+        (52, [ABSENT, ABSENT, 7], "its blocks reach 48"),
+        (52, [ABSENT, ABSENT, 7, 50], r"outside 0\.\.49"),
+        (52, [ABSENT, ABSENT, 7, -2], r"outside 0\.\.49"),
+    ],
+)
+def test_a_plan_that_has_a_row_read_what_is_not_there_is_refused(start, blocks, sentence):
+    with pytest.raises(PlanError, match=sentence):
+        window_table().advance(rows((1, start, 53)), changes(blocks))
+
+
+def test_no_block_of_full_attention_may_be_absent():
+    with pytest.raises(PlanError, match="where a token would read it"):
+        BlockTables(2, 8, 50, SIZE, None, CPU).advance(rows((0, 20, 21)), changes([ABSENT, 3]))
+
+
+def segments(table: StateTables, step: StepRows, appended: GroupChanges) -> list[tuple]:
+    """Of each row its segments: first token and the one after the last, what is read and what is written."""
+    found = table.advance(step, appended)
+    starts, of_rows = found.starts.tolist(), found.of_rows.tolist()
+    pieces = list(zip(starts[:-1], starts[1:], found.reads.tolist(), found.writes.tolist(), strict=True))
+    return [pieces[first:end] for first, end in zip(of_rows[:-1], of_rows[1:], strict=True)]
+
+
+def state_table() -> StateTables:
+    return StateTables(4, 30, CPU)
+
+
+def test_a_fresh_sequence_begins_with_zeros_and_goes_on_in_place():
+    table = state_table()
+    assert segments(table, rows((2, 0, 5)), changes([(7, 0)])) == [[(0, 5, -1, 7)]]
+    assert segments(table, rows((2, 5, 6)), changes([])) == [[(0, 1, 7, 7)]]
+
+
+def test_a_checkpoint_within_a_chunk_cuts_its_row():
+    table, step = state_table(), rows((0, 0, 5), (1, 0, 10), (3, 0, 2))
+    found = segments(table, step, changes([(1, 0)], [(2, 0), (3, 4), (4, 9)], [(5, 0)]))
+    assert found == [[(0, 5, -1, 1)], [(5, 9, -1, 2), (9, 14, 2, 3), (14, 15, 3, 4)], [(15, 17, -1, 5)]]
+
+
+def test_a_checkpoint_at_a_chunk_s_end_is_read_by_the_next_step():
+    table = state_table()
+    assert segments(table, rows((0, 0, 8)), changes([(1, 0), (2, 8)])) == [[(0, 8, -1, 1)]]
+    assert segments(table, rows((0, 8, 9)), changes([])) == [[(0, 1, 1, 2)]]
+    assert segments(table, rows((0, 9, 10)), changes([(3, 9)])) == [[(0, 1, 2, 3)]]
+
+
+def test_a_hit_reads_the_checkpoint_and_writes_a_state_of_its_own():
+    table = state_table()
+    assert segments(table, rows((0, 64, 70)), changes([(9, 0), (4, 64)])) == [[(0, 6, 9, 4)]]
+    assert segments(table, rows((0, 70, 71)), changes([])) == [[(0, 1, 4, 4)]]
+
+
+def test_a_fork_goes_on_in_its_copy():
+    table = state_table()
+    table.fork(1, numpy.array([12]))
+    assert segments(table, rows((1, 30, 31)), changes([])) == [[(0, 1, 12, 12)]]
+
+
+@pytest.mark.parametrize(
+    ("step", "appended", "sentence"),
+    [
+        (rows((0, 3, 5)), changes([]), "with no state to write"),
+        (rows((0, 0, 5)), changes([(1, 0), (2, 6)]), "its tokens end at 5"),
+        (rows((0, 0, 5)), changes([(30, 0)]), r"outside 0\.\.29"),
+        (rows((0, 0, 5)), GroupChanges(column([1]), column([0, 1])), "1 states and 0 positions"),
+        (rows((0, 0, 5)), GroupChanges(column([1]), column([0, 2]), column([0])), "2 block offsets"),
+    ],
+)
+def test_a_plan_that_breaks_a_rule_of_states_is_refused(step, appended, sentence):
+    with pytest.raises(PlanError, match=sentence):
+        state_table().advance(step, appended)

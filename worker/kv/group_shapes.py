@@ -1,0 +1,53 @@
+"""What one rank keeps of each group of layers: the shape of a block or state, its bytes, and the memory of all."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..layers.linear import local_kv_heads
+from ..models.groups import LayerGroup
+from ..models.state_shape import StateShape
+from ..parallel import Parallel
+from .kv_cache import Blocks, KVShape
+from .model_memory import ModelMemory
+from .state_memory import StateMemory, state_bytes
+
+if TYPE_CHECKING:
+    from ..backends.backend import Backend
+
+
+def kv_shape(group: LayerGroup, ranks: Parallel) -> KVShape:
+    first, last = local_kv_heads(ranks.rank, ranks.size, group.num_kv_heads)
+    return KVShape(len(group.layers), last - first, group.head_dim, group.has_values)
+
+
+def state_shape(shape: StateShape, ranks: Parallel) -> StateShape:
+    """Ranks share the channels and the matrices evenly."""
+    channels, heads = shape.conv_channels // ranks.size, shape.num_heads // ranks.size
+    return replace(shape, conv_channels=channels, num_heads=heads)
+
+
+def block_bytes(group: LayerGroup, backend: "Backend", ranks: Parallel, block_size: int, kind: str) -> int:
+    """Of one block, or state, in all layers of the group."""
+    if group.state is not None:
+        return len(group.layers) * state_bytes(state_shape(group.state, ranks))
+    return backend.kv_bytes_per_token(kv_shape(group, ranks), kind) * block_size
+
+
+def allocated(
+    groups: Sequence[LayerGroup],
+    num_blocks: Sequence[int],
+    backend: "Backend",
+    ranks: Parallel,
+    block_size: int,
+    kind: str,
+) -> ModelMemory:
+    """`num_blocks` are those of each group."""
+
+    def memory(group: LayerGroup, count: int) -> Blocks:
+        if group.state is not None:
+            return StateMemory.allocate(state_shape(group.state, ranks), len(group.layers), count, backend.device)
+        return backend.kv_memory(kv_shape(group, ranks), count, block_size, kind)
+
+    memories = [memory(*each) for each in zip(groups, num_blocks, strict=True)]
+    return ModelMemory.of(memories, [group.layers for group in groups], block_size)

@@ -1,0 +1,60 @@
+"""The memory of a group of layers with states: each state holds what all layers of the group remember of some tokens.
+
+The engine decides which state belongs to which tokens. Numbers are float32 whatever a model's own format is, because
+errors of a state would add up over all tokens.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from ...kernels.states import LayerStates
+from ..models.state_shape import StateShape
+from .kv_cache import Blocks, zeros
+
+_FLOAT = 4
+
+
+@dataclass
+class StateMemory(Blocks):
+    """What the layers lack is empty; a state takes the place of a block."""
+
+    convolved: Tensor  # float32 [layers, num_states, width - 1, channels]: a convolution's last inputs
+    recurrent: Tensor  # float32 [layers, num_states, heads, key_dim, value_dim]
+
+    @classmethod
+    def allocate(cls, shape: StateShape, num_layers: int, num_states: int, device: torch.device | str) -> Self:
+        """Zeros for `num_states` of this rank's shape."""
+        return cls(
+            *(
+                zeros((num_layers, num_states, *size), torch.float32, device)
+                if math.prod(size)
+                else torch.empty(num_layers, 0)
+                for size in (convolved_size(shape), recurrent_size(shape))
+            )
+        )
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(tensor for tensor in (self.convolved, self.recurrent) if tensor.numel())
+
+    def of_layer(self, layer: int) -> LayerStates:
+        return LayerStates(self.convolved[layer], self.recurrent[layer])
+
+
+def convolved_size(shape: StateShape) -> tuple[int, int]:
+    return shape.conv_width - 1, shape.conv_channels
+
+
+def recurrent_size(shape: StateShape) -> tuple[int, int, int]:
+    return shape.num_heads, shape.key_dim, shape.value_dim
+
+
+def state_bytes(shape: StateShape) -> int:
+    """Of one layer's state."""
+    width, channels = convolved_size(shape)
+    heads, key_dim, value_dim = recurrent_size(shape)
+    return _FLOAT * (width * channels + heads * key_dim * value_dim)

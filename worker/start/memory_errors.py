@@ -1,0 +1,112 @@
+"""What is said where a memory plan can't be made: what is needed, what there is, and a figure that would do."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ConfigError, OutOfMemoryError
+from ...protocol.files.sizes import exact_size
+from ...protocol.options.config import EngineConfig
+from .shares import Shares, largest
+
+if TYPE_CHECKING:
+    from .memory import MemoryProfile, Size
+
+_GIB = 1 << 30
+
+
+def too_many_blocks(
+    config: EngineConfig, profile: "MemoryProfile", shares: Shares, wanted_len: int
+) -> OutOfMemoryError:
+    asked = config.num_gpu_blocks_override or 0
+
+    def bytes_of(count: int) -> int:
+        return shares.bytes_of(shares.of_first_group(count, shares.longest_in_first(count, wanted_len)))
+
+    fits = largest(asked, lambda count: bytes_of(count) <= profile.room)
+    return OutOfMemoryError(
+        f"num_gpu_blocks_override={asked:,} needs {exact_size(bytes_of(asked))}, and {_left(profile)}. "
+        f"Use num_gpu_blocks_override={fits:,} or less."
+    )
+
+
+def too_many_bytes(config: EngineConfig, profile: "MemoryProfile", num_blocks: Sequence[int]) -> OutOfMemoryError:
+    asked = config.kv_cache_memory or 0
+    return OutOfMemoryError(
+        f"kv_cache_memory={asked:,} is {exact_size(asked)} in {num_blocks[0]:,} KV blocks, and {_left(profile)}. "
+        f"Use kv_cache_memory={profile.room:,} or less."
+    )
+
+
+def too_few_bytes(config: EngineConfig, shares: Shares) -> ConfigError:
+    least = shares.needed_bytes(1)
+    return ConfigError(
+        f"kv_cache_memory={config.kv_cache_memory} holds no KV block: {_least(config, shares)} {exact_size(least)}. "
+        f"Use {least} or more, or leave it out."
+    )
+
+
+def no_room(config: EngineConfig, size: "Size", profile: "MemoryProfile", shares: Shares) -> OutOfMemoryError:
+    left = profile.room + profile.activation_bytes + profile.adapter_bytes
+    free, activations = exact_size(max(left, 0)), exact_size(profile.activation_bytes)
+    if profile.activation_bytes > left:
+        return OutOfMemoryError(
+            f"A step of max_num_batched_tokens={size.max_num_batched_tokens:,} needs {activations} for activations, "
+            f"and {free} are free beside the weights. Use a smaller max_num_batched_tokens, or free memory."
+        )
+    least = _least(config, shares)
+    return OutOfMemoryError(
+        f"{least.replace('one', 'One KV block', 1)} {exact_size(shares.needed_bytes(1))}, and {_left(profile)}. "
+        "Free memory, or use a smaller model or max_num_batched_tokens."
+    )
+
+
+def too_long(
+    config: EngineConfig, profile: "MemoryProfile", shares: Shares, num_blocks: Sequence[int], fits: int
+) -> Exception:
+    wanted = config.max_model_len or 0
+    needed, need_bytes = shares.needed(wanted), shares.needed_bytes(wanted)
+    sentence = (
+        f"max_model_len={wanted:,} needs {needed[0]:,} KV blocks{_beside(shares)} ({exact_size(need_bytes)}), "
+        f"and there are {num_blocks[0]:,} ({exact_size(shares.bytes_of(num_blocks))}). "
+        f"Use max_model_len={fits:,} or less"
+    )
+    if config.num_gpu_blocks_override:
+        return ConfigError(f"{sentence}, or num_gpu_blocks_override={needed[0]:,}.")
+    if config.kv_cache_memory:
+        return ConfigError(f"{sentence}, or kv_cache_memory={need_bytes:,}.")
+    if profile.device == "cpu":
+        return OutOfMemoryError(f"{sentence}, a kv_cache_dtype of fewer bytes, or free memory.")
+    return OutOfMemoryError(f"{sentence}, a kv_cache_dtype of fewer bytes, or raise gpu_memory_utilization.")
+
+
+def no_cell(config: EngineConfig, least: int) -> ConfigError:
+    return ConfigError(
+        f"swap_space={config.swap_space:,} GiB holds no KV block: one needs {exact_size(least)}. "
+        "Raise it, or leave it out."
+    )
+
+
+def no_room_to_swap(config: EngineConfig, left: int) -> OutOfMemoryError:
+    return OutOfMemoryError(
+        f"swap_space={config.swap_space:,} GiB is more than the {exact_size(left)} that are left in CPU memory. "
+        f"Use swap_space={left * 100 // _GIB / 100:g} or less, or free memory."
+    )
+
+
+def _least(config: EngineConfig, shares: Shares) -> str:
+    """What every plan needs, for a sentence that goes on with its bytes."""
+    if len(shares.groups) == 1:
+        return f"one of {config.block_size} tokens needs"
+    return f"one of {config.block_size} tokens in each group of layers, with two states where layers have them, needs"
+
+
+def _beside(shares: Shares) -> str:
+    return "" if len(shares.groups) == 1 else ", and what its windows or states take"
+
+
+def _left(profile: "MemoryProfile") -> str:
+    taken = "weights and activations"
+    if profile.adapter_bytes:
+        adapters = exact_size(profile.adapter_bytes)
+        taken = f"weights, activations and {adapters} for adapters (max_loras x max_lora_rank)"
+    return f"{exact_size(max(profile.room, 0))} are left beside {taken}"

@@ -1,0 +1,119 @@
+"""By slot, which blocks of one group of layers hold its tokens, in their order.
+
+Block ids are on the device, counts on the host. A window's table begins with blocks that were given back, or never
+taken: they are stored as 0, and no token of the slot sees them.
+"""
+
+from typing import NamedTuple
+
+import numpy
+import torch
+from torch import Tensor
+
+from ...protocol.layer_groups import ABSENT, GroupChanges
+from ..device import on_device
+from ..plan_error import PlanError, require
+from .step_rows import Ints, StepRows, column
+
+
+class BlockRows(NamedTuple):
+    """Where a step's rows and tokens lie in the blocks of one group."""
+
+    block_tables: Tensor  # [R, max_blocks] int32, padded with 0
+    kv_slots: Tensor  # [T] int64: block × block_size + offset where each token's key and value go
+
+
+class BlockTables:
+    def __init__(
+        self,
+        num_slots: int,
+        max_blocks: int,
+        num_blocks: int,
+        block_size: int,
+        window: int | None,
+        device: torch.device,
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.window = window  # tokens that a query sees, its own included; None: all
+        self.device = device
+        self.num_table = numpy.zeros(num_slots, numpy.int64)  # blocks in the table
+        self.num_absent = numpy.zeros(num_slots, numpy.int64)  # of these, those at the beginning that aren't there
+        self.tables = torch.zeros(num_slots, max_blocks, dtype=torch.int32, device=device)  # beyond the count zeros
+
+    def empty(self, slot: int) -> None:
+        self.num_table[slot] = self.num_absent[slot] = 0
+        self.tables[slot] = 0
+
+    def fork(self, slot: int, blocks: Ints) -> None:
+        """The whole table of a slot that was empty."""
+        self._append(numpy.array([slot]), blocks, numpy.array([0, len(blocks)]))
+
+    def advance(self, rows: StepRows, changes: GroupChanges) -> None:
+        """Append what the step appends, for tokens that must find all blocks which they read and write."""
+        self._append(rows.slots, column(changes.block_ids), column(changes.block_offsets))
+        self._check(rows)
+
+    def step_rows(self, rows: StepRows, row_of_token: Ints, positions: Ints) -> BlockRows:
+        """`positions` are those of the step's tokens."""
+        size, width = self.block_size, -(-int(rows.ends.max()) // self.block_size)
+        slots = on_device(rows.slots, self.device)
+        of_tokens = on_device(rows.slots[row_of_token], self.device)
+        blocks = self.tables[of_tokens, on_device(positions // size, self.device)]
+        kv_slots = blocks.long() * size + on_device(positions % size, self.device)
+        return BlockRows(self.tables[slots, :width], kv_slots)
+
+    def _append(self, slots: Ints, blocks: Ints, offsets: Ints) -> None:
+        """Row r's blocks are blocks[offsets[r]:offsets[r + 1]]."""
+        check_offsets(slots, blocks, offsets)
+        if not len(blocks):
+            return
+        counts, is_absent = numpy.diff(offsets), blocks == ABSENT
+        require(
+            bool((self.num_table[slots] + counts <= self.tables.shape[1]).all()),
+            f"makes a block table longer than {self.tables.shape[1]}",
+        )
+        row = numpy.repeat(numpy.arange(len(slots)), counts)
+        place = numpy.arange(len(blocks)) - offsets[row] + self.num_table[slots[row]]
+        if is_absent.any():
+            self._append_absent(slots, row, place, is_absent)
+            blocks = numpy.where(is_absent, 0, blocks)
+        require(
+            int(blocks.min()) >= 0 and int(blocks.max()) < self.num_blocks,
+            f"names a block outside 0..{self.num_blocks - 1}",
+        )
+        where = (on_device(slots[row], self.device), on_device(place, self.device))
+        self.tables[where] = on_device(blocks.astype(numpy.int32), self.device)
+        self.num_table[slots] += counts
+
+    def _append_absent(self, slots: Ints, row: Ints, place: Ints, is_absent: Ints) -> None:
+        absent = numpy.bincount(row[is_absent], minlength=len(slots))
+        self.num_absent[slots] += absent
+        at_the_beginning = place[is_absent] < self.num_absent[slots[row[is_absent]]]
+        require(
+            self.window is not None and bool(at_the_beginning.all()),
+            "has a block that isn't there where a token would read it",
+        )
+
+    def _check(self, rows: StepRows) -> None:
+        reach = self.num_table[rows.slots] * self.block_size
+        if (rows.ends > reach).any():
+            row = int(numpy.flatnonzero(rows.ends > reach)[0])
+            raise PlanError(
+                f"The plan computes slot {rows.slots[row]} up to token {rows.ends[row]}, and its blocks reach "
+                f"{reach[row]}."
+            )
+        if self.window is not None:
+            firsts = numpy.maximum(rows.starts + 1 - self.window, 0) // self.block_size
+            missing = firsts < self.num_absent[rows.slots]
+            require(not missing.any(), f"has slots {rows.slots[missing].tolist()} read blocks that aren't there")
+
+
+def check_offsets(slots: Ints, blocks: Ints, offsets: Ints) -> None:
+    require(
+        len(offsets) == len(slots) + 1
+        and offsets[0] == 0
+        and offsets[-1] == len(blocks)
+        and bool((numpy.diff(offsets) >= 0).all()),
+        f"has {len(offsets)} block offsets for {len(slots)} rows and {len(blocks)} blocks",
+    )

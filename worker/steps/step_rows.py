@@ -1,0 +1,39 @@
+"""The rows of one step by their counts, which the host knows without waiting for a device."""
+
+from dataclasses import dataclass
+
+import numpy
+
+from ...kernels.states import Segments
+
+Ints = numpy.ndarray
+
+
+@dataclass
+class StepRows:
+    """The rows of one step, by the counts before it; all int64, on the host."""
+
+    slots: Ints
+    num_tokens: Ints
+    starts: Ints  # position of the first token to compute
+    ends: Ints  # and the one after the last
+    is_sampling: Ints  # bool: the next token is not known yet
+    is_searched: Ints  # bool: likewise, and the engine chooses it among candidates
+    segments: tuple[Segments | None, ...] = ()  # of each group of layers that has states
+
+    @classmethod
+    def none(cls) -> "StepRows":
+        nobody, nowhere = numpy.zeros(0, numpy.int64), numpy.zeros(0, bool)
+        return cls(*(nobody,) * 4, nowhere, nowhere)
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @property
+    def wants_logits(self) -> Ints:
+        return self.is_sampling | self.is_searched
+
+
+def column(packed: bytes) -> Ints:
+    """A plan's column as int64."""
+    return numpy.frombuffer(packed, numpy.int32).astype(numpy.int64)
