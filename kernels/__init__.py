@@ -5,7 +5,7 @@ are given; `torch/` has versions in torch's operations, `cpu/` native ones for C
 """
 
 from .lora import LoraConfig, LoraMapping, LoraWeights
-from .operands import DTYPES, HeadLayout, LatentLayout, WeightFormat
+from .operands import DTYPES, HeadLayout, LatentLayout, TokenRotation, WeightFormat
 from .operations import LayerKV, Operations
 from .packed_weight import PackedWeight, multiplies_bfloat16, pack
 from .rows import Rows, Scratch

@@ -67,6 +67,14 @@ class HeadLayout:
         return projected.unflatten(1, (self.num_projected, self.head_dim))[:, 1 : 2 * self.num_queries : 2]
 
 
+class TokenRotation(NamedTuple):
+    """How the heads of a step's tokens are rotated, as `rotate_halves` and `rotate_pairs` want it."""
+
+    cos: Tensor  # [T, 1, head_dim]
+    sin: Tensor  # the same, with the rotation's sign
+    query_scales: Tensor | None = None  # [T, 1, 1]: what queries are multiplied by
+
+
 class Scoring(NamedTuple):
     """How a query's products with keys become the weights of their values."""
 

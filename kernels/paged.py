@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .operands import TokenRotation
+
 KV_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
@@ -99,8 +101,9 @@ class Rotation(NamedTuple):
     cos: Tensor  # float32 [positions, head_dim]
     sin: Tensor
     positions: Tensor  # int64 [T]
+    query_scales: Tensor | None = None  # float32 [positions]: what queries are multiplied by
 
     @property
-    def of_tokens(self) -> tuple[Tensor, Tensor]:
-        """[T, 1, head_dim] each."""
-        return self.cos[self.positions][:, None], self.sin[self.positions][:, None]
+    def of_tokens(self) -> TokenRotation:
+        scales = None if self.query_scales is None else self.query_scales[self.positions].view(-1, 1, 1)
+        return TokenRotation(self.cos[self.positions][:, None], self.sin[self.positions][:, None], scales)

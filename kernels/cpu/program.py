@@ -56,6 +56,7 @@ class RotaryTable(ctypes.Structure):
     _fields_ = [
         ("cosines", c_void_p),  # float32 [rotations, numbers that may be rotated]
         ("sines", c_void_p),  # with the rotation's sign
+        ("query_scales", c_void_p),  # float32 [rotations], or null: what queries are multiplied by
     ]
 
 

@@ -57,4 +57,5 @@ def _by_head(heads: Tensor, weights: Sequence[PackedWeight]) -> Tensor:
 
 
 def _rotated(heads: Tensor, layout: LatentLayout, rotation: Rotation) -> Tensor:
-    return (rotate_pairs if layout.rotates_pairs else rotate_halves).reference(heads, *rotation.of_tokens)
+    cos, sin, _ = rotation.of_tokens
+    return (rotate_pairs if layout.rotates_pairs else rotate_halves).reference(heads, cos, sin)

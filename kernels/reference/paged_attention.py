@@ -7,7 +7,7 @@ from ..operands import HeadLayout
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..registry import op
 from .attention import attend
-from .pointwise import rotated
+from .pointwise import rotated, rotated_queries
 
 
 @op(tolerance=1e-2)
@@ -24,7 +24,7 @@ def store_heads_paged(
         query, key = (_normed(x, weight, layout) for x, weight in zip((query, key), layout.norms, strict=True))
     angles = None if rotation is None else rotation.of_tokens
     _store(rotated(key, layout, angles), value.contiguous(), kv, rows.kv_slots)
-    return rotated(query, layout, angles).to(heads.dtype)
+    return rotated_queries(query, layout, angles).to(heads.dtype)
 
 
 def _normed(x: Tensor, weight: Tensor, layout: HeadLayout) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..operands import Activation, HeadLayout
+from ..operands import Activation, HeadLayout, TokenRotation
 from ..registry import op
 
 
@@ -43,11 +43,11 @@ def rotate_pairs(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return partners.mul_(sin).add_(heads * cos)
 
 
-def rotated(heads: Tensor, layout: HeadLayout, rotation: tuple[Tensor, Tensor] | None) -> Tensor:
+def rotated(heads: Tensor, layout: HeadLayout, rotation: TokenRotation | None) -> Tensor:
     """Heads as their layout wants them. Where not all of a head is rotated, cosines are 1 and sines 0 behind that."""
     if rotation is None:
         return heads
-    cos, sin = rotation
+    cos, sin, _ = rotation
     if layout.rotates_pairs:
         return rotate_pairs(heads, cos, sin)
     if layout.num_rotated == layout.head_dim:
@@ -55,6 +55,12 @@ def rotated(heads: Tensor, layout: HeadLayout, rotation: tuple[Tensor, Tensor] |
     turned, kept = heads.split((layout.num_rotated, layout.head_dim - layout.num_rotated), -1)
     cos, sin = (table[..., : layout.num_rotated] for table in (cos, sin))
     return torch.cat((rotate_halves(turned, cos, sin), kept), -1)
+
+
+def rotated_queries(heads: Tensor, layout: HeadLayout, rotation: TokenRotation | None) -> Tensor:
+    """The same, multiplied by what their positions ask for."""
+    turned = rotated(heads, layout, rotation)
+    return turned if rotation is None or rotation.query_scales is None else turned * rotation.query_scales
 
 
 _ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {

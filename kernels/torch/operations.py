@@ -13,7 +13,7 @@ from torch import Tensor
 from ..experts import ExpertWeights, Routes, Routing
 from ..float8_part import WeightPart
 from ..lora import LoraConfig, LoraMapping
-from ..operands import DTYPES, Activation, HeadLayout, LatentLayout, WeightFormat
+from ..operands import DTYPES, Activation, HeadLayout, LatentLayout, TokenRotation, WeightFormat
 from ..operations import LayerKV, TensorOperations
 from ..packed_weight import PackedWeight, pack
 from ..reference.attention import attention, write_kv
@@ -29,6 +29,7 @@ from ..reference.pointwise import (
     rotate_halves,
     rotate_pairs,
     rotated,
+    rotated_queries,
 )
 from ..reference.products import linear
 from ..registry import Op
@@ -89,7 +90,7 @@ class TorchOperations(TensorOperations):
         return self.form(layer_norm)(whole, weight, bias, epsilon)
 
     def store_heads(
-        self, heads: Tensor, layout: HeadLayout, rotation: tuple[Tensor, Tensor] | None, kv: LayerKV, rows: Rows
+        self, heads: Tensor, layout: HeadLayout, rotation: TokenRotation | None, kv: LayerKV, rows: Rows
     ) -> Tensor:
         query, key, value = layout.split(heads)
         if layout.norms is not None:
@@ -98,7 +99,7 @@ class TorchOperations(TensorOperations):
             )
         # Every row's keys and values are stored before any row attends: rows may share blocks within a step.
         write_kv(rotated(key, layout, rotation), value, kv.keys, kv.values, rows)
-        return rotated(query, layout, rotation)
+        return rotated_queries(query, layout, rotation)
 
     def attention(self, query: Tensor, layout: HeadLayout, kv: LayerKV, rows: Rows, window: int | None) -> Tensor:
         return self.form(attention)(
@@ -111,7 +112,7 @@ class TorchOperations(TensorOperations):
         return self.form(rms_norm)(heads, weight, layout.epsilon)
 
     def store_latents(
-        self, latents: Tensor, layout: LatentLayout, rotation: tuple[Tensor, Tensor], kv: LayerKV, rows: Rows
+        self, latents: Tensor, layout: LatentLayout, rotation: TokenRotation, kv: LayerKV, rows: Rows
     ) -> None:
         latent, key = latents.split((layout.rank, layout.rope_dim), 1)
         normed = self.form(rms_norm)(latent.contiguous(), layout.norm, layout.epsilon)
@@ -119,7 +120,7 @@ class TorchOperations(TensorOperations):
         write_kv(kept, kept, kv.keys, kv.values, rows)
 
     def latent_query(
-        self, query: Tensor, weights: Sequence[PackedWeight], layout: LatentLayout, rotation: tuple[Tensor, Tensor]
+        self, query: Tensor, weights: Sequence[PackedWeight], layout: LatentLayout, rotation: TokenRotation
     ) -> Tensor:
         nope, key = query.unflatten(1, (layout.num_heads, -1)).split((layout.nope_dim, layout.rope_dim), 2)
         return torch.cat((self._by_head(nope, weights), _rotated(key, layout, rotation)), 2).flatten(1)
@@ -171,5 +172,5 @@ class TorchOperations(TensorOperations):
         return add_gated(total, update, gate)
 
 
-def _rotated(heads: Tensor, layout: LatentLayout, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    return (rotate_pairs if layout.rotates_pairs else rotate_halves)(heads, *rotation)
+def _rotated(heads: Tensor, layout: LatentLayout, rotation: TokenRotation) -> Tensor:
+    return (rotate_pairs if layout.rotates_pairs else rotate_halves)(heads, rotation.cos, rotation.sin)

@@ -148,8 +148,9 @@ def _routes(call: OneCall, routes: Routes) -> NativeRoutes:
 
 def _rotation(call: OneCall, rotation: Rotation) -> int:
     call.point(rotations=rotation.positions)
-    tables = [table.float().contiguous() for table in (rotation.cos, rotation.sin)]
-    made = RotaryTable(*(table.data_ptr() for table in tables))
+    given = (rotation.cos, rotation.sin, rotation.query_scales)
+    tables = [None if table is None else table.float().contiguous() for table in given]
+    made = RotaryTable(*(None if table is None else table.data_ptr() for table in tables))
     call.kept += [*tables, made]
     return addressof(made)
 

@@ -51,6 +51,24 @@ FAMILIES: dict[str, dict[str, Any]] = {
         num_attention_heads=4, num_key_value_heads=2, sliding_window=None, original_max_position_embeddings=1024,
         rms_norm_eps=1e-5, pad_token_id=0, partial_rotary_factor=1.0, full_attn_mod=1, interpolate_factor=1,
     ),
+    "internlm3": dict(
+        architectures=["InternLM3ForCausalLM"], model_type="internlm3", hidden_size=48, intermediate_size=84,
+        num_attention_heads=6, num_key_value_heads=3, head_dim=16, attention_bias=False, mlp_bias=False,
+    ),
+    "ministral": dict(
+        architectures=["MinistralForCausalLM"], model_type="ministral", hidden_size=56, intermediate_size=88,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=16, sliding_window=40,
+        layer_types=["full_attention", "sliding_attention"],
+    ),
+    "ministral3": dict(
+        architectures=["Ministral3ForCausalLM"], model_type="ministral3", hidden_size=40, intermediate_size=72,
+        num_attention_heads=4, num_key_value_heads=1, head_dim=32, sliding_window=None, pad_token_id=0,
+    ),
+    "seed_oss": dict(
+        architectures=["SeedOssForCausalLM"], model_type="seed_oss", hidden_size=48, intermediate_size=92,
+        num_attention_heads=5, num_key_value_heads=1, head_dim=16, attention_bias=True, attention_out_bias=False,
+        mlp_bias=False, pretraining_tp=1, residual_dropout=0.1,
+    ),
     "mixtral": dict(
         architectures=["MixtralForCausalLM"], model_type="mixtral", hidden_size=40, intermediate_size=56,
         num_attention_heads=5, num_key_value_heads=1, head_dim=16, num_local_experts=5, num_experts_per_tok=2,
@@ -155,6 +173,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
         num_local_experts=6, num_experts_per_tok=3, sliding_window=13, swiglu_limit=0.8,
     ),
 }  # fmt: skip
+# Figures of rotary positions without which transformers' class can't compute.
+ROPE: dict[str, dict[str, Any]] = {
+    "ministral3": {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 40},
+}
 # The base of rotary angles, where it isn't 10,000.
 THETA = {
     "hy_v3": 11_158_840.0, "minimax_m2": 5_000_000.0, "solar_open": 1_000_000.0, "ernie4_5": 500_000.0,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
-from .tiny_configs import COMMON, FAMILIES, THETA
+from .tiny_configs import COMMON, FAMILIES, ROPE, THETA
 from .tiny_experts import expert_shapes
 from .tiny_norms import BIASED, LESS_ONE, head_norms, layer_norms
 
@@ -52,7 +52,7 @@ def tiny_model(
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = {**COMMON, **FAMILIES[family], **overrides}
-    written = {**config, **_spelled(family, dtype, rope or {}, config_style)}
+    written = {**config, **_spelled(family, dtype, ROPE.get(family, {}) if rope is None else rope, config_style)}
     _write_json(folder / "config.json", written)
     _write_weights(folder, _shapes(family, config), dtype, shards, seed, poison, family in LESS_ONE)
     _write_tokenizer(folder, family in ("llama", "mistral") if adds_bos is None else adds_bos)
@@ -163,6 +163,8 @@ def _is_biased(family: str, config: dict[str, Any], name: str) -> bool:
         return name.endswith(("q_proj", "k_proj", "v_proj"))
     if name.endswith(("q_b_proj", "kv_b_proj")) or (name.endswith("q_proj") and "kv_lora_rank" in config):
         return False
+    if family == "seed_oss" and name.endswith("o_proj"):
+        return bool(config["attention_out_bias"])
     if family in ("glm4_moe", "solar_open") and name.endswith("o_proj"):
         return False
     if name.startswith("self_attn"):

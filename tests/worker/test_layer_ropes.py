@@ -107,5 +107,6 @@ def test_a_rope_beside_one_that_is_stretched_has_the_same_rows_with_its_own_angl
     first, none, other = ropes.at(rows, 64 + 128 + 192, torch.float32)
     alone = Rope(plain, False, CPU).at(torch.tensor([0, 63, 0, 100, 150]), 151, torch.float32)
     assert none is None
-    assert all(map(torch.equal, other, alone))
-    assert all(map(torch.equal, first, Rope(dynamic, False, CPU).at(rows, 64 + 128 + 192, torch.float32)))
+    assert all(map(torch.equal, other[:2], alone[:2]))
+    whole = Rope(dynamic, False, CPU).at(rows, 64 + 128 + 192, torch.float32)
+    assert all(map(torch.equal, first[:2], whole[:2]))

@@ -83,8 +83,8 @@ def test_cosines_are_multiplied_by_the_attention_factor(tmp_path, spelling):
     config = read_config(tiny_model(tmp_path, "phi3", rope={**LONGROPE, **figures}, **OPTIONS))
     assert config.ropes.stretches == (ORIGINAL, LONGEST)
     rope = Rope(config.ropes.ropes[0], False, torch.device("cpu"))
-    cos, _ = rope.at(torch.tensor([0]), 1, torch.float32)
-    assert cos.flatten().tolist() == pytest.approx([expected] * 16)
+    found = rope.at(torch.tensor([0]), 1, torch.float32)
+    assert found.cos.flatten().tolist() == pytest.approx([expected] * 16)
 
 
 def test_a_context_within_the_original_one_needs_the_short_factors_alone(tmp_path):

@@ -151,7 +151,7 @@ def test_figures_that_are_published_are_taken(tmp_path, rope, figures):
         ({"hidden_size": None}, "hidden_size must be a positive whole number, and is None"),
         ({"max_position_embeddings": 0}, "max_position_embeddings must be a positive whole number, and is 0"),
         ({"num_key_value_heads": 4}, "6 attention heads can't share 4 key-value heads"),
-        ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported"),
+        ({"hidden_act": "mish"}, "hidden_act='mish' is not supported"),
         ({"tie_word_embeddings": "false"}, "tie_word_embeddings must be true or false, and is 'false'"),
         ({"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}}, "rope type 'spiral' is not supported"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope type 'yarn' needs factor"),

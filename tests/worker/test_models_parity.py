@@ -87,6 +87,23 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
         {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False, "rope": LINEAR,
          "embedding_multiplier": 0.7, "logits_scaling": 0.25, "residual_multiplier": 1.3, "attention_multiplier": 0.3},
     ),
+    "internlm3": ("internlm3", OLD_SPELLING),
+    "internlm3, biases everywhere, dynamic": ("internlm3", {"attention_bias": True, "mlp_bias": True, "rope": DYNAMIC}),
+    "ministral": ("ministral", OLD_SPELLING),
+    "ministral, window 9 everywhere": (
+        "ministral", {"sliding_window": 9, "layer_types": ["sliding_attention"] * 2, "num_key_value_heads": 6}
+    ),
+    "ministral 3": ("ministral3", {"rope": {**YARN_SCALED, "llama_4_scaling_beta": 0.1}}),
+    "ministral 3, steep, tied, window 60": (
+        "ministral3",
+        {"rope": {**YARN, "original_max_position_embeddings": 9, "llama_4_scaling_beta": 0.8, "type": "yarn",
+                  "max_position_embeddings": 1024},
+         "tie_word_embeddings": True, "sliding_window": 60, "num_key_value_heads": 4},
+    ),
+    "seed-oss": ("seed_oss", OLD_SPELLING),
+    "seed-oss, every bias, yarn": (
+        "seed_oss", {"attention_out_bias": True, "mlp_bias": True, "rope": YARN, "num_key_value_heads": 5}
+    ),
     "mixtral": ("mixtral", OLD_SPELLING),
     "mixtral, window 9, all experts": ("mixtral", {"sliding_window": 9, "num_experts_per_tok": 5}),
     "qwen2 moe": ("qwen2_moe", {}),
@@ -178,7 +195,8 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 FAMILIES = (
-    "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "smollm3", "phi3", "mixtral", "qwen2_moe", "qwen3_moe",
+    "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "smollm3", "phi3",
+    "internlm3", "ministral", "ministral3", "seed_oss", "mixtral", "qwen2_moe", "qwen3_moe",
     "ernie4_5_moe", "youtu", "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe", "glm4_moe", "glm4_moe_lite",
     "dots1", "solar_open", "minimax_m2", "hy_v3", "olmo2", "granite",
 )  # fmt: skip
@@ -193,7 +211,7 @@ ROPES = {
 LONG = {
     f"{family}, {name}, style {style}": (family, {"rope": rope, "config_style": style, "num_hidden_layers": 3})
     for family in FAMILIES
-    if family != "phi3"  # it takes longrope alone
+    if family not in ("phi3", "ministral3")  # they take longrope alone, and figures that others lack
     for name, rope in ROPES.items()
     for style in (4, 5)
 }

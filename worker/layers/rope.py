@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...kernels import TokenRotation
 from ..models.layer_ropes import LayerRopes
 from ..models.rope_config import RopeConfig
 
@@ -31,7 +32,7 @@ class Ropes:
         self.tables = [Rope(rope, rotates_pairs, device, config.stretches) for rope in config.ropes]
         self._by_layer = config.by_layer
 
-    def at(self, rows: Tensor, end: int, dtype: torch.dtype) -> list[tuple[Tensor, Tensor] | None]:
+    def at(self, rows: Tensor, end: int, dtype: torch.dtype) -> list[TokenRotation | None]:
         """Of each layer what `Rope.at` gives; None where it doesn't rotate."""
         return self.by_layer([table.at(rows, end, dtype) for table in self.tables])
 
@@ -67,11 +68,15 @@ class Rope:
         self.rotates_pairs = rotates_pairs
         self.device = device
         self.cos = self.sin = torch.empty(0, config.head_dim, device=device)  # [positions, head_dim]
+        # [positions]: what queries are multiplied by.
+        self.query_scales = torch.empty(0, device=device) if config.query_scale else None
+        self._query_scale, self._original_context = config.query_scale, config.original_context
 
-    def at(self, rows: Tensor, end: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """[T, 1, head_dim] each; no row reaches `end`. The sine carries the rotation's sign."""
+    def at(self, rows: Tensor, end: int, dtype: torch.dtype) -> TokenRotation:
+        """No row reaches `end`."""
         self.grow_to(end)
-        return self.cos[rows].unsqueeze_(1).to(dtype), self.sin[rows].unsqueeze_(1).to(dtype)
+        scales = None if self.query_scales is None else self.query_scales[rows].view(-1, 1, 1).to(dtype)
+        return TokenRotation(self.cos[rows].unsqueeze_(1).to(dtype), self.sin[rows].unsqueeze_(1).to(dtype), scales)
 
     def end_of(self, longest: int) -> int:
         """The row behind the last one that requests of up to so many tokens may ask for."""
@@ -97,6 +102,9 @@ class Rope:
         cos, sin = F.pad(cos, kept, value=1.0), F.pad(sin, kept)
         self.cos = torch.cat((self.cos, cos.to(self.device)))
         self.sin = torch.cat((self.sin, sin.to(self.device)))
+        if self.query_scales is not None:
+            scales = 1 + self._query_scale * (positions / self._original_context).floor().log1p()
+            self.query_scales = torch.cat((self.query_scales, scales.to(self.device)))
 
 
 def inverse_frequencies(config: RopeConfig, length: int) -> Tensor:

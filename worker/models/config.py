@@ -184,8 +184,7 @@ def _ropes(
     """`head_dim`: numbers of a head that may be rotated."""
 
     def read(said: dict[str, Any], layer: int) -> RopeConfig:
-        part = family.rotates_part, family.rotated
-        return read_rope(said, head_dim, context, family.rope_theta, path, *part, family.rope_kinds)
+        return read_rope(said, head_dim, context, family, path)
 
     ropes = read_layer_ropes(config, family, windows, read)
     for reach in (reach for rope in ropes.ropes for reach in (rope.original_context, rope.max_position)):

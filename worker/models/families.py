@@ -19,7 +19,7 @@ from .expert_families import (
 )
 from .family import Family
 from .latent_families import DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, YOUTU
-from .rope_families import INTERNLM2, PHI3, SMOLLM3
+from .rope_families import INTERNLM2, INTERNLM3, MINISTRAL, MINISTRAL3, PHI3, SEED_OSS, SMOLLM3
 
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": LLAMA,
@@ -33,6 +33,10 @@ FAMILIES: dict[str, Family] = {
     "InternLM2ForCausalLM": INTERNLM2,
     "Olmo2ForCausalLM": OLMO2,
     "GraniteForCausalLM": GRANITE,
+    "InternLM3ForCausalLM": INTERNLM3,
+    "MinistralForCausalLM": MINISTRAL,
+    "Ministral3ForCausalLM": MINISTRAL3,
+    "SeedOssForCausalLM": SEED_OSS,
     "MixtralForCausalLM": MIXTRAL,
     "Qwen2MoeForCausalLM": QWEN2_MOE,
     "Qwen3MoeForCausalLM": QWEN3_MOE,

@@ -47,6 +47,7 @@ class Family:
     gates_attention: bool = False  # a gate stands behind each query, for what its head attends to
     mixers: Mixers = attention_everywhere  # what each layer has in the place of attention
     rope_kinds: dict[str, str] | None = None  # the names of rope types that it takes, and their meaning; None: all
+    scales_queries: bool = False  # a config may say that queries grow with their position
     # Whether each layer rotates queries and keys at all.
     rotates: Callable[[dict[str, Any], Windows], tuple[bool, ...]] = lambda config, windows: (True,) * len(windows)
     ropes_by_kind: bool = False  # layers with a window and those without have figures of rotary positions each

@@ -54,6 +54,7 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
         ),
         other_names={"num_local_experts": "num_experts"},
     ),
+    "internlm3": FamilyKeys(other_names={"qkv_bias": "attention_bias", "bias": "mlp_bias"}),
     "minimax_m2": FamilyKeys(
         harmless="mlp_intermediate_size shared_moe_mode swa_rope_theta use_grouped_topk",
         fixed={

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
@@ -32,7 +32,7 @@ _LISTS = {"longrope": ("short_factor", "long_factor")}
 
 
 # What changes no angle of a text: bookkeeping, and sections by which pictures have more than one position.
-_NO_FIGURES = ("rope_type", "type", "finetuned", "mrope_section", "mrope_interleaved")
+_NO_FIGURES = ("rope_type", "type", "finetuned", "mrope_section", "mrope_interleaved", "max_position_embeddings")
 _KNOWN = frozenset(
     (
         *_NO_FIGURES,
@@ -43,6 +43,28 @@ _KNOWN = frozenset(
 )
 # What the first implementation of YaRN had beside them.
 _NEUTRAL = {"attn_factor": (1,), "extrapolation_factor": (1,)}
+
+
+QUERY_SCALE = "llama_4_scaling_beta"  # of families whose queries grow with their position
+
+
+class RopeRules(Protocol):
+    """What a family says of its positions; a row of the table of families has it."""
+
+    @property
+    def rope_theta(self) -> float: ...
+
+    @property
+    def rope_kinds(self) -> dict[str, str] | None: ...
+
+    @property
+    def rotates_part(self) -> bool: ...
+
+    @property
+    def rotated(self) -> str | None: ...
+
+    @property
+    def scales_queries(self) -> bool: ...
 
 
 class _Bound(NamedTuple):
@@ -59,7 +81,7 @@ _CONTEXT = _Bound(lambda value: value >= 1 and value == int(value), "a positive 
 _BOUNDS = {
     **dict.fromkeys(("low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor"), _POSITIVE),
     **dict.fromkeys(("short_factor", "long_factor"), _POSITIVE),
-    **dict.fromkeys(("mscale", "mscale_all_dim"), _POSITIVE_OR_NONE),
+    **dict.fromkeys(("mscale", "mscale_all_dim", QUERY_SCALE), _POSITIVE_OR_NONE),
     **dict(factor=_STRETCH, rope_theta=_BASE, original_max_position_embeddings=_CONTEXT),
 }
 # Angles are computed in float32, which holds nothing larger.
@@ -78,6 +100,8 @@ class RopeConfig:
     trained_context: int  # max_position_embeddings, before any stretching
     original_context: int  # what llama3, yarn and longrope stretch from
     figures: dict[str, Any]  # the variant's own, of which those that are computed with are floats or lists of them
+    # Queries are multiplied by 1 + this × ln(1 + how often the original context fits in before their position).
+    query_scale: float = 0.0
 
     @property
     def stretches(self) -> tuple[int, ...]:
@@ -104,21 +128,8 @@ class RopeConfig:
         return self.trained_context
 
 
-def read_rope(
-    config: dict[str, Any],
-    head_dim: int,
-    context: int,
-    theta: float,
-    path: Path,
-    rotates_part: bool = False,
-    rotated: str | None = None,
-    kinds: dict[str, str] | None = None,
-) -> RopeConfig:
-    """The variant that `config` asks for; `theta` is the family's own where the config names none.
-
-    `rotates_part`: the family may rotate a part of each head. `rotated`: a key that has so many numbers of it. `kinds`:
-    the names of variants that the family takes, with what each of them means there.
-    """
+def read_rope(config: dict[str, Any], head_dim: int, context: int, family: RopeRules, path: Path) -> RopeConfig:
+    """The variant that `config` asks for; `head_dim` are the numbers of a head that may be rotated."""
     older, newer = config.get("rope_scaling"), config.get("rope_parameters")
     figures = older or newer or {}
     if not isinstance(figures, dict):
@@ -126,15 +137,15 @@ def read_rope(
     if any(isinstance(figure, dict) for figure in figures.values()):
         raise ConfigError(f"{path}: rotary positions that differ by layer ({', '.join(figures)}) are not supported.")
     kind = figures.get("rope_type") or figures.get("type") or "default"
-    known = kinds or dict(zip(_NEEDED, _NEEDED))
+    known = family.rope_kinds or dict(zip(_NEEDED, _NEEDED))
     if not isinstance(kind, str) or kind not in known:
         raise ConfigError(f"{path}: rope type {shown(kind)} is not supported; supported are {', '.join(known)}.")
     kind = known[kind]
-    own = _own_figures(kind, figures, path)
-    part: Any = config.get(rotated) if rotated else None
+    own = _own_figures(kind, figures, family, path)
+    part: Any = config.get(family.rotated) if family.rotated else None
     share = part / head_dim if is_positive(part) else part
     partial = _first_given(figures.get("partial_rotary_factor"), config.get("partial_rotary_factor"), share, 1.0)
-    is_known = partial == 1.0 or (rotates_part and is_positive(partial) and partial < 1)
+    is_known = partial == 1.0 or (family.rotates_part and is_positive(partial) and partial < 1)
     rotary_dim = int(head_dim * partial) if is_known else 0
     if rotary_dim < 2 or rotary_dim % 2 or (kind == "dynamic" and rotary_dim == 2):
         rotating = f"{partial:.0%}" if is_positive(partial) else shown(partial)
@@ -144,29 +155,32 @@ def read_rope(
     original = _first_given(config.get(name), figures.get(name), context)
     if kind == "longrope" and original == 1:
         raise ConfigError(f"{path}: {name} must be more than 1 for rope type 'longrope'.")
+    theta = _first_given(figures.get("rope_theta"), config.get("rope_theta"), family.rope_theta)
     return RopeConfig(
         kind=kind,
-        theta=_bounded("rope_theta", _first_given(figures.get("rope_theta"), config.get("rope_theta"), theta), path),
+        theta=_bounded("rope_theta", theta, path),
         head_dim=head_dim,
         rotary_dim=rotary_dim,
         factor=own.get("factor", 1.0),
         trained_context=context,
         original_context=int(_bounded(name, original, path)),
         figures=figures | own,
+        query_scale=own.get(QUERY_SCALE, 0.0),
     )
 
 
-def _own_figures(kind: str, figures: dict[str, Any], path: Path) -> dict[str, Any]:
+def _own_figures(kind: str, figures: dict[str, Any], family: RopeRules, path: Path) -> dict[str, Any]:
     """Those that the variant computes with; what others would is left unread, and what none would is refused."""
+    further = (QUERY_SCALE,) if family.scales_queries else ()
     for name, value in figures.items():
-        if name not in _KNOWN and value not in (None, False, *_NEUTRAL.get(name, ())):
+        if name not in (*_KNOWN, *further) and value not in (None, False, *_NEUTRAL.get(name, ())):
             raise ConfigError(
                 f"{path}: {name}={shown(value)} among the figures of rotary positions changes the angles in a way that "
                 "is not supported. If the weights were trained without it, remove it from config.json."
             )
     if missing := [name for name in _NEEDED[kind] if figures.get(name) is None]:
         raise ConfigError(f"{path}: rope type {kind!r} needs {', '.join(missing)}.")
-    names = (*_NEEDED[kind], *_FURTHER.get(kind, ()))
+    names = (*_NEEDED[kind], *_FURTHER.get(kind, ()), *further)
     found = {name: _bounded(name, figures[name], path) for name in names if figures.get(name) is not None}
     if kind == "llama3" and found["high_freq_factor"] <= found["low_freq_factor"]:
         high = shown(figures["high_freq_factor"])

@@ -6,7 +6,17 @@ from typing import Any
 
 from ...protocol.fields.rules import shown
 from .dense_families import DEFAULTS
-from .family import FULL, QKV, SLIDING, Family, Windows, by_type_whatever_is_used, every_layer, llama_biases
+from .family import (
+    FULL,
+    MLP,
+    QKV,
+    SLIDING,
+    Family,
+    Windows,
+    by_type_whatever_is_used,
+    every_layer,
+    llama_biases,
+)
 from .stored_projections import INTERNLM2_NAMES, QKV_AND_GATE_UP
 
 
@@ -82,4 +92,83 @@ INTERNLM2 = Family(
     stored=INTERNLM2_NAMES,
     defaults=DEFAULTS
     | {"vocab_size": 103_168, "intermediate_size": 11_008, "max_position_embeddings": 2048, "bias": True},
+)
+
+INTERNLM3 = Family(
+    "internlm3",
+    biased=llama_biases,
+    defaults=DEFAULTS
+    | {
+        "vocab_size": 128_512,
+        "intermediate_size": 10_240,
+        "num_hidden_layers": 48,
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "max_position_embeddings": 32_768,
+        "rms_norm_eps": 1e-5,
+    },
+)
+
+
+def _every_layer_or_by_type(config: dict[str, Any], num_layers: int) -> Windows:
+    has_types = config.get("layer_types") is not None
+    return by_type_whatever_is_used(config, num_layers) if has_types else every_layer(config, num_layers)
+
+
+_MISTRAL_DEFAULTS = DEFAULTS | {
+    "vocab_size": 32_000,
+    "intermediate_size": 14_336,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131_072,
+    "sliding_window": 4096,
+}
+MINISTRAL = Family("ministral", windows=_every_layer_or_by_type, defaults=_MISTRAL_DEFAULTS)
+MINISTRAL3 = Family(
+    "ministral3",
+    windows=every_layer,
+    scales_queries=True,
+    defaults=_MISTRAL_DEFAULTS
+    | {
+        "vocab_size": 131_072,
+        "num_hidden_layers": 34,
+        "head_dim": 128,
+        "max_position_embeddings": 262_144,
+        "rms_norm_eps": 1e-5,
+        "sliding_window": None,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 1_000_000.0,
+            "factor": 16.0,
+            "original_max_position_embeddings": 16_384,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.1,
+        },
+    },
+)
+
+
+def _seed_oss_biases(config: dict[str, Any]) -> tuple[str, ...]:
+    attention = (QKV if config["attention_bias"] else ()) + (("o_proj",) if config["attention_out_bias"] else ())
+    return attention + (MLP if config["mlp_bias"] else ())
+
+
+SEED_OSS = Family(
+    "seed_oss",
+    biased=_seed_oss_biases,
+    defaults=DEFAULTS
+    | {
+        "vocab_size": 155_136,
+        "intermediate_size": 27_648,
+        "num_hidden_layers": 64,
+        "num_attention_heads": 80,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 524_288,
+        "attention_bias": True,
+        "attention_out_bias": False,
+        "mlp_bias": False,
+    },
 )

@@ -13,7 +13,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from ...kernels import LoraMapping, Rows
+from ...kernels import LoraMapping, Rows, TokenRotation
 from ...kernels.states import Segments
 from ..device import on_device
 from ..kv.kv_cache import KVCache
@@ -57,8 +57,8 @@ class Batch:
     # R: the row of the rotary tables where each row's positions begin; None: 0, a position's row is the position.
     rotation_starts: list[int] | None = None
     adapted: LoraMapping | None = None  # which tokens have a LoRA adapter, if any
-    # Of each layer the tokens' cos and sin, set by the model; None where it doesn't rotate.
-    rotations_by_layer: Sequence[tuple[Tensor, Tensor] | None] = ()
+    # Of each layer how its queries and keys are rotated, set by the model; None where it doesn't rotate.
+    rotations_by_layer: Sequence[TokenRotation | None] = ()
 
     @property
     def num_tokens(self) -> int:

@@ -41,6 +41,7 @@ struct Step {
 struct RotaryTable {
     const float* cosines;  // [rotations, numbers that may be rotated]
     const float* sines;    // the same, with the rotation's sign
+    const float* query_scales;  // [rotations], or null: what queries are multiplied by
 };
 
 // Which numbers of a head cosines and sines turn against one another.

@@ -3,6 +3,7 @@
 //   head = head - mean(head)                              queries and keys, where the model's norms do so
 //   head = head / sqrt(mean(head²) + ε) × weight          queries and keys, where the model has such weights
 //   head = partner(head) × sin + head × cos               queries and keys; the sine carries the rotation's sign
+//   query = query × scale                                 where the model's queries grow with their position
 //   memory[slot] = key, value                             in the memory's own format, as kv_layout.hpp says
 //
 // A token's numbers depend on that token alone. Work is cut by key head and by tokens; tokens that share bytes of the
@@ -52,6 +53,12 @@ static void make_ready(const StoreHeads& a, int64_t token, const float* head, co
     rotate(head, a.rotary->cosines + row, a.rotary->sines + row, a.rotation, size, a.num_rotated, to);
 }
 
+static void scale_query(const StoreHeads& a, int64_t token, float* query) {
+    if (!a.rotary || !a.rotary->query_scales) return;
+    const Vec scale = broadcast(a.rotary->query_scales[a.step->rotations[token]]);
+    for (int64_t i = 0; i < a.kv.head_dim; i += kLanes) store(query + i, load(query + i) * scale);
+}
+
 // A key's units are whole: each goes to its own place in the block.
 template <class Unit>
 static void scatter_units(const uint8_t* bytes, int64_t num_units, int64_t block_size, int64_t offset, uint8_t* to) {
@@ -98,8 +105,10 @@ static void store_token(const StoreHeads& a, int64_t token, int64_t head) {
     const KVMemory& kv = a.kv;
     const int64_t size = kv.head_dim, shared = a.num_query_heads / kv.num_heads;
     float* heads = heads_of(a, token);
-    for (int64_t i = head * shared; i < (head + 1) * shared; ++i)
+    for (int64_t i = head * shared; i < (head + 1) * shared; ++i) {
         make_ready(a, token, heads + i * size, weight_of(a, a.query_norm, i), heads + i * size);
+        scale_query(a, token, heads + i * size);
+    }
     float key[kLargestHead];
     make_ready(a, token, heads + (a.num_query_heads + head) * size, weight_of(a, a.key_norm, head), key);
 

@@ -55,10 +55,10 @@ def _whole(x, scale):
 
 @triton.jit(do_not_specialize=["num_tokens"])
 def store_heads_kernel(
-    heads, query, query_weight, key_weight, cosines, sines, positions, slots, keys, values, key_scales, value_scales,
-    num_tokens, epsilon, TOKENS: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
+    heads, query, query_weight, key_weight, cosines, sines, positions, query_scales, slots, keys, values, key_scales,
+    value_scales, num_tokens, epsilon, TOKENS: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
     HEAD_DIM: tl.constexpr, HAS_NORM: tl.constexpr, PAIRS: tl.constexpr, ROTATED: tl.constexpr,
-    QUERY_STEP: tl.constexpr,
+    QUERY_STEP: tl.constexpr, SCALES_QUERIES: tl.constexpr,
 ):  # fmt: skip
     """A program: one head of TOKENS tokens, a query's, a key's or a value's. Queries stand QUERY_STEP heads apart."""
     head, columns = tl.program_id(1), tl.arange(0, triton.next_power_of_2(HEAD_DIM))
@@ -71,6 +71,9 @@ def store_heads_kernel(
     if head < NUM_QUERIES:
         turned = HeadTransform(query_weight, epsilon, cosines + angles, sines + angles)
         turned_query = ready(own, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS, ROTATED)
+        if SCALES_QUERIES:
+            places = tl.load(positions + tokens, mask=is_there, other=0)
+            turned_query *= tl.load(query_scales + places, mask=is_there, other=0)[:, None]
         to = query + (tokens.to(tl.int64) * NUM_QUERIES + head) * HEAD_DIM
         tl.store(to[:, None] + columns[None, :], turned_query.to(query.dtype.element_ty), mask=is_number)
         return
@@ -110,20 +113,22 @@ def _launch(
     query = heads.new_empty(len(heads), layout.num_queries, layout.head_dim)
     weights = layout.norms or (heads, heads)
     # Kernels read none of what stands in for a rotation.
-    turning = rotation or (heads, heads, rows.kv_slots)
+    turning = rotation or Rotation(heads, heads, rows.kv_slots)
+    scales_queries = turning.query_scales is not None
     scales = (kv.key_scales, kv.value_scales) if kv.key_scales is not None else (kv.keys, kv.values)
     store_heads_kernel[triton.cdiv(len(heads), choice["TOKENS"]), layout.num_queries + 2 * layout.num_keys](
-        heads, query, *weights, *turning, rows.kv_slots, kv.keys, kv.values,
-        *scales, len(heads), layout.epsilon, choice["TOKENS"], layout.num_queries, layout.num_keys, layout.head_dim,
+        heads, query, *weights, *turning[:3], turning.query_scales if scales_queries else heads, rows.kv_slots,
+        kv.keys, kv.values, *scales, len(heads), layout.epsilon,
+        choice["TOKENS"], layout.num_queries, layout.num_keys, layout.head_dim,
         layout.norms is not None, layout.rotates_pairs, 0 if rotation is None else layout.num_rotated,
-        1 + layout.is_gated,
+        1 + layout.is_gated, scales_queries,
         num_warps=choice.num_warps,
     )  # fmt: skip
     return query
 
 
 def examples() -> Iterator[Example]:
-    names = dict.fromkeys(("query_weight", "key_weight", "cosines", "sines"), "*fp32")
+    names = dict.fromkeys(("query_weight", "key_weight", "cosines", "sines", "query_scales"), "*fp32")
     scales = dict.fromkeys(("key_scales", "value_scales"), "*fp16")
     counts = {"positions": "*i64", "slots": "*i64", "num_tokens": "i32", "epsilon": "fp32"}
     for kind, head_dim in (("bf16", 128), ("int8", 256), ("fp16", 96)):
@@ -131,7 +136,7 @@ def examples() -> Iterator[Example]:
         types = dict.fromkeys(("heads", "query"), "*bf16") | names | counts | dict.fromkeys(("keys", "values"), number)
         constants = dict(
             TOKENS=8, NUM_QUERIES=32, NUM_KEYS=8, HEAD_DIM=head_dim, HAS_NORM=True, PAIRS=kind == "fp16",
-            ROTATED=head_dim, QUERY_STEP=1 + (kind == "int8"),
+            ROTATED=head_dim, QUERY_STEP=1 + (kind == "int8"), SCALES_QUERIES=kind == "int8",
         )  # fmt: skip
         pointers = tuple(name for name, kind_of in types.items() if kind_of.startswith("*"))
         yield Example(f"store_heads {kind} {head_dim}", store_heads_kernel, types | scales, constants, aligned=pointers)

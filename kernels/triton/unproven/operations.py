@@ -52,7 +52,7 @@ class UnprovenOperations(FusedOperations):
     def store_heads(
         self, heads: Value, layout: HeadLayout, rotation: Rotation | None, kv: PagedKV, rows: DeviceRows
     ) -> Tensor | Heads:
-        if rotation is not None and serves(layout, kv, rows):
+        if rotation is not None and rotation.query_scales is None and serves(layout, kv, rows):
             return Heads(plain(heads), rotation)
         return super().store_heads(heads, layout, rotation, kv, rows)
 

@@ -26,6 +26,7 @@ def inputs(seed: int) -> Iterator[tuple[Tensor, HeadLayout, Rotation | None, Pag
         cos[:, part:], sin[:, part:] = 1, 0
         positions = torch.cat([torch.arange(context - queries, context) for queries, context in shape])
         kv = empty_memory(kind, num_blocks, 2, block_size, head_dim)
-        yield heads, form, Rotation(cos, sin, positions), kv, rows
+        scales = torch.rand(32, generator=generator) + 1 if kind in ("fp32", "int8") else None
+        yield heads, form, Rotation(cos, sin, positions, scales), kv, rows
         if kind == "bf16":
             yield heads, form, None, empty_memory(kind, num_blocks, 2, block_size, head_dim), rows

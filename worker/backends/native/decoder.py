@@ -119,6 +119,7 @@ class RecordedDecoder:
         ropes.grow_to(batch.rotations_end)
         for table, rope in zip(self._tables, ropes.tables, strict=True):
             table.cosines, table.sines = rope.cos.data_ptr(), rope.sin.data_ptr()
+            table.query_scales = None if rope.query_scales is None else rope.query_scales.data_ptr()
         starts, lengths = (numpy.array(counts, numpy.int32) for counts in (batch.query_starts, batch.context_lengths))
         self._references = [batch, starts, lengths]
         for step, group in zip(self.steps, batch.groups, strict=True):

@@ -147,7 +147,7 @@ class GraphedDecoder:
     def _stream(self, inputs: Inputs, batch: DeviceBatch) -> Tensor:
         ropes = self.decoder.ropes
         ropes.grow_to(ropes.end_of(batch.table.max_model_len))
-        rotations = [Rotation(table.cos, table.sin, inputs.rotations) for table in ropes.tables]
+        rotations = [Rotation(table.cos, table.sin, inputs.rotations, table.query_scales) for table in ropes.tables]
         batch.take(inputs, ropes.by_layer(rotations))
         return self.decoder.stream(batch)
 
