@@ -99,6 +99,9 @@ class Operations(Protocol):
 
     def attention(self, query: Any, layout: HeadLayout, kv: Any, rows: Any, window: int | None) -> Any: ...
 
+    def gate_heads(self, attended: Any, heads: Any, layout: HeadLayout) -> Any:
+        """attended × sigmoid(gate), the gates standing where `heads` were projected."""
+
     def store_latents(self, latents: Any, layout: LatentLayout, rotation: Any, kv: Any, rows: Any) -> None:
         """Norms the latents, rotates the keys beside them, stores both in their slots."""
 
@@ -110,6 +113,23 @@ class Operations(Protocol):
 
     def latent_values(self, attended: Any, weights: Sequence[Any], layout: LatentLayout) -> Any:
         """[T, heads × value_dim]: of each head the product of its sum with its own weight."""
+
+    def causal_convolution(
+        self,
+        x: Any,
+        weight: Tensor,
+        bias: Tensor | None,
+        activation: StateActivation,
+        states: LayerStates,
+        segments: Any,
+    ) -> Any:
+        """[T, channels]: a sum over each channel's last inputs, with the weights [channels, width]."""
+
+    def delta_net(self, convolved: Any, b: Any, a: Any, heads: DeltaHeads, states: LayerStates, segments: Any) -> Any:
+        """[T, value heads × value_dim] of a gated delta net, of which the state is written. The inputs may be, too."""
+
+    def gated_norm(self, x: Any, gate: Any, weight: Tensor, epsilon: float, num_heads: int) -> Any:
+        """norm(x) × weight × silu(gate), the norm by head."""
 
     def apply_activation(self, x: Any, activation: Activation) -> Any: ...
 

@@ -64,7 +64,7 @@ class Bench:
         self.attentions = [
             Attention(
                 plan=self.plan.address, kv=memory, query=self.heads.data_ptr(), query_stride=self.heads[0].numel(),
-                scale=HEAD_DIM**-0.5, parts=self.parts.data_ptr(), output=self.output.data_ptr(),
+                query_step=HEAD_DIM, scale=HEAD_DIM**-0.5, parts=self.parts.data_ptr(), output=self.output.data_ptr(),
             )
             for memory in memories
         ]  # fmt: skip
@@ -110,7 +110,7 @@ class Bench:
 
     def _store(self, memory: object, step: Step, heads: Tensor) -> StoreHeads:
         return StoreHeads(
-            step=addressof(step), heads=heads.data_ptr(), num_query_heads=QUERY_HEADS,
+            step=addressof(step), heads=heads.data_ptr(), num_query_heads=QUERY_HEADS, query_step=HEAD_DIM,
             rotary=addressof(self.rotary), rotation=1, num_rotated=HEAD_DIM,
             kv=memory, query_norm=_ONES.data_ptr(), key_norm=_ONES.data_ptr(), epsilon=1e-6,
         )  # fmt: skip

@@ -24,8 +24,9 @@ class StoreHeads(Structure):
 
     _fields_ = [
         ("step", c_void_p),
-        ("heads", c_void_p),  # float32 [T, query heads + 2 × key heads, head_dim]; the queries are overwritten
+        ("heads", c_void_p),  # float32 [T, queries × query_step + 2 × keys × head_dim]; the queries are overwritten
         ("num_query_heads", c_int64),
+        ("query_step", c_int64),  # numbers from a query to the next one
         ("query_norm", c_void_p),  # [head_dim] for all heads, or for each, or null
         ("key_norm", c_void_p),
         ("norm_stride", c_int64),  # from one head's weight to the next one's; 0: all have one
@@ -65,7 +66,9 @@ class Attention(Structure):
         ("kv", KVMemory),
         ("query", c_void_p),  # float32 [T, query_stride]
         ("query_stride", c_int64),
+        ("query_step", c_int64),  # numbers from a query to the next one
         ("scale", c_float),
+        ("softcap", c_float),  # 0: none
         ("sinks", c_void_p),  # float32 [query heads], or null
         ("parts", c_void_p),  # float32, as many as num_part_floats says
         ("output", c_void_p),  # float32 [T, query heads × value_dim]

@@ -63,7 +63,7 @@ def _scaled(numbers: Tensor, scales: Tensor | None) -> Tensor:
     return scaled + scales[:, :, 1, :, None].float() if scales.shape[2] == 2 else scaled
 
 
-HEAD_DIM_STEP, LARGEST_HEAD_DIM = 16, 256
+HEAD_DIM_STEP, LARGEST_HEAD_DIM = 16, 512  # kLargestQuery
 LARGEST_LATENT = 1024  # with its key; kLargestHead
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..experts import ExpertWeights, Routing
 from ..float8_part import WeightPart, format_of_parts
 from ..lora import LoraConfig
-from ..operands import Activation, HeadLayout, LatentLayout, WeightFormat
+from ..operands import Activation, HeadLayout, LatentLayout, Scoring, WeightFormat
 from ..operations import Ranks
 from . import attention as attending
 from . import experts as mixing
@@ -25,6 +25,7 @@ from .library import Library, struct_of
 from .program import Buffer, Program, Step
 from .row_operations import RowOperations
 from .shared import AllReduce, SharedMemory
+from .states import StateOperations
 from .weights.experts import of_one_kind, pack_experts
 from .weights.lora import Lora, NativeLora
 from .weights.packed import NativeWeight
@@ -33,7 +34,7 @@ from .weights.quantized import OrderedWeight, pack_parts
 _SUM_AREAS = 3
 
 
-class NativeOperations(RowOperations):
+class NativeOperations(RowOperations, StateOperations):
     """Records into the program that stands in `recording`."""
 
     def __init__(self, library: Library, ranks: Ranks) -> None:
@@ -140,6 +141,7 @@ class NativeOperations(RowOperations):
             step=addressof(rows),
             heads=heads,
             num_query_heads=layout.num_queries,
+            query_step=layout.head_dim * (1 + layout.is_gated),
             query_norm=query_norm,
             key_norm=key_norm,
             norm_stride=0 if query_norm is None or query_norm.dim() == 1 else layout.head_dim,
@@ -154,7 +156,9 @@ class NativeOperations(RowOperations):
         return heads
 
     def attention(self, query: Buffer, layout: HeadLayout, kv: KVMemory, rows: Step, window: int | None) -> Buffer:
-        return self._attended(query, layout.num_keys, layout.num_queries, kv, rows, window, layout.scale, layout.sinks)
+        heads = layout.num_keys, layout.num_queries, layout.head_dim * (1 + layout.is_gated)
+        scoring = Scoring(layout.scale, window, layout.sinks, layout.softcap)
+        return self._attended(query, *heads, kv, rows, scoring)
 
     def store_latents(self, x: Buffer, layout: LatentLayout, rotation: int, kv: KVMemory, rows: Step) -> None:
         arguments = struct_of(
@@ -178,7 +182,7 @@ class NativeOperations(RowOperations):
     def latent_attention(self, query: Buffer, layout: LatentLayout, kv: KVMemory, rows: Step) -> Buffer:
         kv.value_dim = layout.rank
         groups = layout.num_heads // latents.heads_in_a_group(layout.num_heads)
-        return self._attended(query, groups, layout.num_heads, kv, rows, None, layout.scale)
+        return self._attended(query, groups, layout.num_heads, layout.width, kv, rows, Scoring(layout.scale))
 
     def latent_values(self, attended: Buffer, weights: Sequence[NativeWeight], layout: LatentLayout) -> Buffer:
         return latents.record_head_products(self.program, self.step, attended, weights)
@@ -188,15 +192,14 @@ class NativeOperations(RowOperations):
         query: Buffer,
         num_heads: int,
         num_queries: int,
+        query_step: int,
         kv: KVMemory,
         rows: Step,
-        window: int | None,
-        scale: float,
-        sinks: Tensor | None = None,
+        scoring: Scoring,
     ) -> Buffer:
         """[T, query heads × value_dim]; `num_heads` are of keys, or groups of queries."""
         attended = self.program.buffer(num_queries * kv.value_dim)
-        plan = self._plan_of(rows, num_heads, num_queries, kv.block_size, window)
+        plan = self._plan_of(rows, num_heads, num_queries, kv.block_size, scoring.window)
         num_floats = attending.num_part_floats(num_queries, kv.value_dim)
         if self._parts is None or len(self._parts) < num_floats:
             self._parts = torch.empty(num_floats)
@@ -206,12 +209,14 @@ class NativeOperations(RowOperations):
             kv=kv,
             query=query,
             query_stride=query.width,
-            scale=scale,
-            sinks=sinks,
+            query_step=query_step,
+            scale=scoring.scale,
+            softcap=scoring.softcap or 0.0,
+            sinks=scoring.sinks,
             parts=self._parts,
             output=attended,
         )
-        self.program.call("penstock_attention", arguments, attended, keep=(self._parts, sinks))
+        self.program.call("penstock_attention", arguments, attended, keep=(self._parts, scoring.sinks))
         return attended
 
     def _plan_of(

@@ -29,6 +29,7 @@ from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes
 from penstock.kernels.gpu_weights import GpuWeight, unpacked
 from penstock.kernels.operands import DTYPES, HeadLayout, WeightFormat
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
+from penstock.kernels.states import Segments
 from penstock.kernels.torch.products import TorchLora
 
 from .operation_examples.table import EXAMPLES
@@ -42,6 +43,7 @@ _METHODS = {
     "paged_attention.attention_paged": "attention",
 }
 _CHANGED = ("stream", "product", "total")  # what operations write in place, by the parameter's name
+_GIVING_HEADS = ("store_heads", "attention")  # by head, where the formula gives [T, heads, head_dim]
 _FIELDS = {"indices": "logit_rows"}  # of the step, where a parameter has another name
 
 
@@ -165,6 +167,13 @@ def _rows(call: OneCall, rows: DeviceRows) -> Step:
     return call.step
 
 
+def _segments(call: OneCall, segments: Segments) -> Step:
+    call.step.num_rows, call.step.num_segments = len(segments.of_rows) - 1, len(segments.reads)
+    call.point(segment_starts=segments.starts, segments_of_rows=segments.of_rows)
+    call.point(segment_reads=segments.reads, segment_writes=segments.writes)
+    return call.step
+
+
 class NativeMemory:
     """A copy of a GPU's memory in the layout of the native kernels."""
 
@@ -214,6 +223,7 @@ _PLACED: dict[type, Callable[[OneCall, Any], Any]] = {
     Routes: _routes,
     Rotation: _rotation,
     DeviceRows: _rows,
+    Segments: _segments,
     PagedKV: _memory,
 }
 
@@ -278,9 +288,9 @@ def version(method: str, *arguments: Any) -> Tensor | Routes:
             argument.copy_(call.buffers[parameter.name].rows(len(argument)))
     if isinstance(found, Routes):
         return found
-    for argument in arguments:
-        if isinstance(argument, HeadLayout):
-            found = found.view(len(found), -1, argument.head_dim)[:, : argument.num_queries]
+    if method in _GIVING_HEADS:
+        [layout] = [argument for argument in arguments if isinstance(argument, HeadLayout)]
+        found = found.unflatten(1, (-1, layout.head_dim)) if method == "attention" else layout.split(found)[0]
     return found.to(arguments[0].dtype) if arguments[0].is_floating_point() else found
 
 

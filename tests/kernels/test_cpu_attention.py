@@ -39,6 +39,17 @@ class Shape:
     block_size: int = 16
     window: int | None = None
     has_sinks: bool = False
+    softcap: float | None = None
+    is_gated: bool = False
+
+    @property
+    def queries(self) -> slice:
+        """Of the projected heads; behind each query may stand a gate."""
+        return slice(0, self.query_heads * (1 + self.is_gated), 1 + self.is_gated)
+
+    @property
+    def query_step(self) -> int:
+        return self.head_dim * (1 + self.is_gated)
 
     @property
     def sinks(self) -> Tensor | None:
@@ -52,7 +63,7 @@ class Row:
 
     table: list[int]
     start: int
-    heads: Tensor  # [tokens, query heads + 2 × key heads, head_dim]
+    heads: Tensor  # [tokens, query heads and their gates + 2 × key heads, head_dim]
 
     @property
     def end(self) -> int:
@@ -89,7 +100,7 @@ class Machine:
         norms = [norm.data_ptr() for norm in self.norms] if self.norms else [None, None]
         self.library.call(
             "penstock_store_heads",
-            StoreHeads(addressof(step), heads.data_ptr(), shape.query_heads, *norms, 1e-6,
+            StoreHeads(addressof(step), heads.data_ptr(), shape.query_heads, shape.query_step, *norms, 0, 0, 1e-6,
                        addressof(table), ROTATIONS[self.rotation], shape.head_dim, self.kv.of_layer(0)),
         )  # fmt: skip
         self.heads = heads
@@ -102,8 +113,9 @@ class Machine:
         sinks = shape.sinks
         output = torch.full((len(heads), shape.query_heads * shape.head_dim), torch.nan)
         arguments = Attention(
-            plan.address, self.kv.of_layer(0), heads.data_ptr(), heads[0].numel(), shape.head_dim**-0.5,
-            None if sinks is None else sinks.data_ptr(), parts.data_ptr(), output.data_ptr(), quantized or Quantized(),
+            plan.address, self.kv.of_layer(0), heads.data_ptr(), heads[0].numel(), shape.query_step,
+            shape.head_dim**-0.5, shape.softcap or 0, None if sinks is None else sinks.data_ptr(), parts.data_ptr(),
+            output.data_ptr(), quantized or Quantized(),
         )  # fmt: skip
         self.library.call("penstock_attention", arguments)
         self.plan, self.kept = plan, kept
@@ -138,8 +150,10 @@ class Machine:
             for stored in self.kv.stored(0, torch.tensor(row.table))
         )
         shared = shape.query_heads // shape.heads
-        query = row.heads[:, : shape.query_heads].double()
+        query = row.heads[:, shape.queries].double()
         scores = torch.einsum("thd,khd->htk", query, keys.repeat_interleave(shared, 1)) * shape.head_dim**-0.5
+        if shape.softcap:
+            scores = (scores / shape.softcap).tanh() * shape.softcap
         own, seen = torch.arange(row.start, row.end)[:, None], torch.arange(row.end)[None]
         hidden = (seen > own) | (seen <= own - (shape.window or row.end + 1))
         weights = softmax_with(shape.sinks, scores.masked_fill_(hidden, -torch.inf))
@@ -155,7 +169,7 @@ def angles(longest: int, head_dim: int, rotation: str | None) -> tuple[Tensor, T
 
 
 def heads_of(shape: Shape, tokens: int, seed: int) -> Tensor:
-    return normal(tokens, shape.query_heads + 2 * shape.heads, shape.head_dim, seed=seed) * 1.5
+    return normal(tokens, shape.queries.stop + 2 * shape.heads, shape.head_dim, seed=seed) * 1.5
 
 
 def handed_out(contexts: list[int], block_size: int, seed: int = 0) -> tuple[list[list[int]], int]:
@@ -181,9 +195,11 @@ shapes = st.builds(
     st.sampled_from(list(KV_FORMATS)),
     st.sampled_from([1, 2, 3, 7]),
     st.integers(1, 3),
-    st.sampled_from([16, 32, 48, 64, 80, 128, 256]),
+    st.sampled_from([16, 32, 48, 64, 80, 128, 256, 512]),
     st.sampled_from([16, 32, 64, 128]),
     st.sampled_from([None, None, 1, 17, 100, 300]),
+    st.booleans(),
+    st.sampled_from([None, None, 50.0, 1.5]),
     st.booleans(),
 )
 # (tokens already stored, tokens of the step)
@@ -316,6 +332,19 @@ def test_rows_with_a_common_prefix_look_at_it_in_one_tile(best: Library) -> None
     tiles = machine.plan.memory[2 : 2 + num_tiles * 6].view(num_tiles, 6)
     shared = sum((end - first) for _, tokens, _, first, end, _ in tiles.tolist() if tokens == 2)
     assert shared == 2 and num_parted == 2, f"tiles: {tiles.tolist()}"
+
+
+@pytest.mark.parametrize("kind", KV_FORMATS)
+@pytest.mark.parametrize(("head_dim", "softcap"), [(512, None), (256, 2.0)])
+def test_wide_heads_and_capped_scores_agree_with_the_formula_from_one_query_to_many(
+    library: Library, kind: str, head_dim: int, softcap: float | None
+) -> None:
+    shape = Shape(kind, query_heads=8, heads=1, head_dim=head_dim, block_size=32, softcap=softcap)
+    tables, num_blocks = handed_out([290], shape.block_size)
+    heads = heads_of(shape, 290, 4)
+    machine = Machine(library, shape, num_blocks)
+    for row in (Row(tables[0], 0, heads[:289]), Row(tables[0], 289, heads[289:])):
+        assert_near(machine.step([row]), machine.expected(row), TOLERANCES[kind])
 
 
 @pytest.mark.parametrize("kind", KV_FORMATS)

@@ -47,9 +47,11 @@ struct AttentionPlan {
 struct Attention {
     const AttentionPlan* plan;
     KVMemory kv;
-    const float* query;  // [T, query_stride]: heads × head_dim of each token
+    const float* query;  // [T, query_stride]: heads of each token, query_step numbers apart
     int64_t query_stride;
+    int64_t query_step;
     float scale;
+    float softcap;       // a score s becomes softcap × tanh(s / softcap); 0: none
     const float* sinks;  // [query heads]: one score more of each head, whose value is 0; null: none
     float* parts;      // [max_parts, query heads, value_dim + 2]: what a split gave, then its maximum and its sum
     float* output;     // [T, query heads × value_dim]

@@ -72,6 +72,11 @@ struct Running {
     }
 };
 
+// What turns a query's products with keys into scores, or where those are capped, into what the cap takes.
+inline float query_factor(const Attention& a) {
+    return a.softcap > 0 ? a.scale / a.softcap : a.scale * kLog2OfE;
+}
+
 inline int64_t num_query_heads(const Attention& a) { return a.plan->num_heads * a.plan->num_shared; }
 
 // What splits are folded into at first.

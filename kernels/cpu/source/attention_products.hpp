@@ -72,7 +72,7 @@ constexpr int64_t kVectors = kSplit / kLanes;
 constexpr int64_t kScoreStride = kSplit + kLanes;
 constexpr int64_t kWeightStride = kSplit + 64;
 // From row to row of queries, for any head: what is known when it is compiled needs no register.
-constexpr int64_t kLargestQuery = 256;
+constexpr int64_t kLargestQuery = 512;
 template <class Number>
 constexpr int64_t kQueryStride = kLargestQuery + 64 / sizeof(Number);
 constexpr int64_t kAhead = 4;  // vectors of keys, or of their values, that are fetched before they are multiplied

@@ -104,7 +104,7 @@ private:
     void scale_query(const float* query, int64_t i) {
         Number* to = queries_ + i * query_stride_;
         for (int64_t d = 0; d < head_dim_; d += kLanes)
-            Format::store_numbers(to + d, load(query + d) * broadcast(a_.scale * kLog2OfE));
+            Format::store_numbers(to + d, load(query + d) * broadcast(query_factor(a_)));
         if (is_latent(a_.kv)) {
             std::fill(to + head_dim_, to + query_stride_, Number{0});
             for (int64_t d = 0; d < query_stride_; d += kLatentStep) LatentKeys<Format>::order_query(to + d);
@@ -123,7 +123,7 @@ private:
         int32_t total = 0;
         for (int64_t d = 0; d < head_dim_; d += kLanes) store_signed_bytes(to + d, load(query + d) * inverse);
         for (int64_t d = 0; d < head_dim_; ++d) total += to[d];
-        row.query_scale = (largest_number / 127.0f + sum(poison)) * a_.scale * kLog2OfE;
+        row.query_scale = (largest_number / 127.0f + sum(poison)) * query_factor(a_);
         row.query_total = static_cast<float>(total);
     }
 
@@ -173,13 +173,13 @@ private:
             if (!tile_.leaves_parts) fetch_to_second(output_of(a_, row.token, row.head), value_dim_ * sizeof(float));
             if (i < next_.tile.num_tokens * shared) fetch_to_second(query_of(next_, i), head_dim_ * sizeof(float));
         }
-        weigh<Format>(row, scores_at(i), weights_at(i), seen, scales_);
+        weigh<Format>(row, scores_at(i), weights_at(i), seen, scales_, a_.softcap * kLog2OfE);
     }
 
     const float* query_of(Piece piece, int64_t i) const {
         const int64_t shared = a_.plan->num_shared, head = piece.head * shared + i % shared;
         const int64_t token = a_.plan->tile_tokens[piece.tile.first_token + i / shared];
-        return a_.query + token * a_.query_stride + head * head_dim_;
+        return a_.query + token * a_.query_stride + head * a_.query_step;
     }
 
 #if defined(__AMX_TILE__)

@@ -50,13 +50,14 @@ inline Vec scores_at(const Row& row, const float* scores, int64_t key, const Spl
 inline bool sees_all(const Row& row, int64_t key) { return row.first <= key && key + kLanes <= row.end; }
 
 // Leaves scores that the row doesn't see at -inf.
-template <class Format>
-inline void find_maximum(Row& row, float* scores, int64_t begin, int64_t end, const SplitScales& scales) {
+template <class Format, bool kIsCapped>
+inline void find_maximum(Row& row, float* scores, int64_t begin, int64_t end, const SplitScales& scales, float cap) {
     Vec most = broadcast(kLowest);
     for (int64_t key = begin; key < end; key += kLanes) {
         Vec score = scores_at<Format>(row, scores, key, scales);
+        if constexpr (kIsCapped) score = tanh(score) * broadcast(cap);
         if (!sees_all(row, key)) score = within(score, broadcast(kLowest), row.first - key, row.end - key);
-        if (kIsInteger<Format> || !sees_all(row, key)) store(scores + key, score);
+        if (kIsInteger<Format> || kIsCapped || !sees_all(row, key)) store(scores + key, score);
         most = maximum(score, most);
     }
     row.maximum = largest(most);
@@ -91,13 +92,15 @@ inline void quantize_weights(const Row& row, const float* scores, uint8_t* weigh
                      minimum(load(scores + key) * inverse, broadcast(kMostWeight)));
 }
 
-// From a row's scores to its weights; zeros for keys that only other rows see.
+// From a row's scores to its weights; zeros for keys that only other rows see. `cap` is in powers of two; 0: none.
 template <class Format>
-inline void weigh(Row& row, float* scores, typename Format::Number* weights, Sight seen, const SplitScales& scales) {
+inline void weigh(Row& row, float* scores, typename Format::Number* weights, Sight seen, const SplitScales& scales,
+                  float cap) {
     const int64_t last = (seen.end + kLanes - 1) / kLanes * kLanes;
     const int64_t begin = row.sees() ? row.first / kLanes * kLanes : last;
     const int64_t end = row.sees() ? (row.end + kLanes - 1) / kLanes * kLanes : last;
-    find_maximum<Format>(row, scores, begin, end, scales);
+    if (cap > 0) find_maximum<Format, true>(row, scores, begin, end, scales, cap);
+    else find_maximum<Format, false>(row, scores, begin, end, scales, cap);
     if constexpr (kIsInteger<Format>) {
         weigh_values<Format>(row, scores, begin, end, scales);
         quantize_weights(row, scores, weights, begin, end);

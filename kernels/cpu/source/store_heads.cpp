@@ -17,8 +17,9 @@ namespace penstock {
 
 struct StoreHeads {
     const Step* step;
-    float* heads;  // [T, query heads + 2 × key heads, head_dim]: queries are overwritten by what attends
+    float* heads;  // [T, query heads × query_step + 2 × key heads × head_dim]: queries are overwritten by what attends
     int64_t num_query_heads;
+    int64_t query_step;       // numbers from a query to the next one; behind it may stand a gate, which stays
     const float* query_norm;  // [head_dim] for all heads, or for each, or null
     const float* key_norm;
     int64_t norm_stride;      // from one head's weight to the next one's; 0: all have one
@@ -84,17 +85,21 @@ static void store_key(Packed& packed, const KVMemory& kv, int64_t offset, uint8_
     else scatter_units<uint32_t>(packed.bytes, num_units, kv.block_size, offset, to);
 }
 
-static float* heads_of(const StoreHeads& a, int64_t token) {
-    return a.heads + token * (a.num_query_heads + 2 * a.kv.num_heads) * a.kv.head_dim;
+static float* queries_of(const StoreHeads& a, int64_t token) {
+    return a.heads + token * (a.num_query_heads * a.query_step + 2 * a.kv.num_heads * a.kv.head_dim);
+}
+// Keys, and behind them values.
+static float* keys_of(const StoreHeads& a, int64_t token) {
+    return queries_of(a, token) + a.num_query_heads * a.query_step;
 }
 
 // A token's heads lie apart from one another, too short each for the processor to see what comes next.
 static void fetch_token(const StoreHeads& a, int64_t token, int64_t head) {
     const int64_t size = a.kv.head_dim, bytes = size * sizeof(float), shared = a.num_query_heads / a.kv.num_heads;
-    const float* heads = heads_of(a, token);
-    fetch(heads + head * shared * size, shared * bytes);
-    fetch(heads + (a.num_query_heads + head) * size, bytes);
-    fetch(heads + (a.num_query_heads + a.kv.num_heads + head) * size, bytes);
+    for (int64_t i = head * shared; i < (head + 1) * shared; ++i)
+        fetch(queries_of(a, token) + i * a.query_step, bytes);
+    fetch(keys_of(a, token) + head * size, bytes);
+    fetch(keys_of(a, token) + (a.kv.num_heads + head) * size, bytes);
 }
 
 static const float* weight_of(const StoreHeads& a, const float* norm, int64_t head) {
@@ -104,13 +109,13 @@ static const float* weight_of(const StoreHeads& a, const float* norm, int64_t he
 static void store_token(const StoreHeads& a, int64_t token, int64_t head) {
     const KVMemory& kv = a.kv;
     const int64_t size = kv.head_dim, shared = a.num_query_heads / kv.num_heads;
-    float* heads = heads_of(a, token);
     for (int64_t i = head * shared; i < (head + 1) * shared; ++i) {
-        make_ready(a, token, heads + i * size, weight_of(a, a.query_norm, i), heads + i * size);
-        scale_query(a, token, heads + i * size);
+        float* query = queries_of(a, token) + i * a.query_step;
+        make_ready(a, token, query, weight_of(a, a.query_norm, i), query);
+        scale_query(a, token, query);
     }
     float key[kLargestHead];
-    make_ready(a, token, heads + (a.num_query_heads + head) * size, weight_of(a, a.key_norm, head), key);
+    make_ready(a, token, keys_of(a, token) + head * size, weight_of(a, a.key_norm, head), key);
 
     const int64_t slot = a.step->kv_slots[token];
     const int64_t place = block_head(kv, slot / kv.block_size, head), offset = slot % kv.block_size;
@@ -119,7 +124,7 @@ static void store_token(const StoreHeads& a, int64_t token, int64_t head) {
     Packed packed;
     pack(key, size, kv.format, packed);
     store_key(packed, kv, offset, kv.keys + bytes, kv.key_scales + scales);
-    pack(heads + (a.num_query_heads + kv.num_heads + head) * size, size, kv.format, packed);
+    pack(keys_of(a, token) + (kv.num_heads + head) * size, size, kv.format, packed);
     store_value(packed, kv, offset, kv.values + bytes, kv.value_scales + scales);
 }
 

@@ -19,7 +19,8 @@ def inputs(seed: int) -> Iterator[tuple[Tensor, HeadLayout, Rotation | None, Pag
         rows, num_blocks = paged_step(shape, block_size, seed)
         norms = tuple(torch.rand(2, head_dim, generator=generator) + 0.5) if number % 2 else None
         part = 16 if number % 4 == 3 else head_dim
-        form = HeadLayout(4, 2, head_dim, number < 3, norms, 1e-6, rotary_dim=part)  # type: ignore[arg-type]
+        is_gated = number % 3 == seed % 3
+        form = HeadLayout(4, 2, head_dim, number < 3, norms, 1e-6, None, part, is_gated)  # type: ignore[arg-type]
         heads = torch.randn(16, form.num_projected * head_dim, generator=generator).to(dtype)
         angles = torch.rand(32, head_dim, generator=generator) * 6
         cos, sin = angles.cos(), angles.sin()

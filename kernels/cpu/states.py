@@ -1,0 +1,176 @@
+"""The operations of a gated delta net, and of gates of heads, as native calls of the program that is being recorded.
+
+A part of `operations.py`. The structs are those of source/convolution.cpp, source/delta_net.hpp and source/gates.cpp.
+"""
+
+from ctypes import Structure, addressof, c_float, c_int64, c_void_p
+
+from torch import Tensor
+
+from ..operands import HeadLayout
+from ..states import DeltaHeads, LayerStates, StateActivation
+from .layer import Quantized
+from .library import struct_of
+from .program import Buffer, Program, Step
+
+WIDEST_CONVOLUTION = 16  # kMostWidth
+
+
+class CausalConvolution(Structure):
+    """Arguments of penstock_causal_convolution."""
+
+    _fields_ = [
+        ("step", c_void_p),
+        ("input", c_void_p),  # float32 [T, channels]
+        ("channels", c_int64),
+        ("width", c_int64),
+        ("weight", c_void_p),  # float32 [width, channels]
+        ("bias", c_void_p),  # float32 [channels], or null
+        ("has_silu", c_int64),
+        ("states", c_void_p),  # float32 [num_states, width - 1, channels]
+        ("state_stride", c_int64),
+        ("output", c_void_p),  # float32 [T, channels]
+    ]
+
+
+class DeltaNet(Structure):
+    """Arguments of penstock_delta_net."""
+
+    _fields_ = [
+        ("step", c_void_p),
+        ("convolved", c_void_p),  # float32 [T, queries, keys, values]; queries and keys are overwritten
+        ("b", c_void_p),  # float32 [T, value heads]; overwritten
+        ("a", c_void_p),  # likewise
+        ("decay", c_void_p),  # float32 [value heads]: e^A_log
+        ("step_bias", c_void_p),  # float32 [value heads]
+        ("num_key_heads", c_int64),
+        ("num_value_heads", c_int64),
+        ("key_dim", c_int64),
+        ("value_dim", c_int64),
+        ("states", c_void_p),  # float32 [num_states, value heads, key_dim, value_dim]
+        ("state_stride", c_int64),
+        ("output", c_void_p),  # float32 [T, value heads × value_dim]
+    ]
+
+
+class GatedNorm(Structure):
+    """Arguments of penstock_gated_norm."""
+
+    _fields_ = [
+        ("num_rows", c_void_p),
+        ("x", c_void_p),  # float32 [rows, heads × size]
+        ("gate", c_void_p),  # likewise
+        ("weight", c_void_p),  # float32 [size]
+        ("epsilon", c_float),
+        ("num_heads", c_int64),
+        ("size", c_int64),
+        ("output", c_void_p),
+        ("quantized", Quantized),
+    ]
+
+
+class GateHeads(Structure):
+    """Arguments of penstock_gate_heads."""
+
+    _fields_ = [
+        ("num_rows", c_void_p),
+        ("attended", c_void_p),  # float32 [rows, heads × size]
+        ("gates", c_void_p),  # of the first row and head
+        ("row_step", c_int64),
+        ("gate_step", c_int64),
+        ("num_heads", c_int64),
+        ("size", c_int64),
+        ("output", c_void_p),
+        ("quantized", Quantized),
+    ]
+
+
+class StateOperations:
+    """What a layer that keeps states computes between its products; the group's step has its segments."""
+
+    program: Program  # that is being recorded
+
+    def causal_convolution(
+        self,
+        x: Buffer,
+        weight: Tensor,
+        bias: Tensor | None,
+        activation: StateActivation,
+        states: LayerStates,
+        segments: Step,
+    ) -> Buffer:
+        if weight.shape[1] > WIDEST_CONVOLUTION:
+            raise ValueError(f"A convolution of {weight.shape[1]} tokens is wider than {WIDEST_CONVOLUTION}.")
+        output, by_tap = self.program.buffer(x.width), weight.float().t().contiguous()
+        bias = None if bias is None else bias.float().contiguous()
+        arguments = struct_of(
+            CausalConvolution,
+            step=addressof(segments),
+            input=x,
+            channels=x.width,
+            width=len(by_tap),
+            weight=by_tap,
+            bias=bias,
+            has_silu=activation == "silu",
+            states=states.convolved,
+            state_stride=states.convolved.stride(0),
+            output=output,
+        )
+        self.program.call("penstock_causal_convolution", arguments, output, keep=(by_tap, bias, states))
+        return output
+
+    def delta_net(
+        self, convolved: Buffer, b: Buffer, a: Buffer, heads: DeltaHeads, states: LayerStates, segments: Step
+    ) -> Buffer:
+        output = self.program.buffer(heads.num_value_heads * heads.value_dim)
+        decay, step_bias = heads.log_decay.float().exp(), heads.step_bias.float().contiguous()
+        arguments = struct_of(
+            DeltaNet,
+            step=addressof(segments),
+            convolved=convolved,
+            b=b,
+            a=a,
+            decay=decay,
+            step_bias=step_bias,
+            num_key_heads=heads.num_key_heads,
+            num_value_heads=heads.num_value_heads,
+            key_dim=heads.key_dim,
+            value_dim=heads.value_dim,
+            states=states.recurrent,
+            state_stride=states.recurrent.stride(0),
+            output=output,
+        )
+        self.program.call("penstock_delta_net", arguments, output, keep=(decay, step_bias, states))
+        return output
+
+    def gated_norm(self, x: Buffer, gate: Buffer, weight: Tensor, epsilon: float, num_heads: int) -> Buffer:
+        output, weight = self.program.buffer(x.width), weight.float().contiguous()
+        arguments = struct_of(
+            GatedNorm,
+            num_rows=self.program.num_rows,
+            x=x,
+            gate=gate,
+            weight=weight,
+            epsilon=epsilon,
+            num_heads=num_heads,
+            size=x.width // num_heads,
+            output=output,
+        )
+        self.program.call("penstock_gated_norm", arguments, output, keep=weight)
+        return output
+
+    def gate_heads(self, attended: Buffer, heads: Buffer, layout: HeadLayout) -> Buffer:
+        output = self.program.buffer(attended.width)
+        arguments = struct_of(
+            GateHeads,
+            num_rows=self.program.num_rows,
+            attended=attended,
+            gates=heads.data_ptr() + 4 * layout.head_dim,  # behind the first query
+            row_step=heads.width,
+            gate_step=2 * layout.head_dim,
+            num_heads=layout.num_queries,
+            size=layout.head_dim,
+            output=output,
+        )
+        self.program.call("penstock_gate_heads", arguments, output)
+        return output
