@@ -201,7 +201,7 @@ class Scheduler:
 
     def _plan_prefills(self, step: ScheduledStep, allowance: Allowance) -> None:
         for sequence in self.running.prefilling:
-            if budget := allowance.budget(sequence.num_left):
+            if budget := allowance.part:
                 num_tokens = self.running.advance(sequence, budget)
                 allowance.spend(num_tokens)
                 step.add(sequence, num_tokens)

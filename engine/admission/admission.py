@@ -57,7 +57,7 @@ class Admission:
                 continue
             found = self._cache.match(sequence)
             demand = self.demand(sequence, found)
-            budget = load.allowance.budget(demand.num_left)
+            budget = load.allowance.first_part(demand.num_left)
             if not budget or not self.admits(demand, load):
                 return
             self._waiting.pop(sequence)

@@ -6,8 +6,8 @@ and then there are none, to measure a step without them. With more prompts that 
 `_MOST_SHARES`: those who wait for a first token are people, too. All have equal parts of it, so a short prompt need not
 wait for the end of a long one.
 
-One step of a hundred may take longer: a pause that is hardly noticed, in which prompts are computed that end with it.
-So a short one that comes alone is answered at once. When nobody reads, prompts take all that a step has.
+One step of a hundred may take longer: a pause that is hardly noticed, in which prompts that come are computed whole. A
+short one that comes alone is so answered at once. When nobody reads, prompts take all that a step has.
 """
 
 from dataclasses import dataclass
@@ -32,23 +32,27 @@ class Allowance:
 
     left: int
     each: int  # of one prompt
-    pause: int = 0  # beyond these, for prompts that end with them
+    pause: int = 0  # beyond these, for prompts that come and are computed whole
     has_pause: bool = False  # which was made use of
 
     def __bool__(self) -> bool:
         return self.left > 0 or self.pause > 0
 
-    def budget(self, num_left: int) -> int:
-        """How many tokens of a prompt of which so many are left."""
-        even = min(self.left, self.each)
-        return num_left if num_left <= even + self.pause else even
+    @property
+    def part(self) -> int:
+        """How many tokens of the next prompt."""
+        return min(self.left, self.each)
+
+    def first_part(self, num_tokens: int) -> int:
+        """How many tokens of a prompt that comes, of so many."""
+        return num_tokens if num_tokens <= self.part + self.pause else self.part
 
     def spend(self, num_tokens: int) -> None:
         """Count tokens that the step computes."""
-        even = min(self.left, self.each, num_tokens)
-        self.left -= even
-        self.pause -= num_tokens - even
-        self.has_pause |= num_tokens > even
+        usual = min(self.part, num_tokens)
+        self.left -= usual
+        self.pause -= num_tokens - usual
+        self.has_pause |= num_tokens > usual
 
 
 class Pace:

@@ -59,7 +59,7 @@ def most_but_few(ratios: Sequence[float]) -> float:
 
 
 @pytest.mark.parametrize("cost", [0.0004, 0.0015, 0.01])
-@pytest.mark.parametrize("length", [100, LONG, 8 * BUDGET])
+@pytest.mark.parametrize("length", [LONG, 8 * BUDGET])
 def test_a_step_beside_streams_takes_at_most_twice_as_long_as_without_the_prompt(cost, length):
     """Or as long as the fewest tokens that still make progress."""
 
@@ -69,9 +69,7 @@ def test_a_step_beside_streams_takes_at_most_twice_as_long_as_without_the_prompt
     harness = Paced(streamed(1), streamed(2), seconds=seconds)
     harness.add(prompt(3, [each % 500 for each in range(length)], max_tokens=1))
     counts = harness.run_until_begun(3)
-    longer = [seconds(0, count) for count in counts if seconds(0, count) > max(2 * WITHOUT, WITHOUT + 8 * cost)]
-    assert len(longer) <= 1, "one pause"
-    assert sum(longer) <= 0.25 + 2 * WITHOUT
+    assert max(seconds(0, count) for count in counts) <= max(2 * WITHOUT, WITHOUT + 8 * cost)
     assert sum(counts) == length
 
 
@@ -115,8 +113,9 @@ def test_streams_pause_once_in_a_hundred_steps_however_many_short_prompts_come()
     for number in range(3, 40):
         harness.add(prompt(number, range(number, number + 100), max_tokens=1))
         harness.run_until_begun(number)
-    longer = sum(usual(0, count) > 2.1 * WITHOUT for count in harness.counts)
-    assert 1 <= longer <= 1 + len(harness.counts) / 100
+    longer = [usual(0, count) for count in harness.counts if usual(0, count) > 2.1 * WITHOUT]
+    assert 1 <= len(longer) <= 1 + len(harness.counts) / 100
+    assert max(longer) <= 0.25 + 2 * WITHOUT
 
 
 @pytest.mark.parametrize("number", [2, 4, 6])
