@@ -1,12 +1,14 @@
 """Small random LoRA adapters in the form that PEFT saves, and the model that PEFT makes of one."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
+from builders.tiny_experts import expert_shapes
+from builders.tiny_hybrids import named_as_published
 from builders.tiny_model import projection_shapes, write_safetensors
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -29,13 +31,12 @@ def adapter(
     """Write an adapter for the model in `model_folder`; `overrides` are keys of its config, `extra` more tensors."""
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads((model_folder / "config.json").read_text())
-    shapes = projection_shapes(config)
     draw = numpy.random.default_rng(seed)
     tensors: dict[str, numpy.ndarray] = {}
     for layer in range(config["num_hidden_layers"]):
-        for module in modules:
-            place = f"{'self_attn' if module in ATTENTION else 'mlp'}.{module}"
-            out_features, in_features = shapes[place]
+        for place, (out_features, in_features) in _places(config, layer):
+            if place.rpartition(".")[2] not in modules:
+                continue
             name = f"base_model.model.model.layers.{layer}.{place}"
             down = draw.standard_normal((rank, in_features), dtype=numpy.float32) / in_features**0.5
             up = draw.standard_normal((out_features, rank), dtype=numpy.float32) * strength / rank**0.5
@@ -54,6 +55,14 @@ def adapter(
     }
     (folder / "adapter_config.json").write_text(json.dumps(written))
     return folder
+
+
+def _places(config: dict[str, Any], layer: int) -> Iterator[tuple[str, tuple[int, int]]]:
+    """The projections of a layer, experts left out, with their outputs and inputs."""
+    is_sparse = bool(expert_shapes(config, layer))
+    for name, shape in projection_shapes(config, layer).items():
+        if not (is_sparse and name.startswith("mlp.")):
+            yield named_as_published(config, name), shape
 
 
 def merged(model_folder: Path, adapter_folder: Path, target: Path) -> Path:

@@ -4,6 +4,8 @@ divides, numbers of experts that nothing divides. `tiny_model.py` writes checkpo
 
 from typing import Any
 
+from .tiny_hybrids import HYBRIDS
+
 COMMON: dict[str, Any] = {
     "vocab_size": 307,
     "num_hidden_layers": 2,
@@ -172,6 +174,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         num_attention_heads=6, num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-5, attention_bias=True,
         num_local_experts=6, num_experts_per_tok=3, sliding_window=13, swiglu_limit=0.8,
     ),
+    **HYBRIDS,
 }  # fmt: skip
 # Figures of rotary positions without which transformers' class can't compute.
 ROPE: dict[str, dict[str, Any]] = {
@@ -181,5 +184,5 @@ ROPE: dict[str, dict[str, Any]] = {
 THETA = {
     "hy_v3": 11_158_840.0, "minimax_m2": 5_000_000.0, "solar_open": 1_000_000.0, "ernie4_5": 500_000.0,
     "ernie4_5_moe": 500_000.0, "gpt_oss": 150_000.0, "mixtral": 1_000_000.0, "smollm3": 2_000_000.0,
-    "qwen3": 1_000_000.0,
+    "qwen3": 1_000_000.0, "lfm2": 1_000_000.0, "lfm2_moe": 1_000_000.0,
 }  # fmt: skip

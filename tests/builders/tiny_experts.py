@@ -52,7 +52,7 @@ def _hunyuan_experts(config: dict[str, Any], layer: int) -> Shapes:
 
 
 def _qwen_experts(config: dict[str, Any], layer: int) -> Shapes:
-    if layer in config["mlp_only_layers"] or (layer + 1) % config["decoder_sparse_step"]:
+    if layer in config.get("mlp_only_layers", ()) or (layer + 1) % config.get("decoder_sparse_step", 1):
         return {}
     hidden = config["hidden_size"]
     shapes = _named_experts("mlp", _MLP, config["num_experts"], hidden, config["moe_intermediate_size"])
@@ -102,6 +102,14 @@ def _gpt_oss_experts(config: dict[str, Any], layer: int) -> Shapes:
     }
 
 
+def _lfm2_experts(config: dict[str, Any], layer: int) -> Shapes:
+    if layer < config["num_dense_layers"]:
+        return {}
+    count, hidden, width = (config[key] for key in ("num_experts", "hidden_size", "moe_intermediate_size"))
+    shapes = _named_experts("feed_forward", ("w1", "w3", "w2"), count, hidden, width)
+    return shapes | ({"feed_forward.expert_bias": (count,)} if config["use_expert_bias"] else {})
+
+
 _EXPERTS = {
     "olmoe": _olmoe_experts,
     "dots1": _deepseek_experts,
@@ -113,8 +121,11 @@ _EXPERTS = {
     "mixtral": _mixtral_experts,
     "qwen2_moe": _qwen_experts,
     "qwen3_moe": _qwen_experts,
+    "qwen3_next": _qwen_experts,
+    "qwen3_5_moe_text": _qwen_experts,
     "ernie4_5_moe": _ernie_experts,
     "deepseek_v2": _deepseek_experts,
     "deepseek_v3": _deepseek_experts,
+    "lfm2_moe": _lfm2_experts,
     "gpt_oss": _gpt_oss_experts,
 }

@@ -15,6 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from .tiny_configs import COMMON, FAMILIES, ROPE, THETA
 from .tiny_experts import expert_shapes
+from .tiny_hybrids import inner_size, is_gated, mixer_projections, mixer_vectors, named_as_published
 from .tiny_norms import BIASED, LESS_ONE, head_norms, layer_norms
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")
@@ -28,7 +29,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 # The matrices that tools quantize: not routers (`gate`), nor the gate of an expert that all tokens share.
-PROJECTION = re.compile(r"(_proj|_proj_with_mqa|\.w[123])\.weight$")
+PROJECTION = re.compile(r"(_proj|_proj_qkvz?|_proj_z|_proj_with_mqa|\.w[123])\.weight$")
 _STORED_AS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
@@ -78,11 +79,11 @@ def _shapes(family: str, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     shapes["model.norm.weight"] = (hidden,)
     if family in BIASED:
         shapes["model.norm.bias"] = (hidden,)
-    if not config["tie_word_embeddings"]:
+    if not config.get("tie_embedding", config["tie_word_embeddings"]):
         shapes["lm_head.weight"] = (config["vocab_size"], hidden)
     if family == "ernie4_5_moe" and config["use_bias"]:  # tied or not
         shapes["lm_head.bias"] = (config["vocab_size"],)
-    return shapes
+    return {named_as_published(config, name): shape for name, shape in shapes.items()}
 
 
 def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str, tuple[int, ...]]:
@@ -91,7 +92,7 @@ def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str,
     if family in BIASED:
         layer |= {f"{name}.bias": (hidden,) for name in layer_norms(family, config)}
     sparse = expert_shapes(config, number)
-    for name, shape in projection_shapes(config).items():
+    for name, shape in projection_shapes(config, number).items():
         if sparse and name.startswith("mlp."):
             continue
         layer[f"{name}.weight"] = shape
@@ -105,6 +106,8 @@ def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str,
         layer["self_attn.sinks"] = (config["num_attention_heads"],)
     query, key = (config[heads] * _head_dim(config) for heads in ("num_attention_heads", "num_key_value_heads"))
     layer |= head_norms(family, config, query, key, _head_dim(config))
+    if vectors := mixer_vectors(config, number):  # no attention, and no norms of its heads
+        layer = {name: shape for name, shape in layer.items() if not name.startswith("self_attn.")} | vectors
     return _fused(layer) if family == "phi3" else layer | sparse
 
 
@@ -118,11 +121,15 @@ def _fused(layer: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def projection_shapes(config: dict[str, Any]) -> dict[str, tuple[int, int]]:
+def projection_shapes(config: dict[str, Any], layer: int = 0) -> dict[str, tuple[int, int]]:
     """Of one layer: outputs, inputs."""
-    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    hidden, inner = config["hidden_size"], inner_size(config)
+    if mixer := mixer_projections(config, layer):
+        attention = mixer
+    else:
+        attention = _latent_shapes(config) if "kv_lora_rank" in config else _attention_shapes(config)
     return {
-        **(_latent_shapes(config) if "kv_lora_rank" in config else _attention_shapes(config)),
+        **attention,
         "mlp.gate_proj": (inner, hidden),
         "mlp.up_proj": (inner, hidden),
         "mlp.down_proj": (hidden, inner),
@@ -133,7 +140,7 @@ def _attention_shapes(config: dict[str, Any]) -> dict[str, tuple[int, int]]:
     hidden = config["hidden_size"]
     query, shared = (config[heads] * _head_dim(config) for heads in ("num_attention_heads", "num_key_value_heads"))
     return {
-        "self_attn.q_proj": (query, hidden),
+        "self_attn.q_proj": (query * (2 if is_gated(config) else 1), hidden),
         "self_attn.k_proj": (shared, hidden),
         "self_attn.v_proj": (shared, hidden),
         "self_attn.o_proj": (hidden, query),
@@ -167,6 +174,8 @@ def _is_biased(family: str, config: dict[str, Any], name: str) -> bool:
         return bool(config["attention_out_bias"])
     if family in ("glm4_moe", "solar_open") and name.endswith("o_proj"):
         return False
+    if name.startswith("conv."):
+        return bool(config["conv_bias"])
     if name.startswith("self_attn"):
         return bool(config.get("attention_bias") or config.get("use_bias"))
     return bool(config.get("mlp_bias") or config.get("use_bias"))

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from .tiny_hybrids import HYBRIDS
+
 _BEFORE = ("input_layernorm", "post_attention_layernorm")
 _AFTER = ("post_attention_layernorm", "post_feedforward_layernorm")
 # Where a family has others than one before each part.
@@ -9,9 +11,10 @@ _LAYER = {
     "olmo2": _AFTER,
 }
 _TOGETHER = ("olmoe", "minimax_m2", "olmo2")  # a norm of all heads together
-_BY_HEAD = ("qwen3", "qwen3_moe", "dots1", "hy_v3")
+_BY_HEAD = ("qwen3", "qwen3_moe", "dots1", "hy_v3", *HYBRIDS)
 BIASED: tuple[str, ...] = ()  # norms with a bias
-LESS_ONE: tuple[str, ...] = ()  # families whose weights are stored minus one
+# Families whose weights are stored minus one.
+LESS_ONE: tuple[str, ...] = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
 
 
 def layer_norms(family: str, config: dict[str, Any]) -> tuple[str, ...]:

@@ -248,8 +248,8 @@ def test_rows_of_families_belong_to_families():
         ({"architectures": ["LLaMAForCausalLM"]}, ["Did you mean LlamaForCausalLM?"]),
         ({"architectures": ["Qwen4ForCausalLM"], "model_type": "qwen4"}, ["The nearest is Qwen"]),
         (
-            {"architectures": ["Qwen3NextForCausalLM"], "full_attention_interval": 4, "linear_conv_kernel_dim": 4},
-            ["The nearest is Qwen3", "linear_conv_kernel_dim", "use a model of that family"],
+            {"architectures": ["Qwen3MambaForCausalLM"], "mamba_d_conv": 4, "linear_conv_kernel_dim": 4},
+            ["The nearest is Qwen3", "mamba_d_conv", "use a model of that family"],
         ),
         ({"architectures": ["LlamaForSequenceClassification"]}, ["a classifier", "such as those of LlamaForCausalLM"]),
         ({"architectures": ["LlamaModel"]}, ["a model without a head"]),

@@ -32,10 +32,15 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {"kv_lora_rank": 64, "v_head_dim": 32, "q_lora_rank": 64, "hidden_size": 64, "intermediate_size": 128},
     ),
     "gpt-oss": ("gpt_oss", {"head_dim": 32}),
+    # Projections of which a rank has several spans of rows.
+    "qwen3.5": ("qwen3_5_text", {"hidden_size": 64, "intermediate_size": 128, "linear_value_head_dim": 32}),
+    "qwen3-next": ("qwen3_next", {}),
+    "lfm2": ("lfm2", {"block_ff_dim": 192, "block_multiple_of": 64}),
 }
 CASES = [
     ("qwen3", 2, "int8"), ("qwen3", 2, "int4"), ("qwen3", 4, "int4"), ("llama", 6, "int8"), ("ernie", 3, "int8"),
     ("youtu", 2, "int4"), ("youtu", 3, "int8"),
+    ("qwen3.5", 2, "int4"), ("qwen3-next", 2, "int8"), ("lfm2", 2, "int4"),
     ("gpt-oss", 2, "int4"), ("gpt-oss", 2, None),
 ]  # fmt: skip
 

@@ -32,6 +32,7 @@ class Attention:
             config.num_heads,
             config.num_kv_heads,
             config.head_dim,
+            config.family.gates_attention,
         )
         self.joint_norm = _joint_norm(weights, config) if config.qk_norm == "together" else None
         self.layout = HeadLayout(
@@ -43,13 +44,14 @@ class Attention:
             config.rms_norm_eps,
             self._sinks(weights, config) if config.family.has_sinks else None,
             config.rotary_dim(layer),
+            is_gated=config.family.gates_attention,
             norms_have_mean=config.family.norm.has_mean,
             given_scale=config.scales.scores,
             softcap=config.scales.score_cap,
         )
         width, (first, last) = config.num_heads * config.head_dim, weights.placement.ranks.span(config.num_heads)
         span = first * config.head_dim, last * config.head_dim
-        self.output = RowLinear(weights.at("o_proj"), width, config.hidden_size, span)
+        self.output = RowLinear(weights.at(config.family.names.attention_output), width, config.hidden_size, span)
 
     def _sinks(self, weights: Weights, config: ModelConfig) -> Tensor:
         """Of the heads of this rank."""
@@ -65,6 +67,8 @@ class Attention:
             heads = self.ops.norm_projections(heads, sums, self.joint_norm)
         query = self.ops.store_heads(heads, self.layout, rotation, kv, rows)  # [T, heads, head_dim]
         attended = self.ops.attention(query, self.layout, kv, rows, self.window)  # [T, heads × head_dim]
+        if self.layout.is_gated:
+            attended = self.ops.gate_heads(attended, heads, self.layout)
         return self.output(attended, batch.adapted)  # [T, hidden]
 
 

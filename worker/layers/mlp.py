@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..models.activations import Activation
+from ..models.part_names import USUAL
 from ..weights.weights import Weights
 from .linear import GateUpLinear, RowLinear
 
@@ -17,13 +18,15 @@ class MLP:
         intermediate_size: int,
         activation: Activation = "silu",
         is_gated: bool = True,
+        names: tuple[str, str, str] = USUAL.gate_up_down,
     ) -> None:
+        gate, up, down = names
         self.ops = weights.placement.ops
         self.activation, self.is_gated = activation, is_gated
-        span = weights.inner_span(intermediate_size, "down_proj")
-        names = ["gate_proj", "up_proj"] if is_gated else ["up_proj"]
-        self.gate_up = GateUpLinear(weights, names, hidden_size, intermediate_size, span)
-        self.down = RowLinear(weights.at("down_proj"), intermediate_size, hidden_size, span)
+        span = weights.inner_span(intermediate_size, down)
+        inner = [gate, up] if is_gated else [up]
+        self.gate_up = GateUpLinear(weights, inner, hidden_size, intermediate_size, span)
+        self.down = RowLinear(weights.at(down), intermediate_size, hidden_size, span)
 
     def __call__(self, x: Any, adapted: Any | None = None) -> Any:
         return self.down(self._activated(x, adapted), adapted)  # [T, hidden]

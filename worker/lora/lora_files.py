@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ...protocol.errors import AdapterError, ConfigError
 from ...protocol.files.model_file import read_model_json, require_regular
+from ..models.text_config import text_name
 from ..weights.piece import Part
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -36,9 +37,13 @@ class AdapterFiles:
         self.folder = folder
         self.config = _checked_config(folder)
         self._stored = _opened(folder)
-        self.modules = self._checked_modules()
+        self._stored_names = {text_name(module): module for module in self._checked_modules()}
         for module in self.modules:
             self._check_shapes(module, targets, max_rank)
+
+    @property
+    def modules(self) -> list[str]:
+        return list(self._stored_names)
 
     def __enter__(self) -> Self:
         return self
@@ -48,12 +53,15 @@ class AdapterFiles:
 
     def read(self, module: str, part: Part | None) -> tuple[Tensor, Tensor]:
         """`down` [rank, in] and `up` [out, rank] with the adapter's scale, both float32, for a part of the weight."""
-        down, up = (self._stored.get_slice(_tensor(module, matrix)) for matrix in "AB")
+        down, up = (self._matrix(module, matrix) for matrix in "AB")
         rank = down.get_shape()[0]
         dim, *span = part or (None,)
         down = down[:, slice(*span)] if dim == 1 else down[:]
         up = up[slice(*span)] if dim == 0 else up[:]
         return down.float(), up.float() * self._scale(module, rank)
+
+    def _matrix(self, module: str, matrix: str) -> Any:
+        return self._stored.get_slice(f"base_model.model.{self._stored_names[module]}.lora_{matrix}.weight")
 
     def _scale(self, module: str, rank: int) -> float:
         alpha = self.config.get("lora_alpha", 8)
@@ -81,7 +89,7 @@ class AdapterFiles:
     def _check_shapes(self, module: str, targets: Mapping[str, Target], max_rank: int) -> None:
         if module not in targets:
             raise AdapterError(f"{self.folder} changes {module}. {_missing(module, targets)}", "files")
-        down, up = (self._stored.get_slice(_tensor(module, matrix)) for matrix in "AB")
+        down, up = (self._matrix(module, matrix) for matrix in "AB")
         (rank, in_features), (out_features, other_rank) = _matrix(down), _matrix(up)
         if (rank, out_features, in_features) != (other_rank, *targets[module]):
             raise AdapterError(
@@ -101,10 +109,6 @@ class AdapterFiles:
                     f"{self.folder} stores {module} as {stored.get_dtype()}. Save it as float32, float16 or bfloat16.",
                     "files",
                 )
-
-
-def _tensor(module: str, matrix: str) -> str:
-    return f"base_model.model.{module}.lora_{matrix}.weight"
 
 
 def _matrix(stored: Any) -> tuple[int, int]:

@@ -17,10 +17,10 @@ _NAMES: dict[str, Activation] = {
 }
 
 
-def read_activation(config: Mapping[str, Any], key: str, has_experts: bool) -> Activation:
-    """Experts have an activation of their own, which this key doesn't change: it must name the usual one."""
+def read_activation(config: Mapping[str, Any], key: str, is_fixed: bool) -> Activation:
+    """Experts and what keeps states have an activation that this key doesn't change: it must name the usual one."""
     name = config.get(key) or "silu"
-    known = [each for each, activation in _NAMES.items() if activation == "silu" or not has_experts]
+    known = [each for each, activation in _NAMES.items() if activation == "silu" or not is_fixed]
     if name not in known:
         raise ValueError(f"{key}={shown(name)} is not supported; supported are {', '.join(known)}")
     return _NAMES[name]

@@ -35,6 +35,7 @@ from .text_config import text_part
 _FLAGS = (
     *("tie_word_embeddings", "use_sliding_window", "attention_bias", "mlp_bias", "use_bias", "qkv_bias", "bias"),
     *("use_qk_norm", "norm_topk_prob", "use_qkv_bias", "qk_layernorm", "use_parallel_residual", "attention_out_bias"),
+    *("conv_bias", "use_expert_bias", "block_auto_adjust_ff_dim"),
 )
 
 # Far above what any model has: a folder may come from a stranger, and memory is planned by these numbers.
@@ -104,7 +105,12 @@ class ModelConfig:
     @property
     def kv_numbers(self) -> int:
         """Numbers that are kept of a token in all layers together. The values of latents are in their keys."""
-        return self.num_layers * self.num_kv_heads * self.head_dim * (2 if self.latent is None else 1)
+        return (
+            sum(state is None for state in self.states)
+            * self.num_kv_heads
+            * self.head_dim
+            * (2 if self.latent is None else 1)
+        )
 
 
 def read_config(model_folder: Path) -> ModelConfig:
@@ -149,11 +155,13 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
     windows = _windows(config, family, num_layers, path)
     ropes = _ropes(config, family, windows, rotated, context, path)
     reached = 0 if family.has_whole_context else max((rope.max_position for rope in ropes.ropes), default=0)
+    mixers = family.mixers(config, num_layers, partial(_count, config, path=path))
+    is_fixed = family.mixture is not None or any(mixers)
     return ModelConfig(
         family=family,
         vocab_size=_count(config, "vocab_size", path),
         hidden_size=hidden_size,
-        intermediate_size=_count(config, "intermediate_size", path),
+        intermediate_size=_mlp_width(config, family, path),
         num_layers=num_layers,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
@@ -166,7 +174,7 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         qk_norm=family.qk_norm(config),
         qkv_limit=_qkv_limit(config, family, path),
         norm_places=family.norm_places(config),
-        activation=read_activation(config, family.activation, family.mixture is not None),
+        activation=read_activation(config, family.activation, is_fixed),
         scales=family.scales(config),
         max_position=reached or context,
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
@@ -174,7 +182,7 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         experts=_experts(config, family, num_layers, path),
         quantization=read_quantization(config, path),
         latent=latent,
-        mixers=family.mixers(config, num_layers, partial(_count, config, path=path)),
+        mixers=mixers,
     )
 
 
@@ -197,6 +205,16 @@ def _experts(config: dict[str, Any], family: Family, num_layers: int, path: Path
     if family.mixture is None:
         return None
     return read_experts(config, family.mixture, num_layers, lambda key: _count(config, key, path), str(path))
+
+
+def _mlp_width(config: dict[str, Any], family: Family, path: Path) -> int:
+    given = _count(config, "intermediate_size", path)
+    if family.mlp_width is None:
+        return given
+    width = family.mlp_width(config)
+    if not 0 < width <= _MOST["intermediate_size"]:
+        raise ConfigError(f"{path}: its keys give the MLP an inner layer of {shown(width)}, which no model's has.")
+    return width
 
 
 def _qkv_limit(config: dict[str, Any], family: Family, path: Path) -> float | None:

@@ -8,15 +8,18 @@ from torch import Tensor
 
 from ..layers.attention import Attention
 from ..layers.experts import Experts
+from ..layers.gated_delta_net import GatedDeltaNet
 from ..layers.latent_attention import LatentAttention
 from ..layers.linear import Embedding, Head
 from ..layers.mlp import MLP
 from ..layers.norm import Norm, PlainStream
 from ..layers.rope import Ropes
+from ..layers.short_convolution import ConvolutionLayer
 from ..steps.batch import Batch, LayerInputs
 from ..weights.weights import Weights
 from .config import ModelConfig
 from .latent_config import LatentConfig
+from .mixers import DeltaNet, ShortConvolution
 
 
 class DecoderLayer:
@@ -71,14 +74,22 @@ def _norm_behind(weights: Weights, name: str | None, config: ModelConfig) -> Cal
 def _mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP | Experts:
     if config.experts is not None and config.experts.is_sparse[layer]:
         return Experts(weights.at(config.experts.names.block), config.hidden_size, config.experts)
+    family, names = config.family, config.family.names
     return MLP(
-        weights.at("mlp"), config.hidden_size, config.intermediate_size, config.activation, config.family.has_gate
+        weights.at(names.mlp),
+        config.hidden_size,
+        config.intermediate_size,
+        config.activation,
+        family.has_gate,
+        names.gate_up_down,
     )
 
 
 # What mixes the tokens of a layer: by the type of what the config says of it, its name in the checkpoint and itself.
 _MIXERS: dict[type, tuple[str, Callable[[Weights, ModelConfig, Any, int], Any]]] = {
     type(None): ("self_attn", lambda weights, config, _, layer: Attention(weights, config, layer)),
+    DeltaNet: ("linear_attn", GatedDeltaNet),
+    ShortConvolution: ("conv", ConvolutionLayer),
     LatentConfig: ("self_attn", LatentAttention),
 }
 
@@ -110,7 +121,11 @@ class Decoder:
         self.layers = [layer_of(inner.at("layers").at(n), config, n) for n in range(config.num_layers)]
         # Logits are proportional to what this norm gives, which nothing else reads: their factor is part of its weight.
         self.norm = Norm(
-            inner.at("norm"), config.hidden_size, config.rms_norm_eps, config.family.norm, scale=scales.logits
+            inner.at(config.family.names.last_norm),
+            config.hidden_size,
+            config.rms_norm_eps,
+            config.family.norm,
+            scale=scales.logits,
         )
         self.update_scale = scales.update
         tied = self.embedding if is_tied else None

@@ -18,6 +18,7 @@ from .expert_families import (
     SOLAR_OPEN,
 )
 from .family import Family
+from .hybrid_families import LFM2, LFM2_MOE, QWEN3_5, QWEN3_5_MOE, QWEN3_NEXT
 from .latent_families import DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, YOUTU
 from .rope_families import INTERNLM2, INTERNLM3, MINISTRAL, MINISTRAL3, PHI3, SEED_OSS, SMOLLM3
 
@@ -52,4 +53,9 @@ FAMILIES: dict[str, Family] = {
     "SolarOpenForCausalLM": SOLAR_OPEN,
     "MiniMaxM2ForCausalLM": MINIMAX_M2,
     "HYV3ForCausalLM": HY_V3,
+    "Qwen3NextForCausalLM": QWEN3_NEXT,
+    "Qwen3_5ForCausalLM": QWEN3_5,
+    "Qwen3_5MoeForCausalLM": QWEN3_5_MOE,
+    "Lfm2ForCausalLM": LFM2,
+    "Lfm2MoeForCausalLM": LFM2_MOE,
 }

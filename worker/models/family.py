@@ -11,6 +11,7 @@ from ...protocol.fields.rules import shown
 from .layer_norms import BEFORE, RMS, NormForm, NormPlaces
 from .mixers import Mixers, attention_everywhere
 from .mixtures import Mixture
+from .part_names import USUAL, PartNames
 from .scales import Scales, unscaled
 from .stored_projections import AS_LLAMA, StoredProjections
 
@@ -45,6 +46,8 @@ class Family:
     rotates_part: bool = False  # a config may say that a part of each head is rotated
     rotated: str | None = None  # a key by which it may say so, as a number of each head's
     gates_attention: bool = False  # a gate stands behind each query, for what its head attends to
+    names: PartNames = USUAL  # of a layer's parts in the checkpoint
+    mlp_width: Callable[[dict[str, Any]], int] | None = None  # None: it is what the config gives
     mixers: Mixers = attention_everywhere  # what each layer has in the place of attention
     rope_kinds: dict[str, str] | None = None  # the names of rope types that it takes, and their meaning; None: all
     scales_queries: bool = False  # a config may say that queries grow with their position

@@ -31,6 +31,16 @@ _DRAFT_LAYERS = {"num_mtp_layers": "num_nextn_predict_layers"}
 _SIGMOID = {"scoring_func": ("sigmoid",), "topk_method": ("noaux_tc",)}
 _NORMED = {"use_qk_norm": (True,)}  # as Qwen3-Coder's configs say of themselves
 
+# As Qwen3.5's configs say of themselves.
+_GATED = {"attn_output_gate": (True,), "output_gate_type": ("swish", "silu")}
+_CONVOLVING = {"block_use_swiglu": (True,), "use_pos_enc": (True,)}
+_LFM2_NAMES = {
+    "norm_eps": "rms_norm_eps",
+    "tie_embedding": "tie_word_embeddings",
+    "block_ff_dim": "intermediate_size",
+    **dict.fromkeys(("block_dim", "conv_dim", "conv_dim_out"), "hidden_size"),
+}
+
 FAMILY_KEYS: dict[str, FamilyKeys] = {
     "deepseek_v2": FamilyKeys(
         fixed={"scoring_func": ("softmax",), "rope_interleave": (True,)},
@@ -55,6 +65,14 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
         other_names={"num_local_experts": "num_experts"},
     ),
     "internlm3": FamilyKeys(other_names={"qkv_bias": "attention_bias", "bias": "mlp_bias"}),
+    "lfm2": FamilyKeys(harmless="block_norm_eps", fixed=_CONVOLVING, other_names=_LFM2_NAMES),
+    "lfm2_moe": FamilyKeys(
+        other_names={
+            "norm_eps": "rms_norm_eps",
+            "tie_embedding": "tie_word_embeddings",
+            "num_local_experts": "num_experts",
+        }
+    ),
     "minimax_m2": FamilyKeys(
         harmless="mlp_intermediate_size shared_moe_mode swa_rope_theta use_grouped_topk",
         fixed={
@@ -70,6 +88,9 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
     "phi3": FamilyKeys(fixed={"full_attn_mod": (1,), "interpolate_factor": (1,)}),  # as Phi-4-mini says of itself
     "qwen3": FamilyKeys(fixed=_NORMED),
     "qwen3_moe": FamilyKeys(fixed=_NORMED, other_names={"num_local_experts": "num_experts"}),
+    "qwen3_5_moe_text": FamilyKeys(fixed=_GATED, other_names={"num_local_experts": "num_experts"}),
+    "qwen3_5_text": FamilyKeys(fixed=_GATED),
+    "qwen3_next": FamilyKeys(fixed=_GATED, other_names={"num_local_experts": "num_experts"}),
     "solar_open": FamilyKeys(fixed=_SIGMOID, other_names={"num_local_experts": "n_routed_experts"}),
 }
 

@@ -220,6 +220,8 @@ def select_backend(
 def _lacking_on_gpus(config: ModelConfig) -> str:
     if config.latent is not None:
         return "keeps latents in place of keys and values (MLA)"
+    if any(config.states):
+        return "keeps states in place of keys and values"
     if config.scales.score_cap is not None:
         return "caps the scores of attention (soft cap)"
     if config.qk_norm is not None and config.family.norm.has_mean:
@@ -275,8 +277,18 @@ def _opened(model_folder: Path, config: ModelConfig, ranks: Parallel, expert_par
 def _missing_tensors(config: ModelConfig) -> tuple[str, ...]:
     """Endings of the optional tensors that this model does not have."""
     attention = ("q_proj", "k_proj", "v_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj")
-    recurrent = ("in_proj_qkvz", "in_proj_ba", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")
-    projections = (*attention, *recurrent, "gate_proj", "up_proj", "down_proj", "lm_head")
+    recurrent = (
+        "in_proj_qkvz",
+        "in_proj_ba",
+        "in_proj_qkv",
+        "in_proj_z",
+        "in_proj_b",
+        "in_proj_a",
+        "in_proj",
+        "out_proj",
+        "conv",
+    )
+    projections = (*attention, *recurrent, "gate_proj", "up_proj", "down_proj", "w1", "w2", "w3", "lm_head")
     missing = [f"{name}.bias" for name in projections if name not in config.biased]
     if config.quantization is None or not config.quantization.is_mxfp4:
         missing.append("_blocks")

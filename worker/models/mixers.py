@@ -35,6 +35,11 @@ class DeltaNet:
         return self.num_value_heads * self.value_dim
 
     @property
+    def width(self) -> int:
+        """Numbers of a token that are there at once."""
+        return 2 * (self.keys + self.values)
+
+    @property
     def num_shared(self) -> int:
         """Value heads to a key head."""
         return self.num_value_heads // self.num_key_heads
@@ -51,6 +56,10 @@ class ShortConvolution:
 
     conv_width: int
     channels: int
+
+    @property
+    def width(self) -> int:
+        return 2 * self.channels
 
     @property
     def state(self) -> StateShape:

@@ -64,6 +64,7 @@ class Mixture:
     renormalizes: str | None = None  # a key; None: always
     least_sum: Callable[[dict[str, Any]], float] = lambda config: 0.0
     scale: str | None = None  # a key
+    has_choice_bias: str | None = None  # a key; None: a checkpoint shows it
     # Slope, shift and limit.
     activation: Callable[[dict[str, Any]], tuple[float, float, float]] = lambda config: (1.0, 0.0, math.inf)
     names: ExpertNames = ExpertNames()
@@ -99,7 +100,7 @@ def read_experts(
     if not any(is_sparse):
         return None
     read = ExpertsConfig(
-        names=mixture.names,
+        names=_names(config, mixture),
         is_sparse=is_sparse,
         num_experts=count(mixture.num_experts),
         top_k=count(mixture.top_k),
@@ -116,6 +117,12 @@ def read_experts(
     )
     _check(read, mixture, where)
     return read
+
+
+def _names(config: dict[str, Any], mixture: Mixture) -> ExpertNames:
+    if mixture.has_choice_bias is None or config.get(mixture.has_choice_bias):
+        return mixture.names
+    return replace(mixture.names, choice_bias=None)
 
 
 def _renormalizes(config: dict[str, Any], mixture: Mixture) -> bool:
@@ -205,6 +212,12 @@ def _limits_groups(config: dict[str, Any]) -> bool:
     return method == "group_limited_greedy"
 
 
+def after_plain_layers(config: dict[str, Any], num_layers: int) -> list[bool]:
+    """As LFM2's configs say it."""
+    first = whole(config, "num_dense_layers")
+    return [layer >= first for layer in range(num_layers)]
+
+
 # --- the families ----------------------------------------------------------------------------------------------------
 
 MIXTRAL = Mixture(
@@ -270,6 +283,15 @@ HY_V3 = Mixture(
     least_sum=lambda config: 1e-20,
     scale="router_scaling_factor",
     names=ExpertNames(router="router.gate", choice_bias="expert_bias", shared="shared_mlp"),
+)
+LFM2_MOE = Mixture(
+    after_plain_layers,
+    score="sigmoid",
+    renormalizes="norm_topk_prob",
+    least_sum=lambda config: 1e-6,
+    scale="routed_scaling_factor",
+    has_choice_bias="use_expert_bias",
+    names=ExpertNames(block="feed_forward", choice_bias="expert_bias", gate_up_down=("w1", "w3", "w2")),
 )
 GPT_OSS = Mixture(
     every_layer,

@@ -11,8 +11,9 @@ from ...protocol.errors import ConfigError
 from ...protocol.options.quantization import Kinds, kinds_of_layers
 from .config import ModelConfig
 from .latent_config import LatentConfig
-from .mixers import DeltaNet
+from .mixers import DeltaNet, ShortConvolution
 from .mixtures import ExpertsConfig
+from .part_names import USUAL
 
 HEAD = "lm_head"
 Products = dict[tuple[str, ...], int]  # by the names of their projections, their weights
@@ -32,13 +33,17 @@ def products(config: ModelConfig, ranks: int = 1) -> Iterator[Product]:
         if config.experts is not None and config.experts.is_sparse[layer]:
             yield from _experts(f"model.layers.{layer}", config.experts, config.hidden_size)
         else:
-            yield from _mlp(f"model.layers.{layer}.mlp", config.hidden_size, config.intermediate_size)
+            parts, size = config.family.names, config.hidden_size
+            yield from _mlp(f"model.layers.{layer}.{parts.mlp}", size, config.intermediate_size, parts.gate_up_down)
     yield Product((HEAD,), config.vocab_size * config.hidden_size)
 
 
-def _mlp(name: str, hidden_size: int, width: int) -> Iterator[Product]:
-    yield Product((f"{name}.gate_proj", f"{name}.up_proj"), 2 * hidden_size * width)
-    yield Product((f"{name}.down_proj",), hidden_size * width)
+def _mlp(
+    name: str, hidden_size: int, width: int, gate_up_down: tuple[str, str, str] = USUAL.gate_up_down
+) -> Iterator[Product]:
+    gate, up, down = gate_up_down
+    yield Product((f"{name}.{gate}", f"{name}.{up}"), 2 * hidden_size * width)
+    yield Product((f"{name}.{down}",), hidden_size * width)
 
 
 def _experts(layer: str, experts: ExpertsConfig, hidden_size: int) -> Iterator[Product]:
@@ -58,6 +63,9 @@ def _mixer(config: ModelConfig, layer: int, ranks: int) -> Products:
     mixer = config.mixers[layer]
     if isinstance(mixer, DeltaNet):
         return _within("linear_attn", _delta_net(mixer, config.hidden_size))
+    if isinstance(mixer, ShortConvolution):
+        square = mixer.channels * config.hidden_size
+        return _within("conv", {("in_proj",): 3 * square, ("out_proj",): square})
     if config.latent is not None:
         return _within("self_attn", _latent_attention(config, config.latent, ranks))
     return _within("self_attn", _attention(config, ranks))
@@ -73,7 +81,7 @@ def _attention(config: ModelConfig, ranks: int) -> Products:
     a_head = config.head_dim * config.hidden_size
     return {
         ("q_proj", "k_proj", "v_proj"): (queries + max(config.num_kv_heads, ranks) * 2) * a_head,
-        ("o_proj",): config.num_heads * a_head,
+        (config.family.names.attention_output,): config.num_heads * a_head,
     }
 
 

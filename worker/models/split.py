@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ...protocol.errors import ConfigError
 from .config import ModelConfig
-from .mixers import DeltaNet
+from .mixers import DeltaNet, ShortConvolution
 from .mixtures import ExpertsConfig
 
 
@@ -31,9 +31,14 @@ def check_split(config: ModelConfig, size: int, expert_parallel: bool = False) -
 
 def _fits(config: ModelConfig, size: int) -> bool:
     kv_heads = config.num_kv_heads
-    if any(isinstance(mixer, DeltaNet) and mixer.num_key_heads % size for mixer in config.mixers):
+    if any(_shared(mixer) % size for mixer in config.mixers if mixer is not None):
         return False
     return config.num_heads % size == 0 and (kv_heads % size == 0 or size % kv_heads == 0)
+
+
+def _shared(mixer: DeltaNet | ShortConvolution) -> int:
+    """What the ranks divide evenly of it."""
+    return mixer.num_key_heads if isinstance(mixer, DeltaNet) else mixer.channels
 
 
 def _widths(config: ModelConfig, expert_parallel: bool) -> Iterator[tuple[str, int]]:

@@ -25,6 +25,7 @@ from ..models.config import ModelConfig
 from ..models.demand import Demand
 from ..models.groups import LayerGroup, groups_of
 from ..models.load import Model
+from ..models.text_config import PICTURE_TENSORS
 from ..parallel import Parallel
 from ..steps.logprobs import piece_length
 from ..steps.runner import Runner
@@ -257,9 +258,12 @@ def _size_of(group: LayerGroup, block_bytes: int) -> GroupSize:
 
 def _notes(unread: list[str], missing: str) -> tuple[str, ...]:
     notes = [f"No native kernels, so this runs many times slower than it could: {missing}"] if missing else []
-    if unread:
-        named = ", ".join(unread[:3]) + (", …" if len(unread) > 3 else "")
-        notes.append(f"{len(unread)} tensors of the checkpoint belong to no layer: {named}")
+    others = [name for name in unread if not PICTURE_TENSORS.match(name)]
+    if others:
+        named = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+        notes.append(f"{len(others)} tensors of the checkpoint belong to no layer: {named}")
+    if len(others) < len(unread):
+        notes.append("Pictures aren't read: of this model only the part for text runs here")
     return tuple(notes)
 
 
@@ -293,7 +297,8 @@ def _notes_on_experts(model: Model) -> Iterator[str]:
 def _estimated_activations(config: ModelConfig, size: Size, max_model_len: int, options: EngineConfig) -> int:
     """Bytes of the largest step on a CPU, where float32 is what stands between two products."""
     ranks, tokens = options.tensor_parallel_size, size.max_num_batched_tokens
-    heads = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+    heads = (config.num_heads * (1 + config.family.gates_attention) + 2 * config.num_kv_heads) * config.head_dim
+    heads = max(heads, *(mixer.width for mixer in config.mixers if mixer is not None), 0)
     inner = max(config.intermediate_size, config.experts.shared_width if config.experts is not None else 0)
     a_token = 4 * config.hidden_size + (2 * heads + 3 * inner) // ranks
     rows = max(size.num_slots, min(piece_length(config.vocab_size), tokens))

@@ -1,0 +1,140 @@
+"""Models whose layers mostly keep states: published configs, and what a state's tokens may be cut into."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders.adapters import adapter, merged
+from builders.backends import load_on
+from builders.hand_driven import HandDriven
+from builders.published_hybrids import PUBLISHED, shrunk
+from builders.tiny_hybrids import HYBRIDS
+from builders.tiny_model import tiny_model
+from safetensors.torch import load_file, save_file
+
+from penstock.protocol.errors import ConfigError
+from penstock.worker.models.config import read_config
+
+PROMPT, ANSWER = 41, 24
+# Heads that guess further tokens, which transformers neither saves nor reads.
+MTP = ("mtp.fc.weight", "mtp.layers.0.mlp.experts.0.gate_proj.weight", "mtp.norm.weight")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_config_is_read(name, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED[name]))
+    config, given = read_config(tmp_path), PUBLISHED[name].get("text_config", PUBLISHED[name])
+    assert len(config.states) == config.num_layers == given["num_hidden_layers"]
+    assert config.dtype == "bfloat16"
+    assert config.tie_word_embeddings == PUBLISHED[name].get("tie_word_embeddings", True)
+    attending = [layer for layer, state in enumerate(config.states) if state is None]
+    kinds = given.get("layer_types") or []
+    interval = given.get("full_attention_interval", 4)
+    expected = given.get("full_attn_idxs") or range(interval - 1, len(config.states), interval)
+    if kinds:
+        expected = [layer for layer, kind in enumerate(kinds) if kind == "full_attention"]
+    assert attending == list(expected)
+
+
+def as_published(name: str, folder: Path) -> tuple[Path, Any]:
+    """A shrunk checkpoint with random weights, and transformers' model of it."""
+    import transformers
+
+    config = shrunk(PUBLISHED[name])
+    (folder / "config.json").write_text(json.dumps(config))
+    kind = getattr(transformers, config["architectures"][0])
+    torch.manual_seed(4)
+    model = kind(transformers.AutoConfig.from_pretrained(folder)).float().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:  # which are alike when a model is made
+                parameter.add_(torch.randn_like(parameter) / 5)
+    model.save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = folder / "model.safetensors"
+    save_file(load_file(weights) | {name: torch.ones(2, 2) for name in MTP}, weights, {"format": "pt"})
+    return folder, model
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_config_shrunk_gives_the_answers_of_transformers(name, tmp_path):
+    folder, original = as_published(name, tmp_path)
+    model = load_on("fast", folder, dtype="float32")
+    assert all(each.startswith(("mtp.", "model.visual.")) for each in model.report.leftovers)
+    driven = HandDriven(model)
+    row = driven.add(torch.randint(5, 300, (PROMPT,), generator=torch.Generator().manual_seed(7)).tolist())
+    [logits] = driven.greedy([row], ANSWER, budget=16)
+    with torch.inference_mode():
+        expected = original(torch.tensor([driven.histories[row]])).logits[0, PROMPT - 1 : -1]
+    assert expected.argmax(-1).tolist() == driven.histories[row][PROMPT:]
+    assert (expected.log_softmax(-1) - logits.log_softmax(-1)).abs().max().item() < 1e-3
+
+
+@pytest.mark.parametrize("backend", ["invariant", "native"])
+@pytest.mark.parametrize("family", HYBRIDS)
+def test_no_bit_depends_on_how_tokens_are_cut_or_on_company(family, backend, tmp_path):
+    model = load_on(backend, tiny_model(tmp_path, family), dtype="float32")
+    draws = torch.Generator().manual_seed(7)
+    prompt, other = (torch.randint(5, 300, (count,), generator=draws).tolist() for count in (PROMPT, 13))
+
+    def computed(size: int, companions: int) -> torch.Tensor:
+        driven = HandDriven(model)
+        for _ in range(companions):
+            driven.add(other)
+        row = driven.add(prompt)
+        found = []
+        for first in range(0, PROMPT, size):
+            count = min(size, PROMPT - first)
+            plan = [(each, 1) for each in range(companions) if driven.computed[each] < len(other)] + [(row, count)]
+            found.append(driven.step(plan, every_token=True)[-count:])
+        return torch.cat(found)
+
+    whole = computed(PROMPT, 0)
+    for size in (1, 16, 37):
+        for companions in (0, 2):
+            assert torch.equal(computed(size, companions), whole), f"chunks of {size} beside {companions} rows"
+
+
+# Everything that PEFT finds in these layers, attention and dense MLPs.
+ADAPTED = (
+    *("in_proj_qkvz", "in_proj_ba", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "in_proj", "out_proj"),
+    *("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "w1", "w2", "w3"),
+)
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "qwen3_5_text", "lfm2"])
+def test_an_adapter_may_change_any_projection(family, tmp_path):
+    folder = tiny_model(tmp_path / "model", family)
+    kinds = {name.split(".")[-2] for name in load_file(folder / "model.safetensors")}
+    own = adapter(tmp_path / "adapter", folder, rank=5, modules=[each for each in ADAPTED if each in kinds])
+    adapted = load_on("native", folder, max_loras=1, max_lora_rank=8)
+    adapted.adapters.load(0, own)
+    driven, right = HandDriven(adapted), HandDriven(load_on("native", merged(folder, own, tmp_path / "merged")))
+    prompt = list(range(10, 47))
+    found, expected, plain = (
+        each.step([(row, len(prompt))], every_token=True)
+        for each, row in ((driven, driven.add(prompt, 0)), (right, right.add(prompt)), (driven, driven.add(prompt)))
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert (found - plain).abs().max() > 1
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a kind of layer": ("Qwen3.5-4B", {"layer_types": ["mamba"] * 32}, "mamba"),
+    "layers that are too few": ("Qwen3.5-4B", {"layer_types": ["full_attention"]}, "each of 32 layers"),
+    "no attention at all": ("Qwen3.5-4B", {"layer_types": ["linear_attention"] * 32}, "none of its layers"),
+    "heads that can't be shared": ("Qwen3.6-27B", {"linear_num_key_heads": 7}, "48 value heads"),
+    "a gate of another kind": ("Qwen3.6-27B", {"attn_output_gate": False}, "attn_output_gate"),
+    "a convolution of one token": ("Qwen3.5-4B", {"linear_conv_kernel_dim": 1}, "linear_conv_kernel_dim"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_hybrid_cannot_be_is_refused_by_name(case, tmp_path):
+    name, changed, words = REFUSED[case]
+    config = PUBLISHED[name] | {"text_config": PUBLISHED[name]["text_config"] | changed}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=words):
+        read_config(tmp_path)

@@ -1,0 +1,14 @@
+"""What a family's checkpoints call the parts of a layer, where that isn't what most call them. Imports no torch."""
+
+from typing import NamedTuple
+
+
+class PartNames(NamedTuple):
+    attention_output: str = "o_proj"
+    mlp: str = "mlp"
+    gate_up_down: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")  # of the MLP
+    last_norm: str = "norm"  # behind all layers
+
+
+USUAL = PartNames()
+LFM2_NAMES = PartNames("out_proj", "feed_forward", ("w1", "w3", "w2"), "embedding_norm")
