@@ -14,7 +14,9 @@ from builders.tiny_hybrids import HYBRIDS
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
+from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
+from penstock.worker.convert.convert import convert
 from penstock.worker.models.config import read_config
 
 PROMPT, ANSWER = 41, 24
@@ -95,6 +97,26 @@ def test_no_bit_depends_on_how_tokens_are_cut_or_on_company(family, backend, tmp
     for size in (1, 16, 37):
         for companions in (0, 2):
             assert torch.equal(computed(size, companions), whole), f"chunks of {size} beside {companions} rows"
+
+
+def test_of_a_model_that_sees_pictures_a_conversion_keeps_the_decoder(tmp_path):
+    (tmp_path / "source").mkdir()
+    source, _ = as_published("Qwen3.5-35B-A3B", tmp_path / "source")
+    asked = Conversion(str(source), str(source), str(tmp_path / "target"), "int8", group_size=32)
+    convert(asked, lambda said: None)
+    written = json.loads((tmp_path / "target" / "config.json").read_text())
+    assert written["architectures"] == ["Qwen3_5MoeForCausalLM"] and "vision_config" not in written
+    assert not any("visual" in name for name in load_file(tmp_path / "target" / "model.safetensors"))
+    from_source, from_target = (
+        load_on("native", folder, dtype="float32", quantization=kind)
+        for folder, kind in ((source, "int8"), (tmp_path / "target", None))
+    )
+    prompt = list(range(5, 30))
+    logits = []
+    for model in (from_source, from_target):
+        driven = HandDriven(model)
+        logits.append(driven.step([(driven.add(prompt), len(prompt))], every_token=True))
+    assert torch.equal(*logits)
 
 
 # Everything that PEFT finds in these layers, attention and dense MLPs.

@@ -37,6 +37,7 @@ from ..models.load import resolve_dtype
 from ..models.paddle_config import as_transformers_writes_it
 from ..models.products import HEAD, expert_layers
 from ..models.quantization import QUANTIZATION_FILES, QUANTIZATION_KEYS
+from ..models.text_config import PICTURE_TENSORS, text_part
 from ..weights.checkpoint import Checkpoint
 from ..weights.experts_apart import layout_with_experts_apart
 from ..weights.file_checks import check_weight_files
@@ -77,6 +78,7 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     by_rank = [] if is_copied else rank_pieces(source, config, asked.tensor_parallel_size, find_layout)
     check_groups(by_rank, kinds, asked)
     stored = stored_tensors(source, config, kinds, find_layout)
+    stored = [each for each in stored if not PICTURE_TENSORS.match(each.name)]
     if config.quantization is not None and not is_copied:
         stored = with_scales_applied(stored, kinds, resolve_dtype("auto", config))
     folders = planned_folders(stored, asked, by_rank)
@@ -206,7 +208,7 @@ def _written_rows(
 
 def _write_config(folder: Path, source: Path, stored: list[StoredTensor], asked: Conversion, is_copied: bool) -> None:
     path = source / "config.json"
-    config = as_transformers_writes_it(read_model_json(path), path)
+    config = text_part(as_transformers_writes_it(read_model_json(path), path), path)
     if not is_copied:
         for key in QUANTIZATION_KEYS:
             config.pop(key, None)
