@@ -1,4 +1,4 @@
-// Which tokens of a step attend together, made once a step for all layers with one window.
+// Which tokens of a step attend together, made once a step for all layers of a group with one window.
 //
 // A row with many tokens is cut into tiles of its own. Rows with few, whose block tables agree over whole splits (a
 // common prefix), look at these splits together, so that a block is read once for all of them. What one thread would be
@@ -29,7 +29,7 @@ public:
         std::fill(plan_.parts, plan_.parts + step_.num_tokens, kNoParts);
         set_most_cost();
         gather_small_rows();
-        share(0, num_small_, 0);
+        share(0, num_small_, first_split_of_small_rows());
         for (int32_t row = 0; row < step_.num_rows; ++row) plan_row(row);
     }
 
@@ -65,6 +65,13 @@ private:
             shared_end(row) = 0;
             if (num_tokens(row) < most_tokens(row) || num_tokens(row) == 1) order()[num_small_++] = row;
         }
+    }
+
+    // What lies before is seen by none of them; where a window's blocks were given back, their tables have 0 there.
+    int64_t first_split_of_small_rows() const {
+        int64_t first = num_small_ ? INT64_MAX : 0;
+        for (int64_t at = 0; at < num_small_; ++at) first = std::min(first, row_first_split(order()[at]));
+        return first;
     }
 
     bool sees_same(int32_t row, int32_t other, int64_t split) const {
