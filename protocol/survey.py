@@ -6,6 +6,8 @@ torch.
 
 import msgspec
 
+SURVEYED_TOKENS = 2048  # of context that are counted beside the weights
+
 
 class ModelSurvey(msgspec.Struct):
     """One model's folder. If there is a refusal, the figures are 0."""
@@ -18,7 +20,7 @@ class ModelSurvey(msgspec.Struct):
     cpu_bytes: int = 0  # the weights as this machine's processor computes with them
     # What of them must be in memory where the rest is mapped from the disk: one, while it is packed. 0: that can't be.
     largest_bytes: int = 0
-    kv_bytes_per_token: int = 0
+    kv_bytes: int = 0  # of keys, values and states of SURVEYED_TOKENS, or of the context where that is shorter
     identity: str = ""  # the beginning of the names of its cached packed weights
     cut_for: int = 0  # number of ranks, if its weights are cut for them; the figures are for all ranks together
 

@@ -14,9 +14,10 @@ import msgspec
 
 from ..protocol.errors import PenstockError
 from ..protocol.files.cache_folder import cache_folder
-from ..protocol.survey import GpuSurvey, ModelSurvey, NativeSurvey, Survey, TorchSurvey
+from ..protocol.survey import SURVEYED_TOKENS, GpuSurvey, ModelSurvey, NativeSurvey, Survey, TorchSurvey
 from .models.config import ModelConfig, read_config
 from .models.families import FAMILIES
+from .models.groups import memory_bytes
 from .models.products import products
 from .start.available_memory import available_memory
 from .weights.file_checks import check_weight_files
@@ -71,7 +72,7 @@ def _model(folder: Path, without_weights: bool) -> ModelSurvey:
         stored_bytes=stored,
         cpu_bytes=_bytes_on_cpu(config, stored, item_size),
         largest_bytes=_largest_where_mapped(config, stored, item_size),
-        kv_bytes_per_token=config.kv_numbers * item_size,
+        kv_bytes=memory_bytes(config, min(config.max_position, SURVEYED_TOKENS), item_size),
         cut_for=ranks_cut_for(folder),
     )
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...protocol.files.sizes import size
 from ...protocol.files.unreadable import pointer_in, pointer_refusal
-from ...protocol.survey import ModelSurvey, Survey
+from ...protocol.survey import SURVEYED_TOKENS, ModelSurvey, Survey
 from ..console.printable import on_one_line
 from ..machine import ask_survey, cards
 from ..models.hub.cache import cache_root
@@ -23,7 +23,6 @@ from .shared.cached_models import LocalModel, bundled_models, cached_models, mod
 USAGE = "[MODEL ...]"
 
 # A model fits if there is memory for a conversation of this length.
-_TOKENS = 2048
 _SHARE_OF_CARD = 0.9  # the default of gpu_memory_utilization
 
 
@@ -43,7 +42,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     rows: list[tuple[str, ...]] = [("model", "on disk", "family", "context", "runs here")]
     rows += [_row(model, each, place) for model, each in zip(found, survey.models, strict=True)]
     print(_table(rows))
-    print(f"\n{size(place.free)} are free on {place.name}. Counted are the weights, and {_TOKENS:,} tokens of context.")
+    counted = f"the weights, and {SURVEYED_TOKENS:,} tokens of context"
+    print(f"\n{size(place.free)} are free on {place.name}. Counted are {counted}.")
     runs = [place.holds(each) or place.maps(each) for each in survey.models]
     return 0 if any(each and not _without_tokenizer(model) for each, model in zip(runs, found, strict=True)) else 1
 
@@ -81,7 +81,7 @@ class _Place(NamedTuple):
     is_card: bool
 
     def need(self, survey: ModelSurvey) -> int:
-        return (survey.stored_bytes if self.is_card else survey.cpu_bytes) + _kv_bytes(survey)
+        return (survey.stored_bytes if self.is_card else survey.cpu_bytes) + survey.kv_bytes
 
     def holds(self, survey: ModelSurvey) -> bool:
         return survey.refusal is None and self.need(survey) <= self.free
@@ -89,11 +89,7 @@ class _Place(NamedTuple):
     def maps(self, survey: ModelSurvey) -> bool:
         """Whether a model runs here that memory doesn't hold."""
         may_be_mapped = survey.refusal is None and survey.largest_bytes > 0 and not self.is_card
-        return may_be_mapped and survey.largest_bytes + _kv_bytes(survey) <= self.free
-
-
-def _kv_bytes(survey: ModelSurvey) -> int:
-    return survey.kv_bytes_per_token * min(survey.context, _TOKENS)
+        return may_be_mapped and survey.largest_bytes + survey.kv_bytes <= self.free
 
 
 def _place(survey: Survey) -> _Place:

@@ -3,6 +3,7 @@
 import textwrap
 
 from ...protocol.files.sizes import size
+from ...protocol.layer_groups import GroupPlan
 from ...protocol.messages import MemoryPlan
 from ...protocol.options.config import EngineConfig
 
@@ -18,6 +19,7 @@ def start_table(config: EngineConfig, plan: MemoryPlan, columns: int | None = No
         ("weights", f"{size(plan.weight_bytes)} {plan.dtype}" + (" a rank" if ranks > 1 else "") + _resident(plan)),
         ("KV cache", f"{size(plan.kv_bytes)} {plan.kv_dtype}, total_block_num:{plan.num_blocks} "
                      f"x {config.block_size} = {tokens:,} tokens"),
+        *_groups(config, plan),
         ("context", f"{plan.max_model_len:,} tokens a request" + _cut(plan)),
         *_swap(config, plan),
         *_adapters(config, plan),
@@ -35,6 +37,21 @@ def _fitted(before: str, text: str, columns: int | None) -> str:
         text, columns, initial_indent=before, subsequent_indent=" " * len(before),
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
+
+
+def _groups(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:
+    """What each kind of layers takes, where there are several."""
+    return [(f"  {group.kind}", _described(config, group)) for group in plan.groups if len(plan.groups) > 1]
+
+
+def _described(config: EngineConfig, group: GroupPlan) -> str:
+    layers = f"{group.num_layers} layer" + ("s" if group.num_layers > 1 else "")
+    seen = "" if group.window is None else f" that see {group.window:,} tokens"
+    if group.kind == "state":
+        memory = f"{group.num_blocks:,} states of {size(group.block_bytes)}"
+    else:
+        memory = f"{group.num_blocks:,} blocks of {config.block_size} tokens"
+    return f"{size(group.num_blocks * group.block_bytes)} for {layers}{seen}, {memory}"
 
 
 def _swap(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:

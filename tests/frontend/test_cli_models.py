@@ -14,7 +14,7 @@ from penstock.frontend.models import model_files
 from penstock.protocol.survey import GpuSurvey, ModelSurvey, Survey, TorchSurvey
 
 GIB = 1 << 30
-FITS = ModelSurvey(family="qwen3", context=32768, stored_bytes=GIB, cpu_bytes=2 * GIB, kv_bytes_per_token=100 << 10)
+FITS = ModelSurvey(family="qwen3", context=32768, stored_bytes=GIB, cpu_bytes=2 * GIB, kv_bytes=200 << 20)
 
 
 @pytest.fixture(autouse=True)

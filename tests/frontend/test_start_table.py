@@ -20,6 +20,21 @@ def test_a_second_tier_has_a_row_where_there_is_one():
     assert "swap" not in start_table(config, PLAN)
 
 
+def test_each_kind_of_layers_has_a_row_where_there_are_several():
+    groups = [
+        GroupPlan("full", 4, 1 << 20, 64),
+        GroupPlan("window", 22, 3 << 20, 40, window=512),
+        GroupPlan("state", 1, 50 << 20, 6),
+    ]
+    config = EngineConfig.from_options("m")
+    table = start_table(config, msgspec.structs.replace(PLAN, groups=groups))
+    assert re.search(r"KV cache +484 MiB float32, total_block_num:64 x 32 = 2,048 tokens", table)
+    assert re.search(r"  full +64 MiB for 4 layers, 64 blocks of 32 tokens\n", table)
+    assert re.search(r"  window +120 MiB for 22 layers that see 512 tokens, 40 blocks of 32 tokens\n", table)
+    assert re.search(r"  state +300 MiB for 1 layer, 6 states of 50 MiB\n", table)
+    assert "for 2 layers" not in start_table(config, PLAN)
+
+
 @pytest.mark.parametrize("columns", [60, 40, 24])
 def test_in_a_narrow_window_rows_are_broken_between_words(columns):
     config = EngineConfig.from_options("m", max_model_len=512)

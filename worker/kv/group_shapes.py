@@ -10,10 +10,12 @@ from ..models.state_shape import StateShape
 from ..parallel import Parallel
 from .kv_cache import Blocks, KVShape
 from .model_memory import ModelMemory
-from .state_memory import StateMemory, state_bytes
+from .state_memory import StateMemory
 
 if TYPE_CHECKING:
     from ..backends.backend import Backend
+
+_FLOAT = 4  # bytes of a state's numbers
 
 
 def kv_shape(group: LayerGroup, ranks: Parallel) -> KVShape:
@@ -30,7 +32,7 @@ def state_shape(shape: StateShape, ranks: Parallel) -> StateShape:
 def block_bytes(group: LayerGroup, backend: "Backend", ranks: Parallel, block_size: int, kind: str) -> int:
     """Of one block, or state, in all layers of the group."""
     if group.state is not None:
-        return len(group.layers) * state_bytes(state_shape(group.state, ranks))
+        return len(group.layers) * _FLOAT * state_shape(group.state, ranks).size
     return backend.kv_bytes_per_token(kv_shape(group, ranks), kind) * block_size
 
 

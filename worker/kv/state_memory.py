@@ -15,8 +15,6 @@ from ...kernels.states import LayerStates
 from ..models.state_shape import StateShape
 from .kv_cache import Blocks, zeros
 
-_FLOAT = 4
-
 
 @dataclass
 class StateMemory(Blocks):
@@ -28,14 +26,14 @@ class StateMemory(Blocks):
     @classmethod
     def allocate(cls, shape: StateShape, num_layers: int, num_states: int, device: torch.device | str) -> Self:
         """Zeros for `num_states` of this rank's shape."""
-        return cls(
-            *(
-                zeros((num_layers, num_states, *size), torch.float32, device)
-                if math.prod(size)
-                else torch.empty(num_layers, 0)
-                for size in (convolved_size(shape), recurrent_size(shape))
-            )
-        )
+
+        def of(*size: int) -> Tensor:
+            if not math.prod(size):
+                return torch.empty(num_layers, 0, device=device)
+            return zeros((num_layers, num_states, *size), torch.float32, device)
+
+        convolved = of(shape.conv_width - 1, shape.conv_channels)
+        return cls(convolved, of(shape.num_heads, shape.key_dim, shape.value_dim))
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -43,18 +41,3 @@ class StateMemory(Blocks):
 
     def of_layer(self, layer: int) -> LayerStates:
         return LayerStates(self.convolved[layer], self.recurrent[layer])
-
-
-def convolved_size(shape: StateShape) -> tuple[int, int]:
-    return shape.conv_width - 1, shape.conv_channels
-
-
-def recurrent_size(shape: StateShape) -> tuple[int, int, int]:
-    return shape.num_heads, shape.key_dim, shape.value_dim
-
-
-def state_bytes(shape: StateShape) -> int:
-    """Of one layer's state."""
-    width, channels = convolved_size(shape)
-    heads, key_dim, value_dim = recurrent_size(shape)
-    return _FLOAT * (width * channels + heads * key_dim * value_dim)

@@ -102,16 +102,6 @@ class ModelConfig:
         """Of each layer what it keeps of all tokens before; None: keys and values, or latents, of each."""
         return tuple(None if mixer is None else mixer.state for mixer in self.mixers)
 
-    @property
-    def kv_numbers(self) -> int:
-        """Numbers that are kept of a token in all layers together. The values of latents are in their keys."""
-        return (
-            sum(state is None for state in self.states)
-            * self.num_kv_heads
-            * self.head_dim
-            * (2 if self.latent is None else 1)
-        )
-
 
 def read_config(model_folder: Path) -> ModelConfig:
     """The description of the model in `model_folder`; an error names what is missing or not supported."""

@@ -11,6 +11,7 @@ from ...protocol.layer_groups import GroupKind
 from .config import ModelConfig
 from .state_shape import StateShape
 
+_FLOAT = 4
 _ORDER: tuple[GroupKind, ...] = ("full", "window", "state")
 
 
@@ -43,6 +44,18 @@ def groups_of(config: ModelConfig, max_model_len: int, gives_back: bool = True) 
         found.setdefault(alike, []).append(layer)
     groups = [replace(alike, layers=tuple(layers)) for alike, layers in found.items()]
     return tuple(sorted(groups, key=lambda group: (_ORDER.index(group.kind), -(group.window or 0))))
+
+
+def memory_bytes(config: ModelConfig, num_tokens: int, item_size: int) -> int:
+    """What one request of so many tokens keeps in all layers together; states are float32."""
+
+    def of_group(group: LayerGroup) -> int:
+        if (state := group.state) is not None:
+            return _FLOAT * state.size
+        kept = num_tokens if group.window is None else min(group.window, num_tokens)
+        return kept * (1 + group.has_values) * group.num_kv_heads * group.head_dim * item_size
+
+    return sum(len(group.layers) * of_group(group) for group in groups_of(config, num_tokens))
 
 
 def _by_layer(config: ModelConfig) -> Iterator[LayerGroup]:

@@ -12,3 +12,8 @@ class StateShape:
     num_heads: int = 0  # of matrices; 0: there are none
     key_dim: int = 0
     value_dim: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return (self.conv_width - 1) * self.conv_channels + self.num_heads * self.key_dim * self.value_dim

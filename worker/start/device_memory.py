@@ -5,13 +5,11 @@ can be done in the background.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from ...kernels import DTYPES
 from ...kernels.cpu.experts import pair_memory_bytes
 from ...protocol.files.cache_folder import cache_folder
 from ...protocol.messages import MemoryPlan
@@ -20,16 +18,13 @@ from ..backends.triton.warm_up import warm_up
 from ..device import card_names, device_name
 from ..kv.host_memory import BackgroundTouch
 from ..kv.second_tier import STAGING_BYTES
-from ..layers.experts import Experts
 from ..models.config import ModelConfig
 from ..models.demand import Demand
 from ..models.groups import LayerGroup, groups_of
 from ..models.load import Model
-from ..models.text_config import PICTURE_TENSORS
 from ..parallel import Parallel
 from ..steps.logprobs import piece_length
 from ..steps.runner import Runner
-from ..weights.weight_bytes import BITS
 from .affinity import pin
 from .available_memory import CardLocks, Reservation, available_memory
 from .memory import (
@@ -41,6 +36,7 @@ from .memory import (
     shares_of,
     swap_bytes,
 )
+from .notes import notes_on_experts, notes_on_weights, notes_on_windows, number_formats
 from .shares import GroupSize
 from .weights_fit import check_rest, check_weights
 
@@ -108,12 +104,16 @@ class DeviceMemory(ABC):
             ),
             model_context=model.max_position,
             vocab_size=model.vocab_size,
-            dtype=_number_formats(model),
+            dtype=number_formats(model),
             kv_dtype=kind,
             kernels=model.backend.kernels,
             adapter_bytes=0 if model.adapters is None else model.adapters.nbytes,
             stretches=model.stretches,
-            notes=(*_notes(model.report.leftovers, model.backend.missing), *_notes_on_experts(model)),
+            notes=(
+                *notes_on_weights(model.report.leftovers, model.backend.missing),
+                *notes_on_windows(model, self.longest(model.config)),
+                *notes_on_experts(model),
+            ),
         )
 
     def longest(self, model: ModelConfig) -> int:
@@ -254,44 +254,6 @@ def memory_of(config: EngineConfig, device: torch.device, ranks: Parallel, direc
 
 def _size_of(group: LayerGroup, block_bytes: int) -> GroupSize:
     return GroupSize(group.kind, len(group.layers), block_bytes, group.window)
-
-
-def _notes(unread: list[str], missing: str) -> tuple[str, ...]:
-    notes = [f"No native kernels, so this runs many times slower than it could: {missing}"] if missing else []
-    others = [name for name in unread if not PICTURE_TENSORS.match(name)]
-    if others:
-        named = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
-        notes.append(f"{len(others)} tensors of the checkpoint belong to no layer: {named}")
-    if len(others) < len(unread):
-        notes.append("Pictures aren't read: of this model only the part for text runs here")
-    return tuple(notes)
-
-
-def _number_formats(model: Model) -> str:
-    """Those of the projections, for people to read: what is smaller than the model's own first."""
-    kinds, stored = model.report.kinds, model.config.quantization
-    if stored is not None and not stored.is_float8 and stored.bits == BITS["int8"]:
-        # 8 bits in groups are computed as two values of 4 bits each.
-        kinds = tuple("int8" if kind == "int4" else kind for kind in kinds)
-    small = dict.fromkeys(kind for kind in kinds if kind not in DTYPES)
-    has_floats = not small or any(kind in DTYPES for kind in kinds)
-    return ", ".join([*small, *([str(model.dtype).removeprefix("torch.")] if has_floats else [])])
-
-
-def _notes_on_experts(model: Model) -> Iterator[str]:
-    """What takes more memory than the checkpoint, or what was asked for, gives reason to expect."""
-    sparse = [layer.mlp for layer in model.decoder.layers if isinstance(layer.mlp, Experts)]
-    if widened := sum(mlp.is_widened for mlp in sparse):
-        yield (
-            f"In {widened} layers the experts' products are of unlike kinds of numbers, and the smaller one was "
-            "widened, so that they are computed together. Give all products of experts the same kind."
-        )
-    stored, became_int8 = model.config.quantization, any(mlp.has_int8 for mlp in sparse)
-    if became_int8 and stored is not None and stored.is_ordered and stored.bits < BITS["int8"]:
-        yield (
-            f"The experts are stored in {stored.bits} bits in the order of activations, each in an order of its own, "
-            "and take 8 bits here. A checkpoint without desc_act takes half of that."
-        )
 
 
 def _estimated_activations(config: ModelConfig, size: Size, max_model_len: int, options: EngineConfig) -> int:

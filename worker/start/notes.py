@@ -1,0 +1,57 @@
+"""What the table at the start says of a loaded model for people to read: its number formats, and what is unexpected."""
+
+from collections.abc import Iterator
+
+from ...kernels import DTYPES
+from ..layers.experts import Experts
+from ..models.load import Model
+from ..models.text_config import PICTURE_TENSORS
+from ..weights.weight_bytes import BITS
+
+
+def notes_on_weights(unread: list[str], missing: str) -> tuple[str, ...]:
+    notes = [f"No native kernels, so this runs many times slower than it could: {missing}"] if missing else []
+    others = [name for name in unread if not PICTURE_TENSORS.match(name)]
+    if others:
+        named = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+        notes.append(f"{len(others)} tensors of the checkpoint belong to no layer: {named}")
+    if len(others) < len(unread):
+        notes.append("Pictures aren't read: of this model only the part for text runs here")
+    return tuple(notes)
+
+
+def notes_on_windows(model: Model, longest: int) -> Iterator[str]:
+    """What a window's tokens take where nothing is given back."""
+    kept = [window for window in model.config.windows if window is not None and window < longest]
+    if kept and not model.backend.gives_back:
+        yield (
+            f"{len(kept)} layers see a window of {max(kept):,} tokens, and on this device they keep keys and values of "
+            "all tokens, as the others do."
+        )
+
+
+def number_formats(model: Model) -> str:
+    """Those of the projections, for people to read: what is smaller than the model's own first."""
+    kinds, stored = model.report.kinds, model.config.quantization
+    if stored is not None and not stored.is_float8 and stored.bits == BITS["int8"]:
+        # 8 bits in groups are computed as two values of 4 bits each.
+        kinds = tuple("int8" if kind == "int4" else kind for kind in kinds)
+    small = dict.fromkeys(kind for kind in kinds if kind not in DTYPES)
+    has_floats = not small or any(kind in DTYPES for kind in kinds)
+    return ", ".join([*small, *([str(model.dtype).removeprefix("torch.")] if has_floats else [])])
+
+
+def notes_on_experts(model: Model) -> Iterator[str]:
+    """What takes more memory than the checkpoint, or what was asked for, gives reason to expect."""
+    sparse = [layer.mlp for layer in model.decoder.layers if isinstance(layer.mlp, Experts)]
+    if widened := sum(mlp.is_widened for mlp in sparse):
+        yield (
+            f"In {widened} layers the experts' products are of unlike kinds of numbers, and the smaller one was "
+            "widened, so that they are computed together. Give all products of experts the same kind."
+        )
+    stored, became_int8 = model.config.quantization, any(mlp.has_int8 for mlp in sparse)
+    if became_int8 and stored is not None and stored.is_ordered and stored.bits < BITS["int8"]:
+        yield (
+            f"The experts are stored in {stored.bits} bits in the order of activations, each in an order of its own, "
+            "and take 8 bits here. A checkpoint without desc_act takes half of that."
+        )
