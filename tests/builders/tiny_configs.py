@@ -71,6 +71,16 @@ FAMILIES: dict[str, dict[str, Any]] = {
         num_attention_heads=5, num_key_value_heads=1, head_dim=16, attention_bias=True, attention_out_bias=False,
         mlp_bias=False, pretraining_tp=1, residual_dropout=0.1,
     ),
+    "exaone4": dict(
+        architectures=["Exaone4ForCausalLM"], model_type="exaone4", hidden_size=48, intermediate_size=84,
+        num_hidden_layers=4, num_attention_heads=6, num_key_value_heads=2, head_dim=16, sliding_window=23,
+        sliding_window_pattern="LLLG", layer_types=["sliding_attention"] * 3 + ["full_attention"],
+    ),
+    "arcee": dict(
+        architectures=["ArceeForCausalLM"], model_type="arcee", hidden_size=48, intermediate_size=100,
+        num_attention_heads=6, num_key_value_heads=3, head_dim=16, hidden_act="relu2", attention_bias=False,
+        mlp_bias=False,
+    ),
     "mixtral": dict(
         architectures=["MixtralForCausalLM"], model_type="mixtral", hidden_size=40, intermediate_size=56,
         num_attention_heads=5, num_key_value_heads=1, head_dim=16, num_local_experts=5, num_experts_per_tok=2,

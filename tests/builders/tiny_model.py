@@ -30,6 +30,7 @@ CHAT_TEMPLATE = (
 )
 # The matrices that tools quantize: not routers (`gate`), nor the gate of an expert that all tokens share.
 PROJECTION = re.compile(r"(_proj|_proj_qkvz?|_proj_z|_proj_with_mqa|\.w[123])\.weight$")
+UNGATED = ("arcee",)  # families whose MLPs have no gate
 _STORED_AS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
@@ -93,7 +94,7 @@ def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str,
         layer |= {f"{name}.bias": (hidden,) for name in layer_norms(family, config)}
     sparse = expert_shapes(config, number)
     for name, shape in projection_shapes(config, number).items():
-        if sparse and name.startswith("mlp."):
+        if (sparse and name.startswith("mlp.")) or (family in UNGATED and name == "mlp.gate_proj"):
             continue
         layer[f"{name}.weight"] = shape
         if _is_biased(family, config, name):

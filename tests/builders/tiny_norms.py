@@ -9,9 +9,10 @@ _AFTER = ("post_attention_layernorm", "post_feedforward_layernorm")
 # Where a family has others than one before each part.
 _LAYER = {
     "olmo2": _AFTER,
+    "exaone4": _AFTER,
 }
 _TOGETHER = ("olmoe", "minimax_m2", "olmo2")  # a norm of all heads together
-_BY_HEAD = ("qwen3", "qwen3_moe", "dots1", "hy_v3", *HYBRIDS)
+_BY_HEAD = ("qwen3", "qwen3_moe", "dots1", "hy_v3", "exaone4", *HYBRIDS)
 BIASED: tuple[str, ...] = ()  # norms with a bias
 # Families whose weights are stored minus one.
 LESS_ONE: tuple[str, ...] = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")

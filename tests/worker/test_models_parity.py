@@ -101,6 +101,17 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
                   "max_position_embeddings": 1024},
          "tie_word_embeddings": True, "sliding_window": 60, "num_key_value_heads": 4},
     ),
+    "exaone 4": ("exaone4", {"rope": LLAMA3, **OLD_SPELLING}),
+    "exaone 4, no windows, all rotate": (
+        "exaone4",
+        {"sliding_window": None, "sliding_window_pattern": None, "layer_types": ["full_attention"] * 4,
+         "num_key_value_heads": 6},
+    ),
+    "exaone 4, windows by pattern": ("exaone4", {"sliding_window_pattern": 2, "layer_types": None, "rope": YARN}),
+    "arcee": ("arcee", OLD_SPELLING),
+    "arcee, biased, yarn, tied": (
+        "arcee", {"attention_bias": True, "mlp_bias": True, "rope": YARN, "tie_word_embeddings": True}
+    ),
     "seed-oss": ("seed_oss", OLD_SPELLING),
     "seed-oss, every bias, yarn": (
         "seed_oss", {"attention_out_bias": True, "mlp_bias": True, "rope": YARN, "num_key_value_heads": 5}
@@ -226,7 +237,7 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
 
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "smollm3", "phi3",
-    "internlm3", "ministral", "ministral3", "seed_oss", "mixtral", "qwen2_moe", "qwen3_moe",
+    "internlm3", "ministral", "ministral3", "seed_oss", "exaone4", "arcee", "mixtral", "qwen2_moe", "qwen3_moe",
     "ernie4_5_moe", "youtu", "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe", "glm4_moe", "glm4_moe_lite",
     "dots1", "solar_open", "minimax_m2", "hy_v3", "olmo2", "granite", *HYBRIDS,
 )  # fmt: skip

@@ -20,7 +20,7 @@ from .expert_families import (
 from .family import Family
 from .hybrid_families import LFM2, LFM2_MOE, QWEN3_5, QWEN3_5_MOE, QWEN3_NEXT
 from .latent_families import DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, YOUTU
-from .rope_families import INTERNLM2, INTERNLM3, MINISTRAL, MINISTRAL3, PHI3, SEED_OSS, SMOLLM3
+from .rope_families import ARCEE, EXAONE4, INTERNLM2, INTERNLM3, MINISTRAL, MINISTRAL3, PHI3, SEED_OSS, SMOLLM3
 
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": LLAMA,
@@ -38,6 +38,8 @@ FAMILIES: dict[str, Family] = {
     "MinistralForCausalLM": MINISTRAL,
     "Ministral3ForCausalLM": MINISTRAL3,
     "SeedOssForCausalLM": SEED_OSS,
+    "Exaone4ForCausalLM": EXAONE4,
+    "ArceeForCausalLM": ARCEE,
     "MixtralForCausalLM": MIXTRAL,
     "Qwen2MoeForCausalLM": QWEN2_MOE,
     "Qwen3MoeForCausalLM": QWEN3_MOE,

@@ -13,10 +13,12 @@ from .family import (
     SLIDING,
     Family,
     Windows,
+    by_head,
     by_type_whatever_is_used,
     every_layer,
     llama_biases,
 )
+from .layer_norms import AFTER
 from .stored_projections import INTERNLM2_NAMES, QKV_AND_GATE_UP
 
 
@@ -170,5 +172,54 @@ SEED_OSS = Family(
         "attention_bias": True,
         "attention_out_bias": False,
         "mlp_bias": False,
+    },
+)
+
+
+def _exaone4_windows(config: dict[str, Any], num_layers: int) -> Windows:
+    """Without `layer_types` all layers have a window but the last one of so many."""
+    pattern, window = config["sliding_window_pattern"], config["sliding_window"]
+    if config.get("layer_types") is not None or window is None:
+        return _every_layer_or_by_type(config, num_layers)
+    if type(pattern) is not int or pattern < 1:
+        raise ValueError(f"sliding_window_pattern must be a positive whole number, and is {shown(pattern)}")
+    types = [SLIDING if (layer + 1) % pattern else FULL for layer in range(num_layers)]
+    return by_type_whatever_is_used(config | {"layer_types": types}, num_layers)
+
+
+def _rotates_in_windows(config: dict[str, Any], windows: Windows) -> tuple[bool, ...]:
+    """Where there are windows, only layers that have one rotate."""
+    return tuple(config["sliding_window"] is None or window is not None for window in windows)
+
+
+EXAONE4 = Family(
+    "exaone4",
+    windows=_exaone4_windows,
+    rotates=_rotates_in_windows,
+    qk_norm=by_head,
+    norm_places=lambda config: AFTER,
+    defaults=DEFAULTS
+    | {
+        "vocab_size": 102_400,
+        "intermediate_size": 16_384,
+        "num_key_value_heads": 32,
+        "max_position_embeddings": 2048,
+        "rms_norm_eps": 1e-5,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 4,
+    },
+)
+ARCEE = Family(
+    "arcee",
+    biased=llama_biases,
+    has_gate=False,
+    defaults=DEFAULTS
+    | {
+        "vocab_size": 32_000,
+        "hidden_size": 2560,
+        "intermediate_size": 18_432,
+        "hidden_act": "relu2",
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
     },
 )
