@@ -11,10 +11,14 @@ from typing import Any
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 
-# By architecture, that of its decoder alone.
-_DECODERS = {
+# By architecture, that of its decoder alone; where there may be several, by the decoder's model_type ("": not given).
+_DECODERS: dict[str, str | dict[str, str]] = {
     "Qwen3_5ForConditionalGeneration": "Qwen3_5ForCausalLM",
     "Qwen3_5MoeForConditionalGeneration": "Qwen3_5MoeForCausalLM",
+    "Mistral3ForConditionalGeneration": {
+        **dict.fromkeys(("", "mistral"), "MistralForCausalLM"),
+        "ministral3": "Ministral3ForCausalLM",
+    },
 }
 # Said of the model as a whole, whatever stands within `text_config`.
 _OF_THE_WHOLE = (
@@ -22,7 +26,10 @@ _OF_THE_WHOLE = (
     *("transformers_version",),
 )
 # Of pictures alone: their encoder, and the tokens in whose place they come.
-_OF_PICTURES = re.compile(r"vision_config|(image|video|vision)(_\w+)?_token(_id)?|language_model_only")
+_OF_PICTURES = re.compile(
+    r"vision_config|(image|video|vision)(_\w+)?_token(_id)?|language_model_only|vision_feature_\w+"
+    r"|projector_hidden_act|multimodal_projector_bias|spatial_merge_size"
+)
 # Tensors of these encoders.
 PICTURE_TENSORS = re.compile(r"(model\.)?(visual|vision_tower|multi_modal_projector)\.")
 _PREFIXES = (("model.language_model.", "model."), ("language_model.model.", "model."), ("language_model.", ""))
@@ -38,6 +45,12 @@ def text_part(config: dict[str, Any], path: Path) -> dict[str, Any]:
     inner = config.get("text_config")
     if not isinstance(inner, dict):
         raise ConfigError(f"{path}: text_config must be an object that describes the decoder, and is {shown(inner)}.")
+    if isinstance(decoder, dict):
+        kind = inner.get("model_type") or ""
+        if kind not in decoder:
+            known = ", ".join(filter(None, decoder))
+            raise ConfigError(f"{path}: text_config has model_type {shown(kind)}, and only {known} are supported.")
+        decoder = decoder[kind]
     # An outer key that the decoder has too means the same there, and the decoder's own says what is computed.
     outer = {key: value for key, value in config.items() if not _OF_PICTURES.fullmatch(key) and key != "text_config"}
     whole = {key: outer[key] for key in _OF_THE_WHOLE if outer.get(key) is not None}
