@@ -13,6 +13,7 @@ from ..experts import ExpertWeights, Routes, Routing
 from ..lora import DeviceLoraMapping
 from ..operands import Activation, HeadLayout, Norm, ProjectionNorm
 from ..paged import DeviceRows, PagedKV, Rotation
+from ..states import DeltaHeads, LayerStates, Segments, StateActivation
 from .deferred import DeferredNorm, DeferredProduct, Value, plain
 from .operations import Multiplier, TritonOperations
 from .products.few_rows_choice import NORMED_ROWS
@@ -72,6 +73,28 @@ class FusedOperations(TritonOperations):
 
     def norm_projections(self, product: Value, sums: Value, norm: ProjectionNorm) -> Tensor:
         return super().norm_projections(plain(product), plain(sums), norm)
+
+    def gate_heads(self, attended: Value, heads: Value, layout: HeadLayout) -> Tensor:
+        return super().gate_heads(plain(attended), plain(heads), layout)
+
+    def causal_convolution(
+        self,
+        x: Value,
+        weight: Tensor,
+        bias: Tensor | None,
+        activation: StateActivation,
+        states: LayerStates,
+        segments: Segments,
+    ) -> Tensor:
+        return super().causal_convolution(plain(x), weight, bias, activation, states, segments)
+
+    def delta_net(
+        self, convolved: Value, b: Value, a: Value, heads: DeltaHeads, states: LayerStates, segments: Segments
+    ) -> Tensor:
+        return super().delta_net(plain(convolved), plain(b), plain(a), heads, states, segments)
+
+    def gated_norm(self, x: Value, gate: Value, weight: Tensor, epsilon: float, num_heads: int) -> Tensor:
+        return super().gated_norm(plain(x), plain(gate), weight, epsilon, num_heads)
 
     def route(self, logits: Value, bias: Tensor | None, routing: Routing) -> Routes:
         return super().route(plain(logits), bias, routing)

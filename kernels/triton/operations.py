@@ -19,6 +19,7 @@ from ..lora import DeviceLoraMapping, LoraConfig
 from ..operands import DTYPES, Activation, HeadLayout, WeightFormat
 from ..operations import TensorOperations
 from ..paged import DeviceRows, PagedKV, Rotation
+from ..states import DeltaHeads, LayerStates, Segments, StateActivation
 from . import is_interpreted
 from .activation import apply_activation, gate
 from .attention.paged import attention_by_shape, attention_of_one_shape
@@ -34,6 +35,7 @@ from .products.linear_int4 import linear_wint4, linear_wint4_invariant
 from .products.lora import TritonLora, add_lora
 from .rms_norm import add_layer_norm, add_rms_norm
 from .sampling import adjust, logprobs  # noqa: F401  register what is called by device
+from .states import causal_convolution, delta_net, gated_norm
 from .step_inputs import prepare
 
 Product = Callable[[Tensor, GpuWeight, Tensor | None], Tensor]
@@ -130,6 +132,25 @@ class TritonOperations(TensorOperations):
 
     def gate(self, gate_up: Tensor, activation: Activation) -> Tensor:
         return gate(gate_up, activation)
+
+    def causal_convolution(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        activation: StateActivation,
+        states: LayerStates,
+        segments: Segments,
+    ) -> Tensor:
+        return causal_convolution(x, weight, bias, activation, states, segments)
+
+    def delta_net(
+        self, convolved: Tensor, b: Tensor, a: Tensor, heads: DeltaHeads, states: LayerStates, segments: Segments
+    ) -> Tensor:
+        return delta_net(convolved, b, a, heads, states, segments)
+
+    def gated_norm(self, x: Tensor, gate: Tensor, weight: Tensor, epsilon: float, num_heads: int) -> Tensor:
+        return gated_norm(x, gate, weight, epsilon, num_heads)
 
     def route(self, logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
         return route(logits, bias, routing)

@@ -10,9 +10,9 @@ from torch import Tensor
 from penstock.kernels.states import DeltaHeads, LayerStates, Segments
 
 # (channels, width)
-_CONVOLUTIONS = ((24, 4), (70, 3), (16, 2), (130, 8), (5, 1))
+_CONVOLUTIONS = ((24, 4), (150, 3), (16, 2), (33, 8), (5, 1))
 # (key heads, value heads, key_dim, value_dim)
-_HEADS = ((2, 4, 16, 16), (1, 3, 24, 40), (2, 2, 7, 33), (4, 8, 64, 48))
+_HEADS = ((2, 4, 16, 16), (1, 3, 24, 40), (2, 2, 7, 33), (1, 2, 64, 64))
 
 
 def segments_of(rows: list[list[tuple[int, int, int]]]) -> Segments:
@@ -26,7 +26,7 @@ def segments_of(rows: list[list[tuple[int, int, int]]]) -> Segments:
     return Segments(*(torch.tensor(each, dtype=torch.int32) for each in (starts, reads, writes, of_rows)))
 
 
-def drawn_segments(seed: int, num_rows: int, most_tokens: int = 9) -> tuple[Segments, int]:
+def drawn_segments(seed: int, num_rows: int, most_tokens: int = 6) -> tuple[Segments, int]:
     """Rows that begin with nothing, go on in place, read a checkpoint, leave one on the way; and how many states."""
     draw, state = random.Random(seed), iter(range(4 * num_rows))
     rows = []
@@ -43,7 +43,7 @@ def drawn_segments(seed: int, num_rows: int, most_tokens: int = 9) -> tuple[Segm
 def convolution_inputs(seed: int) -> Iterator[tuple[Any, ...]]:
     generator = torch.Generator().manual_seed(seed)
     for number, (channels, width) in enumerate(_CONVOLUTIONS):
-        segments, num_states = drawn_segments(seed + number, number + 1)
+        segments, num_states = drawn_segments(seed + number, 1 + number % 3)
         states = LayerStates(convolved=torch.randn(num_states, width - 1, channels, generator=generator))
         bias = torch.randn(channels, generator=generator) if number % 2 else None
         x = torch.randn(int(segments.starts[-1]), channels, generator=generator)
@@ -73,7 +73,7 @@ def delta_inputs(
 def net_inputs(seed: int) -> Iterator[tuple[Any, ...]]:
     generator = torch.Generator().manual_seed(seed)
     for number, shape in enumerate(_HEADS):
-        segments, num_states = drawn_segments(seed + number, number + 1)
+        segments, num_states = drawn_segments(seed + number, 1 + number % 3)
         yield delta_inputs(delta_heads(*shape, generator), segments, num_states, generator)
 
 
