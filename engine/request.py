@@ -7,7 +7,7 @@ prefix hits and preemption all are that difference. `scheduler.py` moves the cou
 
 from array import array
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -93,10 +93,9 @@ class Sequence:
         "is_held",
         "is_waiting",
         "slot",
-        "block_ids",
+        "tables",
         "output_keys",
         "stretch",
-        "num_findable",
         "num_certain",
         "has_ended",
         "has_news",
@@ -131,10 +130,9 @@ class Sequence:
         self.is_held = False  # until its constraint is there and knows what may come next
         self.is_waiting = False
         self.slot = NO_SLOT
-        self.block_ids: list[int] = []
+        self.tables: list[Any] = []  # what it holds in each group of layers, while it runs
         self.output_keys: list[bytes] = []  # keys of full blocks after the prompt's
         self.stretch = 0  # index of the length that its positions are rotated for
-        self.num_findable = 0  # blocks at the table's head that have a key
         self.num_certain = 0  # how many of its last tokens the model had no doubt of, for `early_stop`
         self.has_ended = False
         self.has_news = True  # a SequenceOpened or SequenceResumed is due with its next token

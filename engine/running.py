@@ -5,7 +5,7 @@ that have left until `settle` is called.
 """
 
 from .admission.queue import victim
-from .memory.cache import Cache, Found
+from .memory.cache import Additions, Cache, Match
 from .request import NO_SLOT, Sequence
 
 
@@ -48,6 +48,7 @@ class RunningBatch:
         self.prefilling: list[Sequence] = []
         self.decoding: list[Sequence] = []
         self._is_settled = True
+        self._advanced: list[Sequence] = []  # whose chunks are in the step before
 
     def __len__(self) -> int:
         return self.slots.num_taken
@@ -56,11 +57,20 @@ class RunningBatch:
     def has_free_slot(self) -> bool:
         return self.slots.num_free > 0
 
-    def enter(self, sequence: Sequence, found: Found) -> None:
-        """Give a sequence a slot, and a block table that begins with the found blocks."""
+    def begin_step(self) -> None:
+        """A step is planned. What no token to come reads is free for it, even if the step before has read it."""
+        self.cache.begin_step()
+        for sequence in self._advanced:
+            if sequence.is_running:
+                self.cache.give_back(sequence)
+        self._advanced.clear()
+
+    def enter(self, sequence: Sequence, match: Match) -> Additions:
+        """Give a sequence a slot, and tables that begin with what was found. Returns what is in them."""
         self._take_slot(sequence)
-        self.cache.admit(sequence, found)
+        additions = self.cache.admit(sequence, match)
         self.prefilling.append(sequence)
+        return additions
 
     def join(self, sequence: Sequence) -> None:
         """Give a slot to a forked sequence, which has its blocks and has computed as much as its parent."""
@@ -71,18 +81,23 @@ class RunningBatch:
         sequence.slot = self.slots.take()
         sequence.request.client.take_slot()
 
-    def advance(self, sequence: Sequence, budget: int) -> int:
-        """Plan the next chunk of a prefilling sequence; returns its number of tokens."""
-        num_tokens = min(budget, sequence.num_left)
-        sequence.num_computed += num_tokens
-        self.cache.publish(sequence, sequence.num_computed)
+    def advance(self, sequence: Sequence, budget: int) -> tuple[int, Additions]:
+        """Plan the next chunk of a prefilling sequence. Returns its number of tokens, which is 0 if no block is free
+        for it, and what its tables get."""
+        start = sequence.num_computed
+        end = self.cache.reach(sequence, start + min(budget, sequence.num_left))
+        if end <= start:
+            return 0, ()
+        additions = self.cache.extend(sequence, end)
+        sequence.num_computed = end
+        self.cache.publish(sequence, end)
+        self._advanced.append(sequence)
         self._is_settled = self._is_settled and sequence.num_left > 0
-        return num_tokens
+        return end - start, additions
 
     def leave(self, sequence: Sequence, num_findable_tokens: int) -> None:
         """Take back slot and blocks at once: plans in flight still use them before any later plan can."""
-        self.cache.publish(sequence, num_findable_tokens)
-        self.cache.release(sequence)
+        self.cache.release(sequence, num_findable_tokens)
         self.slots.give_back(sequence.slot)
         sequence.slot = NO_SLOT
         sequence.request.client.leave_slot()
@@ -92,16 +107,13 @@ class RunningBatch:
         return victim(sequence for sequence in self.decoding + self.prefilling if sequence.is_running)
 
     def check(self, sequences: list[Sequence]) -> None:
-        """Raise unless exactly these run, each with a slot of its own and blocks for what it computes."""
+        """Raise unless exactly these run, each with a slot of its own."""
         listed = [sequence for sequence in self.prefilling + self.decoding if sequence.is_running]
         if sorted(each.id for each in listed) != sorted(each.id for each in sequences):
             raise RuntimeError("The running sequences are not those that have slots.")
         slots = [sequence.slot for sequence in listed]
         if len(set(slots)) != len(slots) or self.slots.num_taken != len(slots):
             raise RuntimeError(f"{self.slots.num_taken} slots are taken, by {slots}.")
-        for sequence in listed:
-            if len(sequence.block_ids) * self.cache.block_size < sequence.num_computed:
-                raise RuntimeError(f"Sequence {sequence.id} computes {sequence.num_computed} tokens beyond its blocks.")
 
     def settle(self) -> None:
         """Drop sequences that have left, and move those that have caught up to the decoding ones.

@@ -23,7 +23,7 @@ from .decoding.guided_decoding import GuidedDecoding
 from .decoding.strategy import ActiveDecoding, PlainDecoding, end_at, repetitive
 from .grammar.constraint import Busy
 from .grammar.constraints import Constraints
-from .memory.cache import Cache
+from .memory.cache import Additions, Cache
 from .memory.preemption import Preemption
 from .memory.time_to_live import Clock, TimeToLive
 from .publisher import Publisher
@@ -46,12 +46,12 @@ class Scheduler:
         self.adapters = adapters or AdapterTable.none()
         self.constraints = constraints or Constraints.none()
         self.cache = Cache(
-            limits.num_blocks,
+            limits.groups,
             limits.block_size,
-            num_cells=limits.num_cpu_blocks,
             shares_prefixes=shares_prefixes,
             stretches=limits.stretches,
             time_to_live=TimeToLive(limits.prefix_cache_ttl, clock),
+            checkpoint_every=limits.checkpoint_every,
         )
         self.sequences: dict[int, Sequence] = {}  # all that have not ended, by id
         self.waiting = WaitingQueue()
@@ -125,20 +125,20 @@ class Scheduler:
         return self.publisher.take_ends() if self.publisher.has_ends else None
 
     def stats(self) -> Stats:
-        counters, second_tier = self.counters, self.cache.second_tier
+        counters, longest = self.counters, self.cache.groups[0].pool
         return Stats(
             running=len(self.running),
             waiting=len(self.waiting) + self.constraints.num_held,
-            blocks=self.cache.num_blocks,
-            free_blocks=self.cache.num_free,
+            blocks=longest.num_blocks,
+            free_blocks=longest.num_free,
             steps=counters.steps,
             prompt_tokens=counters.prompt_tokens,
             cached_tokens=counters.cached_tokens,
             generated_tokens=counters.generated_tokens,
             preemptions=counters.preemptions,
             step_seconds=counters.step_seconds,
-            saved_blocks=second_tier.num_saved,
-            loaded_blocks=second_tier.num_loaded,
+            saved_blocks=self.cache.num_saved,
+            loaded_blocks=self.cache.num_loaded,
         )
 
     def num_generated(self, sequence_id: int) -> int:
@@ -160,11 +160,12 @@ class Scheduler:
     def _gathered(self) -> ScheduledStep:
         step, strategies = ScheduledStep(self.counters.steps), self._active_strategies()
         self.running.settle()
+        self.running.begin_step()
         self.preemption.relieve_overdue(step)
-        new_blocks = self.preemption.make_room()
+        additions = self.preemption.make_room()
         for strategy in strategies:
             strategy.before_decodes(step)
-        self._plan_decodes(step, new_blocks)
+        self._plan_decodes(step, additions)
         for strategy in strategies:
             strategy.after_decodes(step, self.limits.max_num_batched_tokens - len(step.rows))
         step.num_decodes = len(step.rows)
@@ -189,7 +190,7 @@ class Scheduler:
         idle = [sequence for sequence in self.running.decoding if sequence.waits_for_host]
         return not self.in_flight and self.preemption.unblock(idle)
 
-    def _plan_decodes(self, step: ScheduledStep, new_blocks: dict[Sequence, int]) -> None:
+    def _plan_decodes(self, step: ScheduledStep, additions: dict[Sequence, Additions]) -> None:
         rows = [
             sequence
             for sequence in self.running.decoding
@@ -197,14 +198,15 @@ class Scheduler:
         ]
         for sequence in rows:
             sequence.num_computed += 1
-        step.add_decodes(rows, new_blocks)
+        step.add_decodes(rows, additions)
 
     def _plan_prefills(self, step: ScheduledStep, allowance: Allowance) -> None:
         for sequence in self.running.prefilling:
             if budget := allowance.part:
-                num_tokens = self.running.advance(sequence, budget)
-                allowance.spend(num_tokens)
-                step.add(sequence, num_tokens)
+                num_tokens, additions = self.running.advance(sequence, budget)
+                if num_tokens:
+                    allowance.spend(num_tokens)
+                    step.add(sequence, num_tokens, additions)
 
     def _is_paced(self, step: ScheduledStep) -> bool:
         """Whether prompts are held back: there are some, streamed answers, too, and something else to compute."""
@@ -291,7 +293,7 @@ class Scheduler:
         """Raise unless blocks are conserved and every sequence is in exactly one place; tests call it after steps."""
         running = [each for each in self.sequences.values() if each.is_running]
         self.running.check(running)
-        self.cache.check([sequence.block_ids for sequence in running])
+        self.cache.check(running)
         for strategy in (self.beams, self.guided):
             if strategy.members != {each for each in self.sequences.values() if each.decoding is strategy}:
                 raise RuntimeError(f"{type(strategy).__name__} has other members than the sequences that it decodes.")

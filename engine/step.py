@@ -1,19 +1,21 @@
 """One step: collects its rows, makes the `StepPlan` of them, and is kept to match the result with."""
 
 from array import array
-from collections.abc import Sequence as Columns
 from itertools import repeat
 
 from ..protocol.layer_groups import GroupChanges
 from ..protocol.messages import ForcedTokens, Fork, NewSlot, StepPlan, column
-from .memory.offload import Moves
+from .memory.cache import Additions, ForkedTables
+from .memory.offload import NO_MOVES, Moves
 from .request import Sequence
+
+_INT = len(column([0]))
 
 
 class ScheduledStep:
     __slots__ = (
-        "number", "rows", "slots", "num_tokens", "new", "forks", "copies", "decided", "forced", "masked",
-        "dropped", "is_paced", "has_pause", "num_decodes", "_added",
+        "number", "rows", "slots", "num_tokens", "new", "forks", "decided", "forced", "masked",
+        "dropped", "is_paced", "has_pause", "num_decodes", "_added", "_forked",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -23,7 +25,6 @@ class ScheduledStep:
         self.num_tokens: list[int] = []
         self.new: list[NewSlot] = []
         self.forks: list[Fork] = []
-        self.copies: list[int] = []  # pairs of source block, target block
         self.decided: list[ForcedTokens] = []  # tokens that a worker is given instead of sampling them
         self.forced: dict[Sequence, array[int]] = {}  # those of them that come with this step's result
         self.masked: list[int] = []  # rows
@@ -31,35 +32,32 @@ class ScheduledStep:
         self.is_paced = False  # prompts were held back for streamed answers
         self.has_pause = False  # and yet it takes longer than they should wait
         self.num_decodes = 0  # rows that come before those of prompts
-        self._added: list[tuple[int, Columns[int]]] = []  # (row, blocks appended to its table), by row
+        self._added: list[tuple[int, Additions]] = []  # (row, what is appended to its tables), by row
+        self._forked: list[ForkedTables] = []
 
-    def add_decodes(self, sequences: list[Sequence], new_blocks: dict[Sequence, int]) -> None:
-        """Add one token for each sequence, and a block for some."""
-        if new_blocks:
-            self._added += [(row, (new_blocks[each],)) for row, each in enumerate(sequences) if each in new_blocks]
+    def add_decodes(self, sequences: list[Sequence], additions: dict[Sequence, Additions]) -> None:
+        """Add one token for each sequence, and blocks for some."""
+        if additions:
+            self._added += [(row, additions[each]) for row, each in enumerate(sequences) if each in additions]
         self.rows += sequences
         self.slots += [sequence.slot for sequence in sequences]
         self.num_tokens += [1] * len(sequences)
 
-    def add(self, sequence: Sequence, num_tokens: int) -> None:
-        """Add a chunk of a sequence that already has its slot and table."""
+    def add(self, sequence: Sequence, num_tokens: int, additions: Additions) -> None:
+        """Add a chunk of a sequence, and what its tables get for it: all that is in them if it enters its slot."""
+        if additions:
+            self._added.append((len(self.rows), additions))
         self.rows.append(sequence)
         self.slots.append(sequence.slot)
         self.num_tokens.append(num_tokens)
-
-    def add_new(self, sequence: Sequence, num_tokens: int, new: NewSlot) -> None:
-        """Add the first chunk of a sequence that enters its slot, with its whole table."""
-        self._added.append((len(self.rows), sequence.block_ids))
-        self.new.append(new)
-        self.add(sequence, num_tokens)
 
     @property
     def num_prompt_tokens(self) -> int:
         return sum(self.num_tokens[self.num_decodes :])
 
-    def fork(self, parent: Sequence, child: Sequence, copied: tuple[int, int] | None) -> None:
-        self.forks.append(Fork(parent.slot, child.slot, child.sample, [column(child.block_ids)]))
-        self.copies += copied or ()
+    def fork(self, parent: Sequence, child: Sequence, forked: ForkedTables) -> None:
+        self.forks.append(Fork(parent.slot, child.slot, child.sample, list(map(column, forked.block_ids))))
+        self._forked.append(forked)
 
     def decide(self, sequence: Sequence) -> None:
         """Send the workers its newest token, which the engine has chosen."""
@@ -71,21 +69,13 @@ class ScheduledStep:
         self.decided.append(ForcedTokens(self.slots[row], token_ids.tobytes()))
         self.num_tokens[row] += len(token_ids)
 
-    def plan(self, freed: list[int], moves: Moves) -> StepPlan:
-        block_ids, offsets = self._block_columns()
+    def plan(self, freed: list[int], moves: list[Moves]) -> StepPlan:
+        """The step as workers get it; the moves are those of each group."""
         return StepPlan(
             step=self.number,
             slots=column(self.slots),
             num_tokens=column(self.num_tokens),
-            groups=[
-                GroupChanges(
-                    block_ids=column(block_ids),
-                    block_offsets=column(offsets),
-                    copies=column(self.copies),
-                    saves=column(moves.saves),
-                    loads=column(moves.loads),
-                )
-            ],
+            groups=[self._changes(group, of_group) for group, of_group in enumerate(moves)],
             freed=column(freed),
             new=self.new,
             forced=self.decided,
@@ -93,15 +83,27 @@ class ScheduledStep:
             masked=column(self.masked),
         )
 
-    def _block_columns(self) -> tuple[list[int], list[int]]:
+    def _changes(self, group: int, moves: Moves) -> GroupChanges:
+        if moves is NO_MOVES and not self._added and not self._forked:
+            return GroupChanges(b"", bytes(_INT * (len(self.rows) + 1)))
         block_ids: list[int] = []
+        starts: list[int] = []
         offsets: list[int] = []
         # Rows up to and including one that gets blocks begin where the blocks before it end.
-        for row, blocks in self._added:
+        for row, additions in self._added:
+            appended = additions[group]
             offsets.extend(repeat(len(block_ids), row + 1 - len(offsets)))
-            block_ids += blocks
+            block_ids += appended.block_ids
+            starts += appended.starts
         offsets.extend(repeat(len(block_ids), len(self.rows) + 1 - len(offsets)))
-        return block_ids, offsets
+        return GroupChanges(
+            block_ids=column(block_ids),
+            block_offsets=column(offsets),
+            starts=column(starts),
+            copies=column(each for forked in self._forked for each in forked.copies[group]),
+            saves=column(moves.saves),
+            loads=column(moves.loads),
+        )
 
 
 def new_slot(sequence: Sequence, rotation_start: int) -> NewSlot:

@@ -5,7 +5,7 @@ from collections import deque
 
 from ...protocol.messages import SequenceEnded
 from ..counters import Counters
-from ..memory.cache import Cache, Found
+from ..memory.cache import Cache, Match, together
 from ..request import Sequence
 from ..running import RunningBatch
 from ..step import ScheduledStep, new_slot
@@ -39,11 +39,10 @@ class Admission:
         tokens_left = self._max_num_batched_tokens - sum(step.num_tokens)
         return StepLoad(
             num_running=len(self._running),
-            num_free=self._cache.num_free,
             allowance=Allowance(tokens_left, tokens_left),
             num_prompts=len(prompts),
             num_long=sum(sequence.is_long for sequence in prompts),
-            prompt_blocks=sum(len(sequence.block_ids) for sequence in prompts),
+            prompt_blocks=self._cache.num_held(prompts),
         )
 
     def admit(self, step: ScheduledStep, load: StepLoad) -> None:
@@ -52,16 +51,16 @@ class Admission:
             sequence = self.next(load)
             if sequence is None or self.is_in_flight(sequence):
                 return
-            if self._cache.blocks_for(sequence.num_known) > self._cache.num_blocks:
+            if sequence.num_known > self._cache.capacity:
                 self.end_outgrown(sequence)  # the token that no longer fits was in flight when it was preempted
                 continue
-            found = self._cache.match(sequence)
-            demand = self.demand(sequence, found)
+            match = self._cache.match(sequence)
+            demand = self.demand(sequence, match)
             budget = load.allowance.first_part(demand.num_left)
-            if not budget or not self.admits(demand, load):
+            if match.is_coming or not budget or not self.admits(demand, load):
                 return
             self._waiting.pop(sequence)
-            load.take(demand, self._enter(sequence, found, step, budget))
+            load.take(demand, self._enter(sequence, match, step, budget))
 
     def is_in_flight(self, sequence: Sequence) -> bool:
         """A preempted sequence may enter a slot again only when no step in flight still brings a token of it."""
@@ -70,15 +69,15 @@ class Admission:
     def is_awaited(self, sequence: Sequence) -> bool:
         return any(sequence in step.rows for step in self._in_flight)
 
-    def _enter(self, sequence: Sequence, found: Found, step: ScheduledStep, budget: int) -> int:
+    def _enter(self, sequence: Sequence, match: Match, step: ScheduledStep, budget: int) -> int:
         """Admit the sequence and plan its first chunk; returns the chunk's number of tokens."""
         if sequence.start_time is None:
-            self._count_start(sequence, len(found) * self._cache.block_size)
+            self._count_start(sequence, match.length * self._cache.block_size)
         sequence.prompt_logprobs_to_skip = sequence.prompt_logprobs_sent
-        self._running.enter(sequence, found)
-        new = new_slot(sequence, self._cache.rotation_start(sequence))
-        num_tokens = self._running.advance(sequence, budget)
-        step.add_new(sequence, num_tokens, new)
+        entered = self._running.enter(sequence, match)
+        step.new.append(new_slot(sequence, self._cache.rotation_start(sequence)))
+        num_tokens, appended = self._running.advance(sequence, budget)
+        step.add(sequence, num_tokens, together(entered, appended))
         return num_tokens
 
     def _count_start(self, sequence: Sequence, num_cached: int) -> None:
@@ -100,10 +99,9 @@ class Admission:
         has_lane = self._most_long is None or load.num_long < self._most_long
         return self._waiting.first(including_long=has_lane)
 
-    def demand(self, sequence: Sequence, found: Found) -> Demand:
-        num_blocks = self._cache.blocks_for(sequence.num_known)
-        num_left = sequence.num_known - len(found) * self._cache.block_size
-        return Demand(sequence, num_left, num_blocks, self._cache.blocks_taken(num_blocks, found))
+    def demand(self, sequence: Sequence, match: Match) -> Demand:
+        num_left = sequence.num_known - match.length * self._cache.block_size
+        return Demand(sequence, num_left, self._cache.needs(sequence, match))
 
     def admits(self, demand: Demand, load: StepLoad) -> bool:
         return all(gate.admits(demand, load) for gate in self._gates)

@@ -8,8 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from ...protocol.layer_groups import GroupPlan
 from ...protocol.messages import MemoryPlan, values
 from ...protocol.options.config import EngineConfig
+from ..memory.capacity import capacity, smallest
+from ..memory.checkpoints import CHECKPOINT_EVERY
+from ..memory.group_memory import Need
 from ..request import Request, Sequence
 from .pace import Allowance
 
@@ -19,12 +23,11 @@ _LONG_SHARE = 0.04
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    num_blocks: int
+    groups: tuple[GroupPlan, ...]  # of layers: attention first, the longest before windows, then states
     block_size: int
     max_model_len: int
     max_num_seqs: int
     max_num_batched_tokens: int
-    num_cpu_blocks: int = 0  # in the second tier, in CPU memory
     static_decode_blocks: int = 2
     prefix_cache_ttl: float | None = None  # seconds; None: for ever
     kv_cache_ratio: float | None = None
@@ -34,18 +37,18 @@ class Limits:
     long_prefill_token_threshold: int | None = None
     stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, if there are several
     vocab_size: int = 2**31
+    checkpoint_every: int = CHECKPOINT_EVERY  # tokens, of states
 
     @classmethod
     def settled(cls, config: EngineConfig, plan: MemoryPlan) -> "Limits":
         """The options, with defaults for the device where they are unset."""
         num_seqs, num_tokens = config.step_limits(plan.device)
         return cls(
-            num_blocks=plan.num_blocks,
+            groups=tuple(plan.groups),
             block_size=config.block_size,
             max_model_len=plan.max_model_len,
             max_num_seqs=num_seqs,
             max_num_batched_tokens=num_tokens,
-            num_cpu_blocks=plan.num_cpu_blocks,
             static_decode_blocks=config.static_decode_blocks,
             prefix_cache_ttl=config.prefix_cache_ttl,
             kv_cache_ratio=config.kv_cache_ratio,
@@ -61,6 +64,11 @@ class Limits:
     def num_slots(self) -> int:
         """At most one sequence per token of the budget: every running sequence must get a token into every step."""
         return min(self.max_num_seqs, self.max_num_batched_tokens)
+
+    @property
+    def shortest(self) -> GroupPlan:
+        """The group that a growing sequence fills first."""
+        return smallest(self.groups, self.block_size)
 
     @property
     def last_token(self) -> int:
@@ -114,8 +122,8 @@ _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
         "max_length={request.max_total:,} leaves no token after a prompt of {request.num_prompt:,}.",
     ),
     (
-        lambda limits, request: request.num_prompt > limits.num_blocks * limits.block_size,
-        "The prompt has {request.num_prompt:,} tokens, and the KV cache holds {limits.num_blocks:,} blocks of "
+        lambda limits, request: request.num_prompt > capacity(limits.shortest, limits.block_size),
+        "The prompt has {request.num_prompt:,} tokens, and the KV cache holds {limits.shortest.num_blocks:,} blocks of "
         "{limits.block_size}. Shorten it or raise kv_cache_memory.",
     ),
     (
@@ -138,8 +146,7 @@ class Demand:
 
     sequence: Sequence
     num_left: int  # tokens to compute
-    num_blocks: int  # of its whole table
-    blocks_taken: int  # how many of these come from the free list
+    needs: list[Need]  # of each group
 
 
 @dataclass(slots=True)
@@ -147,19 +154,19 @@ class StepLoad:
     """What the step being planned holds so far."""
 
     num_running: int
-    num_free: int  # blocks
     allowance: Allowance
     num_prompts: int  # being computed: unfinished when the step began, or admitted to it
     num_long: int  # among them
-    prompt_blocks: int  # that these prompts hold
+    prompt_blocks: list[int]  # that these prompts hold, by group
 
     def take(self, demand: Demand, num_tokens: int) -> None:
         self.num_running += 1
-        self.num_free -= demand.blocks_taken
         self.allowance.spend(num_tokens)
         self.num_prompts += 1
         self.num_long += demand.sequence.is_long
-        self.prompt_blocks += demand.num_blocks
+        self.prompt_blocks = [
+            held + need.num_blocks for held, need in zip(self.prompt_blocks, demand.needs, strict=True)
+        ]
 
 
 class Gate(Protocol):
@@ -168,23 +175,25 @@ class Gate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FreeBlocks:
-    """Enough blocks are free for it, and some more for every running sequence, so that none is soon preempted."""
+    """Enough blocks are free for it in each group, and some more for every running sequence, so that none is soon
+    preempted."""
 
     static_decode_blocks: int
 
     def admits(self, demand: Demand, load: StepLoad) -> bool:
         reserve = self.static_decode_blocks * (load.num_running + 1) if load.num_running else 0
-        return demand.blocks_taken + reserve <= load.num_free
+        return all(need.num_taken + min(reserve, need.most_growth) <= need.num_free for need in demand.needs)
 
 
 @dataclass(frozen=True, slots=True)
 class PromptShare:
-    """Prompts being computed hold at most a share of the pool; one alone may hold more."""
+    """Prompts being computed hold at most a share of each pool of blocks; one alone may hold more."""
 
-    most_blocks: int
+    most_blocks: list[int]  # by group of attention; those of states come after them
 
     def admits(self, demand: Demand, load: StepLoad) -> bool:
-        return load.num_prompts == 0 or load.prompt_blocks + demand.num_blocks <= self.most_blocks
+        shares = zip(self.most_blocks, load.prompt_blocks, demand.needs)
+        return load.num_prompts == 0 or all(held + need.num_blocks <= most for most, held, need in shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +220,8 @@ def gates(limits: Limits) -> list[Gate]:
     """The gates of the options that are set. Slots enforce max_num_seqs, and lanes the limit of long prompts."""
     chosen: list[Gate] = [FreeBlocks(limits.static_decode_blocks)]
     if limits.kv_cache_ratio is not None:
-        chosen.append(PromptShare(int(limits.kv_cache_ratio * limits.num_blocks)))
+        attention = [group for group in limits.groups if group.kind != "state"]
+        chosen.append(PromptShare([int(limits.kv_cache_ratio * group.num_blocks) for group in attention]))
     if limits.max_num_partial_prefills is not None:
         chosen.append(PartialPrefills(limits.max_num_partial_prefills))
     if not limits.enable_chunked_prefill:

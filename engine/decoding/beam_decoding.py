@@ -96,7 +96,7 @@ class BeamDecoding(ActiveDecoding):
         continuations = search.decide()
         if search.is_over:
             self._publish(search, forward_time, None)
-        elif self._cache.blocks_for(search.length) > self._cache.num_blocks:
+        elif search.length > self._cache.capacity:
             message = self._cache.outgrown(search.length)
             self._publish(search, forward_time, SequenceEnded(beam.id, "error", error_code=429, error_msg=message))
         else:
@@ -134,10 +134,10 @@ class BeamDecoding(ActiveDecoding):
         for beam, parent in self._unborn.items():
             if beam.has_ended:
                 continue
-            if parent.is_running and self._running.has_free_slot and self._cache.num_free:
-                copied = self._cache.fork(parent, beam)
+            if parent.is_running and self._running.has_free_slot and self._cache.can_fork():
+                forked = self._cache.fork(parent, beam)
                 self._running.join(beam)
-                step.fork(parent, beam, copied)
+                step.fork(parent, beam, forked)
                 self._continued.append(beam)
             else:
                 self._waiting.push(beam)

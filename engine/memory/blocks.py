@@ -3,7 +3,7 @@
 Blocks are integers; what lies in them is the worker's business. A block is in exactly one of three places: held by
 sequences (reference count > 0), in the free list with its key (findable, evictable), or in the free list without one.
 `check()` raises if that ever fails to hold; the property tests call it after every step. Keys are opaque here;
-`cache.py` makes them.
+`keys.py` makes them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -100,6 +100,11 @@ class BlockPool:
         if (key := self._keys[block]) is not None:
             del self._found[key]
             self._keys[block] = None
+
+    def drop(self, block: int) -> None:
+        """Forget the block's key if nobody holds it, and reuse it first."""
+        if self._references[block] == 0:
+            self._expire(block)
 
     def _has_expired(self, block: int) -> bool:
         """Whether the time is over in which a free block can be found; one that is held is in use."""

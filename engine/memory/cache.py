@@ -1,77 +1,87 @@
-"""The KV blocks of sequences: finds computed prefixes, allocates block tables, and publishes blocks for others to find.
+"""The memory of sequences: finds computed prefixes, gives out blocks and states, and publishes them for others to find.
 
-A full block can be found as soon as its computation is planned and all its tokens are known: workers take plans in
-order, and each layer writes all rows' keys and values before any row attends. A hit stops one token short, since
-the last token must be computed to sample the next. A block that is evicted from the pool is offered to a second tier
-under its key; a hit there is loaded into a block of the pool, where later requests find it.
-
-A key is a chained cryptographic hash of all tokens up to the block's end and of everything else that the content
-depends on: equal keys mean equal keys and values. It is cryptographic because with `cache_salt` the key is all that
-keeps one tenant from reading another's prefix.
+A model's layers form groups that keep different things of a sequence (docs/layer-groups.md): the kinds are
+`full_blocks.py`, `window_blocks.py` and `states.py`. Here all of them are asked: a sequence is admitted, grows, forks
+and leaves in all groups or in none, and a prefix is found as far as all have what its next token needs. A hit stops one
+token short, since the last token must be computed to sample the next.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from collections.abc import Sequence as Table
-from hashlib import blake2b
+from collections.abc import Sequence as Columns
+from dataclasses import dataclass
+from typing import Any
 
-import msgspec
-
+from ...protocol.layer_groups import GroupPlan
 from ...protocol.messages import Prompt
 from ..request import Sequence
-from .blocks import BlockPool
-from .offload import NO_MOVES, Moves, SecondTierIndex
+from .capacity import capacity, smallest
+from .checkpoints import CHECKPOINT_EVERY
+from .full_blocks import FullBlocks
+from .group_memory import NOTHING, Appended, Found, GroupMemory, Need
+from .keys import derived_keys, root_key
+from .offload import NO_MOVES, Moves
+from .states import States
 from .time_to_live import FOREVER, TimeToLive
+from .window_blocks import WindowBlocks
 
-_DIGEST_BYTES = 32
-
-
-def root_key(cache_salt: str | None, adapter: int | None, only_request: int | None) -> bytes:
-    """The first link: requests that differ in one of these share nothing. `only_request` excludes all others."""
-    parts = msgspec.msgpack.encode((cache_salt, adapter, only_request))
-    return blake2b(parts, digest_size=_DIGEST_BYTES, person=b"penstock kv root").digest()
+# What tables get in a step, by group; empty if no group's gets anything.
+Additions = Columns[Appended]
 
 
-def stretched_key(root: bytes, stretch: int) -> bytes:
-    """The first link for positions that are rotated for longer requests: blocks of one length can't serve another."""
-    if stretch == 0:
-        return root
-    return blake2b(root + stretch.to_bytes(4), digest_size=_DIGEST_BYTES, person=b"penstock stretch").digest()
+def together(first: Additions, second: Additions) -> Additions:
+    """Both, one after the other."""
+    if not second:
+        return first
+    return [
+        Appended([*one.block_ids, *two.block_ids], [*one.starts, *two.starts])
+        for one, two in zip(first, second, strict=True)
+    ]
 
 
-def next_key(previous: bytes, packed_tokens: bytes) -> bytes:
-    """The key of the block that holds these tokens after the block named `previous`."""
-    return blake2b(previous + packed_tokens, digest_size=_DIGEST_BYTES).digest()
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The longest prefix that all groups have."""
+
+    length: int  # in blocks
+    found: list[Found]  # by group
+    attention_length: int  # how far groups other than those of states have it
+    is_coming: bool  # whether the step in planning makes a longer one, which the next step finds
 
 
-# For each index of a block table: the block with that content, or None if only the second tier has it.
-Found = list[int | None]
+@dataclass(frozen=True, slots=True)
+class ForkedTables:
+    """What workers are told of a fork, by group."""
+
+    block_ids: list[Columns[int]]  # its whole table
+    copies: list[Columns[int]]  # pairs of source and target
 
 
 class Cache:
     def __init__(
         self,
-        num_blocks: int,
+        groups: Columns[GroupPlan],
         block_size: int,
         *,
-        num_cells: int = 0,
         shares_prefixes: bool = True,
         stretches: tuple[int, ...] = (),
         time_to_live: TimeToLive = FOREVER,
+        checkpoint_every: int = CHECKPOINT_EVERY,
     ) -> None:
-        self.second_tier = SecondTierIndex(num_cells, time_to_live)
-        self.pool = BlockPool(num_blocks, self.second_tier.offer, time_to_live)
         self.block_size = block_size
         self.shares_prefixes = shares_prefixes
         self.stretches = stretches
-
-    @property
-    def num_blocks(self) -> int:
-        return self.pool.num_blocks
-
-    @property
-    def num_free(self) -> int:
-        return self.pool.num_free
+        self.capacity = min(capacity(group, block_size) for group in groups)  # in tokens of one sequence
+        self.groups: list[GroupMemory[Any]] = []
+        for plan in groups:
+            if plan.kind == "state":
+                self.groups.append(States(plan, block_size, time_to_live, checkpoint_every))
+            else:
+                kind = FullBlocks if plan.window is None else WindowBlocks
+                self.groups.append(kind(plan, block_size, time_to_live))
+        self._states = [group for group in self.groups if isinstance(group, States)]
+        self._attention = [group for group in self.groups if not isinstance(group, States)]
+        self._gives_back = any(isinstance(group, WindowBlocks) for group in self.groups)
 
     def root_of(self, prompt: Prompt, adapter: int | None = None) -> bytes:
         """The first link for a prompt; `adapter` is the key of the LoRA adapter that it uses."""
@@ -80,92 +90,138 @@ class Cache:
         return root_key(prompt.params.cache_salt, adapter, only_request)
 
     def outgrown(self, num_tokens: int) -> str:
-        """The error message for a sequence that has outgrown the whole pool."""
+        """The error message for a sequence that has outgrown a whole pool."""
+        group = smallest((group.plan for group in self.groups), self.block_size)
         return (
             f"The request has grown to {num_tokens:,} tokens and fills the whole KV cache "
-            f"({self.num_blocks:,} blocks of {self.block_size}). "
+            f"({group.num_blocks:,} blocks of {self.block_size}). "
             "Use a smaller max_tokens or raise kv_cache_memory."
         )
 
-    def blocks_for(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.block_size)
+    # --- finding a prefix -------------------------------------------------------------------------------------------
 
-    def match(self, sequence: Sequence) -> Found:
-        """Find the blocks of its longest computed prefix; takes no reference yet."""
-        found: Found = []
+    def match(self, sequence: Sequence) -> Match:
+        """Find its longest computed prefix; takes no reference yet."""
         self._stretch(sequence)
-        if sequence.wants_prompt_logprobs:  # these come only from computing the prompt
-            return found
-        for index in range((sequence.num_known - 1) // self.block_size):
-            key = self._key(sequence, index)
-            block = self.pool.use(key)
-            if block is None and not (self.second_tier.num_cells and self.second_tier.use(key)):
+        # Log-probabilities of a prompt come only from computing it.
+        most = 0 if sequence.wants_prompt_logprobs else (sequence.num_known - 1) // self.block_size
+        found, longest = self._agreed(self._attention, sequence, most)
+        if not self._states:
+            return Match(longest, found, longest, False)
+        of_states, length = self._agreed(self._states, sequence, longest)
+        while True:
+            found = [group.cut(sequence, each, length) for group, each in zip(self._attention, found, strict=True)]
+            shorter = min((each.length for each in found), default=length)
+            if shorter == length:
                 break
-            found.append(block)
-        return found
+            of_states, length = self._agreed(self._states, sequence, shorter)
+        is_coming = any(group.is_coming(sequence, length, longest) for group in self._states)
+        return Match(length, [*found, *of_states], longest, is_coming)
 
-    def blocks_taken(self, num_blocks: int, found: Found) -> int:
-        """How many free blocks a table of `num_blocks` takes if it begins with the found ones."""
-        held = [block for block in found if block is not None]
-        return num_blocks - len(held) + sum(map(self.pool.is_free, held))
+    def _agreed(self, groups: Columns[GroupMemory[Any]], sequence: Sequence, most: int) -> tuple[list[Found], int]:
+        """The longest prefix of at most so many blocks that these groups have, and its length."""
+        found: list[Found] = []
+        for group in groups:
+            found.append(group.find(sequence, most))
+            most = found[-1].length
+        while any(each.length > most for each in found):
+            for number, group in enumerate(groups):
+                found[number] = group.cut(sequence, found[number], most)
+                most = found[number].length
+        return found, most
 
-    def admit(self, sequence: Sequence, found: Found) -> None:
-        """Allocate a table for all its known tokens, beginning with the found blocks."""
-        held = [block for block in found if block is not None]
-        absent = {index: self._key(sequence, index) for index, block in enumerate(found) if block is None}
-        # Hold and pin the hits first, so that the allocation cannot evict them.
-        self.pool.hold(held)
-        if absent:
-            self.second_tier.pin(list(absent.values()))
-        fresh = iter(self.pool.allocate(self.blocks_for(sequence.num_known) - len(held)))
-        sequence.block_ids = [next(fresh) if block is None else block for block in found]
-        sequence.block_ids += fresh
-        for index, key in absent.items():
-            self.second_tier.load(key, sequence.block_ids[index])
-            self.pool.name(sequence.block_ids[index], key)
-        sequence.num_findable = len(found)
-        sequence.num_computed = len(found) * self.block_size
-        self._set_horizon(sequence)
+    def needs(self, sequence: Sequence, match: Match) -> list[Need]:
+        """What admitting the sequence would take of each group."""
+        return [group.need(sequence, found) for group, found in zip(self.groups, match.found, strict=True)]
 
-    def grow(self, sequence: Sequence) -> int:
-        """Append a block to its table; returns the block."""
-        (block,) = self.pool.allocate(1)
-        sequence.block_ids.append(block)
-        self._set_horizon(sequence)
-        return block
+    # --- a sequence comes, grows and leaves -------------------------------------------------------------------------
 
-    def fork(self, parent: Sequence, child: Sequence) -> tuple[int, int] | None:
-        """Let the child share the parent's full blocks and give it a block of its own. Returns (source, target) if the
-        workers must copy the parent's partly filled last block into it."""
-        num_full, rest = divmod(parent.num_computed, self.block_size)
-        shared = parent.block_ids[:num_full]
-        self.pool.hold(shared)
-        child.block_ids = shared + self.pool.allocate(1)
-        child.num_findable = min(parent.num_findable, num_full)
-        child.output_keys = parent.output_keys[: max(0, num_full - parent.num_prompt // self.block_size)]
+    def begin_step(self) -> None:
+        """A step is planned: what the one before has written can be found by all."""
+        for group in self._states:
+            group.begin_step()
+
+    def admit(self, sequence: Sequence, match: Match) -> Additions:
+        """Make tables that begin with what was found. Returns what is in them."""
+        branch = match.attention_length * self.block_size if match.attention_length > match.length else 0
+        additions = []
+        sequence.tables = []
+        for group, found in zip(self.groups, match.found, strict=True):
+            if isinstance(group, States):
+                table, appended = group.admit(sequence, found, branch)
+            else:
+                table, appended = group.admit(sequence, found)
+            sequence.tables.append(table)
+            additions.append(appended)
+        sequence.num_computed = match.length * self.block_size
+        return additions
+
+    def has_room(self, sequence: Sequence, end: int) -> bool:
+        """Whether it can be computed up to this position."""
+        for group, table in zip(self.groups, sequence.tables):
+            if group.missing(table, end) > group.pool.num_free:
+                return False
+        return True
+
+    def reach(self, sequence: Sequence, end: int) -> int:
+        """Up to which position it can be computed with what is free, `end` at most."""
+        for group, table in zip(self.groups, sequence.tables):
+            end = group.reach(table, end)
+        return end
+
+    def extend(self, sequence: Sequence, end: int) -> Additions:
+        """Append to its tables what it needs to be computed from where it is up to this position."""
+        additions = []
+        is_more = False
+        for group, table in zip(self.groups, sequence.tables):
+            appended = group.extend(sequence, table, end)
+            is_more = is_more or appended is not NOTHING
+            additions.append(appended)
+        self._set_horizon(sequence, end)
+        return additions if is_more else ()
+
+    def give_back(self, sequence: Sequence) -> None:
+        """Release what no token to come reads, before anything is planned that could overwrite it."""
+        if self._gives_back:
+            for group, table in zip(self.groups, sequence.tables):
+                group.give_back(sequence, table)
+
+    def can_fork(self) -> bool:
+        return all(group.pool.num_free for group in self.groups)
+
+    def fork(self, parent: Sequence, child: Sequence) -> ForkedTables:
+        """Let the child go on from what the parent has computed."""
+        forked = ForkedTables([], [])
         child.num_computed = parent.num_computed
-        self._set_horizon(child)
-        return (parent.block_ids[num_full], child.block_ids[num_full]) if rest else None
+        child.tables = []
+        for group, table in zip(self.groups, parent.tables):
+            own, block_ids, copies = group.fork(parent, table)
+            child.tables.append(own)
+            forked.block_ids.append(block_ids)
+            forked.copies.append(copies)
+        num_full = parent.num_computed // self.block_size
+        child.output_keys = parent.output_keys[: max(0, num_full - parent.num_prompt // self.block_size)]
+        self._set_horizon(child, child.num_computed + 1)
+        return forked
 
     def publish(self, sequence: Sequence, num_tokens: int) -> None:
-        """Let others find the full blocks among its first `num_tokens`, which are known and planned."""
-        for index in range(sequence.num_findable, num_tokens // self.block_size):
-            self.pool.name(sequence.block_ids[index], self._key(sequence, index))
-            sequence.num_findable = index + 1
+        """Let others find what is whole among its first `num_tokens`, which are known and planned."""
+        for group, table in zip(self.groups, sequence.tables):
+            group.publish(sequence, table, num_tokens)
 
-    def release(self, sequence: Sequence) -> None:
-        """Free its blocks at once: plans in flight still read them before a later plan can overwrite them."""
-        self.pool.release(sequence.block_ids)
-        sequence.block_ids = []
-        sequence.num_findable = 0
+    def release(self, sequence: Sequence, num_tokens: int) -> None:
+        """Publish its first `num_tokens` and take all back at once: plans in flight still read it before a later plan
+        can overwrite it."""
+        for group, table in zip(self.groups, sequence.tables):
+            group.release(sequence, table, num_tokens)
+        sequence.tables = []
 
     def forget(self, sequence: Sequence) -> None:
         """Remove the keys of everything that this sequence has computed, because it failed."""
-        for index in range(len(sequence.request.prompt_keys[sequence.stretch]) + len(sequence.output_keys)):
-            key = self._key(sequence, index)
-            self.second_tier.forget(key)
-            if (block := self.pool.find(key)) is not None:
-                self.pool.forget(block)
+        for group in self.groups:
+            group.forget(derived_keys(sequence))
+
+    # --- positions --------------------------------------------------------------------------------------------------
 
     def has_outgrown_its_stretch(self, sequence: Sequence) -> bool:
         """Whether its next token, and with it all earlier ones, need positions rotated for a greater length."""
@@ -175,15 +231,6 @@ class Cache:
         """Where its positions begin in the rotary table."""
         return sum(self.stretches[: sequence.stretch])
 
-    def take_moves(self) -> Moves:
-        """The moves between pool and second tier for the next plan."""
-        return self.second_tier.take_moves() if self.second_tier.num_cells else NO_MOVES
-
-    def check(self, tables: Iterable[Table[int]]) -> None:
-        """Raise unless both tiers are consistent and only these tables hold blocks."""
-        self.pool.check(tables)
-        self.second_tier.check()
-
     def _stretch(self, sequence: Sequence) -> None:
         """Choose the length that its positions are rotated for by its known tokens, before any is computed."""
         stretch = bisect_left(self.stretches, sequence.num_known) if self.stretches else 0
@@ -191,21 +238,41 @@ class Cache:
             sequence.stretch = stretch
             sequence.output_keys = []
 
-    def _set_horizon(self, sequence: Sequence) -> None:
+    def _set_horizon(self, sequence: Sequence, end: int) -> None:
+        """All groups have what it needs up to the end of the block in which `end` lies."""
         # The last token of an answer is sampled and never computed.
-        sequence.horizon = min(len(sequence.block_ids) * self.block_size, sequence.max_total - 1)
+        horizon, most = -(-end // self.block_size) * self.block_size, sequence.max_total - 1
+        sequence.horizon = horizon if horizon < most else most
         if self.stretches:
             sequence.horizon = min(sequence.horizon, self.stretches[sequence.stretch])
 
-    def _key(self, sequence: Sequence, index: int) -> bytes:
-        """The key of its index-th block; keys are asked for in order, so the previous one is always there."""
-        request = sequence.request
-        keys, offset = request.prompt_keys[sequence.stretch], 0
-        num_prompt_blocks = request.num_prompt // self.block_size
-        if index >= num_prompt_blocks:
-            keys, offset = sequence.output_keys, num_prompt_blocks
-        if index - offset == len(keys):
-            previous = self._key(sequence, index - 1) if index else stretched_key(request.root, sequence.stretch)
-            start = index * self.block_size
-            keys.append(next_key(previous, sequence.packed_tokens(start, start + self.block_size)))
-        return keys[index - offset]
+    # --- plans and figures ------------------------------------------------------------------------------------------
+
+    def take_moves(self) -> list[Moves]:
+        """The moves between pool and second tier for the next plan, by group."""
+        tiers = (group.second_tier for group in self.groups)
+        return [tier.take_moves() if tier.num_cells else NO_MOVES for tier in tiers]
+
+    def num_held(self, sequences: Iterable[Sequence]) -> list[int]:
+        """How many blocks these sequences hold, by group."""
+        held = [0] * len(self.groups)
+        for sequence in sequences:
+            for number, (group, table) in enumerate(zip(self.groups, sequence.tables)):
+                held[number] += group.num_held(table)
+        return held
+
+    @property
+    def num_saved(self) -> int:
+        return sum(group.second_tier.num_saved for group in self.groups)
+
+    @property
+    def num_loaded(self) -> int:
+        return sum(group.second_tier.num_loaded for group in self.groups)
+
+    def check(self, sequences: Iterable[Sequence]) -> None:
+        """Raise unless both tiers of all groups are consistent and only these sequences hold anything."""
+        running = list(sequences)
+        for number, group in enumerate(self.groups):
+            for sequence in running:
+                group.check_table(sequence, sequence.tables[number])
+            group.check([sequence.tables[number] for sequence in running])

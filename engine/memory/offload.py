@@ -38,12 +38,16 @@ class SecondTierIndex:
         self._loads: dict[int, int] = {}  # cell by block
         self._pinned: set[int] = set()
 
-    def use(self, key: bytes) -> bool:
-        """Whether there is a cell with this key, which then counts as used now."""
-        if key not in self._cells:
-            return False
+    def has(self, key: bytes) -> bool:
+        """Whether there is a cell with this key."""
         # What is pinned is in use.
-        if self._time_to_live.has_expired(self._last_use[key]) and self._cells[key] not in self._pinned:
+        return key in self._cells and (
+            self._cells[key] in self._pinned or not self._time_to_live.has_expired(self._last_use[key])
+        )
+
+    def use(self, key: bytes) -> bool:
+        """The same; the cell counts as used now. One that is found too late loses its key."""
+        if not self.has(key):
             self.forget(key)
             return False
         self._last_use[key] = self._time_to_live.now()

@@ -13,7 +13,7 @@ from ..counters import Counters
 from ..request import Sequence
 from ..running import RunningBatch
 from ..step import ScheduledStep
-from .cache import Cache
+from .cache import Additions, Cache
 
 
 class Preemption:
@@ -47,19 +47,23 @@ class Preemption:
             self._running.settle()
 
     def unblock(self, idle: Many[Sequence]) -> bool:
-        """If every running sequence is waiting for its siblings, or for its grammar, preempt the youngest."""
-        if not idle or not self._waiting:
+        """If every running sequence is waiting for its siblings, for its grammar, or for blocks that the others hold,
+        preempt the youngest."""
+        without_blocks = [sequence for sequence in self._running.prefilling if sequence.is_running]
+        stuck = [*idle, *without_blocks]
+        if not stuck or not (self._waiting or (without_blocks and len(stuck) > 1)):
             return False
-        self.preempt(victim(idle))
+        self.preempt(victim(stuck))
+        self._running.settle()
         return True
 
-    def make_room(self) -> dict[Sequence, int]:
-        """Give a block to each sequence whose table is full, preempting others if need be.
+    def make_room(self) -> dict[Sequence, Additions]:
+        """Give blocks to each sequence whose tables are full, preempting others if need be.
 
-        The blocks are returned by sequence, not by slot: one that got its block may be preempted for the next, and a
-        beam take its slot.
+        They are returned by sequence, not by slot: one that got its blocks may be preempted for the next, and a beam
+        take its slot.
         """
-        new_blocks: dict[Sequence, int] = {}
+        additions: dict[Sequence, Additions] = {}
         at_horizon = [
             sequence
             for sequence in self._running.decoding
@@ -69,23 +73,27 @@ class Preemption:
             if sequence.num_tokens >= sequence.max_total:
                 # Its last token is in flight: it no longer needs its slot and blocks.
                 self._running.leave(sequence, sequence.num_findable_tokens)
+            else:
+                self._cache.publish(sequence, sequence.num_findable_tokens)
+                self._cache.give_back(sequence)
         for sequence in at_horizon:
             if not sequence.is_running:  # it has left, or was preempted for one before it
                 continue
             if self._cache.has_outgrown_its_stretch(sequence):
                 self.preempt(sequence)
-            elif len(sequence.block_ids) == self._cache.num_blocks:
+            elif sequence.num_computed >= self._cache.capacity:
                 self._admission.end_outgrown(sequence)
             else:
-                self._grow(sequence, new_blocks)
+                self._grow(sequence, additions)
         self._running.settle()
-        return new_blocks
+        return additions
 
-    def _grow(self, sequence: Sequence, new_blocks: dict[Sequence, int]) -> None:
-        self._cache.publish(sequence, sequence.num_findable_tokens)
-        while not self._cache.num_free:
+    def _grow(self, sequence: Sequence, additions: dict[Sequence, Additions]) -> None:
+        end = sequence.num_computed + 1
+        while not self._cache.has_room(sequence, end):
             loser = self._running.first_to_give_way()
             self.preempt(loser)
             if loser is sequence:
                 return
-        new_blocks[sequence] = self._cache.grow(sequence)
+        if grown := self._cache.extend(sequence, end):
+            additions[sequence] = grown

@@ -18,6 +18,7 @@ from bench_models import SHAPES, write_config
 from penstock.engine.admission.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
+from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.messages import MaskFrame, Prompt, StepResult, column, values
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
@@ -59,7 +60,7 @@ class Drive:
         self.runner = Runner(model.forward_pass, memory, table, ranks, trace=trace, **ways)
         self.scheduler = Scheduler(
             Limits(
-                num_blocks=num_blocks,
+                groups=(GroupPlan("full", 1, 1, num_blocks),),
                 block_size=_BLOCK_SIZE,
                 max_model_len=length,
                 max_num_seqs=sizes.rows,

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable
 
 from penstock.engine.admission.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
+from penstock.engine.memory.window_blocks import WindowBlocks
 from penstock.engine.scheduler import Scheduler
+from penstock.protocol.layer_groups import ABSENT, GroupPlan
 from penstock.protocol.messages import (
     NewSlot,
     Prompt,
@@ -31,8 +33,10 @@ Following = Callable[[list[int], Prompt], set[int] | None]
 
 
 def limits(**options) -> Limits:
+    """With one group of full attention, unless `groups` are given."""
+    full = GroupPlan("full", 1, 1, options.pop("num_blocks", 64), None, options.pop("num_cpu_blocks", 0))
     small = {
-        "num_blocks": 64,
+        "groups": (full,),
         "block_size": 4,
         "max_model_len": 128,
         "max_num_seqs": 8,
@@ -86,10 +90,9 @@ class Harness:
         self.scheduler = Scheduler(self.limits, shares_prefixes=shares_prefixes, clock=lambda: self.now)
         self.worker = StandInWorker(
             num_slots=self.limits.num_slots,
-            num_blocks=self.limits.num_blocks,
+            groups=self.limits.groups,
             block_size=self.limits.block_size,
             max_model_len=self.limits.max_model_len,
-            num_cells=self.limits.num_cpu_blocks,
             verify=True,
         )
         self.results: deque[StepResult] = deque()
@@ -113,6 +116,7 @@ class Harness:
         self._hear_ends()
         if plan is not None:
             self._check_stretches()
+            self._check_windows()
             self.plans.append(plan)
             result = self.worker.step(plan)
             result.forward_time = 1.0  # so that times told are numbers of steps
@@ -127,6 +131,15 @@ class Harness:
                 shorter = stretches[sequence.stretch - 1] if sequence.stretch else 0
                 assert sequence.num_computed <= stretches[sequence.stretch], "positions beyond its stretch"
                 assert sequence.num_known > shorter, "stretched too early"
+
+    def _check_windows(self) -> None:
+        """No row of the newest step reads a block that was given back."""
+        step, groups = self.scheduler.in_flight[-1], self.scheduler.cache.groups
+        for sequence, count in zip(step.rows, step.num_tokens, strict=True):
+            for group, table in zip(groups, sequence.tables, strict=True):
+                if isinstance(group, WindowBlocks):
+                    first = group.first_read(sequence.num_computed - count)
+                    assert ABSENT not in table.block_ids[first:], "a row reads a block that was given back"
 
     def finish(self) -> None:
         """The oldest result reaches the engine."""

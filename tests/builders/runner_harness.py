@@ -13,6 +13,7 @@ import torch
 from penstock.engine.admission.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
+from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.messages import (
     Logprobs,
     MaskFrame,
@@ -32,6 +33,7 @@ from penstock.worker.kv.second_tier import second_tiers
 from penstock.worker.models.groups import groups_of
 from penstock.worker.models.load import Model
 from penstock.worker.parallel import Parallel
+from penstock.worker.steps.block_tables import BlockTables
 from penstock.worker.steps.runner import Runner
 from penstock.worker.steps.slots import SlotTable
 
@@ -125,17 +127,29 @@ def positions(entry: Logprobs) -> list[tuple[bytes, bytes, bytes]]:
     ]
 
 
+def group_plans(runner: Runner) -> tuple[GroupPlan, ...]:
+    """What the engine is told of the runner's memory."""
+    plans = []
+    for number, group in enumerate(runner.table.groups):
+        num_cells = runner.second_tiers[number].num_cells if runner.second_tiers else 0
+        if isinstance(group, BlockTables):
+            kind = "full" if group.window is None else "window"
+            plans.append(GroupPlan(kind, 1, 1, group.num_blocks, group.window, num_cells))
+        else:
+            plans.append(GroupPlan("state", 1, 1, group.num_states, None, num_cells))
+    return tuple(plans)
+
+
 class TinyEngine:
     def __init__(self, runner: Runner, *, shares_prefixes: bool = True, **options) -> None:
         table = runner.table
         settled = {"max_num_batched_tokens": 512, "static_decode_blocks": 0, "max_num_seqs": len(table.is_taken)}
         self.scheduler = Scheduler(
             Limits(
-                num_blocks=table.groups[0].num_blocks,
+                groups=group_plans(runner),
                 block_size=table.block_size,
                 max_model_len=table.max_model_len,
                 stretches=runner.model.stretches if isinstance(runner, SlottedRunner) else (),
-                num_cpu_blocks=runner.second_tiers[0].num_cells if runner.second_tiers else 0,
                 **{**settled, **options},
             ),
             shares_prefixes=shares_prefixes,

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.messages import FailedRow, Prompt, column, request_and_sample, sequence_id, values
 
 MAX_MODEL_LEN = 60
@@ -35,6 +36,34 @@ limits = st.fixed_dictionaries(
         "stretches": st.sampled_from([(), (), (9, 18, 36, 60), (16, 32, 60), (25, 60)]),
     }
 )
+
+
+@st.composite
+def mixes(draw) -> tuple[GroupPlan, ...]:
+    """Groups of layers in any mix, attention before states, as plans have them."""
+    kinds = draw(
+        st.sampled_from(
+            ["full state", "full window", "state", "window", "full window window", "window state", "full window state"]
+        )
+    ).split()
+    return tuple(draw(GROUPS[kind]) for kind in kinds)
+
+
+def groups_of(kind: str, num_blocks: list[int], windows: list[int | None]) -> st.SearchStrategy[GroupPlan]:
+    numbers, cells = st.sampled_from(num_blocks), st.sampled_from([0, 8, 1, 40])
+    return st.builds(
+        lambda blocks, window, cells: GroupPlan(kind, 1, 1, blocks, window, cells),
+        numbers,
+        st.sampled_from(windows),
+        cells,
+    )
+
+
+GROUPS = {
+    "full": groups_of("full", [16, 24, 60, 6], [None]),
+    "window": groups_of("window", [16, 8, 24, 4, 60], [6, 1, 9, 16, 2, 40]),
+    "state": groups_of("state", [8, 4, 16, 2, 1], [None]),
+}
 
 # Few different tokens at few lengths, so that prefixes are shared by chance and by repetition.
 token_ids = st.builds(
@@ -138,7 +167,7 @@ class Run:
         expected, reason = answer(asked, request_and_sample(sequence)[1], MAX_MODEL_LEN)
         assert heard.tokens == expected[: len(heard.tokens)]
         if heard.ended.error_code == 429:
-            pool = self.harness.limits.num_blocks * self.harness.limits.block_size
+            pool = self.harness.scheduler.cache.capacity
             assert len(asked.token_ids) // 4 + len(heard.tokens) == pool + 1
         elif sequence not in self.disturbed or heard.ended.error_code == 200:
             assert (heard.tokens, heard.ended.finish_reason) == (expected, reason)
@@ -158,6 +187,23 @@ def play(options: dict, steps_in_flight: int, history: list[tuple]) -> None:
 @settings(max_examples=100)
 def test_every_sequence_ends_once_with_its_own_tokens_whatever_the_company(options, steps_in_flight, history):
     play(options, steps_in_flight, history)
+
+
+def without_blocks(options: dict) -> dict:
+    return {name: value for name, value in options.items() if name not in ("num_blocks", "num_cpu_blocks")}
+
+
+@given(limits, mixes(), st.sampled_from([16, 5, 2048]), st.integers(1, 3), st.lists(actions, min_size=8, max_size=30))
+@settings(max_examples=150)
+def test_so_it_is_with_groups_of_layers_in_any_mix(options, groups, every, steps_in_flight, history):
+    play({**without_blocks(options), "groups": groups, "checkpoint_every": every}, steps_in_flight, history)
+
+
+@pytest.mark.long
+@given(limits, mixes(), st.sampled_from([16, 5, 2048]), st.integers(1, 3), st.lists(actions, min_size=20, max_size=100))
+@settings(max_examples=3000)
+def test_so_it_is_with_groups_of_layers_in_long_histories(options, groups, every, steps_in_flight, history):
+    play({**without_blocks(options), "groups": groups, "checkpoint_every": every}, steps_in_flight, history)
 
 
 @pytest.mark.long

@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from penstock.engine.memory.cache import next_key, root_key
+from penstock.engine.memory.keys import next_key, root_key
 from penstock.protocol.messages import column
 
 

@@ -90,7 +90,7 @@ def test_prompts_in_computation_hold_no_more_than_their_share_of_the_pool():
     harness = Harness(num_blocks=40, kv_cache_ratio=0.5, max_num_batched_tokens=8)
     harness.add(*(prompt(number, range(100 * number, 100 * number + 36)) for number in range(1, 5)))
     while harness.plan() or harness.results:
-        held = sum(len(sequence.block_ids) for sequence in harness.scheduler.running.prefilling)
+        held = sum(len(sequence.tables[0].block_ids) for sequence in harness.scheduler.running.prefilling)
         assert held <= 20
         harness.finish()
     assert all(harness.ended(number).finish_reason == "length" for number in range(1, 5))

@@ -7,6 +7,7 @@ from builders.engine_harness import answer, limits, prompt
 
 from penstock.engine.loop import Loop
 from penstock.engine.scheduler import Scheduler
+from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.messages import (
     Abort,
     Generate,
@@ -27,7 +28,9 @@ class Everyone:
     def __init__(self, *messages) -> None:
         self.inbox = deque(messages)
         self.results: deque[StepResult] = deque()
-        self.worker = StandInWorker(num_slots=8, num_blocks=64, block_size=4, max_model_len=128, verify=True)
+        self.worker = StandInWorker(
+            num_slots=8, groups=[GroupPlan("full", 1, 1, 64)], block_size=4, max_model_len=128, verify=True
+        )
         self.sent: list = []
         self.in_flight: list[int] = []  # how many, whenever the loop went to sleep
 

@@ -111,7 +111,9 @@ def test_the_head_of_a_prefix_may_be_in_the_pool_and_its_tail_in_the_second_tier
     harness = Harness(num_blocks=12, num_cpu_blocks=24)
     visit(harness, 1, PREFIX)
     visit(harness, 2, others(2, 20))
-    assert 0 < sum(harness.scheduler.cache.pool.find(each) is not None for each in keys_of(harness, PREFIX)) < 9
+    assert (
+        0 < sum(harness.scheduler.cache.groups[0].pool.find(each) is not None for each in keys_of(harness, PREFIX)) < 9
+    )
     assert visit(harness, 3, PREFIX) == 36
     assert 0 < len(values(harness.plans[-2].groups[0].loads)) // 2 < 9
 
@@ -208,7 +210,7 @@ def test_what_a_failed_row_computed_is_not_found_in_the_second_tier_either():
     harness = Harness(num_blocks=12, num_cpu_blocks=48)
     visit(harness, 1, PREFIX)
     visit(harness, 2, others(2, 46))
-    assert all(map(harness.scheduler.cache.second_tier.use, keys_of(harness, PREFIX)))
+    assert all(map(harness.scheduler.cache.groups[0].second_tier.use, keys_of(harness, PREFIX)))
     harness.add(prompt(3, PREFIX))
     harness.plan()
     result = harness.results[-1]
@@ -220,7 +222,7 @@ def test_what_a_failed_row_computed_is_not_found_in_the_second_tier_either():
 
 def keys_of(harness: Harness, token_ids: list[int]) -> list[bytes]:
     """Of the full blocks that a prompt of these tokens may find."""
-    from penstock.engine.memory.cache import next_key
+    from penstock.engine.memory.keys import next_key
 
     packed, keys = column(token_ids), []
     previous = harness.scheduler.cache.root_of(prompt(0, token_ids))

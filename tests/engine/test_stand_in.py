@@ -3,7 +3,7 @@
 import pytest
 from builders.engine_harness import Harness, answer, prompt
 
-from penstock.protocol.layer_groups import GroupChanges
+from penstock.protocol.layer_groups import GroupChanges, GroupPlan
 from penstock.protocol.messages import (
     ForcedTokens,
     Fork,
@@ -20,7 +20,7 @@ from penstock.worker.stand_in.runner import StandInWorker
 
 
 def worker() -> StandInWorker:
-    return StandInWorker(num_slots=4, num_blocks=8, block_size=4, max_model_len=16, verify=True)
+    return StandInWorker(num_slots=4, groups=[GroupPlan("full", 1, 1, 8)], block_size=4, max_model_len=16, verify=True)
 
 
 def new(slot: int = 0, tokens=(1, 2, 3), num_computed: int = 0, **params) -> NewSlot:
@@ -45,7 +45,7 @@ def sampled(result: StepResult) -> list[int]:
     [
         (plan(rows={2: 1}), "computes slot 2, which is free"),
         (plan(rows={9: 1}), "there are 4"),
-        (plan(new=[new()], rows={0: 3}), "its 0 blocks of 4 end at 0"),
+        (plan(new=[new()], rows={0: 3}), "its blocks end at 0"),
         (plan(new=[new()], rows={0: 4}, blocks=[1]), "3 are known"),
         (plan(new=[new()], rows={0: 0}, blocks=[1]), "computes 0 tokens"),
         (plan(new=[new()], blocks=[8]), r"outside 0..7"),

@@ -7,6 +7,8 @@ What it does in a step is in `runner.py`.
 import os
 from pathlib import Path
 
+import msgspec
+
 from ...protocol.adapter_messages import AdapterLoaded, LoadAdapter
 from ...protocol.files.model_file import read_model_json
 from ...protocol.layer_groups import GroupPlan
@@ -89,10 +91,14 @@ def _model_figures(folder: Path) -> tuple[int, int]:
 def _worker(launch: Launch, plan: MemoryPlan, allocate: Allocate) -> StandInWorker:
     return StandInWorker(
         num_slots=launch.config.step_limits(plan.device)[0],
-        num_blocks=allocate.num_blocks[0],
+        groups=[
+            msgspec.structs.replace(group, num_blocks=num_blocks, num_cpu_blocks=num_cells)
+            for group, num_blocks, num_cells in zip(
+                plan.groups, allocate.num_blocks, allocate.num_cpu_blocks, strict=True
+            )
+        ],
         block_size=launch.config.block_size,
         max_model_len=allocate.max_model_len,
-        num_cells=allocate.num_cpu_blocks[0],
         vocab_size=plan.vocab_size,
         verify=bool(os.environ.get("PENSTOCK_STAND_IN_VERIFY")),
     )

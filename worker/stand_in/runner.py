@@ -1,15 +1,16 @@
 """What a worker does without a model: it applies and checks every plan, and makes up tokens from the history.
 
-With `verify` it also keeps, for every position in every KV block and cell, a chained hash of the tokens that were
-computed into it, and compares what a row reads through its table with the row's own history: one wrong block, too early
-or too late, ends the run. `__main__.py` is its process, `worker/steps/runner.py` the real runner.
+With `verify` it also keeps, for everything in its memory, a chained hash of the tokens that were computed into it
+(`contents.py`), and compares what a row reads through its tables with the row's own history: one wrong block or state,
+too early or too late, ends the run. `__main__.py` is its process, `worker/steps/runner.py` the real runner.
 """
 
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from ...protocol.layer_groups import GroupChanges
+from ...protocol.layer_groups import GroupChanges, GroupPlan
 from ...protocol.messages import (
     Candidates,
     FailedRow,
@@ -25,10 +26,10 @@ from ...protocol.messages import (
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.processes.faults import point
 from ..plan_error import PlanError
+from .contents import AnyContents, RowSpan, StateContents, StateSlot, contents_of
 
 VOCAB_SIZE = 512
 _PRIME = 2**31 - 1
-_EMPTY = -1  # a place in a block that nothing was computed into
 
 
 IsAllowed = Callable[[int], bool]
@@ -49,7 +50,7 @@ class Slot:
         "params",
         "rotation_start",
         "salt",
-        "table",
+        "tables",
         "tokens",
         "wants_logprobs",
     )
@@ -65,7 +66,7 @@ class Slot:
         self.min_total = max(new.num_prompt + params.min_tokens, params.min_length)
         self.wants_logprobs = params.logprobs is not None or params.prompt_logprobs is not None
         self.num_candidates = new.num_candidates
-        self.table: list[int] = []
+        self.tables: list[list[int] | StateSlot] = []  # by group
         self.chain: list[int] = []
         self.adapter = new.adapter  # keys and values depend on it
         self.rotation_start = new.rotation_start  # and on this
@@ -84,21 +85,16 @@ class StandInWorker:
         self,
         *,
         num_slots: int,
-        num_blocks: int,
+        groups: Sequence[GroupPlan],
         block_size: int,
         max_model_len: int,
-        num_cells: int = 0,
         vocab_size: int = VOCAB_SIZE,
         verify: bool = False,
     ) -> None:
-        self.num_blocks = num_blocks
-        self.num_cells = num_cells
-        self.block_size = block_size
         self.max_model_len = max_model_len
         self.vocab_size = vocab_size
         self.slots: list[Slot | None] = [None] * num_slots
-        self.contents = [_EMPTY] * (num_blocks * block_size if verify else 0)
-        self.cells = [_EMPTY] * (num_cells * block_size if verify else 0)
+        self.groups: list[AnyContents] = [contents_of(group, block_size, verify) for group in groups]
         self.verify = verify
         self.num_computed = 0  # tokens, since the start
 
@@ -107,10 +103,10 @@ class StandInWorker:
         start = time.perf_counter()
         self._apply_rare(plan)
         slots = values(plan.slots)
-        (changes,) = plan.groups
-        self._append_blocks(changes, slots)
-        self._move_blocks(changes)
-        self._copy_blocks(values(changes.copies))
+        if len(plan.groups) != len(self.groups):
+            raise PlanError(f"The plan changes {len(plan.groups)} groups of layers, and there are {len(self.groups)}.")
+        for number, changes in enumerate(plan.groups):
+            self._change(number, changes, slots)
         rows, starts = self._compute(plan, slots)
         logprobs = list(self._prompt_logprobs(rows, starts))
         allowed = _allowed(await_mask(plan.step)) if plan.masked and await_mask else {}
@@ -143,6 +139,7 @@ class StandInWorker:
             )
         if min(entered.tokens) < 0 or max(entered.tokens) >= self.vocab_size:
             raise PlanError(f"The plan gives slot {new.slot} a token outside the vocabulary of {self.vocab_size}.")
+        entered.tables = [group.table(array("i")) for group in self.groups]
         self.slots[new.slot] = entered
 
     def _fork(self, fork: Fork) -> None:
@@ -154,40 +151,26 @@ class StandInWorker:
         copy.salt = source.salt + fork.sample
         copy.num_candidates = source.num_candidates
         copy.adapter, copy.rotation_start = source.adapter, source.rotation_start
-        copy.table = self._within(values(fork.block_ids[0])).tolist()
+        tables = zip(self.groups, fork.block_ids, strict=True)
+        copy.tables = [group.table(values(block_ids)) for group, block_ids in tables]
         self.slots[fork.target] = copy
 
-    def _append_blocks(self, changes: GroupChanges, slots: array) -> None:
-        blocks, offsets = self._within(values(changes.block_ids)), values(changes.block_offsets)
+    def _change(self, number: int, changes: GroupChanges, slots: array) -> None:
+        group, blocks, offsets = self.groups[number], values(changes.block_ids), values(changes.block_offsets)
+        starts = values(changes.starts)
+        group.check_ids(blocks, starts)
         if len(offsets) != len(slots) + 1 or offsets[0] != 0 or offsets[-1] != len(blocks):
             raise PlanError(f"The plan has {len(offsets)} block offsets for {len(slots)} rows, {len(blocks)} blocks.")
-        if not blocks:
-            return
-        start = 0
-        for slot, end in zip(slots, offsets[1:], strict=True):
-            if start != end:
-                self._taken(slot, "appends blocks to").table += blocks[start:end]
-                start = end
-
-    def _move_blocks(self, changes: GroupChanges) -> None:
-        saves, loads = values(changes.saves), values(changes.loads)
-        self._within(saves[::2] + loads[1::2])
-        cells, targets = saves[1::2] + loads[::2], (saves[1::2], loads[1::2])
-        if cells and not 0 <= min(cells) <= max(cells) < self.num_cells:
-            raise PlanError(f"The plan names a cell outside 0..{self.num_cells - 1}: {cells.tolist()}.")
-        if any(len(set(each)) != len(each) for each in targets):
-            raise PlanError(f"The plan fills a cell or a block twice: {saves.tolist()}, {loads.tolist()}.")
-        self._copy(saves, self.contents, self.cells)
-        self._copy(loads, self.cells, self.contents)
-
-    def _copy_blocks(self, pairs: array) -> None:
-        self._copy(self._within(pairs), self.contents, self.contents)
-
-    def _copy(self, pairs: array, sources: list[int], targets: list[int]) -> None:
-        if self.verify:
-            size = self.block_size
-            for source, target in zip(pairs[::2], pairs[1::2], strict=True):
-                targets[target * size : (target + 1) * size] = sources[source * size : (source + 1) * size]
+        begin = 0
+        for slot, end in zip(slots, offsets[1:], strict=True) if blocks else ():
+            if begin != end:
+                table: Any = self._taken(slot, "appends blocks to").tables[number]
+                group.append(table, blocks[begin:end], starts[begin:end])
+                begin = end
+        if changes.saves or changes.loads:
+            group.move(values(changes.saves), values(changes.loads))
+        if changes.copies:
+            group.copy(values(changes.copies))
 
     def _compute(self, plan: StepPlan, slots: array) -> tuple[list[Slot], list[int]]:
         """The rows, and where each began. All are computed before any reads, as in each layer of a model."""
@@ -200,18 +183,28 @@ class StandInWorker:
         starts = [row.num_computed for row in rows]
         for row, start, count in zip(rows, starts, num_tokens, strict=True):
             row.num_computed = end = start + count
-            if count < 1 or end > len(row.tokens) or end > len(row.table) * self.block_size:
+            if count < 1 or end > len(row.tokens) or end > self._reach(row):
                 raise PlanError(
                     f"The plan computes {count} tokens of a slot up to {end}, where {len(row.tokens)} are known and "
-                    f"its {len(row.table)} blocks of {self.block_size} end at {len(row.table) * self.block_size}."
+                    f"its blocks end at {self._reach(row)}."
                 )
         self.num_computed += sum(num_tokens)
-        if self.verify:
-            for row, start in zip(rows, starts, strict=True):
-                self._write(row, start)
-            for slot, row in zip(slots, rows, strict=True):
-                self._read(slot, row)
+        for number, group in enumerate(self.groups):
+            if self.verify or isinstance(group, StateContents):
+                group.compute([self._span(number, *row) for row in zip(slots, rows, starts, strict=True)])
         return rows, starts
+
+    def _reach(self, row: Slot) -> int:
+        """The position up to which its blocks go in all groups."""
+        reach = self.max_model_len
+        for group, table in zip(self.groups, row.tables):
+            end = group.reach(table)  # type: ignore[arg-type]
+            reach = reach if end is None or end > reach else end
+        return reach
+
+    def _span(self, group: int, slot: int, row: Slot, start: int) -> RowSpan:
+        chain = row.chain_up_to(row.num_computed) if self.verify else row.chain
+        return RowSpan(slot, row.tables[group], start, row.num_computed, chain)
 
     def _taken(self, slot: int, what: str) -> Slot:
         if not 0 <= slot < len(self.slots) or (held := self.slots[slot]) is None:
@@ -221,30 +214,6 @@ class StandInWorker:
     def _require_free(self, slot: int) -> None:
         if not 0 <= slot < len(self.slots) or self.slots[slot] is not None:
             raise PlanError(f"The plan fills slot {slot}, which is taken or beyond {len(self.slots) - 1}.")
-
-    def _within(self, blocks: array) -> array:
-        if blocks and not 0 <= min(blocks) <= max(blocks) < self.num_blocks:
-            raise PlanError(f"The plan names a block outside 0..{self.num_blocks - 1}: {blocks.tolist()}.")
-        return blocks
-
-    # --- KV contents ------------------------------------------------------------------------------------------------
-
-    def _write(self, row: Slot, start: int) -> None:
-        chain = row.chain_up_to(row.num_computed)
-        for position in range(start, row.num_computed):
-            block, offset = divmod(position, self.block_size)
-            self.contents[row.table[block] * self.block_size + offset] = chain[position]
-
-    def _read(self, slot: int, row: Slot) -> None:
-        size, chain = self.block_size, row.chain
-        for index in range(-(-row.num_computed // size)):
-            own = chain[index * size : min((index + 1) * size, row.num_computed)]
-            start = row.table[index] * size
-            if self.contents[start : start + len(own)] != own:
-                raise PlanError(
-                    f"Slot {slot} reads block {row.table[index]} for its tokens from {index * size} on, and other "
-                    "tokens were computed into it."
-                )
 
     # --- sampling ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,74 @@
+"""The keys that blocks and states are found by: chained hashes of all tokens up to a block's end.
+
+A key is a chained cryptographic hash of those tokens and of everything else that the content depends on: equal keys
+mean equal content. All groups of layers use the same keys; a state has the key of the block at whose end it stands. It
+is cryptographic because with `cache_salt` the key is all that keeps one tenant from reading another's prefix.
+"""
+
+from hashlib import blake2b
+
+import msgspec
+
+from ..request import Sequence
+
+_DIGEST_BYTES = 32
+
+
+def root_key(cache_salt: str | None, adapter: int | None, only_request: int | None) -> bytes:
+    """The first link: requests that differ in one of these share nothing. `only_request` excludes all others."""
+    parts = msgspec.msgpack.encode((cache_salt, adapter, only_request))
+    return blake2b(parts, digest_size=_DIGEST_BYTES, person=b"penstock kv root").digest()
+
+
+def stretched_key(root: bytes, stretch: int) -> bytes:
+    """The first link for positions that are rotated for longer requests: blocks of one length can't serve another."""
+    if stretch == 0:
+        return root
+    return blake2b(root + stretch.to_bytes(4), digest_size=_DIGEST_BYTES, person=b"penstock stretch").digest()
+
+
+def next_key(previous: bytes, packed_tokens: bytes) -> bytes:
+    """The key of the block that holds these tokens after the block named `previous`."""
+    return blake2b(previous + packed_tokens, digest_size=_DIGEST_BYTES).digest()
+
+
+def key_of(sequence: Sequence, index: int, block_size: int) -> bytes:
+    """The key of a sequence's index-th block, whose tokens are all known."""
+    keys, offset = _keys_of_part(sequence, index, block_size)
+    place = index - offset
+    if place >= len(keys):
+        _derive_up_to(sequence, index, block_size)
+    return keys[place]
+
+
+def derived_keys(sequence: Sequence) -> list[bytes]:
+    """All of its keys that were asked for so far."""
+    return sequence.request.prompt_keys[sequence.stretch] + sequence.output_keys
+
+
+def _derive_up_to(sequence: Sequence, last: int, block_size: int) -> None:
+    index, previous = _newest(sequence, last, block_size)
+    while index < last:
+        index += 1
+        start = index * block_size
+        previous = next_key(previous, sequence.packed_tokens(start, start + block_size))
+        _keys_of_part(sequence, index, block_size)[0].append(previous)
+
+
+def _newest(sequence: Sequence, index: int, block_size: int) -> tuple[int, bytes]:
+    """The last block up to this one whose key is there, with its key; -1 and the first link if there is none."""
+    while index >= 0:
+        keys, offset = _keys_of_part(sequence, index, block_size)
+        if keys:
+            return offset + len(keys) - 1, keys[-1]
+        index = offset - 1
+    return -1, stretched_key(sequence.request.root, sequence.stretch)
+
+
+def _keys_of_part(sequence: Sequence, index: int, block_size: int) -> tuple[list[bytes], int]:
+    """The list that has the key of this block, or will have it, and the index of its first."""
+    request = sequence.request
+    num_prompt_blocks = request.num_prompt // block_size
+    if index < num_prompt_blocks:
+        return request.prompt_keys[sequence.stretch], 0
+    return sequence.output_keys, num_prompt_blocks

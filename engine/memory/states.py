@@ -1,0 +1,185 @@
+"""A group of layers that keep a state: what they remember of all tokens so far, of fixed size, changed by each token.
+
+A running sequence writes one state. At a checkpoint the state stays as it is, to be found by the key of the block that
+ends there, and the sequence goes on in a fresh one, which begins with what was kept. Nothing is copied: a worker reads
+the one and writes the other. Where no state is free the sequence goes on in the one it has; that costs a hit later.
+
+What a step writes no other row of it may read or overwrite: rows of attention see one another's blocks, but states are
+written one token after the other. So what was kept can be found, and what was read is free, from the next step on.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Columns
+from typing import NamedTuple
+
+from ...protocol.layer_groups import GroupPlan
+from ..request import Sequence
+from .checkpoints import Checkpoints
+from .group_memory import NOTHING, NOTHING_FOUND, Appended, Found, GroupMemory, Need
+from .keys import key_of
+from .time_to_live import TimeToLive
+
+
+class StateTable:
+    """The state that a sequence writes, and those that it has kept and nobody can find yet."""
+
+    __slots__ = ("before", "checkpoints", "newest", "newest_key", "start", "unnamed", "write")
+
+    def __init__(self, write: int, start: int, checkpoints: Checkpoints) -> None:
+        self.write = write
+        self.start = start  # the position from which it is written
+        self.before = write  # what was written up to there
+        self.checkpoints = checkpoints
+        # Position and state of those kept whose tokens are not all known: they are on their way from the worker.
+        self.unnamed: list[tuple[int, int]] = []
+        self.newest, self.newest_key = 0, b""  # position and key of the newest rolling checkpoint that can be found
+
+
+class Kept(NamedTuple):
+    """A state that the step in planning reads or writes; nobody else may until the next."""
+
+    state: int
+    position: int = 0
+    key: bytes | None = None  # by which it is found from then on
+    table: StateTable | None = None  # of the sequence that wrote it
+
+
+class States(GroupMemory[StateTable]):
+    def __init__(self, plan: GroupPlan, block_size: int, time_to_live: TimeToLive, every: int) -> None:
+        super().__init__(plan, block_size, time_to_live)
+        self._every = every
+        self._kept: list[Kept] = []
+        # With a single state there is none to go on in beside what is found.
+        self._keeps = plan.num_blocks > 1
+
+    def find(self, sequence: Sequence, most: int) -> Found:
+        for length in range(most if self._keeps else 0, 0, -1):
+            key = key_of(sequence, length - 1, self.block_size)
+            if self._has(key):
+                return Found(length, (self._use(key)[1],))
+        return NOTHING_FOUND
+
+    def cut(self, sequence: Sequence, found: Found, most: int) -> Found:
+        return self.find(sequence, most) if most < found.length else found
+
+    def is_coming(self, sequence: Sequence, least: int, most: int) -> bool:
+        """Whether the step in planning keeps a state for a prefix that is longer than `least` blocks, up to `most`."""
+        coming = {kept.key for kept in self._kept if kept.key is not None}
+        return bool(coming) and any(
+            key_of(sequence, length - 1, self.block_size) in coming for length in range(most, least, -1)
+        )
+
+    def need(self, sequence: Sequence, found: Found) -> Need:
+        num_taken = 1 + sum(block is None or self.pool.is_free(block) for block in found.blocks)
+        return Need(1, num_taken, self.pool.num_free, 0)
+
+    def admit(self, sequence: Sequence, found: Found, branch: int = 0) -> tuple[StateTable, Appended]:
+        position = found.length * self.block_size
+        read = [self._held(sequence, found)] if found.length else []
+        (write,) = self.pool.allocate(1)
+        table = StateTable(write, position, Checkpoints(sequence, self.block_size, self._every, branch))
+        for state in read:
+            self._kept.append(Kept(state))
+            if table.checkpoints.is_rolling(position):
+                table.newest = position
+                table.newest_key = key_of(sequence, found.length - 1, self.block_size)
+        return table, Appended((*read, write), (*(0 for _ in read), position))
+
+    def missing(self, table: StateTable, end: int) -> int:
+        return 0
+
+    def reach(self, table: StateTable, end: int) -> int:
+        return end
+
+    def extend(self, sequence: Sequence, table: StateTable, end: int) -> Appended:
+        fresh: list[int] = []
+        starts: list[int] = []
+        for position in table.checkpoints.between(sequence.num_computed, end) if self._keeps else ():
+            if position <= table.start or not self.pool.num_free:
+                continue
+            (state,) = self.pool.allocate(1)
+            table.before, table.write, table.start = table.write, state, position
+            fresh.append(state)
+            starts.append(position)
+            self._keep(sequence, table)
+        return Appended(fresh, starts) if fresh else NOTHING
+
+    def fork(self, parent: Sequence, table: StateTable) -> tuple[StateTable, Columns[int], Columns[int]]:
+        """Copy the state that holds what the parent has computed. The fork goes on in the copy."""
+        source = table.before if table.start == parent.num_computed else table.write
+        (copy,) = self.pool.allocate(1)
+        child = StateTable(copy, parent.num_computed, table.checkpoints)
+        return child, (copy,), (source, copy)
+
+    def publish(self, sequence: Sequence, table: StateTable, num_tokens: int) -> None:
+        while table.unnamed and table.unnamed[0][0] <= num_tokens:
+            position, state = table.unnamed.pop(0)
+            self._name(table, position, state, key_of(sequence, position // self.block_size - 1, self.block_size))
+            self.pool.release([state])
+
+    def release(self, sequence: Sequence, table: StateTable, num_tokens: int) -> None:
+        self.publish(sequence, table, num_tokens)
+        position = sequence.num_computed
+        if self._keeps and table.start < position <= num_tokens and position % self.block_size == 0:
+            key = key_of(sequence, position // self.block_size - 1, self.block_size)
+            self._name(table, position, table.write, key)
+        self.pool.release([table.write, *(state for _, state in table.unnamed)])
+        table.unnamed = []
+
+    def begin_step(self) -> None:
+        kept, self._kept = self._kept, []
+        for each in kept:
+            if each.key is not None and each.table is not None:
+                self._name(each.table, each.position, each.state, each.key)
+            self.pool.release([each.state])
+
+    def forget(self, keys: Iterable[bytes]) -> None:
+        forgotten = set(keys)
+        super().forget(forgotten)
+        self._kept = [each._replace(key=None) if each.key in forgotten else each for each in self._kept]
+
+    def num_held(self, table: StateTable) -> int:
+        return 1 + len(table.unnamed)
+
+    def held_by(self, table: StateTable) -> Columns[int]:
+        return [table.write, *(state for _, state in table.unnamed)]
+
+    def check_table(self, sequence: Sequence, table: StateTable) -> None:
+        if table.start > sequence.num_computed:
+            raise RuntimeError(f"Sequence {sequence.id} writes a state from {table.start} on, beyond what it computes.")
+
+    def check(self, tables: Iterable[StateTable]) -> None:
+        self.pool.check([*map(self.held_by, tables), *([each.state] for each in self._kept)])
+        self.second_tier.check()
+
+    def _keep(self, sequence: Sequence, table: StateTable) -> None:
+        """Keep the state that the sequence goes on from."""
+        position, state = table.start, table.before
+        if position > sequence.num_known:
+            table.unnamed.append((position, state))
+        else:
+            key = key_of(sequence, position // self.block_size - 1, self.block_size)
+            self._kept.append(Kept(state, position, key, table))
+
+    def _name(self, table: StateTable, position: int, state: int, key: bytes) -> None:
+        """Let others find this state. If it is a rolling checkpoint, the one before need not be found any more."""
+        if not table.checkpoints.is_rolling(position):
+            self.pool.name(state, key)
+        elif position > table.newest:
+            self.pool.name(state, key)
+            if table.newest and (before := self.pool.find(table.newest_key)) is not None:
+                self.pool.drop(before)
+            table.newest, table.newest_key = position, key
+
+    def _held(self, sequence: Sequence, found: Found) -> int:
+        """Hold the found state, loaded into a fresh one if only the second tier has it."""
+        (state,) = found.blocks
+        if state is not None:
+            self.pool.hold([state])
+            return state
+        key = key_of(sequence, found.length - 1, self.block_size)
+        self.second_tier.pin([key])
+        (state,) = self.pool.allocate(1)
+        self.second_tier.load(key, state)
+        self.pool.name(state, key)
+        return state

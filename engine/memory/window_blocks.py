@@ -1,0 +1,140 @@
+"""A group of layers with a window: blocks that no token to come reaches are given back, and serve others.
+
+A token at position p reads the keys from p - window + 1 on. A table keeps its length; what was given back is ABSENT in
+it. It grows by the chunk, so that a long prompt never holds more than a window and the chunk that is being computed.
+
+What a sequence needs to have its known tokens computed is promised to it when it is admitted, though it takes it later:
+so no other is admitted on the strength of it.
+"""
+
+from collections.abc import Sequence as Columns
+
+from ...protocol.layer_groups import ABSENT, GroupPlan
+from ..request import Sequence
+from .capacity import blocks_for, blocks_of_window
+from .full_blocks import BlockTable, FullBlocks
+from .group_memory import Appended, Found, Need
+from .keys import key_of
+from .time_to_live import TimeToLive
+
+
+class WindowTable(BlockTable):
+    __slots__ = ("most", "num_absent", "num_wanted", "promised", "still")
+
+    def __init__(self, block_ids: list[int], num_findable: int, num_absent: int, wanted: int, most: int) -> None:
+        super().__init__(block_ids, num_findable)
+        self.num_absent = num_absent  # at its head
+        self.num_wanted = wanted  # blocks that its known tokens need at a time
+        self.most = most  # blocks that it ever needs at a time
+        self.promised = 0  # of those wanted, how many it doesn't hold
+        self.still = 0  # how many it may take beyond these
+
+    @property
+    def num_held(self) -> int:
+        return len(self.block_ids) - self.num_absent
+
+
+class WindowBlocks(FullBlocks):
+    def __init__(self, plan: GroupPlan, block_size: int, time_to_live: TimeToLive) -> None:
+        super().__init__(plan, block_size, time_to_live)
+        if plan.window is None:
+            raise ValueError("A group of windows has no length of its windows.")
+        self.window = plan.window
+        self._most = blocks_of_window(plan.window, block_size)
+        self._num_promised = 0  # the sums of what all tables have
+        self._most_growth = 0
+
+    def first_read(self, position: int) -> int:
+        """The first block that a token at this position reads, or one after it."""
+        return max(0, position - self.window + 1) // self.block_size
+
+    def find(self, sequence: Sequence, most: int) -> Found:
+        """Probes from the longest prefix down. `missing` is the last block that isn't there: no prefix can be found
+        that needs it."""
+        end = most
+        while end:
+            first = self.first_read(end * self.block_size)
+            indices = range(end - 1, first - 1, -1)
+            missing = next((i for i in indices if not self._has(key_of(sequence, i, self.block_size))), None)
+            if missing is None:
+                return Found(end, self._used(sequence, first, end))
+            end = missing
+        return Found(0, ())
+
+    def cut(self, sequence: Sequence, found: Found, most: int) -> Found:
+        return self.find(sequence, most) if most < found.length else found
+
+    def need(self, sequence: Sequence, found: Found) -> Need:
+        wanted, most = self._wanted(sequence)
+        num_taken = self._num_taken(found, wanted)
+        num_free = self.pool.num_free - self._num_promised
+        return Need(wanted, num_taken, num_free, self._most_growth + most - wanted)
+
+    def admit(self, sequence: Sequence, found: Found) -> tuple[WindowTable, Appended]:
+        block_ids = self._with_loaded(sequence, found)
+        table = WindowTable(block_ids, found.length, block_ids.count(ABSENT), *self._wanted(sequence))
+        self._promise(table)
+        return table, Appended(list(block_ids))
+
+    def extend(self, sequence: Sequence, table: BlockTable, end: int) -> Appended:
+        appended = super().extend(sequence, table, end)
+        self._promise(table)
+        return appended
+
+    def give_back(self, sequence: Sequence, table: BlockTable) -> None:
+        assert isinstance(table, WindowTable)
+        first = min(self.first_read(sequence.num_computed), len(table.block_ids))
+        if first <= table.num_absent:
+            return
+        given = table.block_ids[table.num_absent : first]
+        table.block_ids[table.num_absent : first] = [ABSENT] * len(given)
+        table.num_absent = first
+        self.pool.release(given)
+        self._promise(table)
+
+    def fork(self, parent: Sequence, table: BlockTable) -> tuple[WindowTable, Columns[int], Columns[int]]:
+        assert isinstance(table, WindowTable)
+        plain, told, copied = super().fork(parent, table)
+        child = WindowTable(
+            plain.block_ids, plain.num_findable, plain.block_ids.count(ABSENT), table.num_wanted, table.most
+        )
+        self._promise(child)
+        return child, told, copied
+
+    def release(self, sequence: Sequence, table: BlockTable, num_tokens: int) -> None:
+        assert isinstance(table, WindowTable)
+        self.publish(sequence, table, num_tokens)
+        self.pool.release(table.block_ids[table.num_absent :])
+        self._num_promised -= table.promised
+        self._most_growth -= table.still
+        table.block_ids, table.num_absent, table.promised, table.still = [], 0, 0, 0
+
+    def num_held(self, table: BlockTable) -> int:
+        assert isinstance(table, WindowTable)
+        return table.num_held + table.promised
+
+    def held_by(self, table: BlockTable) -> Columns[int]:
+        return [block for block in table.block_ids if block != ABSENT]
+
+    def check_table(self, sequence: Sequence, table: BlockTable) -> None:
+        super().check_table(sequence, table)
+        if ABSENT in table.block_ids[self.first_read(sequence.num_computed) :]:
+            raise RuntimeError(f"Sequence {sequence.id} has given back blocks that its next token reads.")
+
+    def _wanted(self, sequence: Sequence) -> tuple[int, int]:
+        """How many blocks a sequence needs at a time for its known tokens, and ever."""
+        wanted, most = (blocks_for(count, self.block_size) for count in (sequence.num_known, sequence.max_total))
+        return min(wanted, self._most), min(max(wanted, most), self._most)
+
+    def _promise(self, table: BlockTable) -> None:
+        assert isinstance(table, WindowTable)
+        promised = max(0, table.num_wanted - table.num_held)
+        still = max(0, table.most - table.num_held - promised)
+        self._num_promised += promised - table.promised
+        self._most_growth += still - table.still
+        table.promised, table.still = promised, still
+
+    def _used(self, sequence: Sequence, first: int, end: int) -> list[int | None]:
+        found: list[int | None] = [ABSENT] * first
+        found += [self._use(key_of(sequence, index, self.block_size))[1] for index in range(first, end)]
+        return found
