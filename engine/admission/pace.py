@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ..step import ScheduledStep
 
 _RATIO = 1.75  # of a step with one prompt to a step without; under 2, because steps vary
-_MOST_SHARES = 4  # as many prompts make a step longer; more divide that among them
+_MOST_SHARES = 6  # as many prompts make a step longer; more divide that among them
 _PAUSE = 0.25  # seconds
 _PAUSE_EVERY = 128  # steps
 # Tokens. Fewer than 8 take as long as 8: attention reads the whole context for them, and computes 16 rows at a time.
