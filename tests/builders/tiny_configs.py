@@ -179,6 +179,82 @@ FAMILIES: dict[str, dict[str, Any]] = {
         num_attention_heads=4, num_key_value_heads=2, attention_bias=False, mlp_bias=False, tie_word_embeddings=True,
         embedding_multiplier=12.0, logits_scaling=3.0, residual_multiplier=0.22, attention_multiplier=0.11,
     ),
+    "olmo3": dict(
+        architectures=["Olmo3ForCausalLM"], model_type="olmo3", hidden_size=80, intermediate_size=104,
+        num_attention_heads=5, num_key_value_heads=5, attention_bias=False, num_hidden_layers=4, sliding_window=11,
+    ),
+    "glm": dict(
+        architectures=["GlmForCausalLM"], model_type="glm", hidden_size=64, intermediate_size=76,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=16, attention_bias=True, rms_norm_eps=1.5625e-7,
+        pad_token_id=0,
+    ),
+    "glm4": dict(
+        architectures=["Glm4ForCausalLM"], model_type="glm4", hidden_size=64, intermediate_size=76,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=16, attention_bias=False, pad_token_id=0,
+    ),
+    "gemma": dict(
+        architectures=["GemmaForCausalLM"], model_type="gemma", hidden_size=72, intermediate_size=108,
+        num_attention_heads=4, num_key_value_heads=1, head_dim=32, hidden_act="gelu", tie_word_embeddings=True,
+    ),
+    "gemma2": dict(
+        architectures=["Gemma2ForCausalLM"], model_type="gemma2", hidden_size=72, intermediate_size=108,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=32, hidden_act="gelu_pytorch_tanh",
+        hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True, query_pre_attn_scalar=24, sliding_window=11,
+        attn_logit_softcapping=2.0, final_logit_softcapping=3.0, attention_bias=False,
+    ),
+    "vaultgemma": dict(
+        architectures=["VaultGemmaForCausalLM"], model_type="vaultgemma", hidden_size=72, intermediate_size=108,
+        num_attention_heads=4, num_key_value_heads=4, head_dim=16, hidden_activation="gelu_pytorch_tanh",
+        tie_word_embeddings=True, query_pre_attn_scalar=16, sliding_window=11, attn_logit_softcapping=5.0,
+        final_logit_softcapping=30.0, attention_bias=False,
+    ),
+    "gemma3_text": dict(
+        architectures=["Gemma3ForCausalLM"], model_type="gemma3_text", hidden_size=72, intermediate_size=108,
+        num_attention_heads=4, num_key_value_heads=1, head_dim=32, hidden_activation="gelu_pytorch_tanh",
+        tie_word_embeddings=True, query_pre_attn_scalar=24, sliding_window=11, attention_bias=False,
+        num_hidden_layers=7, attn_logit_softcapping=None, final_logit_softcapping=None,
+    ),
+    "granitemoehybrid": dict(
+        architectures=["GraniteMoeHybridForCausalLM"], model_type="granitemoehybrid", hidden_size=64,
+        intermediate_size=88, shared_intermediate_size=88, num_attention_heads=4, num_key_value_heads=2,
+        attention_bias=False, tie_word_embeddings=True, embedding_multiplier=12.0, logits_scaling=3.0,
+        residual_multiplier=0.22, attention_multiplier=0.11, num_local_experts=0, num_experts_per_tok=0,
+        position_embedding_type="rope", layer_types=["full_attention"] * 2,
+    ),
+    "cohere": dict(
+        architectures=["CohereForCausalLM"], model_type="cohere", hidden_size=64, intermediate_size=88,
+        num_attention_heads=4, num_key_value_heads=2, layer_norm_eps=1e-6, logit_scale=0.3, use_qk_norm=False,
+        attention_bias=False, tie_word_embeddings=True,
+    ),
+    "cohere2": dict(
+        architectures=["Cohere2ForCausalLM"], model_type="cohere2", hidden_size=64, intermediate_size=88,
+        num_attention_heads=4, num_key_value_heads=2, layer_norm_eps=1e-6, logit_scale=0.3, sliding_window=11,
+        attention_bias=False, tie_word_embeddings=True, num_hidden_layers=4,
+    ),
+    "stablelm": dict(
+        architectures=["StableLmForCausalLM"], model_type="stablelm", hidden_size=128, intermediate_size=88,
+        num_attention_heads=4, num_key_value_heads=2, layer_norm_eps=1e-6, use_qkv_bias=True, qk_layernorm=False,
+        use_parallel_residual=False,
+    ),
+    "phi": dict(
+        architectures=["PhiForCausalLM"], model_type="phi", hidden_size=96, intermediate_size=88,
+        num_attention_heads=3, num_key_value_heads=3, layer_norm_eps=1e-6, hidden_act="gelu_new", qk_layernorm=False,
+    ),
+    "nemotron": dict(
+        architectures=["NemotronForCausalLM"], model_type="nemotron", hidden_size=64, intermediate_size=90,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=32, norm_eps=1e-6, hidden_act="relu2",
+        attention_bias=False, mlp_bias=False,
+    ),
+    "jais2": dict(
+        architectures=["Jais2ForCausalLM"], model_type="jais2", hidden_size=64, intermediate_size=90,
+        num_attention_heads=4, num_key_value_heads=4, head_dim=16, hidden_act="relu2", attention_bias=True,
+        mlp_bias=True, layer_norm_eps=1e-6,
+    ),
+    "starcoder2": dict(
+        architectures=["Starcoder2ForCausalLM"], model_type="starcoder2", hidden_size=64, intermediate_size=90,
+        num_attention_heads=4, num_key_value_heads=2, hidden_act="gelu_pytorch_tanh", use_bias=True,
+        norm_epsilon=1e-6, tie_word_embeddings=True, sliding_window=None,
+    ),
     "gpt_oss": dict(
         architectures=["GptOssForCausalLM"], model_type="gpt_oss", hidden_size=96, intermediate_size=64,
         num_attention_heads=6, num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-5, attention_bias=True,
@@ -192,7 +268,9 @@ ROPE: dict[str, dict[str, Any]] = {
 }
 # The base of rotary angles, where it isn't 10,000.
 THETA = {
+    **dict.fromkeys(("olmo3", "cohere"), 500_000.0), "gemma3_text": 1_000_000.0,
     "hy_v3": 11_158_840.0, "minimax_m2": 5_000_000.0, "solar_open": 1_000_000.0, "ernie4_5": 500_000.0,
     "ernie4_5_moe": 500_000.0, "gpt_oss": 150_000.0, "mixtral": 1_000_000.0, "smollm3": 2_000_000.0,
     "qwen3": 1_000_000.0, "lfm2": 1_000_000.0, "lfm2_moe": 1_000_000.0,
 }  # fmt: skip
+TWO_ROPES = ("olmo3", "gemma3_text")

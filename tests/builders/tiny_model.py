@@ -13,10 +13,10 @@ from typing import Any
 import numpy
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
-from .tiny_configs import COMMON, FAMILIES, ROPE, THETA
+from .tiny_configs import COMMON, FAMILIES, ROPE, THETA, TWO_ROPES
 from .tiny_experts import expert_shapes
 from .tiny_hybrids import inner_size, is_gated, mixer_projections, mixer_vectors, named_as_published
-from .tiny_norms import BIASED, LESS_ONE, head_norms, layer_norms
+from .tiny_norms import BIASED, LESS_ONE, as_stored, head_norms, is_biased, is_there, layer_norms
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")
 # Common pairs of the test texts, so that a word is fewer tokens than bytes and a token may end inside a character.
@@ -30,7 +30,6 @@ CHAT_TEMPLATE = (
 )
 # The matrices that tools quantize: not routers (`gate`), nor the gate of an expert that all tokens share.
 PROJECTION = re.compile(r"(_proj|_proj_qkvz?|_proj_z|_proj_with_mqa|\.w[123])\.weight$")
-UNGATED = ("arcee",)  # families whose MLPs have no gate
 _STORED_AS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
@@ -67,7 +66,10 @@ def _spelled(family: str, dtype: str, rope: dict[str, Any], config_style: int) -
     theta = THETA.get(family, 10_000.0)
     if config_style == 4:
         return {"rope_theta": theta, "rope_scaling": rope or None, "torch_dtype": dtype}
-    return {"rope_parameters": {"rope_theta": theta, "rope_type": "default", **rope}, "dtype": dtype}
+    figures = {"rope_theta": theta, "rope_type": "default", **rope}
+    if family in TWO_ROPES:  # one for layers with a window, which are never stretched
+        figures = {"full_attention": figures, "sliding_attention": {"rope_theta": 10_000.0, "rope_type": "default"}}
+    return {"rope_parameters": figures, "dtype": dtype}
 
 
 def _shapes(family: str, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -77,12 +79,13 @@ def _shapes(family: str, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     for number in range(config["num_hidden_layers"]):
         layer = _layer_shapes(family, config, number)
         shapes |= {f"model.layers.{number}.{name}": shape for name, shape in layer.items()}
-    shapes["model.norm.weight"] = (hidden,)
+    norm = "model.final_layernorm" if family == "phi" else "model.norm"
+    shapes[f"{norm}.weight"] = (hidden,)
     if family in BIASED:
-        shapes["model.norm.bias"] = (hidden,)
+        shapes[f"{norm}.bias"] = (hidden,)
     if not config.get("tie_embedding", config["tie_word_embeddings"]):
         shapes["lm_head.weight"] = (config["vocab_size"], hidden)
-    if family == "ernie4_5_moe" and config["use_bias"]:  # tied or not
+    if family == "phi" or (family == "ernie4_5_moe" and config["use_bias"]):  # tied or not
         shapes["lm_head.bias"] = (config["vocab_size"],)
     return {named_as_published(config, name): shape for name, shape in shapes.items()}
 
@@ -94,7 +97,7 @@ def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str,
         layer |= {f"{name}.bias": (hidden,) for name in layer_norms(family, config)}
     sparse = expert_shapes(config, number)
     for name, shape in projection_shapes(config, number).items():
-        if (sparse and name.startswith("mlp.")) or (family in UNGATED and name == "mlp.gate_proj"):
+        if (sparse and name.startswith("mlp.")) or not is_there(family, name):
             continue
         layer[f"{name}.weight"] = shape
         if _is_biased(family, config, name):
@@ -109,17 +112,7 @@ def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str,
     layer |= head_norms(family, config, query, key, _head_dim(config))
     if vectors := mixer_vectors(config, number):  # no attention, and no norms of its heads
         layer = {name: shape for name, shape in layer.items() if not name.startswith("self_attn.")} | vectors
-    return _fused(layer) if family == "phi3" else layer | sparse
-
-
-def _fused(layer: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """With projections of one input in one tensor."""
-    found = dict(layer)
-    for fused, parts in (("self_attn.qkv_proj", "qkv"), ("mlp.gate_up_proj", ("gate", "up"))):
-        block = fused.partition(".")[0]
-        shapes = [found.pop(f"{block}.{part}_proj.weight") for part in parts]
-        found[f"{fused}.weight"] = (sum(rows for rows, _ in shapes), shapes[0][1])
-    return found
+    return as_stored(family, layer) | sparse
 
 
 def projection_shapes(config: dict[str, Any], layer: int = 0) -> dict[str, tuple[int, int]]:
@@ -167,6 +160,8 @@ def _head_dim(config: dict[str, Any]) -> int:
 
 
 def _is_biased(family: str, config: dict[str, Any], name: str) -> bool:
+    if (known := is_biased(family, config, name)) is not None:
+        return known
     if family == "qwen2" or (family == "qwen2_moe" and config["qkv_bias"]):
         return name.endswith(("q_proj", "k_proj", "v_proj"))
     if name.endswith(("q_b_proj", "kv_b_proj")) or (name.endswith("q_proj") and "kv_lora_rank" in config):
@@ -185,7 +180,7 @@ def _is_biased(family: str, config: dict[str, Any], name: str) -> bool:
 def _values(name: str, shape: tuple[int, ...], seed: int, is_less_one: bool) -> numpy.ndarray:
     """Large enough that the logits differ clearly, and every norm and bias matters."""
     draws = numpy.random.default_rng([seed, zlib.crc32(name.encode())]).standard_normal(shape, dtype=numpy.float32)
-    if name.endswith("norm.weight") or ".norms." in name:
+    if "norm" in name and name.endswith(".weight"):
         return (0 if is_less_one else 1) + draws / 5
     if name.endswith("sinks"):
         return draws * 2

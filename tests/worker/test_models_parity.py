@@ -116,6 +116,76 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
     "seed-oss, every bias, yarn": (
         "seed_oss", {"attention_out_bias": True, "mlp_bias": True, "rope": YARN, "num_key_value_heads": 5}
     ),
+    "olmo3": ("olmo3", OLD_SPELLING),
+    "olmo3, groups, biased, yarn in full layers": (
+        "olmo3",
+        {"num_key_value_heads": 1, "attention_bias": True, "rope": YARN, "hidden_size": 160,
+         "layer_types": ["full_attention", "sliding_attention"] * 2},
+    ),
+    "glm": ("glm", OLD_SPELLING),
+    "glm4": ("glm4", OLD_SPELLING),
+    "glm4, biased, all rotates, tied, linear": (
+        "glm4",
+        {"attention_bias": True, "partial_rotary_factor": 1.0, "tie_word_embeddings": True, "rope": LINEAR,
+         "num_key_value_heads": 6},
+    ),
+    "gemma": ("gemma", OLD_SPELLING),
+    "gemma, gelu by its usual name, biased, untied": (
+        "gemma",
+        {"hidden_act": "gelu_pytorch_tanh", "attention_bias": True, "tie_word_embeddings": False, "hidden_size": 70},
+    ),
+    "gemma2": ("gemma2", OLD_SPELLING),
+    "gemma2, no caps, exact gelu, windows last, biased": (
+        "gemma2",
+        {"attn_logit_softcapping": None, "final_logit_softcapping": None, "hidden_activation": "gelu",
+         "layer_types": ["full_attention", "sliding_attention"], "attention_bias": True, "num_key_value_heads": 4},
+    ),
+    "gemma2 bfloat16": ("gemma2", {"dtype": "bfloat16", "num_hidden_layers": 3, "attn_logit_softcapping": 50.0}),
+    "vaultgemma": ("vaultgemma", OLD_SPELLING),
+    "gemma3": ("gemma3_text", OLD_SPELLING),
+    "gemma3, stretched, every third layer full, capped logits": (
+        "gemma3_text",
+        {"rope": LINEAR, "num_key_value_heads": 2, "final_logit_softcapping": 5.0, "query_pre_attn_scalar": 100,
+         "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "num_hidden_layers": 6},
+    ),
+    "granite hybrid": ("granitemoehybrid", OLD_SPELLING),
+    "granite hybrid, does not rotate, biased, old names of layers": (
+        "granitemoehybrid",
+        {"position_embedding_type": None, "attention_bias": True, "layer_types": ["attention"] * 3,
+         "num_hidden_layers": 3},
+    ),
+    "cohere": ("cohere", OLD_SPELLING),
+    "cohere, norms of heads, biased, untied, linear": (
+        "cohere",
+        {"use_qk_norm": True, "attention_bias": True, "tie_word_embeddings": False, "rope": LINEAR, "logit_scale": 2.5},
+    ),
+    "cohere2": ("cohere2", OLD_SPELLING),
+    "cohere2, biased, windows first, yarn": (
+        "cohere2",
+        {"attention_bias": True, "layer_types": ["sliding_attention"] * 2 + ["full_attention"] * 2, "rope": YARN},
+    ),
+    "stablelm": ("stablelm", OLD_SPELLING),
+    "stablelm, norms of heads, parallel, half rotates": (
+        "stablelm",
+        {"qk_layernorm": True, "use_parallel_residual": True, "use_qkv_bias": False, "partial_rotary_factor": 0.5,
+         "hidden_size": 64, "tie_word_embeddings": True},
+    ),
+    "stablelm, norms of heads": ("stablelm", {"qk_layernorm": True, "num_key_value_heads": 4}),
+    "phi": ("phi", OLD_SPELLING),
+    "phi, exact gelu, all rotates, tied": (
+        "phi", {"hidden_act": "gelu", "partial_rotary_factor": 1.0, "tie_word_embeddings": True, "rope": LINEAR}
+    ),
+    "nemotron": ("nemotron", OLD_SPELLING),
+    "nemotron, biases everywhere, all rotates, tied": (
+        "nemotron",
+        {"attention_bias": True, "mlp_bias": True, "partial_rotary_factor": 1.0, "tie_word_embeddings": True,
+         "hidden_act": "silu"},
+    ),
+    "jais2": ("jais2", OLD_SPELLING),
+    "starcoder2": ("starcoder2", OLD_SPELLING),
+    "starcoder2, window 9, unbiased, untied, relu": (
+        "starcoder2", {"sliding_window": 9, "use_bias": False, "tie_word_embeddings": False, "hidden_act": "relu"}
+    ),
     "mixtral": ("mixtral", OLD_SPELLING),
     "mixtral, window 9, all experts": ("mixtral", {"sliding_window": 9, "num_experts_per_tok": 5}),
     "qwen2 moe": ("qwen2_moe", {}),
@@ -239,7 +309,8 @@ FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "smollm3", "phi3",
     "internlm3", "ministral", "ministral3", "seed_oss", "exaone4", "arcee", "mixtral", "qwen2_moe", "qwen3_moe",
     "ernie4_5_moe", "youtu", "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe", "glm4_moe", "glm4_moe_lite",
-    "dots1", "solar_open", "minimax_m2", "hy_v3", "olmo2", "granite", *HYBRIDS,
+    "dots1", "solar_open", "minimax_m2", "hy_v3", "olmo2", "granite", "glm", "glm4", "gemma", "gemma2", "vaultgemma",
+    "granitemoehybrid", "cohere", "cohere2", "stablelm", "phi", "nemotron", "jais2", "starcoder2", *HYBRIDS,
 )  # fmt: skip
 ROPES = {
     "linear": LINEAR,

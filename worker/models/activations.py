@@ -17,9 +17,13 @@ _NAMES: dict[str, Activation] = {
 }
 
 
-def read_activation(config: Mapping[str, Any], key: str, is_fixed: bool) -> Activation:
-    """Experts and what keeps states have an activation that this key doesn't change: it must name the usual one."""
+def read_activation(config: Mapping[str, Any], key: str, meant: Mapping[str, str], is_fixed: bool) -> Activation:
+    """`meant`: names that mean another one here.
+
+    Experts and what keeps states have an activation that this key doesn't change: it must name the usual one.
+    """
     name = config.get(key) or "silu"
+    name = meant.get(name, name) if isinstance(name, str) else name
     known = [each for each, activation in _NAMES.items() if activation == "silu" or not is_fixed]
     if name not in known:
         raise ValueError(f"{key}={shown(name)} is not supported; supported are {', '.join(known)}")

@@ -52,7 +52,7 @@ _MOST = {
     **dict.fromkeys(("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 8192),
     "hidden_size": 1 << 20,
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 8192),
-    **dict.fromkeys(("intermediate_size", "moe_intermediate_size"), 1 << 24),
+    **dict.fromkeys(("intermediate_size", "moe_intermediate_size", "shared_intermediate_size"), 1 << 24),
     "vocab_size": 1 << 24,
 }
 
@@ -164,7 +164,7 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         qk_norm=family.qk_norm(config),
         qkv_limit=_qkv_limit(config, family, path),
         norm_places=family.norm_places(config),
-        activation=read_activation(config, family.activation, is_fixed),
+        activation=read_activation(config, family.activation, family.meant_activations, is_fixed),
         scales=family.scales(config),
         max_position=reached or context,
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),

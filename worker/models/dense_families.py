@@ -9,10 +9,7 @@ from .family import (
     every_layer,
     layer_types,
     llama_biases,
-    together,
 )
-from .layer_norms import AFTER
-from .scales import granite_scales
 
 DEFAULTS = {
     "hidden_size": 4096,
@@ -73,19 +70,4 @@ ERNIE = Family(
         "rms_norm_eps": 1e-5,
         "tie_word_embeddings": True,
     },
-)
-OLMO2 = Family(
-    "olmo2",
-    biased=attention_biases,
-    qk_norm=together,
-    norm_places=lambda config: AFTER,
-    defaults=DEFAULTS
-    | {"vocab_size": 50_304, "intermediate_size": 11_008, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5},
-)
-GRANITE = Family(
-    "granite",
-    biased=llama_biases,
-    scales=granite_scales,
-    defaults=LLAMA.defaults
-    | dict.fromkeys(("embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier"), 1.0),
 )

@@ -3,7 +3,7 @@
 `family.py` says what a row holds.
 """
 
-from .dense_families import ERNIE, GRANITE, LLAMA, MISTRAL, OLMO2, QWEN2, QWEN3
+from .dense_families import ERNIE, LLAMA, MISTRAL, QWEN2, QWEN3
 from .expert_families import (
     DOTS1,
     ERNIE_MOE,
@@ -18,8 +18,25 @@ from .expert_families import (
     SOLAR_OPEN,
 )
 from .family import Family
+from .gemma_families import GEMMA, GEMMA2, GEMMA3, VAULTGEMMA
 from .hybrid_families import LFM2, LFM2_MOE, QWEN3_5, QWEN3_5_MOE, QWEN3_NEXT
 from .latent_families import DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, YOUTU
+from .norm_families import (
+    COHERE,
+    COHERE2,
+    GLM,
+    GLM4,
+    GRANITE,
+    GRANITE_HYBRID,
+    JAIS2,
+    MINICPM,
+    NEMOTRON,
+    OLMO2,
+    OLMO3,
+    PHI,
+    STABLELM,
+    STARCODER2,
+)
 from .rope_families import ARCEE, EXAONE4, INTERNLM2, INTERNLM3, MINISTRAL, MINISTRAL3, PHI3, SEED_OSS, SMOLLM3
 
 FAMILIES: dict[str, Family] = {
@@ -33,6 +50,13 @@ FAMILIES: dict[str, Family] = {
     "Phi3ForCausalLM": PHI3,
     "InternLM2ForCausalLM": INTERNLM2,
     "Olmo2ForCausalLM": OLMO2,
+    "Olmo3ForCausalLM": OLMO3,
+    "GlmForCausalLM": GLM,
+    "Glm4ForCausalLM": GLM4,
+    "GemmaForCausalLM": GEMMA,
+    "Gemma2ForCausalLM": GEMMA2,
+    "VaultGemmaForCausalLM": VAULTGEMMA,
+    "Gemma3ForCausalLM": GEMMA3,
     "GraniteForCausalLM": GRANITE,
     "InternLM3ForCausalLM": INTERNLM3,
     "MinistralForCausalLM": MINISTRAL,
@@ -40,6 +64,15 @@ FAMILIES: dict[str, Family] = {
     "SeedOssForCausalLM": SEED_OSS,
     "Exaone4ForCausalLM": EXAONE4,
     "ArceeForCausalLM": ARCEE,
+    "GraniteMoeHybridForCausalLM": GRANITE_HYBRID,
+    "MiniCPMForCausalLM": MINICPM,
+    "CohereForCausalLM": COHERE,
+    "Cohere2ForCausalLM": COHERE2,
+    "StableLmForCausalLM": STABLELM,
+    "PhiForCausalLM": PHI,
+    "NemotronForCausalLM": NEMOTRON,
+    "Jais2ForCausalLM": JAIS2,
+    "Starcoder2ForCausalLM": STARCODER2,
     "MixtralForCausalLM": MIXTRAL,
     "Qwen2MoeForCausalLM": QWEN2_MOE,
     "Qwen3MoeForCausalLM": QWEN3_MOE,

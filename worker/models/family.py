@@ -38,6 +38,7 @@ class Family:
     norm: NormForm = RMS
     norm_places: Callable[[dict[str, Any]], NormPlaces] = lambda config: BEFORE
     activation: str = "hidden_act"  # the key that names it
+    meant_activations: dict[str, str] = field(default_factory=dict)  # names of some that mean another one here
     has_gate: bool = True  # in its MLP
     scales: Callable[[dict[str, Any]], Scales] = unscaled
     clamps_qkv: bool = False  # a config may say that queries, keys and values are clamped
@@ -107,6 +108,21 @@ def sliding_first(config: dict[str, Any], num_layers: int) -> Windows:
     return layer_types(config | {"layer_types": types, "use_sliding_window": True}, num_layers)
 
 
+def sliding_but_every(pattern: str | None, default: int) -> Callable[[dict[str, Any], int], Windows]:
+    """Where a config names no `layer_types`, one of so many layers has no window; older ones say of how many."""
+
+    def windows(config: dict[str, Any], num_layers: int) -> Windows:
+        types, every = config.get("layer_types"), config.get(pattern) if pattern else None
+        if types is None:
+            every = default if every is None else every
+            if type(every) is not int or every < 1:
+                raise ValueError(f"{pattern} must be a positive whole number, and is {shown(every)}")
+            types = [SLIDING if (layer + 1) % every else FULL for layer in range(num_layers)]
+        return by_type_whatever_is_used(config | {"layer_types": types}, num_layers)
+
+    return windows
+
+
 def by_type_whatever_is_used(config: dict[str, Any], num_layers: int) -> Windows:
     """Where the family's class doesn't ask for `use_sliding_window`."""
     return layer_types(config | {"use_sliding_window": True}, num_layers)
@@ -134,6 +150,10 @@ def llama_biases(config: dict[str, Any]) -> tuple[str, ...]:
 
 def attention_biases(config: dict[str, Any]) -> tuple[str, ...]:
     return (*QKV, "o_proj") if config.get("attention_bias") else ()
+
+
+def qkv_biases(config: dict[str, Any]) -> tuple[str, ...]:
+    return QKV if config.get("attention_bias") else ()
 
 
 def ernie_biases(config: dict[str, Any]) -> tuple[str, ...]:

@@ -35,4 +35,5 @@ AROUND = NormPlaces(
 AROUND_AS_GLM_NAMES_THEM = NormPlaces(
     "input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"
 )
+BEFORE_AS_VAULTGEMMA_NAMES_THEM = NormPlaces(before_mlp="pre_feedforward_layernorm")
 PARALLEL = NormPlaces(before_mlp=None, is_parallel=True)

@@ -12,6 +12,8 @@ from ...protocol.fields.rules import shown
 from .family import FULL, SLIDING, Family, Windows
 from .rope_config import RopeConfig
 
+_READ_WITHOUT_USE = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
+
 
 @dataclass(frozen=True)
 class LayerRopes:
@@ -36,6 +38,9 @@ def read_layer_ropes(
 ) -> LayerRopes:
     """`read` takes what the config says to a layer, and its number."""
     rotates = family.rotates(config, windows)
+    if not any(rotates):
+        for key in _READ_WITHOUT_USE:
+            config.get(key)
     ropes: list[RopeConfig] = []
     by_layer: list[int | None] = [None] * len(windows)
     kinds = _kinds(config, windows) if family.ropes_by_kind else None

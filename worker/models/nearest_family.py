@@ -39,7 +39,8 @@ _SHOWN = 4  # keys that one sentence names
 def unknown_architecture(config: Mapping[str, Any], named: list[str], unsupported_as: UnsupportedAs) -> str:
     """Sentences, from " names the architecture" on."""
     text = ", ".join(shown(each).strip("'") for each in named) or "none"
-    sentence = f"names the architecture {text}; supported are {', '.join(FAMILIES)}."
+    supported = ", ".join(dict.fromkeys(_body(each) for each in FAMILIES))
+    sentence = f"names the architecture {text}; supported are those of {supported}."
     name = next((each for each in named if isinstance(each, str)), "")
     model_type = config.get("model_type")
     nearest = _nearest(name, model_type if isinstance(model_type, str) else "", unsupported_as)

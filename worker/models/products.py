@@ -33,16 +33,19 @@ def products(config: ModelConfig, ranks: int = 1) -> Iterator[Product]:
         if config.experts is not None and config.experts.is_sparse[layer]:
             yield from _experts(f"model.layers.{layer}", config.experts, config.hidden_size)
         else:
-            parts, size = config.family.names, config.hidden_size
-            yield from _mlp(f"model.layers.{layer}.{parts.mlp}", size, config.intermediate_size, parts.gate_up_down)
+            parts, sizes = config.family.names, (config.hidden_size, config.intermediate_size)
+            gate, *others = parts.gate_up_down
+            names = (gate, *others) if config.family.has_gate else tuple(others)
+            yield from _mlp(f"model.layers.{layer}.{parts.mlp}", *sizes, names)
     yield Product((HEAD,), config.vocab_size * config.hidden_size)
 
 
 def _mlp(
-    name: str, hidden_size: int, width: int, gate_up_down: tuple[str, str, str] = USUAL.gate_up_down
+    name: str, hidden_size: int, width: int, projections: tuple[str, ...] = USUAL.gate_up_down
 ) -> Iterator[Product]:
-    gate, up, down = gate_up_down
-    yield Product((f"{name}.{gate}", f"{name}.{up}"), 2 * hidden_size * width)
+    """`projections`: the gate if there is one, up and down."""
+    *inner, down = projections
+    yield Product(tuple(f"{name}.{each}" for each in inner), len(inner) * hidden_size * width)
     yield Product((f"{name}.{down}",), hidden_size * width)
 
 

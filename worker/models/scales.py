@@ -1,5 +1,6 @@
 """The factors and caps that a family's config gives for embeddings, updates, scores and logits. Imports no torch."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,41 @@ def granite_scales(config: Mapping[str, Any]) -> Scales:
         scores=_factor(config, "attention_multiplier"),
         logits=1 / _factor(config, "logits_scaling"),
     )
+
+
+def gemma_scales(config: Mapping[str, Any]) -> Scales:
+    return Scales(embedding=_root_of_width(config), rounds_embedding=True)
+
+
+def gemma2_scales(config: Mapping[str, Any]) -> Scales:
+    return Scales(
+        embedding=_root_of_width(config),
+        rounds_embedding=True,
+        scores=_factor(config, "query_pre_attn_scalar") ** -0.5,
+        score_cap=_cap(config, "attn_logit_softcapping"),
+        logit_cap=_cap(config, "final_logit_softcapping"),
+    )
+
+
+def cohere_scales(config: Mapping[str, Any]) -> Scales:
+    return Scales(logits=_factor(config, "logit_scale"))
+
+
+def minicpm_scales(config: Mapping[str, Any]) -> Scales:
+    """Named for a small model by whose width a larger one was tuned."""
+    return Scales(
+        embedding=_factor(config, "scale_emb"),
+        update=_factor(config, "scale_depth") / math.sqrt(config["num_hidden_layers"]),
+        logits=_factor(config, "dim_model_base") / config["hidden_size"],
+    )
+
+
+def _root_of_width(config: Mapping[str, Any]) -> float:
+    return math.sqrt(config["hidden_size"])
+
+
+def _cap(config: Mapping[str, Any], key: str) -> float | None:
+    return None if config[key] is None else _factor(config, key)
 
 
 def _factor(config: Mapping[str, Any], key: str) -> float:

@@ -22,6 +22,21 @@ AS_LLAMA = StoredProjections()
 QKV_AND_GATE_UP = StoredProjections(
     {"self_attn.qkv_proj": _QKV, "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj")},
 )
+GATE_UP = StoredProjections({"mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj")})
+# Granite 4 without experts.
+GRANITE_HYBRID_NAMES = StoredProjections(
+    {"shared_mlp.input_linear": ("mlp.gate_proj", "mlp.up_proj")},
+    renamed={"shared_mlp.output_linear": "mlp.down_proj"},
+)
+PHI_NAMES = StoredProjections(
+    renamed={
+        "self_attn.dense": "self_attn.o_proj",
+        "mlp.fc1": "mlp.up_proj",
+        "mlp.fc2": "mlp.down_proj",
+        "final_layernorm": "norm",
+    }
+)
+STARCODER2_NAMES = StoredProjections(renamed={"mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"})
 INTERNLM2_NAMES = StoredProjections(
     {"attention.wqkv": _QKV},
     frozenset({"attention.wqkv"}),

@@ -13,6 +13,7 @@ from ...protocol.fields.rules import shown
 
 # By architecture, that of its decoder alone; where there may be several, by the decoder's model_type ("": not given).
 _DECODERS: dict[str, str | dict[str, str]] = {
+    "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
     "Qwen3_5ForConditionalGeneration": "Qwen3_5ForCausalLM",
     "Qwen3_5MoeForConditionalGeneration": "Qwen3_5MoeForCausalLM",
     "Mistral3ForConditionalGeneration": {
@@ -28,7 +29,7 @@ _OF_THE_WHOLE = (
 # Of pictures alone: their encoder, and the tokens in whose place they come.
 _OF_PICTURES = re.compile(
     r"vision_config|(image|video|vision)(_\w+)?_token(_id)?|language_model_only|vision_feature_\w+"
-    r"|projector_hidden_act|multimodal_projector_bias|spatial_merge_size"
+    r"|projector_hidden_act|multimodal_projector_bias|spatial_merge_size|mm_tokens_per_image"
 )
 # Tensors of these encoders.
 PICTURE_TENSORS = re.compile(r"(model\.)?(visual|vision_tower|multi_modal_projector)\.")

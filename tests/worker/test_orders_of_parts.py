@@ -1,0 +1,76 @@
+"""Norms behind parts, parallel parts, MLPs without a gate: whatever they are computed with, and made-up weights."""
+
+import pytest
+import torch
+from builders.backends import load_on
+from builders.hand_driven import HandDriven
+from builders.native_variants import available_variants
+from builders.tiny_model import tiny_model
+
+from penstock.kernels import WeightFormat
+from penstock.protocol.errors import ConfigError
+from penstock.worker.models.config import read_config
+from penstock.worker.models.load import load_model
+from penstock.worker.models.products import products
+from penstock.worker.weights.layer_formats import LayerFormats
+from penstock.worker.weights.weight_bytes import estimated_weight_bytes
+
+PROMPTS = [[7, 8, 9], list(range(20, 60)), [11] * 17]
+# Between them they have every order of parts, every form of norm, and an MLP without a gate.
+FAMILIES = {
+    "olmo2": {}, "glm4": {}, "gemma3_text": {}, "granite": {}, "cohere": {"use_qk_norm": True}, "nemotron": {},
+    "stablelm": {"qk_layernorm": True, "use_parallel_residual": True}, "starcoder2": {},
+}  # fmt: skip
+
+
+def logits_of(model) -> torch.Tensor:
+    driven = HandDriven(model)
+    rows = [driven.add(prompt) for prompt in PROMPTS]
+    return driven.step([(row, len(PROMPTS[row])) for row in rows], every_token=True)
+
+
+@pytest.mark.skipif(not available_variants(), reason="there are no native kernels here")
+@pytest.mark.parametrize("quantization, least", [("int8", 0.995), ("int4", 0.75)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_quantized_products_meet_the_rows_as_they_are(tmp_path, family, quantization, least):
+    """Integers of a stream that has changed since would be another one's."""
+    folder = tiny_model(tmp_path, family, num_hidden_layers=3, **FAMILIES[family])
+    exact, rounded = (load_on("native", folder, quantization=each) for each in (None, quantization))
+    similar = torch.cosine_similarity(logits_of(rounded), logits_of(exact))
+    assert similar.min() > least
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_made_up_weights_of_every_kind_answer(tmp_path, family):
+    folder = tiny_model(tmp_path, family, **FAMILIES[family])
+    (folder / "model.safetensors").unlink()
+    assert logits_of(load_model(folder, load_format="dummy")).isfinite().all()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_estimate_of_memory_counts_the_products_that_there_are(tmp_path, family):
+    folder = tiny_model(tmp_path, family, **FAMILIES[family])
+    estimated = estimated_weight_bytes(read_config(folder), LayerFormats(WeightFormat("fp32"), {}), 1)
+    stored = (folder / "model.safetensors").stat().st_size
+    assert 0.9 * stored < estimated < stored
+
+
+def test_an_mlp_without_a_gate_has_none_among_its_products(tmp_path):
+    config = read_config(tiny_model(tmp_path, "nemotron"))
+    names = [name for product in products(config) for name in product.layers]
+    assert "model.layers.0.mlp.up_proj" in names and "model.layers.0.mlp.gate_proj" not in names
+
+
+@pytest.mark.parametrize(
+    "family, key, value",
+    [
+        ("granite", "logits_scaling", 0), ("granite", "embedding_multiplier", "x"), ("cohere", "logit_scale", None),
+        ("gemma2", "query_pre_attn_scalar", -1), ("gemma2", "attn_logit_softcapping", 0),
+        ("gemma2", "hidden_activation", "quick_gelu"), ("jais2", "hidden_act", ["relu2"]),
+        ("stablelm", "use_parallel_residual", "true"), ("gemma3_text", "sliding_window_pattern", 0),
+        ("granitemoehybrid", "layer_types", ["mamba", "attention"]), ("granitemoehybrid", "num_local_experts", 8),
+    ],
+)  # fmt: skip
+def test_what_no_model_can_have_is_refused_with_its_key(tmp_path, family, key, value):
+    with pytest.raises(ConfigError, match=key):
+        read_config(tiny_model(tmp_path, family, **{key: value}))

@@ -1,0 +1,81 @@
+"""Gemma's families, as rows of the table in `families.py`: norms stored less one, scaled embeddings, capped scores."""
+
+from .family import Family, attention_biases, by_head, sliding_but_every, sliding_first
+from .layer_norms import AROUND, BEFORE_AS_VAULTGEMMA_NAMES_THEM, NormForm
+from .scales import gemma2_scales, gemma_scales
+
+_LESS_ONE = NormForm(is_stored_less_one=True)
+_GEMMA_DEFAULTS = {
+    "vocab_size": 256_000,
+    "hidden_size": 3072,
+    "intermediate_size": 24_576,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "head_dim": 256,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+    "hidden_act": "gelu_pytorch_tanh",
+}
+GEMMA = Family(
+    "gemma",
+    biased=attention_biases,
+    norm=_LESS_ONE,
+    meant_activations={"gelu": "gelu_pytorch_tanh"},  # as its first configs name it
+    scales=gemma_scales,
+    defaults=_GEMMA_DEFAULTS,
+)
+_GEMMA2_DEFAULTS = _GEMMA_DEFAULTS | {
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "final_logit_softcapping": 30.0,
+    "attn_logit_softcapping": 50.0,
+}
+GEMMA2 = Family(
+    "gemma2",
+    windows=sliding_first,
+    biased=attention_biases,
+    norm=_LESS_ONE,
+    norm_places=lambda config: AROUND,
+    activation="hidden_activation",
+    scales=gemma2_scales,
+    defaults=_GEMMA2_DEFAULTS,
+)
+VAULTGEMMA = Family(
+    "vaultgemma",
+    windows=sliding_first,
+    biased=attention_biases,
+    norm=_LESS_ONE,
+    norm_places=lambda config: BEFORE_AS_VAULTGEMMA_NAMES_THEM,
+    activation="hidden_activation",
+    scales=gemma2_scales,
+    defaults=_GEMMA2_DEFAULTS,
+)
+GEMMA3 = Family(
+    "gemma3_text",
+    windows=sliding_but_every("sliding_window_pattern", 6),
+    biased=attention_biases,
+    qk_norm=by_head,
+    norm=_LESS_ONE,
+    norm_places=lambda config: AROUND,
+    activation="hidden_activation",
+    scales=gemma2_scales,
+    ropes_by_kind=True,
+    window_theta=("rope_local_base_freq", 10_000.0),
+    rope_theta=1_000_000.0,
+    has_whole_context=True,
+    defaults=_GEMMA2_DEFAULTS
+    | {
+        "vocab_size": 262_208,
+        "max_position_embeddings": 131_072,
+        "final_logit_softcapping": None,
+        "attn_logit_softcapping": None,
+    },
+)
