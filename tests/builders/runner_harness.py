@@ -51,19 +51,22 @@ def slotted_runner(
     block_size: int = 16,
     max_model_len: int = 256,
     num_slots: int = 16,
+    num_states: int | None = None,
     num_cells: int = 0,
     device: str = "cpu",
     gives_back: bool | None = None,
 ) -> SlottedRunner:
-    """`gives_back` says whether windows have groups of their own; None: as the backend has it."""
+    """`num_states` are as many as there are blocks, if none are given. `gives_back` says whether windows have groups of
+    their own; None: as the backend has it."""
     groups = model.groups(max_model_len)
     if gives_back is not None:
         groups = groups_of(model.config, max_model_len, gives_back)
-    memory = model.memory(groups, [num_blocks] * len(groups), block_size)
+    counts = [num_states or num_blocks if group.kind == "state" else num_blocks for group in groups]
+    memory = model.memory(groups, counts, block_size)
     table = SlotTable(
         num_slots,
         max_model_len,
-        [num_blocks] * len(groups),
+        counts,
         block_size,
         model.vocab_size,
         torch.device(device),

@@ -15,13 +15,15 @@ MODELS = {
     "native, int8 keys and values": ("native", {}, "int8"),
     "native int4, uint4 keys and values": ("native", {"quantization": "int4"}, "uint4"),
     "torch": ("invariant", {}, None),
+    "native, states": ("native", {"family": "qwen3_5_text"}, None),
 }
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def model(request, tmp_path_factory):
     backend, loaded, kv_kind = MODELS[request.param]
-    model = load_on(backend, tiny_model(tmp_path_factory.mktemp("model"), "qwen3"), **loaded)
+    folder = tiny_model(tmp_path_factory.mktemp("model"), loaded.get("family", "qwen3"))
+    model = load_on(backend, folder, **{key: value for key, value in loaded.items() if key != "family"})
     return replace(model, kv_default=kv_kind) if kv_kind else model
 
 

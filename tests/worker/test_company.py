@@ -28,6 +28,10 @@ MODELS: dict[str, tuple[str, str, dict, dict, str | None]] = {
     "native youtu, latents": ("native", "youtu", {}, {}, None),
     "native youtu, latents in bfloat16": ("native", "youtu", {"dtype": "bfloat16"}, {"quantization": "int8"}, "bf16"),
     "native gpt-oss in mxfp4": ("native", "mxfp4", {"head_dim": 32}, {"quantization": "int8"}, "bf16"),
+    "native qwen3.5, states": ("native", "qwen3_5_text", {}, {}, None),
+    "native lfm2, states, in int8": ("native", "lfm2", {"dtype": "bfloat16"}, {"quantization": "int8"}, "int8"),
+    "native qwen3-next, states, in int4": ("native", "qwen3_next", {}, {"quantization": "int4"}, None),
+    "torch qwen3.5 moe, states": ("invariant", "qwen3_5_moe_text", {}, {}, None),
     "torch qwen3": ("invariant", "qwen3", {}, {}, None),
     "torch llama in bfloat16": ("invariant", "llama", {"dtype": "bfloat16"}, {}, None),
     "torch mistral with a window": ("invariant", "mistral", WINDOW, {}, None),
@@ -35,7 +39,12 @@ MODELS: dict[str, tuple[str, str, dict, dict, str | None]] = {
     "torch deepseek_v3, latents": ("invariant", "deepseek_v3", {}, {}, None),
 }
 # Computed as others here are, in another format or within a window, which tests/worker/test_layers.py has too.
-FOR_LONG = {"native youtu, latents", "torch llama in bfloat16", "torch mistral with a window"}
+FOR_LONG = {
+    "torch qwen3.5 moe, states",
+    "native youtu, latents",
+    "torch llama in bfloat16",
+    "torch mistral with a window",
+}
 COMMON = [(7 * place) % 290 + 5 for place in range(50)]
 SAMPLED = [
     {},
