@@ -1,0 +1,216 @@
+"""What groups of layers keep, give back and find again: windows, states with their checkpoints, and all together.
+
+The worker without a model checks each step: what rows read is what they computed. Here it is counted how much that is.
+"""
+
+import msgspec
+import pytest
+from builders.engine_harness import Harness, answer, prompt
+
+from penstock.engine.memory.states import States
+from penstock.protocol.layer_groups import GroupPlan
+from penstock.protocol.messages import FailedRow, column
+from penstock.protocol.parameters.beams import BeamSearchParams
+
+BLOCK = 4
+FULL, WINDOW, STATES = GroupPlan("full", 1, 1, 200), GroupPlan("window", 1, 1, 40, 10), GroupPlan("state", 1, 1, 12)
+MIXES = {
+    "full": (FULL,),
+    "window": (WINDOW,),
+    "full and window": (FULL, WINDOW),
+    "full and states": (FULL, STATES),
+    "states": (STATES,),
+    "window and states": (WINDOW, STATES),
+    "all": (FULL, WINDOW, STATES),
+}
+
+
+def harness_of(*groups: GroupPlan, **options) -> Harness:
+    return Harness(**{"groups": groups, "block_size": BLOCK, "max_model_len": 600, **options})
+
+
+def visit(harness: Harness, request_id: int, token_ids: list[int], **params) -> int:
+    """Run one request; returns how many tokens it found computed."""
+    asked = prompt(request_id, token_ids, **params)
+    harness.add(asked)
+    harness.run()
+    for sample in range(asked.params.n):
+        assert harness.tokens(request_id, sample) == answer(asked, sample, harness.limits.max_model_len)[0]
+    return harness.heard[next(reversed(harness.heard))].opened.num_cached
+
+
+def computed_by(harness: Harness, request_id: int, token_ids: list[int], **params) -> int:
+    before = harness.worker.num_computed
+    visit(harness, request_id, token_ids, **params)
+    return harness.worker.num_computed - before
+
+
+def some(count: int, seed: int = 1) -> list[int]:
+    return [(seed * 37 + place * place) % 500 for place in range(count)]
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_twenty_turns_compute_each_token_once_but_for_a_rest_of_blocks(mix):
+    """A turn finds what lies in full blocks, whatever the layers keep, and computes less than a block again. The last
+    token of an answer was never computed: it counts as one of these."""
+    harness = harness_of(*MIXES[mix])
+    history: list[int] = []
+    for turn in range(20):
+        said = some(11 + turn % 5, seed=turn)
+        computed = computed_by(harness, turn, history + said, max_tokens=7 + turn % 6)
+        answered = harness.tokens(turn)
+        again = computed - len(said) - (len(answered) - 1)
+        assert 0 <= again <= BLOCK, f"turn {turn} computed {again} tokens that an earlier one has computed"
+        history += said + answered
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_a_preempted_sequence_goes_on_from_where_it_was(mix):
+    harness = harness_of(*MIXES[mix])
+    harness.add(prompt(1, some(30), max_tokens=50))
+    for _ in range(30):
+        harness.plan()
+        harness.finish()
+    (sequence,) = harness.scheduler.sequences.values()
+    known, before = sequence.num_known, harness.worker.num_computed
+    harness.scheduler.preemption.preempt(sequence)
+    harness.scheduler.running.settle()
+    harness.run()
+    assert harness.tokens(1) == answer(prompt(1, some(30), max_tokens=50), 0, 600)[0]
+    again = harness.worker.num_computed - before - (80 - known)
+    assert again <= 2 * BLOCK, f"{again} tokens were computed again"
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_beams_on_groups_find_what_they_find_alone(mix):
+    alone = beam_answers(harness_of(*MIXES["full"]))
+    assert beam_answers(harness_of(*MIXES[mix])) == alone
+    scarce = [msgspec.structs.replace(group, num_blocks=max(5, group.num_blocks // 8)) for group in MIXES[mix]]
+    assert beam_answers(harness_of(*scarce)) == alone
+
+
+def beam_answers(harness: Harness) -> list[list[int]]:
+    for number in range(3):
+        searched = prompt(number, some(18 + number), n=4, max_tokens=14)
+        searched.beams = BeamSearchParams(beam_width=4, max_tokens=14)
+        harness.add(searched)
+    harness.run()
+    return [harness.tokens(number, sample) for number in range(3) for sample in range(4)]
+
+
+def test_a_long_prompt_holds_no_more_of_a_window_than_it_and_a_chunk():
+    window = GroupPlan("window", 1, 1, 12, window=10)
+    harness = harness_of(FULL, window, max_num_batched_tokens=16)
+    harness.add(prompt(1, some(300), max_tokens=100))
+    most = 0
+    while harness.plan() is not None:
+        most = max(most, 12 - harness.scheduler.cache.groups[1].pool.num_free)
+        harness.finish()
+    assert harness.ended(1).finish_reason == "length"
+    assert most <= -(-(10 + 16) // BLOCK) + 1
+
+
+def test_a_chunk_is_cut_to_the_blocks_of_a_window_that_are_free():
+    window = GroupPlan("window", 1, 1, 5, window=10)
+    harness = harness_of(FULL, window, max_num_batched_tokens=100)
+    assert computed_by(harness, 1, some(90), max_tokens=30) == 119
+    assert max(sum(harness.rows(plan).values()) for plan in harness.plans) == 5 * BLOCK
+
+
+def test_many_prompts_share_a_small_window_memory_to_the_end():
+    window = GroupPlan("window", 1, 1, 9, window=10)
+    harness = harness_of(FULL, window, max_num_batched_tokens=64)
+    asked = [prompt(number, some(60 + number, number), max_tokens=20) for number in range(8)]
+    harness.add(*asked)
+    harness.run()
+    for number, each in enumerate(asked):
+        assert harness.tokens(number) == answer(each, 0, 600)[0]
+
+
+def test_a_prefix_is_found_again_after_its_window_was_given_back():
+    harness = harness_of(FULL, WINDOW)
+    visit(harness, 1, some(60), max_tokens=1)
+    assert visit(harness, 2, some(60), max_tokens=1) == 56
+    assert visit(harness, 3, some(32) + [7] * 30, max_tokens=1) == 32, "the blocks of a window are where they were"
+
+
+def test_a_window_that_has_lost_its_blocks_is_computed_anew():
+    harness = harness_of(FULL, GroupPlan("window", 1, 1, 8, window=10))
+    visit(harness, 1, some(60), max_tokens=1)
+    visit(harness, 2, some(60, 2), max_tokens=1)
+    assert visit(harness, 3, some(60), max_tokens=1) == 0
+
+
+def test_all_samples_of_a_prompt_go_on_from_one_state():
+    harness = harness_of(FULL, STATES)
+    asked = {"n": 4, "temperature": 1, "max_tokens": 5}
+    assert computed_by(harness, 1, some(41), **asked) == 41 + 3 * 1 + 4 * 4
+    assert computed_by(harness, 2, some(41), **asked) == 4 * 1 + 4 * 4
+
+
+def test_what_two_prompts_share_the_third_finds_whole():
+    harness = harness_of(FULL, STATES)
+    shared = some(40)
+    assert visit(harness, 1, shared + some(10, 2)) == 0
+    assert visit(harness, 2, shared + some(10, 3)) == 0, "there is no state where the prompts part"
+    assert visit(harness, 3, shared + some(10, 4)) == 40
+
+
+def test_a_long_prompt_has_checkpoints_on_its_way():
+    harness = harness_of(FULL, STATES, checkpoint_every=16, max_num_batched_tokens=37)
+    visit(harness, 1, some(100))
+    assert visit(harness, 2, some(70) + [3] * 9) == 64
+
+
+def test_an_answer_keeps_its_newest_checkpoint_alone():
+    harness = harness_of(FULL, STATES)
+    visit(harness, 1, some(10), max_tokens=100)
+    states = harness.scheduler.cache.groups[1]
+    assert len(states.pool._found) <= 3, "the prompt's, the newest, and the one before while it wasn't named"
+
+
+@pytest.mark.parametrize("num_states", [1, 2, 3])
+def test_few_states_serve_many_sequences_one_after_the_other(num_states):
+    harness = harness_of(FULL, GroupPlan("state", 1, 1, num_states))
+    asked = [prompt(number, some(30 + number, number), max_tokens=12, n=2) for number in range(4)]
+    harness.add(*asked)
+    harness.run()
+    for number, each in enumerate(asked):
+        assert [harness.tokens(number, sample) for sample in (0, 1)] == [answer(each, s, 600)[0] for s in (0, 1)]
+
+
+def test_a_state_that_was_evicted_comes_back_from_the_second_tier():
+    harness = harness_of(FULL, GroupPlan("state", 1, 1, 3, None, 16))
+    visit(harness, 1, some(41), max_tokens=1)
+    for number in range(2, 6):
+        visit(harness, number, some(41, number), max_tokens=9)
+    assert visit(harness, 6, some(41), max_tokens=1) == 40
+    assert harness.scheduler.cache.groups[1].second_tier.num_loaded == 1
+
+
+def test_states_of_a_row_that_failed_are_not_found():
+    harness = harness_of(FULL, STATES)
+    harness.add(prompt(1, some(41)))
+    harness.plan()
+    result = harness.results[-1]
+    result.num_sampled, result.sampled, result.failed = column([0]), b"", [FailedRow(0, "injected")]
+    harness.finish()
+    assert visit(harness, 2, some(41)) == 0
+
+
+def test_states_are_forgotten_when_their_time_is_over():
+    harness = harness_of(FULL, STATES, prefix_cache_ttl=10.0)
+    visit(harness, 1, some(41))
+    harness.now += 9
+    assert visit(harness, 2, some(41)) == 40
+    harness.now += 11
+    assert visit(harness, 3, some(41)) == 0
+
+
+def test_no_state_is_held_when_nothing_runs():
+    harness = harness_of(FULL, WINDOW, STATES, max_num_batched_tokens=16)
+    harness.add(*(prompt(number, some(50, number % 3), max_tokens=20, n=2) for number in range(9)))
+    harness.run()
+    for group in harness.scheduler.cache.groups:
+        assert group.pool.num_free == group.pool.num_blocks
+        assert not (isinstance(group, States) and group._kept)
