@@ -40,7 +40,7 @@ def answers(runner, chunk: int, count: int = 40) -> tuple[list[list[int]], list[
 
 
 @pytest.mark.parametrize("chunk", [1, 16, 37, 64])
-@pytest.mark.parametrize("block_size", [16, 32])
+@pytest.mark.parametrize("block_size", [16, pytest.param(32, marks=pytest.mark.long)])
 def test_answers_are_those_of_one_group_whatever_the_chunks(model, chunk, block_size):
     plain, _ = answers(slotted_runner(model, block_size=block_size, gives_back=False), 200)
     runner = slotted_runner(model, block_size=block_size, gives_back=True)

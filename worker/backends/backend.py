@@ -72,7 +72,7 @@ class Backend(ABC):
     # Of what a checkpoint has in MXFP4, where there are products of it.
     mxfp4: ClassVar[WeightFormat | None] = None
     # Whether blocks that no token reaches any more can serve others, in groups with tables of their own.
-    gives_back: ClassVar[bool] = False
+    gives_back: ClassVar[bool] = True
     # Why this runs slower than it could, if it does.
     missing: str = ""
 
