@@ -69,8 +69,16 @@ SPLITS = {
         ("qwen3_moe", SEVEN, {}),
         ("qwen3_moe", SEVEN, BY_EXPERT),
         ("qwen3_moe", {"num_experts": 1, "num_experts_per_tok": 1}, {}),
+        ("qwen3_5_text", {"attention_bias": True, "num_key_value_heads": 1}, {}),
+        ("qwen3_next", {}, {}),
+        ("qwen3_next", {}, BY_EXPERT),
+        ("lfm2", {"conv_bias": True}, {}),
     ],
-    3: [("llama", {"num_key_value_heads": 3}, {}), ("mistral", {"num_attention_heads": 9}, {})],
+    3: [
+        ("qwen3_5_moe_text", {"num_attention_heads": 6}, {}),
+        ("llama", {"num_key_value_heads": 3}, {}),
+        ("mistral", {"num_attention_heads": 9}, {}),
+    ],
 }
 
 
@@ -101,6 +109,12 @@ def test_a_size_that_cannot_share_the_heads_is_refused_with_those_that_can(tmp_p
     tiny_model(tmp_path, "llama")  # 6 heads over 2
     with pytest.raises(ConfigError, match=rf"tensor_parallel_size={size} .* Use one of 1, 2, 6\."):
         load_model(tmp_path, ranks=Parallel(0, size))
+
+
+def test_ranks_that_cannot_share_the_key_heads_of_delta_nets_are_refused(tmp_path):
+    tiny_model(tmp_path, "qwen3_5_text", linear_num_key_heads=2, linear_num_value_heads=4)
+    with pytest.raises(ConfigError, match=r"2 key heads of delta nets, .* Use one of 1, 2\."):
+        load_model(tmp_path, ranks=Parallel(0, 4))
 
 
 @pytest.mark.parametrize(("size", "heads"), [(1, 3), (2, 4), (4, 2), (6, 3)])

@@ -14,7 +14,7 @@ def check_split(config: ModelConfig, size: int, expert_parallel: bool = False) -
     if size not in fitting:
         raise ConfigError(
             f"tensor_parallel_size={size} can't share {config.num_heads} attention heads and {config.num_kv_heads} "
-            f"key-value heads. Use one of {', '.join(map(str, fitting))}."
+            f"key-value heads{_of_states(config)}. Use one of {', '.join(map(str, fitting))}."
         )
     if expert_parallel and config.experts is not None and config.experts.num_experts < size:
         raise ConfigError(
@@ -39,6 +39,14 @@ def _fits(config: ModelConfig, size: int) -> bool:
 def _shared(mixer: DeltaNet | ShortConvolution) -> int:
     """What the ranks divide evenly of it."""
     return mixer.num_key_heads if isinstance(mixer, DeltaNet) else mixer.channels
+
+
+def _of_states(config: ModelConfig) -> str:
+    mixer = next(filter(None, config.mixers), None)
+    if mixer is None:
+        return ""
+    what = "key heads of delta nets" if isinstance(mixer, DeltaNet) else "channels of convolutions"
+    return f", and {_shared(mixer)} {what}, which ranks share evenly"
 
 
 def _widths(config: ModelConfig, expert_parallel: bool) -> Iterator[tuple[str, int]]:
