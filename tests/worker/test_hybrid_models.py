@@ -8,8 +8,10 @@ import pytest
 import torch
 from builders.adapters import adapter, merged
 from builders.backends import load_on
+from builders.float8_model import FLOAT8_FORMS, float8_model
 from builders.hand_driven import HandDriven
 from builders.published_hybrids import PUBLISHED, shrunk
+from builders.quantized_model import Form, quantized_model
 from builders.tiny_hybrids import HYBRIDS
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
@@ -115,6 +117,31 @@ def test_of_a_model_that_sees_pictures_a_conversion_keeps_the_decoder(tmp_path):
     logits = []
     for model in (from_source, from_target):
         driven = HandDriven(model)
+        logits.append(driven.step([(driven.add(prompt), len(prompt))], every_token=True))
+    assert torch.equal(*logits)
+
+
+# Of widths that groups and blocks of scales divide.
+DIVISIBLE: dict[str, dict[str, Any]] = {
+    "qwen3_5_text": dict(hidden_size=64, intermediate_size=128, linear_key_head_dim=32, linear_value_head_dim=32),
+    "qwen3_next": dict(
+        hidden_size=64, num_attention_heads=4, linear_key_head_dim=32, linear_num_value_heads=4,
+        linear_value_head_dim=32, moe_intermediate_size=32, shared_expert_intermediate_size=64,
+    ),
+    "lfm2": dict(block_ff_dim=96, block_multiple_of=64),
+}  # fmt: skip
+INTEGERS = (Form("gptq", is_symmetric=False, is_ordered=True), Form("awq"), Form("pack-quantized", is_symmetric=False))
+FLOATS8 = [form for form in FLOAT8_FORMS if str(form) in ("compressed-channel", "deepseek", "modelopt")]
+
+
+@pytest.mark.parametrize("form", [*INTEGERS, *FLOATS8], ids=str)
+@pytest.mark.parametrize("family", DIVISIBLE)
+def test_quantized_projections_are_read_in_the_order_of_each_checkpoint(family, form, tmp_path):
+    write = quantized_model if isinstance(form, Form) else float8_model
+    prompt, logits = list(range(5, 29)), []
+    for folder in write(tmp_path, form, family, **DIVISIBLE[family]):  # and its twin in floats
+        driven = HandDriven(load_on("fast", folder, dtype="float32"))
+        assert driven.model.report.leftovers == []
         logits.append(driven.step([(driven.add(prompt), len(prompt))], every_token=True))
     assert torch.equal(*logits)
 
