@@ -40,6 +40,7 @@ class HeadLayout:
     rotary_dim: int = 0  # numbers of a head that are rotated, the first ones; 0: all
     is_gated: bool = False  # behind each projected query stands a gate for what its head attended to
     norms_have_mean: bool = False  # which they take off first
+    norms_follow: bool = False  # norms come behind the rotation
     given_scale: float | None = None  # of scores; None: 1 / √head_dim
     softcap: float | None = None  # a score s becomes softcap × tanh(s / softcap)
 

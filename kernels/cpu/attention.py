@@ -31,6 +31,7 @@ class StoreHeads(Structure):
         ("key_norm", c_void_p),
         ("norm_stride", c_int64),  # from one head's weight to the next one's; 0: all have one
         ("norms_have_mean", c_int64),  # which they take off first
+        ("norms_follow", c_int64),  # norms come behind the rotation
         ("epsilon", c_float),
         ("rotary", c_void_p),  # of RotaryTable, or null
         ("rotation", c_int64),  # of ROTATIONS

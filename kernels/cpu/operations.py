@@ -146,6 +146,7 @@ class NativeOperations(RowOperations, StateOperations):
             key_norm=key_norm,
             norm_stride=0 if query_norm is None or query_norm.dim() == 1 else layout.head_dim,
             norms_have_mean=layout.norms_have_mean,
+            norms_follow=layout.norms_follow,
             epsilon=layout.epsilon,
             rotary=rotation,
             rotation=attending.ROTATIONS[None if rotation is None else "pairs" if layout.rotates_pairs else "halves"],

@@ -20,11 +20,20 @@ def store_heads_paged(
     Everything between is float32.
     """
     query, key, value = layout.split(heads.float())
-    if layout.norms is not None:
-        query, key = (_normed(x, weight, layout) for x, weight in zip((query, key), layout.norms, strict=True))
+    if not layout.norms_follow:
+        query, key = _both_normed(query, key, layout)
     angles = None if rotation is None else rotation.of_tokens
-    _store(rotated(key, layout, angles), value.contiguous(), kv, rows.kv_slots)
-    return rotated_queries(query, layout, angles).to(heads.dtype)
+    query, key = rotated_queries(query, layout, angles), rotated(key, layout, angles)
+    if layout.norms_follow:
+        query, key = _both_normed(query, key, layout)
+    _store(key, value.contiguous(), kv, rows.kv_slots)
+    return query.to(heads.dtype)
+
+
+def _both_normed(query: Tensor, key: Tensor, layout: HeadLayout) -> tuple[Tensor, Tensor]:
+    if layout.norms is None:
+        return query, key
+    return _normed(query, layout.norms[0], layout), _normed(key, layout.norms[1], layout)
 
 
 def _normed(x: Tensor, weight: Tensor, layout: HeadLayout) -> Tensor:

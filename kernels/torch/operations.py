@@ -93,23 +93,29 @@ class TorchOperations(TensorOperations):
         self, heads: Tensor, layout: HeadLayout, rotation: TokenRotation | None, kv: LayerKV, rows: Rows
     ) -> Tensor:
         query, key, value = layout.split(heads)
-        if layout.norms is not None:
-            query, key = (
-                self._normed_heads(x, weight, layout) for x, weight in zip((query, key), layout.norms, strict=True)
-            )
+        if not layout.norms_follow:
+            query, key = self._normed_heads(query, key, layout)
+        query, key = rotated_queries(query, layout, rotation), rotated(key, layout, rotation)
+        if layout.norms_follow:
+            query, key = self._normed_heads(query, key, layout)
         # Every row's keys and values are stored before any row attends: rows may share blocks within a step.
-        write_kv(rotated(key, layout, rotation), value, kv.keys, kv.values, rows)
-        return rotated_queries(query, layout, rotation)
+        write_kv(key, value, kv.keys, kv.values, rows)
+        return query
 
     def attention(self, query: Tensor, layout: HeadLayout, kv: LayerKV, rows: Rows, window: int | None) -> Tensor:
         return self.form(attention)(
             query, kv.keys, kv.values, rows, layout.scale, window, layout.sinks, layout.softcap
         ).flatten(1)
 
-    def _normed_heads(self, heads: Tensor, weight: Tensor, layout: HeadLayout) -> Tensor:
+    def _normed_heads(self, query: Tensor, key: Tensor, layout: HeadLayout) -> tuple[Tensor, Tensor]:
+        if layout.norms is None:
+            return query, key
+        weights, epsilon = layout.norms, layout.epsilon
         if layout.norms_have_mean:
-            return self.form(layer_norm)(heads, weight, None, layout.epsilon)
-        return self.form(rms_norm)(heads, weight, layout.epsilon)
+            norm = self.form(layer_norm)
+            return norm(query, weights[0], None, epsilon), norm(key, weights[1], None, epsilon)
+        norm = self.form(rms_norm)
+        return norm(query, weights[0], epsilon), norm(key, weights[1], epsilon)
 
     def store_latents(
         self, latents: Tensor, layout: LatentLayout, rotation: TokenRotation, kv: LayerKV, rows: Rows

@@ -76,6 +76,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
         num_hidden_layers=4, num_attention_heads=6, num_key_value_heads=2, head_dim=16, sliding_window=23,
         sliding_window_pattern="LLLG", layer_types=["sliding_attention"] * 3 + ["full_attention"],
     ),
+    "hunyuan_v1_dense": dict(
+        architectures=["HunYuanDenseV1ForCausalLM"], model_type="hunyuan_v1_dense", hidden_size=48,
+        intermediate_size=80, num_attention_heads=6, num_key_value_heads=2, head_dim=16, attention_bias=False,
+        use_qk_norm=True, use_cla=False, cla_share_factor=2, norm_type="rms", attention_head_dim=16,
+    ),
     "arcee": dict(
         architectures=["ArceeForCausalLM"], model_type="arcee", hidden_size=48, intermediate_size=100,
         num_attention_heads=6, num_key_value_heads=3, head_dim=16, hidden_act="relu2", attention_bias=False,

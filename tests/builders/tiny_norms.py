@@ -53,6 +53,8 @@ def head_norms(family: str, config: dict[str, Any], query: int, key: int, head_d
     names = "self_attn.q_norm.weight", "self_attn.k_norm.weight"
     if family in _TOGETHER:
         return dict(zip(names, ((query,), (key,)), strict=True))
+    if family == "hunyuan_v1_dense":
+        return dict.fromkeys(("self_attn.query_layernorm.weight", "self_attn.key_layernorm.weight"), (head_dim,))
     if family == "cohere" and config.get("use_qk_norm"):
         return {name: (width // head_dim, head_dim) for name, width in zip(names, (query, key), strict=True)}
     if family in _BY_HEAD or config.get("use_qk_norm"):

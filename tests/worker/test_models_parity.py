@@ -108,6 +108,13 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
          "num_key_value_heads": 6},
     ),
     "exaone 4, windows by pattern": ("exaone4", {"sliding_window_pattern": 2, "layer_types": None, "rope": YARN}),
+    "hunyuan dense, alpha": (
+        "hunyuan_v1_dense", {"rope": {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0, "mscale": 1.0}}
+    ),
+    "hunyuan dense, biased, tied, yarn": (
+        "hunyuan_v1_dense",
+        {"attention_bias": True, "tie_word_embeddings": True, "rope": YARN, "num_key_value_heads": 3, **OLD_SPELLING},
+    ),
     "arcee": ("arcee", OLD_SPELLING),
     "arcee, biased, yarn, tied": (
         "arcee", {"attention_bias": True, "mlp_bias": True, "rope": YARN, "tie_word_embeddings": True}
@@ -307,7 +314,8 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
 
 FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "smollm3", "phi3",
-    "internlm3", "ministral", "ministral3", "seed_oss", "exaone4", "arcee", "mixtral", "qwen2_moe", "qwen3_moe",
+    "internlm3", "ministral", "ministral3", "seed_oss", "exaone4", "hunyuan_v1_dense", "arcee", "mixtral",
+    "qwen2_moe", "qwen3_moe",
     "ernie4_5_moe", "youtu", "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe", "glm4_moe", "glm4_moe_lite",
     "dots1", "solar_open", "minimax_m2", "hy_v3", "olmo2", "granite", "glm", "glm4", "gemma", "gemma2", "vaultgemma",
     "granitemoehybrid", "cohere", "cohere2", "stablelm", "phi", "nemotron", "jais2", "starcoder2", *HYBRIDS,

@@ -90,6 +90,19 @@ PUBLISHED: dict[str, dict[str, Any]] = {
                       "original_max_position_embeddings": 8192},
         tie_word_embeddings=False, torch_dtype="bfloat16", vocab_size=102400,
     ),
+    "Hunyuan-1.8B-Instruct": dict(
+        add_classification_head=False, architectures=["HunYuanDenseV1ForCausalLM"], attention_bias=False,
+        attention_dropout=0.0, attention_head_dim=128, bos_token_id=1, cla_share_factor=2, class_num=0,
+        dense_list=[2048, 0], eod_token_id=127967, eos_token_id=127960, head_dim=128, hidden_act="silu",
+        hidden_size=2048, im_end_id=5, im_newline_id=11, im_start_id=4, initializer_range=0.02, intermediate_size=6144,
+        mask_init_id=12, max_position_embeddings=32768, mlp_bias=False, model_type="hunyuan_v1_dense", norm_type="rms",
+        num_attention_heads=16, num_hidden_layers=32, num_key_value_heads=4, org_vocab_size=128167,
+        pad_token_id=127961, pool_type="last", pretraining_tp=1, rms_norm_eps=1e-5, rope_theta=10000.0,
+        rope_scaling={"alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0,
+                      "mscale_all_dim": 1.0, "type": "dynamic"},
+        sep_token_id=127962, text_end_id=7, text_start_id=6, tie_word_embeddings=True, torch_dtype="bfloat16",
+        use_cache=True, use_cla=False, use_qk_norm=True, vocab_size=120818,
+    ),
     "AFM-4.5B": dict(
         architectures=["ArceeForCausalLM"], attention_bias=False, attention_dropout=0.0, bos_token_id=127000,
         eos_token_id=127001, head_dim=128, hidden_act="relu2", hidden_size=2560, initializer_range=0.02,
@@ -122,6 +135,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 CONTEXTS = {"Phi-3-mini-4k-instruct": 4096, "phi-4": 16384, "SmolLM3-3B": 65536, "internlm2_5-7b-chat": 65536}
 CONTEXTS |= {"internlm3-8b-instruct": 196608, "Ministral-8B-Instruct-2410": 32768, "Seed-OSS-36B-Instruct": 524288}
+CONTEXTS |= {"Hunyuan-1.8B-Instruct": 32768}
 CONTEXTS |= {"AFM-4.5B": 81920, "Ministral-3-3B-Instruct-2512": 262144}
 OF_REMOTE_CODE = ("internlm2_5-7b-chat",)
 

@@ -46,6 +46,7 @@ class Attention:
             config.rotary_dim(layer),
             is_gated=config.family.gates_attention,
             norms_have_mean=config.family.norm.has_mean,
+            norms_follow=config.family.norms_after_rotation,
             given_scale=config.scales.scores,
             softcap=config.scales.score_cap,
         )

@@ -37,7 +37,18 @@ from .norm_families import (
     STABLELM,
     STARCODER2,
 )
-from .rope_families import ARCEE, EXAONE4, INTERNLM2, INTERNLM3, MINISTRAL, MINISTRAL3, PHI3, SEED_OSS, SMOLLM3
+from .rope_families import (
+    ARCEE,
+    EXAONE4,
+    HUNYUAN_DENSE,
+    INTERNLM2,
+    INTERNLM3,
+    MINISTRAL,
+    MINISTRAL3,
+    PHI3,
+    SEED_OSS,
+    SMOLLM3,
+)
 
 FAMILIES: dict[str, Family] = {
     "LlamaForCausalLM": LLAMA,
@@ -73,6 +84,7 @@ FAMILIES: dict[str, Family] = {
     "NemotronForCausalLM": NEMOTRON,
     "Jais2ForCausalLM": JAIS2,
     "Starcoder2ForCausalLM": STARCODER2,
+    "HunYuanDenseV1ForCausalLM": HUNYUAN_DENSE,
     "MixtralForCausalLM": MIXTRAL,
     "Qwen2MoeForCausalLM": QWEN2_MOE,
     "Qwen3MoeForCausalLM": QWEN3_MOE,

@@ -50,6 +50,8 @@ class Family:
     names: PartNames = USUAL  # of a layer's parts in the checkpoint
     mlp_width: Callable[[dict[str, Any]], int] | None = None  # None: it is what the config gives
     mixers: Mixers = attention_everywhere  # what each layer has in the place of attention
+    norms_after_rotation: bool = False  # those of queries and keys
+    stretches_base: bool = False  # a config of dynamic rope may have an `alpha`, by which the base grows once for all
     rope_kinds: dict[str, str] | None = None  # the names of rope types that it takes, and their meaning; None: all
     scales_queries: bool = False  # a config may say that queries grow with their position
     # Whether each layer rotates queries and keys at all.

@@ -99,6 +99,9 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
         ),
         other_names={"num_local_experts": "num_experts"},
     ),
+    "hunyuan_v1_dense": FamilyKeys(
+        harmless="cla_share_factor dense_list", fixed={"use_qk_norm": (True,), "use_cla": (False,)}
+    ),
     "internlm3": FamilyKeys(other_names={"qkv_bias": "attention_bias", "bias": "mlp_bias"}),
     "lfm2": FamilyKeys(harmless="block_norm_eps", fixed=_CONVOLVING, other_names=_LFM2_NAMES),
     "lfm2_moe": FamilyKeys(

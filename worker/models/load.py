@@ -226,6 +226,8 @@ def _lacking_on_gpus(config: ModelConfig) -> str:
         return "caps the scores of attention (soft cap)"
     if config.qk_norm is not None and config.family.norm.has_mean:
         return "takes the mean off queries and keys (LayerNorm by head)"
+    if config.family.norms_after_rotation:
+        return "norms queries and keys behind their rotation"
     return ""
 
 

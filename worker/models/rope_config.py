@@ -66,6 +66,9 @@ class RopeRules(Protocol):
     @property
     def scales_queries(self) -> bool: ...
 
+    @property
+    def stretches_base(self) -> bool: ...
+
 
 class _Bound(NamedTuple):
     holds: Callable[[float], bool]
@@ -80,6 +83,7 @@ _BASE = _Bound(lambda value: value > 1, "a number above 1")
 _CONTEXT = _Bound(lambda value: value >= 1 and value == int(value), "a positive whole number")
 _BOUNDS = {
     **dict.fromkeys(("low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor"), _POSITIVE),
+    "alpha": _STRETCH,
     **dict.fromkeys(("short_factor", "long_factor"), _POSITIVE),
     **dict.fromkeys(("mscale", "mscale_all_dim", QUERY_SCALE), _POSITIVE_OR_NONE),
     **dict(factor=_STRETCH, rope_theta=_BASE, original_max_position_embeddings=_CONTEXT),
@@ -141,13 +145,16 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, family: RopeR
     if not isinstance(kind, str) or kind not in known:
         raise ConfigError(f"{path}: rope type {shown(kind)} is not supported; supported are {', '.join(known)}.")
     kind = known[kind]
+    alpha = figures.get("alpha") if family.stretches_base and kind == "dynamic" else None
+    if alpha:
+        kind, figures = "default", {name: value for name, value in figures.items() if name != "alpha"}
     own = _own_figures(kind, figures, family, path)
     part: Any = config.get(family.rotated) if family.rotated else None
     share = part / head_dim if is_positive(part) else part
     partial = _first_given(figures.get("partial_rotary_factor"), config.get("partial_rotary_factor"), share, 1.0)
     is_known = partial == 1.0 or (family.rotates_part and is_positive(partial) and partial < 1)
     rotary_dim = int(head_dim * partial) if is_known else 0
-    if rotary_dim < 2 or rotary_dim % 2 or (kind == "dynamic" and rotary_dim == 2):
+    if rotary_dim < 2 or rotary_dim % 2 or ((kind == "dynamic" or alpha) and rotary_dim == 2):
         rotating = f"{partial:.0%}" if is_positive(partial) else shown(partial)
         raise ConfigError(f"{path}: heads of {head_dim} of which {rotating} rotate are not supported.")
     own |= {name: _listed(name, figures.get(name), rotary_dim // 2, path) for name in _LISTS.get(kind, ())}
@@ -156,9 +163,12 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, family: RopeR
     if kind == "longrope" and original == 1:
         raise ConfigError(f"{path}: {name} must be more than 1 for rope type 'longrope'.")
     theta = _first_given(figures.get("rope_theta"), config.get("rope_theta"), family.rope_theta)
+    theta = _bounded("rope_theta", theta, path)
+    if alpha:
+        theta = _bounded("rope_theta", theta * _bounded("alpha", alpha, path) ** (rotary_dim / (rotary_dim - 2)), path)
     return RopeConfig(
         kind=kind,
-        theta=_bounded("rope_theta", theta, path),
+        theta=theta,
         head_dim=head_dim,
         rotary_dim=rotary_dim,
         factor=own.get("factor", 1.0),

@@ -13,13 +13,14 @@ from .family import (
     SLIDING,
     Family,
     Windows,
+    attention_biases,
     by_head,
     by_type_whatever_is_used,
     every_layer,
     llama_biases,
 )
 from .layer_norms import AFTER
-from .stored_projections import INTERNLM2_NAMES, QKV_AND_GATE_UP
+from .stored_projections import HUNYUAN_NAMES, INTERNLM2_NAMES, QKV_AND_GATE_UP
 
 
 def _rotates(config: dict[str, Any], num_layers: int) -> tuple[bool, ...]:
@@ -220,6 +221,21 @@ ARCEE = Family(
         "intermediate_size": 18_432,
         "hidden_act": "relu2",
         "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+    },
+)
+HUNYUAN_DENSE = Family(
+    "hunyuan_v1_dense",
+    biased=attention_biases,
+    qk_norm=by_head,
+    norms_after_rotation=True,
+    stretches_base=True,
+    stored=HUNYUAN_NAMES,
+    defaults=DEFAULTS
+    | {
+        "vocab_size": 290_943,
+        "intermediate_size": 11_008,
+        "max_position_embeddings": 2048,
         "rms_norm_eps": 1e-5,
     },
 )

@@ -51,3 +51,6 @@ INTERNLM2_NAMES = StoredProjections(
         "feed_forward.w2": "mlp.down_proj",
     },
 )
+HUNYUAN_NAMES = StoredProjections(
+    renamed={"self_attn.query_layernorm": "self_attn.q_norm", "self_attn.key_layernorm": "self_attn.k_norm"}
+)

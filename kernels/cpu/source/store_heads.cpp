@@ -2,7 +2,8 @@
 //
 //   head = head - mean(head)                              queries and keys, where the model's norms do so
 //   head = head / sqrt(mean(head²) + ε) × weight          queries and keys, where the model has such weights
-//   head = partner(head) × sin + head × cos               queries and keys; the sine carries the rotation's sign
+//   head = partner(head) × sin + head × cos               queries and keys; the sine carries the rotation's sign.
+//                                                         In some models it comes before the norm
 //   query = query × scale                                 where the model's queries grow with their position
 //   memory[slot] = key, value                             in the memory's own format, as kv_layout.hpp says
 //
@@ -24,6 +25,7 @@ struct StoreHeads {
     const float* key_norm;
     int64_t norm_stride;      // from one head's weight to the next one's; 0: all have one
     int64_t norms_have_mean;  // which they take off first
+    int64_t norms_follow;     // norms come behind the rotation
     float epsilon;
     const RotaryTable* rotary;  // null where nothing is rotated
     Rotation rotation;
@@ -35,23 +37,33 @@ static constexpr int64_t kChunkTokens = 32;
 static constexpr int64_t kManyChunks = 4;
 static constexpr int64_t kTokensAhead = 1;
 
-// One head of one token, wherever it came from and wherever it goes.
-static void make_ready(const StoreHeads& a, int64_t token, const float* head, const float* norm, float* to) {
-    const int64_t size = a.kv.head_dim;
-    if (norm) {
-        if (a.norms_have_mean) {
-            centre(head, size, to);
-            head = to;
-        }
-        normalize(head, norm, a.epsilon, size, to);
+// Norms and rotations may be computed in place.
+static void norm_head(const StoreHeads& a, const float* head, const float* norm, float* to) {
+    if (a.norms_have_mean) {
+        centre(head, a.kv.head_dim, to);
         head = to;
     }
+    normalize(head, norm, a.epsilon, a.kv.head_dim, to);
+}
+
+static void rotate_head(const StoreHeads& a, int64_t token, const float* head, float* to) {
+    const int64_t size = a.kv.head_dim;
     if (a.rotation == Rotation::kNone) {
         std::copy(head, head + size, to);
         return;
     }
     const int64_t row = a.step->rotations[token] * size;
     rotate(head, a.rotary->cosines + row, a.rotary->sines + row, a.rotation, size, a.num_rotated, to);
+}
+
+// One head of one token, wherever it came from and wherever it goes.
+static void make_ready(const StoreHeads& a, int64_t token, const float* head, const float* norm, float* to) {
+    if (norm && !a.norms_follow) {
+        norm_head(a, head, norm, to);
+        head = to;
+    }
+    rotate_head(a, token, head, to);
+    if (norm && a.norms_follow) norm_head(a, to, norm, to);
 }
 
 static void scale_query(const StoreHeads& a, int64_t token, float* query) {
