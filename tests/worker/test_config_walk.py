@@ -21,7 +21,10 @@ from penstock.worker.models.config import read_config
 PROMPT, ANSWER = 33, 3
 # Where the default is None, or says nothing about what else there may be.
 BY_NAME = {
-    "sliding_window": [5], "head_dim": [8, 32], "layer_types": [["sliding_attention", "full_attention"]],
+    "sliding_window": [5], "head_dim": [8, 32], "layer_types": [
+        ["sliding_attention", "full_attention"], ["full_attention"] * 3, ["conv", "full_attention", "conv"],
+        ["linear_attention", "linear_attention", "full_attention"],
+    ],
     "mlp_layer_types": [["dense", "sparse"], ["dense", "dense"]], "mlp_only_layers": [[0]], "clip_qkv": [0.5],
     "hidden_act": ["gelu", "relu", "swish"], "num_key_value_heads": [1, None], "q_lora_rank": [None, 24],
     "topk_method": ["group_limited_greedy", "noaux_tc"], "scoring_func": ["softmax", "sigmoid"],

@@ -42,7 +42,7 @@ def _shared(mixer: DeltaNet | ShortConvolution) -> int:
 
 
 def _of_states(config: ModelConfig) -> str:
-    mixer = next(filter(None, config.mixers), None)
+    mixer = next((mixer for mixer in config.mixers if mixer is not None), None)
     if mixer is None:
         return ""
     what = "key heads of delta nets" if isinstance(mixer, DeltaNet) else "channels of convolutions"
