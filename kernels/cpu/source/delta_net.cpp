@@ -19,7 +19,7 @@ namespace {
 
 constexpr float kSmallestSquare = 1e-6f;
 constexpr float kLinearFrom = 20.0f;    // log(1 + e^x) is x above
-constexpr int64_t kFewTokens = 4;       // that a head in place is stepped through
+constexpr int64_t kFewTokens = 8;       // that a head in place is stepped through
 constexpr int kVectorsOfMany = 2;       // columns of a row with more: 16 KB of 128 × 32 numbers
 constexpr int kVectorsInPlace = kLanes == 16 ? 8 : 4;
 constexpr int64_t kBlockColumns = kVectorsOfMany * kLanes;
@@ -72,8 +72,8 @@ HeadToken token_of(const DeltaNet& a, int64_t token, int64_t head, int64_t colum
             a.output + token * value_width(a) + value};
 }
 
-// One head of a segment's tokens, where its state lies.
-void step_in_place(const DeltaNet& a, int64_t segment, int64_t head) {
+// One head of a segment's tokens, where its state lies. What lies `ahead` is probably stepped next.
+void step_in_place(const DeltaNet& a, int64_t segment, int64_t head, const float* ahead) {
     const Step& step = *a.step;
     const int64_t begin = step.segment_starts[segment], end = step.segment_starts[segment + 1];
     const int64_t size = a.key_dim * a.value_dim;
@@ -86,8 +86,9 @@ void step_in_place(const DeltaNet& a, int64_t segment, int64_t head) {
     int64_t column = 0;
     const auto take = [&](auto vectors) {
         for (; column + vectors() * kLanes <= a.value_dim; column += vectors() * kLanes)
-            step_tokens<vectors()>({from + column, behind + column, a.value_dim, a.key_dim}, begin, end,
-                                   [&](int64_t token) { return token_of(a, token, head, column); });
+            step_tokens<vectors()>(
+                {from + column, behind + column, a.value_dim, a.key_dim, ahead ? ahead + column : nullptr}, begin, end,
+                [&](int64_t token) { return token_of(a, token, head, column); });
     };
     take(std::integral_constant<int, kVectorsInPlace>{});
     take(std::integral_constant<int, 1>{});
@@ -181,12 +182,12 @@ public:
     int64_t count() const { return first_chunks_[a_.step->num_rows]; }
 
     void run(int64_t chunk) const {
-        const int64_t row = std::upper_bound(first_chunks_, first_chunks_ + a_.step->num_rows, chunk) - first_chunks_ - 1;
+        const int64_t row = row_of(chunk);
         const int64_t number = chunk - first_chunks_[row];
         const int32_t* of_rows = a_.step->segments_of_rows;
         if (is_in_place(row)) {
             for (int64_t segment = of_rows[row]; segment < of_rows[row + 1]; ++segment)
-                step_in_place(a_, segment, number);
+                step_in_place(a_, segment, number, state_in_place(chunk + num_threads()));
             return;
         }
         Block block(a_, number / num_blocks_, number % num_blocks_ * kBlockColumns);
@@ -194,6 +195,18 @@ public:
     }
 
 private:
+    int64_t row_of(int64_t chunk) const {
+        return std::upper_bound(first_chunks_, first_chunks_ + a_.step->num_rows, chunk) - first_chunks_ - 1;
+    }
+
+    // The state that a chunk reads, if it does so in place.
+    const float* state_in_place(int64_t chunk) const {
+        if (chunk >= count()) return nullptr;
+        const int64_t row = row_of(chunk);
+        if (!is_in_place(row)) return nullptr;
+        return state_of(a_, a_.step->segment_reads[a_.step->segments_of_rows[row]], chunk - first_chunks_[row]);
+    }
+
     bool is_in_place(int64_t row) const {
         const Step& step = *a_.step;
         const int32_t* of_rows = step.segments_of_rows;

@@ -9,6 +9,7 @@
 #pragma once
 #include <cstdint>
 
+#include "quads.hpp"
 #include "step.hpp"
 #include "vector.hpp"
 
@@ -46,6 +47,7 @@ struct Columns {
     float* to;          // and behind; may be the same
     int64_t stride;     // numbers from one row to the next
     int64_t key_dim;
+    const float* ahead = nullptr;  // as many columns of another state, fetched during the last token's pass
 };
 
 template <int kVectors>
@@ -85,6 +87,8 @@ inline Lanes<kVectors> step_state(const Columns& columns, const HeadToken& token
     for (int64_t i = 0; i < columns.key_dim; ++i, from += columns.stride, to += columns.stride) {
         const Vec key = broadcast(token.key[i]), query = broadcast(token.query[i]);
         const Vec following = kHasNext ? broadcast(next_key[i]) : zero();
+        if (!kHasNext && columns.ahead)
+            fetch_to_second(columns.ahead + i * columns.stride, kVectors * kLanes * sizeof(float));
 #pragma GCC unroll 16
         for (int v = 0; v < kVectors; ++v) {
             const Vec state = fma(key, change.vectors[v], load(from + v * kLanes) * kept);
