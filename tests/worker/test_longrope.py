@@ -58,6 +58,24 @@ def test_a_request_that_grows_beyond_the_original_context_is_rotated_by_the_long
         assert answer.tokens == continued(given, 24), f"a prompt of {len(given)}"
 
 
+def test_layers_with_a_window_switch_their_factors_with_the_request(tmp_path):
+    """Its prompt's first blocks are given back, and are computed anew when it grows beyond the original context."""
+    from transformers import AutoModelForCausalLM
+
+    folder = tiny_model(tmp_path, "phi3", rope=LONGROPE, sliding_window=20, **OPTIONS)
+    reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    engine = TinyEngine(slotted_runner(load_model(folder), **SHAPE), max_num_batched_tokens=40)
+    prompts = [text(length, length) for length in (30, 47, 100)]
+    asked = [prompt(number, each, max_tokens=24) for number, each in enumerate(prompts)]
+    for given, answer in zip(prompts, engine.run(*asked), strict=True):
+        whole = given + answer.tokens
+        with torch.inference_mode():  # with the long factors; short ones are those of requests that end there
+            long = reference(torch.tensor([whole])).logits[0].argmax(-1).tolist()
+            short = reference(torch.tensor([whole[:ORIGINAL]])).logits[0].argmax(-1).tolist()
+        following = short + long[len(short) :]
+        assert following[len(given) - 1 : -1] == answer.tokens, f"a prompt of {len(given)}"
+
+
 def test_blocks_of_short_requests_are_not_found_by_long_ones(folder, continued):
     engine = TinyEngine(slotted_runner(load_model(folder), **SHAPE))
     common = text(80)

@@ -62,6 +62,7 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
         {"no_rope_layers": None, "no_rope_layer_interval": 2, "attention_bias": True, "mlp_bias": True, "rope": YARN,
          "tie_word_embeddings": False, "num_key_value_heads": 6, "head_dim": 32},
     ),
+    "smollm3, no layer rotates": ("smollm3", {"no_rope_layers": [0] * 4}),
     "smollm3, windows where nothing rotates": (
         "smollm3", {"use_sliding_window": True, "sliding_window": 9, "no_rope_layers": [0, 1, 1, 0]}
     ),
