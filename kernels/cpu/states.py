@@ -1,6 +1,6 @@
 """The operations of a gated delta net, and of gates of heads, as native calls of the program that is being recorded.
 
-A part of `operations.py`. The structs are those of source/convolution.cpp, source/delta_net.hpp and source/gates.cpp.
+A part of `operations.py`. The structs are those of source/convolution.cpp, source/delta_net.cpp and source/gates.cpp.
 """
 
 from ctypes import Structure, addressof, c_float, c_int64, c_void_p

@@ -13,8 +13,26 @@
 
 #include "pool.hpp"
 #include "quads.hpp"
+#include "step.hpp"
 
 namespace penstock {
+
+struct DeltaNet {
+    const Step* step;
+    float* convolved;  // [T, queries, keys, values]: queries and keys are overwritten
+    float* b;          // [T, value heads]: overwritten by the rates of learning
+    float* a;          // [T, value heads]: overwritten by what is kept of the state
+    const float* decay;      // [value heads]: e^A_log
+    const float* step_bias;  // [value heads]
+    int64_t num_key_heads;
+    int64_t num_value_heads;
+    int64_t key_dim;
+    int64_t value_dim;
+    float* states;  // [num_states, value heads, key_dim, value_dim]
+    int64_t state_stride;
+    float* output;  // [T, value heads × value_dim]
+};
+
 namespace {
 
 constexpr float kSmallestSquare = 1e-6f;

@@ -1,4 +1,4 @@
-// A gated delta net's arguments, and its step on some columns of one head's state.
+// A gated delta net's step, on some columns of one head's state.
 //
 //   S = kept × S + k (rate × (v - kept × Sᵀ k))ᵀ        S is [key_dim, columns], k and q are key_dim numbers
 //   o = Sᵀ q
@@ -10,26 +10,9 @@
 #include <cstdint>
 
 #include "quads.hpp"
-#include "step.hpp"
 #include "vector.hpp"
 
 namespace penstock {
-
-struct DeltaNet {
-    const Step* step;
-    float* convolved;  // [T, queries, keys, values]: queries and keys are overwritten
-    float* b;          // [T, value heads]: overwritten by the rates of learning
-    float* a;          // [T, value heads]: overwritten by what is kept of the state
-    const float* decay;      // [value heads]: e^A_log
-    const float* step_bias;  // [value heads]
-    int64_t num_key_heads;
-    int64_t num_value_heads;
-    int64_t key_dim;
-    int64_t value_dim;
-    float* states;  // [num_states, value heads, key_dim, value_dim]
-    int64_t state_stride;
-    float* output;  // [T, value heads × value_dim]
-};
 
 // What one head reads of a token, and writes.
 struct HeadToken {
