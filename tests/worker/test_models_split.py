@@ -56,7 +56,7 @@ SPLITS = {
         ("olmo2", {"num_attention_heads": 4, "num_key_value_heads": 1, "hidden_size": 64, "attention_bias": True}, {}),
         ("granite", {"mlp_bias": True}, {}),
         ("glm4", {"attention_bias": True}, {}),
-        ("gemma2", {"attn_logit_softcapping": None}, {}),
+        ("gemma2", {}, {}),
         ("cohere", {"use_qk_norm": True, "attention_bias": True}, {}),
         ("stablelm", {"qk_layernorm": True, "num_key_value_heads": 1}, {}),
         ("nemotron", {"mlp_bias": True, "intermediate_size": 91}, {}),

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from builders.backends import load_on
+from builders.backends import INVARIANT_BACKENDS, load_on
 from builders.hand_driven import HandDriven
 from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
@@ -38,6 +38,19 @@ def test_quantized_products_meet_the_rows_as_they_are(tmp_path, family, quantiza
     exact, rounded = (load_on("native", folder, quantization=each) for each in (None, quantization))
     similar = torch.cosine_similarity(logits_of(rounded), logits_of(exact))
     assert similar.min() > least
+
+
+@pytest.mark.parametrize("backend", INVARIANT_BACKENDS)
+@pytest.mark.parametrize("family", [*FAMILIES, "gemma2"])
+def test_a_prompt_has_the_same_bits_in_any_chunks_and_company(tmp_path, family, backend):
+    folder = tiny_model(tmp_path, family, **FAMILIES.get(family, {}))
+    model = load_on(backend, folder)
+    together = logits_of(model).split([len(prompt) for prompt in PROMPTS])[1]
+    for size in (1, 7, 16):
+        driven = HandDriven(model)
+        row = driven.add(PROMPTS[1])
+        counts = [min(size, len(PROMPTS[1]) - start) for start in range(0, len(PROMPTS[1]), size)]
+        assert torch.equal(torch.cat([driven.step([(row, count)], every_token=True) for count in counts]), together)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

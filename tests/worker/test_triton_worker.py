@@ -74,10 +74,23 @@ def answers(model: Model, asked: list[Prompt], budget: int = 512, **shape) -> li
     return TinyEngine(slotted_runner(model, **shape), max_num_batched_tokens=budget).run(*asked)
 
 
-@pytest.mark.parametrize("family", ["qwen3", pytest.param("mistral", marks=pytest.mark.long)])
+DENSE = {
+    "qwen3": {"num_hidden_layers": 1},
+    "mistral": {"num_hidden_layers": 1, "sliding_window": 24},
+    "olmo2": {},  # norms behind the parts
+    "glm4": {},  # norms around them, pairs of a half of each head
+    "gemma3_text": {"num_hidden_layers": 6, "final_logit_softcapping": 5.0},  # weights less one, two ropes, gelu
+    "granite": {},  # factors everywhere
+    "cohere": {},  # the mean taken off, parallel parts
+    "nemotron": {},  # a bias of norms, no gate, relu²
+}
+
+
+@pytest.mark.parametrize(
+    "family", [family if family == "qwen3" else pytest.param(family, marks=pytest.mark.long) for family in DENSE]
+)
 def test_its_greedy_answers_are_the_processors(tmp_path, family):
-    given = {"sliding_window": 24} if family == "mistral" else {}
-    folder = tiny_model(tmp_path, family, num_hidden_layers=1, **given)
+    folder = tiny_model(tmp_path, family, **DENSE[family])
     expected = [answer.tokens for answer in answers(load_on("native", folder), requests())]
     found = answers(on_triton(folder), requests(), budget=16)
     assert [answer.tokens for answer in found] == expected
@@ -102,6 +115,15 @@ def test_the_greedy_answers_of_mixtures_are_the_processors(tmp_path, family):
     expected = [answer.tokens for answer in answers(load_on("invariant", folder), requests())]
     found = answers(on_triton(folder), requests(), budget=16)
     assert [answer.tokens for answer in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("family", "given", "named"),
+    [("gemma2", {}, "soft cap"), ("stablelm", {"qk_layernorm": True}, "mean"), ("youtu", {}, "latents")],
+)
+def test_what_there_are_no_kernels_for_on_a_gpu_is_refused_by_name(tmp_path, family, given, named):
+    with pytest.raises(ConfigError, match=f"{family} .*{named}.* device='cpu'"):
+        on_triton(tiny_model(tmp_path, family, **given))
 
 
 def test_experts_of_a_layer_in_unlike_formats_are_refused_by_name(tmp_path):
