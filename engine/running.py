@@ -57,9 +57,9 @@ class RunningBatch:
     def has_free_slot(self) -> bool:
         return self.slots.num_free > 0
 
-    def begin_step(self) -> None:
+    def begin_step(self, num_waiting: int) -> None:
         """A step is planned. What no token to come reads is free for it, even if the step before has read it."""
-        self.cache.begin_step()
+        self.cache.begin_step(min(num_waiting, self.slots.num_free))
         for sequence in self._advanced:
             if sequence.is_running:
                 self.cache.give_back(sequence)

@@ -160,7 +160,7 @@ class Scheduler:
     def _gathered(self) -> ScheduledStep:
         step, strategies = ScheduledStep(self.counters.steps), self._active_strategies()
         self.running.settle()
-        self.running.begin_step()
+        self.running.begin_step(len(self.waiting))
         self.preemption.relieve_overdue(step)
         additions = self.preemption.make_room()
         for strategy in strategies:

@@ -136,10 +136,10 @@ class Cache:
 
     # --- a sequence comes, grows and leaves -------------------------------------------------------------------------
 
-    def begin_step(self) -> None:
-        """A step is planned: what the one before has written can be found by all."""
+    def begin_step(self, num_entering: int) -> None:
+        """A step is planned, which so many sequences may enter: what the one before has written can be found by all."""
         for group in self._states:
-            group.begin_step()
+            group.begin_step(num_entering)
 
     def admit(self, sequence: Sequence, match: Match) -> Additions:
         """Make tables that begin with what was found. Returns what is in them."""

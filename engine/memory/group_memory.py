@@ -109,8 +109,9 @@ class GroupMemory(ABC, Generic[Table]):
     def num_held(self, table: Table) -> int:
         """How many blocks it holds, or will before its known tokens are computed."""
 
-    def begin_step(self) -> None:
-        """A step is planned; what the step before has written may be read by any row of it."""
+    def begin_step(self, num_entering: int) -> None:
+        """A step is planned, which so many sequences may enter; any row of it may read what the one before has
+        written."""
 
     def forget(self, keys: Iterable[bytes]) -> None:
         """Let nobody find what has these keys."""

@@ -49,6 +49,7 @@ class States(GroupMemory[StateTable]):
         super().__init__(plan, block_size, time_to_live)
         self._every = every
         self._kept: list[Kept] = []
+        self._num_wanted = 0  # states that sequences which wait could be given
         # With a single state there is none to go on in beside what is found.
         self._keeps = plan.num_blocks > 1
 
@@ -95,7 +96,9 @@ class States(GroupMemory[StateTable]):
         fresh: list[int] = []
         starts: list[int] = []
         for position in table.checkpoints.between(sequence.num_computed, end) if self._keeps else ():
-            if position <= table.start or not self.pool.num_free:
+            # An answer that waits for a state goes before a hit later.
+            num_wanted = self._num_wanted if table.checkpoints.is_rolling(position) else 0
+            if position <= table.start or self.pool.num_free <= num_wanted:
                 continue
             (state,) = self.pool.allocate(1)
             table.before, table.write, table.start = table.write, state, position
@@ -126,7 +129,8 @@ class States(GroupMemory[StateTable]):
         self.pool.release([table.write, *(state for _, state in table.unnamed)])
         table.unnamed = []
 
-    def begin_step(self) -> None:
+    def begin_step(self, num_entering: int) -> None:
+        self._num_wanted = num_entering
         kept, self._kept = self._kept, []
         for each in kept:
             if each.key is not None and each.table is not None:

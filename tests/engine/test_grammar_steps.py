@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.grammar.constraint import Busy
+from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.messages import Prompt, sequence_id, values
 
 WORD = [[7], [8], [9], list(range(20, 40)), [10], list(range(512)), [11], [12], [13], [14]]
@@ -194,13 +195,13 @@ requests = st.fixed_dictionaries(
 )
 
 
-def history_against_alone(several, block_size, num_blocks, budget, steps_in_flight, is_slow, one_dear_in, seed):
+def history_against_alone(several, block_size, num_blocks, others, budget, steps_in_flight, is_slow, one_dear_in, seed):
     harness = GuidedHarness(
         compiler=ScriptCompiler(is_slow=is_slow, seed=seed),
         one_dear_in=one_dear_in,
         seed=seed,
         block_size=block_size,
-        num_blocks=num_blocks,
+        groups=(GroupPlan("full", 1, 1, num_blocks), *others),
         max_num_batched_tokens=budget,
         max_num_seqs=4,
     )
@@ -215,10 +216,13 @@ def history_against_alone(several, block_size, num_blocks, budget, steps_in_flig
     assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
 
 
+WINDOW, STATES = GroupPlan("window", 1, 1, 24, 7), GroupPlan("state", 1, 1, 6)
+
 HISTORY = {
     "several": st.lists(requests, min_size=1, max_size=5),
     "block_size": st.sampled_from([4, 2, 16]),
     "num_blocks": st.sampled_from([30, 40, 64]),
+    "others": st.sampled_from([(), (), (WINDOW,), (STATES,), (WINDOW, STATES)]),  # groups of layers
     "budget": st.sampled_from([32, 9, 5]),
     "steps_in_flight": st.sampled_from([2, 1, 3]),
     "is_slow": st.booleans(),

@@ -179,6 +179,16 @@ def test_few_states_serve_many_sequences_one_after_the_other(num_states):
         assert [harness.tokens(number, sample) for sample in (0, 1)] == [answer(each, s, 600)[0] for s in (0, 1)]
 
 
+def test_as_many_sequences_run_as_there_are_states():
+    harness = harness_of(FULL, GroupPlan("state", 1, 1, 5))
+    harness.add(*(prompt(number, some(10, number), max_tokens=60) for number in range(5)))
+    for _ in range(40):
+        harness.plan()
+        harness.finish()
+    assert harness.scheduler.stats().running == 5
+    harness.run()
+
+
 def test_a_state_that_was_evicted_comes_back_from_the_second_tier():
     harness = harness_of(FULL, GroupPlan("state", 1, 1, 3, None, 16))
     visit(harness, 1, some(41), max_tokens=1)
