@@ -16,6 +16,8 @@ Side = Literal["behind", "before"]
 
 def guarded(tensor: Tensor, side: Side) -> Tensor:
     """A contiguous copy with such a page right behind its last byte, or right before its first one."""
+    if not tensor.nbytes:
+        return tensor.clone()
     page = mmap.PAGESIZE
     size = -(-tensor.nbytes // page) * page
     memory = mmap.mmap(-1, size + page)
@@ -25,4 +27,4 @@ def guarded(tensor: Tensor, side: Side) -> Tensor:
     _KEPT.append(memory)
     offset = size - tensor.nbytes if side == "behind" else page
     copy = torch.frombuffer(memory, dtype=torch.uint8, count=tensor.nbytes, offset=offset)
-    return copy.view(tensor.dtype).view(tensor.shape).copy_(tensor) if tensor.nbytes else tensor.clone()
+    return copy.view(tensor.dtype).view(tensor.shape).copy_(tensor)
