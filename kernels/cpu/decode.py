@@ -158,21 +158,22 @@ class Decode:
         memory = _memory(slots.num_slots, *logits.shape)
         of_groups = [_memory_of_group(group, len(logits)) for group in groups]
         tables = (GroupTables * len(groups))(*groups)
-        self._changes = (DecodeGroup * len(groups))(
+        changes = (DecodeGroup * len(groups))(
             *(
                 DecodeGroup(step=addressof(step), **{name: own.data_ptr() for name, own in columns.items()})
                 for step, columns in zip(steps, of_groups, strict=True)
             )
         )
         slots.num_groups, slots.groups = len(groups), addressof(tables)
-        self._held = (steps, tables, slots, logits, memory, of_groups)  # what is pointed to
+        self._changes = list(changes)  # its own elements, not copies
+        self._held = (steps, tables, slots, logits, memory, of_groups, changes)  # what is pointed to
         self._is_begun, self._num_faults = c_int64(), c_int64()
         self._token_ids, self._is_finite = memory["token_ids"], memory["is_finite"]
         at = {name: tensor.data_ptr() for name, tensor in memory.items()}
         shared = {"step": addressof(steps[0]), "row_slots": at["row_slots"]}
         self._plan = BeginDecode(
             slots=addressof(slots),
-            groups=addressof(self._changes),
+            groups=addressof(changes),
             capacity=len(logits),
             row_slots=at["row_slots"],
             token_ids=at["computed"],
@@ -205,10 +206,11 @@ class Decode:
         plan.rows, plan.num_rows = slots, len(slots) // _INT
         plan.num_tokens, plan.num_counts = num_tokens, len(num_tokens) // _INT
         plan.num_rotations = num_rotations
-        for group, changes in zip(self._changes, groups, strict=True):
+        for group, changes in zip(self._changes, groups):
             group.block_ids, group.num_block_ids = changes.block_ids, len(changes.block_ids) // _INT
             group.block_offsets, group.num_offsets = changes.block_offsets, len(changes.block_offsets) // _INT
-            group.starts, group.num_starts = changes.starts, len(changes.starts) // _INT
+            if changes.starts or group.num_starts:
+                group.starts, group.num_starts = changes.starts, len(changes.starts) // _INT
         self._begin()
         return bool(self._is_begun.value)
 

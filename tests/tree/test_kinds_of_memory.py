@@ -1,5 +1,5 @@
-"""Models with windows through the real processes: conversations compute each token once, and long requests fit into the
-memory that their windows need.
+"""Models with windows or states through the real processes: conversations compute each token once, and long requests
+fit into the memory that their windows need.
 """
 
 import pytest
@@ -9,7 +9,8 @@ from penstock import LLM, SamplingParams
 
 MODELS = {
     "alternating": ("gpt_oss", {"num_hidden_layers": 4, "sliding_window": 40}),
-    "every layer": ("mistral", {"sliding_window": 48}),
+    "every layer": ("mistral", {"sliding_window": 48, "num_attention_heads": 4, "num_key_value_heads": 2}),
+    "delta nets": ("qwen3_5_text", {}),
 }
 SMALL = {"max_model_len": 512, "block_size": 16, "kv_cache_memory": "8MiB", "max_num_batched_tokens": 64, "quiet": True}
 
@@ -31,7 +32,7 @@ def conversation(llm: LLM) -> tuple[list[tuple], int, int]:
     return answers, num_computed, len(history)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [2, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_a_conversation_of_twenty_turns_computes_each_token_once(kind, ranks, tmp_path):
     family, options = MODELS[kind]

@@ -28,6 +28,7 @@ def plan(
     adapters=0,
     block=MIB,
     context=4096,
+    groups=None,
     **options,
 ):
     config = EngineConfig.from_options("m", **options)
@@ -38,7 +39,7 @@ def plan(
         activation_bytes=activations,
         available_bytes=available,
         host_bytes=host,
-        groups=(GroupSize("full", 1, block),),
+        groups=groups or (GroupSize("full", 1, block),),
         model_context=context,
         vocab_size=10,
         dtype="",
@@ -298,3 +299,55 @@ def test_touching_stops_when_told():
 def _resident() -> int:
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+# --- several groups of layers -----------------------------------------------------------------------------------------
+
+KINDS = {
+    "windows": (GroupSize("full", 4, MIB), GroupSize("window", 22, 5 * MIB, window=512)),
+    "states": (GroupSize("full", 4, MIB), GroupSize("state", 12, 50 * MIB)),
+    "windows alone": (GroupSize("window", 4, MIB, window=1024),),
+}
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"max_model_len": 3000, "kv_cache_memory": 110 * MIB}, ConfigError),
+        ({"max_model_len": 3000, "num_gpu_blocks_override": 20}, ConfigError),
+        ({"max_model_len": 3000, "available": 110 * MIB}, OutOfMemoryError),
+    ],
+)
+def test_of_several_kinds_too_little_memory_is_refused_with_figures_that_would_do(kinds, options, error):
+    options = {"groups": KINDS[kinds], "max_num_batched_tokens": 64, "max_num_seqs": 4, **options}
+    if kinds == "windows alone":
+        options |= {name: options[name] // 4 for name in ("kv_cache_memory", "available") if name in options}
+    with pytest.raises(error) as refused:
+        plan(**options)
+    names = "max_model_len|kv_cache_memory|num_gpu_blocks_override"
+    for name, figure in re.findall(rf"({names})=([\d,]+)", str(refused.value)):
+        if figure != "3,000":
+            assert plan(**{**options, name: int(figure.replace(",", ""))}).max_model_len > 0, name
+
+
+def test_a_number_of_blocks_is_that_of_the_longest_contexts_and_other_kinds_get_what_fits_to_it():
+    found = plan(groups=KINDS["windows"], num_gpu_blocks_override=200, max_num_batched_tokens=64)
+    rest = (200 - 128) * MIB  # beyond what a request of 4,096 tokens needs
+    window = (511 + 64 + 30) // 32 + 1
+    assert [group.num_blocks for group in found.groups] == [200, window + rest // (5 * MIB)]
+
+
+def test_all_kinds_together_take_what_was_asked_for_and_the_second_tier_is_shared_out_alike():
+    found = plan(groups=KINDS["states"], kv_cache_memory=1000 * MIB, swap_space=0.5, max_num_seqs=4)
+    assert 900 * MIB < found.kv_bytes <= 1000 * MIB
+    full, states = found.groups
+    # A request of 4,096 tokens needs 128 blocks and 2 states; of the rest each kind has as many bytes.
+    assert 0 <= (full.num_blocks - 128) * MIB - (states.num_blocks - 2) * 50 * MIB < 50 * MIB
+    for group in found.groups:
+        assert group.num_cpu_blocks == group.num_blocks * 512 * MIB // found.kv_bytes
+
+
+def test_where_nobody_says_how_much_several_kinds_take_two_gib_at_most():
+    found = plan(groups=KINDS["windows"], max_num_seqs=64, max_num_batched_tokens=64)
+    assert 1.9 * GIB < found.kv_bytes <= 2 * GIB and found.max_model_len == 4096

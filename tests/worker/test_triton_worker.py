@@ -96,6 +96,15 @@ def test_its_greedy_answers_are_the_processors(tmp_path, family):
     assert [answer.tokens for answer in found] == expected
 
 
+@pytest.mark.parametrize("family", ["lfm2", pytest.param("qwen3_5_text", marks=pytest.mark.long)])
+def test_the_greedy_answers_of_layers_with_states_are_the_processors(tmp_path, family):
+    folder = tiny_model(tmp_path, family)
+    expected = [answer.tokens for answer in answers(load_on("native", folder), requests())]
+    model = on_triton(folder)
+    assert not model.forward_pass.captures_steps
+    assert [answer.tokens for answer in answers(model, requests(), budget=16)] == expected
+
+
 MIXTURES = {
     "qwen3_moe": {"num_hidden_layers": 1},
     "mixtral": {"num_hidden_layers": 1},

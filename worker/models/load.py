@@ -199,16 +199,12 @@ def select_backend(
             raise ConfigError(
                 f"{config.family.name} {lacking}, and there are no kernels for that on a GPU yet. Use device='cpu'."
             )
-        if len(groups := groups_of(config, config.max_position, gives_back=False)) > 1:
-            kinds = " and ".join(sorted({group.kind for group in groups}))
-            raise ConfigError(
-                f"{config.family.name} has {len(groups)} kinds of memory ({kinds}), and the kernels of a GPU know one. "
-                "Use device='cpu'."
-            )
         if not (missing := triton.lack()):
             from ..backends.triton.backend import TritonBackend  # its kernels import triton
 
-            return TritonBackend.create(device, dtype, ranks, options)
+            # A captured step knows tables of blocks alone.
+            captures_steps = options.captures_steps and not any(config.states)
+            return TritonBackend.create(device, dtype, ranks, replace(options, captures_steps=captures_steps))
     else:
         try:
             return NativeBackend.create(load_library(), config, device, dtype, ranks)
@@ -220,8 +216,9 @@ def select_backend(
 def _lacking_on_gpus(config: ModelConfig) -> str:
     if config.latent is not None:
         return "keeps latents in place of keys and values (MLA)"
-    if any(config.states):
-        return "keeps states in place of keys and values"
+    attention = [group for group in groups_of(config, 1, gives_back=False) if group.state is None]
+    if len(attention) > 1:
+        return f"has {len(attention)} kinds of heads in its layers"
     if config.scales.score_cap is not None:
         return "caps the scores of attention (soft cap)"
     if config.qk_norm is not None and config.family.norm.has_mean:

@@ -82,7 +82,7 @@ def inputs_of(
 ) -> Inputs:
     width = -(-max_context // table.block_size)
     counts = (columns.slots, columns.starts, columns.query_starts)
-    tables = cast(BlockTables, table.groups[0]).tables  # the backend has all layers in one group
+    tables = cast(BlockTables, table.groups[0]).tables  # of all layers with attention; states have none
     found = ops.step_inputs(*counts, table.histories, tables, table.block_size, num_tokens, width)
     rows = DeviceRows(
         columns.query_starts,
@@ -165,7 +165,10 @@ class DeviceBatch:
         self.rotations_by_layer = rotations_by_layer
 
     def of_layer(self, layer: int) -> LayerStep:
-        return LayerStep(self.memory.of_layer(layer), self.rows, self.rotations_by_layer[layer])
+        found = self.step_rows.segments
+        segments = found[self.memory.group_of(layer)] if found else None
+        rows = self.rows if segments is None else segments
+        return LayerStep(self.memory.of_layer(layer), rows, self.rotations_by_layer[layer])
 
 
 @cache

@@ -1,7 +1,8 @@
 """Warms a GPU up before the first request: compiles and tunes kernels, and measures the memory that steps take.
 
 It runs the largest step that can occur, and prompts and answers of sizes that double, so that no later step meets a
-kernel that is not compiled or a size that was not tuned. All rows write to one block, and their results are not used.
+kernel that is not compiled or a size that was not tuned. All rows write to one block, or state, and their results are
+not used.
 """
 
 import logging
@@ -14,16 +15,20 @@ import numpy
 import torch
 
 from ....kernels import triton
+from ....kernels.states import NO_STATE, Segments
 from ....protocol.adapter_messages import NO_ADAPTER
 from ....protocol.messages import mask_bytes
 from ....protocol.parameters.sampling import SamplingParams
+from ...device import on_device
 from ...kv.model_memory import ModelMemory
 from ...models.load import Model
 from ...parallel import Parallel
 from ...sampler import Mask, SamplingRows
 from ...start.memory import Size
+from ...steps.batch import Batch
 from ...steps.logprobs import piece_length, token_logprobs
 from ...steps.slots import SlotTable
+from ...steps.state_tables import StateTables
 from ...steps.step_rows import StepRows
 from .graph_capture import GraphCapture
 
@@ -54,7 +59,14 @@ def warm_up(
     """Returns the memory that steps will take; `memory` has one block, `kept` is the folder for tuning results."""
     start = time.perf_counter()
     table = SlotTable(
-        size.num_slots, max_model_len, [1], memory.block_size, model.vocab_size, device, stretches=bool(model.stretches)
+        size.num_slots,
+        max_model_len,
+        [1] * len(memory.groups),
+        memory.block_size,
+        model.vocab_size,
+        device,
+        stretches=bool(model.stretches),
+        groups=model.groups(max_model_len),
     )
     for slot in range(size.num_slots):
         table.parameters.enter(slot, _ANYTHING, 1, seed=slot, sample=0)
@@ -117,7 +129,7 @@ def _computed(
     model: Model, rows: StepRows, memory: ModelMemory, table: SlotTable, mask: Mask | None = None
 ) -> torch.Tensor:
     """Compute a step, sample its tokens, and return the logits."""
-    batch = model.backend.batch(table, rows, memory)
+    batch = _batch(model, rows, memory, table)
     logits = model.forward_pass.logits(model.forward_pass.forward(batch), batch.logit_rows)
     sampling = SamplingRows(table.parameters, rows.slots, rows.ends, table.num_prompt[rows.slots], table.histories)
     model.sample(logits, sampling, mask)
@@ -126,10 +138,19 @@ def _computed(
 
 def _computed_with_all_logits(model: Model, rows: StepRows, memory: ModelMemory, table: SlotTable) -> None:
     """Also of a prompt's other tokens, as many as are done at once where their log-probabilities are asked for."""
-    batch = model.backend.batch(table, rows, memory)
+    batch = _batch(model, rows, memory, table)
     hidden = model.forward_pass.forward(batch)
     count = min(len(hidden), piece_length(model.vocab_size))
     model.forward_pass.logits(hidden, torch.arange(count, device=table.device))
+
+
+def _batch(model: Model, rows: StepRows, memory: ModelMemory, table: SlotTable) -> Batch:
+    """Where layers have states, each row reads none and writes the same one."""
+    count, starts = len(rows), numpy.concatenate(([0], numpy.cumsum(rows.num_tokens)))
+    columns = (starts, numpy.full(count, NO_STATE), numpy.zeros(count), numpy.arange(count + 1))
+    segments = Segments(*(on_device(column.astype(numpy.int32), table.device) for column in columns))
+    rows.segments = tuple(segments if isinstance(group, StateTables) else None for group in table.groups)
+    return model.backend.batch(table, rows, memory)
 
 
 def _mask(num_rows: int, vocab_size: int) -> Mask:
