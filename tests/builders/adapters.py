@@ -10,6 +10,7 @@ import torch
 from builders.tiny_experts import expert_shapes
 from builders.tiny_hybrids import named_as_published
 from builders.tiny_model import projection_shapes, write_safetensors
+from builders.tiny_norms import as_stored, is_there
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP = ("gate_proj", "up_proj", "down_proj")
@@ -33,10 +34,10 @@ def adapter(
     config = json.loads((model_folder / "config.json").read_text())
     draw = numpy.random.default_rng(seed)
     tensors: dict[str, numpy.ndarray] = {}
+    targets: set[str] = set()  # by their names in the checkpoint
     for layer in range(config["num_hidden_layers"]):
-        for place, (out_features, in_features) in _places(config, layer):
-            if place.rpartition(".")[2] not in modules:
-                continue
+        for place, (out_features, in_features) in _places(config, layer, modules):
+            targets.add(place.rpartition(".")[2])
             name = f"base_model.model.model.layers.{layer}.{place}"
             down = draw.standard_normal((rank, in_features), dtype=numpy.float32) / in_features**0.5
             up = draw.standard_normal((out_features, rank), dtype=numpy.float32) * strength / rank**0.5
@@ -48,7 +49,7 @@ def adapter(
         "base_model_name_or_path": str(model_folder),
         "r": rank,
         "lora_alpha": 2 * rank,
-        "target_modules": list(modules),
+        "target_modules": sorted(targets),
         "bias": "none",
         "inference_mode": True,
         **overrides,
@@ -57,12 +58,16 @@ def adapter(
     return folder
 
 
-def _places(config: dict[str, Any], layer: int) -> Iterator[tuple[str, tuple[int, int]]]:
-    """The projections of a layer, experts left out, with their outputs and inputs."""
-    is_sparse = bool(expert_shapes(config, layer))
-    for name, shape in projection_shapes(config, layer).items():
-        if not (is_sparse and name.startswith("mlp.")):
-            yield named_as_published(config, name), shape
+def _places(config: dict[str, Any], layer: int, modules: Sequence[str]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """These projections of a layer, experts left out, as checkpoints name and fuse them; with outputs and inputs."""
+    family, is_sparse = config["model_type"], bool(expert_shapes(config, layer))
+    chosen = {
+        f"{name}.weight": shape
+        for name, shape in projection_shapes(config, layer).items()
+        if name.rpartition(".")[2] in modules and is_there(family, name) and not (is_sparse and name.startswith("mlp."))
+    }
+    for name, shape in as_stored(family, chosen).items():
+        yield named_as_published(config, name.removesuffix(".weight")), shape
 
 
 def merged(model_folder: Path, adapter_folder: Path, target: Path) -> Path:

@@ -314,12 +314,11 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 FAMILIES = (
-    "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "smollm3", "phi3",
-    "internlm3", "ministral", "ministral3", "seed_oss", "exaone4", "hunyuan_v1_dense", "arcee", "mixtral",
-    "qwen2_moe", "qwen3_moe",
-    "ernie4_5_moe", "youtu", "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe", "glm4_moe", "glm4_moe_lite",
-    "dots1", "solar_open", "minimax_m2", "hy_v3", "olmo2", "granite", "glm", "glm4", "gemma", "gemma2", "vaultgemma",
-    "granitemoehybrid", "cohere", "cohere2", "stablelm", "phi", "nemotron", "jais2", "starcoder2", *HYBRIDS,
+    "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "smollm3", "phi3", "internlm3", "ministral", "ministral3",
+    "seed_oss", "exaone4", "hunyuan_v1_dense", "arcee", "mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe", "youtu",
+    "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe", "glm4_moe", "glm4_moe_lite", "dots1", "solar_open", "minimax_m2",
+    "hy_v3", "olmo2", "granite", "glm", "glm4", "gemma", "gemma2", "vaultgemma", "granitemoehybrid", "cohere",
+    "cohere2", "stablelm", "phi", "nemotron", "jais2", "starcoder2", *HYBRIDS,
 )  # fmt: skip
 ROPES = {
     "linear": LINEAR,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...kernels import LoraConfig, LoraWeights, Operations
+from ..weights.layout import Layout
 from ..weights.piece import CheckpointPiece
 from .lora_files import AdapterFiles, Target
 
@@ -31,9 +32,11 @@ class _Place:
 
 
 class AdapterBank:
-    def __init__(self, config: LoraConfig, ops: Operations) -> None:
+    def __init__(self, config: LoraConfig, ops: Operations, layout: Layout) -> None:
+        """`layout` says what the model's family calls its projections."""
         self.config = config
         self.ops = ops
+        self.layout = layout
         self._products: list[LoraWeights] = []
         self._places: dict[str, list[_Place]] = {}  # by the projection's name: model.layers.0.self_attn.q_proj
 
@@ -61,7 +64,7 @@ class AdapterBank:
     def load(self, adapter: int, folder: Path) -> None:
         """Read an adapter into its place, which no step may use meanwhile; raises `AdapterError`."""
         targets = {name: Target(*places[0].pieces[0].shape) for name, places in self._places.items()}
-        with AdapterFiles(folder, targets, self.config.max_rank) as files:
+        with AdapterFiles(folder, targets, self.config.max_rank, self.layout) as files:
             self.unload(adapter)
             for name in files.modules:
                 for place in self._places[name]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...protocol.errors import AdapterError, ConfigError
 from ...protocol.files.model_file import read_model_json, require_regular
-from ..models.text_config import text_name
+from ..weights.layout import Layout
 from ..weights.piece import Part
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -33,11 +33,13 @@ class Target(NamedTuple):
 class AdapterFiles:
     """Open while used as a context; `modules` names the projections that the adapter changes."""
 
-    def __init__(self, folder: Path, targets: Mapping[str, Target], max_rank: int) -> None:
+    def __init__(self, folder: Path, targets: Mapping[str, Target], max_rank: int, layout: Layout) -> None:
+        """`layout` says what the model's family calls its projections, and which of them it fuses."""
         self.folder = folder
         self.config = _checked_config(folder)
-        self._stored = _opened(folder)
-        self._stored_names = {text_name(module): module for module in self._checked_modules()}
+        self._stored, self._layout = _opened(folder), layout
+        names = layout.names(f"{module}.weight" for module in self._checked_modules())
+        self._stored_names = {_module(name): _module(stored) for name, stored in names.items()}
         for module in self.modules:
             self._check_shapes(module, targets, max_rank)
 
@@ -61,12 +63,14 @@ class AdapterFiles:
         return down.float(), up.float() * self._scale(module, rank)
 
     def _matrix(self, module: str, matrix: str) -> Any:
-        return self._stored.get_slice(f"base_model.model.{self._stored_names[module]}.lora_{matrix}.weight")
+        stored = self._stored.get_slice(f"base_model.model.{self._stored_names[module]}.lora_{matrix}.weight")
+        # Projections that are fused have one `down`, and of the `up` the rows that each has of their weight.
+        return stored if matrix == "A" else self._layout.view(f"{module}.weight", stored)
 
     def _scale(self, module: str, rank: int) -> float:
         alpha = self.config.get("lora_alpha", 8)
         for pattern, own in (self.config.get("alpha_pattern") or {}).items():
-            if re.fullmatch(rf"(.*\.)?({pattern})", module):
+            if re.fullmatch(rf"(.*\.)?({pattern})", self._stored_names[module]):
                 alpha = own
                 break
         return alpha / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
@@ -109,6 +113,10 @@ class AdapterFiles:
                     f"{self.folder} stores {module} as {stored.get_dtype()}. Save it as float32, float16 or bfloat16.",
                     "files",
                 )
+
+
+def _module(weight: str) -> str:
+    return weight.removesuffix(".weight")
 
 
 def _matrix(stored: Any) -> tuple[int, int]:

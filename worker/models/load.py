@@ -27,6 +27,7 @@ from ..weights.checkpoint import Checkpoint
 from ..weights.cut_checkpoint import CutCheckpoint
 from ..weights.dummy_source import DummySource
 from ..weights.file_checks import check_weight_files
+from ..weights.find_layout import own_layout
 from ..weights.layer_formats import LayerFormats
 from ..weights.packed_cache import PackedCache
 from ..weights.tensor_names import check_biases, check_layers, check_unread
@@ -151,7 +152,7 @@ def load_model(
         source = _opened(model_folder, config, ranks, expert_parallel)
     # Kept as the model's own weights would be, were they not quantized.
     lora = LoraConfig(DTYPES[backend.format.kind], max_loras, max_lora_rank)
-    adapters = AdapterBank(lora, backend.ops) if max_loras else None
+    adapters = AdapterBank(lora, backend.ops, own_layout(config)) if max_loras else None
     placement = Placement(device, formats, backend.activations, backend.ops, ranks, cache, adapters, expert_parallel)
     if cache is not None and is_written_through:
         write_through(cache, demand.weight_bytes)

@@ -24,6 +24,12 @@ class HuggingFaceLayout:
         return stored
 
 
+def own_layout(config: ModelConfig) -> Layout:
+    """What the family's checkpoints have, by names that transformers gives them, as adapters have those."""
+    stored = config.family.stored
+    return FusedProjections(stored, config) if stored else HuggingFaceLayout()
+
+
 def layout_of(stored: Iterable[str], config: ModelConfig | None) -> Layout:
     """Which layout tensors of these names have."""
     names = list(stored)
@@ -36,7 +42,7 @@ def layout_of(stored: Iterable[str], config: ModelConfig | None) -> Layout:
     if config is not None and is_paddles(names):
         return PaddleLayout(config)
     if config is not None and config.family.stored:
-        return FusedProjections(config.family.stored, config)
+        return own_layout(config)
     if experts is None or not is_fused(names):
         return HuggingFaceLayout()
     if experts.names.stack is None:
