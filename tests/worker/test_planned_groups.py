@@ -7,6 +7,7 @@ from builders.runner_harness import TinyEngine, prompt
 from builders.state_runner import follower, prompt_of, state_runner
 
 from penstock.protocol.messages import Prompt
+from penstock.protocol.parameters.beams import BeamSearchParams
 
 LENGTHS = [3, 17, 30, 9, 41, 24]
 
@@ -57,3 +58,17 @@ def test_so_they_are_where_memory_is_scarce_and_swapped(seed):
         assert [answer.tokens for answer in answers] == expected
     stats = engine.scheduler.stats()
     assert stats.loaded_blocks > 0
+
+
+def searched(budget: int, num_slots: int) -> list[list[int]]:
+    engine = TinyEngine(state_runner(), max_num_batched_tokens=budget, max_num_seqs=num_slots)
+    prompts = [asked(number, prompt_of(length), n=3, max_tokens=9) for number, length in enumerate((17, 30))]
+    for each in prompts:
+        each.beams = BeamSearchParams(beam_width=3, max_tokens=9)
+    return [answer.tokens for answer in engine.run(*prompts)]
+
+
+def test_beams_that_copy_states_find_what_beams_find_that_compute_them_anew():
+    forked = searched(budget=200, num_slots=6)
+    assert forked[0] == continued(prompt_of(17), 9), "the best of all follows the model"
+    assert searched(budget=200, num_slots=1) == searched(budget=7, num_slots=2) == forked
