@@ -1,11 +1,13 @@
 """How a step's time grows with its rows and their contexts: a table without cliffs is what one wants to see.
 
     python scripts/bench_steps.py [--quantization int8] [--kv bf16] [--rows 1 2 4 …] [--contexts 128 256 …] [--rounds 5]
+    python scripts/bench_steps.py --shape gemma3-1b --rows 1 --contexts 2048 32768      # a shape of bench_shapes.py
 
-Decode steps of a random-weight Qwen3-0.6B shape in this process, forward and head, without a tree. Every row has a
-block table of its own, a shuffle of one pool of blocks that no cache holds: contexts may be longer, all together, than
-the pool, and none is a prefix of another. Beside the milliseconds stands what a step took beyond the one with half the
-rows and beyond the one with half the context, as factors: more than 2 would be a cliff.
+Decode steps of a random-weight Qwen3-0.6B shape, or another, in this process, forward and head, without a tree. Every
+row has a block table of its own, a shuffle of one pool of blocks that no cache holds: contexts may be longer, all
+together, than the pool, and none is a prefix of another. Beside the milliseconds stands what a step took beyond the one
+with half the rows and beyond the one with half the context, as factors: more than 2 would be a cliff. Windows keep all
+tokens here, and are read as far as they reach.
 """
 
 import argparse
@@ -18,8 +20,12 @@ from tempfile import TemporaryDirectory
 import torch
 from bench_harness import machine, median
 from bench_models import SHAPES, write_config
+from peers import shape as compared
+from peers.shapes import SHAPES as COMPARED
 
+from penstock.kernels.states import Segments
 from penstock.worker.kv.model_memory import ModelMemory
+from penstock.worker.kv.state_memory import StateMemory
 from penstock.worker.models.load import Model, load_model
 from penstock.worker.steps.batch import Batch
 from penstock.worker.steps.block_tables import BlockRows
@@ -32,14 +38,20 @@ Cell = tuple[int, int]  # rows, tokens of context
 def decode_batch(model: Model, memory: ModelMemory, rows: int, context: int) -> Batch:
     """One more token for each of so many rows, `context` tokens long with it."""
     blocks = -(-context // BLOCK_SIZE)
-    tables = torch.stack([torch.randperm(memory.groups[0].num_blocks)[:blocks] for _ in range(rows)]).to(torch.int32)
+    pool = next(group.num_blocks for group in memory.groups if not isinstance(group, StateMemory))
+    tables = torch.stack([torch.randperm(pool)[:blocks] for _ in range(rows)]).to(torch.int32)
     positions = torch.full((rows,), context - 1)
+    held = BlockRows(tables, tables[:, -1].long() * BLOCK_SIZE + positions % BLOCK_SIZE)
+    states = torch.arange(rows, dtype=torch.int32)
+    updated = Segments(
+        torch.arange(rows + 1, dtype=torch.int32), states, states, torch.arange(rows + 1, dtype=torch.int32)
+    )
     return Batch(
         token_ids=torch.randint(0, model.vocab_size, (rows,)),
         positions=positions,
         query_starts=list(range(rows + 1)),
         context_lengths=[context] * rows,
-        groups=[BlockRows(tables, tables[:, -1].long() * BLOCK_SIZE + positions % BLOCK_SIZE)],
+        groups=[updated if isinstance(group, StateMemory) else held for group in memory.groups],
         logit_rows=torch.arange(rows),
         memory=memory,
     )
@@ -77,12 +89,15 @@ def steepest(times: dict[Cell, float]) -> str:
         for half in ((cell[0] // 2, cell[1]), (cell[0], cell[1] // 2))
         if half in times and half != cell
     ]
+    if not steps:
+        return "No two cells are neighbours."
     factor, half, cell = max(steps)
     return f"Steepest: {half[0]} rows × {half[1]:,} → {cell[0]} rows × {cell[1]:,}: {factor:.2f} × the time."
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--shape", default="0.6b", choices=["0.6b", *COMPARED])
     parser.add_argument("--quantization", default="int8", help="of the weights, or none")
     parser.add_argument("--kv", default="bf16")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
@@ -93,10 +108,14 @@ def main() -> None:
     print(json.dumps(machine()), flush=True)
     form = None if arguments.quantization == "none" else arguments.quantization
     with TemporaryDirectory() as folder:
-        write_config(Path(folder), {**SHAPES["0.6b"], "dtype": "bfloat16", "max_position_embeddings": 8192})
+        if arguments.shape in COMPARED:
+            compared.write_config(Path(folder), COMPARED[arguments.shape])
+        else:
+            shape = {**SHAPES[arguments.shape], "dtype": "bfloat16", "max_position_embeddings": 8192}
+            write_config(Path(folder), shape)
         model = load_model(Path(folder), load_format="dummy", quantization=form, num_threads=arguments.threads)
-    memory = model.plain_memory(POOL_TOKENS // BLOCK_SIZE, BLOCK_SIZE, arguments.kv)
-    for tensor in memory.tensors:
+    memory = model.plain_memory(max(POOL_TOKENS, *arguments.contexts) // BLOCK_SIZE, BLOCK_SIZE, arguments.kv)
+    for tensor in (each for group in memory.groups if not isinstance(group, StateMemory) for each in group.tensors):
         tensor.view(torch.uint8).random_(56, 62)  # neither NaN nor denormal numbers in any format
     cells = [(rows, context) for rows in arguments.rows for context in arguments.contexts]
     times = measured(model, memory, cells, arguments.rounds)

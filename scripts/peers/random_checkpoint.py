@@ -1,4 +1,4 @@
-"""Writes a mixture as transformers does, with random weights, for an engine whose exporter reads nothing else.
+"""Writes a shape as transformers does, with random weights, for an engine whose exporter reads nothing else.
 
     python -m peers.random_checkpoint qwen3-30b 4 FOLDER          # its first 4 layers
 
@@ -8,16 +8,17 @@ The whole model lies in memory meanwhile, in bfloat16.
 import sys
 from pathlib import Path
 
-from .mixtures import MIXTURES, Mixture, write_config
+from .shape import Shape, write_config
+from .shapes import SHAPES
 
 BOUND = 0.035  # of evenly spread weights, whose standard deviation is then 0.02
 
 
-def write_checkpoint(mixture: Mixture, folder: Path) -> None:
+def write_checkpoint(shape: Shape, folder: Path) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    write_config(folder, mixture)
+    write_config(folder, shape)
     config = AutoConfig.from_pretrained(folder)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
@@ -32,4 +33,4 @@ def write_checkpoint(mixture: Mixture, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write_checkpoint(MIXTURES[sys.argv[1]].cut(int(sys.argv[2])), Path(sys.argv[3]))
+    write_checkpoint(SHAPES[sys.argv[1]].cut(int(sys.argv[2])), Path(sys.argv[3]))

@@ -1,4 +1,4 @@
-"""Writes a GGUF file of a mixture with random weights, directly in the format it is to have, tensor by tensor.
+"""Writes a GGUF file of a shape with random weights, directly in the format it is to have, tensor by tensor.
 
     python -m peers.random_gguf qwen3-30b 8 Q4_K_M model.gguf         # its first 8 layers
 
@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy
 
-from .mixtures import DOWN, HEAD, LATENT, MIXTURES, VALUE, Mixture, Tensor, common_keys, tensors
+from .shape import CONVOLUTION, DOWN, HEAD, LATENT, VALUE, Shape, Tensor, common_keys, tensors
+from .shapes import SHAPES
 
 STANDARD_DEVIATION = 0.02
 
@@ -48,8 +49,8 @@ BLOCKS = {
 NARROWER = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}  # where inputs don't fill blocks of 256
 
 
-def of_k_quants(mixture: Mixture, tensor: Tensor) -> str:
-    if tensor.part == HEAD or (tensor.part in (VALUE, DOWN) and has_more_bits(tensor.layer, mixture.layers)):
+def of_k_quants(model: Shape, tensor: Tensor) -> str:
+    if tensor.part == HEAD or (tensor.part in (VALUE, DOWN) and has_more_bits(tensor.layer, model.layers)):
         return "Q6_K"
     return "Q4_K"
 
@@ -59,20 +60,25 @@ def has_more_bits(layer: int, layers: int) -> bool:
 
 
 # A file's format -> the type of each matrix.
-FILES: dict[str, Callable[[Mixture, Tensor], str]] = {
-    "Q8_0": lambda mixture, tensor: "Q8_0",
+FILES: dict[str, Callable[[Shape, Tensor], str]] = {
+    "Q8_0": lambda model, tensor: "Q8_0",
     # The one exception: there the head would be Q6_K, which is much of what a token reads where layers were cut away.
-    "Q4_0": lambda mixture, tensor: "Q4_0",
+    "Q4_0": lambda model, tensor: "Q4_0",
     "Q4_K_M": of_k_quants,
-    "MXFP4": lambda mixture, tensor: "MXFP4" if len(tensor.shape) == 3 and tensor.part != LATENT else "Q8_0",
+    "MXFP4": lambda model, tensor: "MXFP4" if len(tensor.shape) == 3 and tensor.part != LATENT else "Q8_0",
 }
 
 
-def type_of(mixture: Mixture, tensor: Tensor, file: str) -> str | None:
-    """The type of a matrix; vectors, routers and biases stay floats."""
-    if len(tensor.shape) == 1 or tensor.name.endswith(".bias") or "ffn_gate_inp" in tensor.name:
+def type_of(model: Shape, tensor: Tensor, file: str) -> str | None:
+    """The type of a matrix; vectors, routers, convolutions and biases stay floats."""
+    if (
+        len(tensor.shape) == 1
+        or tensor.part == CONVOLUTION
+        or tensor.name.endswith(".bias")
+        or "ffn_gate_inp" in tensor.name
+    ):
         return None
-    name = FILES[file](mixture, tensor)
+    name = FILES[file](model, tensor)
     while tensor.shape[-1] % BLOCKS[name].weights:
         name = NARROWER[name]
     return name
@@ -82,22 +88,23 @@ def num_bytes(tensor: Tensor, name: str | None) -> int:
     return tensor.weights * 4 if name is None else tensor.weights // BLOCKS[name].weights * BLOCKS[name].bytes
 
 
-def active_bytes(mixture: Mixture, file: str) -> float:
+def active_bytes(model: Shape, file: str) -> float:
     """What one token reads of such a file."""
-    return sum(one.share * num_bytes(one, type_of(mixture, one, file)) for one in tensors(mixture))
+    return sum(one.share * num_bytes(one, type_of(model, one, file)) for one in tensors(model))
 
 
-def write_random(mixture: Mixture, file: str, path: Path) -> None:
+def write_random(model: Shape, file: str, path: Path) -> None:
     import gguf
 
-    writer = gguf.GGUFWriter(path, mixture.architecture)
+    writer = gguf.GGUFWriter(path, model.architecture)
     add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
-    for key, value in (common_keys(mixture) | mixture.keys).items():
-        add[type(value)](f"{mixture.architecture}.{key}", value)
+    add[list] = writer.add_array
+    for key, value in (common_keys(model) | model.keys).items():
+        add[type(value)](f"{model.architecture}.{key}", value)
     writer.add_tokenizer_model("no_vocab")
-    made = list(tensors(mixture))
+    made = list(tensors(model))
     for tensor in made:
-        name = type_of(mixture, tensor, file)
+        name = type_of(model, tensor, file)
         type_number = gguf.GGMLQuantizationType[name or "F32"]
         writer.add_tensor_info(
             tensor.name, tensor.shape, numpy.dtype(numpy.float32), num_bytes(tensor, name), type_number
@@ -107,7 +114,7 @@ def write_random(mixture: Mixture, file: str, path: Path) -> None:
     writer.write_ti_data_to_file()
     chance = numpy.random.Generator(numpy.random.SFC64(0))
     for tensor in made:
-        writer.write_tensor_data(values(tensor, type_of(mixture, tensor, file), chance))
+        writer.write_tensor_data(values(tensor, type_of(model, tensor, file), chance))
     writer.close()
 
 
@@ -115,6 +122,8 @@ def values(tensor: Tensor, name: str | None, chance: numpy.random.Generator) -> 
     if name is None:
         if "norm" in tensor.name:
             return numpy.ones(tensor.shape, numpy.float32)
+        if tensor.name.endswith("ssm_a"):
+            return -numpy.ones(tensor.shape, numpy.float32)  # states decay
         return STANDARD_DEVIATION * chance.standard_normal(tensor.shape, numpy.float32)
     block = BLOCKS[name]
     blocks = tensor.weights // block.weights
@@ -130,4 +139,4 @@ def values(tensor: Tensor, name: str | None, chance: numpy.random.Generator) -> 
 
 
 if __name__ == "__main__":
-    write_random(MIXTURES[sys.argv[1]].cut(int(sys.argv[2])), sys.argv[3], Path(sys.argv[4]))
+    write_random(SHAPES[sys.argv[1]].cut(int(sys.argv[2])), sys.argv[3], Path(sys.argv[4]))

@@ -1,6 +1,6 @@
-"""Mixtures of experts beside llama.cpp and OpenVINO: published shapes with fewer layers, random weights, one sitting.
+"""Models of any family beside llama.cpp and OpenVINO: published shapes, random weights, one sitting.
 
-    python scripts/bench_experts.py [--shapes qwen3-30b,olmoe] [--quantization int8,int4] [--peers penstock,llama.cpp]
+    python scripts/bench_shapes.py [--shapes qwen3-30b,olmoe,…] [--quantization int8,int4] [--peers penstock,llama.cpp]
         [--rounds 3] [--python llama.cpp=/path/to/its/python] [--output figures.json] [--models FOLDER]
 
 Engines run and take turns as in `bench_peers.py`. Penstock makes its weights up while it loads, llama.cpp's files are
@@ -26,10 +26,11 @@ from typing import Any
 
 from bench_peers import about, installed, machine_limits, named_path, names_of
 from peers import ENGINES, Engine
-from peers.mixtures import BESIDE_MXFP4, MIXTURES, Mixture, tensors, write_config
 from peers.random_gguf import active_bytes
 from peers.report import conditions, disturbances, table
 from peers.scenarios import SCENARIOS
+from peers.shape import BESIDE_MXFP4, CONVOLUTION, DECAY, Shape, tensors, write_config
+from peers.shapes import SHAPES
 from peers.sitting import OURS, Contender, Plan, hold, say
 
 # llama.cpp in formats that have no class of their own.
@@ -50,16 +51,16 @@ def main() -> None:
     arguments = parse()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # engines are ended on the way out
     record = {"machine": about(), "limits": machine_limits(arguments.threads), "threads": arguments.threads}
-    record |= {"model": "Mixtures", "layers": arguments.layers, "rounds": arguments.rounds, "shapes": {}}
+    record |= {"model": "Shapes", "layers": arguments.layers, "rounds": arguments.rounds, "shapes": {}}
     for shape in arguments.shapes:
         measure(shape, arguments, record)
     print(markdown(record))
 
 
 def parse() -> argparse.Namespace:
-    models = Path(tempfile.gettempdir()) / f"penstock-bench-experts-{os.getuid()}"
+    models = Path(tempfile.gettempdir()) / f"penstock-bench-shapes-{os.getuid()}"
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--shapes", type=names_of(MIXTURES), default=list(MIXTURES), help="which, with commas")
+    parser.add_argument("--shapes", type=names_of(SHAPES), default=list(SHAPES), help="which, with commas")
     parser.add_argument("--layers", type=int, help="fewer (or more) than the shape's row has; of every shape")
     parser.add_argument("--peers", type=names_of(KNOWN), default=list(KNOWN), help="which engines, with commas")
     parser.add_argument("--scenarios", type=names_of((*SCENARIOS_RUN, *SHORTER)), default=list(SCENARIOS_RUN))
@@ -76,17 +77,17 @@ def parse() -> argparse.Namespace:
 
 def measure(shape: str, arguments: argparse.Namespace, record: dict[str, Any]) -> None:
     """One shape in every class that was asked for."""
-    mixture = cut(shape, arguments.layers)
-    folder = Path(arguments.models) / f"{shape}-{mixture.layers}"
-    plan = Plan(folder, mixture.config["vocab_size"], arguments.threads, arguments.rounds, 1, arguments.patience)
+    model = cut(shape, arguments.layers)
+    folder = Path(arguments.models) / f"{shape}-{model.layers}"
+    plan = Plan(folder, model.config["vocab_size"], arguments.threads, arguments.rounds, 1, arguments.patience)
     classes = record["shapes"].setdefault(shape, {})
     for quantization in arguments.quantization:
-        if quantization in BESIDE_MXFP4 and not mixture.is_mxfp4:
-            say(f"{mixture.title} is not published in MXFP4, and left out of that class")
+        if quantization in BESIDE_MXFP4 and not model.is_mxfp4:
+            say(f"{model.title} is not published in MXFP4, and left out of that class")
             continue
-        write_config(folder / "checkpoint", mixture.in_class(quantization))
+        write_config(folder / "checkpoint", model.in_class(quantization))
         contenders = installed([KNOWN[name] for name in arguments.peers], quantization, pythons(arguments.python))
-        contenders = [one for one in contenders if is_ready(one, shape, mixture.layers, folder, quantization)]
+        contenders = [one for one in contenders if is_ready(one, shape, model.layers, folder, quantization)]
         scenarios = [SCENARIOS[name] for name in arguments.scenarios]
         hold(plan, contenders, scenarios, quantization, partial(keep, arguments.output, record, classes, quantization))
         if not arguments.keep:
@@ -100,8 +101,8 @@ def pythons(named: list[tuple[str, str]]) -> dict[str, str]:
     return {name: paths[base] for name in KNOWN if (base := name.split()[0]) in paths}
 
 
-def cut(shape: str, layers: int | None) -> Mixture:
-    return MIXTURES[shape].cut(layers) if layers else MIXTURES[shape]
+def cut(shape: str, layers: int | None) -> Shape:
+    return SHAPES[shape].cut(layers) if layers else SHAPES[shape]
 
 
 def is_ready(contender: Contender, shape: str, layers: int, folder: Path, quantization: str) -> bool:
@@ -134,21 +135,24 @@ def keep(
 # --- what a token reads -----------------------------------------------------------------------------------------------
 
 
-def own_active_bytes(mixture: Mixture, quantization: str) -> float:
-    """What one token reads of Penstock's weights. Routers stay floats; MXFP4 has as many bits as int4."""
+def own_active_bytes(model: Shape, quantization: str) -> float:
+    """What one token reads of Penstock's weights.
+
+    Routers and what changes states stay floats; MXFP4 has as many bits as int4.
+    """
     bits = 0.0
-    for tensor in tensors(mixture):
-        is_router = "ffn_gate_inp" in tensor.name or len(tensor.shape) == 1
+    for tensor in tensors(model):
+        is_float = "ffn_gate_inp" in tensor.name or len(tensor.shape) == 1 or tensor.part in (DECAY, CONVOLUTION)
         beside = BESIDE_MXFP4.get(quantization, quantization)
         kind = "int4" if beside != quantization and "_exps" in tensor.name else beside
-        bits += tensor.share * tensor.weights * (32 if is_router else BITS[kind])
+        bits += tensor.share * tensor.weights * (32 if is_float else BITS[kind])
     return bits / 8
 
 
-def read_a_token(mixture: Mixture, quantization: str, engine: str) -> float | None:
+def read_a_token(model: Shape, quantization: str, engine: str) -> float | None:
     if engine == OURS:
-        return own_active_bytes(mixture, quantization)
-    return active_bytes(mixture, KNOWN[engine].formats[quantization]) if "llama" in engine else None
+        return own_active_bytes(model, quantization)
+    return active_bytes(model, KNOWN[engine].formats[quantization]) if "llama" in engine else None
 
 
 # --- the report -------------------------------------------------------------------------------------------------------
@@ -157,21 +161,21 @@ def read_a_token(mixture: Mixture, quantization: str, engine: str) -> float | No
 def markdown(record: dict[str, Any]) -> str:
     blocks = ["\n".join(f"- {line}" for line in conditions(record))]
     for shape, classes in record["shapes"].items():
-        mixture = cut(shape, record["layers"])
+        model = cut(shape, record["layers"])
         for quantization, sitting in classes.items():
-            title = f"**{mixture.title}, {mixture.layers} of {mixture.published_layers} layers, {quantization}**"
-            lines = [*table(sitting), *bandwidth_lines(mixture, quantization, sitting)]
+            title = f"**{model.title}, {model.layers} of {model.published_layers} layers, {quantization}**"
+            lines = [*table(sitting), *bandwidth_lines(model, quantization, sitting)]
             blocks.append("\n".join([title, "", *lines]))
             blocks.extend(f"- {line}" for line in disturbances(sitting))
     return "\n\n".join(blocks)
 
 
-def bandwidth_lines(mixture: Mixture, quantization: str, sitting: dict[str, Any]) -> Iterator[str]:
+def bandwidth_lines(model: Shape, quantization: str, sitting: dict[str, Any]) -> Iterator[str]:
     """Of each engine: MB of weights that a token reads, and at batch 1 the share of the bandwidth."""
     reads, shares = [], []
     decode = sitting["scenarios"].get("decode", {})
     for engine in sitting["engines"]:
-        read, figures = read_a_token(mixture, quantization, engine), decode.get(engine)
+        read, figures = read_a_token(model, quantization, engine), decode.get(engine)
         reads.append(f"{read / 1e6:.0f}" if read else "–")
         if not read or not figures or "read_gb_s" not in figures:
             shares.append("–")
