@@ -42,6 +42,13 @@ With `swap_space`, blocks that make room for others are kept in CPU memory, and 
 again or their request goes on; what comes back counts as cached. That memory is taken at the start, by each rank, and
 must be free beside all else. It is meant for GPUs, and works on a CPU as well, where the pool of blocks is kept small.
 
+Where a model's layers keep different things (some all tokens, some a window of the last ones, some a state of fixed
+size: [layer-groups.md](layer-groups.md)), each kind has blocks of its own, and the table at the start shows what each
+takes. `kv_cache_memory` is then all of them together, and `num_gpu_blocks_override` the blocks of the kind with the
+longest contexts; the others get what fits to them. `swap_space` is shared out as the memory is. A window needs its own
+tokens and those of a step (`max_num_batched_tokens`), whatever `max_model_len` is, so where memory for one request is
+short, smaller steps help, too.
+
 With `prefix_cache_ttl` a block that no request has used for so many seconds is not found any more, also where there is
 room for it, and neither is its copy in CPU memory. Every use renews it, and it is in use as long as a request that runs
 holds it. Answers are the same either way.
