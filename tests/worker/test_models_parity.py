@@ -11,7 +11,7 @@ import pytest
 import torch
 from builders.backends import BACKENDS, load_on
 from builders.hand_driven import HandDriven
-from builders.tiny_hybrids import HYBRIDS
+from builders.tiny_hybrids import HYBRIDS, ODD_HYBRIDS
 from builders.tiny_model import tiny_model
 
 LINEAR = {"rope_type": "linear", "factor": 2.5}
@@ -282,35 +282,7 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
         {"attention_bias": False, "num_hidden_layers": 4, "num_local_experts": 4, "num_experts_per_tok": 4,
          "layer_types": ["full_attention", "sliding_attention"] * 2, "intermediate_size": 96, "sliding_window": 40},
     ),
-    "qwen3-next, as published": ("qwen3_next", OLD_SPELLING),
-    "qwen3-next, biased, one dense layer, layers by name, not renormalised": (
-        "qwen3_next",
-        {"attention_bias": True, "mlp_only_layers": [1], "norm_topk_prob": False, "num_hidden_layers": 4,
-         "layer_types": ["full_attention", "linear_attention"] * 2, "partial_rotary_factor": 0.5},
-    ),
-    "qwen3.5": ("qwen3_5_text", {"rope": {"partial_rotary_factor": 0.25}}),
-    "qwen3.5, tied, biased, a head each, yarn": (
-        "qwen3_5_text",
-        {"tie_word_embeddings": True, "attention_bias": True, "linear_num_key_heads": 4, "num_hidden_layers": 5,
-         "full_attention_interval": 3, "linear_conv_kernel_dim": 2, "rope": YARN, "linear_key_head_dim": 40},
-    ),
-    "qwen3.5 moe": ("qwen3_5_moe_text", {}),
-    "qwen3.5 moe bfloat16, four to a key head, all experts": (
-        "qwen3_5_moe_text",
-        {"dtype": "bfloat16", "linear_num_value_heads": 12, "num_experts": 4, "num_key_value_heads": 4},
-    ),
-    "lfm2, as published": ("lfm2", OLD_SPELLING),
-    "lfm2, biased, layers by name, untied, plain width": (
-        "lfm2",
-        {"conv_bias": True, "full_attn_idxs": None, "layer_types": ["full_attention", "conv", "conv"],
-         "tie_embedding": False, "tie_word_embeddings": False, "block_auto_adjust_ff_dim": False, "conv_L_cache": 7},
-    ),
-    "lfm2 moe": ("lfm2_moe", {}),
-    "lfm2 moe, all sparse, biased, no bias of choices, scaled": (
-        "lfm2_moe",
-        {"num_dense_layers": 0, "use_expert_bias": False, "conv_bias": True, "routed_scaling_factor": 1.7,
-         "norm_topk_prob": False},
-    ),
+    **ODD_HYBRIDS,
 }  # fmt: skip
 
 FAMILIES = (

@@ -69,10 +69,6 @@ SPLITS = {
         ("qwen3_moe", SEVEN, {}),
         ("qwen3_moe", SEVEN, BY_EXPERT),
         ("qwen3_moe", {"num_experts": 1, "num_experts_per_tok": 1}, {}),
-        ("qwen3_5_text", {"attention_bias": True, "num_key_value_heads": 1}, {}),
-        ("qwen3_next", {}, {}),
-        ("qwen3_next", {}, BY_EXPERT),
-        ("lfm2", {"conv_bias": True}, {}),
     ],
     3: [
         ("qwen3_5_moe_text", {"num_attention_heads": 6}, {}),
@@ -80,13 +76,23 @@ SPLITS = {
         ("mistral", {"num_attention_heads": 9}, {}),
     ],
 }
+STATES = [
+    ("qwen3_5_text", {"attention_bias": True, "num_key_value_heads": 1}, {}),
+    ("qwen3_next", {}, {}),
+    ("qwen3_next", {}, BY_EXPERT),
+    ("lfm2", {"conv_bias": True}, {}),
+]
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
-def test_several_ranks_answer_as_one(tmp_path, size):
+@pytest.mark.parametrize(
+    ("size", "splits"),
+    [(2, SPLITS[2]), (2, STATES), pytest.param(3, SPLITS[3], marks=pytest.mark.long)],
+    ids=["2", "2, states", "3"],
+)
+def test_several_ranks_answer_as_one(tmp_path, size, splits):
     models = [
         (str(_model(tmp_path / str(number), family, given)), loaded)
-        for number, (family, given, loaded) in enumerate(SPLITS[size])
+        for number, (family, given, loaded) in enumerate(splits)
     ]
     expected = []
     for folder, _ in models:
