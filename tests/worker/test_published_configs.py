@@ -123,8 +123,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "nvidia/Minitron-4B-Base": _BOOKKEEPING | {
         "architectures": ["NemotronForCausalLM"], "model_type": "nemotron", "attention_bias": False,
         "attention_dropout": 0.0, "head_dim": 16, "hidden_act": "relu2", "initializer_range": 0.0134,
-        "max_position_embeddings": 4096, "mlp_bias": False, "norm_eps": 1e-05, "partial_rotary_factor": 0.5,
-        "rope_theta": 10000, "tie_word_embeddings": False,
+        "kv_channels": 16, "max_position_embeddings": 4096, "mlp_bias": False, "norm_eps": 1e-05,
+        "partial_rotary_factor": 0.5, "rope_percent": 0.5, "rope_theta": 10000, "tie_word_embeddings": False,
     },
     "microsoft/phi-2": _BOOKKEEPING | {
         "architectures": ["PhiForCausalLM"], "model_type": "phi", "attention_dropout": 0.0, "embd_pdrop": 0.0,

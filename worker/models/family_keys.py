@@ -68,7 +68,7 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
     ),
     "jais2": FamilyKeys(other_names=_LAYER_NORM),
     "minicpm": FamilyKeys(other_names={"mup_denominator": "num_hidden_layers"}),
-    "nemotron": FamilyKeys(other_names={"norm_eps": "rms_norm_eps"}),
+    "nemotron": FamilyKeys(other_names={"norm_eps": "rms_norm_eps", "rope_percent": "partial_rotary_factor"}),
     "phi": FamilyKeys(other_names=_LAYER_NORM),
     "stablelm": FamilyKeys(other_names=_LAYER_NORM),
     "starcoder2": FamilyKeys(
