@@ -1,4 +1,5 @@
-"""A group of full attention, or of latents: a sequence keeps every block until it leaves.
+"""Groups of layers that keep blocks of tokens, and the plainest of them: of full attention, or of latents, where a
+sequence keeps every block until it leaves.
 
 A full block can be found as soon as its computation is planned and all its tokens are known: workers take plans in
 order, and each layer writes all rows' keys and values before any row attends. A block that is evicted from the pool is
@@ -6,6 +7,7 @@ offered to the second tier under its key; a hit there is loaded into a block of 
 """
 
 from collections.abc import Sequence as Columns
+from typing import TypeVar
 
 from ..request import Sequence
 from .capacity import blocks_for
@@ -23,7 +25,75 @@ class BlockTable:
         self.num_findable = num_findable  # blocks at its head that have a key
 
 
-class FullBlocks(GroupMemory[BlockTable]):
+Table = TypeVar("Table", bound=BlockTable)
+
+
+class BlockGroup(GroupMemory[Table]):
+    """What is the same for all that keep blocks."""
+
+    def missing(self, table: Table, end: int) -> int:
+        return -(-end // self.block_size) - len(table.block_ids)
+
+    def reach(self, table: Table, end: int) -> int:
+        return min(end, (len(table.block_ids) + self.pool.num_free) * self.block_size)
+
+    def extend(self, sequence: Sequence, table: Table, end: int) -> Appended:
+        count = self.missing(table, end)
+        if count <= 0:
+            return NOTHING
+        fresh = self.pool.allocate(count)
+        table.block_ids += fresh
+        return Appended(fresh)
+
+    def publish(self, sequence: Sequence, table: Table, num_tokens: int) -> None:
+        block_ids, size = table.block_ids, self.block_size
+        for index in range(table.num_findable, num_tokens // size):
+            if block_ids[index] >= 0:
+                self.pool.name(block_ids[index], key_of(sequence, index, size))
+            table.num_findable = index + 1
+
+    def release(self, sequence: Sequence, table: Table, num_tokens: int) -> None:
+        self.publish(sequence, table, num_tokens)
+        self.pool.release(table.block_ids)
+        table.block_ids = []
+
+    def num_held(self, table: Table) -> int:
+        return len(table.block_ids)
+
+    def held_by(self, table: Table) -> Columns[int]:
+        return table.block_ids
+
+    def check_table(self, sequence: Sequence, table: Table) -> None:
+        if len(table.block_ids) * self.block_size < sequence.num_computed:
+            raise RuntimeError(f"Sequence {sequence.id} computes {sequence.num_computed} tokens beyond its blocks.")
+
+    def _shared(self, parent: Sequence, table: Table) -> tuple[list[int], int, Columns[int]]:
+        """Share the parent's full blocks, and copy the last one if it is partly filled. Gives the blocks, how many of
+        them have a key, and the copy."""
+        num_full, rest = divmod(parent.num_computed, self.block_size)
+        shared = table.block_ids[:num_full]
+        self.pool.hold(block for block in shared if block >= 0)
+        (own,) = self.pool.allocate(1)
+        return [*shared, own], min(table.num_findable, num_full), (table.block_ids[num_full], own) if rest else ()
+
+    def _with_loaded(self, sequence: Sequence, found: Found) -> list[int]:
+        """Hold the found blocks, and load those that only the second tier has into fresh ones."""
+        absent = {
+            index: key_of(sequence, index, self.block_size) for index, block in enumerate(found.blocks) if block is None
+        }
+        # Hold and pin the hits first, so that the allocation cannot evict them.
+        self.pool.hold(block for block in found.blocks if block is not None and block >= 0)
+        if absent:
+            self.second_tier.pin(list(absent.values()))
+        fresh = iter(self.pool.allocate(len(absent)))
+        block_ids = [next(fresh) if block is None else block for block in found.blocks]
+        for index, key in absent.items():
+            self.second_tier.load(key, block_ids[index])
+            self.pool.name(block_ids[index], key)
+        return block_ids
+
+
+class FullBlocks(BlockGroup[BlockTable]):
     def find(self, sequence: Sequence, most: int) -> Found:
         blocks: list[int | None] = []
         for index in range(most):
@@ -46,63 +116,6 @@ class FullBlocks(GroupMemory[BlockTable]):
         block_ids += self.pool.allocate(blocks_for(sequence.num_known, self.block_size) - len(block_ids))
         return BlockTable(block_ids, found.length), Appended(block_ids)
 
-    def missing(self, table: BlockTable, end: int) -> int:
-        return -(-end // self.block_size) - len(table.block_ids)
-
-    def reach(self, table: BlockTable, end: int) -> int:
-        return min(end, (len(table.block_ids) + self.pool.num_free) * self.block_size)
-
-    def extend(self, sequence: Sequence, table: BlockTable, end: int) -> Appended:
-        count = self.missing(table, end)
-        if count <= 0:
-            return NOTHING
-        fresh = self.pool.allocate(count)
-        table.block_ids += fresh
-        return Appended(fresh)
-
     def fork(self, parent: Sequence, table: BlockTable) -> tuple[BlockTable, Columns[int], Columns[int]]:
-        """Share the parent's full blocks, and copy the last one if it is partly filled."""
-        num_full, rest = divmod(parent.num_computed, self.block_size)
-        shared = table.block_ids[:num_full]
-        self.pool.hold(block for block in shared if block >= 0)
-        (own,) = self.pool.allocate(1)
-        child = BlockTable([*shared, own], min(table.num_findable, num_full))
-        return child, child.block_ids, (table.block_ids[num_full], own) if rest else ()
-
-    def publish(self, sequence: Sequence, table: BlockTable, num_tokens: int) -> None:
-        block_ids, size = table.block_ids, self.block_size
-        for index in range(table.num_findable, num_tokens // size):
-            if block_ids[index] >= 0:
-                self.pool.name(block_ids[index], key_of(sequence, index, size))
-            table.num_findable = index + 1
-
-    def release(self, sequence: Sequence, table: BlockTable, num_tokens: int) -> None:
-        self.publish(sequence, table, num_tokens)
-        self.pool.release(table.block_ids)
-        table.block_ids = []
-
-    def num_held(self, table: BlockTable) -> int:
-        return len(table.block_ids)
-
-    def held_by(self, table: BlockTable) -> Columns[int]:
-        return table.block_ids
-
-    def check_table(self, sequence: Sequence, table: BlockTable) -> None:
-        if len(table.block_ids) * self.block_size < sequence.num_computed:
-            raise RuntimeError(f"Sequence {sequence.id} computes {sequence.num_computed} tokens beyond its blocks.")
-
-    def _with_loaded(self, sequence: Sequence, found: Found) -> list[int]:
-        """Hold the found blocks, and load those that only the second tier has into fresh ones."""
-        absent = {
-            index: key_of(sequence, index, self.block_size) for index, block in enumerate(found.blocks) if block is None
-        }
-        # Hold and pin the hits first, so that the allocation cannot evict them.
-        self.pool.hold(block for block in found.blocks if block is not None and block >= 0)
-        if absent:
-            self.second_tier.pin(list(absent.values()))
-        fresh = iter(self.pool.allocate(len(absent)))
-        block_ids = [next(fresh) if block is None else block for block in found.blocks]
-        for index, key in absent.items():
-            self.second_tier.load(key, block_ids[index])
-            self.pool.name(block_ids[index], key)
-        return block_ids
+        block_ids, num_findable, copies = self._shared(parent, table)
+        return BlockTable(block_ids, num_findable), block_ids, copies

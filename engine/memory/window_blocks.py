@@ -12,7 +12,7 @@ from collections.abc import Sequence as Columns
 from ...protocol.layer_groups import ABSENT, GroupPlan
 from ..request import Sequence
 from .capacity import blocks_for, blocks_of_window
-from .full_blocks import BlockTable, FullBlocks
+from .full_blocks import BlockGroup, BlockTable
 from .group_memory import Appended, Found, Need
 from .keys import key_of
 from .time_to_live import TimeToLive
@@ -34,7 +34,7 @@ class WindowTable(BlockTable):
         return len(self.block_ids) - self.num_absent
 
 
-class WindowBlocks(FullBlocks):
+class WindowBlocks(BlockGroup[WindowTable]):
     def __init__(self, plan: GroupPlan, block_size: int, time_to_live: TimeToLive) -> None:
         super().__init__(plan, block_size, time_to_live)
         if plan.window is None:
@@ -76,13 +76,12 @@ class WindowBlocks(FullBlocks):
         self._promise(table)
         return table, Appended(list(block_ids))
 
-    def extend(self, sequence: Sequence, table: BlockTable, end: int) -> Appended:
+    def extend(self, sequence: Sequence, table: WindowTable, end: int) -> Appended:
         appended = super().extend(sequence, table, end)
         self._promise(table)
         return appended
 
-    def give_back(self, sequence: Sequence, table: BlockTable) -> None:
-        assert isinstance(table, WindowTable)
+    def give_back(self, sequence: Sequence, table: WindowTable) -> None:
         first = min(self.first_read(sequence.num_computed), len(table.block_ids))
         if first <= table.num_absent:
             return
@@ -92,31 +91,26 @@ class WindowBlocks(FullBlocks):
         self.pool.release(given)
         self._promise(table)
 
-    def fork(self, parent: Sequence, table: BlockTable) -> tuple[WindowTable, Columns[int], Columns[int]]:
-        assert isinstance(table, WindowTable)
-        plain, told, copied = super().fork(parent, table)
-        child = WindowTable(
-            plain.block_ids, plain.num_findable, plain.block_ids.count(ABSENT), table.num_wanted, table.most
-        )
+    def fork(self, parent: Sequence, table: WindowTable) -> tuple[WindowTable, Columns[int], Columns[int]]:
+        block_ids, num_findable, copies = self._shared(parent, table)
+        child = WindowTable(block_ids, num_findable, block_ids.count(ABSENT), table.num_wanted, table.most)
         self._promise(child)
-        return child, told, copied
+        return child, block_ids, copies
 
-    def release(self, sequence: Sequence, table: BlockTable, num_tokens: int) -> None:
-        assert isinstance(table, WindowTable)
+    def release(self, sequence: Sequence, table: WindowTable, num_tokens: int) -> None:
         self.publish(sequence, table, num_tokens)
         self.pool.release(table.block_ids[table.num_absent :])
         self._num_promised -= table.promised
         self._most_growth -= table.still
         table.block_ids, table.num_absent, table.promised, table.still = [], 0, 0, 0
 
-    def num_held(self, table: BlockTable) -> int:
-        assert isinstance(table, WindowTable)
+    def num_held(self, table: WindowTable) -> int:
         return table.num_held + table.promised
 
-    def held_by(self, table: BlockTable) -> Columns[int]:
+    def held_by(self, table: WindowTable) -> Columns[int]:
         return [block for block in table.block_ids if block != ABSENT]
 
-    def check_table(self, sequence: Sequence, table: BlockTable) -> None:
+    def check_table(self, sequence: Sequence, table: WindowTable) -> None:
         super().check_table(sequence, table)
         if ABSENT in table.block_ids[self.first_read(sequence.num_computed) :]:
             raise RuntimeError(f"Sequence {sequence.id} has given back blocks that its next token reads.")
@@ -126,8 +120,7 @@ class WindowBlocks(FullBlocks):
         wanted, most = (blocks_for(count, self.block_size) for count in (sequence.num_known, sequence.max_total))
         return min(wanted, self._most), min(max(wanted, most), self._most)
 
-    def _promise(self, table: BlockTable) -> None:
-        assert isinstance(table, WindowTable)
+    def _promise(self, table: WindowTable) -> None:
         promised = max(0, table.num_wanted - table.num_held)
         still = max(0, table.most - table.num_held - promised)
         self._num_promised += promised - table.promised

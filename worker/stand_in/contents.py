@@ -180,8 +180,7 @@ class StateContents(Contents):
 
 def _segments(row: RowSpan) -> list[Segment]:
     """The row's tokens, cut where another state is written; afterwards the slot is as the next step finds it."""
-    table = row.table
-    assert isinstance(table, StateSlot)
+    table: StateSlot = row.table
     segments: list[Segment] = []
     begin = row.start
     for state, start in table.appended:
