@@ -120,8 +120,11 @@ def measured(group: str, package: Path) -> Figures:
 
 def unpack(commit: str, folder: Path) -> Path:
     """The commit as a package; returns what belongs on the path."""
-    packed = subprocess.run(["git", "-C", str(ROOT), "archive", commit], capture_output=True, check=True).stdout
-    tarfile.open(fileobj=BytesIO(packed)).extractall(folder / "penstock", filter="data")
+    words = ["git", "-C", str(ROOT), "archive", commit]
+    packed = subprocess.run(words, capture_output=True, check=False)
+    if packed.returncode:
+        raise SystemExit(f"{commit} can't be unpacked: {packed.stderr.decode().strip()}")
+    tarfile.open(fileobj=BytesIO(packed.stdout)).extractall(folder / "penstock", filter="data")
     return folder
 
 

@@ -2,12 +2,13 @@
 
 Somebody reads a stream while it is written, so a step should not take more than twice as long as it would without
 prompts. A prompt gets as many tokens as fit into that time, judged by what tokens of prompts took in earlier steps; now
-and then there are none, to measure a step without them. With more prompts that wait, a step takes longer, up to
-`_MOST_SHARES`: those who wait for a first token are people, too. All have equal parts of it, so a short prompt need not
-wait for the end of a long one.
+and then, and when many answers have ended, there are none, to measure a step without them. With more prompts that wait,
+a step takes longer, up to `_MOST_SHARES`: those who wait for a first token are people, too. All have equal parts of it,
+so a short prompt need not wait for the end of a long one.
 
 One step of a hundred may take longer: a pause that is hardly noticed, in which prompts that come are computed whole. A
-short one that comes alone is so answered at once. When nobody reads, prompts take all that a step has.
+short one that comes alone is so answered at once. When nobody reads, or prompts may not be divided,
+they take all that a step has.
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ _PAUSE_EVERY = 128  # steps
 _LEAST = 8
 _MANY = 64  # tokens of prompts in a step that shows what they take when they are computed at once
 _MEASURE_EVERY = 16  # steps
+_FEWER_ANSWERS = 0.5  # of those in the step measured; a step without prompts is shorter now
+_TOO_SHORT = 0.8  # of a step without prompts, for one with them: what was measured no longer holds, or never did
 _NEW_SHARE = 0.5  # of the newest measurement in an average
 _NO_TIME = 1e-9  # seconds that a token takes at least
 
@@ -58,6 +61,7 @@ class Allowance:
 class Pace:
     def __init__(self) -> None:
         self._seconds_without: float | None = None  # of a step without prompts
+        self._answers_without = 0  # in the last such step
         self._seconds_beside: float | None = None  # that a token adds to a step whose answers set the pace
         self._seconds_at_once: float | None = None  # of a token, where a step computes many
         self._measured_at = -_MEASURE_EVERY
@@ -67,13 +71,18 @@ class Pace:
     def allowance(self, step: ScheduledStep, num_prefilling: int, num_waiting: int, most: int) -> Allowance:
         """How many tokens of those prompts, `most` at most, the step may take beside its streamed answers."""
         step.is_paced = True
-        if self._seconds_without is None or step.number - self._measured_at >= _MEASURE_EVERY:
+        if self._must_measure(step):
             self._measured_at = step.number
             return Allowance(0, 0)
         together = min(most, self._share() * min(_MOST_SHARES, num_prefilling + num_waiting))
         # Those that wait come in one after the other, and may have to go on waiting: they count as one.
         parts = min(num_prefilling + min(1, num_waiting), max(1, together // _LEAST))
         return Allowance(together, together // parts, min(most - together, self._pause(step)))
+
+    def _must_measure(self, step: ScheduledStep) -> bool:
+        if self._seconds_without is None or step.num_decodes < _FEWER_ANSWERS * self._answers_without:
+            return True
+        return step.number - self._measured_at >= _MEASURE_EVERY
 
     def _share(self) -> int:
         if self._seconds_without is None or self._seconds_beside is None:
@@ -98,12 +107,18 @@ class Pace:
         count = step.num_prompt_tokens
         if not count:
             self._measured_at = max(self._measured_at, step.number)
-            self._seconds_without = _averaged(self._seconds_without, seconds)
+            is_outdated = step.num_decodes < _FEWER_ANSWERS * self._answers_without
+            self._seconds_without = _averaged(None if is_outdated else self._seconds_without, seconds)
+            self._answers_without = step.num_decodes
         elif step.has_pause or count >= _MANY:
             self._seconds_at_once = _averaged(self._seconds_at_once, seconds / sum(step.num_tokens))
         is_usual = step.is_paced and not step.has_pause and step.num_decodes
-        if count and is_usual and self._seconds_without is not None:
-            self._last = count
+        if not count or not is_usual or self._seconds_without is None:
+            return
+        self._last = count
+        if seconds < _TOO_SHORT * self._seconds_without:
+            self._seconds_without = None
+        else:
             self._seconds_beside = _averaged(self._seconds_beside, max(0.0, seconds - self._seconds_without) / count)
 
 

@@ -147,6 +147,43 @@ def test_a_long_prompt_gets_on_while_short_ones_keep_coming():
     assert len(harness.counts) <= LONG / 8 * 1.2
 
 
+@pytest.mark.parametrize("is_measured", [True, False], ids=["without prompts", "with tokens of one"])
+def test_one_step_that_takes_very_long_makes_few_others_longer(is_measured):
+    delayed: list[int] = []
+
+    def seconds(step: int, tokens: int) -> float:
+        if step > 8 and not delayed and is_measured == (tokens == 0):
+            delayed.append(step)
+        return usual(step, tokens) * (100 if step in delayed else 1)
+
+    harness = Paced(streamed(1), seconds=seconds)
+    harness.add(prompt(3, [each % 500 for each in range(2 * LONG)], max_tokens=1))
+    ratios = [usual(0, count) / WITHOUT for count in harness.run_until_begun(3)]
+    assert delayed
+    assert sum(ratio > 2.1 for ratio in ratios) <= 3
+    assert max(ratios) <= 3
+
+
+def test_steps_become_shorter_at_once_when_most_streams_have_ended():
+    lone, others = streamed(1), [streamed(each) for each in range(2, 8)]
+    harness = Paced(lone, *others, seconds=lambda step, tokens: 0.0)
+    ratios: list[float] = []
+
+    def seconds(step: int, tokens: int) -> float:
+        without = WITHOUT * harness.scheduler.in_flight[-1].num_decodes
+        ratios.append((without + 0.0015 * tokens) / without if tokens else 1.0)
+        return without + 0.0015 * tokens
+
+    harness.seconds = seconds
+    harness.add(prompt(9, [each % 500 for each in range(1900)], max_tokens=1))
+    for _ in range(20):
+        harness.step()
+    harness.abort(*(sequence_id(each.request_id, 0) for each in others))
+    ratios.clear()
+    harness.run_until_begun(9)
+    assert max(ratios) <= 2.1
+
+
 def test_steps_that_take_no_time_leave_no_prompt_behind():
     harness = Paced(streamed(1), seconds=lambda step, tokens: 0.0)
     harness.add(prompt(3, range(LONG), max_tokens=1))
