@@ -30,7 +30,9 @@ void round_all(uint8_t* values, const float* x, int64_t count, float inverse) {
     std::memset(values, kInt8Zero, round_up(count, kRowAlign));
     over_lanes(count, [&](int64_t i, auto lanes) {
         const Ints rounded = round_to_int(load(x + i, lanes) * broadcast(inverse));
-        store_int8(reinterpret_cast<int8_t*>(values) + i, rounded + broadcast_int(kInt8Zero));
+        // Stored signed, since some processors can only saturate to that: the offset of 128 turns the highest bit.
+        store_int8(reinterpret_cast<int8_t*>(values) + i, rounded);
+        for (int64_t lane = 0; lane < kLanes; ++lane) values[i + lane] ^= 0x80;
     });
 }
 
