@@ -7,8 +7,8 @@ a step takes longer, up to `_MOST_SHARES`: those who wait for a first token are 
 so a short prompt need not wait for the end of a long one.
 
 One step of a hundred may take longer: a pause that is hardly noticed, in which prompts that come are computed whole. A
-short one that comes alone is so answered at once. When nobody reads, or prompts may not be divided,
-they take all that a step has.
+short one that comes alone is so answered at once. When nobody reads, or prompts may not be divided, they take all that
+a step has.
 """
 
 from dataclasses import dataclass
