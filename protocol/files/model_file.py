@@ -71,7 +71,7 @@ def values_of(path: Path) -> Iterator[None]:
     except PenstockError:
         raise
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
-        raise ConfigError(f"{path} holds a value that no such file has: {error}.") from error
+        raise ConfigError(f"{path} holds a value that cannot be used: {error}.") from error
 
 
 def require_regular(path: Path) -> None:

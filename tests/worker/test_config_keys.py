@@ -65,6 +65,10 @@ FIXED = {
     "hy_v3": ("route_norm", True, False),
     "olmoe": ("clip_qkv", 8.0, 0),
     "llama": ("clip_qkv", None, 8.0),
+    # Twice, or by the name that it had before.
+    "gemma2": ("sliding_window_size", 11, 4096),
+    "stablelm": ("rope_pct", 0.25, 0.75),
+    "cohere": ("use_parallel_block", True, False),
 }
 
 

@@ -12,6 +12,8 @@ import torch
 from builders.hand_driven import HandDriven
 from safetensors.torch import save_file
 
+from penstock.protocol.errors import ConfigError
+from penstock.worker.models.config import read_config
 from penstock.worker.models.load import load_model
 
 PROMPT, ANSWER = 40, 24
@@ -45,7 +47,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "google/gemma-2-2b": _GEMMA | {
         "architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "hidden_act": "gelu_pytorch_tanh",
         "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 256,
-        "rope_theta": 10000.0, "sliding_window": 9,
+        "rope_theta": 10000.0, "sliding_window": 9, "sliding_window_size": 9,
     },
     "google/gemma-3-1b-it": _GEMMA | {
         "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "attn_logit_softcapping": None,
@@ -97,7 +99,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "architectures": ["CohereForCausalLM"], "model_type": "cohere", "attention_bias": False,
         "attention_dropout": 0.0, "hidden_act": "silu", "layer_norm_eps": 1e-05, "logit_scale": 0.8333333333333334,
         "max_position_embeddings": 8192, "model_max_length": 131072, "pad_token_id": 0, "rope_theta": 75000000.0,
-        "tie_word_embeddings": True, "use_qk_norm": True,
+        "tie_word_embeddings": True, "use_qk_norm": True, "position_embedding_type": "rope_gptj",
+        "use_embedding_sharing": True, "use_gated_activation": True, "use_parallel_block": True,
     },
     "CohereForAI/c4ai-command-r7b-12-2024": _BOOKKEEPING | {
         "architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2", "attention_bias": False,
@@ -106,12 +109,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "order_of_interleaved_layers": "local_attn_first", "pad_token_id": 0, "position_embedding_type": "rope_gptj",
         "rope_scaling": None, "rope_theta": 50000, "rotary_pct": 1.0, "sliding_window": 9, "sliding_window_pattern": 4,
         "use_embedding_sharing": True, "use_gated_activation": True, "use_parallel_block": True,
-        "use_parallel_embedding": True,
+        "use_parallel_embedding": True, "_sliding_window_pattern": 4,
     },
     "stabilityai/stablelm-2-1_6b": _BOOKKEEPING | {
         "architectures": ["StableLmForCausalLM"], "model_type": "stablelm", "hidden_act": "silu",
         "layer_norm_eps": 1e-05, "max_position_embeddings": 4096, "num_key_value_heads": 4,
         "partial_rotary_factor": 0.25, "rope_theta": 10000, "tie_word_embeddings": False, "use_qkv_bias": True,
+        "norm_eps": 1e-05, "rope_pct": 0.25, "rotary_scaling_factor": 1.0,
         "hidden_size": 128,
     },
     "stabilityai/stablelm-2-12b": _BOOKKEEPING | {
@@ -152,6 +156,13 @@ def test_a_published_config_is_loaded_and_answers_as_transformers_does(tmp_path,
     assert torch.equal(_agree(load_model(tmp_path, dtype="float32"), reference), answer)
 
 
+def test_a_granite_with_mambas_layers_is_refused_with_those_that_have_none(tmp_path):
+    config = SMALL | PUBLISHED["ibm-granite/granite-4.0-1b"] | {"layer_types": ["mamba", "mamba", "attention", "mamba"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="layer_types .* Mamba's layers are not supported: use a Granite 4 without"):
+        read_config(tmp_path)
+
+
 GEMMA_3_4B = {
     "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "boi_token_index": 301,
     "eoi_token_index": 302, "eos_token_id": [1, 106], "image_token_index": 303, "initializer_range": 0.02,
@@ -185,7 +196,8 @@ MINICPM_2B = SMALL | {
     "architectures": ["MiniCPMForCausalLM"], "auto_map": {"AutoConfig": "configuration_minicpm.MiniCPMConfig"},
     "bos_token_id": 1, "dim_model_base": 24, "eos_token_id": 2, "hidden_act": "silu", "initializer_range": 0.1,
     "max_position_embeddings": 4096, "model_type": "minicpm", "rms_norm_eps": 1e-05, "rope_scaling": None,
-    "scale_depth": 1.4, "scale_emb": 12, "torch_dtype": "bfloat16", "transformers_version": "4.36.0",
+    "mup_denominator": 32, "scale_depth": 1.4, "scale_emb": 12, "torch_dtype": "bfloat16",
+    "transformers_version": "4.36.0",
 }  # fmt: skip
 
 

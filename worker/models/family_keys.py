@@ -41,20 +41,25 @@ _LFM2_NAMES = {
     **dict.fromkeys(("block_dim", "conv_dim", "conv_dim_out"), "hidden_size"),
 }
 _LAYER_NORM = {"layer_norm_eps": "rms_norm_eps"}
+# Of themselves as their authors' code names it.
+_COHERE: dict[str, tuple[Any, ...]] = {
+    "position_embedding_type": ("rope_gptj",),
+    "use_gated_activation": (True,),
+    "use_parallel_block": (True,),
+}
 # Transformers 5 keeps what it made `layer_types` of.
 _GEMMA = FamilyKeys(harmless="hidden_act cache_implementation _sliding_window_pattern")
 
 FAMILY_KEYS: dict[str, FamilyKeys] = {
-    "cohere": FamilyKeys(harmless="model_max_length", other_names=_LAYER_NORM),
+    "cohere": FamilyKeys(
+        harmless="model_max_length use_embedding_sharing use_parallel_embedding",
+        fixed=_COHERE,
+        other_names=_LAYER_NORM,
+    ),
     "cohere2": FamilyKeys(
-        harmless="layer_switch use_embedding_sharing use_parallel_embedding cache_implementation",
-        fixed={
-            "order_of_interleaved_layers": ("local_attn_first",),
-            "position_embedding_type": ("rope_gptj",),
-            "use_gated_activation": (True,),
-            "use_parallel_block": (True,),
-            "use_qk_norm": (False,),
-        },
+        harmless="layer_switch use_embedding_sharing use_parallel_embedding cache_implementation "
+        "_sliding_window_pattern",
+        fixed=_COHERE | {"order_of_interleaved_layers": ("local_attn_first",), "use_qk_norm": (False,)},
         other_names=_LAYER_NORM,
     ),
     "gemma": FamilyKeys(harmless="hidden_activation"),
@@ -62,12 +67,12 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
     "gemma3_text": _GEMMA,
     "granitemoehybrid": FamilyKeys(
         harmless="mamba_chunk_size mamba_conv_bias mamba_d_conv mamba_d_head mamba_d_state mamba_expand mamba_n_groups "
-        "mamba_n_heads mamba_proj_bias time_step_limit time_step_min time_step_max "
+        "mamba_n_heads mamba_proj_bias time_step_floor time_step_limit time_step_min time_step_max "
         "num_experts_per_tok output_router_logits",
         other_names={"layers_block_type": "layer_types"},
     ),
     "jais2": FamilyKeys(other_names=_LAYER_NORM),
-    "minicpm": FamilyKeys(other_names={"mup_denominator": "num_hidden_layers"}),
+    "minicpm": FamilyKeys(harmless="mup_denominator"),  # of the small model beside it that guesses further tokens
     "nemotron": FamilyKeys(other_names={"norm_eps": "rms_norm_eps", "rope_percent": "partial_rotary_factor"}),
     "phi": FamilyKeys(other_names=_LAYER_NORM),
     "stablelm": FamilyKeys(other_names=_LAYER_NORM),

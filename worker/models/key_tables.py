@@ -59,6 +59,18 @@ def _is_unused_window(value: Any, config: Config) -> bool:
     return _is_endless(value, config) or config.get("use_sliding_window") is False
 
 
+def _is_the_window(value: Any, config: Config) -> bool:
+    """Or none. Gemma 2's configs give their window twice; where none is supported, `sliding_window` is refused."""
+    return _is_unused_window(value, config) or value == config.get("sliding_window")
+
+
+def _is_rotated_share(value: Any, config: Config) -> bool:
+    """The share of each head that rotates, by a name that it had before `partial_rotary_factor`."""
+    figures = config.get("rope_parameters")
+    own = figures.get("partial_rotary_factor") if isinstance(figures, dict) else None
+    return value is None or value == (own or config.get("partial_rotary_factor") or 1)
+
+
 def _is_head_dim(value: Any, config: Config) -> bool:
     return value is None or value == _head_dim(config)
 
@@ -162,7 +174,8 @@ _FEATURES: tuple[tuple[str, ChangesNothing, str], ...] = (
     (_LATER_TOKENS, _is_on, "is_causal causal"),
     (_LATER_TOKENS, _is_off, "prefix_lm use_bidirectional_attention use_bidirectional_attn"),
     ("an encoder beside the decoder", _is_off, "is_encoder_decoder is_encoder add_cross_attention"),
-    (_WINDOW, _is_unused_window, "sliding_window sliding_window_size"),
+    (_WINDOW, _is_unused_window, "sliding_window"),
+    (_WINDOW, _is_the_window, "sliding_window_size"),
     (_KINDS_OF_LAYERS, _is_any_of("full_attention", "attention"), "layer_types layers_block_type"),
     (EXPERTS, _is_any_of("dense"), "mlp_layer_types"),
     (_ATTENTION, _is_any_of("full", "full_attention", "causal"), "attention_type attn_type"),
@@ -173,7 +186,8 @@ _FEATURES: tuple[tuple[str, ChangesNothing, str], ...] = (
     ("heads of several sizes", _is_query_dim, "qk_head_dim"),
     ("layers that don't rotate", _rotates_all, "no_rope_layers"),
     (_PARTLY_ROTATED, _is_head_dim, "rotary_dim"),
-    (_PARTLY_ROTATED, _is_one, "partial_rotary_factor rotary_pct rope_pct rotary_emb_fraction rope_percent"),
+    (_PARTLY_ROTATED, _is_one, "partial_rotary_factor"),
+    (_PARTLY_ROTATED, _is_rotated_share, "rotary_pct rope_pct rotary_emb_fraction rope_percent rope_percentage"),
     (_POSITIONS, _is_on, "use_rope use_rotary rotary use_rotary_pos_emb use_rotary_embeddings"),
     (_POSITIONS, _is_any_of("rope", "rotary", "default"), "position_embedding_type"),
     (_NORMS, _is_on, "use_rms_norm use_rmsnorm rms_norm rmsnorm pre_norm do_layer_norm_before"),

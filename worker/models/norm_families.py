@@ -102,7 +102,10 @@ GRANITE = Family(
 def _attention_alone(config: dict[str, Any], num_layers: int, count: Count) -> tuple[Mixer, ...]:
     kinds, num_experts = config.get("layer_types"), config["num_local_experts"]
     if not isinstance(kinds, list) or any(kind not in ("attention", "full_attention") for kind in kinds):
-        raise ValueError("layer_types must name attention for each layer: Mamba's layers are not supported")
+        raise ValueError(
+            "layer_types must name attention for each layer, and Mamba's layers are not supported: use a Granite 4 "
+            "without them, whose name has no -h"
+        )
     if num_experts:
         raise ValueError(f"num_local_experts is {shown(num_experts)}, and only 0 is supported beside its shared MLP")
     return attention_everywhere(config, num_layers, count)
