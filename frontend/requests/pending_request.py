@@ -64,6 +64,8 @@ class PendingRequest(Request):
         self._lock = threading.Lock()
         self._taken = 0
         self._start_output(prompt_token_ids=list(values(prompt.token_ids)))
+        if prompt.params.prompt_logprobs is not None and len(self.output.prompt_token_ids) == 1:
+            self.output.prompt_logprobs = [None]  # nothing predicts the first token, so none will come
 
     def _start_output(self, prompt_token_ids: list[int]) -> None:
         samples = Samples(CompletionOutput(index, send_idx=self._taken) for index in range(self.prompt.params.n))

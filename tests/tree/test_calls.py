@@ -157,6 +157,13 @@ def test_logprobs_hold_the_chosen_token_at_every_position(llm):
         assert token in position
 
 
+def test_a_prompt_of_one_token_has_one_position_of_logprobs(llm):
+    params = SamplingParams(temperature=0, max_tokens=2, prompt_logprobs=1)
+    one, two = generate(llm, [[7], [7, 8]], params)
+    assert one.prompt_logprobs == [None]
+    assert [each is None for each in two.prompt_logprobs] == [True, False]
+
+
 def test_a_second_request_finds_the_prefix_of_the_first(llm):
     prompt = [number % 250 for number in range(3, 103)]
     cold, warm = (generate(llm, [prompt])[0] for _ in range(2))
