@@ -11,8 +11,10 @@ from torch import Tensor
 
 from penstock.kernels.cpu.layer import Quantize, QuantizedRows, linear_arguments
 from penstock.kernels.cpu.library import Library, load
+from penstock.kernels.cpu.weights import packed
 from penstock.kernels.cpu.weights.packed import NativeWeight, pack, pack_int4_from, pack_int8_from
 from penstock.kernels.cpu.weights.quantized import unpacked
+from penstock.kernels.operands import Kind
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.quantized import linear_quantized, quantize_int4, quantize_int8, quantize_rows
 
@@ -215,6 +217,15 @@ def test_a_rows_bits_do_not_depend_on_company_or_threads(library: Library, kind:
 def test_all_variants_give_the_same_bits(kind: str, variant: str) -> None:
     weight, x = pack([draws(131, 520)], kind), draws(7, 520, seed=1)
     assert torch.equal(product(load(variant), x, weight), product(load(VARIANTS[0]), x, weight))
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+@pytest.mark.parametrize("variant", quick_or_long(VARIANTS[1:]))
+def test_all_variants_pack_the_same_bytes(kind: Kind, variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = draws(131, 520)
+    best = pack([weight], kind)
+    monkeypatch.setattr(packed, "load", lambda: load(variant))
+    assert torch.equal(pack([weight], kind).data, best.data)
 
 
 def test_a_group_size_that_no_kernel_has_is_refused_with_those_that_are() -> None:
