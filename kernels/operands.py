@@ -34,13 +34,17 @@ class HeadLayout:
     num_keys: int
     head_dim: int
     rotates_pairs: bool
-    norms: tuple[Tensor, Tensor] | None = None  # of query and key heads: [head_dim], or [heads, head_dim]
+    # Of query and key heads: [head_dim], or [heads, head_dim]. Where no keys are projected there are none of keys.
+    norms: tuple[Tensor, Tensor | None] | None = None
     epsilon: float = 0.0
     sinks: Tensor | None = None  # float32 [num_queries]: of each head a score more, of a value that is 0
     rotary_dim: int = 0  # numbers of a head that are rotated, the first ones; 0: all
     is_gated: bool = False  # behind each projected query stands a gate for what its head attended to
     norms_have_mean: bool = False  # which they take off first
     norms_follow: bool = False  # norms come behind the rotation
+    norms_values: bool = False  # values are normed, too, without a weight
+    # 2: keys and values; 1: keys, which serve as values; 0: neither, because an earlier layer's are read.
+    num_projected_keys: int = 2
     given_scale: float | None = None  # of scores; None: 1 / √head_dim
     softcap: float | None = None  # a score s becomes softcap × tanh(s / softcap)
 
@@ -54,14 +58,16 @@ class HeadLayout:
 
     @property
     def num_projected(self) -> int:
-        """Heads that are projected: queries, their gates if there are any, keys and values."""
-        return self.num_queries * (1 + self.is_gated) + 2 * self.num_keys
+        """Heads that are projected: queries, their gates if there are any, and mostly keys and values."""
+        return self.num_queries * (1 + self.is_gated) + self.num_projected_keys * self.num_keys
 
     def split(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of [T, num_projected × head_dim], [T, heads, head_dim] each."""
         by_head = projected.unflatten(1, (self.num_projected, self.head_dim))
-        query, key, value = by_head.split((self.num_projected - 2 * self.num_keys, self.num_keys, self.num_keys), 1)
-        return query[:, :: 1 + self.is_gated], key, value
+        num_queries = self.num_queries * (1 + self.is_gated)
+        query, kept = by_head.split((num_queries, self.num_projected - num_queries), 1)
+        # Where keys serve as values these are the same.
+        return query[:, :: 1 + self.is_gated], kept[:, : self.num_keys], kept[:, -self.num_keys :]
 
     def gates(self, projected: Tensor) -> Tensor:
         """[T, queries, head_dim] of the same, where it is gated."""

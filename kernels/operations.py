@@ -16,7 +16,7 @@ from .experts import ExpertWeights, Routing
 from .float8_part import WeightPart
 from .lora import LoraConfig, LoraWeights
 from .operands import Activation, HeadLayout, LatentLayout, PeerMemory, ProjectionNorm, WeightFormat
-from .reference.pointwise import add, cap, gate_heads, gather_rows, multiply
+from .reference.pointwise import add, add_part_norms, cap, gate_heads, gather_rows, multiply
 from .reference.projection_norm import norm_projections, square_sums
 from .reference.states import causal_convolution, delta_net, gated_norm
 from .states import DeltaHeads, LayerStates, Segments, StateActivation
@@ -142,13 +142,17 @@ class Operations(Protocol):
     def experts(self, x: Any, routes: Any, weights: ExpertWeights) -> Any:
         """[T, hidden]: of each token the weighted sum over those of its experts that are here."""
 
-    def add(self, stream: Any, update: Any, scale: float = 1.0) -> Any: ...
+    def add(self, stream: Any, update: Any, scale: float = 1.0, factor: float = 1.0) -> Any:
+        """(stream + scale × update) × factor, in the stream's place."""
+
+    def add_part_norms(self, total: Any, x: Any, weight: Tensor, epsilon: float) -> Any:
+        """Adds to the total the norm of `x`, in which each part as long as the weight has one of its own."""
 
     def cap(self, product: Any, limit: float) -> Any:
         """limit × tanh(product / limit), in place."""
 
-    def multiply(self, x: Any, y: Any) -> Any:
-        """x × y, number by number."""
+    def multiply(self, x: Any, y: Any, part: int = 0) -> Any:
+        """x × y, number by number; of a wider y the part of this number."""
 
     def add_gated(self, total: Any, update: Any, gate: Any) -> Any:
         """Adds update × sigmoid(gate) to the total, the gate a number a row."""
@@ -174,14 +178,17 @@ class TensorOperations:
     def fitting_experts(self, weights: ExpertWeights, hidden: int) -> ExpertWeights:
         return weights
 
-    def add(self, stream: Tensor, update: Tensor, scale: float = 1.0) -> Tensor:
-        return add(stream, update, scale)
+    def add(self, stream: Tensor, update: Tensor, scale: float = 1.0, factor: float = 1.0) -> Tensor:
+        return add(stream, update, scale, factor)
+
+    def add_part_norms(self, total: Tensor, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        return add_part_norms(total, x, weight, epsilon)
 
     def cap(self, product: Tensor, limit: float) -> Tensor:
         return cap(product, limit)
 
-    def multiply(self, x: Tensor, y: Tensor) -> Tensor:
-        return multiply(x, y)
+    def multiply(self, x: Tensor, y: Tensor, part: int = 0) -> Tensor:
+        return multiply(x, y, part)
 
     def gather_rows(self, x: Tensor, indices: Tensor) -> Tensor:
         return gather_rows(x, indices)

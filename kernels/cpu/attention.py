@@ -24,14 +24,16 @@ class StoreHeads(Structure):
 
     _fields_ = [
         ("step", c_void_p),
-        ("heads", c_void_p),  # float32 [T, queries × query_step + 2 × keys × head_dim]; the queries are overwritten
+        ("heads", c_void_p),  # float32 [T, queries × query_step + projected × keys × head_dim]
         ("num_query_heads", c_int64),
         ("query_step", c_int64),  # numbers from a query to the next one
+        ("num_projected", c_int64),  # 2: keys and values; 1: keys, which serve as values; 0: neither
         ("query_norm", c_void_p),  # [head_dim] for all heads, or for each, or null
         ("key_norm", c_void_p),
         ("norm_stride", c_int64),  # from one head's weight to the next one's; 0: all have one
         ("norms_have_mean", c_int64),  # which they take off first
         ("norms_follow", c_int64),  # norms come behind the rotation
+        ("norms_values", c_int64),  # without a weight
         ("epsilon", c_float),
         ("rotary", c_void_p),  # of RotaryTable, or null
         ("rotation", c_int64),  # of ROTATIONS

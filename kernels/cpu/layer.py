@@ -1,8 +1,8 @@
 """The arguments of a layer's products and smaller operations on the CPU, as the kernels read them.
 
 Field for field the structures of source/linear.hpp, quantize.hpp, norm.cpp, projection_norm.cpp, activation.cpp,
-multiply.cpp, rows.cpp and embedding.cpp. Rows are float32. What is quantized for an integer product is written where
-`Quantized` says, by whoever writes the row.
+multiply.cpp, part_norms.cpp, rows.cpp and embedding.cpp. Rows are float32. What is quantized for an integer product is
+written where `Quantized` says, by whoever writes the row.
 """
 
 from ctypes import Structure, c_float, c_int64, c_void_p
@@ -215,6 +215,7 @@ class Add(Structure):
         ("stream", c_void_p),  # [rows, width]
         ("update", c_void_p),
         ("scale", c_float),
+        ("factor", c_float),
         ("width", c_int64),
         ("output", c_void_p),  # the stream itself, unless ranks share the sum
         ("quantized", Quantized),
@@ -235,15 +236,30 @@ class Cap(Structure):
 
 
 class Multiply(Structure):
-    """output = x × y."""
+    """output = x × y, which may be some columns of wider rows."""
 
     _fields_ = [
         ("num_rows", c_void_p),
         ("x", c_void_p),  # [rows, width]
-        ("y", c_void_p),
+        ("y", c_void_p),  # [rows, y_stride]
+        ("y_stride", c_int64),
         ("width", c_int64),
         ("output", c_void_p),  # [rows, width]
         ("quantized", Quantized),
+    ]
+
+
+class AddPartNorms(Structure):
+    """total += x / sqrt(mean(x²) + ε) × weight, of each part of a row by itself."""
+
+    _fields_ = [
+        ("num_rows", c_void_p),
+        ("total", c_void_p),  # [rows, width], updated in place
+        ("x", c_void_p),  # [rows, width]
+        ("weight", c_void_p),  # [part]
+        ("epsilon", c_float),
+        ("part", c_int64),
+        ("width", c_int64),
     ]
 
 

@@ -78,16 +78,23 @@ class RowOperations:
         self._record("apply_activation", layer.ApplyActivation, activated, input=x, width=x.width, **given)
         return activated
 
-    def add(self, stream: Buffer, update: Buffer, scale: float = 1.0) -> Buffer:
-        given = {"stream": stream, "update": update, "scale": scale, "width": stream.width}
+    def add(self, stream: Buffer, update: Buffer, scale: float = 1.0, factor: float = 1.0) -> Buffer:
+        given = {"stream": stream, "update": update, "scale": scale, "factor": factor, "width": stream.width}
         self._record("add", layer.Add, stream, **given, output=stream)
         stream.forget_integers()
         return stream
 
-    def multiply(self, x: Buffer, y: Buffer) -> Buffer:
-        product = self.program.buffer(x.width)
-        self._record("multiply", layer.Multiply, product, x=x, y=y, width=x.width, output=product)
+    def multiply(self, x: Buffer, y: Buffer, part: int = 0) -> Buffer:
+        product, columns = self.program.buffer(x.width), y.data_ptr() + 4 * part * x.width
+        given = {"x": x, "y": columns, "y_stride": y.width, "width": x.width, "output": product}
+        self._record("multiply", layer.Multiply, product, **given)
         return product
+
+    def add_part_norms(self, total: Buffer, x: Buffer, weight: Tensor, epsilon: float) -> Buffer:
+        given = {"total": total, "x": x, "weight": weight, "epsilon": epsilon, "part": len(weight)}
+        self._record("add_part_norms", layer.AddPartNorms, total, weight, **given, width=total.width)
+        total.forget_integers()
+        return total
 
     def cap(self, product: Buffer, limit: float) -> Buffer:
         given = {"input": product, "width": product.width, "limit": limit, "output_stride": product.width}

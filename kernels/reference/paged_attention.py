@@ -14,32 +14,37 @@ from .pointwise import rotated, rotated_queries
 def store_heads_paged(
     heads: Tensor, layout: HeadLayout, rotation: Rotation | None, kv: PagedKV, rows: DeviceRows
 ) -> Tensor:
-    """Norms and rotates query and key heads of [T, (queries + 2 × keys) × head_dim], stores keys and values.
+    """Norms and rotates query and key heads of [T, projected heads × head_dim], stores keys and values.
 
     Without a rotation nothing is rotated. Gives the query, [T, heads, head_dim] in the dtype of what it is given.
     Everything between is float32.
     """
     query, key, value = layout.split(heads.float())
+    if layout.norms_values:
+        value = _normed(value, None, layout)
     if not layout.norms_follow:
         query, key = _both_normed(query, key, layout)
     angles = None if rotation is None else rotation.of_tokens
     query, key = rotated_queries(query, layout, angles), rotated(key, layout, angles)
     if layout.norms_follow:
         query, key = _both_normed(query, key, layout)
-    _store(key, value.contiguous(), kv, rows.kv_slots)
+    if layout.num_projected_keys:
+        _store(key, value.contiguous(), kv, rows.kv_slots)
     return query.to(heads.dtype)
 
 
 def _both_normed(query: Tensor, key: Tensor, layout: HeadLayout) -> tuple[Tensor, Tensor]:
     if layout.norms is None:
         return query, key
-    return _normed(query, layout.norms[0], layout), _normed(key, layout.norms[1], layout)
+    of_queries, of_keys = layout.norms
+    return _normed(query, of_queries, layout), key if of_keys is None else _normed(key, of_keys, layout)
 
 
-def _normed(x: Tensor, weight: Tensor, layout: HeadLayout) -> Tensor:
-    if layout.norms_have_mean:
+def _normed(x: Tensor, weight: Tensor | None, layout: HeadLayout) -> Tensor:
+    if weight is not None and layout.norms_have_mean:
         x = x - x.mean(-1, keepdim=True)
-    return x * (x.square().mean(-1, keepdim=True) + layout.epsilon).rsqrt() * weight.float()
+    normed = x * (x.square().mean(-1, keepdim=True) + layout.epsilon).rsqrt()
+    return normed if weight is None else normed * weight.float()
 
 
 def _store(key: Tensor, value: Tensor, kv: PagedKV, kv_slots: Tensor) -> None:

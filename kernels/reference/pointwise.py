@@ -113,15 +113,27 @@ def log_softmax(logits: Tensor) -> Tensor:
 
 
 @op(tolerance=0)
-def add(stream: Tensor, update: Tensor, scale: float = 1.0) -> Tensor:
-    """Adds scale × the update to the stream; gives the stream."""
-    return stream.add_(update if scale == 1.0 else update * scale)
+def add(stream: Tensor, update: Tensor, scale: float = 1.0, factor: float = 1.0) -> Tensor:
+    """Makes the stream (stream + scale × update) × factor, and gives it."""
+    whole = stream.add_(update if scale == 1.0 else update * scale)
+    return whole if factor == 1.0 else whole.mul_(factor)
 
 
 @op(tolerance=0)
-def multiply(x: Tensor, y: Tensor) -> Tensor:
-    """x × y, number by number."""
-    return x * y
+def multiply(x: Tensor, y: Tensor, part: int = 0) -> Tensor:
+    """x × y, number by number; of a wider y the part of this number."""
+    width = x.shape[1]
+    return x * y[:, part * width : (part + 1) * width]
+
+
+@op()
+def add_part_norms(total: Tensor, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """Adds the norm of `x` to the total, in place; each part of a row as long as the weight has a norm of its own."""
+    normed = rms_norm.reference(x.unflatten(1, (-1, len(weight))), weight, epsilon)
+    return total.add_(normed.flatten(1))
+
+
+add_part_norms_invariant = add_part_norms.invariant()
 
 
 @op(tolerance=0)

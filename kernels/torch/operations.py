@@ -21,6 +21,7 @@ from ..reference.experts import activate, add_gated, route
 from ..reference.lora import add_lora
 from ..reference.pointwise import (
     add,
+    add_part_norms,
     apply_activation,
     embedding,
     gate,
@@ -89,15 +90,22 @@ class TorchOperations(TensorOperations):
         whole = stream if update is None else add(stream, update, scale)
         return self.form(layer_norm)(whole, weight, bias, epsilon)
 
+    def add_part_norms(self, total: Tensor, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        return self.form(add_part_norms)(total, x, weight, epsilon)
+
     def store_heads(
         self, heads: Tensor, layout: HeadLayout, rotation: TokenRotation | None, kv: LayerKV, rows: Rows
     ) -> Tensor:
         query, key, value = layout.split(heads)
+        if layout.norms_values:
+            value = self.form(rms_norm)(value, value.new_ones(layout.head_dim), layout.epsilon)
         if not layout.norms_follow:
             query, key = self._normed_heads(query, key, layout)
         query, key = rotated_queries(query, layout, rotation), rotated(key, layout, rotation)
         if layout.norms_follow:
             query, key = self._normed_heads(query, key, layout)
+        if not layout.num_projected_keys:
+            return query
         # Every row's keys and values are stored before any row attends: rows may share blocks within a step.
         write_kv(key, value, kv.keys, kv.values, rows)
         return query
@@ -111,6 +119,8 @@ class TorchOperations(TensorOperations):
         if layout.norms is None:
             return query, key
         weights, epsilon = layout.norms, layout.epsilon
+        if weights[1] is None:  # there are no keys
+            return self.form(rms_norm)(query, weights[0], epsilon), key
         if layout.norms_have_mean:
             norm = self.form(layer_norm)
             return norm(query, weights[0], None, epsilon), norm(key, weights[1], None, epsilon)

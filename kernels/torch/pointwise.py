@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..operands import Activation
 from ..reference.pointwise import (
+    add_part_norms_invariant,
     apply_activation_invariant,
     gate_invariant,
     layer_norm,
@@ -27,6 +28,11 @@ def rms_norm_in_company(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     if x.shape[0] > 1:
         return rms_norm.reference(x, weight, epsilon)
     return rms_norm.reference(_doubled(x), weight, epsilon)[:1]
+
+
+@add_part_norms_invariant.implement("torch")
+def add_part_norms_in_company(total: Tensor, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    return total.add_(rms_norm_in_company(x.unflatten(1, (-1, len(weight))), weight, epsilon).flatten(1))
 
 
 @layer_norm_invariant.implement("torch")

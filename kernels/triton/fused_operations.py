@@ -102,17 +102,17 @@ class FusedOperations(TritonOperations):
     def experts(self, x: Value, routes: Routes, weights: ExpertWeights) -> Tensor:
         return super().experts(plain(x), routes, weights)
 
-    def multiply(self, x: Value, y: Value) -> Tensor:
-        return super().multiply(plain(x), plain(y))
+    def multiply(self, x: Value, y: Value, part: int = 0) -> Tensor:
+        return super().multiply(plain(x), plain(y), part)
 
     def add_gated(self, total: Value, update: Value, gate: Value) -> Tensor:
         return super().add_gated(plain(total), plain(update), plain(gate))
 
-    def add(self, stream: Value, update: Value, scale: float = 1.0) -> Tensor:
+    def add(self, stream: Value, update: Value, scale: float = 1.0, factor: float = 1.0) -> Tensor:
         stream = plain(stream)
-        if isinstance(update, DeferredProduct) and scale == 1.0:
+        if isinstance(update, DeferredProduct) and scale == factor == 1.0:
             return update.added_to(stream)
-        return super().add(stream, plain(update), scale)
+        return super().add(stream, plain(update), scale, factor)
 
     def cap(self, product: Value, limit: float) -> Tensor:
         return super().cap(plain(product), limit)

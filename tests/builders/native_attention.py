@@ -84,8 +84,8 @@ class Machine:
         norms = [norm.data_ptr() for norm in self.norms] if self.norms else [None, None]
         self.library.call(
             "penstock_store_heads",
-            StoreHeads(addressof(step), heads.data_ptr(), shape.query_heads, shape.query_step, *norms, 0, 0, 0, 1e-6,
-                       addressof(table), ROTATIONS[self.rotation], shape.head_dim, self.kv.of_layer(0)),
+            StoreHeads(addressof(step), heads.data_ptr(), shape.query_heads, shape.query_step, 2, *norms, 0, 0, 0, 0,
+                       1e-6, addressof(table), ROTATIONS[self.rotation], shape.head_dim, self.kv.of_layer(0)),
         )  # fmt: skip
         self.heads = heads
         plan = PlanMemory.allocate(

@@ -219,6 +219,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
         tie_word_embeddings=True, query_pre_attn_scalar=24, sliding_window=11, attention_bias=False,
         num_hidden_layers=7, attn_logit_softcapping=None, final_logit_softcapping=None,
     ),
+    "gemma4_text": dict(
+        architectures=["Gemma4ForCausalLM"], model_type="gemma4_text", hidden_size=72, intermediate_size=52,
+        num_attention_heads=4, num_key_value_heads=1, head_dim=16, global_head_dim=48, sliding_window=11,
+        hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True, attention_bias=False, num_hidden_layers=7,
+        layer_types=["sliding_attention"] * 2 + ["full_attention"] + ["sliding_attention"] * 3 + ["full_attention"],
+        num_kv_shared_layers=3, use_double_wide_mlp=True, attention_k_eq_v=False, hidden_size_per_layer_input=20,
+        vocab_size_per_layer_input=307, final_logit_softcapping=30.0, use_bidirectional_attention=None, pad_token_id=0,
+    ),
     "granitemoehybrid": dict(
         architectures=["GraniteMoeHybridForCausalLM"], model_type="granitemoehybrid", hidden_size=64,
         intermediate_size=88, shared_intermediate_size=88, num_attention_heads=4, num_key_value_heads=2,
@@ -270,12 +278,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
 # Figures of rotary positions without which transformers' class can't compute.
 ROPE: dict[str, dict[str, Any]] = {
     "ministral3": {"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 40},
+    "gemma4_text": {"rope_type": "proportional", "partial_rotary_factor": 0.25},
 }
 # The base of rotary angles, where it isn't 10,000.
 THETA = {
-    **dict.fromkeys(("olmo3", "cohere"), 500_000.0), "gemma3_text": 1_000_000.0,
+    **dict.fromkeys(("olmo3", "cohere"), 500_000.0), **dict.fromkeys(("gemma3_text", "gemma4_text"), 1_000_000.0),
     "hy_v3": 11_158_840.0, "minimax_m2": 5_000_000.0, "solar_open": 1_000_000.0, "ernie4_5": 500_000.0,
     "ernie4_5_moe": 500_000.0, "gpt_oss": 150_000.0, "mixtral": 1_000_000.0, "smollm3": 2_000_000.0,
     "qwen3": 1_000_000.0, "lfm2": 1_000_000.0, "lfm2_moe": 1_000_000.0,
 }  # fmt: skip
-TWO_ROPES = ("olmo3", "gemma3_text")
+TWO_ROPES = ("olmo3", "gemma3_text", "gemma4_text")

@@ -15,6 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from .tiny_configs import COMMON, FAMILIES, ROPE, THETA, TWO_ROPES
 from .tiny_experts import expert_shapes
+from .tiny_gemma4 import GEMMA4, layer_vectors, model_tensors, projections
 from .tiny_hybrids import inner_size, is_gated, mixer_projections, mixer_vectors, named_as_published
 from .tiny_norms import BIASED, LESS_ONE, as_stored, head_norms, is_biased, is_there, layer_norms
 
@@ -55,7 +56,7 @@ def tiny_model(
     config = {**COMMON, **FAMILIES[family], **overrides}
     written = {**config, **_spelled(family, dtype, ROPE.get(family, {}) if rope is None else rope, config_style)}
     _write_json(folder / "config.json", written)
-    _write_weights(folder, _shapes(family, config), dtype, shards, seed, poison, family in LESS_ONE)
+    _write_weights(folder, _shapes(family, config), dtype, shards, seed, poison, family)
     _write_tokenizer(folder, family in ("llama", "mistral") if adds_bos is None else adds_bos)
     ends = [config["eos_token_id"], SPECIAL_TOKENS.index("<|im_end|>")]
     _write_json(folder / "generation_config.json", {"bos_token_id": 1, "eos_token_id": ends, "pad_token_id": 0})
@@ -87,6 +88,8 @@ def _shapes(family: str, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         shapes["lm_head.weight"] = (config["vocab_size"], hidden)
     if family == "phi" or (family == "ernie4_5_moe" and config["use_bias"]):  # tied or not
         shapes["lm_head.bias"] = (config["vocab_size"],)
+    if family == GEMMA4:
+        shapes |= model_tensors(config)
     return {named_as_published(config, name): shape for name, shape in shapes.items()}
 
 
@@ -109,7 +112,9 @@ def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str,
     if family == "gpt_oss":
         layer["self_attn.sinks"] = (config["num_attention_heads"],)
     query, key = (config[heads] * _head_dim(config) for heads in ("num_attention_heads", "num_key_value_heads"))
-    layer |= head_norms(family, config, query, key, _head_dim(config))
+    layer |= (
+        layer_vectors(config, number) if family == GEMMA4 else head_norms(family, config, query, key, _head_dim(config))
+    )
     if vectors := mixer_vectors(config, number):  # no attention, and no norms of its heads
         layer = {name: shape for name, shape in layer.items() if not name.startswith("self_attn.")} | vectors
     return as_stored(family, layer) | sparse
@@ -117,6 +122,8 @@ def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str,
 
 def projection_shapes(config: dict[str, Any], layer: int = 0) -> dict[str, tuple[int, int]]:
     """Of one layer: outputs, inputs."""
+    if config["model_type"] == GEMMA4:
+        return projections(config, layer)
     hidden, inner = config["hidden_size"], inner_size(config)
     if mixer := mixer_projections(config, layer):
         attention = mixer
@@ -172,16 +179,21 @@ def _is_biased(family: str, config: dict[str, Any], name: str) -> bool:
         return False
     if name.startswith("conv."):
         return bool(config["conv_bias"])
+    if name.startswith("per_layer"):
+        return False
     if name.startswith("self_attn"):
         return bool(config.get("attention_bias") or config.get("use_bias"))
     return bool(config.get("mlp_bias") or config.get("use_bias"))
 
 
-def _values(name: str, shape: tuple[int, ...], seed: int, is_less_one: bool) -> numpy.ndarray:
+def _values(name: str, shape: tuple[int, ...], seed: int, family: str) -> numpy.ndarray:
     """Large enough that the logits differ clearly, and every norm and bias matters."""
     draws = numpy.random.default_rng([seed, zlib.crc32(name.encode())]).standard_normal(shape, dtype=numpy.float32)
     if "norm" in name and name.endswith(".weight"):
-        return (0 if is_less_one else 1) + draws / 5
+        usual = 0.3 if family == GEMMA4 and name.endswith("q_norm.weight") else 1  # nothing else scales its scores
+        return (0 if family in LESS_ONE else usual) + draws / 5
+    if name.endswith("layer_scalar"):
+        return 0.7 + draws / 5
     if name.endswith("sinks"):
         return draws * 2
     return draws / 5 if len(shape) == 1 else draws / numpy.sqrt(numpy.float32(shape[-1]))
@@ -201,7 +213,7 @@ def _write_weights(
     shards: int,
     seed: int,
     poison: int | None,
-    is_less_one: bool,
+    family: str,
 ) -> None:
     names = list(shapes)
     files = ["model.safetensors"]
@@ -210,7 +222,7 @@ def _write_weights(
     weight_map = {}
     for number, file in enumerate(files):
         own = names[number::shards]
-        tensors = {name: _values(name, shapes[name], seed, is_less_one) for name in own}
+        tensors = {name: _values(name, shapes[name], seed, family) for name in own}
         if poison is not None and "model.embed_tokens.weight" in tensors:
             tensors["model.embed_tokens.weight"][poison] = numpy.nan
         write_safetensors(folder / file, tensors, dtype)

@@ -13,7 +13,7 @@ _GLM = ("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm
 # Where a family has others than one before each part.
 _LAYER = {
     **dict.fromkeys(("olmo2", "olmo3", "exaone4"), _AFTER),
-    **dict.fromkeys(("gemma2", "gemma3_text"), _AROUND),
+    **dict.fromkeys(("gemma2", "gemma3_text", "gemma4_text"), _AROUND),
     "glm4": _GLM,
     "vaultgemma": ("input_layernorm", "pre_feedforward_layernorm"),
     **dict.fromkeys(("cohere", "cohere2", "phi"), ("input_layernorm",)),
@@ -86,6 +86,6 @@ def as_stored(family: str, layer: Shapes) -> Shapes:
     found: Shapes = {}
     for name, (rows, *rest) in layer.items():
         module, _, kind = name.rpartition(".")
-        stored = f"{_NAMES.get(family, {}).get(module, module)}.{kind}"
+        stored = f"{_NAMES.get(family, {}).get(module, module)}.{kind}" if module else kind
         found[stored] = (rows + found.get(stored, (0,))[0], *rest)
     return found

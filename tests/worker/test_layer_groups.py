@@ -13,6 +13,7 @@ PROMPTS = [
 FAMILIES = {
     "alternating": ("gpt_oss", {"num_hidden_layers": 4, "sliding_window": 20}),
     "later layers": ("qwen2", {"use_sliding_window": True, "max_window_layers": 2, "sliding_window": 40}),
+    "layers that read others' keys": ("gemma4_text", {}),
     "every layer": ("mistral", {"sliding_window": 24}),
 }
 

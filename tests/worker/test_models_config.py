@@ -192,7 +192,8 @@ def _of_transformers(folder) -> dict[str, Any]:
 def _ours(folder) -> dict[str, Any]:
     config = read_config(folder)
     found = {name: getattr(config, name) for name in _of_transformers(folder) if hasattr(config, name)}
-    rope = config.ropes.ropes[0]
+    rope, [heads] = config.ropes.ropes[0], set(config.heads)
+    found |= {"num_kv_heads": heads.num_kv_heads, "head_dim": heads.head_dim}
     found["rope"] = (rope.kind, rope.theta, rope.factor, rope.trained_context)
     return found | {"has_bias": config.family.name != "qwen2" and bool(config.biased)}
 

@@ -156,6 +156,25 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
         {"rope": LINEAR, "num_key_value_heads": 2, "final_logit_softcapping": 5.0, "query_pre_attn_scalar": 100,
          "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "num_hidden_layers": 6},
     ),
+    "gemma4": ("gemma4_text", {}),
+    "gemma4, keys serve as values, biased, untied, no embeddings of layers": (
+        "gemma4_text",
+        {"attention_k_eq_v": True, "num_key_value_heads": 4, "num_global_key_value_heads": 2, "attention_bias": True,
+         "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0, "use_double_wide_mlp": False,
+         "tie_word_embeddings": False, "use_bidirectional_attention": "vision", "final_logit_softcapping": None},
+    ),
+    "gemma4 bfloat16, keys serve as values and are read, heads by number, all of them rotate": (
+        "gemma4_text",
+        {"dtype": "bfloat16", "attention_k_eq_v": True, "num_key_value_heads": 2, "use_double_wide_mlp": False,
+         "per_layer_config": {str(layer): {"head_dim": 32, "num_key_value_heads": 4} for layer in (2, 6)},
+         "rope": {"rope_type": "proportional", "factor": 2.0}, "hidden_activation": "gelu", "hidden_size": 64},
+    ),
+    "gemma4, biased, two layers read, one layer without a window, yarn": (
+        "gemma4_text",
+        {"attention_bias": True, "num_kv_shared_layers": 2, "num_hidden_layers": 5,
+         "layer_types": ["full_attention"] + ["sliding_attention"] * 4, "global_head_dim": 16,
+         "rope": YARN, "num_attention_heads": 3},
+    ),
     "granite hybrid": ("granitemoehybrid", OLD_SPELLING),
     "granite hybrid, does not rotate, biased, old names of layers": (
         "granitemoehybrid",
@@ -289,8 +308,8 @@ FAMILIES = (
     "llama", "mistral", "qwen2", "qwen3", "ernie4_5", "smollm3", "phi3", "internlm3", "ministral", "ministral3",
     "seed_oss", "exaone4", "hunyuan_v1_dense", "arcee", "mixtral", "qwen2_moe", "qwen3_moe", "ernie4_5_moe", "youtu",
     "deepseek_v2", "deepseek_v3", "gpt_oss", "olmoe", "glm4_moe", "glm4_moe_lite", "dots1", "solar_open", "minimax_m2",
-    "hy_v3", "olmo2", "granite", "glm", "glm4", "gemma", "gemma2", "vaultgemma", "granitemoehybrid", "cohere",
-    "cohere2", "stablelm", "phi", "nemotron", "jais2", "starcoder2", *HYBRIDS,
+    "hy_v3", "olmo2", "granite", "glm", "glm4", "gemma", "gemma2", "vaultgemma", "gemma4_text", "granitemoehybrid",
+    "cohere", "cohere2", "stablelm", "phi", "nemotron", "jais2", "starcoder2", *HYBRIDS,
 )  # fmt: skip
 ROPES = {
     "linear": LINEAR,
@@ -303,7 +322,8 @@ ROPES = {
 LONG = {
     f"{family}, {name}, style {style}": (family, {"rope": rope, "config_style": style, "num_hidden_layers": 3})
     for family in FAMILIES
-    if family not in ("phi3", "ministral3")  # they take longrope alone, and figures that others lack
+    # They take longrope alone, figures that others lack, and ropes that others lack.
+    if family not in ("phi3", "ministral3", "gemma4_text")
     for name, rope in ROPES.items()
     for style in (4, 5)
 }
@@ -312,7 +332,9 @@ ANSWER = 64
 
 
 # Held to transformers in torch's row-invariant form; between them they have every layer that the others are made of.
-INVARIANT = ("llama", "mistral", "qwen3", "qwen2_moe", "ernie4_5_moe", "youtu", "gpt_oss", "olmoe", "glm4_moe")
+INVARIANT = (
+    "llama", "mistral", "qwen3", "qwen2_moe", "ernie4_5_moe", "youtu", "gpt_oss", "olmoe", "glm4_moe", "gemma4_text",
+)  # fmt: skip
 
 
 def _quick_cases() -> Iterator[Any]:

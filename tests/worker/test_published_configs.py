@@ -31,6 +31,20 @@ _GEMMA = _BOOKKEEPING | {
     "attention_bias": False, "attention_dropout": 0.0, "cache_implementation": "hybrid", "head_dim": 16,
     "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 8192, "rms_norm_eps": 1e-06,
 }  # fmt: skip
+_GEMMA_4 = {
+    "architectures": ["Gemma4ForCausalLM"], "model_type": "gemma4_text", "attention_bias": False,
+    "attention_dropout": 0.0, "attention_k_eq_v": False, "dtype": "bfloat16", "enable_moe_block": False,
+    "expert_intermediate_size": None, "final_logit_softcapping": 30.0, "global_head_dim": 32, "head_dim": 16,
+    "hidden_activation": "gelu_pytorch_tanh", "initializer_range": 0.02, "max_position_embeddings": 131072,
+    "moe_intermediate_size": None, "num_experts": None, "num_global_key_value_heads": None, "num_kv_shared_layers": 0,
+    "pad_token_id": 0, "rms_norm_eps": 1e-06, "sliding_window": 9, "tie_word_embeddings": True, "top_k_experts": None,
+    "use_bidirectional_attention": None, "use_cache": True, "use_double_wide_mlp": False,
+    "vocab_size_per_layer_input": 311,
+    "rope_parameters": {
+        "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"},
+        "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"},
+    },
+}  # fmt: skip
 _OLMO = _BOOKKEEPING | {"attention_bias": False, "attention_dropout": 0.0, "hidden_act": "silu", "rms_norm_eps": 1e-06}
 _GRANITE = _BOOKKEEPING | {
     "attention_bias": False, "attention_dropout": 0.0, "attention_multiplier": 0.015625, "embedding_multiplier": 12.0,
@@ -54,6 +68,19 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "final_logit_softcapping": None, "max_position_embeddings": 32768, "query_pre_attn_scalar": 256,
         "rope_local_base_freq": 10000, "rope_scaling": None, "rope_theta": 1000000, "sliding_window": 9,
         "sliding_window_pattern": 6, "num_hidden_layers": 7, "num_key_value_heads": 1,
+    },
+    "google/gemma-4-E2B-it, its decoder": _GEMMA_4 | {
+        "hidden_size_per_layer_input": 12, "num_hidden_layers": 9, "num_key_value_heads": 1, "num_kv_shared_layers": 4,
+        "layer_types": (["sliding_attention"] * 2 + ["full_attention"]) * 3, "use_double_wide_mlp": True,
+    },
+    "google/gemma-4-E4B-it, its decoder": _GEMMA_4 | {
+        "hidden_size_per_layer_input": 12, "num_hidden_layers": 6, "num_kv_shared_layers": 3,
+        "layer_types": (["sliding_attention"] * 2 + ["full_attention"]) * 2,
+    },
+    "google/gemma-4-31B-it, its decoder": _GEMMA_4 | {
+        "attention_k_eq_v": True, "hidden_size_per_layer_input": 0, "num_attention_heads": 8, "num_hidden_layers": 6,
+        "layer_types": ["sliding_attention"] * 5 + ["full_attention"], "num_global_key_value_heads": 2,
+        "num_key_value_heads": 4, "use_bidirectional_attention": "vision",
     },
     "allenai/OLMo-2-1124-7B": _OLMO | {
         "architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "max_position_embeddings": 4096,
@@ -179,14 +206,31 @@ GEMMA_3_4B = {
 }  # fmt: skip
 
 
-def test_the_text_part_of_a_model_that_sees_pictures_is_loaded(tmp_path):
+GEMMA_4_E2B = {
+    "architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4", "audio_config": None,
+    "audio_token_id": 400, "boa_token_id": 401, "boi_token_id": 402, "eoa_token_id": 403, "eoa_token_index": 403,
+    "eoi_token_id": 404, "eos_token_id": [1, 106], "image_token_id": 405, "initializer_range": 0.02,
+    "tie_word_embeddings": True, "video_token_id": 406, "vision_soft_tokens_per_image": 4, "dtype": "bfloat16",
+    "text_config": SMALL | PUBLISHED["google/gemma-4-E2B-it, its decoder"] | {"pad_token_id": 0},
+    "vision_config": {
+        "hidden_size": 32, "intermediate_size": 48, "model_type": "gemma4_vision", "num_attention_heads": 2,
+        "num_hidden_layers": 1, "num_key_value_heads": 2, "head_dim": 16, "patch_size": 14,
+        "position_embedding_size": 16,
+    },
+}  # fmt: skip
+del GEMMA_4_E2B["text_config"]["architectures"]
+SEEING = {"google/gemma-3-4b-it": GEMMA_3_4B, "google/gemma-4-E2B-it": GEMMA_4_E2B}
+
+
+@pytest.mark.parametrize("name", SEEING)
+def test_the_text_part_of_a_model_that_sees_pictures_is_loaded(tmp_path, name):
     from transformers import AutoConfig, AutoModelForImageTextToText
 
-    (tmp_path / "config.json").write_text(json.dumps(GEMMA_3_4B))
+    (tmp_path / "config.json").write_text(json.dumps(SEEING[name]))
     config = AutoConfig.from_pretrained(tmp_path)
     reference = _randomized(AutoModelForImageTextToText.from_config(config, dtype=torch.float32))
     reference.save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(GEMMA_3_4B))
+    (tmp_path / "config.json").write_text(json.dumps(SEEING[name]))
     answer = _agree(load_model(tmp_path, dtype="float32"), reference)
     config.save_pretrained(tmp_path)
     assert torch.equal(_agree(load_model(tmp_path, dtype="float32"), reference), answer)

@@ -43,8 +43,9 @@ def allocated(
     ranks: Parallel,
     block_size: int,
     kind: str,
+    sources: Sequence[int | None] = (),
 ) -> ModelMemory:
-    """`num_blocks` are those of each group."""
+    """`num_blocks` are those of each group; `sources`: of each layer the one whose memory it reads, None its own."""
 
     def memory(group: LayerGroup, count: int) -> Blocks:
         if group.state is not None:
@@ -52,4 +53,4 @@ def allocated(
         return backend.kv_memory(kv_shape(group, ranks), count, block_size, kind)
 
     memories = [memory(*each) for each in zip(groups, num_blocks, strict=True)]
-    return ModelMemory.of(memories, [group.layers for group in groups], block_size)
+    return ModelMemory.of(memories, [group.layers for group in groups], block_size, sources)

@@ -16,9 +16,16 @@ class ModelMemory:
     block_size: int
 
     @classmethod
-    def of(cls, memories: Sequence[Blocks], layers: Sequence[Sequence[int]], block_size: int) -> "ModelMemory":
-        """`layers` are those of each group."""
+    def of(
+        cls,
+        memories: Sequence[Blocks],
+        layers: Sequence[Sequence[int]],
+        block_size: int,
+        sources: Sequence[int | None] = (),
+    ) -> "ModelMemory":
+        """`layers` are those of each group; `sources`: of each layer the one whose memory it reads, None its own."""
         found = {layer: (group, place) for group, own in enumerate(layers) for place, layer in enumerate(own)}
+        found |= {layer: found[source] for layer, source in enumerate(sources) if source is not None}
         return cls(tuple(memories), tuple(found[layer] for layer in range(len(found))), block_size)
 
     @classmethod

@@ -1,5 +1,7 @@
 """Self-attention: project, rotate, store the keys and values, attend to what is stored, project back.
 
+Some layers store nothing, and attend to what an earlier one has stored.
+
 Attends to the KV memory only, the step's own tokens included, so how a prompt was chunked changes nothing.
 """
 
@@ -12,6 +14,8 @@ from torch import Tensor
 from ...kernels import HeadLayout
 from ...kernels.operands import ProjectionNorm
 from ..models.config import ModelConfig
+from ..models.family import QKV
+from ..models.layer_heads import LayerHeads
 from ..steps.batch import LayerInputs
 from ..weights.weights import Weights
 from .linear import QKVLinear, RowLinear, local_kv_heads
@@ -25,33 +29,36 @@ class Attention:
         self.layer = layer
         self.ops = weights.placement.ops
         self.window = config.windows[layer]
+        heads = config.heads[layer]
         self.qkv = QKVLinear(
             weights,
-            ["q_proj", "k_proj", "v_proj"],
+            list(QKV[: 1 + heads.num_projected]),
             config.hidden_size,
             config.num_heads,
-            config.num_kv_heads,
-            config.head_dim,
+            heads.num_kv_heads,
+            heads.head_dim,
             config.family.gates_attention,
         )
-        self.joint_norm = _joint_norm(weights, config) if config.qk_norm == "together" else None
+        self.joint_norm = _joint_norm(weights, config, heads) if config.qk_norm == "together" else None
         self.layout = HeadLayout(
             self.qkv.local_heads,
             self.qkv.local_kv_heads,
-            config.head_dim,
+            heads.head_dim,
             config.family.rotates_pairs,
-            _head_norms(weights, config),
+            _head_norms(weights, config, heads),
             config.rms_norm_eps,
             self._sinks(weights, config) if config.family.has_sinks else None,
             config.rotary_dim(layer),
             is_gated=config.family.gates_attention,
             norms_have_mean=config.family.norm.has_mean,
             norms_follow=config.family.norms_after_rotation,
+            norms_values=config.family.norms_values,
+            num_projected_keys=heads.num_projected,
             given_scale=config.scales.scores,
             softcap=config.scales.score_cap,
         )
-        width, (first, last) = config.num_heads * config.head_dim, weights.placement.ranks.span(config.num_heads)
-        span = first * config.head_dim, last * config.head_dim
+        width, (first, last) = config.num_heads * heads.head_dim, weights.placement.ranks.span(config.num_heads)
+        span = first * heads.head_dim, last * heads.head_dim
         self.output = RowLinear(weights.at(config.family.names.attention_output), width, config.hidden_size, span)
 
     def _sinks(self, weights: Weights, config: ModelConfig) -> Tensor:
@@ -62,7 +69,7 @@ class Attention:
     def __call__(self, x: Any, batch: LayerInputs) -> Any:
         """`x` and what comes back are [T, hidden]; heads are those of this rank."""
         kv, rows, rotation = batch.of_layer(self.layer)
-        heads = self.qkv(x, batch.adapted)  # [T, (heads + 2 × kv_heads) × head_dim]: queries, keys, values
+        heads = self.qkv(x, batch.adapted)  # [T, (heads + 2 × kv_heads) × head_dim]: queries, mostly keys and values
         if self.joint_norm is not None:
             sums = self.ops.all_reduce(self.ops.square_sums(heads, self.joint_norm))  # [T, 2]
             heads = self.ops.norm_projections(heads, sums, self.joint_norm)
@@ -73,45 +80,47 @@ class Attention:
         return self.output(attended, batch.adapted)  # [T, hidden]
 
 
-def _head_norms(weights: Weights, config: ModelConfig) -> tuple[Tensor, Tensor] | None:
+def _head_norms(weights: Weights, config: ModelConfig, heads: LayerHeads) -> tuple[Tensor, Tensor | None] | None:
     """Of queries and keys, one weight for all heads, [head_dim], or one for each, [heads, head_dim]."""
     if config.qk_norm in (None, "together"):
         return None
     ranks, is_less_one = weights.placement.ranks, config.family.norm.is_stored_less_one
     names = [weights.at(config.family.qk_norm_name.format(part)) for part in "qk"]
     if config.qk_norm == "by head":
-        query, key = (norm_vector(each, "weight", (config.head_dim,), is_less_one) for each in names)
-        return query, key
-    counts = (config.num_heads, config.num_kv_heads)
-    spans = ranks.span(config.num_heads), local_kv_heads(ranks.rank, ranks.size, config.num_kv_heads)
-    query, key = (
-        _norms_of_heads(each, count, span, config) for each, count, span in zip(names, counts, spans, strict=True)
+        parts = names if heads.num_projected else names[:1]
+        query, *key = (norm_vector(each, "weight", (heads.head_dim,), is_less_one) for each in parts)
+        return query, key[0] if key else None
+    counts = (config.num_heads, heads.num_kv_heads)
+    spans = ranks.span(config.num_heads), local_kv_heads(ranks.rank, ranks.size, heads.num_kv_heads)
+    query_norms, key_norms = (
+        _norms_of_heads(each, (count, heads.head_dim), span, config)
+        for each, count, span in zip(names, counts, spans, strict=True)
     )
-    return query, key
+    return query_norms, key_norms
 
 
-def _norms_of_heads(weights: Weights, count: int, span: tuple[int, int], config: ModelConfig) -> Tensor:
+def _norms_of_heads(weights: Weights, shape: tuple[int, int], span: tuple[int, int], config: ModelConfig) -> Tensor:
     """[heads, head_dim] of this rank, from one tensor for all or from one a head."""
     if config.qk_norm == "each head its own":
-        return weights.vector("weight", (count, config.head_dim), (0, *span))
-    heads = [weights.at("norms").at(head).vector("weight", (config.head_dim,)) for head in range(*span)]
-    for head in {*range(count)} - {*range(*span)}:
+        return weights.vector("weight", shape, (0, *span))
+    heads = [weights.at("norms").at(head).vector("weight", shape[1:]) for head in range(*span)]
+    for head in {*range(shape[0])} - {*range(*span)}:
         weights.at("norms").at(head).pass_over("weight")
     return torch.stack(heads)
 
 
-def _joint_norm(weights: Weights, config: ModelConfig) -> ProjectionNorm:
+def _joint_norm(weights: Weights, config: ModelConfig, heads: LayerHeads) -> ProjectionNorm:
     """Of all heads of a token together; with more ranks than key heads, ranks that share one count it once each."""
-    ranks, head_dim = weights.placement.ranks, config.head_dim
+    ranks, head_dim = weights.placement.ranks, heads.head_dim
     first, last = ranks.span(config.num_heads)
-    first_key, last_key = local_kv_heads(ranks.rank, ranks.size, config.num_kv_heads)
+    first_key, last_key = local_kv_heads(ranks.rank, ranks.size, heads.num_kv_heads)
     query, key = (
         weights.at(name).vector("weight", (count * head_dim,), (0, begin * head_dim, end * head_dim))
         for name, count, begin, end in (
             ("q_norm", config.num_heads, first, last),
-            ("k_norm", config.num_kv_heads, first_key, last_key),
+            ("k_norm", heads.num_kv_heads, first_key, last_key),
         )
     )
-    key_total = max(config.num_kv_heads, ranks.size) * head_dim
+    key_total = max(heads.num_kv_heads, ranks.size) * head_dim
     limit = math.inf if config.qkv_limit is None else config.qkv_limit
     return ProjectionNorm(query, key, config.num_heads * head_dim, key_total, config.rms_norm_eps, limit)

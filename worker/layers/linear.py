@@ -83,7 +83,10 @@ class QKVLinear(MergedLinear):
         head_dim: int,
         is_gated: bool = False,
     ) -> None:
-        """`is_gated`: behind each query its projection gives as many numbers of a gate."""
+        """`names` are of queries, keys and values, or the first of these.
+
+        `is_gated`: behind each query its projection gives as many numbers of a gate.
+        """
         ranks = weights.placement.ranks
         first, last = ranks.span(num_heads)
         first_kv, last_kv = local_kv_heads(ranks.rank, ranks.size, num_kv_heads)
@@ -92,7 +95,7 @@ class QKVLinear(MergedLinear):
         query_dim = head_dim * (1 + is_gated)
         query = (num_heads * query_dim, first * query_dim, last * query_dim)
         shared = (num_kv_heads * head_dim, first_kv * head_dim, last_kv * head_dim)
-        super().__init__(weights, names, in_features, [query, shared, shared])
+        super().__init__(weights, names, in_features, [query, shared, shared][: len(names)])
 
 
 class RowLinear:

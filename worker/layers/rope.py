@@ -120,12 +120,20 @@ def inverse_frequencies(config: RopeConfig, length: int) -> Tensor:
         return _yarn(config, plain)
     if config.kind == "longrope":
         return _longrope(config, length)
+    if config.kind == "proportional":
+        return _proportional(config, plain)
     return plain
 
 
 def _plain(theta: float, head_dim: int) -> Tensor:
     """[rotary_dim / 2] as all forms below: θ^(-2i / head_dim)."""
     return 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim))
+
+
+def _proportional(config: RopeConfig, plain: Tensor) -> Tensor:
+    """Only the first angles turn, at the pace that they have in a head of which all turn."""
+    turning = int(config.figures.get("partial_rotary_factor", 1.0) * config.head_dim // 2)
+    return (plain / config.factor).index_fill(0, torch.arange(turning, len(plain)), 0.0)
 
 
 def _dynamic(config: RopeConfig, length: int) -> Tensor:

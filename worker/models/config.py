@@ -5,6 +5,7 @@ Configs are taken as transformers 4 writes them (`rope_theta`, `rope_scaling`, `
 asking for a model's context is cheap.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from .family import Family, QKNorm, Windows
 from .family_keys import under_read_names
 from .key_tables import EXPERTS
 from .latent_config import LatentConfig, read_latent
+from .layer_heads import LayerHeads
 from .layer_norms import NormPlaces
 from .layer_ropes import LayerRopes, read_layer_ropes
 from .mixers import Mixer
@@ -31,11 +33,12 @@ from .rope_config import RopeConfig, is_positive, read_rope
 from .scales import Scales
 from .state_shape import StateShape
 from .text_config import text_part
+from .token_inputs import TokenInputs, read_token_inputs
 
 _FLAGS = (
     *("tie_word_embeddings", "use_sliding_window", "attention_bias", "mlp_bias", "use_bias", "qkv_bias", "bias"),
     *("use_qk_norm", "norm_topk_prob", "use_qkv_bias", "qk_layernorm", "use_parallel_residual", "attention_out_bias"),
-    *("conv_bias", "use_expert_bias", "block_auto_adjust_ff_dim"),
+    *("conv_bias", "use_expert_bias", "block_auto_adjust_ff_dim", "attention_k_eq_v", "use_double_wide_mlp"),
 )
 
 # Far above what any model has: a folder may come from a stranger, and memory is planned by these numbers.
@@ -45,7 +48,7 @@ _MOST = {
     "num_attention_heads": 4096,
     "num_key_value_heads": 4096,
     "num_nextn_predict_layers": 64,
-    "head_dim": 8192,
+    **dict.fromkeys(("head_dim", "hidden_size_per_layer_input"), 8192),
     **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 4096),
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 8192),
     "q_lora_rank": 1 << 20,
@@ -53,7 +56,7 @@ _MOST = {
     "hidden_size": 1 << 20,
     **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 8192),
     **dict.fromkeys(("intermediate_size", "moe_intermediate_size", "shared_intermediate_size"), 1 << 24),
-    "vocab_size": 1 << 24,
+    **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), 1 << 24),
 }
 
 
@@ -67,8 +70,7 @@ class ModelConfig:
     intermediate_size: int
     num_layers: int
     num_heads: int
-    num_kv_heads: int  # of latent attention one: what all heads share
-    head_dim: int  # of what is kept of a token for each of them
+    heads: tuple[LayerHeads, ...]  # of each layer those of keys and values; of latent attention one: what all share
     rms_norm_eps: float
     tie_word_embeddings: bool
     windows: Windows
@@ -85,12 +87,17 @@ class ModelConfig:
     experts: ExpertsConfig | None = None  # of the layers that have them
     quantization: Quantization | None = None  # of the matrices that the checkpoint has as integers
     latent: LatentConfig | None = None  # where the heads share one vector a token
+    token_inputs: TokenInputs | None = None  # an embedding of the tokens for each layer
+    widens_readers: bool = False  # MLPs of layers that read others' keys are twice as wide
     mixers: tuple[Mixer, ...] = ()  # of each layer what it has in the place of attention; None: attention
 
     @property
     def rotates_pairs(self) -> bool:
         """Neighbours rotate against one another, not halves."""
         return self.family.rotates_pairs if self.latent is None else self.latent.rotates_pairs
+
+    def mlp_width(self, layer: int) -> int:
+        return self.intermediate_size * (1 + (self.widens_readers and self.heads[layer].source is not None))
 
     def rotary_dim(self, layer: int) -> int:
         """Numbers of a head that are rotated; 0: none."""
@@ -136,13 +143,10 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
     num_layers, num_heads = _count(config, "num_hidden_layers", path), _count(config, "num_attention_heads", path)
     hidden_size = _count(config, "hidden_size", path)
     latent = read_latent(config, partial(_count, config, path=path), path) if family.is_latent else None
-    num_kv_heads = 1 if latent else _count(config, "num_key_value_heads", path, default=num_heads)
-    if num_heads % num_kv_heads:
-        raise ConfigError(f"{path}: {num_heads} attention heads can't share {num_kv_heads} key-value heads evenly.")
     context = _count(config, "max_position_embeddings", path)
-    head_dim = latent.width if latent else _count(config, "head_dim", path, default=hidden_size // num_heads)
-    rotated = latent.rope_dim if latent else head_dim
     windows = _windows(config, family, num_layers, path)
+    heads = _heads(config, family, windows, latent, path)
+    rotated = tuple(latent.rope_dim if latent else each.head_dim for each in heads)
     ropes = _ropes(config, family, windows, rotated, context, path)
     reached = 0 if family.has_whole_context else max((rope.max_position for rope in ropes.ropes), default=0)
     mixers = family.mixers(config, num_layers, partial(_count, config, path=path))
@@ -154,8 +158,7 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         intermediate_size=_mlp_width(config, family, path),
         num_layers=num_layers,
         num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
+        heads=heads,
         rms_norm_eps=_positive(config, "rms_norm_eps", path, default=1e-6),
         tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
         windows=windows,
@@ -172,17 +175,35 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         experts=_experts(config, family, num_layers, path),
         quantization=read_quantization(config, path),
         latent=latent,
+        token_inputs=read_token_inputs(config, partial(_count, config, path=path)) if family.has_token_inputs else None,
+        widens_readers=family.widens_readers and bool(config.get("use_double_wide_mlp")),
         mixers=mixers,
     )
 
 
+def _heads(
+    config: dict[str, Any], family: Family, windows: Windows, latent: LatentConfig | None, path: Path
+) -> tuple[LayerHeads, ...]:
+    if latent is not None:
+        return (LayerHeads(1, latent.width),) * len(windows)
+    num_heads, hidden_size = _count(config, "num_attention_heads", path), _count(config, "hidden_size", path)
+    num_kv_heads = _count(config, "num_key_value_heads", path, default=num_heads)
+    usual = LayerHeads(num_kv_heads, _count(config, "head_dim", path, default=hidden_size // num_heads))
+    found = family.heads(config, usual, windows, lambda said, key: _count(said, key, path))
+    for each in found:
+        if num_heads % each.num_kv_heads:
+            shared = each.num_kv_heads
+            raise ConfigError(f"{path}: {num_heads} attention heads can't share {shared} key-value heads evenly.")
+    return found
+
+
 def _ropes(
-    config: dict[str, Any], family: Family, windows: Windows, head_dim: int, context: int, path: Path
+    config: dict[str, Any], family: Family, windows: Windows, rotated: tuple[int, ...], context: int, path: Path
 ) -> LayerRopes:
-    """`head_dim`: numbers of a head that may be rotated."""
+    """`rotated`: of each layer the numbers of a head that may be."""
 
     def read(said: dict[str, Any], layer: int) -> RopeConfig:
-        return read_rope(said, head_dim, context, family, path)
+        return read_rope(said, rotated[layer], context, family, path)
 
     ropes = read_layer_ropes(config, family, windows, read)
     for reach in (reach for rope in ropes.ropes for reach in (rope.original_context, rope.max_position)):
@@ -231,7 +252,7 @@ def _require_flags(config: dict[str, Any], path: Path) -> None:
             raise ConfigError(f"{path}: {key} must be true or false, and is {shown(config[key])}.")
 
 
-def _count(config: dict[str, Any], key: str, path: Path, default: int | None = None) -> int:
+def _count(config: Mapping[str, Any], key: str, path: Path, default: int | None = None) -> int:
     """A missing one is the default, if there is one, which may be 0."""
     value = config.get(key)
     if default is not None and value in (None, default):

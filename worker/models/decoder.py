@@ -15,6 +15,7 @@ from ..layers.mlp import MLP
 from ..layers.norm import Norm, PlainStream
 from ..layers.rope import Ropes
 from ..layers.short_convolution import ConvolutionLayer
+from ..layers.token_inputs import TokenInputLayer, TokenInputTable
 from ..steps.batch import Batch, LayerInputs
 from ..weights.weights import Weights
 from .config import ModelConfig
@@ -40,6 +41,27 @@ class DecoderLayer:
         update = self.after_attention(update)
         update = self.mlp(self.before_mlp(stream, update), batch.adapted)  # [T, hidden]
         return self.after_mlp(update)
+
+
+class ScaledLayer(DecoderLayer):
+    """A layer, then what its own embedding of the tokens adds to the stream, and the whole times a stored factor."""
+
+    def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
+        super().__init__(weights, config, layer)
+        self.ops = weights.placement.ops
+        self.own_input: TokenInputLayer | None = None
+        if (inputs := config.token_inputs) is not None:
+            self.own_input = TokenInputLayer(weights, inputs, layer, config.hidden_size, config.activation)
+            self.after_input = _norm_behind(weights, "post_per_layer_input_norm", config)
+        self.factor = weights.read("layer_scalar", (1,), None).float().item()
+
+    def __call__(self, stream: Any, update: Any | None, batch: LayerInputs) -> None:
+        """The stream then holds this layer's update."""
+        update = super().__call__(stream, update, batch)
+        if self.own_input is not None:
+            self.ops.add(stream, update)
+            update = self.after_input(self.own_input(stream, batch.token_inputs, batch.adapted))
+        self.ops.add(stream, update, factor=self.factor)
 
 
 class ParallelLayer:
@@ -78,7 +100,7 @@ def _mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP | Experts:
     return MLP(
         weights.at(names.mlp),
         config.hidden_size,
-        config.intermediate_size,
+        config.mlp_width(layer),
         config.activation,
         family.has_gate,
         names.gate_up_down,
@@ -100,6 +122,12 @@ def _mixer(weights: Weights, config: ModelConfig, layer: int) -> Any:
     return mixer(weights.at(name), config, described, layer)
 
 
+def _layer_class(config: ModelConfig) -> type[DecoderLayer | ParallelLayer | ScaledLayer]:
+    if config.family.scales_layers:
+        return ScaledLayer
+    return ParallelLayer if config.norm_places.is_parallel else DecoderLayer
+
+
 class Decoder:
     """Embedding, layers, norm and head."""
 
@@ -117,8 +145,11 @@ class Decoder:
             scales.rounds_embedding,
         )
         self.ropes = Ropes(config.ropes, config.rotates_pairs, self.placement.device)
-        layer_of = ParallelLayer if config.norm_places.is_parallel else DecoderLayer
-        self.layers = [layer_of(inner.at("layers").at(n), config, n) for n in range(config.num_layers)]
+        self.token_inputs: TokenInputTable | None = None
+        if (inputs := config.token_inputs) is not None:
+            sizes = config.num_layers, config.hidden_size
+            self.token_inputs = TokenInputTable(inner, inputs, *sizes, config.rms_norm_eps)
+        self.layers = [_layer_class(config)(inner.at("layers").at(n), config, n) for n in range(config.num_layers)]
         # Logits are proportional to what this norm gives, which nothing else reads: their factor is part of its weight.
         self.norm = Norm(
             inner.at(config.family.names.last_norm),
@@ -145,6 +176,8 @@ class Decoder:
 
     def stream(self, batch: LayerInputs) -> Any:
         stream, update = self.embedding(batch.token_ids), None  # [T, hidden]
+        if self.token_inputs is not None:
+            batch.token_inputs = self.token_inputs(batch.token_ids, stream)  # [T, layers × width]
         for layer in self.layers:
             update = layer(stream, update, batch)  # [T, hidden]
-        return self.placement.ops.add(stream, update, self.update_scale)  # [T, hidden]
+        return stream if update is None else self.placement.ops.add(stream, update, self.update_scale)  # [T, hidden]

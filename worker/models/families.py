@@ -18,7 +18,7 @@ from .expert_families import (
     SOLAR_OPEN,
 )
 from .family import Family
-from .gemma_families import GEMMA, GEMMA2, GEMMA3, VAULTGEMMA
+from .gemma_families import GEMMA, GEMMA2, GEMMA3, GEMMA4, VAULTGEMMA
 from .hybrid_families import LFM2, LFM2_MOE, QWEN3_5, QWEN3_5_MOE, QWEN3_NEXT
 from .latent_families import DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, YOUTU
 from .norm_families import (
@@ -68,6 +68,7 @@ FAMILIES: dict[str, Family] = {
     "Gemma2ForCausalLM": GEMMA2,
     "VaultGemmaForCausalLM": VAULTGEMMA,
     "Gemma3ForCausalLM": GEMMA3,
+    "Gemma4ForCausalLM": GEMMA4,
     "GraniteForCausalLM": GRANITE,
     "InternLM3ForCausalLM": INTERNLM3,
     "MinistralForCausalLM": MINISTRAL,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...protocol.fields.rules import shown
+from .layer_heads import Heads, alike
 from .layer_norms import BEFORE, RMS, NormForm, NormPlaces
 from .mixers import Mixers, attention_everywhere
 from .mixtures import Mixture
@@ -50,6 +51,12 @@ class Family:
     names: PartNames = USUAL  # of a layer's parts in the checkpoint
     mlp_width: Callable[[dict[str, Any]], int] | None = None  # None: it is what the config gives
     mixers: Mixers = attention_everywhere  # what each layer has in the place of attention
+    heads: Heads = alike  # of keys and values in each layer
+    norms_values: bool = False  # by head, without a weight
+    widens_readers: bool = False  # a config may say that MLPs of layers that read others' keys are twice as wide
+    ends_full: bool = False  # the last layer sees everything, whatever layer_types says of it
+    has_token_inputs: bool = False  # a config may give each layer an embedding of the tokens of its own
+    scales_layers: bool = False  # the stream is multiplied with a stored number behind each layer
     norms_after_rotation: bool = False  # those of queries and keys
     stretches_base: bool = False  # a config of dynamic rope may have an `alpha`, by which the base grows once for all
     rope_kinds: dict[str, str] | None = None  # the names of rope types that it takes, and their meaning; None: all
@@ -123,6 +130,11 @@ def sliding_but_every(pattern: str | None, default: int) -> Callable[[dict[str, 
         return by_type_whatever_is_used(config | {"layer_types": types}, num_layers)
 
     return windows
+
+
+def sliding_but_the_last(config: dict[str, Any], num_layers: int) -> Windows:
+    """The last layer has no window, whatever its config says of it."""
+    return (*sliding_but_every(None, 6)(config, num_layers)[:-1], None)
 
 
 def by_type_whatever_is_used(config: dict[str, Any], num_layers: int) -> Windows:

@@ -65,6 +65,7 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
     "gemma": FamilyKeys(harmless="hidden_activation"),
     "gemma2": _GEMMA,
     "gemma3_text": _GEMMA,
+    "gemma4_text": FamilyKeys(fixed={"use_bidirectional_attention": ("vision",)}),  # of pictures' tokens
     "granitemoehybrid": FamilyKeys(
         harmless="mamba_chunk_size mamba_conv_bias mamba_d_conv mamba_d_head mamba_d_state mamba_expand mamba_n_groups "
         "mamba_n_heads mamba_proj_bias time_step_floor time_step_limit time_step_min time_step_max "

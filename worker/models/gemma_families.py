@@ -1,8 +1,18 @@
 """Gemma's families, as rows of the table in `families.py`: norms stored less one, scaled embeddings, capped scores."""
 
-from .family import Family, attention_biases, by_head, sliding_but_every, sliding_first
+from .family import (
+    FULL,
+    SLIDING,
+    Family,
+    attention_biases,
+    by_head,
+    sliding_but_every,
+    sliding_but_the_last,
+    sliding_first,
+)
+from .layer_heads import heads_by_kind
 from .layer_norms import AROUND, BEFORE_AS_VAULTGEMMA_NAMES_THEM, NormForm
-from .scales import gemma2_scales, gemma_scales
+from .scales import gemma2_scales, gemma4_scales, gemma_scales
 
 _LESS_ONE = NormForm(is_stored_less_one=True)
 _GEMMA_DEFAULTS = {
@@ -77,5 +87,39 @@ GEMMA3 = Family(
         "max_position_embeddings": 131_072,
         "final_logit_softcapping": None,
         "attn_logit_softcapping": None,
+    },
+)
+_GEMMA4_ROPES = {
+    FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0},
+    SLIDING: {"rope_type": "default", "rope_theta": 10_000.0},
+}
+GEMMA4 = Family(
+    "gemma4_text",
+    windows=sliding_but_the_last,
+    ends_full=True,
+    heads=heads_by_kind,
+    norms_values=True,
+    widens_readers=True,
+    has_token_inputs=True,
+    scales_layers=True,
+    biased=attention_biases,
+    qk_norm=by_head,
+    norm_places=lambda config: AROUND,
+    activation="hidden_activation",
+    scales=gemma4_scales,
+    ropes_by_kind=True,
+    rope_kinds={kind: kind for kind in ("default", "linear", "llama3", "yarn", "proportional")},
+    has_whole_context=True,
+    defaults=_GEMMA2_DEFAULTS
+    | {
+        "vocab_size": 262_144,
+        "num_hidden_layers": 30,
+        "max_position_embeddings": 131_072,
+        "sliding_window": 512,
+        "final_logit_softcapping": None,
+        "global_head_dim": 512,
+        "hidden_size_per_layer_input": 256,
+        "vocab_size_per_layer_input": 262_144,
+        "rope_parameters": _GEMMA4_ROPES,
     },
 )

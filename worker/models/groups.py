@@ -38,6 +38,8 @@ def groups_of(config: ModelConfig, max_model_len: int, gives_back: bool = True) 
     """
     found: dict[LayerGroup, list[int]] = {}
     for layer, alike in enumerate(_by_layer(config)):
+        if alike is None:
+            continue
         is_never_left = alike.window is not None and (not gives_back or alike.window >= max_model_len)
         if is_never_left:
             alike = replace(alike, kind="full", window=None)
@@ -58,11 +60,13 @@ def memory_bytes(config: ModelConfig, num_tokens: int, item_size: int) -> int:
     return sum(len(group.layers) * of_group(group) for group in groups_of(config, num_tokens))
 
 
-def _by_layer(config: ModelConfig) -> Iterator[LayerGroup]:
-    """What each layer keeps, of the layers not yet any."""
-    for window, state in zip(config.windows, config.states, strict=True):
-        if state is not None:
+def _by_layer(config: ModelConfig) -> Iterator[LayerGroup | None]:
+    """What each layer keeps, of the layers not yet any; None: nothing, it reads what another keeps."""
+    for window, state, heads in zip(config.windows, config.states, config.heads, strict=True):
+        if heads.source is not None:
+            yield None
+        elif state is not None:
             yield LayerGroup("state", (), state=state)
         else:
             kind: GroupKind = "full" if window is None else "window"
-            yield LayerGroup(kind, (), window, config.num_kv_heads, config.head_dim, config.latent is None)
+            yield LayerGroup(kind, (), window, heads.num_kv_heads, heads.head_dim, config.latent is None)

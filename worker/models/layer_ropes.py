@@ -43,7 +43,7 @@ def read_layer_ropes(
             config.get(key)
     ropes: list[RopeConfig] = []
     by_layer: list[int | None] = [None] * len(windows)
-    kinds = _kinds(config, windows) if family.ropes_by_kind else None
+    kinds = _kinds(config, windows, family) if family.ropes_by_kind else None
     for layer in range(len(windows)):
         if rotates[layer]:
             said = config if kinds is None else _said_to(kinds[layer], config, family)
@@ -56,7 +56,8 @@ def read_layer_ropes(
 
 def _said_to(kind: str, config: dict[str, Any], family: Family) -> dict[str, Any]:
     """The config with the figures of layers of this kind."""
-    older, newer = config.get("rope_scaling") or {}, config.get("rope_parameters") or {}
+    older = config.get("rope_scaling") or {}
+    newer = config.get("rope_parameters") or family.defaults.get("rope_parameters") or {}
     if not all(isinstance(each, dict) for each in (older, newer)):
         return config
     own = newer.get(kind) or {}
@@ -72,8 +73,8 @@ def _said_to(kind: str, config: dict[str, Any], family: Family) -> dict[str, Any
     return config | {"rope_scaling": None, "rope_parameters": own}
 
 
-def _kinds(config: dict[str, Any], windows: Windows) -> list[str]:
+def _kinds(config: dict[str, Any], windows: Windows, family: Family) -> list[str]:
     types = config.get("layer_types")
     if isinstance(types, list) and len(types) == len(windows):
-        return types
+        return [*types[:-1], FULL] if family.ends_full else types
     return [FULL if window is None else SLIDING for window in windows]

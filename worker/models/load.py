@@ -98,7 +98,8 @@ class Model:
         self, groups: Sequence[LayerGroup], num_blocks: Sequence[int], block_size: int, kind: str | None = None
     ) -> ModelMemory:
         """`num_blocks` are those of each group."""
-        return allocated(groups, num_blocks, self.backend, self._ranks, block_size, kind or self.kv_kind())
+        sources = [heads.source for heads in self.config.heads]
+        return allocated(groups, num_blocks, self.backend, self._ranks, block_size, kind or self.kv_kind(), sources)
 
     def plain_memory(self, num_blocks: int, block_size: int, kind: str | None = None) -> ModelMemory:
         """As many blocks in each group, windows keeping all tokens: for those who drive a model without an engine."""
@@ -224,6 +225,8 @@ def _lacking_on_gpus(config: ModelConfig) -> str:
         return "caps the scores of attention (soft cap)"
     if config.qk_norm is not None and config.family.norm.has_mean:
         return "takes the mean off queries and keys (LayerNorm by head)"
+    if config.family.norms_values:
+        return "norms values"
     if config.family.norms_after_rotation:
         return "norms queries and keys behind their rotation"
     return ""

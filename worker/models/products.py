@@ -10,10 +10,12 @@ from typing import NamedTuple
 from ...protocol.errors import ConfigError
 from ...protocol.options.quantization import Kinds, kinds_of_layers
 from .config import ModelConfig
+from .family import QKV
 from .latent_config import LatentConfig
+from .layer_heads import LayerHeads
 from .mixers import DeltaNet, ShortConvolution
 from .mixtures import ExpertsConfig
-from .part_names import USUAL
+from .part_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION, USUAL
 
 HEAD = "lm_head"
 Products = dict[tuple[str, ...], int]  # by the names of their projections, their weights
@@ -33,10 +35,17 @@ def products(config: ModelConfig, ranks: int = 1) -> Iterator[Product]:
         if config.experts is not None and config.experts.is_sparse[layer]:
             yield from _experts(f"model.layers.{layer}", config.experts, config.hidden_size)
         else:
-            parts, sizes = config.family.names, (config.hidden_size, config.intermediate_size)
+            parts, sizes = config.family.names, (config.hidden_size, config.mlp_width(layer))
             gate, *others = parts.gate_up_down
             names = (gate, *others) if config.family.has_gate else tuple(others)
             yield from _mlp(f"model.layers.{layer}.{parts.mlp}", *sizes, names)
+        if config.token_inputs is not None:
+            for name in TOKEN_INPUT_PARTS:
+                count = config.token_inputs.width * config.hidden_size
+                yield Product((f"model.layers.{layer}.{name}",), ranks * count)
+    if config.token_inputs is not None:  # every rank has all of it
+        count = config.num_layers * config.token_inputs.width * config.hidden_size
+        yield Product((f"model.{TOKEN_INPUT_PROJECTION}",), ranks * count)
     yield Product((HEAD,), config.vocab_size * config.hidden_size)
 
 
@@ -71,19 +80,20 @@ def _mixer(config: ModelConfig, layer: int, ranks: int) -> Products:
         return _within("conv", {("in_proj",): 3 * square, ("out_proj",): square})
     if config.latent is not None:
         return _within("self_attn", _latent_attention(config, config.latent, ranks))
-    return _within("self_attn", _attention(config, ranks))
+    return _within("self_attn", _attention(config, config.heads[layer], ranks))
 
 
 def _within(block: str, products: Products) -> Products:
     return {tuple(f"{block}.{name}" for name in names): count for names, count in products.items()}
 
 
-def _attention(config: ModelConfig, ranks: int) -> Products:
+def _attention(config: ModelConfig, heads: LayerHeads, ranks: int) -> Products:
     # Ranks that share a head of keys and values have a copy each.
     queries = config.num_heads * (1 + config.family.gates_attention)
-    a_head = config.head_dim * config.hidden_size
+    a_head = heads.head_dim * config.hidden_size
+    names = QKV[: 1 + heads.num_projected]
     return {
-        ("q_proj", "k_proj", "v_proj"): (queries + max(config.num_kv_heads, ranks) * 2) * a_head,
+        names: (queries + max(heads.num_kv_heads, ranks) * heads.num_projected) * a_head,
         (config.family.names.attention_output,): config.num_heads * a_head,
     }
 

@@ -21,11 +21,13 @@ _NEEDED = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
     "yarn": ("factor",),
     "longrope": (),
+    "proportional": (),
 }
 # Those that it may have.
 _FURTHER = {
     "yarn": ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor"),
     "longrope": ("factor", "attention_factor"),
+    "proportional": ("factor", "partial_rotary_factor"),
 }
 # Those that are a number for each angle.
 _LISTS = {"longrope": ("short_factor", "long_factor")}
@@ -78,18 +80,22 @@ class _Bound(NamedTuple):
 _POSITIVE = _Bound(lambda value: value > 0, "a number above 0")
 # transformers takes an mscale of 0 as one that isn't given, and so do those who write it.
 _POSITIVE_OR_NONE = _Bound(lambda value: value >= 0, "a number, 0 or more")
+_SHARE = _Bound(lambda value: 0 < value <= 1, "a number above 0 and up to 1")
 _STRETCH = _Bound(lambda value: value >= 1, "a number, 1 or more")
 _BASE = _Bound(lambda value: value > 1, "a number above 1")
 _CONTEXT = _Bound(lambda value: value >= 1 and value == int(value), "a positive whole number")
 _BOUNDS = {
     **dict.fromkeys(("low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor"), _POSITIVE),
     "alpha": _STRETCH,
+    "partial_rotary_factor": _SHARE,
     **dict.fromkeys(("short_factor", "long_factor"), _POSITIVE),
     **dict.fromkeys(("mscale", "mscale_all_dim", QUERY_SCALE), _POSITIVE_OR_NONE),
     **dict(factor=_STRETCH, rope_theta=_BASE, original_max_position_embeddings=_CONTEXT),
 }
 # Angles are computed in float32, which holds nothing larger.
 _LARGEST = 1e38
+# Those that any family may ask for; the others are named in the rows of those that may.
+_USUAL = {kind: kind for kind in _NEEDED if kind != "proportional"}
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,7 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, family: RopeR
     if any(isinstance(figure, dict) for figure in figures.values()):
         raise ConfigError(f"{path}: rotary positions that differ by layer ({', '.join(figures)}) are not supported.")
     kind = figures.get("rope_type") or figures.get("type") or "default"
-    known = family.rope_kinds or dict(zip(_NEEDED, _NEEDED))
+    known = family.rope_kinds or _USUAL
     if not isinstance(kind, str) or kind not in known:
         raise ConfigError(f"{path}: rope type {shown(kind)} is not supported; supported are {', '.join(known)}.")
     kind = known[kind]
@@ -152,6 +158,8 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, family: RopeR
     part: Any = config.get(family.rotated) if family.rotated else None
     share = part / head_dim if is_positive(part) else part
     partial = _first_given(figures.get("partial_rotary_factor"), config.get("partial_rotary_factor"), share, 1.0)
+    if kind == "proportional":  # angles beyond that part are 0, and all of a head counts as rotated
+        partial = 1.0
     is_known = partial == 1.0 or (family.rotates_part and is_positive(partial) and partial < 1)
     rotary_dim = int(head_dim * partial) if is_known else 0
     if rotary_dim < 2 or rotary_dim % 2 or ((kind == "dynamic" or alpha) and rotary_dim == 2):

@@ -49,6 +49,15 @@ def gemma2_scales(config: Mapping[str, Any]) -> Scales:
     )
 
 
+def gemma4_scales(config: Mapping[str, Any]) -> Scales:
+    return Scales(
+        embedding=_root_of_width(config),
+        rounds_embedding=True,
+        scores=1.0,
+        logit_cap=_cap(config, "final_logit_softcapping"),
+    )
+
+
 def cohere_scales(config: Mapping[str, Any]) -> Scales:
     return Scales(logits=_factor(config, "logit_scale"))
 

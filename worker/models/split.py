@@ -13,7 +13,7 @@ def check_split(config: ModelConfig, size: int, expert_parallel: bool = False) -
     fitting = [n for n in range(1, config.num_heads + 1) if _fits(config, n)]
     if size not in fitting:
         raise ConfigError(
-            f"tensor_parallel_size={size} can't share {config.num_heads} attention heads and {config.num_kv_heads} "
+            f"tensor_parallel_size={size} can't share {config.num_heads} attention heads and {_kv_heads(config)} "
             f"key-value heads{_of_states(config)}. Use one of {', '.join(map(str, fitting))}."
         )
     if expert_parallel and config.experts is not None and config.experts.num_experts < size:
@@ -30,10 +30,14 @@ def check_split(config: ModelConfig, size: int, expert_parallel: bool = False) -
 
 
 def _fits(config: ModelConfig, size: int) -> bool:
-    kv_heads = config.num_kv_heads
     if any(_shared(mixer) % size for mixer in config.mixers if mixer is not None):
         return False
-    return config.num_heads % size == 0 and (kv_heads % size == 0 or size % kv_heads == 0)
+    kv_heads = {heads.num_kv_heads for heads in config.heads}
+    return config.num_heads % size == 0 and all(each % size == 0 or size % each == 0 for each in kv_heads)
+
+
+def _kv_heads(config: ModelConfig) -> str:
+    return " or ".join(str(each) for each in sorted({heads.num_kv_heads for heads in config.heads}))
 
 
 def _shared(mixer: DeltaNet | ShortConvolution) -> int:

@@ -14,6 +14,7 @@ from ...protocol.fields.rules import shown
 # By architecture, that of its decoder alone; where there may be several, by the decoder's model_type ("": not given).
 _DECODERS: dict[str, str | dict[str, str]] = {
     "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
+    "Gemma4ForConditionalGeneration": "Gemma4ForCausalLM",
     "Qwen3_5ForConditionalGeneration": "Qwen3_5ForCausalLM",
     "Qwen3_5MoeForConditionalGeneration": "Qwen3_5MoeForCausalLM",
     "Mistral3ForConditionalGeneration": {
@@ -26,13 +27,15 @@ _OF_THE_WHOLE = (
     *("quantization_config", "compression_config", "tie_word_embeddings", "dtype", "torch_dtype"),
     *("transformers_version",),
 )
-# Of pictures alone: their encoder, and the tokens in whose place they come.
+# Of pictures and sound alone: their encoders, and the tokens in whose place they come.
 _OF_PICTURES = re.compile(
-    r"vision_config|(image|video|vision)(_\w+)?_token(_id)?|language_model_only|vision_feature_\w+"
-    r"|projector_hidden_act|multimodal_projector_bias|spatial_merge_size|mm_tokens_per_image"
+    r"(vision|audio)_config|(image|video|vision|audio)(_\w+)?_token(_id)?|language_model_only|vision_feature_\w+"
+    r"|projector_hidden_act|multimodal_projector_bias|spatial_merge_size|mm_tokens_per_image|vision_soft_tokens_per_image"
 )
 # Tensors of these encoders.
-PICTURE_TENSORS = re.compile(r"(model\.)?(visual|vision_tower|multi_modal_projector)\.")
+PICTURE_TENSORS = re.compile(
+    r"(model\.)?(visual|vision_tower|audio_tower|embed_vision|embed_audio|multi_modal_projector)\."
+)
 _PREFIXES = (("model.language_model.", "model."), ("language_model.model.", "model."), ("language_model.", ""))
 
 

@@ -259,10 +259,14 @@ def _size_of(group: LayerGroup, block_bytes: int) -> GroupSize:
 def _estimated_activations(config: ModelConfig, size: Size, max_model_len: int, options: EngineConfig) -> int:
     """Bytes of the largest step on a CPU, where float32 is what stands between two products."""
     ranks, tokens = options.tensor_parallel_size, size.max_num_batched_tokens
-    heads = (config.num_heads * (1 + config.family.gates_attention) + 2 * config.num_kv_heads) * config.head_dim
+    queries = config.num_heads * (1 + config.family.gates_attention)
+    heads = max((queries + each.num_projected * each.num_kv_heads) * each.head_dim for each in config.heads)
     heads = max(heads, *(mixer.width for mixer in config.mixers if mixer is not None), 0)
-    inner = max(config.intermediate_size, config.experts.shared_width if config.experts is not None else 0)
+    inner = max(*map(config.mlp_width, range(config.num_layers)), 0)
+    inner = max(inner, config.experts.shared_width if config.experts is not None else 0)
     a_token = 4 * config.hidden_size + (2 * heads + 3 * inner) // ranks
+    if (inputs := config.token_inputs) is not None:
+        a_token += 2 * config.num_layers * inputs.width
     rows = max(size.num_slots, min(piece_length(config.vocab_size), tokens))
     histories = size.num_slots * max_model_len * _FLOAT
     mixture = 0

@@ -40,6 +40,8 @@ class LayerInputs(Protocol):
     @property
     def adapted(self) -> Any: ...
 
+    token_inputs: Any  # of layers that have an embedding of the tokens each, set by the model
+
     def of_layer(self, layer: int) -> LayerStep: ...
 
 
@@ -59,6 +61,7 @@ class Batch:
     adapted: LoraMapping | None = None  # which tokens have a LoRA adapter, if any
     # Of each layer how its queries and keys are rotated, set by the model; None where it doesn't rotate.
     rotations_by_layer: Sequence[TokenRotation | None] = ()
+    token_inputs: Any = None  # [T, layers × width] of models whose layers have an embedding of the tokens each
 
     @property
     def num_tokens(self) -> int:

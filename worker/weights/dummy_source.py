@@ -25,7 +25,7 @@ class DummySource:
         return ()
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        if name.endswith("norm.weight") or ".norms." in name:
+        if name.endswith(("norm.weight", "layer_scalar")) or ".norms." in name:
             tensor = torch.ones(shape, device=self.device)
         else:
             generator = torch.Generator(self.device).manual_seed(zlib.crc32(name.encode()))

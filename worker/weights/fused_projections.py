@@ -91,13 +91,14 @@ class FusedProjections:
         config = self._config
         if len(self._stored.fused[fused]) == 2:
             return [_Share(0, 1, 2, config.intermediate_size), _Share(1, 2, 2, config.intermediate_size)]
-        queries, keys, groups = config.num_heads, config.num_kv_heads, 1
+        heads_of_all = config.heads[0]  # what is fused is alike in all layers
+        queries, keys, groups = config.num_heads, heads_of_all.num_kv_heads, 1
         if fused in self._stored.by_key_head:
             queries, keys, groups = queries // keys, 1, keys
         heads = math.gcd(queries, keys)  # in a unit
         queries, keys = queries // heads, keys // heads
         borders = (0, queries, queries + keys, queries + 2 * keys)
-        unit = heads * config.head_dim
+        unit = heads * heads_of_all.head_dim
         return [_Share(first, last, borders[-1], unit, groups) for first, last in zip(borders, borders[1:])]
 
 

@@ -41,7 +41,7 @@ _WHOLE = _Share(0, 1, 1)
 
 class PaddleLayout:
     def __init__(self, config: ModelConfig) -> None:
-        query, shared = config.num_heads, config.num_kv_heads
+        query, shared = config.num_heads, config.heads[0].num_kv_heads
         heads = query + 2 * shared
         self.vocab_size = config.vocab_size
         self._shares = {

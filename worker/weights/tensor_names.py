@@ -18,6 +18,7 @@ _HARMLESS = re.compile(
     r"|(^|[._])mtp"  # heads that guess further tokens
     r"|\.(q|k|v|kv)_(scale|zero_point)$"  # of keys and values in a cache of 8 bits; rows are measured here
 )
+_OF_KEYS = re.compile(r"self_attn\.[kv]_(proj|norm)\.")
 _OF_MIXERS = ("self_attn.", "linear_attn.", "conv.")
 _SHOWN = 3
 PADDLE_PREFIX = "ernie."  # of names in Paddle's own layout
@@ -60,8 +61,9 @@ def check_biases(folder: Path, names: Iterable[str], config: ModelConfig) -> Non
         if name.endswith("bias") and (layer := _LAYER.match(name)) and int(layer[1]) < config.num_layers:
             layers_with.setdefault(name[layer.end() :], set()).add(int(layer[1]))
     sparse = config.experts.is_sparse if config.experts is not None else (False,) * config.num_layers
+    mixing = [(mixer, heads.num_projected) for mixer, heads in zip(config.mixers, config.heads, strict=True)]
     for tensor, found in layers_with.items():
-        kinds = config.mixers if tensor.startswith(_OF_MIXERS) else sparse
+        kinds = mixing if tensor.startswith(_OF_MIXERS) else sparse
         alike = {layer for layer in range(config.num_layers) if kinds[layer] == kinds[min(found)]}
         if missing := alike - found:
             raise ConfigError(
@@ -89,4 +91,7 @@ def _is_harmless(name: str, config: ModelConfig) -> bool:
     if _HARMLESS.search(name) or PICTURE_TENSORS.match(name):
         return True
     layer = _LAYER.match(name)
-    return layer is not None and int(layer[1]) >= config.num_layers
+    if layer is None or int(layer[1]) >= config.num_layers:
+        return layer is not None
+    # Keys and values that were trained along with a layer that reads another's.
+    return config.heads[int(layer[1])].source is not None and _OF_KEYS.match(name[layer.end() :]) is not None

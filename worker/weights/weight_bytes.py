@@ -28,6 +28,8 @@ def _bits_of_each(config: ModelConfig, formats: LayerFormats, ranks: int) -> Ite
     for product in products(config, ranks):
         if product.layers != (HEAD,):
             yield product.num_weights * _product_bits(config, formats, product)
+    if (inputs := config.token_inputs) is not None:  # every rank has the whole table
+        yield ranks * config.num_layers * inputs.vocab_size * inputs.width * BITS[formats.own.kind]
     table, head = config.vocab_size * config.hidden_size, formats.of(HEAD)
     # A tied head multiplies with the table, which then has the head's format.
     if config.tie_word_embeddings:

@@ -9,12 +9,13 @@
 
 namespace penstock {
 
-// output = stream + scale × update
+// output = (stream + scale × update) × factor
 struct Add {
     const int32_t* num_rows;
     const float* stream;  // [rows, width]
     const float* update;  // [rows, width]
     float scale;
+    float factor;
     int64_t width;
     float* output;  // [rows, width]: the stream itself, unless ranks share the sum
     Quantized quantized;
@@ -53,9 +54,9 @@ static void add_rows(const Add& add) {
         const float* stream = add.stream + row * add.width;
         const float* update = add.update + row * add.width;
         float* output = add.output + row * add.width;
-        const Vec scale = broadcast(add.scale);
+        const Vec scale = broadcast(add.scale), factor = broadcast(add.factor);
         over_lanes(add.width, [&](int64_t i, auto lanes) {
-            store(output + i, load(stream + i, lanes) + load(update + i, lanes) * scale, lanes);
+            store(output + i, (load(stream + i, lanes) + load(update + i, lanes) * scale) * factor, lanes);
         });
         if (add.quantized.values) quantize_row(output, add.width, add.quantized, row);
     });

@@ -4,10 +4,12 @@
 //   head = head / sqrt(mean(head²) + ε) × weight          queries and keys, where the model has such weights
 //   head = partner(head) × sin + head × cos               queries and keys; the sine carries the rotation's sign.
 //                                                         In some models it comes before the norm
+//   value = value / sqrt(mean(value²) + ε)                where the model norms values
 //   query = query × scale                                 where the model's queries grow with their position
 //   memory[slot] = key, value                             in the memory's own format, as kv_layout.hpp says
 //
-// A token's numbers depend on that token alone. Work is cut by key head and by tokens; tokens that share bytes of the
+// In some layers a key, as it was projected, serves as the value, too; others read what an earlier layer has stored, and
+// have queries alone. A token's numbers depend on that token alone. Work is cut by key head and by tokens; tokens that share bytes of the
 // memory (the two nibbles of uint4's values are two tokens) stay on one thread.
 #include <algorithm>
 
@@ -18,14 +20,16 @@ namespace penstock {
 
 struct StoreHeads {
     const Step* step;
-    float* heads;  // [T, query heads × query_step + 2 × key heads × head_dim]: queries are overwritten by what attends
+    float* heads;  // [T, query heads × query_step + projected × key heads × head_dim]: queries are overwritten
     int64_t num_query_heads;
     int64_t query_step;       // numbers from a query to the next one; behind it may stand a gate, which stays
+    int64_t num_projected;    // 2: keys and values; 1: keys, which serve as values; 0: neither, and nothing is stored
     const float* query_norm;  // [head_dim] for all heads, or for each, or null
     const float* key_norm;
     int64_t norm_stride;      // from one head's weight to the next one's; 0: all have one
     int64_t norms_have_mean;  // which they take off first
     int64_t norms_follow;     // norms come behind the rotation
+    int64_t norms_values;     // without a weight
     float epsilon;
     const RotaryTable* rotary;  // null where nothing is rotated
     Rotation rotation;
@@ -98,11 +102,15 @@ static void store_key(Packed& packed, const KVMemory& kv, int64_t offset, uint8_
 }
 
 static float* queries_of(const StoreHeads& a, int64_t token) {
-    return a.heads + token * (a.num_query_heads * a.query_step + 2 * a.kv.num_heads * a.kv.head_dim);
+    return a.heads + token * (a.num_query_heads * a.query_step + a.num_projected * a.kv.num_heads * a.kv.head_dim);
 }
 // Keys, and behind them values.
 static float* keys_of(const StoreHeads& a, int64_t token) {
     return queries_of(a, token) + a.num_query_heads * a.query_step;
+}
+
+static const float* value_of(const StoreHeads& a, int64_t token, int64_t head) {
+    return keys_of(a, token) + ((a.num_projected - 1) * a.kv.num_heads + head) * a.kv.head_dim;
 }
 
 // A token's heads lie apart from one another, too short each for the processor to see what comes next.
@@ -110,8 +118,9 @@ static void fetch_token(const StoreHeads& a, int64_t token, int64_t head) {
     const int64_t size = a.kv.head_dim, bytes = size * sizeof(float), shared = a.num_query_heads / a.kv.num_heads;
     for (int64_t i = head * shared; i < (head + 1) * shared; ++i)
         fetch(queries_of(a, token) + i * a.query_step, bytes);
+    if (a.num_projected == 0) return;
     fetch(keys_of(a, token) + head * size, bytes);
-    fetch(keys_of(a, token) + (a.kv.num_heads + head) * size, bytes);
+    fetch(value_of(a, token, head), bytes);
 }
 
 static const float* weight_of(const StoreHeads& a, const float* norm, int64_t head) {
@@ -126,6 +135,7 @@ static void store_token(const StoreHeads& a, int64_t token, int64_t head) {
         make_ready(a, token, query, weight_of(a, a.query_norm, i), query);
         scale_query(a, token, query);
     }
+    if (a.num_projected == 0) return;
     float key[kLargestHead];
     make_ready(a, token, keys_of(a, token) + head * size, weight_of(a, a.key_norm, head), key);
 
@@ -136,7 +146,13 @@ static void store_token(const StoreHeads& a, int64_t token, int64_t head) {
     Packed packed;
     pack(key, size, kv.format, packed);
     store_key(packed, kv, offset, kv.keys + bytes, kv.key_scales + scales);
-    pack(keys_of(a, token) + (kv.num_heads + head) * size, size, kv.format, packed);
+    const float* value = value_of(a, token, head);
+    float normed[kLargestHead];
+    if (a.norms_values) {
+        normalize(value, nullptr, a.epsilon, size, normed);
+        value = normed;
+    }
+    pack(value, size, kv.format, packed);
     store_value(packed, kv, offset, kv.values + bytes, kv.value_scales + scales);
 }
 

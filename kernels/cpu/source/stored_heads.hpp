@@ -12,12 +12,15 @@ namespace penstock {
 
 constexpr int64_t kLargestHead = 1024;
 
-// head / sqrt(mean(head²) + ε) × weight
+// head / sqrt(mean(head²) + ε) × weight; the weight may be null
 inline void normalize(const float* head, const float* weight, float epsilon, int64_t size, float* to) {
     Vec squares = zero();
     for (int64_t i = 0; i < size; i += kLanes) squares = fma(load(head + i), load(head + i), squares);
     const Vec scale = broadcast(1.0f / std::sqrt(sum(squares) / static_cast<float>(size) + epsilon));
-    for (int64_t i = 0; i < size; i += kLanes) store(to + i, load(head + i) * scale * load(weight + i));
+    for (int64_t i = 0; i < size; i += kLanes) {
+        const Vec normed = load(head + i) * scale;
+        store(to + i, weight ? normed * load(weight + i) : normed);
+    }
 }
 
 // The head less its mean.

@@ -29,10 +29,11 @@ def layer_norm_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None
         yield x * 9, weight, torch.randn(weight.shape, generator=generator), epsilon
 
 
-def pair_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+def pair_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, int]]:
     generator = torch.Generator().manual_seed(seed)
     for shape in ((1, 34), (33, 352)):
-        yield tuple(torch.randn(2, *shape, generator=generator).unbind())  # type: ignore[misc]
+        yield *torch.randn(2, *shape, generator=generator).unbind(), 0  # type: ignore[misc]
+    yield torch.randn(5, 34, generator=generator), torch.randn(5, 102, generator=generator), 2
 
 
 def gated_head_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, HeadLayout]]:

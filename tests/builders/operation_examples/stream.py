@@ -7,11 +7,18 @@ import torch
 from torch import Tensor
 
 
-def sum_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, float]]:
+def sum_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, float, float]]:
     generator = torch.Generator().manual_seed(seed)
-    for tokens, width, scale in ((1, 56, 1.0), (7, 130, 0.22), (70, 3, 1.0)):
+    for tokens, width, scale, factor in ((1, 56, 1.0, 1.0), (7, 130, 0.22, 1.0), (70, 3, 1.0, 1.0), (9, 70, 1.0, 0.06)):
         stream, update = torch.randn(2, tokens, width, generator=generator).unbind()
-        yield stream, update, scale
+        yield stream, update, scale, factor
+
+
+def part_norm_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, float]]:
+    generator = torch.Generator().manual_seed(seed)
+    for tokens, part, parts in ((1, 56, 3), (7, 13, 5), (70, 64, 1)):
+        total, x = torch.randn(2, tokens, part * parts, generator=generator).unbind()
+        yield total, x, torch.rand(part, generator=generator), 1e-5
 
 
 def gather_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor]]:

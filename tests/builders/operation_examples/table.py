@@ -96,6 +96,7 @@ EXAMPLES: dict[str, Callable[[int], Iterator[tuple[Any, ...]]]] = {
     "step_inputs.step_inputs": step_inputs.inputs,
     "paged_attention.store_heads_paged": store_heads.inputs,
     "pointwise.add": stream.sum_inputs,
+    "pointwise.add_part_norms": stream.part_norm_inputs,
     "pointwise.gather_rows": stream.gather_inputs,
     "pointwise.add_rms_norm": stream.norm_inputs,
     "pointwise.add_layer_norm": stream.layer_norm_inputs,

@@ -97,7 +97,7 @@ class NativeBackend(Backend):
 
 
 def _check_heads(config: ModelConfig) -> None:
-    sizes: tuple[int, ...] = (config.head_dim,)
+    sizes: tuple[int, ...] = tuple(dict.fromkeys(heads.head_dim for heads in config.heads))
     largest, what = LARGEST_HEAD_DIM, "heads"
     if config.latent is not None:
         sizes, largest, what = (

@@ -32,6 +32,7 @@ class RecordedBatch:
     memory: ModelMemory
     rotations: Sequence[int | None]  # of each layer the address of its rope's table
     adapted: None = None
+    token_inputs: Any = None
 
     @property
     def token_ids(self) -> int:

@@ -5,7 +5,7 @@ Nothing here waits for the device.
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import numpy
 import torch
@@ -114,6 +114,7 @@ class DeviceBatch:
     rows: DeviceRows
     rotations_by_layer: list[Rotation | None]
     adapted: DeviceLoraMapping | None
+    token_inputs: Any = None
 
     def __init__(self, table: SlotTable, step_rows: StepRows, memory: ModelMemory) -> None:
         self.step_rows = step_rows

@@ -1,0 +1,29 @@
+"""The embeddings of tokens that a model's layers have each for themselves (Gemma's per-layer embeddings): their sizes.
+
+One table holds those of all layers side by side. Reads no weights and imports no torch.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TokenInputs:
+    vocab_size: int
+    width: int  # of one layer's
+
+    @property
+    def scale(self) -> float:
+        """What the table's rows are multiplied by."""
+        return math.sqrt(self.width)
+
+
+def read_token_inputs(config: Mapping[str, Any], count: Callable[[str], int]) -> TokenInputs | None:
+    """None where the layers have none, which a width of 0 says."""
+    vocab_size = config.get("vocab_size_per_layer_input")  # read in any case
+    if config.get("hidden_size_per_layer_input") in (None, 0):
+        return None
+    width = count("hidden_size_per_layer_input")
+    return TokenInputs(count("vocab_size" if vocab_size is None else "vocab_size_per_layer_input"), width)
