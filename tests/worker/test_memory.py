@@ -147,6 +147,16 @@ def test_memory_for_blocks_that_holds_none_is_blamed_by_its_own_name(given):
         plan(kv_cache_memory=given)
 
 
+@pytest.mark.parametrize("kind, others", [("windows", "its windows take"), ("states", "its states take")])
+def test_what_does_not_fit_names_the_kinds_of_memory_that_the_model_has_and_no_others(kind, others):
+    groups = (GroupSize("full", 4, MIB), GroupSize(kind[:-1], 12, MIB, window=8 if kind == "windows" else None))
+    with pytest.raises(ConfigError, match=r"one of 32 tokens in each group of layers.* needs [23] MiB") as refused:
+        plan(groups=groups, kv_cache_memory=1)
+    assert ("states" in str(refused.value)) == (kind == "states")
+    with pytest.raises(ConfigError, match=f"needs 16 KV blocks, and what {others} .*, and there is 1 "):
+        plan(groups=groups, num_gpu_blocks_override=1, max_model_len=512)
+
+
 def test_more_memory_for_blocks_than_there_is_names_what_fits():
     with pytest.raises(OutOfMemoryError) as refused:
         plan(available=5 * MIB, kv_cache_memory="1GiB")

@@ -65,9 +65,10 @@ def too_long(
 ) -> Exception:
     wanted = config.max_model_len or 0
     needed, need_bytes = shares.needed(wanted), shares.needed_bytes(wanted)
+    are = "is" if num_blocks[0] == 1 else "are"
     sentence = (
         f"max_model_len={wanted:,} needs {needed[0]:,} KV blocks{_beside(shares)} ({exact_size(need_bytes)}), "
-        f"and there are {num_blocks[0]:,} ({exact_size(shares.bytes_of(num_blocks))}). "
+        f"and there {are} {num_blocks[0]:,} ({exact_size(shares.bytes_of(num_blocks))}). "
         f"Use max_model_len={fits:,} or less"
     )
     if config.num_gpu_blocks_override:
@@ -97,11 +98,14 @@ def _least(config: EngineConfig, shares: Shares) -> str:
     """What every plan needs, for a sentence that goes on with its bytes."""
     if len(shares.groups) == 1:
         return f"one of {config.block_size} tokens needs"
-    return f"one of {config.block_size} tokens in each group of layers, with two states where layers have them, needs"
+    states = ", with two states," if any(group.kind == "state" for group in shares.groups) else ""
+    return f"one of {config.block_size} tokens in each group of layers{states} needs"
 
 
 def _beside(shares: Shares) -> str:
-    return "" if len(shares.groups) == 1 else ", and what its windows or states take"
+    kinds = {group.kind for group in shares.groups[1:]}
+    names = " and ".join(name for kind, name in (("window", "windows"), ("state", "states")) if kind in kinds)
+    return f", and what its {names} take" if names else ""
 
 
 def _left(profile: "MemoryProfile") -> str:
