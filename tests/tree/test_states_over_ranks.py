@@ -1,5 +1,5 @@
-"""Models whose layers keep states, in real processes: two ranks give the tokens of one, and their bits know neither
-company nor what was found.
+"""Models whose layers keep states, or read what others keep, in real processes: two ranks give the tokens of one, and
+their bits know neither company nor what was found.
 """
 
 import pytest
@@ -29,7 +29,8 @@ def given(llm: LLM, prompts: list[list[int]]) -> list[tuple[list[int], list[dict
 
 
 @pytest.mark.parametrize(
-    "family", ["qwen3_5_text", *(pytest.param(each, marks=pytest.mark.long) for each in ("qwen3_next", "lfm2"))]
+    "family",
+    ["qwen3_5_text", *(pytest.param(each, marks=pytest.mark.long) for each in ("qwen3_next", "lfm2", "gemma4_text"))],
 )
 def test_two_ranks_give_the_tokens_of_one_whatever_their_company(tmp_path, family):
     folder = tiny_model(tmp_path, family)

@@ -22,8 +22,12 @@ class TokenInputs:
 
 def read_token_inputs(config: Mapping[str, Any], count: Callable[[str], int]) -> TokenInputs | None:
     """None where the layers have none, which a width of 0 says."""
-    vocab_size = config.get("vocab_size_per_layer_input")  # read in any case
+    given = config.get("vocab_size_per_layer_input")  # read in any case
     if config.get("hidden_size_per_layer_input") in (None, 0):
         return None
     width = count("hidden_size_per_layer_input")
-    return TokenInputs(count("vocab_size" if vocab_size is None else "vocab_size_per_layer_input"), width)
+    num_tokens = count("vocab_size")
+    vocab_size = num_tokens if given is None else count("vocab_size_per_layer_input")
+    if vocab_size < num_tokens:
+        raise ValueError(f"vocab_size_per_layer_input gives layers embeddings of {vocab_size} of {num_tokens} tokens")
+    return TokenInputs(vocab_size, width)
