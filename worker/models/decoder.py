@@ -1,6 +1,7 @@
 """A decoder, dense or with sparse layers, as a config describes it: what most families are."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -53,7 +54,12 @@ class ScaledLayer(DecoderLayer):
         if (inputs := config.token_inputs) is not None:
             self.own_input = TokenInputLayer(weights, inputs, layer, config.hidden_size, config.activation)
             self.after_input = _norm_behind(weights, "post_per_layer_input_norm", config)
-        self.factor = weights.read("layer_scalar", (1,), None).float().item()
+        self.scalar = weights.exact_vector("layer_scalar", (1,))
+
+    @cached_property
+    def factor(self) -> float:
+        """Read at the first step: while a checkpoint is converted there are no numbers."""
+        return self.scalar.item()
 
     def __call__(self, stream: Any, update: Any | None, batch: LayerInputs) -> None:
         """The stream then holds this layer's update."""
