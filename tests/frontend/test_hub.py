@@ -106,7 +106,7 @@ def test_what_can_be_an_id(name, expected):
     [
         ({"architectures": ["HeliumForCausalLM"]}, "names the architecture HeliumForCausalLM"),
         ({"architectures": None}, "names the architecture none"),
-        ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported"),
+        ({"hidden_act": "mish"}, "hidden_act='mish' is not supported"),
         ({"num_hidden_layers": "two"}, "num_hidden_layers must be"),
         ({"quantization_config": {"quant_method": "nothing"}}, "nothing"),
     ],

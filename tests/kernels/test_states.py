@@ -1,9 +1,11 @@
 """A delta net's formulas give what transformers gives, and the same bits however a prompt is cut into segments."""
 
+import importlib
+from typing import Any
+
 import pytest
 import torch
 from builders.operation_examples.states import delta_heads, delta_inputs, segments_of
-from transformers.models.qwen3_next import modeling_qwen3_next as theirs
 
 from penstock.kernels.reference.states import causal_convolution, delta_net, gated_norm
 from penstock.kernels.states import LayerStates
@@ -17,6 +19,11 @@ CUTS = {
     "token by token": [[(1, 0, 0)]] * 37,
     "in uneven chunks": [[(5, 0, 3)], [(1, 3, 3)], [(20, 3, 1), (11, 1, 2)]],
 }
+
+
+def theirs() -> Any:
+    """Imported in tests only: it imports triton, which then can't be interpreted any more."""
+    return importlib.import_module("transformers.models.qwen3_next.modeling_qwen3_next")
 
 
 def _draws(*shape, seed=0):
@@ -35,7 +42,7 @@ def test_the_delta_net_gives_what_both_forms_of_transformers_give(form, read):
     query, key, value = (part[None] for part in heads.parts(x))
     decay = -heads.log_decay.exp() * torch.nn.functional.softplus(a + heads.step_bias)
     before = None if read < 0 else states.recurrent[read : read + 1].clone()
-    expected, state = getattr(theirs, form)(
+    expected, state = getattr(theirs(), form)(
         query, key, value, g=decay[None], beta=b.sigmoid()[None], initial_state=before, output_final_state=True,
         use_qk_l2norm_in_kernel=True,
     )  # fmt: skip
@@ -77,7 +84,7 @@ def test_the_convolution_gives_what_transformers_gives():
     x, weight, bias = _draws(TOKENS, 19), _draws(19, 4, seed=1), _draws(19, seed=2)
     states = LayerStates(torch.full((1, 3, 19), torch.nan))
     found = causal_convolution(x, weight, bias, "silu", states, segments_of([[(TOKENS, -1, 0)]]))
-    expected = theirs.causal_conv1d_fn(x.T[None], weight, bias, activation="silu")[0].T
+    expected = theirs().causal_conv1d_fn(x.T[None], weight, bias, activation="silu")[0].T
     torch.testing.assert_close(found, expected)
     assert torch.equal(states.convolved[0], x[-3:])
 
@@ -91,7 +98,7 @@ def test_a_row_shorter_than_the_convolution_keeps_inputs_of_before():
 
 def test_the_gated_norm_gives_what_transformers_gives():
     x, gate, weight = _draws(7, 3 * 24), _draws(7, 3 * 24, seed=1) * 4, _draws(24, seed=2)
-    norm = theirs.Qwen3NextRMSNormGated(24, eps=1e-5)
+    norm = theirs().Qwen3NextRMSNormGated(24, eps=1e-5)
     norm.weight.data = weight
     expected = norm(x.view(-1, 24), gate.view(-1, 24)).view(7, -1).detach()
     torch.testing.assert_close(gated_norm(x, gate, weight, 1e-5, 3), expected)

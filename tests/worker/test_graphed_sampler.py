@@ -49,8 +49,8 @@ class TableDecoder:
     placement: SimpleNamespace = field(
         default_factory=lambda: SimpleNamespace(ops=SimpleNamespace(step_inputs=prepare), activations=torch.float32)
     )
-    rope: SimpleNamespace = field(
-        default_factory=lambda: SimpleNamespace(cos=None, sin=None, end_of=int, grow_to=lambda end: None)
+    ropes: SimpleNamespace = field(
+        default_factory=lambda: SimpleNamespace(tables=[], end_of=int, grow_to=lambda end: None, by_layer=list)
     )
     hidden_size: int = 1
 
