@@ -27,7 +27,7 @@ def program(num_rows) -> Program:
 
 def added(program: Program, stream: Buffer, update: Buffer) -> None:
     program.call(
-        "penstock_add", Add(program.num_rows, stream.data_ptr(), update.data_ptr(), 1.0, WIDTH, stream.data_ptr())
+        "penstock_add", Add(program.num_rows, stream.data_ptr(), update.data_ptr(), 1.0, 1.0, WIDTH, stream.data_ptr())
     )
 
 

@@ -211,7 +211,7 @@ def test_the_config_is_read_as_paddles_engines_read_it(tmp_path):
         del config[key]
     path.write_text(json.dumps(config | {"hidden_act": "swiglu"}))
     found = read_config(copy)
-    assert (found.ropes.ropes[0].theta, found.num_kv_heads, found.head_dim) == (10_000.0, 6, 8)
+    assert (found.ropes.ropes[0].theta, found.heads[0].num_kv_heads, found.heads[0].head_dim) == (10_000.0, 6, 8)
     assert (found.tie_word_embeddings, found.dtype) == (False, "bfloat16")
 
 
