@@ -12,6 +12,12 @@ GroupKind = Literal["full", "window", "state"]
 
 # In a table of blocks: one that was given back, or never taken, and that no token reads.
 ABSENT = -1
+CHECKPOINT_EVERY = 2048  # tokens of a prompt: so often its state is kept
+
+
+def blocks_touched(num_tokens: int, block_size: int) -> int:
+    """In how many blocks so many neighbouring tokens lie at most, wherever the first one is in its block."""
+    return (num_tokens + block_size - 2) // block_size + 1
 
 
 class GroupPlan(Part):

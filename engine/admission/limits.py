@@ -8,11 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...protocol.layer_groups import GroupPlan
+from ...protocol.layer_groups import CHECKPOINT_EVERY, GroupPlan
 from ...protocol.messages import MemoryPlan, values
 from ...protocol.options.config import EngineConfig
 from ..memory.capacity import capacity, smallest
-from ..memory.checkpoints import CHECKPOINT_EVERY
 from ..memory.group_memory import Need
 from ..request import Request, Sequence
 from .pace import Allowance

@@ -12,11 +12,10 @@ from collections.abc import Sequence as Columns
 from dataclasses import dataclass
 from typing import Any
 
-from ...protocol.layer_groups import GroupPlan
+from ...protocol.layer_groups import CHECKPOINT_EVERY, GroupPlan
 from ...protocol.messages import Prompt
 from ..request import Sequence
 from .capacity import capacity, smallest
-from .checkpoints import CHECKPOINT_EVERY
 from .full_blocks import FullBlocks
 from .group_memory import NOTHING, Appended, Found, GroupMemory, Need
 from .keys import derived_keys, root_key
@@ -105,28 +104,22 @@ class Cache:
         self._stretch(sequence)
         # Log-probabilities of a prompt come only from computing it.
         most = 0 if sequence.wants_prompt_logprobs else (sequence.num_known - 1) // self.block_size
-        found, longest = self._agreed(self._attention, sequence, most)
-        if not self._states:
-            return Match(longest, found, longest, False)
-        of_states, length = self._agreed(self._states, sequence, longest)
-        while True:
-            found = [group.cut(sequence, each, length) for group, each in zip(self._attention, found, strict=True)]
-            shorter = min((each.length for each in found), default=length)
-            if shorter == length:
-                break
-            of_states, length = self._agreed(self._states, sequence, shorter)
+        found, longest = self._agreed(sequence, self._attention, [], most)
+        found, length = self._agreed(sequence, self._states, found, longest)
         is_coming = any(group.is_coming(sequence, length, longest) for group in self._states)
-        return Match(length, [*found, *of_states], longest, is_coming)
+        return Match(length, found, longest, is_coming)
 
-    def _agreed(self, groups: Columns[GroupMemory[Any]], sequence: Sequence, most: int) -> tuple[list[Found], int]:
-        """The longest prefix of at most so many blocks that these groups have, and its length."""
-        found: list[Found] = []
-        for group in groups:
+    def _agreed(
+        self, sequence: Sequence, further: Columns[GroupMemory[Any]], found: list[Found], most: int
+    ) -> tuple[list[Found], int]:
+        """What these groups have of a prefix of at most so many blocks, behind what the groups before them have of it:
+        all of the longest that all have, and its length."""
+        for group in further:
             found.append(group.find(sequence, most))
             most = found[-1].length
         while any(each.length > most for each in found):
-            for number, group in enumerate(groups):
-                found[number] = group.cut(sequence, found[number], most)
+            for number, each in enumerate(found):
+                found[number] = self.groups[number].cut(sequence, each, most)
                 most = found[number].length
         return found, most
 
@@ -147,10 +140,7 @@ class Cache:
         additions = []
         sequence.tables = []
         for group, found in zip(self.groups, match.found, strict=True):
-            if isinstance(group, States):
-                table, appended = group.admit(sequence, found, branch)
-            else:
-                table, appended = group.admit(sequence, found)
+            table, appended = group.admit(sequence, found, branch)
             sequence.tables.append(table)
             additions.append(appended)
         sequence.num_computed = match.length * self.block_size

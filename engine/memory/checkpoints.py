@@ -13,8 +13,6 @@ from collections.abc import Iterator
 
 from ..request import Sequence
 
-CHECKPOINT_EVERY = 2048  # tokens
-
 
 class Checkpoints:
     """The positions for one sequence, since it was admitted."""

@@ -110,7 +110,7 @@ class FullBlocks(BlockGroup[BlockTable]):
         num_blocks = blocks_for(sequence.num_known, self.block_size)
         return Need(num_blocks, self._num_taken(found, num_blocks), self.pool.num_free, self.pool.num_blocks)
 
-    def admit(self, sequence: Sequence, found: Found) -> tuple[BlockTable, Appended]:
+    def admit(self, sequence: Sequence, found: Found, branch: int) -> tuple[BlockTable, Appended]:
         """Allocate a table for all its known tokens."""
         block_ids = self._with_loaded(sequence, found)
         block_ids += self.pool.allocate(blocks_for(sequence.num_known, self.block_size) - len(block_ids))

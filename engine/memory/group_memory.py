@@ -73,8 +73,9 @@ class GroupMemory(ABC, Generic[Table]):
     def need(self, sequence: Sequence, found: Found) -> Need: ...
 
     @abstractmethod
-    def admit(self, sequence: Sequence, found: Found) -> tuple[Table, Appended]:
-        """Make a table for the sequence that begins with what was found."""
+    def admit(self, sequence: Sequence, found: Found, branch: int) -> tuple[Table, Appended]:
+        """Make a table for the sequence that begins with what was found. `branch` is the position up to which groups
+        with attention have found more than those with states; 0 where they have not."""
 
     @abstractmethod
     def missing(self, table: Table, end: int) -> int:

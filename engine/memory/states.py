@@ -74,7 +74,7 @@ class States(GroupMemory[StateTable]):
         num_taken = 1 + sum(block is None or self.pool.is_free(block) for block in found.blocks)
         return Need(1, num_taken, self.pool.num_free, 0)
 
-    def admit(self, sequence: Sequence, found: Found, branch: int = 0) -> tuple[StateTable, Appended]:
+    def admit(self, sequence: Sequence, found: Found, branch: int) -> tuple[StateTable, Appended]:
         position = found.length * self.block_size
         read = [self._held(sequence, found)] if found.length else []
         (write,) = self.pool.allocate(1)

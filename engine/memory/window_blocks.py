@@ -9,9 +9,9 @@ so no other is admitted on the strength of it.
 
 from collections.abc import Sequence as Columns
 
-from ...protocol.layer_groups import ABSENT, GroupPlan
+from ...protocol.layer_groups import ABSENT, GroupPlan, blocks_touched
 from ..request import Sequence
-from .capacity import blocks_for, blocks_of_window
+from .capacity import blocks_for
 from .full_blocks import BlockGroup, BlockTable
 from .group_memory import Appended, Found, Need
 from .keys import key_of
@@ -40,7 +40,7 @@ class WindowBlocks(BlockGroup[WindowTable]):
         if plan.window is None:
             raise ValueError("A group of windows has no length of its windows.")
         self.window = plan.window
-        self._most = blocks_of_window(plan.window, block_size)
+        self._most = blocks_touched(plan.window, block_size)
         self._num_promised = 0  # the sums of what all tables have
         self._most_growth = 0
 
@@ -70,7 +70,7 @@ class WindowBlocks(BlockGroup[WindowTable]):
         num_free = self.pool.num_free - self._num_promised
         return Need(wanted, num_taken, num_free, self._most_growth + most - wanted)
 
-    def admit(self, sequence: Sequence, found: Found) -> tuple[WindowTable, Appended]:
+    def admit(self, sequence: Sequence, found: Found, branch: int) -> tuple[WindowTable, Appended]:
         block_ids = self._with_loaded(sequence, found)
         table = WindowTable(block_ids, found.length, block_ids.count(ABSENT), *self._wanted(sequence))
         self._promise(table)

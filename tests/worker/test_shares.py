@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.worker.start.shares import STATES_A_SEQUENCE, TOKENS_A_CHECKPOINT, GroupSize, Shares
+from penstock.protocol.layer_groups import CHECKPOINT_EVERY
+from penstock.worker.start.shares import STATES_A_SEQUENCE, GroupSize, Shares
 
 KIB = 1 << 10
 KINDS = st.one_of(
@@ -45,7 +46,7 @@ def test_each_group_gets_what_a_request_needs_and_no_more_than_is_of_use(shares,
             assert count <= first
         else:
             tokens = first * shares.block_size
-            assert count <= STATES_A_SEQUENCE * shares.num_seqs + -(-tokens // TOKENS_A_CHECKPOINT)
+            assert count <= STATES_A_SEQUENCE * shares.num_seqs + -(-tokens // CHECKPOINT_EVERY)
 
 
 @given(SHARES, LENGTHS, st.integers(0, 1 << 34))

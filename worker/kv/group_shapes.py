@@ -15,8 +15,6 @@ from .state_memory import StateMemory
 if TYPE_CHECKING:
     from ..backends.backend import Backend
 
-_FLOAT = 4  # bytes of a state's numbers
-
 
 def kv_shape(group: LayerGroup, ranks: Parallel) -> KVShape:
     first, last = local_kv_heads(ranks.rank, ranks.size, group.num_kv_heads)
@@ -32,7 +30,7 @@ def state_shape(shape: StateShape, ranks: Parallel) -> StateShape:
 def block_bytes(group: LayerGroup, backend: "Backend", ranks: Parallel, block_size: int, kind: str) -> int:
     """Of one block, or state, in all layers of the group."""
     if group.state is not None:
-        return len(group.layers) * _FLOAT * state_shape(group.state, ranks).size
+        return len(group.layers) * state_shape(group.state, ranks).nbytes
     return backend.kv_bytes_per_token(kv_shape(group, ranks), kind) * block_size
 
 

@@ -11,7 +11,6 @@ from ...protocol.layer_groups import GroupKind
 from .config import ModelConfig
 from .state_shape import StateShape
 
-_FLOAT = 4
 _ORDER: tuple[GroupKind, ...] = ("full", "window", "state")
 
 
@@ -53,7 +52,7 @@ def memory_bytes(config: ModelConfig, num_tokens: int, item_size: int) -> int:
 
     def of_group(group: LayerGroup) -> int:
         if (state := group.state) is not None:
-            return _FLOAT * state.size
+            return state.nbytes
         kept = num_tokens if group.window is None else min(group.window, num_tokens)
         return kept * (1 + group.has_values) * group.num_kv_heads * group.head_dim * item_size
 

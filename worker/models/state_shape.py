@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+_FLOAT = 4
+
 
 @dataclass(frozen=True)
 class StateShape:
@@ -14,6 +16,6 @@ class StateShape:
     value_dim: int = 0
 
     @property
-    def size(self) -> int:
-        """How many numbers it has."""
-        return (self.conv_width - 1) * self.conv_channels + self.num_heads * self.key_dim * self.value_dim
+    def nbytes(self) -> int:
+        numbers = (self.conv_width - 1) * self.conv_channels + self.num_heads * self.key_dim * self.value_dim
+        return _FLOAT * numbers

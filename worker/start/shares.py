@@ -9,9 +9,8 @@ longest group. Short requests and long ones both find at least half of what a di
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...protocol.layer_groups import GroupKind
+from ...protocol.layer_groups import CHECKPOINT_EVERY, GroupKind, blocks_touched
 
-TOKENS_A_CHECKPOINT = 2048  # of a prompt; a state is kept for so many
 STATES_A_SEQUENCE = 2  # the one that it writes, and the checkpoint before it
 
 
@@ -93,13 +92,12 @@ class Shares:
         if group.window is None:
             return whole
         # Tokens before a chunk that its first one sees, and the chunk, wherever their first block begins.
-        seen = group.window - 1 + min(self.chunk, length)
-        return min(whole, (seen + self.block_size - 2) // self.block_size + 1)
+        return min(whole, blocks_touched(group.window - 1 + min(self.chunk, length), self.block_size))
 
     def _most(self, group: GroupSize, first: int) -> int:
         """Blocks of a group that are of use where the longest group has `first`."""
         if group.kind == "state":
-            return STATES_A_SEQUENCE * self.num_seqs + -(-first * self.block_size // TOKENS_A_CHECKPOINT)
+            return STATES_A_SEQUENCE * self.num_seqs + -(-first * self.block_size // CHECKPOINT_EVERY)
         return first
 
     def _longest(self, wanted: int, holds: Callable[[int], bool]) -> int:

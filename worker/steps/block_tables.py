@@ -13,7 +13,7 @@ from torch import Tensor
 from ...protocol.layer_groups import ABSENT, GroupChanges
 from ..device import on_device
 from ..plan_error import PlanError, require
-from .step_rows import Ints, StepRows, column
+from .step_rows import Ints, StepRows, all_within, column
 
 
 class BlockRows(NamedTuple):
@@ -78,10 +78,7 @@ class BlockTables:
         if is_absent.any():
             self._append_absent(slots, row, place, is_absent)
             blocks = numpy.where(is_absent, 0, blocks)
-        require(
-            int(blocks.min()) >= 0 and int(blocks.max()) < self.num_blocks,
-            f"names a block outside 0..{self.num_blocks - 1}",
-        )
+        require(all_within(blocks, self.num_blocks), f"names a block outside 0..{self.num_blocks - 1}")
         where = (on_device(slots[row], self.device), on_device(place, self.device))
         self.tables[where] = on_device(blocks.astype(numpy.int32), self.device)
         self.num_table[slots] += counts

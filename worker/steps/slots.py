@@ -18,7 +18,7 @@ from ..plan_error import PlanError, require
 from ..sampler import LogitsProcessors, ParameterTable
 from .block_tables import BlockTables
 from .state_tables import StateTables
-from .step_rows import Ints, StepRows, column
+from .step_rows import Ints, StepRows, all_within, column
 
 
 class SlotTable:
@@ -75,7 +75,7 @@ class SlotTable:
         return self._advance(plan, slots, num_tokens)
 
     def _free(self, slots: Ints) -> None:
-        require(_all_within(slots, len(self.is_taken)) and self.is_taken[slots].all(), "frees a slot that is free")
+        require(all_within(slots, len(self.is_taken)) and self.is_taken[slots].all(), "frees a slot that is free")
         self.is_taken[slots] = False
 
     def _enter(self, new: NewSlot) -> None:
@@ -158,13 +158,13 @@ class SlotTable:
 
     def _check_tokens(self, tokens: Ints, slot: int) -> None:
         require(
-            _all_within(tokens, self.vocab_size),
+            all_within(tokens, self.vocab_size),
             f"gives slot {slot} a token outside the vocabulary of {self.vocab_size}",
         )
 
     def _check_slots(self, slots: Ints, num_tokens: Ints) -> None:
         require(
-            len(slots) == len(num_tokens) and _all_within(slots, len(self.is_taken)) and self.is_taken[slots].all(),
+            len(slots) == len(num_tokens) and all_within(slots, len(self.is_taken)) and self.is_taken[slots].all(),
             "computes a slot that is free",
         )
         require(len(set(slots.tolist())) == len(slots), "computes a slot twice")
@@ -179,7 +179,3 @@ class SlotTable:
                 f"The plan computes slot {rows.slots[row]} up to token {rows.ends[row]}, where {known[row]} are known "
                 f"and max_model_len is {self.max_model_len}."
             )
-
-
-def _all_within(values: Ints, bound: int) -> bool:
-    return not len(values) or (int(values.min()) >= 0 and int(values.max()) < bound)

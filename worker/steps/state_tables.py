@@ -14,7 +14,7 @@ from ...protocol.layer_groups import GroupChanges
 from ..device import on_device
 from ..plan_error import require
 from .block_tables import check_offsets
-from .step_rows import Ints, StepRows, column
+from .step_rows import Ints, StepRows, all_within, column
 
 
 @dataclass
@@ -83,5 +83,4 @@ class StateTables:
         self.reads[slot], self.writes[slot] = read, write
 
     def _check_known(self, states: Ints) -> None:
-        is_known = not len(states) or (int(states.min()) >= 0 and int(states.max()) < self.num_states)
-        require(is_known, f"names a state outside 0..{self.num_states - 1}")
+        require(all_within(states, self.num_states), f"names a state outside 0..{self.num_states - 1}")

@@ -37,3 +37,7 @@ class StepRows:
 def column(packed: bytes) -> Ints:
     """A plan's column as int64."""
     return numpy.frombuffer(packed, numpy.int32).astype(numpy.int64)
+
+
+def all_within(values: Ints, bound: int) -> bool:
+    return not len(values) or (int(values.min()) >= 0 and int(values.max()) < bound)
