@@ -208,7 +208,7 @@ class GatedLinear(Structure):
 
 
 class Add(Structure):
-    """output = stream + scale × update."""
+    """output = (stream + scale × update) × factor."""
 
     _fields_ = [
         ("num_rows", c_void_p),

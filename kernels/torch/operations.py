@@ -118,14 +118,14 @@ class TorchOperations(TensorOperations):
     def _normed_heads(self, query: Tensor, key: Tensor, layout: HeadLayout) -> tuple[Tensor, Tensor]:
         if layout.norms is None:
             return query, key
-        weights, epsilon = layout.norms, layout.epsilon
-        if weights[1] is None:  # there are no keys
-            return self.form(rms_norm)(query, weights[0], epsilon), key
-        if layout.norms_have_mean:
-            norm = self.form(layer_norm)
-            return norm(query, weights[0], None, epsilon), norm(key, weights[1], None, epsilon)
-        norm = self.form(rms_norm)
-        return norm(query, weights[0], epsilon), norm(key, weights[1], epsilon)
+        of_queries, of_keys = layout.norms
+
+        def normed(heads: Tensor, weight: Tensor) -> Tensor:
+            if layout.norms_have_mean:
+                return self.form(layer_norm)(heads, weight, None, layout.epsilon)
+            return self.form(rms_norm)(heads, weight, layout.epsilon)
+
+        return normed(query, of_queries), key if of_keys is None else normed(key, of_keys)
 
     def store_latents(
         self, latents: Tensor, layout: LatentLayout, rotation: TokenRotation, kv: LayerKV, rows: Rows

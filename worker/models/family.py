@@ -89,10 +89,10 @@ def layer_types(config: dict[str, Any], num_layers: int) -> Windows:
     types = config.get("layer_types")
     if types is None:
         first = config["max_window_layers"]
-        types = ["sliding_attention" if layer >= first else "full_attention" for layer in range(num_layers)]
+        types = [SLIDING if layer >= first else FULL for layer in range(num_layers)]
     if unknown := next((kind for kind in types if kind not in _KINDS), None):
         raise ValueError(f"layer_types has {shown(unknown)}, and only {' and '.join(_KINDS)} are supported")
-    return tuple(window if kind == "sliding_attention" else None for kind in types)
+    return tuple(window if kind == SLIDING else None for kind in types)
 
 
 def by_head(config: dict[str, Any]) -> QKNorm:

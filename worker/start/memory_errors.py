@@ -38,9 +38,9 @@ def too_many_bytes(config: EngineConfig, profile: "MemoryProfile", num_blocks: S
 
 
 def too_few_bytes(config: EngineConfig, shares: Shares) -> ConfigError:
-    least = shares.needed_bytes(1)
+    needs, least = _least("one", config, shares), shares.needed_bytes(1)
     return ConfigError(
-        f"kv_cache_memory={config.kv_cache_memory} holds no KV block: {_least(config, shares)} {exact_size(least)}. "
+        f"kv_cache_memory={config.kv_cache_memory} holds no KV block: {needs} {exact_size(least)}. "
         f"Use {least} or more, or leave it out."
     )
 
@@ -53,10 +53,9 @@ def no_room(config: EngineConfig, size: "Size", profile: "MemoryProfile", shares
             f"A step of max_num_batched_tokens={size.max_num_batched_tokens:,} needs {activations} for activations, "
             f"and {free} are free beside the weights. Use a smaller max_num_batched_tokens, or free memory."
         )
-    least = _least(config, shares)
+    needs, need = _least("One KV block", config, shares), exact_size(shares.needed_bytes(1))
     return OutOfMemoryError(
-        f"{least.replace('one', 'One KV block', 1)} {exact_size(shares.needed_bytes(1))}, and {_left(profile)}. "
-        "Free memory, or use a smaller model or max_num_batched_tokens."
+        f"{needs} {need}, and {_left(profile)}. Free memory, or use a smaller model or max_num_batched_tokens."
     )
 
 
@@ -94,12 +93,12 @@ def no_room_to_swap(config: EngineConfig, left: int) -> OutOfMemoryError:
     )
 
 
-def _least(config: EngineConfig, shares: Shares) -> str:
+def _least(block: str, config: EngineConfig, shares: Shares) -> str:
     """What every plan needs, for a sentence that goes on with its bytes."""
     if len(shares.groups) == 1:
-        return f"one of {config.block_size} tokens needs"
+        return f"{block} of {config.block_size} tokens needs"
     states = ", with two states," if any(group.kind == "state" for group in shares.groups) else ""
-    return f"one of {config.block_size} tokens in each group of layers{states} needs"
+    return f"{block} of {config.block_size} tokens in each group of layers{states} needs"
 
 
 def _beside(shares: Shares) -> str:
