@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
+from bench_harness import processor
 from machine_limits import limits, read_bandwidth
 from torch import Tensor
 
@@ -194,7 +195,7 @@ def main() -> None:
     library = load(chosen.variant)
     library.set_threads(chosen.threads)
     torch.set_num_threads(1)
-    cpu = Path("/proc/cpuinfo").read_text().split("model name", 1)[1].split("\n", 1)[0].strip("\t: ")
+    cpu = processor(Path("/proc/cpuinfo").read_text())["processor"]
     found = limits(chosen.threads)
     peaks = {name: found[key] for name, key in _PEAKS.items()}
     print(f"{cpu}, {library.variant}, {chosen.threads} threads; limits: {found}")

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from bench_harness import processor
 from machine_limits import read_bandwidth
 
 from penstock.kernels import DeltaHeads, LayerStates
@@ -105,7 +106,7 @@ def main() -> None:
     library = load(chosen.variant)
     library.set_threads(chosen.threads)
     torch.set_num_threads(1)
-    cpu = Path("/proc/cpuinfo").read_text().split("model name", 1)[1].split("\n", 1)[0].strip("\t: ")
+    cpu = processor(Path("/proc/cpuinfo").read_text())["processor"]
     limit = read_bandwidth(chosen.threads)
     print(f"{cpu}, {library.variant}, {chosen.threads} threads; memory reads {limit:.1f} GB/s")
     for rows, tokens, num_layers in (

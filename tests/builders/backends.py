@@ -1,16 +1,14 @@
 """The ways in which a CPU computes a model, for tests that hold all of them to the same behaviour."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.kernels.cpu import library
 from penstock.worker.backends.backend import BackendOptions
 from penstock.worker.models.load import Model, load_model
 
-from .native_variants import available_variants
+from .native_variants import available_variants, forced
 
 # Native kernels, and torch's operations in their row-invariant and in their fast form.
 BACKENDS = ("native", "invariant", "fast")
@@ -26,13 +24,5 @@ def load_on(backend: str, folder: Path, **options: Any) -> Model:
         model = load_model(folder, **options)
         assert model.backend.library is not None, model.backend.missing
         return model
-    before = os.environ.get("PENSTOCK_CPU_VARIANT")
-    os.environ["PENSTOCK_CPU_VARIANT"] = "none"
-    library.load.cache_clear()
-    try:
+    with forced("none"):
         return load_model(folder, options=BackendOptions(deterministic=backend == "invariant"), **options)
-    finally:
-        os.environ.pop("PENSTOCK_CPU_VARIANT")
-        if before is not None:
-            os.environ["PENSTOCK_CPU_VARIANT"] = before
-        library.load.cache_clear()

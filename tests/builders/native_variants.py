@@ -4,13 +4,14 @@ A variant that is not there yet is compiled when it is loaded, which takes half 
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from penstock.kernels.cpu.build import compiler
-from penstock.kernels.cpu.library import is_compiled
+from penstock.kernels.cpu.library import is_compiled, load
 from penstock.kernels.cpu.variants import executable_variants
 
 
@@ -29,3 +30,15 @@ ENDS = tuple(dict.fromkeys((*available_variants()[:1], *available_variants()[-1:
 def quick_or_long(variants: Sequence[str]) -> list[Any]:
     """As parameters of tests: those between the ends are for `-m long`."""
     return [name if name in ENDS else pytest.param(name, marks=pytest.mark.long) for name in variants]
+
+
+@contextmanager
+def forced(variant: str) -> Iterator[None]:
+    """What is loaded meanwhile computes with this variant, or for "none" without native kernels."""
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PENSTOCK_CPU_VARIANT", variant)
+            load.cache_clear()
+            yield
+    finally:
+        load.cache_clear()

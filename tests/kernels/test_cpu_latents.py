@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from builders.native_variants import available_variants
+from builders.native_variants import available_variants, forced
 from builders.operation_examples.latents import KINDS, latent_memory, layouts, query_inputs, value_inputs
 from builders.operation_examples.paged_inputs import paged_step
 from builders.recorded_layers import RECORDED
 
-from penstock.kernels.cpu import library
 from penstock.kernels.cpu.latents import heads_in_a_group
 from penstock.kernels.cpu.library import load
 from penstock.kernels.registry import OPS
@@ -19,12 +18,10 @@ ATTEND = RECORDED["latent_attention.latent_attention"]
 
 
 @pytest.fixture(params=[name for name in ("amx", "avx512_bf16", "avx512", "avx2") if name in available_variants()])
-def variant(request, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_CPU_VARIANT", request.param)
-    library.load.cache_clear()
-    yield request.param
-    load().set_threads(1)
-    library.load.cache_clear()
+def variant(request):
+    with forced(request.param):
+        yield request.param
+        load().set_threads(1)
 
 
 @pytest.mark.parametrize("kind", KINDS)

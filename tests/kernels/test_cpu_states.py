@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from builders.native_variants import available_variants, quick_or_long
+from builders.native_variants import available_variants, forced, quick_or_long
 from builders.operation_examples.states import delta_heads, delta_inputs, segments_of
 from builders.recorded_layers import RECORDED
 from torch import Tensor
 
-from penstock.kernels.cpu import library
 from penstock.kernels.cpu.library import load
 from penstock.kernels.registry import OPS
 from penstock.kernels.states import DeltaHeads, LayerStates, Segments
@@ -22,12 +21,10 @@ SHAPES = [(1, 2, 64, 128), (2, 4, 16, 48), (1, 3, 24, 40), (2, 2, 7, 33)]
 
 
 @pytest.fixture(params=quick_or_long([name for name in FORMS if name in available_variants()]))
-def variant(request, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_CPU_VARIANT", request.param)
-    library.load.cache_clear()
-    yield request.param
-    load().set_threads(1)
-    library.load.cache_clear()
+def variant(request):
+    with forced(request.param):
+        yield request.param
+        load().set_threads(1)
 
 
 def _net(x: Tensor, states: LayerStates, segments: Segments, heads: DeltaHeads) -> Tensor:

@@ -9,14 +9,13 @@ from builders.float8_model import FLOAT8_FORMS
 from builders.fused_model import fused_model
 from builders.hand_driven import HandDriven
 from builders.quantized_model import Form, quantization_config, quantized_copy
-from builders.rank_processes import found_by_ranks
+from builders.rank_processes import assert_ranks_read_alike
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file
 
 from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
 from penstock.worker.convert.convert import convert
-from penstock.worker.models.load import load_model
 
 SHAPES: dict[str, dict[str, Any]] = {
     "groups of 3": {},
@@ -60,39 +59,11 @@ def test_it_is_quantized_while_loading_as_the_llama(tmp_path, family, kind):
     assert_alike(*(load_on("native", folder, quantization=kind) for folder in pair_of(tmp_path, family)))
 
 
-RANK = """
-import json, sys
-from pathlib import Path
-
-import torch
-from builders.hand_driven import HandDriven
-from penstock.worker.models.load import load_model
-from penstock.worker.parallel import Parallel
-
-rank, size, rendezvous, prompts, *folders = json.loads(sys.argv[1])
-torch.set_num_threads(1)
-ranks = Parallel.join(rank, size, Path(rendezvous), torch.device("cpu"))
-found = []
-for folder in folders:
-    model = load_model(Path(folder), ranks=ranks)
-    driven = HandDriven(model)
-    logits = driven.greedy([driven.add(prompt) for prompt in prompts], 16, budget=32)
-    found.append([driven.histories, torch.cat(logits).tolist(), model.report.bytes_read])
-ranks.leave()
-print(json.dumps(found))
-"""
-
-
 def test_two_ranks_read_their_shares_and_answer_as_with_the_llama(tmp_path):
     folders = []
     for number, (family, heads) in enumerate((("phi3", 2), ("internlm2", 2), ("internlm2", 1))):
         folders += pair_of(tmp_path / f"{number}", family, num_key_value_heads=heads)
-    alone = [load_model(folder).report.bytes_read for folder in folders]
-    arguments = [[rank, 2, str(tmp_path / "meet"), PROMPTS, *map(str, folders)] for rank in range(2)]
-    for of_rank in found_by_ranks(RANK, arguments):
-        for first, second in zip(of_rank[::2], of_rank[1::2], strict=True):
-            assert first == second
-        assert all(found[2] < 0.7 * whole for found, whole in zip(of_rank, alone, strict=True))
+    assert_ranks_read_alike(tmp_path / "meet", folders, PROMPTS)
 
 
 FORMS: dict[str, Any] = {

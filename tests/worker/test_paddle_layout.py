@@ -8,7 +8,7 @@ import torch
 from builders.backends import load_on
 from builders.hand_driven import HandDriven
 from builders.paddle_model import paddle_model
-from builders.rank_processes import found_by_ranks
+from builders.rank_processes import assert_ranks_read_alike
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
@@ -89,42 +89,13 @@ def test_it_is_quantized_while_loading_as_in_the_layout_of_hugging_face(tmp_path
     assert_alike(*(load_on("native", folder, quantization=kind) for folder in pair_of(tmp_path, name)))
 
 
-# One process is one rank, for all folders in turn; it prints each row's tokens, every logit, and how much was read.
-RANK = """
-import json, sys
-from pathlib import Path
-
-import torch
-from builders.hand_driven import HandDriven
-from penstock.worker.models.load import load_model
-from penstock.worker.parallel import Parallel
-
-rank, size, rendezvous, prompts, *folders = json.loads(sys.argv[1])
-torch.set_num_threads(1)
-ranks = Parallel.join(rank, size, Path(rendezvous), torch.device("cpu"))
-found = []
-for folder in folders:
-    model = load_model(Path(folder), ranks=ranks)
-    driven = HandDriven(model)
-    logits = driven.greedy([driven.add(prompt) for prompt in prompts], 16, budget=32)
-    found.append([driven.histories, torch.cat(logits).tolist(), model.report.bytes_read])
-ranks.leave()
-print(json.dumps(found))
-"""
-
-
 def test_two_ranks_read_their_shares_and_answer_as_in_the_layout_of_hugging_face(tmp_path):
     folders = []
     for number, (name, options) in enumerate((DENSE | EXPERTS).items()):
         family = "ernie4_5" if name in DENSE else "ernie4_5_moe"
         original = tiny_model(tmp_path / f"{number}", family, **{"num_key_value_heads": 2, **options})
         folders += [original, paddle_model(tmp_path / f"{number}-Paddle", original)]
-    alone = [load_model(folder).report.bytes_read for folder in folders]
-    arguments = [[rank, 2, str(tmp_path / "meet"), PROMPTS, *map(str, folders)] for rank in range(2)]
-    for of_rank in found_by_ranks(RANK, arguments):
-        for first, second in zip(of_rank[::2], of_rank[1::2], strict=True):
-            assert first == second
-        assert all(found[2] < 0.7 * whole for found, whole in zip(of_rank, alone, strict=True))
+    assert_ranks_read_alike(tmp_path / "meet", folders, PROMPTS)
 
 
 @pytest.mark.parametrize("given", [{"shards": 3}, {"label": None}, {"shards": 2, "label": None}], ids=str)
