@@ -28,6 +28,8 @@ _QUICK_SECONDS = 2.0
 # The last thing in the log of a daemon that ends by itself.
 ENDS = "The daemon ends: "
 _ERROR = re.compile(rf"^(?:\S+ {ENDS}|penstock: )", re.MULTILINE)
+# One that has hung up is mostly about to end: another `penstock stop`, or a signal, came first.
+_HUNG_UP_SECONDS = 2.0
 # A daemon that a script has started ends when nobody has needed it for this long.
 LINGER_SECONDS = 600.0
 
@@ -146,7 +148,7 @@ def stop_daemon(address: Path, seconds: float | None = None, say: Callable[[str]
         except PenstockError as error:
             if process is None:  # there is none, or nobody knows which it is
                 raise
-            if not process.has_ended(0.0):
+            if not process.has_ended(_HUNG_UP_SECONDS):
                 for words in (str(error), *process.end()):
                     say(words)
             return

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import msgspec
+
 from ... import __version__
 from ...protocol.attach import DaemonStatus, is_own_user
 from ...protocol.errors import PenstockError
@@ -158,6 +160,10 @@ class Daemon:
     # --- questions about the daemon itself ---------------------------------------------------------------------------
 
     async def status(self) -> DaemonStatus:
+        return msgspec.structs.replace(self.own_status(), models=await self.models.figures())
+
+    def own_status(self) -> DaemonStatus:
+        """Without the models', of which engines are asked that may be busy, or ending."""
         return DaemonStatus(
             os.getpid(),
             __version__,
@@ -167,7 +173,7 @@ class Daemon:
             sum(client.model is not None for client in self._clients),
             self.models.is_draining,
             "" if self._is_foreground else shown(logs.daemon_log()),
-            await self.models.figures(),
+            [],
             self._num_running,
             self._drain,
             standard_error.target(),

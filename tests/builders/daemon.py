@@ -88,5 +88,10 @@ def wait_for(holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS
 
 
 def worker_of(daemon: RunningDaemon) -> int:
+    return process_of(daemon, "penstock.worker")
+
+
+def process_of(daemon: RunningDaemon, role: str) -> int:
+    """The first one that was started by that name."""
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in daemon.processes()[1:]}
-    return next(pid for pid, command in commands.items() if b"penstock.worker" in command)
+    return next(pid for pid, command in commands.items() if role.encode() in command)

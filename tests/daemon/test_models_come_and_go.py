@@ -8,7 +8,7 @@ import threading
 
 import psutil
 import pytest
-from builders.daemon import models, wait_for, worker_of
+from builders.daemon import models, process_of, wait_for, worker_of
 from builders.plain_client import PlainClient
 from builders.watching import is_running
 
@@ -250,6 +250,14 @@ def test_requests_have_as_long_as_the_owner_has_set_and_are_told_what_ended_them
         with pytest.raises(PenstockError, match="[Dd]aemon"):
             list(stream)
     assert said == ["Requests that run: 1; they have 0.2 s to end."]
+
+
+def test_a_daemon_that_ends_at_once_has_answered_before_and_so_says_nothing_of_a_lost_connection(start):
+    daemon, said = start(models("a")), []
+    with daemon.attach("a"):
+        os.kill(process_of(daemon, "penstock.engine"), signal.SIGSTOP)  # it would be asked for its statistics
+        stop_daemon(daemon.address, 0.0, said.append)
+    assert said == []
 
 
 def test_a_preload_that_dies_is_tried_again_and_one_that_is_refused_is_said(start, monkeypatch, tmp_path):

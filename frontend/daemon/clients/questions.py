@@ -34,6 +34,7 @@ class Owner(Protocol):
     """What questions need of the daemon."""
 
     async def status(self) -> DaemonStatus: ...
+    def own_status(self) -> DaemonStatus: ...
     async def reload(self) -> str: ...
     def stop(self, seconds: float | None) -> None: ...
 
@@ -76,8 +77,9 @@ class QuestionHandler:
         return Answer(question.query, text=await self.owner.reload())
 
     async def _stop(self, question: AskStop) -> Answer:
+        """Answered without a wait: the daemon may end as soon as nothing runs."""
         self.owner.stop(question.seconds)
-        return Answer(question.query, status=await self.owner.status())
+        return Answer(question.query, status=self.owner.own_status())
 
 
 async def _stats(question: AskStats, model: DaemonModel, budget: ClientBudget) -> Answer:
