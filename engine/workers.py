@@ -11,17 +11,8 @@ import msgspec
 
 from ..protocol.adapter_messages import AdapterOrder
 from ..protocol.layer_groups import GroupPlan
-from ..protocol.messages import (
-    Allocate,
-    Allocated,
-    EngineInbox,
-    Loaded,
-    MaskFrame,
-    MemoryPlan,
-    StepPlan,
-    StepResult,
-    Stop,
-)
+from ..protocol.memory_plan import MemoryPlan
+from ..protocol.messages import Allocate, Allocated, EngineInbox, Loaded, MaskFrame, StepPlan, StepResult, Stop
 from ..protocol.options.config import EngineConfig
 from ..protocol.processes.recording import Recorder
 from ..protocol.processes.sockets import Inbox, Outbox

@@ -27,7 +27,7 @@ from .errors import (
     RequestError,
 )
 from .fingerprint import PROTOCOL
-from .messages import MemoryPlan
+from .memory_plan import MemoryPlan
 from .outputs import CompletionOutput, LogprobsByToken, RequestMetrics
 from .parameters.beams import BeamSearchParams
 from .parameters.sampling import SamplingParams

@@ -11,7 +11,9 @@ from typing import Literal
 
 from .adapter_messages import NO_ADAPTER, AboutAdapters, AdapterOrder, LoraAnswer
 from .errors import ChildFailure
-from .layer_groups import GroupChanges, GroupPlan
+from .layer_groups import GroupChanges
+from .media import Encode, MediaRows, Medium
+from .memory_plan import MemoryPlan
 from .parameters.beams import BeamSearchParams
 from .parameters.guided import Grammar, Thought
 from .parameters.sampling import MAX_SAMPLES, SamplingParams
@@ -66,53 +68,6 @@ class Hello(Message):
     role: str
     pid: int
     versions: dict[str, str]
-
-
-class MemoryPlan(Part):
-    """The memory that one rank found, and what it intends to take of it."""
-
-    device: str  # "cpu", "cuda:0"
-    device_name: str
-    weight_bytes: int
-    activation_bytes: int
-    available_bytes: int  # free for the tree before anything was taken
-    groups: list[GroupPlan]  # of layers, the longest first
-    max_model_len: int  # as asked for, or the model's own, cut to what the blocks hold
-    model_context: int  # the model's own
-    vocab_size: int
-    dtype: str
-    kv_dtype: str
-    kernels: str = ""  # which kernels compute: "native, avx512_bf16", "torch"
-    notes: list[str] = []  # sentences for the start-up table
-    adapter_bytes: int = 0  # for LoRA adapters, this rank
-    # The lengths that positions are rotated for, if that depends on a request's length: the shortest that holds it.
-    stretches: list[int] = []
-    resident_bytes: int | None = None  # of the weights, what stays in memory: less where those mapped don't fit
-
-    @property
-    def block_bytes(self) -> int:
-        """Of a block of the first group, which holds the longest contexts."""
-        return self.groups[0].block_bytes
-
-    @property
-    def num_blocks(self) -> int:
-        """Of the first group."""
-        return self.groups[0].num_blocks
-
-    @property
-    def num_cpu_blocks(self) -> int:
-        """Cells of the first group's second tier."""
-        return self.groups[0].num_cpu_blocks
-
-    @property
-    def kv_bytes(self) -> int:
-        """What keys, values and states take in all groups."""
-        return sum(group.num_blocks * group.block_bytes for group in self.groups)
-
-    @property
-    def swap_bytes(self) -> int:
-        """What the second tier takes of CPU memory."""
-        return sum(group.num_cpu_blocks * group.block_bytes for group in self.groups)
 
 
 class Loaded(Message):
@@ -171,6 +126,9 @@ class Prompt(Part):
     grammar: Grammar | None = None  # of the answer; not in params, because those travel on to the workers
     client: str = ""  # within a priority, clients take turns
     is_parsed: bool = False  # the front end parses marks in the answer, so they stay in its text
+    media: list[Medium] = []  # in the order of their spans
+    # int32 [3, prompt]: time, height and width of each token, if the model rotates by them and there are media.
+    positions: bytes = b""
 
 
 class Generate(Message):
@@ -206,6 +164,7 @@ class NewSlot(Part):
     num_candidates: int = 0
     adapter: int = NO_ADAPTER  # the place of its LoRA weights in the workers' memory
     rotation_start: int = 0  # where its positions begin in the rotary table: the sum of all shorter stretches
+    positions: bytes = b""  # those of its prompt, likewise int32 [3, num_prompt]; what follows goes on from the largest
 
 
 class ForcedTokens(Part):
@@ -228,8 +187,8 @@ class Fork(Part):
 class StepPlan(Message):
     """Engine → all workers: what one step computes. Row r of every column is about the same slot.
 
-    A worker applies, in this order: freed, new, forks, forced, block ids, saves, loads, copies; then it computes. A row
-    whose computed tokens reach the end of its known history samples the next one.
+    A worker applies, in this order: freed, new, forks, forced, block ids, saves, loads, copies, dropped entries,
+    encodes; then it computes the rows. A row whose computed tokens reach the end of its known history samples the next.
     """
 
     step: int
@@ -241,11 +200,16 @@ class StepPlan(Message):
     forced: list[ForcedTokens] = []
     forks: list[Fork] = []
     masked: bytes = b""  # rows that wait for this step's MaskFrame before they sample
+    dropped_entries: bytes = b""  # whose rows may be forgotten
+    encodes: list[Encode] = []
+    media: list[MediaRows] = []  # by row, then by offset
 
     @property
     def has_rows_only(self) -> bool:
-        """Whether it has only rows and their moves: no sequence enters, leaves, or is masked."""
+        """Whether it has only rows and their moves: no sequence enters, leaves, or is masked, and nothing is seen."""
         if self.new or self.freed or self.forced or self.forks or self.masked:
+            return False
+        if self.dropped_entries or self.encodes or self.media:
             return False
         return not any(group.copies for group in self.groups)
 

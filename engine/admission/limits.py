@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...protocol.layer_groups import CHECKPOINT_EVERY, GroupPlan
-from ...protocol.messages import MemoryPlan, values
+from ...protocol.memory_plan import MemoryPlan
+from ...protocol.messages import values
 from ...protocol.options.config import EngineConfig
 from ..memory.capacity import capacity, smallest
 from ..memory.group_memory import Need

@@ -11,7 +11,7 @@ from typing import Any
 from ...protocol.errors import ConfigError, OutOfMemoryError, PenstockError
 from ...protocol.fields.rules import shown
 from ...protocol.files.sizes import size
-from ...protocol.messages import MemoryPlan
+from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ..console import logs
 from ..models.model_files import find_model

@@ -7,7 +7,7 @@ forked processes.
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.files.sizes import size
-from ...protocol.messages import MemoryPlan
+from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 
 if TYPE_CHECKING:

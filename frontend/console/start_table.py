@@ -4,7 +4,7 @@ import textwrap
 
 from ...protocol.files.sizes import size
 from ...protocol.layer_groups import GroupPlan
-from ...protocol.messages import MemoryPlan
+from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 
 

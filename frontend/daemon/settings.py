@@ -23,7 +23,7 @@ from ...protocol.fields.decoding_fault import DecodingFault
 from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.files.owner_file import read_owner_file
-from ...protocol.messages import MemoryPlan
+from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ...protocol.options.option_rules import size
 from ..http.options import HttpOptions

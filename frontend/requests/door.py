@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...protocol.errors import LimitError, RequestError
-from ...protocol.messages import MemoryPlan, Prompt, values
+from ...protocol.memory_plan import MemoryPlan
+from ...protocol.messages import Prompt, values
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.guided import Grammar
 from ...protocol.parameters.sampling import SamplingParams

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from ...protocol.errors import LimitError, RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
-from ...protocol.messages import MemoryPlan, column
+from ...protocol.memory_plan import MemoryPlan
+from ...protocol.messages import column
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.sampling import SamplingParams
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from ...protocol.errors import AdapterError, ModelNotFoundError, PenstockError, RequestError, same_error
 from ...protocol.fields.rules import shown
-from ...protocol.messages import MemoryPlan
+from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.beams import BeamSearchParams

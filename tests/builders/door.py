@@ -9,7 +9,7 @@ from penstock.frontend.models.model_files import find_model
 from penstock.frontend.requests.door import Door
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.layer_groups import GroupPlan
-from penstock.protocol.messages import MemoryPlan
+from penstock.protocol.memory_plan import MemoryPlan
 from penstock.protocol.options.config import EngineConfig
 
 

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from penstock.engine.admission.limits import Limits
 from penstock.protocol.layer_groups import GroupPlan
-from penstock.protocol.messages import MemoryPlan, column
+from penstock.protocol.memory_plan import MemoryPlan
+from penstock.protocol.messages import column
 from penstock.protocol.options.config import EngineConfig
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from penstock.engine.workers import StopRequested, Workers, agreed_plan
 from penstock.protocol.layer_groups import GroupChanges, GroupPlan
+from penstock.protocol.memory_plan import MemoryPlan
 from penstock.protocol.messages import (
     Allocate,
     Allocated,
     EngineInbox,
     Loaded,
-    MemoryPlan,
     StepPlan,
     StepResult,
     Stop,

@@ -15,7 +15,8 @@ from penstock.frontend.text.chat import render
 from penstock.frontend.text.incremental import Decoding
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.layer_groups import GroupPlan
-from penstock.protocol.messages import Delta, MemoryPlan, column, sequence_id
+from penstock.protocol.memory_plan import MemoryPlan
+from penstock.protocol.messages import Delta, column, sequence_id
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.outputs import CompletionOutput, RequestOutput
 from penstock.protocol.parameters.sampling import SamplingParams

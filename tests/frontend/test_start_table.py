@@ -7,7 +7,7 @@ import pytest
 
 from penstock.frontend.console.start_table import start_table
 from penstock.protocol.layer_groups import GroupPlan
-from penstock.protocol.messages import MemoryPlan
+from penstock.protocol.memory_plan import MemoryPlan
 from penstock.protocol.options.config import EngineConfig
 
 PLAN = MemoryPlan("cpu", "a CPU", 0, 0, 0, [GroupPlan("full", 2, 1 << 20, 64)], 512, 512, 10_000, "float32", "float32")

@@ -12,7 +12,8 @@ import msgspec
 from ...protocol.adapter_messages import AdapterLoaded, LoadAdapter
 from ...protocol.files.model_file import read_model_json
 from ...protocol.layer_groups import GroupPlan
-from ...protocol.messages import Allocate, Allocated, Loaded, MaskFrame, MemoryPlan, StepPlan, Stop, WorkerInbox, values
+from ...protocol.memory_plan import MemoryPlan
+from ...protocol.messages import Allocate, Allocated, Loaded, MaskFrame, StepPlan, Stop, WorkerInbox, values
 from ...protocol.processes.child import Child, run_child
 from ...protocol.processes.heartbeat import Heartbeat, WatchedInbox
 from ...protocol.processes.launch import Launch

@@ -12,7 +12,7 @@ import torch
 
 from ...kernels.cpu.experts import pair_memory_bytes
 from ...protocol.files.cache_folder import cache_folder
-from ...protocol.messages import MemoryPlan
+from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ..backends.triton.warm_up import warm_up
 from ..device import card_names, device_name

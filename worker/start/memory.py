@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...protocol.errors import ConfigError
 from ...protocol.files.sizes import size
 from ...protocol.layer_groups import GroupPlan
-from ...protocol.messages import MemoryPlan
+from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from . import memory_errors as errors
 from .shares import GroupSize, Shares

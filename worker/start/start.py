@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ...protocol.adapter_messages import AdapterLoaded
 from ...protocol.errors import OutOfMemoryError
-from ...protocol.messages import Allocate, MemoryPlan
+from ...protocol.memory_plan import MemoryPlan
+from ...protocol.messages import Allocate
 from ...protocol.processes.faults import point
 from ...protocol.processes.launch import Launch
 from ...protocol.processes.trace import Trace

@@ -13,15 +13,8 @@ from contextlib import contextmanager, suppress
 
 from ....protocol.adapter_messages import LoraAnswer
 from ....protocol.errors import ClosedError, EngineDeadError, PenstockError, same_error
-from ....protocol.messages import (
-    Abort,
-    Deltas,
-    FrontendInbox,
-    Generate,
-    MemoryPlan,
-    Prompt,
-    request_and_sample,
-)
+from ....protocol.memory_plan import MemoryPlan
+from ....protocol.messages import Abort, Deltas, FrontendInbox, Generate, Prompt, request_and_sample
 from ....protocol.options.config import EngineConfig
 from ....protocol.stats import Stats, StatsQuery
 from ...models.model_files import ModelFiles

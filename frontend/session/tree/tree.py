@@ -22,7 +22,8 @@ from ....protocol.errors import (
     raised_by,
 )
 from ....protocol.files.cache_folder import caches_of_libraries
-from ....protocol.messages import FrontendInbox, MemoryPlan, Notice, Ready, Stop
+from ....protocol.memory_plan import MemoryPlan
+from ....protocol.messages import FrontendInbox, Notice, Ready, Stop
 from ....protocol.options.config import EngineConfig
 from ....protocol.processes.descriptors import require_descriptors
 from ....protocol.processes.heartbeat import Heartbeats

@@ -1,0 +1,52 @@
+"""What travels of pictures and videos: with a prompt, in a step's plan, and in the memory plan. docs/sight.md explains.
+
+A *medium* is one picture or video; an *entry* is the number under which workers keep the rows that its encoder made.
+"""
+
+from typing import Literal
+
+from .wire import Part
+
+MediumKind = Literal["image", "video"]
+
+
+class Medium(Part):
+    """One picture or video of a prompt, decoded and resized as the model's encoder wants it."""
+
+    kind: MediumKind
+    digest: bytes  # 32 bytes, of all that its rows depend on
+    pixels: bytes  # uint8 [frames, height, width, 3]
+    shape: tuple[int, int, int]  # frames, height, width
+    spans: bytes  # int32 pairs of start in the prompt and length, ascending: where its rows stand, in their order
+    num_patches: int  # that pass through the encoder's layers
+
+
+class MediaPlan(Part):
+    """What a model's encoder is, on one rank."""
+
+    num_rows: int  # of media that the workers' memory keeps
+    row_bytes: int
+    num_layers: int  # of the encoder
+    most_patches: int  # that one medium may have
+
+
+class Encode(Part):
+    """Layers of the encoder that a step computes for one entry."""
+
+    entry: int
+    first_layer: int  # 0 also makes patches of the pixels, the last one also makes the rows
+    num_layers: int
+    kind: MediumKind = "image"
+    pixels: bytes = b""  # with layer 0
+    shape: tuple[int, int, int] = (0, 0, 0)  # likewise
+    num_rows: int = 0  # likewise: that it will have
+
+
+class MediaRows(Part):
+    """Tokens of a step's row that get rows of a medium instead of their embeddings."""
+
+    row: int  # of the step
+    offset: int  # of the first such token, among those that the row computes in this step
+    count: int
+    entry: int
+    first: int  # the entry's row that the first token gets

@@ -1,0 +1,53 @@
+"""What a rank found at its start: the memory there is, what it intends to take of it, and the model's own figures."""
+
+from .layer_groups import GroupPlan
+from .media import MediaPlan
+from .wire import Part
+
+
+class MemoryPlan(Part):
+    """The memory that one rank found, and what it intends to take of it."""
+
+    device: str  # "cpu", "cuda:0"
+    device_name: str
+    weight_bytes: int
+    activation_bytes: int
+    available_bytes: int  # free for the tree before anything was taken
+    groups: list[GroupPlan]  # of layers, the longest first
+    max_model_len: int  # as asked for, or the model's own, cut to what the blocks hold
+    model_context: int  # the model's own
+    vocab_size: int
+    dtype: str
+    kv_dtype: str
+    kernels: str = ""  # which kernels compute: "native, avx512_bf16", "torch"
+    notes: list[str] = []  # sentences for the start-up table
+    adapter_bytes: int = 0  # for LoRA adapters, this rank
+    # The lengths that positions are rotated for, if that depends on a request's length: the shortest that holds it.
+    stretches: list[int] = []
+    resident_bytes: int | None = None  # of the weights, what stays in memory: less where those mapped don't fit
+    media: MediaPlan | None = None  # of a model that sees
+
+    @property
+    def block_bytes(self) -> int:
+        """Of a block of the first group, which holds the longest contexts."""
+        return self.groups[0].block_bytes
+
+    @property
+    def num_blocks(self) -> int:
+        """Of the first group."""
+        return self.groups[0].num_blocks
+
+    @property
+    def num_cpu_blocks(self) -> int:
+        """Cells of the first group's second tier."""
+        return self.groups[0].num_cpu_blocks
+
+    @property
+    def kv_bytes(self) -> int:
+        """What keys, values and states take in all groups."""
+        return sum(group.num_blocks * group.block_bytes for group in self.groups)
+
+    @property
+    def swap_bytes(self) -> int:
+        """What the second tier takes of CPU memory."""
+        return sum(group.num_cpu_blocks * group.block_bytes for group in self.groups)
