@@ -143,9 +143,6 @@ class GroupMemory(ABC, Generic[Table]):
         block = self.pool.use(key)
         return block is not None or bool(self.second_tier.num_cells and self.second_tier.use(key)), block
 
-    def _has(self, key: bytes) -> bool:
-        return self.pool.find(key) is not None or bool(self.second_tier.num_cells and self.second_tier.has(key))
-
     def _num_taken(self, found: Found, num_blocks: int) -> int:
         """How many free blocks it takes to hold so many, beginning with the found ones."""
         held = [block for block in found.blocks if block is not None and block >= 0]

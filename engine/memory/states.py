@@ -55,9 +55,9 @@ class States(GroupMemory[StateTable]):
 
     def find(self, sequence: Sequence, most: int) -> Found:
         for length in range(most if self._keeps else 0, 0, -1):
-            key = key_of(sequence, length - 1, self.block_size)
-            if self._has(key):
-                return Found(length, (self._use(key)[1],))
+            is_there, state = self._use(key_of(sequence, length - 1, self.block_size))
+            if is_there:
+                return Found(length, (state,))
         return NOTHING_FOUND
 
     def cut(self, sequence: Sequence, found: Found, most: int) -> Found:

@@ -13,7 +13,7 @@ from ...protocol.layer_groups import ABSENT, GroupPlan, blocks_touched
 from ..request import Sequence
 from .capacity import blocks_for
 from .full_blocks import BlockGroup, BlockTable
-from .group_memory import Appended, Found, Need
+from .group_memory import NOTHING_FOUND, Appended, Found, Need
 from .keys import key_of
 from .time_to_live import TimeToLive
 
@@ -49,17 +49,20 @@ class WindowBlocks(BlockGroup[WindowTable]):
         return max(0, position - self.window + 1) // self.block_size
 
     def find(self, sequence: Sequence, most: int) -> Found:
-        """Probes from the longest prefix down. `missing` is the last block that isn't there: no prefix can be found
-        that needs it."""
+        """Probes from the longest prefix down: none is found that needs a block which isn't there."""
         end = most
         while end:
             first = self.first_read(end * self.block_size)
-            indices = range(end - 1, first - 1, -1)
-            missing = next((i for i in indices if not self._has(key_of(sequence, i, self.block_size))), None)
-            if missing is None:
-                return Found(end, self._used(sequence, first, end))
-            end = missing
-        return Found(0, ())
+            blocks: list[int | None] = []  # from the last one down
+            for index in range(end - 1, first - 1, -1):
+                is_there, block = self._use(key_of(sequence, index, self.block_size))
+                if not is_there:
+                    break
+                blocks.append(block)
+            if len(blocks) == end - first:
+                return Found(end, [ABSENT] * first + blocks[::-1])
+            end -= len(blocks) + 1
+        return NOTHING_FOUND
 
     def cut(self, sequence: Sequence, found: Found, most: int) -> Found:
         return self.find(sequence, most) if most < found.length else found
@@ -126,8 +129,3 @@ class WindowBlocks(BlockGroup[WindowTable]):
         self._num_promised += promised - table.promised
         self._most_growth += still - table.still
         table.promised, table.still = promised, still
-
-    def _used(self, sequence: Sequence, first: int, end: int) -> list[int | None]:
-        found: list[int | None] = [ABSENT] * first
-        found += [self._use(key_of(sequence, index, self.block_size))[1] for index in range(first, end)]
-        return found

@@ -86,8 +86,9 @@ class Harness:
 
     def __init__(self, *, shares_prefixes: bool = True, **options) -> None:
         self.now = 0.0  # what time it is to the scheduler
+        self.tick = 0.0  # what each look at the clock takes
         self.limits = limits(**options)
-        self.scheduler = Scheduler(self.limits, shares_prefixes=shares_prefixes, clock=lambda: self.now)
+        self.scheduler = Scheduler(self.limits, shares_prefixes=shares_prefixes, clock=self._clock)
         self.worker = StandInWorker(
             num_slots=self.limits.num_slots,
             groups=self.limits.groups,
@@ -99,6 +100,10 @@ class Harness:
         self.plans: list[StepPlan] = []
         self.heard: dict[int, Heard] = {}
         self.num_steps: Counter[int] = Counter()  # that a sequence was in before it ended
+
+    def _clock(self) -> float:
+        self.now += self.tick
+        return self.now
 
     def add(self, *prompts: Prompt) -> None:
         for each in prompts:

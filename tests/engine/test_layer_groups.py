@@ -217,6 +217,16 @@ def test_states_are_forgotten_when_their_time_is_over():
     assert visit(harness, 3, some(41)) == 0
 
 
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_time_of_a_prefix_may_be_over_while_it_is_looked_for(mix):
+    """Each look at the clock takes a second: at some of these times, what was there is gone at the next look."""
+    for seconds in range(1, 60):
+        harness = harness_of(*MIXES[mix], prefix_cache_ttl=float(seconds))
+        harness.tick = 1.0
+        visit(harness, 1, some(41), max_tokens=1)
+        visit(harness, 2, some(41), max_tokens=1)
+
+
 def test_no_state_is_held_when_nothing_runs():
     harness = harness_of(FULL, WINDOW, STATES, max_num_batched_tokens=16)
     harness.add(*(prompt(number, some(50, number % 3), max_tokens=20, n=2) for number in range(9)))
