@@ -19,6 +19,7 @@ from builders.tiny_hybrids import HYBRIDS
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
+from penstock.kernels.cpu.states import WIDEST_CONVOLUTION
 from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
 from penstock.worker.convert.convert import convert
@@ -205,6 +206,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "heads that can't be shared": ("Qwen3.6-27B", {"linear_num_key_heads": 7}, "48 value heads"),
     "a gate of another kind": ("Qwen3.6-27B", {"attn_output_gate": False}, "attn_output_gate"),
     "a convolution of one token": ("Qwen3.5-4B", {"linear_conv_kernel_dim": 1}, "linear_conv_kernel_dim"),
+    "a convolution that no kernel takes": ("Qwen3.5-4B", {"linear_conv_kernel_dim": WIDEST_CONVOLUTION + 1}, "2 to 16"),
 }
 
 

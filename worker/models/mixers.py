@@ -11,7 +11,7 @@ from typing import Any
 from ...protocol.fields.rules import shown
 from .state_shape import StateShape
 
-_MOST_INPUTS = 64  # of a convolution, and more than any model has
+_MOST_INPUTS = 16  # of a convolution: no kernel takes more, and no model has as many
 
 
 @dataclass(frozen=True)
