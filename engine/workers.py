@@ -34,7 +34,7 @@ class Workers:
     def agree(self, inbox: Inbox[EngineInbox]) -> MemoryPlan:
         """Collect what every rank can hold, have all allocate the least of it, and wait until they have."""
         plans = self._one_from_each(inbox, Loaded, lambda loaded: loaded.plan)
-        plan = agreed_plan(plans, self.config.num_gpu_blocks_override)
+        plan = agreed_plan(plans)
         groups = plan.groups
         num_blocks, num_cells = [each.num_blocks for each in groups], [each.num_cpu_blocks for each in groups]
         self.send(Allocate(num_blocks, plan.max_model_len, num_cells))
@@ -66,12 +66,9 @@ class Workers:
         return [found[rank] for rank in sorted(found)]
 
 
-def agreed_plan(plans: list[MemoryPlan], num_blocks: int | None) -> MemoryPlan:
-    """The plan that every rank can keep; a `num_blocks` that a person gave overrides what they found in the first
-    group."""
+def agreed_plan(plans: list[MemoryPlan]) -> MemoryPlan:
+    """The plan that every rank can keep."""
     groups = [_agreed_group(list(of_ranks)) for of_ranks in zip(*(plan.groups for plan in plans), strict=True)]
-    if num_blocks:
-        groups[0] = msgspec.structs.replace(groups[0], num_blocks=num_blocks)
     return msgspec.structs.replace(plans[0], groups=groups, max_model_len=min(plan.max_model_len for plan in plans))
 
 

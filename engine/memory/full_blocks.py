@@ -9,6 +9,7 @@ offered to the second tier under its key; a hit there is loaded into a block of 
 from collections.abc import Sequence as Columns
 from typing import TypeVar
 
+from ...protocol.layer_groups import ABSENT
 from ..request import Sequence
 from .capacity import blocks_for
 from .group_memory import NOTHING, Appended, Found, GroupMemory, Need
@@ -48,7 +49,7 @@ class BlockGroup(GroupMemory[Table]):
     def publish(self, sequence: Sequence, table: Table, num_tokens: int) -> None:
         block_ids, size = table.block_ids, self.block_size
         for index in range(table.num_findable, num_tokens // size):
-            if block_ids[index] >= 0:
+            if block_ids[index] != ABSENT:
                 self.pool.name(block_ids[index], key_of(sequence, index, size))
             table.num_findable = index + 1
 
@@ -72,7 +73,7 @@ class BlockGroup(GroupMemory[Table]):
         them have a key, and the copy."""
         num_full, rest = divmod(parent.num_computed, self.block_size)
         shared = table.block_ids[:num_full]
-        self.pool.hold(block for block in shared if block >= 0)
+        self.pool.hold(block for block in shared if block != ABSENT)
         (own,) = self.pool.allocate(1)
         return [*shared, own], min(table.num_findable, num_full), (table.block_ids[num_full], own) if rest else ()
 
@@ -82,7 +83,7 @@ class BlockGroup(GroupMemory[Table]):
             index: key_of(sequence, index, self.block_size) for index, block in enumerate(found.blocks) if block is None
         }
         # Hold and pin the hits first, so that the allocation cannot evict them.
-        self.pool.hold(block for block in found.blocks if block is not None and block >= 0)
+        self.pool.hold(found.in_pool)
         if absent:
             self.second_tier.pin(list(absent.values()))
         fresh = iter(self.pool.allocate(len(absent)))

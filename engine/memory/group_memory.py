@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Columns
 from typing import Generic, NamedTuple, TypeVar
 
-from ...protocol.layer_groups import GroupPlan
+from ...protocol.layer_groups import ABSENT, GroupPlan
 from ..request import Sequence
 from .blocks import BlockPool
 from .offload import SecondTierIndex
@@ -23,6 +23,11 @@ class Found(NamedTuple):
     # Those that the prefix's next token needs: as a table begins with them, or the one state. None: only the second
     # tier has it.
     blocks: Columns[int | None]
+
+    @property
+    def in_pool(self) -> list[int]:
+        """Those of its blocks that the pool has."""
+        return [block for block in self.blocks if block is not None and block != ABSENT]
 
 
 NOTHING_FOUND = Found(0, ())
@@ -145,5 +150,5 @@ class GroupMemory(ABC, Generic[Table]):
 
     def _num_taken(self, found: Found, num_blocks: int) -> int:
         """How many free blocks it takes to hold so many, beginning with the found ones."""
-        held = [block for block in found.blocks if block is not None and block >= 0]
+        held = found.in_pool
         return num_blocks - len(held) + sum(map(self.pool.is_free, held))

@@ -55,7 +55,7 @@ class States(GroupMemory[StateTable]):
 
     def find(self, sequence: Sequence, most: int) -> Found:
         for length in range(most if self._keeps else 0, 0, -1):
-            is_there, state = self._use(key_of(sequence, length - 1, self.block_size))
+            is_there, state = self._use(self._key_at(sequence, length * self.block_size))
             if is_there:
                 return Found(length, (state,))
         return NOTHING_FOUND
@@ -67,7 +67,7 @@ class States(GroupMemory[StateTable]):
         """Whether the step in planning keeps a state for a prefix that is longer than `least` blocks, up to `most`."""
         coming = {kept.key for kept in self._kept if kept.key is not None}
         return bool(coming) and any(
-            key_of(sequence, length - 1, self.block_size) in coming for length in range(most, least, -1)
+            self._key_at(sequence, length * self.block_size) in coming for length in range(most, least, -1)
         )
 
     def need(self, sequence: Sequence, found: Found) -> Need:
@@ -82,8 +82,7 @@ class States(GroupMemory[StateTable]):
         for state in read:
             self._kept.append(Kept(state))
             if table.checkpoints.is_rolling(position):
-                table.newest = position
-                table.newest_key = key_of(sequence, found.length - 1, self.block_size)
+                table.newest, table.newest_key = position, self._key_at(sequence, position)
         return table, Appended((*read, write), (*(0 for _ in read), position))
 
     def missing(self, table: StateTable, end: int) -> int:
@@ -117,15 +116,14 @@ class States(GroupMemory[StateTable]):
     def publish(self, sequence: Sequence, table: StateTable, num_tokens: int) -> None:
         while table.unnamed and table.unnamed[0][0] <= num_tokens:
             position, state = table.unnamed.pop(0)
-            self._name(table, position, state, key_of(sequence, position // self.block_size - 1, self.block_size))
+            self._name(table, position, state, self._key_at(sequence, position))
             self.pool.release([state])
 
     def release(self, sequence: Sequence, table: StateTable, num_tokens: int) -> None:
         self.publish(sequence, table, num_tokens)
         position = sequence.num_computed
         if self._keeps and table.start < position <= num_tokens and position % self.block_size == 0:
-            key = key_of(sequence, position // self.block_size - 1, self.block_size)
-            self._name(table, position, table.write, key)
+            self._name(table, position, table.write, self._key_at(sequence, position))
         self.pool.release([table.write, *(state for _, state in table.unnamed)])
         table.unnamed = []
 
@@ -156,14 +154,17 @@ class States(GroupMemory[StateTable]):
         self.pool.check([*map(self.held_by, tables), *([each.state] for each in self._kept)])
         self.second_tier.check()
 
+    def _key_at(self, sequence: Sequence, position: int) -> bytes:
+        """The key of the state behind so many tokens: that of the block which ends there."""
+        return key_of(sequence, position // self.block_size - 1, self.block_size)
+
     def _keep(self, sequence: Sequence, table: StateTable) -> None:
         """Keep the state that the sequence goes on from."""
         position, state = table.start, table.before
         if position > sequence.num_known:
             table.unnamed.append((position, state))
         else:
-            key = key_of(sequence, position // self.block_size - 1, self.block_size)
-            self._kept.append(Kept(state, position, key, table))
+            self._kept.append(Kept(state, position, self._key_at(sequence, position), table))
 
     def _name(self, table: StateTable, position: int, state: int, key: bytes) -> None:
         """Let others find this state. If it is a rolling checkpoint, the one before need not be found any more."""
@@ -181,7 +182,7 @@ class States(GroupMemory[StateTable]):
         if state is not None:
             self.pool.hold([state])
             return state
-        key = key_of(sequence, found.length - 1, self.block_size)
+        key = self._key_at(sequence, found.length * self.block_size)
         self.second_tier.pin([key])
         (state,) = self.pool.allocate(1)
         self.second_tier.load(key, state)

@@ -19,7 +19,7 @@ from .time_to_live import TimeToLive
 
 
 class WindowTable(BlockTable):
-    __slots__ = ("most", "num_absent", "num_wanted", "promised", "still")
+    __slots__ = ("growth", "most", "num_absent", "num_wanted", "promised")
 
     def __init__(self, block_ids: list[int], num_findable: int, num_absent: int, wanted: int, most: int) -> None:
         super().__init__(block_ids, num_findable)
@@ -27,7 +27,7 @@ class WindowTable(BlockTable):
         self.num_wanted = wanted  # blocks that its known tokens need at a time
         self.most = most  # blocks that it ever needs at a time
         self.promised = 0  # of those wanted, how many it doesn't hold
-        self.still = 0  # how many it may take beyond these
+        self.growth = 0  # how many it may take beyond these
 
     @property
     def num_held(self) -> int:
@@ -104,8 +104,8 @@ class WindowBlocks(BlockGroup[WindowTable]):
         self.publish(sequence, table, num_tokens)
         self.pool.release(table.block_ids[table.num_absent :])
         self._num_promised -= table.promised
-        self._most_growth -= table.still
-        table.block_ids, table.num_absent, table.promised, table.still = [], 0, 0, 0
+        self._most_growth -= table.growth
+        table.block_ids, table.num_absent, table.promised, table.growth = [], 0, 0, 0
 
     def num_held(self, table: WindowTable) -> int:
         return table.num_held + table.promised
@@ -125,7 +125,7 @@ class WindowBlocks(BlockGroup[WindowTable]):
 
     def _promise(self, table: WindowTable) -> None:
         promised = max(0, table.num_wanted - table.num_held)
-        still = max(0, table.most - table.num_held - promised)
+        growth = max(0, table.most - table.num_held - promised)
         self._num_promised += promised - table.promised
-        self._most_growth += still - table.still
-        table.promised, table.still = promised, still
+        self._most_growth += growth - table.growth
+        table.promised, table.growth = promised, growth
