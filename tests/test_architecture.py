@@ -44,6 +44,16 @@ AT_HOME = {
     "httptools": {"frontend/http/connections/request_head.py"},
     "tqdm": {"frontend"},
     "yaml": {"frontend/allspark/yaml_text.py"},
+    "PIL": {
+        "frontend/media/rgb.py",
+        "frontend/media/given_pixels.py",
+        "frontend/media/decoding/decode.py",
+        "frontend/media/decoding/films.py",
+        "frontend/media/decoding/images.py",
+        "frontend/media/decoding/videos.py",
+        *(f"frontend/media/families/{name}.py" for name in ("family", "frames", "qwen2", "qwen3")),
+    },
+    "av": {"frontend/media/decoding/films.py"},
 }
 NOWHERE = {
     "pickle": "messages are msgspec structs, files are safetensors",

@@ -1,0 +1,28 @@
+"""From a medium as it was given to the pixels that its model wants."""
+
+from PIL import Image
+
+from ....protocol.errors import RequestError
+from ...requests.media_sources import EncodedMedium
+from ..families.family import Family
+from ..families.frames import Frames
+from .images import read_image
+from .videos import open_video
+
+
+def decoded_frames(family: Family, medium: EncodedMedium) -> Frames:
+    """Raises `RequestError` for a file that can't be read or that is too large."""
+    if medium.kind == "video":
+        return family.video(open_video(medium), medium.options)
+    return family.image(_image(medium), medium.options)
+
+
+def _image(medium: EncodedMedium) -> Image.Image:
+    if medium.form == "files":
+        raise RequestError("An image is one file.")
+    if medium.form == "file":
+        return read_image(medium.data)
+    frames, height, width = medium.shape
+    if frames != 1 or len(medium.data) != height * width * 3:
+        raise RequestError("These pixels are not those of one picture in RGB.")
+    return Image.frombytes("RGB", (width, height), medium.data)

@@ -1,0 +1,90 @@
+"""Opens a picture's file: which formats, how large, and what else it may be."""
+
+import importlib
+import io
+import warnings
+
+from PIL import Image, UnidentifiedImageError
+
+from ....protocol.errors import LimitError, RequestError
+from ..rgb import MOST_PIXELS, as_rgb, check_size
+
+# Of Pillow's readers, those of formats that people send, and none that starts a program or opens other files.
+_READERS = ("Jpeg", "Mpo", "Png", "Gif", "WebP", "Bmp", "Tiff", "Avif", "Jpeg2K", "Ppm", "Ico")
+for _name in _READERS:
+    importlib.import_module(f"PIL.{_name}ImagePlugin")
+FORMATS = tuple(name for name in Image.OPEN if name in Image.ID)
+# A second guard behind `check_size`: Pillow itself raises beyond twice this.
+Image.MAX_IMAGE_PIXELS = MOST_PIXELS // 2
+
+_NO_PICTURES = (
+    (b"%PDF", "a PDF document; send its pages as pictures"),
+    (b"\x1f\x8b", "compressed by gzip"),
+    (b"PK\x03\x04", "a ZIP archive"),
+    (b"\x1aE\xdf\xa3", "a video; send it as video_url"),
+    (b"FLV", "a video; send it as video_url"),
+    (b"OggS", "a video or sound; send it as video_url"),
+    (b"ID3", "sound"),
+)
+_PICTURES = (b"\x89PNG", b"\xff\xd8", b"GIF8", b"RIFF", b"BM", b"II*\x00", b"MM\x00*")
+_FTYP_IMAGES = (b"avif", b"avis", b"heic", b"heix", b"mif1", b"msf1", b"hevc", b"jp2 ")
+
+
+def opened(content: bytes) -> Image.Image:
+    """A picture's file with its header read and its size checked; nothing is decoded yet."""
+    _refuse_svg(content)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(io.BytesIO(content), formats=FORMATS)
+    except UnidentifiedImageError:
+        raise RequestError(f"This picture is {_what_else(content)}.") from None
+    except Image.DecompressionBombError:
+        raise LimitError(f"A picture may have {MOST_PIXELS >> 20} million pixels, and this one has more.") from None
+    except Exception as error:
+        raise _broken(error) from None
+    check_size(*image.size)
+    return image
+
+
+def rgb_of(image: Image.Image) -> Image.Image:
+    """Its first frame, decoded, upright and in RGB."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return as_rgb(image)
+    except RequestError:
+        raise
+    except Image.DecompressionBombError:
+        raise LimitError(f"A picture may have {MOST_PIXELS >> 20} million pixels, and this one has more.") from None
+    except MemoryError:
+        raise LimitError("This picture takes more memory than one may. Make it smaller.") from None
+    except Exception as error:
+        raise _broken(error) from None
+
+
+def read_image(content: bytes) -> Image.Image:
+    return rgb_of(opened(content))
+
+
+def _broken(error: Exception) -> RequestError:
+    kind = "cut off" if "truncated" in str(error).lower() else "damaged"
+    return RequestError(f"This picture's file is {kind}, or not what its first bytes say ({type(error).__name__}).")
+
+
+def _refuse_svg(content: bytes) -> None:
+    head = content[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if head.startswith((b"<svg", b"<?xml", b"<!doctype svg")):
+        raise RequestError("This picture is SVG, which is a drawing in text. Send it as PNG or JPEG.")
+
+
+def _what_else(content: bytes) -> str:
+    if content.startswith(_PICTURES):
+        return "damaged or cut off"
+    for start, name in _NO_PICTURES:
+        if content.startswith(start):
+            return name
+    if content[4:8] == b"ftyp":
+        is_picture = content[8:12] in _FTYP_IMAGES
+        return "HEIC, or damaged; send it as JPEG or PNG" if is_picture else "a video; send it as video_url"
+    return "in no format that is known here; send JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF"

@@ -1,0 +1,102 @@
+"""Pixels on their way in a helper process: `Video`, of which frames are taken, and `Frames`, which were resized."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy
+from PIL import Image
+
+from ....protocol.errors import LimitError, RequestError
+from ..decoded import Layout
+
+BILINEAR, BICUBIC, LANCZOS = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.LANCZOS
+UNKNOWN_FPS = 24.0  # of frames that come without a rate, as in transformers
+# Of one medium after resizing. A prompt of a million tokens has as many.
+MOST_RESULT_BYTES = 512 << 20
+
+
+class Frames(NamedTuple):
+    pixels: numpy.ndarray  # uint8 [frames, height, width, 3]
+    layout: Layout
+
+
+class Video(ABC):
+    """A video whose frames are decoded in order when they are taken."""
+
+    num_frames: int
+    fps: float | None
+    width: int
+    height: int
+    is_sampled = False  # a list of frames, which its caller has chosen already
+
+    @abstractmethod
+    def frames(self, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image]]:
+        """These frames in RGB, each with its index; ascending. Those that aren't there are left out."""
+
+    @property
+    def rate(self) -> float:
+        return self.fps or UNKNOWN_FPS
+
+
+def picture(image: Image.Image, height: int, width: int, resample: Image.Resampling) -> Frames:
+    """A picture of one frame with this size."""
+    return Frames(numpy.asarray(resized(image, height, width, resample))[None], Layout((1, height, width)))
+
+
+def tiles(images: Sequence[Image.Image], rows: int, columns: int) -> Frames:
+    """A picture of several frames: its tiles, all of one size."""
+    pixels = numpy.stack([numpy.asarray(each) for each in images])
+    return Frames(pixels, Layout((len(images), *pixels.shape[1:3]), (rows, columns)))
+
+
+def resized(image: Image.Image, height: int, width: int, resample: Image.Resampling) -> Image.Image:
+    if height * width * 3 > MOST_RESULT_BYTES:
+        raise LimitError(f"The processor makes a picture of {width:,} x {height:,}; set max_pixels.")
+    return image.resize((width, height), resample)
+
+
+def taken(
+    video: Video,
+    indices: Sequence[int],
+    height: int,
+    width: int,
+    resample: Image.Resampling,
+    *,
+    multiple: int = 1,
+    draw: Callable[[Image.Image, float], Image.Image] = lambda frame, seconds: frame,
+) -> Frames:
+    """Sampled frames of a video with this size; the last is repeated until there is a multiple of frames."""
+    if len(indices) * height * width * 3 > MOST_RESULT_BYTES:
+        raise LimitError(
+            f"{len(indices)} frames of {width} x {height} are too many; set max_frames, fps or max_pixels."
+        )
+    found: list[numpy.ndarray] = []
+    seen: list[int] = []
+    for index, frame in video.frames(indices):
+        drawn = draw(frame, index / video.rate)
+        found.append(numpy.asarray(resized(drawn, height, width, resample)))
+        seen.append(index)
+    if not found:
+        raise RequestError("No frame of this video can be decoded.")
+    frame_rate = len(indices) / video.num_frames * video.rate
+    padding = -len(found) % multiple
+    pixels = numpy.stack([*found, *found[-1:] * padding])
+    times = tuple(index / video.rate for index in _padded(seen, padding))
+    return Frames(pixels, Layout((len(pixels), height, width), times=times, frame_rate=frame_rate))
+
+
+def _padded(indices: list[int], padding: int) -> Iterable[int]:
+    return [*indices, *indices[-1:] * padding]
+
+
+def evenly(total: int, count: int) -> list[int]:
+    """So many indices from the first to the last."""
+    return [int(index) for index in numpy.linspace(0, total - 1, count).round()]
+
+
+def from_the_start(total: int, count: int) -> list[int]:
+    """So many indices, each the first of its share."""
+    step = total / count
+    indices = [int(numpy.float32(number * step)) for number in range(count)]
+    return [index for index in indices if index < total]

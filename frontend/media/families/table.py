@@ -1,0 +1,38 @@
+"""Which family a checkpoint's pictures belong to, by its config.json."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ..processor_files import ProcessorFiles
+from .family import Family
+from .qwen2 import Qwen2Vision
+from .qwen3 import Qwen3Vision
+
+
+class _Kind(Protocol):
+    IMAGE_SETTINGS: tuple[str, ...]
+    VIDEO_SETTINGS: tuple[str, ...]
+
+    @property
+    def of(self) -> Callable[[ProcessorFiles], Family]: ...
+
+
+_KINDS: dict[str, Any] = {
+    "qwen2_vl": Qwen2Vision,
+    "qwen2_5_vl": Qwen2Vision,
+    "qwen3_vl": Qwen3Vision,
+    "qwen3_vl_moe": Qwen3Vision,
+    "qwen3_5": Qwen3Vision,
+    "qwen3_5_moe": Qwen3Vision,
+}
+# What travels to the helper processes.
+AnyFamily = Qwen2Vision | Qwen3Vision
+
+
+def family_of(files: ProcessorFiles, changes: Mapping[str, Any] | None = None) -> Family | None:
+    """The family with a checkpoint's figures, changed by `mm_processor_kwargs`; None for a model that doesn't see."""
+    kind = _KINDS.get(str(files.config.get("model_type")))
+    if kind is None or not files.vision:
+        return None
+    family: Family = kind.of(files.changed(changes or {}, kind.IMAGE_SETTINGS, kind.VIDEO_SETTINGS))
+    return family

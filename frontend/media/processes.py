@@ -1,0 +1,128 @@
+"""Decodes media in helper processes, one for each thread that waits, so that a bomb ends a process and one request.
+
+A process is started when it is first needed and stays. The family travels with each job; the answer is a short head and
+then the pixels as they are.
+"""
+
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from ...protocol.errors import LimitError, RequestError
+from ...protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
+from ..requests.media_sources import EncodedMedium
+from .decoded import DecodedMedium, Layout
+from .families.family import Family
+from .families.table import AnyFamily
+
+BOUNDS = Bounds(cpu_seconds=60, memory_bytes=3 << 30, wall_seconds=180.0, nice=5)
+_HEAD_BYTES = 4
+
+
+class _Job(msgspec.Struct, array_like=True):
+    family: AnyFamily
+    medium: EncodedMedium
+
+
+class _Head(msgspec.Struct, array_like=True):
+    """Before the pixels, of which there are none beside a refusal."""
+
+    layout: Layout | None = None
+    refusal: str = ""
+    is_limit: bool = False
+
+
+class MediaProcesses:
+    """The pool of one model."""
+
+    def __init__(self, family: Family, bounds: Bounds = BOUNDS) -> None:
+        self._family = family
+        self._bounds = bounds
+        self._lock = threading.Lock()
+        self._all: list[BoundedProcess] = []
+        self._idle: list[BoundedProcess] = []
+        self._is_closed = False
+
+    def start(self) -> None:
+        helper = self._taken()
+        try:
+            helper.start()
+        finally:
+            self._idle.append(helper)
+
+    def decode(self, medium: EncodedMedium) -> DecodedMedium | RequestError:
+        """Blocks until the medium is decoded, or refused."""
+        job = msgspec.msgpack.encode([self._family, medium])
+        helper = self._taken()
+        try:
+            answer = helper.ask(job)
+        except JobDiedError as error:
+            return LimitError(f"Decoding this {medium.kind} {error}.")
+        finally:
+            self._idle.append(helper)
+        return _read(medium, answer)
+
+    def close(self) -> None:
+        """End them all; media that are being decoded are refused."""
+        with self._lock:
+            self._is_closed = True
+            helpers = list(self._all)
+        for helper in helpers:
+            helper.close()
+
+    def _taken(self) -> BoundedProcess:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+            helper = BoundedProcess("media", __name__, self._bounds)
+            if self._is_closed:
+                helper.close()
+            self._all.append(helper)
+            return helper
+
+
+def _read(medium: EncodedMedium, answer: bytes) -> DecodedMedium | RequestError:
+    """The answer of a process that has read a stranger's file, and is not trusted either."""
+    start = _HEAD_BYTES + int.from_bytes(answer[:_HEAD_BYTES], "little")
+    try:
+        head = msgspec.msgpack.decode(answer[_HEAD_BYTES:start], type=_Head)
+    except msgspec.DecodeError:
+        return RequestError(f"This {medium.kind} breaks what decodes it.")
+    if head.layout is None:
+        return (LimitError if head.is_limit else RequestError)(head.refusal)
+    pixels = answer[start:]
+    frames, height, width = head.layout.shape
+    if len(pixels) != frames * height * width * 3 or min(head.layout.shape) < 1:
+        return RequestError(f"This {medium.kind} breaks what decodes it.")
+    return DecodedMedium.of(medium.kind, pixels, head.layout)
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def _load() -> Callable[[bytes], bytes]:
+    from .decoding.decode import decoded_frames
+
+    decoder = msgspec.msgpack.Decoder(_Job)
+
+    def work(content: bytes) -> bytes:
+        job = decoder.decode(content)
+        try:
+            frames = decoded_frames(job.family, job.medium)
+        except RequestError as error:
+            return _answer(_Head(None, str(error), isinstance(error, LimitError)))
+        except MemoryError:
+            return _answer(_Head(None, f"This {job.medium.kind} takes more memory than one may.", True))
+        return _answer(_Head(frames.layout)) + frames.pixels.tobytes()
+
+    return work
+
+
+def _answer(head: _Head) -> bytes:
+    encoded = msgspec.msgpack.encode(head)
+    return len(encoded).to_bytes(_HEAD_BYTES, "little") + encoded
+
+
+if __name__ == "__main__":
+    serve(_load)

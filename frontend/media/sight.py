@@ -1,0 +1,163 @@
+"""`Sight`: all that the front end knows of what a model sees, behind one face.
+
+    sight = Sight.of(files.folder, tokenizer, …)        None for a model that doesn't see
+    media = sight.read(encoded)                         decoded in helper processes, or refused one by one
+    messages = sight.split_typed(messages)              before a template renders a conversation
+    expanded = sight.expand(text, media, is_chat=True)  tokens, media with their places, positions
+
+Light to import; what decodes and counts is imported when the first medium comes.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...protocol.errors import ConfigError, LimitError, RequestError
+from ...protocol.fields.rules import shown
+from ...protocol.media import Medium, MediumKind
+from ...protocol.messages import column
+from ..requests.media_sources import EncodedMedium
+from ..text.tokenizer import Tokenizer
+from .decoded import DecodedMedium
+from .families.family import Family
+from .families.table import family_of
+from .processes import MediaProcesses
+from .processor_files import ProcessorFiles
+from .typed import Typed, joined, pieces
+
+if TYPE_CHECKING:
+    from .placeholders import Filled
+
+# Of one prompt, where limit_mm_per_prompt says nothing.
+DEFAULT_LIMITS: dict[MediumKind, int] = {"image": 100, "video": 8}
+
+
+class Expanded(NamedTuple):
+    """A prompt with its media in their places."""
+
+    token_ids: list[int]
+    media: list[Medium]  # in the order of the prompt
+    positions: bytes  # int32 [3, tokens], or b"" where the model's positions are those of text or there are no media
+    end_position: int  # the first token of the answer gets it
+    text: str | None  # without cuts; None if ids were given
+
+
+class Sight:
+    """One model's. Threads may share it."""
+
+    def __init__(
+        self, family: Family, tokenizer: Tokenizer, limits: Mapping[MediumKind, int], processes: MediaProcesses
+    ) -> None:
+        self.family = family
+        self.tokenizer = tokenizer
+        self.limits = dict(limits)
+        self._processes = processes
+        self._typed = Typed([*family.placeholders, *family.row_tokens.values(), *family.marks])
+
+    @classmethod
+    def of(
+        cls,
+        folder: Path,
+        tokenizer: Tokenizer,
+        limit_mm_per_prompt: Mapping[str, Any] | None = None,
+        mm_processor_kwargs: Mapping[str, Any] | None = None,
+    ) -> "Sight | None":
+        """A model's sight; None where its config.json has none. Raises `ConfigError` for figures that can't be."""
+        family = family_of(ProcessorFiles.read(folder), mm_processor_kwargs)
+        if family is None:
+            return None
+        if missing := [token for token in family.row_tokens.values() if tokenizer.token_to_id(token) is None]:
+            raise ConfigError(f"The tokenizer lacks {missing[0]}, which stands for what this model sees.")
+        return cls(family, tokenizer, _limits(limit_mm_per_prompt, family), MediaProcesses(family))
+
+    @property
+    def row_token_ids(self) -> frozenset[int]:
+        """The tokens that stand for rows: a prompt without media may not have any."""
+        ids = (self.tokenizer.token_to_id(token) for token in self.family.row_tokens.values())
+        return frozenset(each for each in ids if each is not None)
+
+    # --- decoding ---
+
+    def check_counts(self, media: Sequence[EncodedMedium]) -> None:
+        """Raise `LimitError` for more media than one prompt may have."""
+        for kind, most in self.limits.items():
+            count = sum(each.kind == kind for each in media)
+            if count > most:
+                raise LimitError(
+                    f"A prompt may have {most} {kind}(s), and this one has {count} (option limit_mm_per_prompt)."
+                )
+
+    def read(self, media: Sequence[EncodedMedium]) -> list[DecodedMedium | RequestError]:
+        """Decode and resize; blocks. What is wrong with one is its own refusal."""
+        return [self._read(each) for each in media]
+
+    def _read(self, medium: EncodedMedium) -> DecodedMedium | RequestError:
+        if medium.kind not in self.family.kinds:
+            return RequestError(f"This model sees no {medium.kind}s.")
+        return self._processes.decode(medium)
+
+    def start(self) -> None:
+        """Begin to start a helper process before the first medium comes."""
+        self._processes.start()
+
+    def close(self) -> None:
+        self._processes.close()
+
+    # --- prompts ---
+
+    def split_typed(self, value: Any) -> Any:
+        """Messages, tools or options whose texts can't become media's tokens; `expand` takes the rendered text."""
+        return self._typed.cut(value)
+
+    def expand(
+        self, prompt: str | Sequence[int], media: Sequence[DecodedMedium], *, is_chat: bool = False
+    ) -> Expanded:
+        """Put media in place of a prompt's placeholders.
+
+        `is_chat`: the text was rendered by a template from values that `split_typed` gave, and has all its special
+        tokens. Raises `RequestError` where placeholders and media don't match.
+        """
+        from .placeholders import fill_ids, fill_text
+
+        if not isinstance(prompt, str):
+            return self._expanded(fill_ids(self.family, self.tokenizer, prompt, media), None)
+        texts = pieces(prompt) if is_chat else [prompt]
+        filled = fill_text(self.family, self.tokenizer, texts, media, adds=not is_chat)
+        return self._expanded(filled, joined(prompt) if is_chat else prompt)
+
+    def _expanded(self, filled: "Filled", text: str | None) -> Expanded:
+        from .positions import Run, positions_of
+
+        num_tokens = len(filled.token_ids)
+        media = [
+            Medium(
+                kind=placed.medium.kind,
+                digest=placed.medium.digest,
+                pixels=placed.medium.pixels,
+                shape=placed.medium.shape,
+                spans=column(figure for span in placed.spans for figure in span),
+                num_patches=self.family.num_patches(placed.medium),
+            )
+            for placed in filled.placed
+        ]
+        if not self.family.has_grids or not media:
+            return Expanded(filled.token_ids, media, b"", num_tokens, text)
+        runs = [
+            Run(*span, grid)
+            for placed in filled.placed
+            for span, grid in zip(placed.spans, self.family.grids(placed.medium), strict=True)
+        ]
+        positions = positions_of(num_tokens, runs)
+        return Expanded(filled.token_ids, media, positions.tobytes(), int(positions.max()) + 1, text)
+
+
+def _limits(given: Mapping[str, Any] | None, family: Family) -> dict[MediumKind, int]:
+    limits = {kind: DEFAULT_LIMITS[kind] for kind in family.kinds}
+    for name, most in (given or {}).items():
+        if name not in ("image", "video", "audio"):
+            raise ConfigError(f"limit_mm_per_prompt: {shown(name)} is none of 'image' and 'video'.")
+        if isinstance(most, bool) or not isinstance(most, int) or most < 0:
+            raise ConfigError(f"limit_mm_per_prompt: {name} must be a whole number from 0 on, not {shown(most)}.")
+        if name in limits:
+            limits[name] = most
+    return limits
