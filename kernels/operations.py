@@ -136,8 +136,11 @@ class Operations(Protocol):
     def gate(self, gate_up: Any, activation: Activation) -> Any:
         """The first half of each row, activated, times the second half."""
 
-    def route(self, logits: Any, bias: Tensor | None, routing: Routing) -> Any:
-        """The experts of each token, and what their outputs are multiplied by, from a router's logits."""
+    def route(self, logits: Any, bias: Tensor | None, routing: Routing, factors: Tensor | None = None) -> Any:
+        """The experts of each token, and what their outputs are multiplied by, from a router's logits.
+
+        An expert's bias takes part in the choice alone, its factor in what its output is multiplied by.
+        """
 
     def experts(self, x: Any, routes: Any, weights: ExpertWeights) -> Any:
         """[T, hidden]: of each token the weighted sum over those of its experts that are here."""

@@ -35,6 +35,7 @@ class Route(Structure):
         ("num_rows", c_void_p),
         ("logits", c_void_p),  # [rows, num_experts]
         ("bias", c_void_p),  # [num_experts], or null
+        ("factors", c_void_p),  # [num_experts], or null
         ("num_experts", c_int64),
         ("top_k", c_int64),
         ("score", c_int64),
@@ -65,13 +66,13 @@ def routing_fields(routing: Routing) -> dict[str, float]:
 
 
 class Gating(Structure):
-    """min(g, limit) × sigmoid(slope × min(g, limit)) × (clamp(u, ±limit) + shift)."""
+    """The numbers of `GatedActivation`."""
 
-    _fields_ = [("slope", c_float), ("shift", c_float), ("limit", c_float)]
+    _fields_ = [("slope", c_float), ("shift", c_float), ("limit", c_float), ("cubic", c_float)]
 
     @classmethod
     def of(cls, activation: GatedActivation) -> "Gating":
-        return cls(activation.slope, activation.shift, activation.limit)
+        return cls(activation.slope, activation.shift, activation.limit, activation.cubic)
 
 
 class Experts(Structure):

@@ -251,11 +251,15 @@ class NativeOperations(RowOperations, StateOperations):
         activated.writer = gate
         return activated
 
-    def route(self, logits: Buffer, bias: Tensor | None, routing: Routing) -> mixing.NativeRoutes:
+    def route(
+        self, logits: Buffer, bias: Tensor | None, routing: Routing, factors: Tensor | None = None
+    ) -> mixing.NativeRoutes:
         found = mixing.NativeRoutes(self.program.buffer(routing.top_k), self.program.buffer(routing.top_k))
-        bias = None if bias is None else bias.float().contiguous()
+        bias, factors = (None if each is None else each.float().contiguous() for each in (bias, factors))
         given = mixing.routing_fields(routing) | {"experts": found.experts, "weights": found.weights}
-        self._record("route", mixing.Route, None, bias, logits=logits, bias=bias, **given)
+        self._record(
+            "route", mixing.Route, None, (bias, factors), logits=logits, bias=bias, factors=factors, **given
+        )
         return found
 
     def experts(self, x: Buffer, routes: mixing.NativeRoutes, weights: ExpertWeights) -> Buffer:

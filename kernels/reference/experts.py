@@ -10,10 +10,10 @@ from ..registry import op
 
 
 @op()
-def route(logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
+def route(logits: Tensor, bias: Tensor | None, routing: Routing, factors: Tensor | None = None) -> Routes:
     """Of each token [T, experts] the best `top_k` by score + bias, best first, of equal ones the lowest number first.
 
-    The bias takes part in the choice only.
+    The bias takes part in the choice only; the factors [experts], of the chosen ones' weights, take none in it.
     """
     logits = logits.float()
     scores = _scores(logits, routing)
@@ -24,7 +24,8 @@ def route(logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
         weights = weights.softmax(1)
     if routing.renormalizes:
         weights = weights / weights.sum(1, keepdim=True).clamp_min(routing.least_sum)
-    return Routes(chosen.to(torch.int32), weights * routing.scale)
+    weights = weights * routing.scale
+    return Routes(chosen.to(torch.int32), weights if factors is None else weights * factors[chosen])
 
 
 def _scores(logits: Tensor, routing: Routing) -> Tensor:
@@ -59,7 +60,8 @@ def activate(gate_up: Tensor, activation: GatedActivation) -> Tensor:
     """The activation of [rows, 2 × width]: the gate's outputs, then the up's."""
     gate, up = gate_up.float().chunk(2, -1)
     gate, up = gate.clamp(max=activation.limit), up.clamp(-activation.limit, activation.limit)
-    return (gate * _sigmoid(activation.slope * gate) * (up + activation.shift)).to(gate_up.dtype)
+    inner = gate + activation.cubic * gate**3 if activation.cubic else gate
+    return (gate * _sigmoid(activation.slope * inner) * (up + activation.shift)).to(gate_up.dtype)
 
 
 @op(tolerance=1e-4)

@@ -96,8 +96,8 @@ class FusedOperations(TritonOperations):
     def gated_norm(self, x: Value, gate: Value, weight: Tensor, epsilon: float, num_heads: int) -> Tensor:
         return super().gated_norm(plain(x), plain(gate), weight, epsilon, num_heads)
 
-    def route(self, logits: Value, bias: Tensor | None, routing: Routing) -> Routes:
-        return super().route(plain(logits), bias, routing)
+    def route(self, logits: Value, bias: Tensor | None, routing: Routing, factors: Tensor | None = None) -> Routes:
+        return super().route(plain(logits), bias, routing, factors)
 
     def experts(self, x: Value, routes: Routes, weights: ExpertWeights) -> Tensor:
         return super().experts(plain(x), routes, weights)

@@ -1,4 +1,5 @@
-"""Tensors of tiny models of Gemma 4: heads that differ by layer, keys that others read, embeddings of each layer."""
+"""Tensors of tiny models of Gemma 4: heads that differ by layer, keys that others read, embeddings of each layer, and
+experts beside the MLP."""
 
 from typing import Any
 
@@ -6,6 +7,13 @@ from .tiny_hybrids import inner_size
 
 Shapes = dict[str, tuple[int, ...]]
 GEMMA4 = "gemma4_text"
+# Keys of the mixture, as 26B-A4B has them.
+MIXTURE = {
+    "enable_moe_block": True, "num_experts": 6, "top_k_experts": 3, "moe_intermediate_size": 36,
+    "attention_k_eq_v": True, "num_key_value_heads": 2, "num_global_key_value_heads": 1, "num_kv_shared_layers": 0,
+    "use_double_wide_mlp": False, "hidden_size_per_layer_input": 0, "num_hidden_layers": 3,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+}  # fmt: skip
 
 
 def projections(config: dict[str, Any], layer: int) -> dict[str, tuple[int, int]]:
@@ -27,13 +35,25 @@ def projections(config: dict[str, Any], layer: int) -> dict[str, tuple[int, int]
 
 
 def layer_vectors(config: dict[str, Any], layer: int) -> Shapes:
-    """The other tensors of a layer, but for the usual norms."""
+    """The other tensors of a layer, but for the usual norms. Experts lie in one tensor for all, as published."""
     found: Shapes = {"layer_scalar": (1,), "self_attn.q_norm.weight": (head_dim(config, layer),)}
     if not reads_others(config, layer):
         found["self_attn.k_norm.weight"] = (head_dim(config, layer),)
     if config["hidden_size_per_layer_input"]:
         found["post_per_layer_input_norm.weight"] = (config["hidden_size"],)
-    return found
+    return found | (_experts(config) if config.get("enable_moe_block") else {})
+
+
+def _experts(config: dict[str, Any]) -> Shapes:
+    count, hidden, width = (config[key] for key in ("num_experts", "hidden_size", "moe_intermediate_size"))
+    norms = ("post_feedforward_layernorm_1", "pre_feedforward_layernorm_2", "post_feedforward_layernorm_2")
+    return {f"{name}.weight": (hidden,) for name in norms} | {
+        "router.proj.weight": (count, hidden),
+        "router.scale": (hidden,),
+        "router.per_expert_scale": (count,),
+        "experts.gate_up_proj": (count, 2 * width, hidden),
+        "experts.down_proj": (count, hidden, width),
+    }
 
 
 def model_tensors(config: dict[str, Any]) -> Shapes:

@@ -194,6 +194,8 @@ def _values(name: str, shape: tuple[int, ...], seed: int, family: str) -> numpy.
         return (0 if family in LESS_ONE else usual) + draws / 5
     if name.endswith("layer_scalar"):
         return 0.7 + draws / 5
+    if name.endswith(("router.scale", "per_expert_scale")):  # the first is divided by the root of the hidden size
+        return (9 if name.endswith("router.scale") else 1) + draws / 3
     if name.endswith("sinks"):
         return draws * 2
     return draws / 5 if len(shape) == 1 else draws / numpy.sqrt(numpy.float32(shape[-1]))

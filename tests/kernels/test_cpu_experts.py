@@ -31,6 +31,7 @@ pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes no
 # How far outputs may be off: what rounding rows to bfloat16 or 8 bits costs.
 KINDS = {"fp32": 1e-5, "fp16": 1e-5, "bf16": 0.02, "int8": 0.03, "int4": 0.03}
 SILU, CLAMPED = GatedActivation(), GatedActivation(slope=1.702, shift=1.0, limit=0.7)
+GELU = GatedActivation(slope=1.5957691216, cubic=0.044715)
 
 
 @pytest.fixture(params=quick_or_long(VARIANTS))
@@ -134,10 +135,8 @@ SHAPES = (
 @pytest.mark.parametrize("shape", SHAPES)
 def test_experts_agree_with_their_formula(library: Library, kind: str, shape: tuple[int, ...]) -> None:
     tokens, top_k, total, first, here, hidden, width = shape
-    is_odd = tokens % 2 == 1
-    mixture = Mixture.drawn(
-        kind, here, hidden, width, first=first, has_bias=is_odd, activation=CLAMPED if is_odd else SILU
-    )
+    is_odd, activation = tokens % 2 == 1, (SILU, CLAMPED, GELU)[tokens % 3]
+    mixture = Mixture.drawn(kind, here, hidden, width, first=first, has_bias=is_odd, activation=activation)
     x, chosen = draws(tokens, hidden, seed=4), routes(tokens, top_k, total, torch.Generator().manual_seed(5))
     found = with_threads(library, 2, lambda: mixture.native(library, x, chosen))
     assert off_by(found, mixture.formula(x, chosen)) < KINDS[kind]
@@ -192,24 +191,26 @@ def test_a_number_that_is_none_stays_with_its_token(library: Library, kind: str)
     assert found[17].isnan().all() and torch.equal(found[others], whole[others])
 
 
-def routed(library: Library, logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
+def routed(
+    library: Library, logits: Tensor, bias: Tensor | None, routing: Routing, factors: Tensor | None = None
+) -> Routes:
     tokens, logits = c_int32(len(logits)), logits.float().contiguous()
     found = Routes(torch.empty(len(logits), routing.top_k, dtype=torch.int32), torch.empty(len(logits), routing.top_k))
-    given = routing_fields(routing) | {"experts": found.experts, "weights": found.weights}
-    library.call("penstock_route", struct_of(Route, num_rows=addressof(tokens), logits=logits, bias=bias, **given))
+    given = routing_fields(routing) | {"bias": bias, "factors": factors} | found._asdict()
+    library.call("penstock_route", struct_of(Route, num_rows=addressof(tokens), logits=logits, **given))
     return found
 
 
 def test_routes_are_chosen_as_by_the_formula_whatever_the_company_and_the_threads(library: Library) -> None:
     for seed in range(3):
-        for logits, bias, routing in route_inputs(seed):
-            expected = route.reference(logits, bias, routing)
+        for logits, bias, routing, factors in route_inputs(seed):
+            expected = route.reference(logits, bias, routing, factors)
             for threads in (1, 3):
-                found = with_threads(library, threads, lambda: routed(library, logits, bias, routing))  # noqa: B023
+                found = with_threads(library, threads, lambda: routed(library, logits, bias, routing, factors))  # noqa: B023
                 assert torch.equal(found.experts, expected.experts), routing
                 assert torch.allclose(found.weights, expected.weights, atol=1e-6), routing
                 for row in range(len(logits)):
-                    alone = routed(library, logits[row : row + 1], bias, routing)
+                    alone = routed(library, logits[row : row + 1], bias, routing, factors)
                     assert torch.equal(alone.weights[0], found.weights[row])
 
 

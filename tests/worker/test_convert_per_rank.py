@@ -11,6 +11,7 @@ import numpy
 import pytest
 import torch
 from builders.backends import load_on
+from builders.tiny_gemma4 import MIXTURE
 from builders.tiny_model import tiny_model, write_safetensors
 from safetensors.torch import load_file
 
@@ -42,12 +43,16 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "starcoder2": ("starcoder2", {"hidden_size": 128, "intermediate_size": 128}),
     # Heads that differ by layer, and what every rank has whole.
     "gemma4": ("gemma4_text", {"intermediate_size": 128}),
+    "gemma4, mixture": (
+        "gemma4_text", MIXTURE | {"hidden_size": 64, "intermediate_size": 128, "moe_intermediate_size": 64}
+    ),
     "lfm2": ("lfm2", {"block_ff_dim": 192, "block_multiple_of": 64}),
 }
 CASES = [
     ("qwen3", 2, "int8"), ("qwen3", 2, "int4"), ("qwen3", 4, "int4"), ("llama", 6, "int8"), ("ernie", 3, "int8"),
     ("youtu", 2, "int4"), ("youtu", 3, "int8"),
     ("qwen3.5", 2, "int4"), ("qwen3-next", 2, "int8"), ("lfm2", 2, "int4"), ("gemma4", 2, "int8"),
+    ("gemma4, mixture", 2, "int4"),
     ("glm4", 2, "int8"), ("cohere", 2, "int8"), ("stablelm", 2, "int4"), ("starcoder2", 2, "int4"),
     ("gpt-oss", 2, "int4"), ("gpt-oss", 2, None),
 ]  # fmt: skip

@@ -6,6 +6,7 @@ import pytest
 from builders.hand_driven import HandDriven
 from builders.mxfp4_model import mxfp4_model
 from builders.rank_processes import found_by_ranks
+from builders.tiny_gemma4 import MIXTURE as GEMMA4_MIXTURE
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
@@ -60,6 +61,8 @@ SPLITS = {
         ("cohere", {"use_qk_norm": True, "attention_bias": True}, {}),
         ("stablelm", {"qk_layernorm": True, "num_key_value_heads": 1}, {}),
         ("nemotron", {"mlp_bias": True, "intermediate_size": 91}, {}),
+        ("gemma4_text", GEMMA4_MIXTURE, {}),
+        ("gemma4_text", GEMMA4_MIXTURE | {"num_experts": 5}, BY_EXPERT),
         ("gpt_oss", {"intermediate_size": 39}, {}),
         ("gpt_oss", {"num_local_experts": 5}, BY_EXPERT),
         ("mxfp4", {"dtype": "float32", "intermediate_size": 96}, {}),

@@ -82,6 +82,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "layer_types": ["sliding_attention"] * 5 + ["full_attention"], "num_global_key_value_heads": 2,
         "num_key_value_heads": 4, "use_bidirectional_attention": "vision",
     },
+    "google/gemma-4-26B-A4B-it, its decoder": _GEMMA_4 | {
+        "attention_k_eq_v": True, "enable_moe_block": True, "hidden_size_per_layer_input": 0,
+        "moe_intermediate_size": 24, "num_attention_heads": 8, "num_experts": 8, "num_global_key_value_heads": 2,
+        "num_hidden_layers": 6,
+        "layer_types": ["sliding_attention"] * 5 + ["full_attention"], "num_key_value_heads": 4, "top_k_experts": 3,
+        "use_bidirectional_attention": "vision",
+    },
     "allenai/OLMo-2-1124-7B": _OLMO | {
         "architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "max_position_embeddings": 4096,
         "num_key_value_heads": 4, "rope_scaling": None, "rope_theta": 500000, "tie_word_embeddings": False,

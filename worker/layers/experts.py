@@ -42,9 +42,10 @@ class Router:
         if names.choice_bias and weights.has(names.choice_bias):
             shape = (*[1] * names.choice_bias_rows, config.num_experts)
             self.choice_bias = weights.exact_vector(names.choice_bias, shape)  # [experts]
+        self.factors = weights.exact_vector(names.factors, (config.num_experts,)) if names.factors else None
 
     def __call__(self, x: Any) -> Any:
-        return self.ops.route(self.logits(x), self.choice_bias, self.routing)
+        return self.ops.route(self.logits(x), self.choice_bias, self.routing, self.factors)
 
 
 class Experts:

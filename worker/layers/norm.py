@@ -13,11 +13,18 @@ class Norm:
     """(x - mean) / √(mean((x - mean)²) + ε) × weight + bias; of a root mean square alone the mean counts as 0."""
 
     def __init__(
-        self, weights: Weights, size: int, epsilon: float, form: NormForm, update_scale: float = 1.0, scale: float = 1.0
+        self,
+        weights: Weights,
+        size: int,
+        epsilon: float,
+        form: NormForm,
+        update_scale: float = 1.0,
+        scale: float = 1.0,
+        name: str = "weight",
     ) -> None:
         """`update_scale` is of what is added to the stream, `scale` of what comes out."""
         self.ops = weights.placement.ops
-        self.weight = norm_vector(weights, "weight", (size,), form.is_stored_less_one, scale)  # [size]
+        self.weight = norm_vector(weights, name, (size,), form.is_stored_less_one, scale)  # [size]
         self.bias = norm_vector(weights, "bias", (size,), False, scale) if form.has_bias else None  # [size]
         self.has_mean = form.has_mean
         self.epsilon = epsilon

@@ -17,14 +17,16 @@ _NAMES: dict[str, Activation] = {
 }
 
 
-def read_activation(config: Mapping[str, Any], key: str, meant: Mapping[str, str], is_fixed: bool) -> Activation:
+def read_activation(
+    config: Mapping[str, Any], key: str, meant: Mapping[str, str], only: Activation | None = None
+) -> Activation:
     """`meant`: names that mean another one here.
 
-    Experts and what keeps states have an activation that this key doesn't change: it must name the usual one.
+    Experts and what keeps states have an activation that this key doesn't change: `only` is what it may name.
     """
     name = config.get(key) or "silu"
     name = meant.get(name, name) if isinstance(name, str) else name
-    known = [each for each, activation in _NAMES.items() if activation == "silu" or not is_fixed]
+    known = [each for each, activation in _NAMES.items() if only in (None, activation)]
     if name not in known:
         raise ValueError(f"{key}={shown(name)} is not supported; supported are {', '.join(known)}")
     return _NAMES[name]

@@ -39,6 +39,7 @@ _FLAGS = (
     *("tie_word_embeddings", "use_sliding_window", "attention_bias", "mlp_bias", "use_bias", "qkv_bias", "bias"),
     *("use_qk_norm", "norm_topk_prob", "use_qkv_bias", "qk_layernorm", "use_parallel_residual", "attention_out_bias"),
     *("conv_bias", "use_expert_bias", "block_auto_adjust_ff_dim", "attention_k_eq_v", "use_double_wide_mlp"),
+    "enable_moe_block",
 )
 
 # Far above what any model has: a folder may come from a stranger, and memory is planned by these numbers.
@@ -96,6 +97,10 @@ class ModelConfig:
         """Neighbours rotate against one another, not halves."""
         return self.family.rotates_pairs if self.latent is None else self.latent.rotates_pairs
 
+    def has_mlp(self, layer: int) -> bool:
+        """One that all tokens go through, and that experts stand beside at most."""
+        return self.experts is None or not self.experts.is_sparse[layer] or self.experts.names.beside is not None
+
     def mlp_width(self, layer: int) -> int:
         return self.intermediate_size * (1 + (self.widens_readers and self.heads[layer].source is not None))
 
@@ -150,7 +155,7 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
     ropes = _ropes(config, family, windows, rotated, context, path)
     reached = 0 if family.has_whole_context else max((rope.max_position for rope in ropes.ropes), default=0)
     mixers = family.mixers(config, num_layers, partial(_count, config, path=path))
-    is_fixed = family.mixture is not None or any(mixers)
+    experts = _experts(config, family, num_layers, path)
     return ModelConfig(
         family=family,
         vocab_size=_count(config, "vocab_size", path),
@@ -167,12 +172,12 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         qk_norm=family.qk_norm(config),
         qkv_limit=_qkv_limit(config, family, path),
         norm_places=family.norm_places(config),
-        activation=read_activation(config, family.activation, family.meant_activations, is_fixed),
+        activation=read_activation(config, family.activation, family.meant_activations, _only(family, experts, mixers)),
         scales=family.scales(config),
         max_position=reached or context,
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
         num_draft_layers=_count(config, "num_nextn_predict_layers", path, default=0),
-        experts=_experts(config, family, num_layers, path),
+        experts=experts,
         quantization=read_quantization(config, path),
         latent=latent,
         token_inputs=read_token_inputs(config, partial(_count, config, path=path)) if family.has_token_inputs else None,
@@ -216,6 +221,13 @@ def _experts(config: dict[str, Any], family: Family, num_layers: int, path: Path
     if family.mixture is None:
         return None
     return read_experts(config, family.mixture, num_layers, lambda key: _count(config, key, path), str(path))
+
+
+def _only(family: Family, experts: ExpertsConfig | None, mixers: tuple[Mixer, ...]) -> Activation | None:
+    """The activation that a config must name, where what is computed doesn't depend on it."""
+    if family.mixture is not None and experts is not None:
+        return family.mixture.activation_name
+    return "silu" if any(mixers) else None
 
 
 def _mlp_width(config: dict[str, Any], family: Family, path: Path) -> int:

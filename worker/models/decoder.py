@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..layers.attention import Attention
 from ..layers.experts import Experts
+from ..layers.experts_beside_mlp import ExpertsBesideMLP
 from ..layers.gated_delta_net import GatedDeltaNet
 from ..layers.latent_attention import LatentAttention
 from ..layers.linear import Embedding, Head
@@ -101,6 +102,8 @@ def _norm_behind(weights: Weights, name: str | None, config: ModelConfig) -> Cal
 
 def _mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP | Experts:
     if config.experts is not None and config.experts.is_sparse[layer]:
+        if config.experts.names.beside is not None:
+            return ExpertsBesideMLP(weights, config, layer)
         return Experts(weights.at(config.experts.names.block), config.hidden_size, config.experts)
     family, names = config.family, config.family.names
     return MLP(

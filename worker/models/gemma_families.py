@@ -11,7 +11,8 @@ from .family import (
     sliding_first,
 )
 from .layer_heads import heads_by_kind
-from .layer_norms import AROUND, BEFORE_AS_VAULTGEMMA_NAMES_THEM, NormForm
+from .layer_norms import AROUND, AROUND_BESIDE_EXPERTS, BEFORE_AS_VAULTGEMMA_NAMES_THEM, NormForm
+from .mixtures import GEMMA4 as GEMMA4_MIXTURE
 from .scales import gemma2_scales, gemma4_scales, gemma_scales
 
 _LESS_ONE = NormForm(is_stored_less_one=True)
@@ -104,7 +105,8 @@ GEMMA4 = Family(
     scales_layers=True,
     biased=attention_biases,
     qk_norm=by_head,
-    norm_places=lambda config: AROUND,
+    norm_places=lambda config: AROUND_BESIDE_EXPERTS if config.get("enable_moe_block") else AROUND,
+    mixture=GEMMA4_MIXTURE,
     activation="hidden_activation",
     scales=gemma4_scales,
     ropes_by_kind=True,

@@ -32,6 +32,8 @@ AFTER = NormPlaces(None, "post_attention_layernorm", None, "post_feedforward_lay
 AROUND = NormPlaces(
     "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"
 )
+# The norms before an MLP and before the experts beside it are theirs: `mixtures.NormsBeside`.
+AROUND_BESIDE_EXPERTS = AROUND._replace(before_mlp=None)
 AROUND_AS_GLM_NAMES_THEM = NormPlaces(
     "input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"
 )

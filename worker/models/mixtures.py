@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
+from .activations import Activation
 
 # Of each layer, by its number, whether it has experts.
 SparseLayers = Callable[[dict[str, Any], int], list[bool]]
@@ -32,19 +33,36 @@ class Stack:
 
 
 @dataclass(frozen=True)
+class NormsBeside:
+    """The norms of a layer that has experts beside its MLP."""
+
+    before_mlp: str = "pre_feedforward_layernorm"
+    after_mlp: str = "post_feedforward_layernorm_1"
+    before_experts: str = "pre_feedforward_layernorm_2"
+    after_experts: str = "post_feedforward_layernorm_2"
+    before_router: tuple[str, str] = ("router", "scale")  # where its weight lies, and what it is called there
+
+
+@dataclass(frozen=True)
 class ExpertNames:
     """What a checkpoint calls the parts of a sparse layer, below the layer's own name."""
 
-    block: str = "mlp"
+    block: str = "mlp"  # "": they are the layer's own
     router: str = "gate"  # this and all below it: within the block
     router_has_bias: bool = False
     choice_bias: str | None = None
     choice_bias_rows: int = 0  # 1: it is stored as [1, experts]
+    factors: str | None = None  # of each expert, what its output is multiplied by
     experts: str = "experts"
     stack: Stack | None = None
     gate_up_down: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     shared: str = "shared_experts"
     shared_gate: str | None = None  # a product with one output, whose sigmoid multiplies the shared MLP's
+    beside: NormsBeside | None = None  # the layer has an MLP of its own as well; None: experts in its place
+
+    def within(self, layer: str) -> str:
+        """What the parts' names are below."""
+        return f"{layer}.{self.block}" if self.block else layer
 
 
 @dataclass(frozen=True)
@@ -52,6 +70,7 @@ class Mixture:
     """The sparse layers of a family: the keys of its config and its formulas."""
 
     sparse_layers: SparseLayers
+    switch: str | None = None  # a key that says whether there are experts; None: their number does
     num_experts: str = "num_experts"  # a key, as the next ones
     top_k: str = "num_experts_per_tok"
     width: str = "moe_intermediate_size"
@@ -65,8 +84,9 @@ class Mixture:
     least_sum: Callable[[dict[str, Any]], float] = lambda config: 0.0
     scale: str | None = None  # a key
     has_choice_bias: str | None = None  # a key; None: a checkpoint shows it
-    # Slope, shift and limit.
-    activation: Callable[[dict[str, Any]], tuple[float, float, float]] = lambda config: (1.0, 0.0, math.inf)
+    # Slope, shift, limit and cubic; and its name, which a config has to give.
+    activation: Callable[[dict[str, Any]], tuple[float, ...]] = lambda config: (1.0, 0.0, math.inf, 0.0)
+    activation_name: Activation = "silu"
     names: ExpertNames = ExpertNames()
 
 
@@ -87,14 +107,14 @@ class ExpertsConfig:
     renormalizes: bool
     least_sum: float
     scale: float
-    activation: tuple[float, float, float]  # slope, shift and limit
+    activation: tuple[float, ...]  # slope, shift, limit and cubic
 
 
 def read_experts(
     config: dict[str, Any], mixture: Mixture, num_layers: int, count: Callable[[str], int], where: str
 ) -> ExpertsConfig | None:
     """What the config says of its sparse layers; None where it has none. `count` reads a key that is a number."""
-    if config.get(mixture.num_experts) in (None, 0):
+    if not config.get(mixture.switch or mixture.num_experts):
         return None
     is_sparse, has_groups = tuple(mixture.sparse_layers(config, num_layers)), mixture.has_groups(config)
     if not any(is_sparse):
@@ -298,6 +318,14 @@ GPT_OSS = Mixture(
     num_experts="num_local_experts",
     width="intermediate_size",
     score="softmax_of_chosen",
-    activation=lambda config: (number(config, "swiglu_alpha"), 1.0, number(config, "swiglu_limit")),
+    activation=lambda config: (number(config, "swiglu_alpha"), 1.0, number(config, "swiglu_limit"), 0.0),
     names=ExpertNames(router="router", router_has_bias=True, stack=Stack(is_transposed=True)),
+)
+GEMMA4 = Mixture(
+    every_layer,
+    switch="enable_moe_block",
+    top_k="top_k_experts",
+    activation=lambda config: (2 * math.sqrt(2 / math.pi), 0.0, math.inf, 0.044715),
+    activation_name="gelu_tanh",
+    names=ExpertNames(block="", router="router.proj", factors="router.per_expert_scale", beside=NormsBeside()),
 )

@@ -34,7 +34,7 @@ def products(config: ModelConfig, ranks: int = 1) -> Iterator[Product]:
             yield Product(tuple(f"model.layers.{layer}.{name}" for name in names), num_weights)
         if config.experts is not None and config.experts.is_sparse[layer]:
             yield from _experts(f"model.layers.{layer}", config.experts, config.hidden_size)
-        else:
+        if config.has_mlp(layer):
             parts, sizes = config.family.names, (config.hidden_size, config.mlp_width(layer))
             gate, *others = parts.gate_up_down
             names = (gate, *others) if config.family.has_gate else tuple(others)
@@ -60,7 +60,7 @@ def _mlp(
 
 def _experts(layer: str, experts: ExpertsConfig, hidden_size: int) -> Iterator[Product]:
     """The experts of a layer are one product, of which each token takes a part. Routers are never quantized."""
-    block, names = f"{layer}.{experts.names.block}", experts.names
+    block, names = experts.names.within(layer), experts.names
     gate, up, down = names.gate_up_down
     each = [f"{block}.{names.experts}.{number}" for number in range(experts.num_experts)]
     num_weights = experts.num_experts * hidden_size * experts.width

@@ -56,7 +56,7 @@ def _of_states(config: ModelConfig) -> str:
 def _widths(config: ModelConfig, expert_parallel: bool) -> Iterator[tuple[str, int]]:
     """What the ranks divide among themselves in MLPs."""
     experts = config.experts
-    if experts is None or not all(experts.is_sparse):
+    if any(map(config.has_mlp, range(config.num_layers))):
         yield "the outputs of the MLP's first product (intermediate_size)", config.intermediate_size
     if experts is not None and experts.shared_width:
         yield "the outputs of the shared experts' first product", experts.shared_width

@@ -1,5 +1,6 @@
 """Weights that are made up on the device, for measurements of a model of which only the config is there."""
 
+import re
 import zlib
 from collections.abc import Iterable
 
@@ -7,6 +8,8 @@ import torch
 from torch import Tensor
 
 from .piece import Part, index_of
+
+_FACTORS = re.compile(r"norm(_\d)?\.weight$|\.norms\.|layer_scalar$|router\.(scale|per_expert_scale)$")  # made 1
 
 
 class DummySource:
@@ -25,7 +28,7 @@ class DummySource:
         return ()
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        if name.endswith(("norm.weight", "layer_scalar")) or ".norms." in name:
+        if _FACTORS.search(name):
             tensor = torch.ones(shape, device=self.device)
         else:
             generator = torch.Generator(self.device).manual_seed(zlib.crc32(name.encode()))

@@ -116,7 +116,7 @@ class FusedExperts:
         if not (found := _IN_MEMORY.fullmatch(name)):
             return name
         names = self._experts.names
-        within = f"{found[1]}{names.block}"
+        within = names.within(found[1].rstrip("."))
         if found["router"]:
             return f"{within}.{names.router}.weight"
         if found["bias"]:

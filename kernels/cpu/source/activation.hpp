@@ -67,18 +67,20 @@ inline void with_activation(Activation activation, const Compute& compute) {
     }
 }
 
-// min(g, limit) × sigmoid(slope × min(g, limit)) × (clamp(u, ±limit) + shift), of the gate's g and the up's u.
+// With g = min(gate, limit): g × sigmoid(slope × (g + cubic × g³)) × (clamp(up, ±limit) + shift)
 struct Gating {
     float slope;
     float shift;
     float limit;
+    float cubic;
 };
 
 inline Vec gated(Vec gate, Vec up, const Gating& gating) {
     // The limit comes first: a minimum or maximum with NaN gives its second argument.
     const Vec limit = broadcast(gating.limit), least = broadcast(-gating.limit);
     const Vec within = minimum(limit, gate);
-    const Vec denominator = exp(broadcast(-gating.slope) * within) + broadcast(1.0f);
+    const Vec inner = gating.cubic == 0.0f ? within : fma(within * within * within, broadcast(gating.cubic), within);
+    const Vec denominator = exp(broadcast(-gating.slope) * inner) + broadcast(1.0f);
     return within / denominator * (maximum(least, minimum(limit, up)) + broadcast(gating.shift));
 }
 

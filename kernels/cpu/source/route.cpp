@@ -4,7 +4,7 @@
 //   chosen:  the top_k best by score + bias, best first, of equal ones the lowest number first; where groups are kept,
 //            among the experts of the best groups alone
 //   weight:  the chosen one's score (or its share of the softmax of those chosen), divided by their sum, or by
-//            `least_sum` where that is more, if weights are renormalized; then × scale
+//            `least_sum` where that is more, if weights are renormalized; then × scale, and × its expert's factor
 //
 // A NaN counts as more than every number, so that a token whose logits went wrong comes out as NaN.
 #include <algorithm>
@@ -21,7 +21,8 @@ enum class Score : int64_t { kSoftmax = 0, kSigmoid = 1, kSoftmaxOfChosen = 2 };
 struct Route {
     const int32_t* num_rows;
     const float* logits;  // [rows, num_experts]
-    const float* bias;    // [num_experts], of the choice alone; or null
+    const float* bias;     // [num_experts], of the choice alone; or null
+    const float* factors;  // [num_experts], of the weights; or null
     int64_t num_experts;
     int64_t top_k;
     Score score;
@@ -96,7 +97,10 @@ static void weigh(const Route& route, const float* scores, const int32_t* expert
         for (int64_t rank = 0; rank < route.top_k; ++rank) divisor += weights[rank];
         if (divisor < route.least_sum) divisor = route.least_sum;
     }
-    for (int64_t rank = 0; rank < route.top_k; ++rank) weights[rank] = weights[rank] / divisor * route.scale;
+    for (int64_t rank = 0; rank < route.top_k; ++rank) {
+        weights[rank] = weights[rank] / divisor * route.scale;
+        if (route.factors) weights[rank] *= route.factors[experts[rank]];
+    }
 }
 
 static void route_rows(const Route& route) {

@@ -32,11 +32,12 @@ class Activation(NamedTuple):
     slope: tl.tensor
     shift: tl.tensor
     limit: tl.tensor
+    cubic: tl.tensor
 
 
 @triton.jit
 def multiply_experts(
-    x, values, scales, row_scales, bias, output, experts, pairs, slope, shift, limit, num_outputs, num_inputs,
+    x, values, scales, row_scales, bias, output, experts, pairs, slope, shift, limit, cubic, num_outputs, num_inputs,
     SHARE: tl.constexpr, IS_GATED: tl.constexpr, SIZE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     IS_EVEN: tl.constexpr,
 ):  # fmt: skip
@@ -52,12 +53,12 @@ def multiply_experts(
         )  # fmt: skip
         scales_of_rows = None if row_scales is None else tl.load(row_scales + rows)
         results = finished(sums, scales, scales_of_rows, bias, lines)
-        _store(results, output, own, first_output, num_outputs, Activation(slope, shift, limit), IS_GATED)
+        _store(results, output, own, first_output, num_outputs, Activation(slope, shift, limit, cubic), IS_GATED)
 
 
 @triton.jit
 def multiply_experts_int4(
-    x, values, group_scales, zeros, bias, output, experts, pairs, slope, shift, limit, num_outputs, num_inputs,
+    x, values, group_scales, zeros, bias, output, experts, pairs, slope, shift, limit, cubic, num_outputs, num_inputs,
     SHARE: tl.constexpr, IS_GATED: tl.constexpr, SIZE: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr,
     HALF: tl.constexpr, IS_EVEN: tl.constexpr,
 ):  # fmt: skip
@@ -73,7 +74,7 @@ def multiply_experts_int4(
             0, num_inputs, tl.zeros((BLOCK_N, SIZE), tl.float32), GROUP, HALF, 1, IS_EVEN, x.dtype.element_ty,
         )  # fmt: skip
         results = finished(sums, None, None, bias, lines)
-        _store(results, output, own, first_output, num_outputs, Activation(slope, shift, limit), IS_GATED)
+        _store(results, output, own, first_output, num_outputs, Activation(slope, shift, limit, cubic), IS_GATED)
 
 
 @triton.jit
@@ -99,7 +100,8 @@ def _store(results, output, own, first_output, num_outputs, activation, IS_GATED
         gate, up = tl.split(tl.permute(tl.reshape(results, [BLOCK, 2, results.shape[1]]), [0, 2, 1]))
         gate = tl.minimum(gate, activation.limit)
         up = tl.minimum(tl.maximum(up, -activation.limit), activation.limit)
-        results = gate / (1 + tl.exp(-activation.slope * gate)) * (up + activation.shift)
+        inner = tl.where(activation.cubic != 0, gate + activation.cubic * gate * gate * gate, gate)
+        results = gate / (1 + tl.exp(-activation.slope * inner)) * (up + activation.shift)
     outputs = first_output + tl.arange(0, BLOCK)
     is_there = (outputs < num_outputs)[:, None] & (own >= 0)[None, :]
     places = output + own.to(tl.int64)[None, :] * num_outputs + outputs[:, None]
@@ -121,7 +123,8 @@ def multiply(
     weight, is_gated, (num_blocks, size) = experts.weight, activation is not None, blocks.pairs.shape
     tile = choice["BLOCK_N"] // (1 + is_gated)
     numbers = activation or GatedActivation()
-    common = (bias, output, *blocks, numbers.slope, numbers.shift, numbers.limit, output.shape[1], weight.in_features)
+    figures = (numbers.slope, numbers.shift, numbers.limit, numbers.cubic)
+    common = (bias, output, *blocks, *figures, output.shape[1], weight.in_features)
     options = {"SHARE": len(output) // len(x), "IS_GATED": is_gated, "SIZE": size, **choice.options}
     grid = (num_blocks, triton.cdiv(output.shape[1], tile))
     if weight.kind == "int4":
@@ -163,7 +166,7 @@ def _example(kind: str, group: int, size: int, is_gated: bool, shape: tuple[int,
         "int4": {"values": "*u8", "group_scales": "*fp16"},
         "int4, zeros": {"values": "*u8", "group_scales": "*fp16", "zeros": "*u8"},
     }.get(kind, {"values": f"*{number}"})
-    sizes = dict.fromkeys(("slope", "shift", "limit"), "fp32") | dict.fromkeys(("num_outputs", "num_inputs"), "i32")
+    sizes = dict.fromkeys(Activation._fields, "fp32") | dict.fromkeys(("num_outputs", "num_inputs"), "i32")
     kernel, cuts = multiply_experts, {}
     if group:
         kernel, cuts = multiply_experts_int4, {"GROUP": group, "HALF": half_block(group)}

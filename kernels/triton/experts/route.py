@@ -20,8 +20,8 @@ from ..rows import block_of, warps_of
 
 @triton.jit
 def _route(
-    logits, bias, experts, weights, least_sum, scale, SCORE: tl.constexpr, GROUPS: tl.constexpr, WIDTH: tl.constexpr,
-    KEPT: tl.constexpr, IS_BEST_TWO: tl.constexpr, TOP_K: tl.constexpr, RENORMALIZES: tl.constexpr,
+    logits, bias, factors, experts, weights, least_sum, scale, SCORE: tl.constexpr, GROUPS: tl.constexpr,
+    WIDTH: tl.constexpr, KEPT: tl.constexpr, IS_BEST_TWO: tl.constexpr, TOP_K: tl.constexpr, RENORMALIZES: tl.constexpr,
     BLOCK_GROUPS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     token, groups, places = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_GROUPS), tl.arange(0, BLOCK_WIDTH)
@@ -54,8 +54,11 @@ def _route(
         shares /= tl.sum(shares, 0)
     if RENORMALIZES:
         shares /= tl.maximum(tl.sum(tl.where(ranks < TOP_K, shares, 0.0), 0), least_sum)
+    shares *= scale
+    if factors is not None:
+        shares *= tl.load(factors + chosen, mask=ranks < TOP_K, other=0).to(tl.float32)
     tl.store(experts + token * TOP_K + ranks, chosen, mask=ranks < TOP_K)
-    tl.store(weights + token * TOP_K + ranks, shares * scale, mask=ranks < TOP_K)
+    tl.store(weights + token * TOP_K + ranks, shares, mask=ranks < TOP_K)
 
 
 @triton.jit
@@ -77,7 +80,7 @@ def _are_kept(
 
 
 @reference.route.implement("triton")
-def route(logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
+def route(logits: Tensor, bias: Tensor | None, routing: Routing, factors: Tensor | None = None) -> Routes:
     tokens, device = len(logits), logits.device
     routes = Routes(
         torch.empty(tokens, routing.top_k, dtype=torch.int32, device=device),
@@ -85,7 +88,7 @@ def route(logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
     )
     if tokens:
         numbers = (routing.least_sum, routing.scale)
-        _route[tokens,](logits.contiguous(), bias, *routes, *numbers, **_constants(routing))
+        _route[tokens,](logits.contiguous(), bias, factors, *routes, *numbers, **_constants(routing))
     return routes
 
 
@@ -111,6 +114,6 @@ def examples() -> Iterator[Example]:
     ):
         types = {"logits": "*fp32", "experts": "*i32", "weights": "*fp32", "least_sum": "fp32", "scale": "fp32"}
         types |= {"bias": "*fp32"} if has_bias else {}
-        constants = _constants(routing) | ({} if has_bias else {"bias": None})
+        constants = _constants(routing) | {"factors": None} | ({} if has_bias else {"bias": None})
         num_warps = int(constants.pop("num_warps"))
         yield Example(f"route, {name}", _route, types, constants, num_warps, aligned=("logits", "experts", "weights"))

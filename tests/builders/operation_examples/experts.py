@@ -23,17 +23,21 @@ _RULES = (
     (2, Routing(130, 1), False),
     (2, Routing(3, 3, score="sigmoid", renormalizes=False), True),
 )
-_ACTIVATIONS = (GatedActivation(), GatedActivation(slope=1.702, shift=1.0, limit=0.7))
+_ACTIVATIONS = (
+    GatedActivation(),
+    GatedActivation(slope=1.702, shift=1.0, limit=0.7),
+    GatedActivation(slope=1.5957691216, cubic=0.044715),
+)
 
 
-def route_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor | None, Routing]]:
+def route_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor | None, Routing, Tensor | None]]:
     generator = torch.Generator().manual_seed(seed)
     for tokens, routing, has_bias in _RULES:
         logits = torch.randn(tokens, routing.num_experts, generator=generator) * 2
         bias = torch.randn(routing.num_experts, generator=generator) if has_bias else None
-        yield logits, bias, routing
-        yield logits.round(), None, routing  # many of which are equal
-    yield torch.randn(3, 16, generator=generator).bfloat16(), None, Routing(16, 4)
+        yield logits, bias, routing, torch.randn(routing.num_experts, generator=generator) if has_bias else None
+        yield logits.round(), None, routing, None  # many of which are equal
+    yield torch.randn(3, 16, generator=generator).bfloat16(), None, Routing(16, 4), None
 
 
 def activation_inputs(seed: int) -> Iterator[tuple[Tensor, GatedActivation]]:
@@ -63,7 +67,7 @@ def expert_inputs(seed: int) -> Iterator[tuple[Any, ...]]:
         if first:
             biases = torch.randn(here, 2 * width, generator=generator), torch.randn(here, hidden, generator=generator)
         x, chosen = torch.randn(tokens, hidden, generator=generator), routes(tokens, top_k, total, generator)
-        yield x, gate_up, down, *biases, chosen, first, _ACTIVATIONS[bool(first)]
+        yield x, gate_up, down, *biases, chosen, first, _ACTIVATIONS[1 if first else 2 * (tokens > 9)]
 
 
 def gated_sum_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -110,7 +114,7 @@ def gpu_expert_inputs(seed: int) -> Iterator[tuple[Tensor, Routes, ExpertWeights
             for form, shape in zip(forms, ((2 * width, hidden), (hidden, width)), strict=True)
         )
         biases = [_small(generator, here, outputs).to(dtype) if first else None for outputs in (2 * width, hidden)]
-        weights = ExpertWeights(gate_up, down, *biases, first, here, width, _ACTIVATIONS[number % 2])
+        weights = ExpertWeights(gate_up, down, *biases, first, here, width, _ACTIVATIONS[number % 3])
         yield (
             torch.randn(tokens, hidden, generator=generator).to(dtype),
             routes(tokens, top_k, total, generator),

@@ -1,0 +1,35 @@
+"""Experts beside an MLP that all tokens go through, each with norms of its own; so has what the router reads."""
+
+from typing import Any
+
+from ..models.config import ModelConfig
+from ..weights.weights import Weights
+from .experts import Experts
+from .mlp import MLP
+from .norm import Norm
+
+
+class ExpertsBesideMLP(Experts):
+    """norm(mlp(norm(x))) + norm(experts(norm(x))), of the stream x."""
+
+    def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
+        experts, size, family = config.experts, config.hidden_size, config.family
+        assert experts is not None and experts.names.beside is not None
+        super().__init__(weights, size, experts)
+        names, width = family.names, config.mlp_width(layer)
+        self.mlp = MLP(weights.at(names.mlp), size, width, config.activation, family.has_gate, names.gate_up_down)
+        norms = experts.names.beside
+        self.before_mlp, self.after_mlp, self.before_experts, self.after_experts = (
+            Norm(weights.at(name), size, config.rms_norm_eps, family.norm)
+            for name in (norms.before_mlp, norms.after_mlp, norms.before_experts, norms.after_experts)
+        )
+        place, name = norms.before_router
+        self.before_router = Norm(
+            weights.at(place), size, config.rms_norm_eps, family.norm, scale=size**-0.5, name=name
+        )
+
+    def __call__(self, stream: Any, adapted: Any | None = None) -> Any:
+        update = self.after_mlp(self.mlp(self.before_mlp(stream), adapted))  # [T, hidden]
+        routes = self.router(self.before_router(stream))
+        total = self.ops.experts(self.before_experts(stream), routes, self.experts)  # [T, hidden], of this rank's share
+        return self.ops.add(update, self.after_experts(self.ops.all_reduce(total)))  # [T, hidden]
