@@ -211,6 +211,13 @@ def test_an_echo_alone_generates_nothing(client):
     assert len(found.choices[0].logprobs.tokens) == found.usage.prompt_tokens
 
 
+def test_a_prompt_of_one_token_has_its_one_position_which_nothing_predicts(client):
+    found = client.completions.create(prompt=[[40]], echo=True, logprobs=1, max_tokens=0, **GREEDY)
+    assert found.choices[0].logprobs.token_logprobs == [None]
+    found = client.completions.create(prompt=[[40]], extra_body={"prompt_logprobs": 1}, max_tokens=1, **GREEDY)
+    assert found.choices[0].prompt_logprobs == [None]
+
+
 def test_a_streamed_completion_is_the_whole_one(client):
     whole = client.completions.create(prompt=["What", "Where"], echo=True, max_tokens=6, **GREEDY)
     texts = ["", ""]

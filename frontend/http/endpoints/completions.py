@@ -71,17 +71,17 @@ class _Completions(PreparedRequest[CompletionRequest]):
         if self.request.logprobs is not None:
             sections = list(self._sections(piece, answer, number, is_first=is_first))
             choice.logprobs = completion_logprobs(sections, self.request.logprobs, json)
-        if is_first and self.request.prompt_logprobs is not None and (parts := self.of_prompts[piece.prompt]):
-            choice.prompt_logprobs = prompt_logprobs(self.packed(parts), json)
+        if is_first and self.request.prompt_logprobs is not None:
+            choice.prompt_logprobs = prompt_logprobs(self.packed(self.of_prompts[piece.prompt]), json)
         return choice
 
     def _sections(
         self, piece: AnswerPiece, answer: CompletionOutput, number: int, *, is_first: bool
     ) -> Iterator[Section]:
         """Log-probabilities of the choice. Their offsets count from the beginning of the choice's text."""
-        if is_first and self.request.echo and (of_prompt := self.of_prompts[piece.prompt]):
+        if is_first and self.request.echo:
             first = self.generation.model.tokenizer.decode([piece.output.prompt_token_ids[0]], False)
-            yield Section(self.packed(of_prompt), first_token=first)
+            yield Section(self.packed(self.of_prompts[piece.prompt]), first_token=first)  # nothing predicts the first
         if (parts := piece.logprobs.get(answer.index)) and not self.is_echo_only:
             start = len(self._prompt_text(piece)) if self.request.echo else 0
             section = Section(self.packed(parts), self.offsets.setdefault(number, start))
