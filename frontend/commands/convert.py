@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--per-rank", action="store_true", help="cut the weights for exactly so many ranks, into a folder for each"
     )
+    parser.add_argument("--tokenizer", metavar="MODEL", help="where the tokenizer is, if not with the model")
     parser.add_argument("--revision", metavar="TEXT", help="branch, tag or commit of a hub id")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
@@ -52,6 +53,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             group_size=arguments.group_size,
             tensor_parallel_size=arguments.tensor_parallel_size,
             per_rank=arguments.per_rank,
+            tokenizer=arguments.tokenizer,
             revision=arguments.revision,
             quiet=arguments.quiet,
         )

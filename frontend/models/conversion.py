@@ -52,14 +52,15 @@ def convert_model(
     group_size: int = DEFAULT_GROUP_SIZE,
     tensor_parallel_size: int = 1,
     per_rank: bool = False,
+    tokenizer: str | os.PathLike[str] | None = None,
     revision: str | None = None,
     quiet: bool = True,
 ) -> ConvertedModel:
     """Write `model` into the folder `out`, which must not exist.
 
     `quantization` is the option of `LLM`, with None for a copy in the model's own numbers; `group_size` inputs of int4
-    share a scale. With `per_rank` the weights are cut for exactly `tensor_parallel_size` ranks. Raises `PenstockError`,
-    also when the process that converts dies.
+    share a scale. With `per_rank` the weights are cut for exactly `tensor_parallel_size` ranks. `tokenizer` is where
+    that is, if not with the model. Raises `PenstockError`, also when the process that converts dies.
     """
     kinds = None if quantization is None else QUANTIZATION.checked("quantization", quantization, ConfigError)
     group_size = COUNT.checked("group_size", group_size, ConfigError)
@@ -69,7 +70,7 @@ def convert_model(
     target = Path(os.path.expanduser(out)).absolute()
     if os.path.lexists(target):  # a link that leads nowhere, too
         raise ConfigError(f"{target} exists, and is not written over. Remove it, or name another folder.")
-    files = find_model(model, revision=revision, is_quiet=quiet)
+    files = find_model(model, tokenizer, revision, is_quiet=quiet)
     conversion = Conversion(
         source=str(files.folder),
         tokenizer=str(files.tokenizer_folder),

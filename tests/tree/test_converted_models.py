@@ -1,5 +1,6 @@
 """`convert_model` from Python: what it writes answers with the bits of the original, quantized while it loads."""
 
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -53,8 +54,9 @@ def test_two_ranks_answer_with_the_bits_of_their_own_conversion(original, tmp_pa
     assert answers(made.folder, **ranks) == answers(original, quantization=MIXED, **ranks)
 
 
-def test_the_folder_stands_alone(original, tmp_path):
-    made = convert_model(original, tmp_path / "made", quantization="int8")
+def test_the_folder_stands_alone_also_where_the_tokenizer_came_from_elsewhere(original, tmp_path):
+    without = shutil.copytree(original, tmp_path / "without", ignore=shutil.ignore_patterns("tokenizer*"))
+    made = convert_model(without, tmp_path / "made", quantization="int8", tokenizer=original)
     names = {path.name for path in made.folder.iterdir()}
     assert names >= {path.name for path in original.iterdir()} | {"penstock_conversion.json"}
     options = {**OPTIONS, "load_format": "stand-in"}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from contextlib import suppress
 
 import pytest
 from builders.tiny_configs import FAMILIES as TINY
@@ -275,3 +276,27 @@ def test_an_unknown_architecture_is_refused_with_what_it_is_and_the_nearest(tmp_
     with pytest.raises(ConfigError) as refusal:
         read_config(folder)
     assert all(word in str(refusal.value) for word in words), str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["Olmo", "Exaone", "Phi3V", "Zamba2", "KimiLinear"])
+def test_nobody_is_told_to_write_another_name_over_that_of_a_model_that_computes_something_else(tmp_path, name):
+    folder = changed(tiny_model(tmp_path, "llama"), architectures=[f"{name}ForCausalLM"], model_type=name.lower())
+    with pytest.raises(ConfigError, match="use a model of that family"):
+        read_config(folder)
+
+
+@pytest.mark.long
+def test_nor_over_those_that_transformers_has_a_class_for(tmp_path):
+    from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    advised = []
+    for kind, name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items():
+        with suppress(Exception):  # of classes that have no defaults
+            config = AutoConfig.for_model(kind).to_dict() | {"architectures": [name]}
+            (tmp_path / "config.json").write_text(json.dumps(config, default=str))
+            try:
+                read_config(tmp_path)
+            except ConfigError as error:
+                advised += [name] * ("write that name" in str(error))
+    assert advised == []
