@@ -14,6 +14,7 @@ import msgspec
 from ..protocol.adapter_messages import NO_ADAPTER
 from ..protocol.messages import Prompt, sequence_id
 from ..protocol.parameters.sampling import SamplingParams
+from .media.request_media import RequestMedia
 
 if TYPE_CHECKING:
     from .admission.queue import Client
@@ -41,6 +42,7 @@ class Request:
         "prompt_keys",
         "adapter",
         "client",
+        "media",
     )
 
     def __init__(
@@ -68,6 +70,7 @@ class Request:
         # Keys of the prompt's full blocks, as far as they were asked for, by the stretch of their positions.
         self.prompt_keys: defaultdict[int, list[bytes]] = defaultdict(list)
         self.adapter = adapter  # the place of its LoRA weights in the workers' memory
+        self.media = RequestMedia(prompt.media) if prompt.media else None
 
 
 class Sequence:

@@ -5,6 +5,7 @@ that have left until `settle` is called.
 """
 
 from .admission.queue import victim
+from .media.encoder import Encoder
 from .memory.cache import Additions, Cache, Match
 from .request import NO_SLOT, Sequence
 
@@ -42,8 +43,9 @@ class SlotPool:
 
 
 class RunningBatch:
-    def __init__(self, cache: Cache, num_slots: int) -> None:
+    def __init__(self, cache: Cache, num_slots: int, encoder: Encoder) -> None:
         self.cache = cache
+        self.encoder = encoder
         self.slots = SlotPool(num_slots)
         self.prefilling: list[Sequence] = []
         self.decoding: list[Sequence] = []
@@ -98,6 +100,7 @@ class RunningBatch:
     def leave(self, sequence: Sequence, num_findable_tokens: int) -> None:
         """Take back slot and blocks at once: plans in flight still use them before any later plan can."""
         self.cache.release(sequence, num_findable_tokens)
+        self.encoder.release(sequence)
         self.slots.give_back(sequence.slot)
         sequence.slot = NO_SLOT
         sequence.request.client.leave_slot()

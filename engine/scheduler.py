@@ -23,6 +23,7 @@ from .decoding.guided_decoding import GuidedDecoding
 from .decoding.strategy import ActiveDecoding, PlainDecoding, end_at, repetitive
 from .grammar.constraint import Busy
 from .grammar.constraints import Constraints
+from .media.encoder import Encoder
 from .memory.cache import Additions, Cache
 from .memory.preemption import Preemption
 from .memory.time_to_live import Clock, TimeToLive
@@ -55,11 +56,14 @@ class Scheduler:
         )
         self.sequences: dict[int, Sequence] = {}  # all that have not ended, by id
         self.waiting = WaitingQueue()
-        self.running = RunningBatch(self.cache, limits.num_slots)
+        self.encoder = Encoder(limits.media)
+        self.running = RunningBatch(self.cache, limits.num_slots, self.encoder)
         self.in_flight: deque[ScheduledStep] = deque()
         self.publisher = Publisher()
         self.counters = Counters()
-        self.admission = Admission(limits, self.waiting, self.running, self.cache, self.in_flight, self.counters)
+        self.admission = Admission(
+            limits, self.waiting, self.running, self.cache, self.encoder, self.in_flight, self.counters
+        )
         self.pace = Pace()
         self.preemption = Preemption(self.admission, self.waiting, self.running, self.cache, self.counters)
         self.plain = PlainDecoding(self.sequences, self.running, self.waiting, self.publisher)
@@ -150,12 +154,13 @@ class Scheduler:
 
     def plan(self) -> StepPlan | None:
         """The next step; None when there is nothing to compute before a result or a request comes."""
-        while not (step := self._gathered()).rows:
+        while (step := self._gathered()).is_empty:
             if not self._unblock():
                 return None
         self.counters.steps += 1
         self.in_flight.append(step)
-        return step.plan(self.running.slots.take_freed(), self.cache.take_moves())
+        freed, moves = self.running.slots.take_freed(), self.cache.take_moves()
+        return step.plan(freed, moves, self.encoder.entries.take_dropped())
 
     def _gathered(self) -> ScheduledStep:
         step, strategies = ScheduledStep(self.counters.steps), self._active_strategies()
@@ -172,6 +177,8 @@ class Scheduler:
         load = self.admission.load(step)
         if self._is_paced(step):
             load.allowance = self.pace.allowance(step, load.num_prompts, len(self.waiting), load.allowance.left)
+        if self.limits.media is not None:
+            self.encoder.begin_step(self._encoder_budget(step, load.allowance))
         self._plan_prefills(step, load.allowance)
         self.admission.admit(step, load)
         if load.allowance.has_pause:
@@ -202,11 +209,20 @@ class Scheduler:
 
     def _plan_prefills(self, step: ScheduledStep, allowance: Allowance) -> None:
         for sequence in self.running.prefilling:
-            if budget := allowance.part:
+            if budget := self.encoder.reach(sequence, step, sequence.num_computed, allowance.part):
                 num_tokens, additions = self.running.advance(sequence, budget)
                 if num_tokens:
                     allowance.spend(num_tokens)
                     step.add(sequence, num_tokens, additions)
+                    self.encoder.note_rows(sequence, step, num_tokens)
+
+    def _encoder_budget(self, step: ScheduledStep, allowance: Allowance) -> int:
+        """How many patches may pass how many layers beside the step."""
+        if not step.is_paced:
+            return self.limits.most_encoder_work
+        if not allowance:  # it is measured
+            return 0
+        return self.limits.mm_encoder_budget or self.pace.encoder_budget()
 
     def _is_paced(self, step: ScheduledStep) -> bool:
         """Whether prompts are held back: there are some, streamed answers, too, and something else to compute."""
@@ -283,6 +299,7 @@ class Scheduler:
         sequence = step.rows[failed.row]
         if not sequence.has_ended:
             self.cache.forget(sequence)
+            self.encoder.forget(sequence)
             if sequence.is_running:
                 self.running.leave(sequence, 0)
             sequence.decoding.end(
@@ -294,6 +311,7 @@ class Scheduler:
         running = [each for each in self.sequences.values() if each.is_running]
         self.running.check(running)
         self.cache.check(running)
+        self.encoder.check(running)
         for strategy in (self.beams, self.guided):
             if strategy.members != {each for each in self.sequences.values() if each.decoding is strategy}:
                 raise RuntimeError(f"{type(strategy).__name__} has other members than the sequences that it decodes.")

@@ -4,6 +4,7 @@ from array import array
 from itertools import repeat
 
 from ..protocol.layer_groups import GroupChanges
+from ..protocol.media import Encode, MediaRows
 from ..protocol.messages import ForcedTokens, Fork, NewSlot, StepPlan, column
 from .memory.cache import Additions, ForkedTables
 from .memory.offload import NO_MOVES, Moves
@@ -15,7 +16,7 @@ _INT = len(column([0]))
 class ScheduledStep:
     __slots__ = (
         "number", "rows", "slots", "num_tokens", "new", "forks", "decided", "forced", "masked",
-        "dropped", "is_paced", "has_pause", "num_decodes", "_added", "_forked",
+        "dropped", "is_paced", "has_pause", "num_decodes", "encodes", "media", "encoder_work", "_added", "_forked",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -32,6 +33,9 @@ class ScheduledStep:
         self.is_paced = False  # prompts were held back for streamed answers
         self.has_pause = False  # and yet it takes longer than they should wait
         self.num_decodes = 0  # rows that come before those of prompts
+        self.encodes: list[Encode] = []
+        self.media: list[MediaRows] = []
+        self.encoder_work = 0  # patches x layers of the encodes
         self._added: list[tuple[int, Additions]] = []  # (row, what is appended to its tables), by row
         self._forked: list[ForkedTables] = []
 
@@ -69,7 +73,11 @@ class ScheduledStep:
         self.decided.append(ForcedTokens(self.slots[row], token_ids.tobytes()))
         self.num_tokens[row] += len(token_ids)
 
-    def plan(self, freed: list[int], moves: list[Moves]) -> StepPlan:
+    @property
+    def is_empty(self) -> bool:
+        return not (self.rows or self.encodes)
+
+    def plan(self, freed: list[int], moves: list[Moves], dropped_entries: list[int]) -> StepPlan:
         """The step as workers get it; the moves are those of each group."""
         return StepPlan(
             step=self.number,
@@ -81,6 +89,9 @@ class ScheduledStep:
             forced=self.decided,
             forks=self.forks,
             masked=column(self.masked),
+            dropped_entries=column(dropped_entries),
+            encodes=self.encodes,
+            media=self.media,
         )
 
     def _changes(self, group: int, moves: Moves) -> GroupChanges:
@@ -119,4 +130,5 @@ def new_slot(sequence: Sequence, rotation_start: int) -> NewSlot:
         adapter=sequence.request.adapter,
         rotation_start=rotation_start,
         num_candidates=sequence.decoding.num_candidates(sequence),
+        positions=prompt.positions,
     )

@@ -11,6 +11,7 @@ import msgspec
 
 from ..protocol.adapter_messages import AdapterOrder
 from ..protocol.layer_groups import GroupPlan
+from ..protocol.media import MediaPlan
 from ..protocol.memory_plan import MemoryPlan
 from ..protocol.messages import Allocate, Allocated, EngineInbox, Loaded, MaskFrame, StepPlan, StepResult, Stop
 from ..protocol.options.config import EngineConfig
@@ -69,7 +70,16 @@ class Workers:
 def agreed_plan(plans: list[MemoryPlan]) -> MemoryPlan:
     """The plan that every rank can keep."""
     groups = [_agreed_group(list(of_ranks)) for of_ranks in zip(*(plan.groups for plan in plans), strict=True)]
-    return msgspec.structs.replace(plans[0], groups=groups, max_model_len=min(plan.max_model_len for plan in plans))
+    shortest = min(plan.max_model_len for plan in plans)
+    return msgspec.structs.replace(plans[0], groups=groups, max_model_len=shortest, media=_agreed_media(plans))
+
+
+def _agreed_media(plans: list[MemoryPlan]) -> MediaPlan | None:
+    """Of a model that sees: as many rows of media as every rank can keep."""
+    of_ranks = [plan.media for plan in plans if plan.media is not None]
+    if not of_ranks:
+        return None
+    return msgspec.structs.replace(of_ranks[0], num_rows=min(media.num_rows for media in of_ranks))
 
 
 def _agreed_group(of_ranks: list[GroupPlan]) -> GroupPlan:

@@ -31,6 +31,8 @@ ENGINE_GROUPS = {
     "use_warmup": "How it computes",
     "seed": "Requests and names",
     "enable_lora": "LoRA adapters",
+    "enable_mm": "Pictures and videos",
+    "connect": "The daemon",
     "enforce_eager": "Details",
     "limit_prompt_chars": "Limits at the door",
     "trace": "To look inside",
@@ -52,7 +54,13 @@ short, smaller steps help, too.
 With `prefix_cache_ttl` a block that no request has used for so many seconds is not found any more, also where there is
 room for it, and neither is its copy in CPU memory. Every use renews it, and it is in use as long as a request that runs
 holds it. Answers are the same either way.
-"""
+""",
+    "enable_mm": """\
+What happens to a picture is told in [sight.md](sight.md). Nothing needs to be set: a model that sees does, one that
+doesn't refuses pictures. `enable_mm=False` leaves the encoder out, which saves its memory. A picture's rows stay in
+memory (`mm_cache`) until others need the room, so the same picture in many requests is encoded once. While answers are
+streamed, a step encodes for about as long as it may compute prompts; `mm_encoder_budget` sets a number instead.
+""",
 }
 SAMPLING_GROUPS = {
     "temperature": "Choosing tokens",

@@ -5,6 +5,7 @@ from collections import deque
 
 from ...protocol.messages import SequenceEnded
 from ..counters import Counters
+from ..media.encoder import Encoder
 from ..memory.cache import Cache, Match, together
 from ..request import Sequence
 from ..running import RunningBatch
@@ -21,6 +22,7 @@ class Admission:
         waiting: WaitingQueue,
         running: RunningBatch,
         cache: Cache,
+        encoder: Encoder,
         in_flight: deque[ScheduledStep],
         counters: Counters,
     ) -> None:
@@ -29,6 +31,7 @@ class Admission:
         self._waiting = waiting
         self._running = running
         self._cache = cache
+        self._encoder = encoder
         self._in_flight = in_flight
         self._counters = counters
         self._gates = gates(limits)
@@ -59,6 +62,10 @@ class Admission:
             budget = load.allowance.first_part(demand.num_left)
             if match.is_coming or not budget or not self.admits(demand, load):
                 return
+            budget = self._encoder.reach(sequence, step, match.length * self._cache.block_size, budget)
+            if not budget:  # nobody overtakes one whose next token is a row that isn't encoded
+                self._encoder.release(sequence)
+                return
             self._waiting.pop(sequence)
             load.take(demand, self._enter(sequence, match, step, budget))
 
@@ -78,6 +85,7 @@ class Admission:
         step.new.append(new_slot(sequence, self._cache.rotation_start(sequence)))
         num_tokens, appended = self._running.advance(sequence, budget)
         step.add(sequence, num_tokens, together(entered, appended))
+        self._encoder.note_rows(sequence, step, num_tokens)
         return num_tokens
 
     def _count_start(self, sequence: Sequence, num_cached: int) -> None:

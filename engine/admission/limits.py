@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...protocol.layer_groups import CHECKPOINT_EVERY, GroupPlan
+from ...protocol.media import MediaPlan
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import values
 from ...protocol.options.config import EngineConfig
+from ..media.encoder import NO_ENCODER
 from ..memory.capacity import capacity, smallest
 from ..memory.group_memory import Need
 from ..request import Request, Sequence
@@ -38,6 +40,8 @@ class Limits:
     stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, if there are several
     vocab_size: int = 2**31
     checkpoint_every: int = CHECKPOINT_EVERY  # tokens, of states
+    media: MediaPlan | None = None  # of a model that sees
+    mm_encoder_budget: int | None = None
 
     @classmethod
     def settled(cls, config: EngineConfig, plan: MemoryPlan) -> "Limits":
@@ -58,6 +62,8 @@ class Limits:
             long_prefill_token_threshold=config.long_prefill_token_threshold,
             stretches=tuple(plan.stretches),
             vocab_size=plan.vocab_size,
+            media=plan.media,
+            mm_encoder_budget=config.mm_encoder_budget,
         )
 
     @property
@@ -73,6 +79,15 @@ class Limits:
     @property
     def last_token(self) -> int:
         return self.vocab_size - 1
+
+    @property
+    def encoder(self) -> MediaPlan:
+        return self.media or NO_ENCODER
+
+    @property
+    def most_encoder_work(self) -> int:
+        """Patches x layers of a step beside which nobody waits: as if patches were tokens of prompts."""
+        return self.max_num_batched_tokens * self.encoder.num_layers
 
     @property
     def max_long(self) -> int | None:
@@ -133,6 +148,26 @@ _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
         "The prompt has {request.num_prompt:,} tokens, and without chunked prefill a step takes "
         "max_num_batched_tokens={limits.max_num_batched_tokens:,}. Shorten it, raise that, or leave "
         "enable_chunked_prefill on.",
+    ),
+    (
+        lambda limits, request: request.media is not None and limits.media is None,
+        "The prompt has a picture or a video, and this model sees none.",
+    ),
+    (
+        lambda limits, request: request.media is not None and not request.media.is_sound(request.num_prompt),
+        "The rows of a picture or video of the prompt don't stand in it one behind the other.",
+    ),
+    (
+        lambda limits, request: request.media is not None and request.media.most_patches > limits.encoder.most_patches,
+        "A picture or video of the prompt has {request.media.most_patches:,} patches, and the encoder takes "
+        "{limits.encoder.most_patches:,} at once. Make it smaller, or let it be made so, by "
+        'mm_processor_kwargs={{"max_pixels": …}}.',
+    ),
+    (
+        lambda limits, request: request.media is not None and request.media.most_rows > limits.encoder.num_rows,
+        "A picture or video of the prompt has {request.media.most_rows:,} rows, and memory keeps "
+        "{limits.encoder.num_rows:,} of them. Make it smaller, or let it be made so, by "
+        'mm_processor_kwargs={{"max_pixels": …}}, or raise mm_cache.',
     ),
 )
 

@@ -64,6 +64,7 @@ class Pace:
         self._answers_without = 0  # in the last such step
         self._seconds_beside: float | None = None  # that a token adds to a step whose answers set the pace
         self._seconds_at_once: float | None = None  # of a token, where a step computes many
+        self._seconds_of_patch: float | None = None  # in one layer of the encoder of pictures
         self._measured_at = -_MEASURE_EVERY
         self._paused_at = -_PAUSE_EVERY
         self._last = 0  # tokens of the last paced step that had any
@@ -97,6 +98,12 @@ class Pace:
             return _LEAST
         return int(_PAUSE / max(self._seconds_at_once, _NO_TIME))
 
+    def encoder_budget(self) -> int:
+        """How many patches of pictures may pass how many layers beside streamed answers, for as long as prompts may."""
+        if self._seconds_without is None or self._seconds_of_patch is None:
+            return 1  # one layer
+        return 1 + int((_RATIO - 1) * self._seconds_without / max(self._seconds_of_patch, _NO_TIME))
+
     def note_pause(self, step: ScheduledStep) -> None:
         """The step takes longer than its streams should wait."""
         step.has_pause = True
@@ -105,6 +112,9 @@ class Pace:
     def learn(self, step: ScheduledStep, seconds: float) -> None:
         """Take in how long a step took."""
         count = step.num_prompt_tokens
+        if step.encoder_work:
+            self._learn_encoder(step, seconds, count)
+            return
         if not count:
             self._measured_at = max(self._measured_at, step.number)
             is_outdated = step.num_decodes < _FEWER_ANSWERS * self._answers_without
@@ -120,6 +130,14 @@ class Pace:
             self._seconds_without = None
         else:
             self._seconds_beside = _averaged(self._seconds_beside, max(0.0, seconds - self._seconds_without) / count)
+
+    def _learn_encoder(self, step: ScheduledStep, seconds: float, count: int) -> None:
+        """Take in how long a step took that has encoded something, if the rest of its time is known."""
+        if step.rows:
+            if not step.num_decodes or self._seconds_without is None or (count and self._seconds_beside is None):
+                return
+            seconds -= self._seconds_without + count * (self._seconds_beside or 0.0)
+        self._seconds_of_patch = _averaged(self._seconds_of_patch, max(0.0, seconds) / step.encoder_work)
 
 
 def _averaged(so_far: float | None, newest: float) -> float:

@@ -1,8 +1,7 @@
 """How a sequence gets its tokens: freely, within a grammar (`guided_decoding.py`), or as a beam (`beam_decoding.py`).
 
 The scheduler plans every sequence alike and asks its strategy only where they differ. A step is planned without the
-strategies that have no sequences. Speculative decoding or prompts with media would be further classes with the same
-few methods.
+strategies that have no sequences. Speculative decoding would be a further class with the same few methods.
 """
 
 from abc import ABC, abstractmethod

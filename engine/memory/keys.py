@@ -27,9 +27,10 @@ def stretched_key(root: bytes, stretch: int) -> bytes:
     return blake2b(root + stretch.to_bytes(4), digest_size=_DIGEST_BYTES, person=b"penstock stretch").digest()
 
 
-def next_key(previous: bytes, packed_tokens: bytes) -> bytes:
-    """The key of the block that holds these tokens after the block named `previous`."""
-    return blake2b(previous + packed_tokens, digest_size=_DIGEST_BYTES).digest()
+def next_key(previous: bytes, content: bytes) -> bytes:
+    """The key of the block with this content after the block named `previous`: its packed tokens, and behind them which
+    rows of which media stand among these."""
+    return blake2b(previous + content, digest_size=_DIGEST_BYTES).digest()
 
 
 def key_of(sequence: Sequence, index: int, block_size: int) -> bytes:
@@ -48,10 +49,14 @@ def derived_keys(sequence: Sequence) -> list[bytes]:
 
 def _derive_up_to(sequence: Sequence, last: int, block_size: int) -> None:
     index, previous = _newest(sequence, last, block_size)
+    media = sequence.request.media
     while index < last:
         index += 1
-        start = index * block_size
-        previous = next_key(previous, sequence.packed_tokens(start, start + block_size))
+        start, end = index * block_size, (index + 1) * block_size
+        content = sequence.packed_tokens(start, end)
+        if media is not None:
+            content += media.key_part(start, end)
+        previous = next_key(previous, content)
         _keys_of_part(sequence, index, block_size)[0].append(previous)
 
 

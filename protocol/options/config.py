@@ -33,6 +33,8 @@ from .option_rules import (
     GIB,
     KV_DTYPE,
     LOAD_FORMAT,
+    MEDIA_LIMITS,
+    PROCESSOR,
     PROCESSORS,
     QUANTIZATION,
     SECONDS,
@@ -82,9 +84,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     tool_call_parser: Annotated[str | None, described("calls: auto, none, a family; unset: of chats", FAMILY)] = None
     reasoning_parser_plugin: Annotated[str | None, described("Python file with further families", TEXT)] = None
     tool_parser_plugin: Annotated[str | None, described("the same for tool calls", TEXT)] = None
-    early_stop_config: Annotated[
-        EarlyStop | None, described("early_stop of requests that bring none", EARLY_STOP)
-    ] = None
+    early_stop_config: Annotated[EarlyStop | None, described("early_stop of requests that bring none", EARLY_STOP)] = (
+        None
+    )
     logits_processors: Annotated[list[str] | None, described("entry points that change logits", PROCESSORS)] = None
     guided_decoding_disable_any_whitespace: Annotated[bool, described("guided JSON is compact", FLAG)] = False
     served_model_name: Annotated[str | None, described("the name in outputs and logs", TEXT)] = None
@@ -92,6 +94,17 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     enable_lora: Annotated[bool, described("make room for LoRA adapters", FLAG)] = False
     max_loras: Annotated[int, described("adapters in memory at once", COUNT)] = 4
     max_lora_rank: Annotated[int, described("the largest rank that an adapter may have", COUNT)] = 64
+    enable_mm: Annotated[bool | None, described("pictures; unset: where the model sees", FLAG)] = None
+    limit_mm_per_prompt: Annotated[
+        dict[str, Any] | None, described("pictures and videos a prompt; unset: 100 and 8", MEDIA_LIMITS)
+    ] = None
+    mm_processor_kwargs: Annotated[
+        dict[str, Any] | None, described("sizes of pictures, such as max_pixels", PROCESSOR)
+    ] = None
+    mm_cache: Annotated[int | None, described('bytes for pictures that were encoded, or "1GiB"', SIZE)] = None
+    mm_encoder_budget: Annotated[
+        int | None, described("patches x layers a step beside streams; unset: measured", COUNT)
+    ] = None
     connect: Annotated[str, described("use the daemon: auto, require, start, never or its address", CONNECT)] = "never"
     enforce_eager: Annotated[bool, described("no captured graphs on a GPU", FLAG)] = False
     graph_batch_sizes: Annotated[list[int] | None, described("rows of captured steps; unset: many", COUNTS)] = None
@@ -207,9 +220,6 @@ _ACCEPTED: dict[str, str] = {
 
 # The values that change nothing, and the refusal of any other.
 _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "enable_mm": ((None, False), "multimodal models are not supported yet"),
-    "limit_mm_per_prompt": ((None,), "multimodal models are not supported yet"),
-    "mm_processor_kwargs": ((None,), "multimodal models are not supported yet"),
     "speculative_config": ((None,), "speculative decoding is not supported yet"),
     "data_parallel_size": ((None, 1), "data parallelism is not supported yet; start several LLMs"),
     "splitwise_role": ((None, "mixed"), "a split of prefill and decode is not supported yet"),

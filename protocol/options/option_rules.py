@@ -12,6 +12,7 @@ from typing import Any
 from ..fields.rules import Rule
 from ..parameters.early_stop import SENTENCE as EARLY_STOP_SENTENCE
 from ..parameters.early_stop import as_early_stop
+from .media_options import LIMITS_SENTENCE, PROCESSOR_SENTENCE, as_limits, as_processor_arguments
 from .quantization import KINDS as QUANTIZATION_KINDS
 from .quantization import SENTENCE as QUANTIZATION_SENTENCE
 from .quantization import as_quantization
@@ -137,6 +138,8 @@ FLAG = _rule(_flag, "must be True or False")
 TEXT = _rule(_text, "must be text or a path, in UTF-8")
 FAMILY = _rule(_text, "must be auto, none or a family's name")
 PROCESSORS = _rule(_names, "must be names of entry points in the group penstock.logits_processors")
+MEDIA_LIMITS = _rule(as_limits, LIMITS_SENTENCE)
+PROCESSOR = _rule(as_processor_arguments, PROCESSOR_SENTENCE)
 EARLY_STOP = _rule(as_early_stop, EARLY_STOP_SENTENCE)
 DTYPE = _rule(_dtype, _among(_DTYPES), _DTYPES)
 QUANTIZATION = _rule(as_quantization, QUANTIZATION_SENTENCE, QUANTIZATION_KINDS)

@@ -69,6 +69,11 @@ class EngineOptions(TypedDict, total=False):
     enable_lora: bool
     max_loras: int
     max_lora_rank: int
+    enable_mm: bool | None
+    limit_mm_per_prompt: Mapping[str, Any] | None
+    mm_processor_kwargs: Mapping[str, Any] | None
+    mm_cache: int | str | None
+    mm_encoder_budget: int | None
     connect: FilePath | None
     enforce_eager: bool
     graph_batch_sizes: int | Sequence[int] | None

@@ -3,6 +3,7 @@
 `answer` is what a request must get whatever its company: the harness is only there to find out whether it does.
 """
 
+import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 
@@ -11,6 +12,7 @@ from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.memory.window_blocks import WindowBlocks
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.layer_groups import ABSENT, GroupPlan
+from penstock.protocol.media import Medium
 from penstock.protocol.messages import (
     NewSlot,
     Prompt,
@@ -25,6 +27,7 @@ from penstock.protocol.messages import (
     wide_values,
 )
 from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.worker.stand_in.media import Row, content_of
 from penstock.worker.stand_in.runner import Slot, StandInWorker, next_token
 
 VOCABULARY = 512
@@ -46,9 +49,30 @@ def limits(**options) -> Limits:
     return Limits(**{**small, **options})
 
 
-def prompt(request_id: int, token_ids: Iterable[int], *, client: str = "", **params) -> Prompt:
+def prompt(request_id: int, token_ids: Iterable[int], *, client: str = "", media=(), **params) -> Prompt:
     settled = SamplingParams(**{"temperature": 0, "max_tokens": 8, "eos_token_id": [], **params})
-    return Prompt(request_id, column(token_ids), settled, seed=request_id, arrival_time=0.0, client=client)
+    packed = column(token_ids)
+    positions = bytes(3 * len(packed)) if media else b""
+    return Prompt(
+        request_id, packed, settled, request_id, arrival_time=0.0, client=client, media=list(media), positions=positions
+    )
+
+
+def medium(picture: int, *spans: tuple[int, int], num_patches: int = 8) -> Medium:
+    """A picture of one pixel, whose rows stand at these spans of start and length."""
+    pixels = bytes([picture] * 3)
+    digest = hashlib.sha256(pixels).digest()
+    return Medium("image", digest, pixels, (1, 1, 1), column(place for span in spans for place in span), num_patches)
+
+
+def media_rows(asked: Prompt) -> dict[int, Row]:
+    """Which rows the tokens of a prompt get, by position."""
+    rows = {}
+    for each in asked.media:
+        spans = values(each.spans)
+        places = [place for start, length in zip(spans[::2], spans[1::2]) for place in range(start, start + length)]
+        rows.update({place: (content_of(each.kind, each.pixels), row) for row, place in enumerate(places)})
+    return rows
 
 
 def answer(asked: Prompt, sample: int, max_model_len: int, following: Following | None = None) -> tuple[list[int], str]:
@@ -89,12 +113,15 @@ class Harness:
         self.tick = 0.0  # what each look at the clock takes
         self.limits = limits(**options)
         self.scheduler = Scheduler(self.limits, shares_prefixes=shares_prefixes, clock=self._clock)
+        self._media: dict[int, dict[int, Row]] = {}  # by the seed, which is the request's number
         self.worker = StandInWorker(
             num_slots=self.limits.num_slots,
             groups=self.limits.groups,
             block_size=self.limits.block_size,
             max_model_len=self.limits.max_model_len,
             verify=True,
+            media=self.limits.media,
+            expected_media=lambda new: self._media[new.seed],
         )
         self.results: deque[StepResult] = deque()
         self.plans: list[StepPlan] = []
@@ -107,6 +134,7 @@ class Harness:
 
     def add(self, *prompts: Prompt) -> None:
         for each in prompts:
+            self._media[each.seed] = media_rows(each)
             self.scheduler.add(each)
         self._hear_ends()
 

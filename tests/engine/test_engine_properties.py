@@ -8,12 +8,13 @@ with the row's own history.
 from dataclasses import dataclass, field
 
 import pytest
-from builders.engine_harness import Harness, answer, prompt
+from builders.engine_harness import Harness, answer, medium, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.protocol.layer_groups import GroupPlan
+from penstock.protocol.media import MediaPlan, Medium
 from penstock.protocol.messages import FailedRow, Prompt, column, request_and_sample, sequence_id, values
 
 MAX_MODEL_LEN = 60
@@ -86,9 +87,41 @@ params = st.fixed_dictionaries(
     }
 )
 
+# Pictures of the same tokens, each with the lengths of the spans that its rows stand in, and its patches.
+PICTURES = {1: ((3,), 4), 2: ((6,), 24), 3: ((2, 3), 8), 4: ((3,), 4), 5: ((9,), 6), 6: ((6,), 8)}
+PLACEHOLDER = 500
+
+# Before each picture stand so many tokens of text; behind them all, the rest.
+pictures = st.lists(st.tuples(st.sampled_from([0, 4, 1]), st.sampled_from(list(PICTURES))), min_size=1, max_size=4)
+
+
+def with_pictures(token_ids: list[int], chosen: list[tuple[int, int]]) -> tuple[list[int], list[Medium]]:
+    placed: list[int] = []
+    media = []
+    for gap, picture in chosen:
+        lengths, num_patches = PICTURES[picture]
+        placed += token_ids[:gap]
+        spans = []
+        for length in lengths:
+            spans.append((len(placed), length))
+            placed += [PLACEHOLDER] * length + [1]
+        media.append(medium(picture, *spans, num_patches=num_patches))
+    return placed + token_ids, media
+
+
 # What happens next; the numbers choose among what there is at that time.
 actions = st.one_of(
-    *[st.tuples(st.just("add"), token_ids, params, st.sampled_from(["", "", "a", "b"]), st.booleans())] * 4,
+    *[
+        st.tuples(
+            st.just("add"),
+            token_ids,
+            params,
+            st.sampled_from(["", "", "a", "b"]),
+            st.booleans(),
+            st.just([]) | pictures,
+        )
+    ]
+    * 4,
     *[st.tuples(st.just("step"), st.integers(1, 9))] * 3,
     st.tuples(st.just("abort"), st.integers(0, 50)),
     st.tuples(st.just("stop string"), st.integers(0, 50)),
@@ -107,10 +140,11 @@ class Run:
 
     def act(self, action: tuple) -> None:
         match action:
-            case "add", tokens, chosen, client, is_streamed:
+            case "add", tokens, chosen, client, is_streamed, shown:
                 request_id = len(self.asked)
                 settled = {**chosen, "min_tokens": chosen["max_tokens"] // 3}
-                asked = prompt(request_id, tokens, client=client, **settled)
+                tokens, media = with_pictures(tokens, shown if self.harness.limits.media else [])
+                asked = prompt(request_id, tokens, client=client, media=media, **settled)
                 self.asked[request_id] = replace(asked, is_streamed=is_streamed)
                 self.harness.add(self.asked[request_id])
             case "step", count:
@@ -137,7 +171,7 @@ class Run:
 
     def fail(self, number: int) -> None:
         """One row of the newest result went wrong on the worker."""
-        if not self.harness.results:
+        if not self.harness.results or not self.harness.results[-1].num_sampled:
             return
         result = self.harness.results[-1]
         counts, sampled = list(values(result.num_sampled)), list(values(result.sampled))
@@ -197,6 +231,32 @@ def without_blocks(options: dict) -> dict:
 @settings(max_examples=150)
 def test_so_it_is_with_groups_of_layers_in_any_mix(options, groups, every, steps_in_flight, history):
     play({**without_blocks(options), "groups": groups, "checkpoint_every": every}, steps_in_flight, history)
+
+
+media_limits = st.fixed_dictionaries(
+    {
+        "media": st.builds(
+            lambda num_rows, num_layers, most_patches: MediaPlan(num_rows, 1, num_layers, most_patches),
+            st.sampled_from([9, 6, 14, 40]),
+            st.sampled_from([3, 1, 8]),
+            st.sampled_from([100, 100, 10]),
+        ),
+        "mm_encoder_budget": st.sampled_from([None, 1, 30]),
+    }
+)
+
+
+@given(limits, media_limits, mixes(), st.integers(1, 3), st.lists(actions, min_size=8, max_size=30))
+@settings(max_examples=150)
+def test_so_it_is_with_pictures(options, media, groups, steps_in_flight, history):
+    play({**without_blocks(options), **media, "groups": groups}, steps_in_flight, history)
+
+
+@pytest.mark.long
+@given(limits, media_limits, mixes(), st.integers(1, 3), st.lists(actions, min_size=20, max_size=100))
+@settings(max_examples=3000)
+def test_so_it_is_with_pictures_in_long_histories(options, media, groups, steps_in_flight, history):
+    play({**without_blocks(options), **media, "groups": groups}, steps_in_flight, history)
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock import LLM, CompletionOutput, ConfigError, RequestMetrics, RequestOutput, SamplingParams
+from penstock import LLM, CompletionOutput, RequestMetrics, RequestOutput, SamplingParams
 
 CHAT = """
 from penstock import LLM, SamplingParams
@@ -171,12 +171,6 @@ def every_parameter_is_taken(llm: LLM) -> None:
     [output] = llm.generate("The sky is", params, use_tqdm=False)
     assert output.error_code == 200 and 6 <= len(output.outputs.token_ids) <= 12
     assert SamplingParams(frequence_penalty=0.25).frequency_penalty == 0.25, "as it was once spelled"
-
-
-def test_what_needs_pictures_is_refused_with_a_sentence_before_anything_starts():
-    for option in ({"enable_mm": True}, {"limit_mm_per_prompt": {"image": 100}}):
-        with pytest.raises(ConfigError, match="multimodal models are not supported yet"):
-            LLM(model="pocket", **option)
 
 
 # --- pages at hand ----------------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def test_cudagraphs_are_the_opposite_of_eager_steps(written):
         EngineConfig.from_options("m", use_cudagraph="maybe")
 
 
-@pytest.mark.parametrize("option", [{"speculative_config": {"method": "ngram"}}, {"enable_mm": True}])
+@pytest.mark.parametrize("option", [{"speculative_config": {"method": "ngram"}}, {"data_parallel_size": 2}])
 def test_what_is_not_built_is_refused_unless_it_asks_for_nothing(option):
     with pytest.raises(ConfigError):
         EngineConfig.from_options("m", **option)

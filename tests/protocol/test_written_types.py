@@ -62,9 +62,9 @@ def test_an_option_is_written_out_with_the_type_or_the_values_that_its_field_has
         values = {value for each in (written, *parts) for value in typing.get_args(each)} | parts
         assert set(choices) <= values
     elif kind in (int, float, bool):
-        assert kind in parts and (parts == {kind} or field.name == "kv_cache_memory")
+        assert kind in parts and (parts == {kind} or field.name in ("kv_cache_memory", "mm_cache"))
     else:
-        assert parts & {kind, *typing.get_args(WRITTEN.get(kind, kind))}
+        assert parts & {kind, WRITTEN.get(kind, kind), *typing.get_args(WRITTEN.get(kind, kind))}
     assert (type(None) in typing.get_args(written)) or field.default is not None
 
 

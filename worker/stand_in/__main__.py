@@ -6,14 +6,17 @@ What it does in a step is in `runner.py`.
 
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ...protocol.adapter_messages import AdapterLoaded, LoadAdapter
 from ...protocol.files.model_file import read_model_json
 from ...protocol.layer_groups import GroupPlan
+from ...protocol.media import MediaPlan
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import Allocate, Allocated, Loaded, MaskFrame, StepPlan, Stop, WorkerInbox, values
+from ...protocol.options.config import EngineConfig
 from ...protocol.processes.child import Child, run_child
 from ...protocol.processes.heartbeat import Heartbeat, WatchedInbox
 from ...protocol.processes.launch import Launch
@@ -22,6 +25,9 @@ from .runner import VOCAB_SIZE, StandInWorker
 
 _CONTEXT = 4096
 _MOST_BLOCKS = 1 << 16
+_MEDIA_ROWS = 1 << 16
+_ENCODER_LAYERS = 4
+_MOST_PATCHES = 1 << 16
 _CELLS_PER_GIB = 1024  # of a second tier, as if a block needed a MiB
 
 
@@ -61,7 +67,8 @@ def main(child: Child) -> None:
 def _plan(launch: Launch) -> MemoryPlan:
     """As if a model had been loaded that needs no memory."""
     config = launch.config
-    vocab_size, context = _model_figures(Path(launch.model_folder))
+    model = _model_config(Path(launch.model_folder))
+    vocab_size, context = model.get("vocab_size", VOCAB_SIZE), model.get("max_position_embeddings", _CONTEXT)
     max_model_len = config.max_model_len or context
     blocks = config.step_limits("cpu")[0] * -(-max_model_len // config.block_size)
     num_blocks = config.num_gpu_blocks_override or min(blocks, _MOST_BLOCKS)
@@ -76,17 +83,25 @@ def _plan(launch: Launch) -> MemoryPlan:
         model_context=context,
         vocab_size=vocab_size,
         dtype="none",
+        media=_media_plan(config, model),
         kv_dtype="none",
     )
 
 
-def _model_figures(folder: Path) -> tuple[int, int]:
-    """Vocabulary and context as the model's config.json has them, where there is one."""
+def _model_config(folder: Path) -> dict[str, Any]:
+    """The model's config.json, with what it says of the text part; empty where there is none."""
     try:
         config = read_model_json(folder / "config.json")
     except FileNotFoundError:
-        config = {}
-    return config.get("vocab_size", VOCAB_SIZE), config.get("max_position_embeddings", _CONTEXT)
+        return {}
+    return {**config, **config.get("text_config", {})}
+
+
+def _media_plan(config: EngineConfig, model: dict[str, Any]) -> MediaPlan | None:
+    """For a model that sees: rows of one byte each, so that `mm_cache` is a number of rows."""
+    if "vision_config" not in model or config.enable_mm is False:
+        return None
+    return MediaPlan(config.mm_cache or _MEDIA_ROWS, 1, _ENCODER_LAYERS, _MOST_PATCHES)
 
 
 def _worker(launch: Launch, plan: MemoryPlan, allocate: Allocate) -> StandInWorker:
@@ -101,6 +116,7 @@ def _worker(launch: Launch, plan: MemoryPlan, allocate: Allocate) -> StandInWork
         block_size=launch.config.block_size,
         max_model_len=allocate.max_model_len,
         vocab_size=plan.vocab_size,
+        media=plan.media,
         verify=bool(os.environ.get("PENSTOCK_STAND_IN_VERIFY")),
     )
 

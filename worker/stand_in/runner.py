@@ -7,10 +7,11 @@ too early or too late, ends the run. `__main__.py` is its process, `worker/steps
 
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...protocol.layer_groups import GroupChanges, GroupPlan
+from ...protocol.media import MediaPlan
 from ...protocol.messages import (
     Candidates,
     FailedRow,
@@ -27,6 +28,7 @@ from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.processes.faults import point
 from ..plan_error import PlanError
 from .contents import AnyContents, RowSpan, StateContents, StateSlot, contents_of
+from .media import MediaMemory, Row
 
 VOCAB_SIZE = 512
 _PRIME = 2**31 - 1
@@ -34,6 +36,8 @@ _PRIME = 2**31 - 1
 
 IsAllowed = Callable[[int], bool]
 AwaitMask = Callable[[int], MaskFrame]
+# Which tokens of a sequence get which rows of media, by position, if somebody knows it.
+ExpectedMedia = Callable[[NewSlot], Mapping[int, Row]]
 
 
 class Slot:
@@ -43,6 +47,7 @@ class Slot:
         "adapter",
         "chain",
         "endings",
+        "media",
         "min_total",
         "num_candidates",
         "num_computed",
@@ -70,11 +75,14 @@ class Slot:
         self.chain: list[int] = []
         self.adapter = new.adapter  # keys and values depend on it
         self.rotation_start = new.rotation_start  # and on this
+        self.media: Mapping[int, Row] | None = None  # and on these rows, if they are known
 
     def chain_up_to(self, end: int) -> list[int]:
         for position in range(len(self.chain), end):
             previous = self.chain[-1] if self.chain else (self.adapter, self.rotation_start)
-            self.chain.append(hash((previous, self.tokens[position])) & 0x7FFFFFFFFFFFFFFF)
+            row = self.media.get(position) if self.media else None
+            token = self.tokens[position] if row is None else (self.tokens[position], row)
+            self.chain.append(hash((previous, token)) & 0x7FFFFFFFFFFFFFFF)
         return self.chain
 
 
@@ -90,6 +98,8 @@ class StandInWorker:
         max_model_len: int,
         vocab_size: int = VOCAB_SIZE,
         verify: bool = False,
+        media: MediaPlan | None = None,
+        expected_media: ExpectedMedia | None = None,
     ) -> None:
         self.max_model_len = max_model_len
         self.vocab_size = vocab_size
@@ -97,6 +107,8 @@ class StandInWorker:
         self.groups: list[AnyContents] = [contents_of(group, block_size, verify) for group in groups]
         self.verify = verify
         self.num_computed = 0  # tokens, since the start
+        self.media = MediaMemory(media)
+        self._expected_media = expected_media
 
     def step(self, plan: StepPlan, await_mask: AwaitMask | None = None) -> StepResult:
         point("worker.step")
@@ -107,6 +119,7 @@ class StandInWorker:
             raise PlanError(f"The plan changes {len(plan.groups)} groups of layers, and there are {len(self.groups)}.")
         for number, changes in enumerate(plan.groups):
             self._change(number, changes, slots)
+        self.media.apply(plan)
         rows, starts = self._compute(plan, slots)
         logprobs = list(self._prompt_logprobs(rows, starts))
         allowed = _allowed(await_mask(plan.step)) if plan.masked and await_mask else {}
@@ -139,6 +152,12 @@ class StandInWorker:
             )
         if min(entered.tokens) < 0 or max(entered.tokens) >= self.vocab_size:
             raise PlanError(f"The plan gives slot {new.slot} a token outside the vocabulary of {self.vocab_size}.")
+        if len(new.positions) not in (0, 12 * new.num_prompt):
+            raise PlanError(
+                f"The plan gives slot {new.slot} positions that are not three for each of its prompt's tokens."
+            )
+        if self._expected_media is not None:
+            entered.media = self._expected_media(new)
         entered.tables = [group.table(array("i")) for group in self.groups]
         self.slots[new.slot] = entered
 
@@ -150,7 +169,7 @@ class StandInWorker:
         copy = Slot(NewSlot(fork.target, packed, source.num_prompt, source.num_computed, source.params, 0, fork.sample))
         copy.salt = source.salt + fork.sample
         copy.num_candidates = source.num_candidates
-        copy.adapter, copy.rotation_start = source.adapter, source.rotation_start
+        copy.adapter, copy.rotation_start, copy.media = source.adapter, source.rotation_start, source.media
         tables = zip(self.groups, fork.block_ids, strict=True)
         copy.tables = [group.table(values(block_ids)) for group, block_ids in tables]
         self.slots[fork.target] = copy
@@ -189,10 +208,24 @@ class StandInWorker:
                     f"its blocks end at {self._reach(row)}."
                 )
         self.num_computed += sum(num_tokens)
+        self._check_media(plan, rows, starts, num_tokens)
         for number, group in enumerate(self.groups):
             if self.verify or isinstance(group, StateContents):
                 group.compute([self._span(number, *row) for row in zip(slots, rows, starts, strict=True)])
         return rows, starts
+
+    def _check_media(self, plan: StepPlan, rows: list[Slot], starts: list[int], num_tokens: array) -> None:
+        """Each token gets the row that it must have, if that is known."""
+        given: dict[int, dict[int, Row]] = {}
+        for number, offset, medium_row in self.media.rows(plan.media, num_tokens):
+            given.setdefault(number, {})[starts[number] + offset] = medium_row
+        for number, row in enumerate(rows):
+            if row.media is not None:
+                expected = {
+                    place: row.media[place] for place in row.media if starts[number] <= place < row.num_computed
+                }
+                if given.get(number, {}) != expected:
+                    raise PlanError(f"Row {number} is given the rows of media {given.get(number)}, not {expected}.")
 
     def _reach(self, row: Slot) -> int:
         """The position up to which its blocks go in all groups."""

@@ -1,0 +1,100 @@
+"""The rows that the workers' memory keeps of media: which media they are, how far encoded, and who still needs them.
+
+An entry has room for all its rows from the moment in which its encoding begins. It is held by running sequences that
+have rows of it to compute, and while nobody holds it, it stays until room is needed; the one unused for longest goes
+first. Nothing leaves in a step that uses it: workers apply what a plan drops before anything else of it.
+"""
+
+from collections import OrderedDict
+
+from ...protocol.media import Medium
+
+NEVER = -1
+
+
+class Entry:
+    __slots__ = ("number", "digest", "num_rows", "num_layers", "num_holders", "used_in")
+
+    def __init__(self, number: int, digest: bytes, num_rows: int) -> None:
+        self.number = number
+        self.digest = digest
+        self.num_rows = num_rows
+        self.num_layers = 0  # that are planned
+        self.num_holders = 0
+        self.used_in = NEVER  # the newest step that has work on it or rows of it
+
+
+class Entries:
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity  # in rows
+        self.num_taken = 0
+        self._by_digest: dict[bytes, Entry] = {}
+        self._idle: OrderedDict[int, Entry] = OrderedDict()  # that nobody holds, the one unused for longest first
+        self._forgotten: set[int] = set()  # held ones that are dropped as soon as nobody does
+        self._dropped: list[int] = []  # since the last plan
+        self._next_number = 0
+
+    def hold(self, medium: Medium, num_rows: int, step: int) -> Entry | None:
+        """Hold the entry of a medium, a new one if there is none; None if there is no room for it yet."""
+        entry = self._by_digest.get(medium.digest)
+        if entry is None:
+            if not self._make_room(num_rows, step):
+                return None
+            entry = Entry(self._next_number, medium.digest, num_rows)
+            self._next_number += 1
+            self._by_digest[medium.digest] = entry
+            self.num_taken += num_rows
+        self._idle.pop(entry.number, None)
+        entry.num_holders += 1
+        return entry
+
+    def release(self, entry: Entry) -> None:
+        entry.num_holders -= 1
+        if entry.num_holders:
+            return
+        if entry.number in self._forgotten:
+            self._drop(entry)
+        else:
+            self._idle[entry.number] = entry
+
+    def forget(self, digest: bytes) -> None:
+        """Let nobody find it any more."""
+        entry = self._by_digest.pop(digest, None)
+        if entry is None:
+            return
+        self._forgotten.add(entry.number)
+        if self._idle.pop(entry.number, None) is not None:
+            self._drop(entry)
+
+    def take_dropped(self) -> list[int]:
+        """The entries dropped since the last plan, for the next one."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
+
+    def _make_room(self, num_rows: int, step: int) -> bool:
+        """Drop idle entries until so many rows fit; none if they don't fit even then."""
+        idle = [entry for entry in self._idle.values() if entry.used_in != step]
+        if self.num_taken - sum(entry.num_rows for entry in idle) + num_rows > self.capacity:
+            return False
+        for entry in idle:
+            if self.num_taken + num_rows <= self.capacity:
+                break
+            del self._idle[entry.number], self._by_digest[entry.digest]
+            self._drop(entry)
+        return True
+
+    def _drop(self, entry: Entry) -> None:
+        self._forgotten.discard(entry.number)
+        self.num_taken -= entry.num_rows
+        self._dropped.append(entry.number)
+
+    def check(self, holders: dict[int, int]) -> None:
+        """Raise unless rows are conserved and each entry, by number, has so many holders."""
+        kept = {entry.number: entry for entry in self._by_digest.values()}
+        if self.num_taken > self.capacity or any(entry.num_holders for entry in self._idle.values()):
+            raise RuntimeError(f"{self.num_taken} rows of media are kept, {self.capacity} fit; {self._idle} are idle.")
+        if not self._forgotten and self.num_taken != sum(entry.num_rows for entry in kept.values()):
+            raise RuntimeError(f"{self.num_taken} rows of media are counted, and {kept} have them.")
+        for number, entry in kept.items():
+            if entry.num_holders != holders.get(number, 0) or (entry.num_holders == 0) != (number in self._idle):
+                raise RuntimeError(f"Entry {number} is held {entry.num_holders} times, by {holders.get(number, 0)}.")

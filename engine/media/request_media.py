@@ -1,0 +1,85 @@
+"""The media of one request: where in its prompt their rows stand, and what of that goes into the keys of KV blocks."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ...protocol.media import Medium
+from ...protocol.messages import column, values
+
+
+class Span(NamedTuple):
+    """Tokens of the prompt, one after another, that get rows of a medium."""
+
+    start: int
+    end: int
+    medium: int  # index in the prompt
+    first_row: int
+
+
+class RequestMedia:
+    __slots__ = ("media", "num_rows", "ends", "spans", "_span_ends")
+
+    def __init__(self, media: Sequence[Medium]) -> None:
+        self.media = media
+        self.num_rows: list[int] = []
+        self.ends: list[int] = []  # the position behind each medium's last row
+        self.spans: list[Span] = []
+        for index, medium in enumerate(media):
+            starts_and_lengths = values(medium.spans[: len(medium.spans) // 8 * 8])
+            num_rows = end = 0
+            for start, length in zip(starts_and_lengths[::2], starts_and_lengths[1::2]):
+                end = start + length
+                self.spans.append(Span(start, end, index, num_rows))
+                num_rows += length
+            self.num_rows.append(num_rows)
+            self.ends.append(end)
+        self._span_ends = [span.end for span in self.spans]
+
+    def is_sound(self, num_prompt: int) -> bool:
+        """Whether every medium has pixels of its shape, and rows in the prompt behind those of the one before it."""
+        end = 0
+        for span in self.spans:
+            if not end <= span.start < span.end <= num_prompt:
+                return False
+            end = span.end
+        return all(self.num_rows) and all(
+            len(medium.digest) == 32
+            and medium.num_patches > 0
+            and len(medium.pixels) == 3 * medium.shape[0] * medium.shape[1] * medium.shape[2]
+            for medium in self.media
+        )
+
+    @property
+    def most_rows(self) -> int:
+        """Of one medium."""
+        return max(self.num_rows)
+
+    @property
+    def most_patches(self) -> int:
+        """Likewise."""
+        return max(medium.num_patches for medium in self.media)
+
+    def between(self, start: int, end: int) -> Iterator[Span]:
+        """The parts of spans that lie in this stretch of the prompt."""
+        for index in range(bisect_right(self._span_ends, start), len(self.spans)):
+            span = self.spans[index]
+            if span.start >= end:
+                return
+            begin = max(span.start, start)
+            yield Span(begin, min(span.end, end), span.medium, span.first_row + begin - span.start)
+
+    def needed_from(self, position: int) -> range:
+        """The media with rows at this position or behind it, by index."""
+        return range(bisect_right(self.ends, position), len(self.media))
+
+    def start_of(self, medium: int, position: int) -> int:
+        """Where the medium's first row from this position on stands."""
+        return next(span.start for span in self.between(position, self.ends[medium]) if span.medium == medium)
+
+    def key_part(self, start: int, end: int) -> bytes:
+        """What the key of a block of these tokens takes in beside them: whose rows stand where, and which."""
+        return b"".join(
+            self.media[span.medium].digest + column((span.start - start, span.end - start, span.first_row))
+            for span in self.between(start, end)
+        )

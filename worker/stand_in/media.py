@@ -1,0 +1,76 @@
+"""What the stand-in worker knows of media: which entries are encoded, layer by layer, and what their rows stand for.
+
+It checks the rules of `docs/sight.md`: layers come in order and each once, rows are used when all are computed, nothing
+that is used was dropped, and no more rows are kept than the memory plan says. In place of a row there is the hash of
+its medium with the row's number.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...protocol.media import Encode, MediaPlan, MediaRows
+from ...protocol.messages import StepPlan, values
+from ..plan_error import PlanError
+
+Row = tuple[int, int]  # the hash of a medium, and which of its rows
+
+
+@dataclass(slots=True)
+class StoredEntry:
+    content: int
+    num_rows: int
+    num_layers: int = 0
+
+
+class MediaMemory:
+    def __init__(self, plan: MediaPlan | None) -> None:
+        self._plan = plan
+        self._entries: dict[int, StoredEntry] = {}
+        self.num_encoded = 0  # media, since the start
+
+    def apply(self, plan: StepPlan) -> None:
+        """Drop entries, then encode."""
+        for number in values(plan.dropped_entries):
+            if self._entries.pop(number, None) is None:
+                raise PlanError(f"The plan drops entry {number}, which is not there.")
+        for encode in plan.encodes:
+            self._encode(encode)
+
+    def _encode(self, encode: Encode) -> None:
+        if self._plan is None:
+            raise PlanError("The plan encodes a medium, and the model sees none.")
+        if encode.first_layer == 0:
+            if encode.entry in self._entries:
+                raise PlanError(f"The plan begins entry {encode.entry} twice.")
+            self._entries[encode.entry] = StoredEntry(content_of(encode.kind, encode.pixels), encode.num_rows)
+            num_rows = sum(entry.num_rows for entry in self._entries.values())
+            if encode.num_rows < 1 or num_rows > self._plan.num_rows:
+                raise PlanError(f"The plan keeps {num_rows} rows of media, and {self._plan.num_rows} fit.")
+        entry = self._entries.get(encode.entry)
+        last = encode.first_layer + encode.num_layers
+        is_next = entry is not None and encode.first_layer == entry.num_layers < last <= self._plan.num_layers
+        if entry is None or not is_next:
+            raise PlanError(f"The plan encodes layers {encode.first_layer} to {last} of entry {encode.entry}: {entry}.")
+        entry.num_layers = last
+        self.num_encoded += last == self._plan.num_layers
+
+    def rows(self, media: Sequence[MediaRows], num_tokens: Sequence[int]) -> Iterator[tuple[int, int, Row]]:
+        """For each token that gets a row of a medium: the step's row, the token's number in it, and what it gets."""
+        ends = (-1, 0)  # the row before, and the end of its tokens
+        for each in media:
+            entry = self._entries.get(each.entry)
+            if entry is None or self._plan is None or entry.num_layers != self._plan.num_layers:
+                raise PlanError(f"The plan uses rows of entry {each.entry}, which is not encoded: {entry}.")
+            end = each.offset + each.count
+            is_behind = (each.row, each.offset) >= ends and each.count > 0 <= each.offset
+            if not is_behind or each.row >= len(num_tokens) or end > num_tokens[each.row]:
+                raise PlanError(f"The plan places rows of media where the step has no tokens for them: {each}.")
+            if each.first < 0 or each.first + each.count > entry.num_rows:
+                raise PlanError(f"The plan uses rows that entry {each.entry} doesn't have: {each}, {entry}.")
+            ends = (each.row, end)
+            for number in range(each.count):
+                yield each.row, each.offset + number, (entry.content, each.first + number)
+
+
+def content_of(kind: str, pixels: bytes) -> int:
+    return hash((kind, pixels))
