@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.files.model_file import require_regular
-from ...protocol.files.unreadable import pickle_in, pickle_refusal, pointer_in, pointer_refusal
+from ...protocol.files.unreadable import foreign_model, pickle_in, pickle_refusal, pointer_in, pointer_refusal
 from ..text.convert_tokenizer import converted
 from .hub.cache import cache_root
 from .hub.snapshot import FileKinds, NotOnHub, require_listed, snapshot
@@ -61,8 +61,9 @@ def _require_config(folder: Path) -> None:
         require_regular(folder / "config.json")
     except FileNotFoundError:
         raise ModelNotFoundError(
-            f"{folder} has no config.json, so it is not a model's folder. Give the folder that holds config.json and "
-            "the *.safetensors files."
+            foreign_model(folder)
+            or f"{folder} has no config.json, so it is not a model's folder. Give the folder that holds config.json "
+            "and the *.safetensors files."
         ) from None
 
 
@@ -87,6 +88,8 @@ def _found(name: str, revision: str | None, from_hub: Callable[[HubName], Found]
     path = Path(os.path.expanduser(name))
     if name and os.path.isdir(path):
         return path.resolve()
+    if name and os.path.isfile(path) and (what := foreign_model(_absolute(path))) is not None:
+        raise ModelNotFoundError(what)
     tried = [
         f"bundled models ({', '.join(BUNDLED)})" if bundled is None else f"the bundled model {name} (not installed)",
         f"the folder {_absolute(path)}" + (" (it is a file)" if os.path.isfile(path) else " (it does not exist)"),

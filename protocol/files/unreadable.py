@@ -1,4 +1,4 @@
-"""Recognizes checkpoints that can't be read, Git LFS pointers and Paddle's pickles, and says what to use instead."""
+"""Recognizes what is no model or can't be read (Git LFS pointers, pickles, GGUF, adapters), and says what to use."""
 
 from pathlib import Path
 
@@ -42,3 +42,21 @@ def pickle_refusal(path: Path) -> str:
         "*.safetensors are read here. Use the model as it is published (-Paddle or -PT), or write it anew with "
         "save_pretrained(…, safe_serialization=True)."
     )
+
+
+def foreign_model(path: Path) -> str | None:
+    """What a file, or a folder without config.json, is, and what to give in its place; None: unknown."""
+    files = [path] if path.is_file() else sorted(path.iterdir())
+    if gguf := next((file for file in files if file.suffix == ".gguf"), None):
+        return (
+            f"{gguf} is written for llama.cpp (GGUF), which is not read here. Use the model's safetensors original; "
+            "quantization='int4' makes it as small."
+        )
+    if any(file.name == "adapter_config.json" for file in files) and path.is_dir():
+        return (
+            f"{path} is a LoRA adapter. Give the model that it was trained on, with enable_lora=True, and the adapter "
+            "to load_lora()."
+        )
+    if path.is_file() and (path.parent / "config.json").exists():
+        return f"{path} is one file of a model. Give its folder: {path.parent}"
+    return None

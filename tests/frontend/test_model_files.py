@@ -260,3 +260,18 @@ def test_so_is_a_folder_beside_one_that_is_not_there(tmp_path):
 def test_a_name_that_no_folder_could_have_is_a_sentence(name):
     with pytest.raises(ModelNotFoundError):
         find_model(name)
+
+
+@pytest.mark.parametrize(
+    "file, given, sentence",
+    [
+        ("m-Q4_K_M.gguf", "m-Q4_K_M.gguf", r"Q4_K_M\.gguf is written for llama\.cpp .*safetensors original"),
+        ("m-Q4_K_M.gguf", ".", r"Q4_K_M\.gguf is written for llama\.cpp"),
+        ("adapter_config.json", ".", "is a LoRA adapter"),
+        ("config.json", "config.json", "is one file of a model. Give its folder"),
+    ],
+)
+def test_what_is_no_models_folder_is_told_apart(tmp_path, file, given, sentence):
+    (tmp_path / file).write_text("{}")
+    with pytest.raises(ModelNotFoundError, match=sentence):
+        find_model(tmp_path / given)

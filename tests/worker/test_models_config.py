@@ -146,7 +146,10 @@ def test_figures_that_are_published_are_taken(tmp_path, rope, figures):
         ({"partial_rotary_factor": "half"}, "of which 'half' rotate"),
         ({"partial_rotary_factor": 0}, "of which 0 rotate"),
         ({"rope_theta": 1, "rope_parameters": None}, "rope_theta must be a number above 1, and is 1"),
-        ({"architectures": ["MambaForCausalLM"]}, r"MambaForCausalLM; supported are those of Llama, .*Ernie4_5"),
+        (
+            {"architectures": ["MambaForCausalLM"]},
+            r"MambaForCausalLM; it is not supported\. The nearest is .* Supported are those of Llama, .*Ernie4_5",
+        ),
         ({"architectures": "absent"}, "names the architecture none"),
         ({"hidden_size": None}, "hidden_size must be a positive whole number, and is None"),
         ({"max_position_embeddings": 0}, "max_position_embeddings must be a positive whole number, and is 0"),

@@ -144,6 +144,31 @@ def test_modules_may_have_groups_and_bits_of_their_own(tmp_path):
     assert torch.equal(checkpoint.matrix(name, (64, 64)), floats[name])
 
 
+@pytest.mark.parametrize("layout", ["gptq", "awq"])
+def test_auto_round_packs_as_one_of_two_others(tmp_path, layout):
+    """Its own file has no list of groups; `extra_config` names what has other groups, and what stays floats."""
+    model, twin = quantized_model(tmp_path / "most", Form(layout, group_size=32))
+    others, others_twin = quantized_model(tmp_path / "some", Form(layout, group_size=16))
+    written, floats = arrays(model), dict(load_file(twin / "model.safetensors"))
+    down, key = "model.layers.1.mlp.down_proj", "model.layers.1.self_attn.k_proj"
+    kept = {name: each for name, each in written.items() if not name.startswith((down, key)) and "g_idx" not in name}
+    kept |= {name: each for name, each in arrays(others).items() if name.startswith(down) and "g_idx" not in name}
+    floats[f"{down}.weight"] = load_file(others_twin / "model.safetensors")[f"{down}.weight"]
+    save(kept | {f"{key}.weight": floats[f"{key}.weight"].numpy()}, model)
+    config = json.loads((model / "config.json").read_text())
+    config["quantization_config"] = {
+        "autoround_version": "0.14.2", "bits": 4, "data_type": "int", "group_size": 32, "iters": 200, "sym": True,
+        "packing_format": f"auto_round:auto_{layout}", "quant_method": "auto-round",
+        "extra_config": {key: {"bits": 16, "data_type": "float"}, down: {"bits": 4, "group_size": 16}},
+    }  # fmt: skip
+    (model / "config.json").write_text(json.dumps(config))
+    checkpoint = opened(model)
+    for module, shape in MATRICES.items():
+        name = f"model.layers.1.{module}.weight"
+        assert torch.equal(checkpoint.matrix(name, shape).dequantized(), floats[name]), module
+    assert torch.equal(checkpoint.matrix(f"{key}.weight", (64, 64)), floats[f"{key}.weight"])
+
+
 def test_symmetric_weights_bring_no_zeros(written, form):
     model, _ = written(form)
     part = opened(model).matrix("model.layers.0.self_attn.q_proj.weight", (128, 64))
@@ -200,8 +225,15 @@ WEIGHTS = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, 
 @pytest.mark.parametrize(
     "quantization_config, sentence",
     [
-        ({"quant_method": "hqq"}, r"quantized \(hqq\), and its methods are not among gptq, awq, compressed-tensors"),
+        ({"quant_method": "hqq"}, r"quantized \(hqq\), and its methods are not among gptq, awq, auto-round"),
         ({}, r"quantized \(an unnamed method\)"),
+        ({"group_size": 64, "bits": 4, "mode": "affine"}, r"quantized \(MLX\)"),
+        ({"quant_method": "auto-round", "bits": 2}, r"auto-round, 2 bits\)"),
+        (
+            {"quant_method": "auto-round", "bits": 4, "packing_format": "auto_round:llm_compressor"},
+            r"its packings that are read are auto_round:auto_gptq, auto_round:auto_awq",
+        ),
+        ({"quant_method": "auto-round", "bits": 4, "data_type": "mx_fp"}, r"auto-round, mx_fp\)"),
         ({"quant_method": "gptq", "bits": 3}, r"gptq, 3 bits\), and 4 and 8 bits are read"),
         ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, r"\(gptq, marlin\)"),
         ({"quant_method": "gptq"}, "not as gptq writes it: it has no 'bits'"),

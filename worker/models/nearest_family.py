@@ -44,31 +44,35 @@ _SHOWN = 4  # keys that one sentence names
 
 
 def unknown_architecture(config: Mapping[str, Any], named: list[str], unsupported_as: UnsupportedAs) -> str:
-    """Sentences, from " names the architecture" on."""
+    """Sentences, from " names the architecture" on: what to do comes before the long list."""
     text = ", ".join(shown(each).strip("'") for each in named) or "none"
     supported = ", ".join(dict.fromkeys(_body(each) for each in FAMILIES))
-    sentence = f"names the architecture {text}; supported are those of {supported}."
+    advice = _advice(config, named, unsupported_as)
+    return f"names the architecture {text}; it is not supported. {advice} Supported are those of {supported}."
+
+
+def _advice(config: Mapping[str, Any], named: list[str], unsupported_as: UnsupportedAs) -> str:
     name = next((each for each in named if isinstance(each, str)), "")
     model_type = config.get("model_type")
     nearest = _nearest(name, model_type if isinstance(model_type, str) else "", unsupported_as)
     if kind := _kind(name, config):
-        return f"{sentence} This is {kind}: use a model that continues texts, such as those of {nearest}."
+        return f"This is {kind}: use a model that continues texts, such as those of {nearest}."
     if not name:
         by = f"model_type {model_type!r}" if _names_family(model_type) else "keys"
-        return f"{sentence} By its {by} it is nearest to {nearest}: if it is one, add that name to config.json."
+        return f"By its {by} it is nearest to {nearest}: if it is one, add that name to config.json."
     if _is_misspelt(name, nearest) and (not model_type or model_type == FAMILIES[nearest].name):
-        return f"{sentence} Did you mean {nearest}? Then correct the name in config.json."
+        return f"Did you mean {nearest}? Then correct the name in config.json."
     unsupported = unsupported_as(FAMILIES[nearest])
     if unsupported is None:
-        return f"{sentence} The nearest is {nearest}, whose configs differ: use a model of that family."
+        return f"The nearest is {nearest}, whose configs differ: use a model of that family."
     if unsupported:
         more = f" and {len(unsupported) - _SHOWN} more" if len(unsupported) > _SHOWN else ""
         keys = ", ".join(unsupported[:_SHOWN]) + more
         ask = "ask" if len(unsupported) > 1 else "asks"
-        return f"{sentence} The nearest is {nearest}, which lacks what {keys} {ask} for: use a model of that family."
+        return f"The nearest is {nearest}, which lacks what {keys} {ask} for: use a model of that family."
     if _body(name) in _OTHERS:
-        return f"{sentence} The nearest is {nearest}, which computes something else: use a model of that family."
-    return f"{sentence} The nearest is {nearest}, which reads this config: if it is the same model, write that name."
+        return f"The nearest is {nearest}, which computes something else: use a model of that family."
+    return f"The nearest is {nearest}, which reads this config: if it is the same model, write that name."
 
 
 def _names_family(model_type: Any) -> bool:

@@ -1,4 +1,5 @@
-"""What a config.json says of quantized weights: GPTQ, AWQ and compressed-tensors with 4 or 8 bits, 8-bit floats, MXFP4.
+"""What a config.json says of quantized weights: GPTQ, AWQ, AutoRound and compressed-tensors with 4 or 8 bits, 8-bit
+floats, MXFP4.
 
 Only what the tensors don't show by themselves is kept; which matrices are quantized, and with how many bits, is seen in
 the files. Imports no torch.
@@ -16,8 +17,8 @@ from ...protocol.files.model_file import read_model_json
 
 Layout = Literal["gptq", "gptq_v2", "awq", "compressed-tensors", "fp8", "mxfp4"]
 
-# Where it stands in config.json; the latter name is that of the first compressed-tensors checkpoints.
-QUANTIZATION_KEYS = ("quantization_config", "compression_config")
+# Where it stands in config.json; the second name is that of the first compressed-tensors checkpoints, the third MLX's.
+QUANTIZATION_KEYS = ("quantization_config", "compression_config", "quantization")
 # The files of their own that the first tools for a method wrote it into.
 QUANTIZATION_FILES = {"quantize_config.json": "gptq", "hf_quant_config.json": "modelopt"}
 
@@ -27,6 +28,9 @@ _FLOAT8_FORMATS = ("float-quantized", "mxfp8-quantized")
 _COMPRESSED_FORMATS = (*_INTEGER_FORMATS, *_FLOAT8_FORMATS, "naive-quantized", "mixed-precision")
 # ModelOpt's algorithms of 8-bit floats: a scale for the matrix, for each row, for each block.
 _MODELOPT_FLOAT8 = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MXFP8")
+# AutoRound packs as GPTQ's first version does, or as AWQ; without a packing_format as GPTQ.
+_AUTO_ROUND_LAYOUTS: dict[str, Layout] = {"auto_round:auto_gptq": "gptq", "auto_round:auto_awq": "awq"}
+_FLOAT_BITS = 16  # what AutoRound writes of a module that stays floats
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class Quantization:
     layout: Layout
     bits: int  # of most of them
     group_size: int  # inputs that share a scale; 0: a whole row
-    # GPTQModel's `dynamic`: by a pattern of modules' names their own group size. The first that fits counts.
+    # GPTQModel's `dynamic`, AutoRound's `extra_config`: by a pattern of modules' names their own group size. The first
+    # that fits counts.
     group_sizes: tuple[tuple[str, int], ...] = ()
     is_ordered: bool = False  # which inputs share a scale is listed for each matrix (activation order)
     block: tuple[int, int] = (0, 0)  # rows and columns that share a scale of 8-bit floats; 0: as the scales show
@@ -74,7 +79,7 @@ def read_quantization(config: dict[str, Any], path: Path) -> Quantization | None
         return None
     if not isinstance(given, dict):
         raise ConfigError(f"{path}: its quantization_config must be an object, and is {shown(given)}.")
-    method = given.get("quant_method", "an unnamed method")
+    method = given.get("quant_method", "MLX" if _is_mlx(given) else "an unnamed method")
     if not isinstance(method, str) or method not in _METHODS:
         _refuse(path, _name(method), f"its methods are not among {', '.join(_METHODS)}")
     try:
@@ -83,6 +88,11 @@ def read_quantization(config: dict[str, Any], path: Path) -> Quantization | None
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, re.error) as error:
         raise ConfigError(f"{path}: its quantization_config is not as {method} writes it: {_told(error)}.") from error
+
+
+def _is_mlx(given: dict[str, Any]) -> bool:
+    """MLX writes bits and group_size alone, newer ones a mode as well."""
+    return "group_size" in given and "bits" in given
 
 
 def _gptq(given: dict[str, Any], path: Path) -> Quantization:
@@ -122,6 +132,31 @@ def _awq(given: dict[str, Any], path: Path) -> Quantization:
     if bits != 4:
         _refuse(path, f"awq, {bits} bits", "awq is read with 4 bits")
     return Quantization("awq", bits, _group_size(given.get("group_size", given.get("q_group_size"))))
+
+
+def _auto_round(given: dict[str, Any], path: Path) -> Quantization:
+    packing = given.get("packing_format", "auto_round:auto_gptq")
+    if not isinstance(packing, str) or packing not in _AUTO_ROUND_LAYOUTS:
+        read = ", ".join(_AUTO_ROUND_LAYOUTS)
+        _refuse(path, f"auto-round, {_name(packing)}", f"its packings that are read are {read}")
+    if (kind := given.get("data_type", "int")) != "int":
+        _refuse(path, f"auto-round, {_name(kind)}", "only its integers are read")
+    layout = _AUTO_ROUND_LAYOUTS[packing]
+    bits = _bits(given["bits"], "auto-round", path)
+    if layout == "awq" and bits != 4:
+        _refuse(path, f"auto-round, {packing}, {bits} bits", "awq is read with 4 bits")
+    group_size = _group_size(given.get("group_size"))
+    group_sizes = tuple(_extra(given.get("extra_config") or {}, group_size, path))
+    return Quantization(layout, bits, group_size, group_sizes)
+
+
+def _extra(given: dict[str, dict[str, Any]], group_size: int, path: Path) -> Iterator[tuple[str, int]]:
+    """Keys are modules' names or patterns of them."""
+    for pattern, own in given.items():
+        if (bits := own.get("bits", _BITS[0])) != _FLOAT_BITS:
+            _bits(bits, f"auto-round, extra_config {pattern!r}", path)
+            re.compile(pattern)
+            yield f"{pattern}$", _group_size(own["group_size"]) if "group_size" in own else group_size
 
 
 def _compressed_tensors(given: dict[str, Any], path: Path) -> Quantization:
@@ -187,6 +222,7 @@ def _mxfp4(given: dict[str, Any], path: Path) -> Quantization:
 _METHODS = {
     "gptq": _gptq,
     "awq": _awq,
+    "auto-round": _auto_round,
     "compressed-tensors": _compressed_tensors,
     "fp8": _fp8,
     "fbgemm_fp8": _fp8,

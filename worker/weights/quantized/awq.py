@@ -18,7 +18,8 @@ _PLACES = [0, 4, 1, 5, 2, 6, 3, 7]
 
 def read_awq(module: Module, share: Share, quantization: Quantization) -> QuantizedPart:
     check_outputs(_PER_WORD * module.shape("qweight")[1], share, module)
-    group_size = checked_groups(module.shape("scales")[0], share.in_features, quantization.group_size, module)
+    said = quantization.group_size_of(module.name)
+    group_size = checked_groups(module.shape("scales")[0], share.in_features, said, module)
     groups = share.groups(group_size, module)
     return QuantizedPart.of(
         _BITS,
