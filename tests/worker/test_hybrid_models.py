@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from penstock.kernels.cpu.states import WIDEST_CONVOLUTION
 from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
+from penstock.protocol.options.quantization import as_quantization
 from penstock.worker.convert.convert import convert
 from penstock.worker.models.config import read_config
 
@@ -197,6 +198,12 @@ def test_weights_can_be_made_up(family, tmp_path):
     (folder / "model.safetensors").unlink()
     driven = HandDriven(load_on("native", folder, load_format="dummy"))
     assert driven.step([(driven.add(list(range(5, 40))), 35)], every_token=True).isfinite().all()
+
+
+def test_a_delta_net_s_gate_may_have_numbers_of_its_own(tmp_path):
+    kinds = as_quantization({"*.in_proj_z": "int8"})
+    net = load_on("native", tiny_model(tmp_path, "qwen3_5_text"), quantization=kinds).decoder.layers[0].attention
+    assert (net.qkv.weight.kind, net.gate.weight.kind) == ("fp32", "int8")
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {

@@ -100,8 +100,12 @@ def _attention(config: ModelConfig, heads: LayerHeads, ranks: int) -> Products:
 
 def _delta_net(net: DeltaNet, hidden_size: int) -> Products:
     """What decides how fast a state changes is never quantized."""
-    names = ("in_proj_qkvz",) if net.is_fused else ("in_proj_qkv", "in_proj_z")
-    return {names: 2 * (net.keys + net.values) * hidden_size, ("out_proj",): net.values * hidden_size}
+    if net.is_fused:
+        inner: Products = {("in_proj_qkvz",): 2 * (net.keys + net.values) * hidden_size}
+    else:
+        mixed = 2 * net.keys + net.values
+        inner = {("in_proj_qkv",): mixed * hidden_size, ("in_proj_z",): net.values * hidden_size}
+    return inner | {("out_proj",): net.values * hidden_size}
 
 
 def _latent_attention(config: ModelConfig, latent: LatentConfig, ranks: int) -> Products:
