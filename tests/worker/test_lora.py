@@ -13,6 +13,7 @@ from builders.runner_harness import Answer, TinyEngine, slotted_runner
 from builders.runner_harness import prompt as request
 from builders.tiny_configs import FAMILIES
 from builders.tiny_model import tiny_model
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from penstock.engine.adapters import AdapterTable
@@ -94,6 +95,28 @@ def test_every_family_has_the_places_that_peft_names(tmp_path, family):
     found, wanted = (
         each.step([(row, len(PROMPTS[0]))], every_token=True)
         for each, row in ((driven, driven.add(PROMPTS[0], 0)), (expected, expected.add(PROMPTS[0])))
+    )
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("backend", ["native", "fast"])
+def test_an_adapter_may_change_what_all_layers_have_of_the_tokens(tmp_path, backend):
+    """Gemma's projection of the first embedding, which lies in no layer."""
+    folder, name = tiny_model(tmp_path / "model", "gemma4_text"), "model.per_layer_model_projection"
+    weights = load_file(folder / "model.safetensors")
+    outputs, inputs = weights[f"{name}.weight"].shape
+    down, up = (
+        torch.sin(torch.arange(8.0 * count)).view(shape) / 8 for count, shape in ((inputs, (8, -1)), (outputs, (-1, 8)))
+    )
+    extra = {f"base_model.model.{name}.lora_{letter}.weight": part.numpy() for letter, part in (("A", down), ("B", up))}
+    own = adapter(tmp_path / "adapter", folder, modules=(), extra=extra, target_modules=[name.partition(".")[2]])
+    driven = HandDriven(with_adapters(backend, folder, [own]))
+    weights[f"{name}.weight"] = weights[f"{name}.weight"].float() + 2 * up @ down  # lora_alpha is twice the rank
+    save_file(weights, folder / "model.safetensors")
+    merged_by_hand = HandDriven(load_on(backend, folder))
+    found, wanted = (
+        each.step([(row, len(PROMPTS[0]))], every_token=True)
+        for each, row in ((driven, driven.add(PROMPTS[0], 0)), (merged_by_hand, merged_by_hand.add(PROMPTS[0])))
     )
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 

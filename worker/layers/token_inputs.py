@@ -35,9 +35,9 @@ class TokenInputTable:
         self.epsilon = epsilon * hidden_size
         self.norm = norm_vector(weights.at("per_layer_projection_norm"), "weight", (inputs.width,), False, _HALF)
 
-    def __call__(self, token_ids: Any, embedding: Any) -> Any:
+    def __call__(self, token_ids: Any, embedding: Any, adapted: Any | None) -> Any:
         total = self.ops.embedding(token_ids, self.table, 0, self.scale)  # [T, layers × width]
-        return self.ops.add_part_norms(total, self.projection(embedding), self.norm, self.epsilon)
+        return self.ops.add_part_norms(total, self.projection(embedding, adapted), self.norm, self.epsilon)
 
 
 class TokenInputLayer:

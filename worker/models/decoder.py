@@ -186,7 +186,8 @@ class Decoder:
     def stream(self, batch: LayerInputs) -> Any:
         stream, update = self.embedding(batch.token_ids), None  # [T, hidden]
         if self.token_inputs is not None:
-            batch.token_inputs = self.token_inputs(batch.token_ids, stream)  # [T, layers × width]
+            # [T, layers × width]
+            batch.token_inputs = self.token_inputs(batch.token_ids, stream, batch.adapted)
         for layer in self.layers:
             update = layer(stream, update, batch)  # [T, hidden]
         return stream if update is None else self.placement.ops.add(stream, update, self.update_scale)  # [T, hidden]
