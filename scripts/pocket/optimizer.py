@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 # The quintic whose iteration drives all singular values towards one.
-_TABLES = ("embed_tokens.weight", ".mlp.gate.weight")  # a row for each token, or each expert
+_TABLES = ("embed_tokens.weight", "pos_embed.weight", ".mlp.gate.weight")  # a row for each token, place or expert
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 
 

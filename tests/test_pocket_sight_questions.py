@@ -1,0 +1,84 @@
+"""Pocket-sight's questions and what it is trained on: two sides of one split, always the same."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pocket.example import Draw
+from pocket_sight.asking import is_on_side, questions_of
+from pocket_sight.kinds import KINDS, PICTURES, held_out, training_seen
+from pocket_sight.shapes import CELLS, shapes_seen
+from pocket_sight.tokens import sight_tokenizer
+from pocket_sight_questions import PER_KIND, questions
+from transformers import PreTrainedTokenizerFast
+
+ROOT = Path(__file__).resolve().parents[1]
+PER_KIND_HERE = 10
+ALL = ("shapes", "things", "figures")
+
+
+@pytest.fixture(scope="module")
+def learnt():
+    """The keys, and the questions, of a sample of the training."""
+    draw = Draw("a test", held_out=False)
+    seen = [training_seen(draw) for _ in range(400)]
+    keys = {key for each in seen for ask in each.asks if is_on_side(draw, ask) for key in ask.keys}
+    return keys, {(question.kind, question.text) for each in seen for question in questions_of(draw, each.asks, 5)}
+
+
+def test_no_held_out_question_is_learnt(learnt):
+    keys, texts = learnt
+    for question in questions(PER_KIND_HERE):
+        assert (question.kind, question.text) not in texts
+        assert not question.key or question.key not in keys
+
+
+def test_a_word_that_is_held_out_is_never_printed_in_training():
+    held = {question.expected.lower() for question in questions(PER_KIND_HERE) if question.kind == "words"}
+    draw = Draw("words", held_out=False)
+    printed = {PICTURES["words"][0](draw).asks[0].answer.replace("\x00", "").lower() for _ in range(200)}
+    assert not held & printed
+
+
+def test_there_are_two_thousand_questions_of_as_many_kinds_as_there_are():
+    assert PER_KIND * len(KINDS) >= 2000
+    assert set(Counter(question.kind for question in questions(1))) == set(KINDS)
+
+
+def test_the_questions_are_always_the_same():
+    one, other = held_out("words", 5), held_out("words", 5)
+    assert [each.question for each in one] == [each.question for each in other]
+    assert [each.images[0].tobytes() for each in one] == [each.images[0].tobytes() for each in other]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_counted_adds_up(seed):
+    """All counts of shapes together are the count of all, and so are those of colours."""
+    draw = Draw(seed, held_out=False)
+    counts = {}
+    for ask in shapes_seen(draw).asks:
+        if ask.kind == "counting":
+            counts[ask.values["things"]] = int(ask.answer)
+    colours = sum(count for name, count in counts.items() if re.fullmatch(r"\w+ shapes", name))
+    shapes = sum(count for name, count in counts.items() if " " not in name and name not in ALL)
+    assert counts["shapes"] == colours == shapes
+
+
+def test_an_answer_about_a_place_names_one():
+    places = {cell for row in CELLS for cell in row}
+    for each in held_out("positions", 20):
+        assert each.question.answer in places or each.question.answer.startswith(("a ", "an "))
+
+
+@pytest.mark.parametrize("with_ids, between", [(False, ""), (True, "Picture 1: ")])
+def test_the_template_puts_pictures_where_they_stand_in_the_message(with_ids, between):
+    template = (ROOT / "scripts" / "pocket_sight" / "chat_template.jinja").read_text(encoding="utf-8")
+    parts = [{"type": "text", "text": "Look: "}, {"type": "image"}, {"type": "text", "text": "What is it?"}]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=sight_tokenizer(), chat_template=template)
+    messages = [{"role": "user", "content": parts}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, add_vision_id=with_ids)
+    assert text == (
+        f"<|im_start|>user\nLook: {between}<|vision_start|><|image_pad|><|vision_end|>What is it?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )

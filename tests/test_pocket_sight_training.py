@@ -1,0 +1,79 @@
+"""What pocket-sight is trained on is what transformers computes for a user's question."""
+
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from pocket.example import LETTER_GAP, Draw
+from pocket_sight import export, model
+from pocket_sight.asking import questions_of
+from pocket_sight.batches import Patched, made_batch
+from pocket_sight.kinds import PICTURES
+from pocket_sight.sizes import patches, resized_size
+from pocket_sight.tokens import sight_tokenizer
+from pocket_sight.trainer import pixel_values, visible
+from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
+
+TOKENIZER = sight_tokenizer()
+PROCESSOR = Qwen2VLImageProcessorPil(**export.preprocessor_config())
+
+
+@pytest.fixture(scope="module")
+def weights():
+    torch.manual_seed(0)
+    return Qwen3VLForConditionalGeneration(Qwen3VLConfig(**model.published_config(TOKENIZER))).state_dict()
+
+
+@pytest.fixture
+def published(weights):
+    """Transformers' class as a user has it."""
+    network = Qwen3VLForConditionalGeneration(Qwen3VLConfig(**model.published_config(TOKENIZER))).float()
+    network.load_state_dict(weights)
+    return network.eval()
+
+
+@pytest.mark.parametrize("width, height", [(320, 96), (96, 96), (224, 224), (101, 77), (640, 480), (20, 900)])
+def test_a_picture_is_resized_as_the_published_processor_does(width, height):
+    size = PROCESSOR.size
+    high, wide = smart_resize(height, width, 32, size["shortest_edge"], size["longest_edge"])
+    assert resized_size(width, height) == (wide, high)
+
+
+@pytest.mark.parametrize("kind", ["shapes", "words", "charts"])
+def test_a_picture_becomes_the_patches_of_the_published_processor(kind):
+    [image] = PICTURES[kind][0](Draw(kind, held_out=False)).images
+    made = PROCESSOR(images=[image], return_tensors="np")
+    frame, rows, columns = patches(image)
+    assert made["image_grid_thw"].tolist() == [[1, rows, columns]]
+    np.testing.assert_allclose(pixel_values(torch.from_numpy(frame)), made["pixel_values"], atol=1e-2)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["shapes", "pairs"])
+def test_a_branch_is_computed_as_if_it_were_asked_alone(kind, weights, published, monkeypatch):
+    draw = Draw(f"branches {kind}", held_out=False)
+    seen = PICTURES[kind][0](draw)
+    questions = questions_of(draw, seen.asks, 3)
+    shown = Patched(tuple(patches(image) for image in seen.images))
+    batch = made_batch(TOKENIZER, draw, [(shown, questions)], conversations=0.0, systems=0.0)
+    with monkeypatch.context() as changed:
+        network = model.new_model(TOKENIZER, changed.setattr)
+        network.load_state_dict(weights)
+        hidden = network.model(
+            input_ids=batch.tokens, position_ids=batch.positions, attention_mask=visible(batch.branches).float(),
+            pixel_values=pixel_values(batch.pixels), image_grid_thw=batch.grids,
+        ).last_hidden_state[batch.places]  # fmt: skip
+    for number, question in enumerate(questions):
+        rows = [rows * columns // 4 for _, rows, columns in shown.patches]
+        pictures = "".join(f"<|vision_start|>{'<|image_pad|>' * count}<|vision_end|>" for count in rows)
+        prompt = f"<|im_start|>user\n{pictures}{question.text}<|im_end|>\n<|im_start|>assistant\n"
+        pieces = [prompt, *(question.answer + "<|im_end|>").split(LETTER_GAP)]
+        encoded = [TOKENIZER.encode(piece).ids for piece in pieces]
+        ids = torch.tensor([list(chain(*encoded))])
+        alone = published.model(
+            input_ids=ids, pixel_values=pixel_values(batch.pixels), image_grid_thw=batch.grids,
+            mm_token_type_ids=(ids == published.config.image_token_id).int(),
+        ).last_hidden_state[0, len(encoded[0]) - 1 : -1]  # fmt: skip
+        torch.testing.assert_close(hidden[batch.owners == number], alone, atol=2e-3, rtol=2e-3)
