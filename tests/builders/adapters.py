@@ -59,12 +59,17 @@ def adapter(
 
 
 def _places(config: dict[str, Any], layer: int, modules: Sequence[str]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """These projections of a layer, experts left out, as checkpoints name and fuse them; with outputs and inputs."""
-    family, is_sparse = config["model_type"], bool(expert_shapes(config, layer))
+    """These projections of a layer, as checkpoints name and fuse them; with outputs and inputs.
+
+    Of a mixture no MLPs, dense ones neither: PEFT takes their names for those of all experts.
+    """
+    family = config["model_type"]
+    is_mixture = any(expert_shapes(config, number) for number in range(config["num_hidden_layers"]))
+    wanted = [name for name in modules if not (is_mixture and name in MLP)]
     chosen = {
         f"{name}.weight": shape
         for name, shape in projection_shapes(config, layer).items()
-        if name.rpartition(".")[2] in modules and is_there(family, name) and not (is_sparse and name.startswith("mlp."))
+        if name.rpartition(".")[2] in wanted and is_there(family, name)
     }
     for name, shape in as_stored(family, chosen).items():
         yield named_as_published(config, name.removesuffix(".weight")), shape

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy
 import pytest
@@ -14,6 +15,7 @@ from penstock.kernels import TorchOperations, WeightFormat
 from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
 from penstock.worker.convert.convert import convert
+from penstock.worker.models.config import read_config
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
 from penstock.worker.weights import mapped_files
@@ -174,10 +176,40 @@ def test_a_model_that_was_saved_without_its_head_has_the_same_weights(tmp_path, 
     assert torch.equal(*logits)
 
 
+def with_head(folder: Path, head: torch.Tensor) -> Path:
+    save_file({"lm_head.weight": head}, folder / "head.safetensors")
+    return folder
+
+
+def logits_of(folder: Path, **options) -> torch.Tensor:
+    driven = HandDriven(load_model(folder, **options))
+    assert driven.model.report.leftovers == []
+    return driven.step([(driven.add(list(range(5, 20))), 15)])
+
+
 def test_a_tied_head_that_was_saved_all_the_same_is_no_leftover(tmp_path):
-    tiny_model(tmp_path, "qwen3")
-    write_safetensors(tmp_path / "more.safetensors", {"lm_head.weight": numpy.ones((307, 64))}, "float32")
-    assert load_model(tmp_path).report.leftovers == []
+    tied = logits_of(tiny_model(tmp_path, "qwen3"))
+    table = load_file(tmp_path / "model.safetensors")["model.embed_tokens.weight"]
+    assert torch.equal(logits_of(with_head(tmp_path, table)), tied)
+
+
+def test_of_a_tied_head_with_numbers_of_its_own_these_count(tmp_path):
+    untied = tiny_model(tmp_path / "untied", "qwen3", tie_word_embeddings=False)
+    head = load_file(untied / "model.safetensors")["lm_head.weight"]
+    tied = with_head(tiny_model(tmp_path / "tied", "qwen3", tie_word_embeddings=True), head)
+    assert torch.equal(logits_of(tied), logits_of(untied))
+    for size, is_cut in ((1, False), (2, True)):
+        target = tmp_path / f"converted {size}"
+        convert(Conversion(str(tied), str(tied), str(target), "int8", 32, size, is_cut), lambda said: None)
+        assert not read_config(target).tie_word_embeddings
+
+
+def test_a_head_that_is_missing_is_refused_with_what_may_be_written(tmp_path):
+    folder = tiny_model(tmp_path, "qwen3", tie_word_embeddings=True)
+    config = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": False}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=r'holds no lm_head\.weight, .* write "tie_word_embeddings": true'):
+        load_model(folder)
 
 
 def test_a_missing_tensor_is_named_with_its_layer(tmp_path):

@@ -39,6 +39,11 @@ def written(folder, decoder: str):
     torch.manual_seed(1)
     model = Mistral3ForConditionalGeneration(config).eval()
     model.save_pretrained(folder)
+    # As published: the class has the head tied, whatever the decoder's own says, unless there is one that differs.
+    said = json.loads((folder / "config.json").read_text())
+    said.pop("tie_word_embeddings", None)
+    said["text_config"]["tie_word_embeddings"] = False
+    (folder / "config.json").write_text(json.dumps(said))
     return model
 
 

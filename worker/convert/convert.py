@@ -43,6 +43,7 @@ from ..weights.experts_apart import layout_with_experts_apart
 from ..weights.file_checks import check_weight_files
 from ..weights.find_layout import layout_of
 from ..weights.layout import FindLayout
+from ..weights.own_head import with_head_as_stored
 from ..weights.weight_files import ranks_cut_for
 from .compressed_writer import quantization_config
 from .conversion_plan import (
@@ -71,6 +72,7 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     config = read_config(source)
     _check_source(source, config, asked)
     check_weight_files(source)
+    config = with_head_as_stored(config, source, Checkpoint(source, config.quantization, config).names)
     # What holds integers is only copied, as a whole.
     is_copied = config.quantization is not None and asked.quantization is None
     kinds = kinds_of_tensors(config, asked)
@@ -87,7 +89,7 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     with _appearing(target, after) as folder:
         targets = [ConvertedFolder(folder / each.name, each) for each in folders]
         _write_weights(targets, stored, Checkpoint(source, config.quantization, config), _quantizer(asked), say)
-        _write_config(folder, source, stored, asked, is_copied)
+        _write_config(folder, source, stored, asked, is_copied, config.tie_word_embeddings)
         _write_record(folder, asked)
         _copy_the_rest(folder, source, Path(asked.tokenizer), without=[] if is_copied else list(QUANTIZATION_FILES))
     return ConversionResult(before, after)
@@ -206,12 +208,16 @@ def _written_rows(
         return quantize(rows, source.kind) if source.kind else rows
 
 
-def _write_config(folder: Path, source: Path, stored: list[StoredTensor], asked: Conversion, is_copied: bool) -> None:
+def _write_config(
+    folder: Path, source: Path, stored: list[StoredTensor], asked: Conversion, is_copied: bool, is_tied: bool
+) -> None:
     path = source / "config.json"
     config = text_part(as_transformers_writes_it(read_model_json(path), path), path)
     if not is_copied:
         for key in QUANTIZATION_KEYS:
             config.pop(key, None)
+    if not is_tied:  # the weights may show it, and the config not
+        config |= dict.fromkeys(("tie_word_embeddings", *{"tie_embedding"}.intersection(config)), False)
     by_kind: dict[str, list[str]] = {}
     for each in stored:
         if each.kind is not None:

@@ -29,6 +29,7 @@ from ..weights.dummy_source import DummySource
 from ..weights.file_checks import check_weight_files
 from ..weights.find_layout import own_layout
 from ..weights.layer_formats import LayerFormats
+from ..weights.own_head import with_head_as_stored
 from ..weights.packed_cache import PackedCache
 from ..weights.tensor_names import check_biases, check_layers, check_unread
 from ..weights.weight_files import check_cut, ranks_cut_for
@@ -150,7 +151,7 @@ def load_model(
     is_written_through = check_room is not None and check_room(demand)
     source: Source = DummySource(device, _missing_tensors(config))
     if load_format != "dummy":
-        source = _opened(model_folder, config, ranks, expert_parallel)
+        source, config = _opened(model_folder, config, ranks, expert_parallel)
     # Kept as the model's own weights would be, were they not quantized.
     lora = LoraConfig(DTYPES[backend.format.kind], max_loras, max_lora_rank)
     adapters = AdapterBank(lora, backend.ops, own_layout(config)) if max_loras else None
@@ -264,8 +265,10 @@ def resolve_dtype(dtype: torch.dtype | str, config: ModelConfig) -> torch.dtype:
     return _DTYPES[name]
 
 
-def _opened(model_folder: Path, config: ModelConfig, ranks: Parallel, expert_parallel: bool) -> Source:
-    """The whole checkpoint, or where it is cut what this rank has of it."""
+def _opened(
+    model_folder: Path, config: ModelConfig, ranks: Parallel, expert_parallel: bool
+) -> tuple[Source, ModelConfig]:
+    """The whole checkpoint, or where it is cut what this rank has of it; and the config with what it shows."""
     check_weight_files(model_folder)
     check_cut(model_folder, ranks.size, wants_whole_experts=expert_parallel and config.experts is not None)
     source: Source
@@ -274,7 +277,7 @@ def _opened(model_folder: Path, config: ModelConfig, ranks: Parallel, expert_par
     else:
         source = Checkpoint(model_folder, config.quantization, config)
     check_layers(model_folder, source.names, config)
-    return source
+    return source, with_head_as_stored(config, model_folder, source.names)
 
 
 def _missing_tensors(config: ModelConfig) -> tuple[str, ...]:

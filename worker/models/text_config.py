@@ -11,13 +11,14 @@ from typing import Any
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 
+_MISTRAL_3 = "Mistral3ForConditionalGeneration"
 # By architecture, that of its decoder alone; where there may be several, by the decoder's model_type ("": not given).
 _DECODERS: dict[str, str | dict[str, str]] = {
     "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
     "Gemma4ForConditionalGeneration": "Gemma4ForCausalLM",
     "Qwen3_5ForConditionalGeneration": "Qwen3_5ForCausalLM",
     "Qwen3_5MoeForConditionalGeneration": "Qwen3_5MoeForCausalLM",
-    "Mistral3ForConditionalGeneration": {
+    _MISTRAL_3: {
         **dict.fromkeys(("", "mistral"), "MistralForCausalLM"),
         "ministral3": "Ministral3ForCausalLM",
     },
@@ -58,6 +59,8 @@ def text_part(config: dict[str, Any], path: Path) -> dict[str, Any]:
     # An outer key that the decoder has too means the same there, and the decoder's own says what is computed.
     outer = {key: value for key, value in config.items() if not _OF_PICTURES.fullmatch(key) and key != "text_config"}
     whole = {key: outer[key] for key in _OF_THE_WHOLE if outer.get(key) is not None}
+    if _MISTRAL_3 in named:  # as its class takes it, whatever the decoder's config says
+        whole.setdefault("tie_word_embeddings", True)
     return outer | inner | whole | {"architectures": [decoder], "model_type": inner.get("model_type")}
 
 

@@ -1,0 +1,50 @@
+"""A head that is stored beside the embedding's table which its config says it is: which of the two is computed with.
+
+Many exporters save a tied head a second time; there are also checkpoints whose head was trained apart, under a config
+that was never mended. The numbers decide, as in transformers.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ...protocol.errors import ConfigError
+from ..models.config import ModelConfig
+from ..models.products import HEAD
+from .checkpoint import Checkpoint
+
+_HEAD, _TABLE = f"{HEAD}.weight", "model.embed_tokens.weight"
+_PIECE_ROWS = 4096  # compared at once: a head of its own shows in the first of them
+
+
+def with_head_as_stored(config: ModelConfig, folder: Path, names: Iterable[str]) -> ModelConfig:
+    """The config, untied where these tensors have a head with other numbers than the table's."""
+    names = set(names)
+    if not config.tie_word_embeddings:
+        # A quantized head has other tensors than its weight.
+        if _TABLE in names and not any(name.startswith(f"{HEAD}.") and name != f"{HEAD}.bias" for name in names):
+            raise ConfigError(
+                f"{folder} holds no {_HEAD}, and its config.json says that the head has numbers of its own "
+                "(tie_word_embeddings is false, or left out). If the model was saved with a tied head, write "
+                '"tie_word_embeddings": true into config.json; otherwise download the model again as a whole.'
+            )
+        return config
+    is_stored_twice = names.issuperset((_HEAD, _TABLE))
+    if is_stored_twice and not _are_equal(Checkpoint(folder, config.quantization, config), config):
+        return replace(config, tie_word_embeddings=False)
+    return config
+
+
+def _are_equal(checkpoint: Checkpoint, config: ModelConfig) -> bool:
+    shape = config.vocab_size, config.hidden_size
+    for first in range(0, config.vocab_size, _PIECE_ROWS):
+        rows = (0, first, min(first + _PIECE_ROWS, config.vocab_size))
+        head, table = (checkpoint.matrix(name, shape, rows) for name in (_HEAD, _TABLE))
+        if not isinstance(head, Tensor) or not isinstance(table, Tensor):  # in 8-bit floats, which a table never is
+            return False
+        if not torch.equal(head, table.to(head.dtype)):
+            return False
+    return True
