@@ -143,6 +143,8 @@ class Scheduler:
             step_seconds=counters.step_seconds,
             saved_blocks=self.cache.num_saved,
             loaded_blocks=self.cache.num_loaded,
+            kv_bytes=sum(group.pool.num_blocks * group.plan.block_bytes for group in self.cache.groups),
+            free_kv_bytes=sum(group.pool.num_free * group.plan.block_bytes for group in self.cache.groups),
         )
 
     def num_generated(self, sequence_id: int) -> int:

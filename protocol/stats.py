@@ -23,7 +23,7 @@ class Stats(Message):
 
     running: int
     waiting: int
-    blocks: int
+    blocks: int  # of the group of layers that holds the longest contexts
     free_blocks: int
     steps: int
     prompt_tokens: int
@@ -35,3 +35,14 @@ class Stats(Message):
     loaded_blocks: int = 0  # from CPU memory, instead of computing them again
     query: int = 0  # the one that this answers
     generated: list[int] = []  # tokens of the sequences asked for; 0 for unknown ones
+    kv_bytes: int = 0  # of keys, values and states of all groups of layers, on each rank
+    free_kv_bytes: int = 0
+
+    @property
+    def used_kv_bytes(self) -> int:
+        return self.kv_bytes - self.free_kv_bytes
+
+    @property
+    def kv_usage(self) -> float:
+        """The share of this memory that sequences hold."""
+        return self.used_kv_bytes / max(self.kv_bytes, 1)

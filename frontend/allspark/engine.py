@@ -197,9 +197,7 @@ class Engine:
             stats = session.transport.stats()
         except PenstockError:
             return AsEngineStat(model_name if isinstance(model_name, str) else "")
-        if session.plan is None:
-            return AsEngineStat(model_name)
-        return engine_stat(model_name, stats, session.plan, session.config.block_size)
+        return engine_stat(model_name, stats, session.config.block_size)
 
     def _known(self, name: Any) -> InstalledModel | None:
         return self._state.models.get(name) if isinstance(name, str) else None

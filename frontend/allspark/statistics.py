@@ -3,7 +3,6 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...protocol.memory_plan import MemoryPlan
 from ...protocol.stats import Stats
 
 
@@ -20,7 +19,7 @@ class AsEngineStat:
     total_prefill_token: int = 0
     generate_token_persec: float = 0.0  # of the time in which steps ran
     process_token_persec: float = 0.0  # prompts counted too
-    total_device_memory_pool_size: int = 0  # bytes of KV memory
+    total_device_memory_pool_size: int = 0  # bytes of KV memory, of all groups of layers
     used_device_memory_pool_size: int = 0
     prefix_cache_hit_token: int = 0
     prefix_cache_miss_token: int = 0
@@ -36,7 +35,7 @@ class AsEngineStat:
         return ", ".join(f"{name}: {value}" for name, value in self.to_dict().items())
 
 
-def engine_stat(name: str, stats: Stats, plan: MemoryPlan, block_size: int) -> AsEngineStat:
+def engine_stat(name: str, stats: Stats, block_size: int) -> AsEngineStat:
     hits, misses = stats.cached_tokens, stats.prompt_tokens - stats.cached_tokens
     seconds, prompts = stats.step_seconds or float("inf"), stats.prompt_tokens or 1
     return AsEngineStat(
@@ -49,8 +48,8 @@ def engine_stat(name: str, stats: Stats, plan: MemoryPlan, block_size: int) -> A
         total_prefill_token=stats.prompt_tokens,
         generate_token_persec=stats.generated_tokens / seconds,
         process_token_persec=(stats.generated_tokens + misses) / seconds,
-        total_device_memory_pool_size=stats.blocks * plan.block_bytes,
-        used_device_memory_pool_size=(stats.blocks - stats.free_blocks) * plan.block_bytes,
+        total_device_memory_pool_size=stats.kv_bytes,
+        used_device_memory_pool_size=stats.used_kv_bytes,
         prefix_cache_hit_token=hits,
         prefix_cache_miss_token=misses,
         prefix_cache_hit_rate=hits / prompts,

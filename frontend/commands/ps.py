@@ -51,7 +51,7 @@ def _row(earlier: ModelStatus | None, model: ModelStatus, seconds: float, now: f
         new_in = stats.prompt_tokens - was.prompt_tokens if was else 0
         new_out = stats.generated_tokens - was.generated_tokens if was else 0
         figures = (
-            f"{1 - stats.free_blocks / max(1, stats.blocks):.0%}",
+            f"{stats.kv_usage:.0%}",
             str(stats.running),
             str(stats.waiting),
             f"{max(0, new_in) / seconds:,.0f}",

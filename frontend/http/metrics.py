@@ -19,7 +19,7 @@ _OF_THE_ENGINE: tuple[tuple[str, str, str, Callable[[Stats], float]], ...] = (
     ("requests_waiting", "gauge", "Sequences that wait for room", lambda s: s.waiting),
     ("kv_blocks", "gauge", "KV blocks there are", lambda s: s.blocks),
     ("kv_blocks_used", "gauge", "KV blocks held by sequences", lambda s: s.blocks - s.free_blocks),
-    ("kv_usage_ratio", "gauge", "Share of KV blocks in use", lambda s: 1 - s.free_blocks / max(s.blocks, 1)),
+    ("kv_usage_ratio", "gauge", "Share of KV memory in use", lambda s: s.kv_usage),
     ("steps_total", "counter", "Steps computed", lambda s: s.steps),
     ("step_seconds_total", "counter", "Seconds spent in them", lambda s: s.step_seconds),
     ("prompt_tokens_total", "counter", "Prompt tokens of admitted requests", lambda s: s.prompt_tokens),

@@ -49,6 +49,18 @@ def some(count: int, seed: int = 1) -> list[int]:
     return [(seed * 37 + place * place) % 500 for place in range(count)]
 
 
+def test_statistics_count_the_memory_of_all_groups():
+    full, states = (msgspec.structs.replace(group, block_bytes=size) for group, size in ((FULL, 100), (STATES, 7000)))
+    harness = harness_of(full, states)
+    assert harness.scheduler.stats().kv_bytes == harness.scheduler.stats().free_kv_bytes == 200 * 100 + 12 * 7000
+    harness.add(prompt(1, some(3), max_tokens=50))
+    harness.plan()
+    stats = harness.scheduler.stats()
+    assert stats.used_kv_bytes == (stats.blocks - stats.free_blocks) * 100 + 7000
+    harness.run()
+    assert harness.scheduler.stats().kv_usage == 0
+
+
 @pytest.mark.parametrize("mix", MIXES)
 def test_twenty_turns_compute_each_token_once_but_for_a_rest_of_blocks(mix):
     """A turn finds what lies in full blocks, whatever the layers keep, and computes less than a block again. The last

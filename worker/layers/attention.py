@@ -67,7 +67,10 @@ class Attention:
         return weights.vector("sinks", (config.num_heads,), (0, first, last)).float()
 
     def __call__(self, x: Any, batch: LayerInputs) -> Any:
-        """`x` and what comes back are [T, hidden]; heads are those of this rank."""
+        return self.ops.all_reduce(self.of_rank(x, batch))  # [T, hidden]
+
+    def of_rank(self, x: Any, batch: LayerInputs) -> Any:
+        """This rank's share of the sum: `x` and it are [T, hidden], heads are those of this rank."""
         kv, rows, rotation = batch.of_layer(self.layer)
         heads = self.qkv(x, batch.adapted)  # [T, (heads + 2 × kv_heads) × head_dim]: queries, mostly keys and values
         if self.joint_norm is not None:
@@ -77,7 +80,7 @@ class Attention:
         attended = self.ops.attention(query, self.layout, kv, rows, self.window)  # [T, heads × head_dim]
         if self.layout.is_gated:
             attended = self.ops.gate_heads(attended, heads, self.layout)
-        return self.output(attended, batch.adapted)  # [T, hidden]
+        return self.output.of_rank(attended, batch.adapted)  # [T, hidden]
 
 
 def _head_norms(weights: Weights, config: ModelConfig, heads: LayerHeads) -> tuple[Tensor, Tensor | None] | None:

@@ -77,14 +77,15 @@ class ParallelLayer:
     def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
         self.ops = weights.placement.ops
         self.before = _norm_before(weights, config.norm_places.before_attention, config)
-        self.attention = _mixer(weights, config, layer)
-        self.mlp = _mlp(weights, config, layer)
+        self.attention = Attention(weights.at("self_attn"), config, layer)
+        self.mlp = _dense_mlp(weights, config, layer)
 
     def __call__(self, stream: Any, update: Any | None, batch: LayerInputs) -> Any:
         """Adds the last layer's update to the stream; gives this layer's."""
         normed = self.before(stream, update)
-        update = self.attention(normed, batch)
-        return self.ops.add(update, self.mlp(normed, batch.adapted))  # [T, hidden]
+        share = self.attention.of_rank(normed, batch)
+        # Both parts of a rank first, so that the ranks add up once.
+        return self.ops.all_reduce(self.ops.add(share, self.mlp.of_rank(normed, batch.adapted)))  # [T, hidden]
 
 
 def _norm_before(weights: Weights, name: str | None, config: ModelConfig) -> Norm | PlainStream:
@@ -105,6 +106,10 @@ def _mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP | Experts:
         if config.experts.names.beside is not None:
             return ExpertsBesideMLP(weights, config, layer)
         return Experts(weights.at(config.experts.names.block), config.hidden_size, config.experts)
+    return _dense_mlp(weights, config, layer)
+
+
+def _dense_mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP:
     family, names = config.family, config.family.names
     return MLP(
         weights.at(names.mlp),
