@@ -51,7 +51,8 @@ AT_HOME = {
         "frontend/media/decoding/films.py",
         "frontend/media/decoding/images.py",
         "frontend/media/decoding/videos.py",
-        *(f"frontend/media/families/{name}.py" for name in ("family", "frames", "qwen2", "qwen3")),
+        *(f"frontend/media/families/{name}.py" for name in ("ernie", "family", "frames", "gemma3")),
+        *(f"frontend/media/families/{name}.py" for name in ("idefics3", "qwen2")),
     },
     "av": {"frontend/media/decoding/films.py"},
 }

@@ -80,6 +80,11 @@ def _dict(value: Any) -> Settings:
     return value if isinstance(value, dict) else {}
 
 
+def inner(settings: Settings, name: str) -> Settings:
+    """The settings within settings that have this name, if there are any."""
+    return _dict(settings.get(name))
+
+
 # --- single figures --------------------------------------------------------------------------------------------------
 
 
@@ -113,7 +118,7 @@ def flag(settings: Settings, name: str, default: bool) -> bool:
 
 def pixel_limits(settings: Settings, least: int, most: int) -> tuple[int, int]:
     """min_pixels and max_pixels, which newer files call size's shortest_edge and longest_edge."""
-    size = _dict(settings.get("size"))
+    size = inner(settings, "size")
     sized = {
         "min_pixels": size.get("shortest_edge", size.get("min_pixels")),
         "max_pixels": size.get("longest_edge", size.get("max_pixels")),

@@ -38,14 +38,13 @@ class Family(msgspec.Struct, tag=True, frozen=True):
     # The texts that a template, or a prompt given as text, puts where a medium belongs.
     placeholders: ClassVar[Mapping[str, MediumKind]]
     # The token of which a medium gets one for each of its rows, by kind; a placeholder, in some families.
-    row_tokens: ClassVar[Mapping[MediumKind, str]]
+    row_tokens: ClassVar[Any]
     # Further tokens around media. None of them, nor a placeholder, is made of text in a conversation.
     marks: ClassVar[tuple[str, ...]] = ()
     has_grids: ClassVar[bool] = False  # rotates by time, height and width
-
-    def with_overrides(self, given: Mapping[str, Any]) -> "Family":
-        """The same with `mm_processor_kwargs`; raises `ConfigError` for one that the family doesn't have."""
-        raise NotImplementedError
+    # What `mm_processor_kwargs` may change.
+    IMAGE_SETTINGS: ClassVar[tuple[str, ...]] = ()
+    VIDEO_SETTINGS: ClassVar[tuple[str, ...]] = ()
 
     # --- in the helper processes ---
 

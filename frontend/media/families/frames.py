@@ -1,5 +1,6 @@
 """Pixels on their way in a helper process: `Video`, of which frames are taken, and `Frames`, which were resized."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -95,8 +96,8 @@ def evenly(total: int, count: int) -> list[int]:
     return [int(index) for index in numpy.linspace(0, total - 1, count).round()]
 
 
-def from_the_start(total: int, count: int) -> list[int]:
-    """So many indices, each the first of its share."""
+def from_the_start(total: int, count: float) -> list[int]:
+    """So many indices, each the first of its share; in single precision, as transformers counts them."""
     step = total / count
-    indices = [int(numpy.float32(number * step)) for number in range(count)]
+    indices = [int(numpy.float32(number * step)) for number in range(math.ceil(total / step))]
     return [index for index in indices if index < total]

@@ -1,21 +1,15 @@
 """Which family a checkpoint's pictures belong to, by its config.json."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from ..processor_files import ProcessorFiles
+from .ernie import ErnieVision
 from .family import Family
+from .gemma3 import Gemma3Vision
+from .idefics3 import Idefics3Vision
 from .qwen2 import Qwen2Vision
 from .qwen3 import Qwen3Vision
-
-
-class _Kind(Protocol):
-    IMAGE_SETTINGS: tuple[str, ...]
-    VIDEO_SETTINGS: tuple[str, ...]
-
-    @property
-    def of(self) -> Callable[[ProcessorFiles], Family]: ...
-
 
 _KINDS: dict[str, Any] = {
     "qwen2_vl": Qwen2Vision,
@@ -24,9 +18,14 @@ _KINDS: dict[str, Any] = {
     "qwen3_vl_moe": Qwen3Vision,
     "qwen3_5": Qwen3Vision,
     "qwen3_5_moe": Qwen3Vision,
+    "ernie4_5_moe_vl": ErnieVision,
+    "ernie4_5_vl_moe": ErnieVision,
+    "gemma3": Gemma3Vision,
+    "idefics3": Idefics3Vision,
+    "smolvlm": Idefics3Vision,
 }
 # What travels to the helper processes.
-AnyFamily = Qwen2Vision | Qwen3Vision
+AnyFamily = ErnieVision | Gemma3Vision | Idefics3Vision | Qwen2Vision | Qwen3Vision
 
 
 def family_of(files: ProcessorFiles, changes: Mapping[str, Any] | None = None) -> Family | None:

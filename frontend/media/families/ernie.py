@@ -1,0 +1,173 @@
+"""ERNIE-4.5-VL: pictures of any size, and videos by pairs of frames into which their time is drawn."""
+
+import io
+import math
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ....protocol.files.model_file import read_model_settings
+from ...requests.media_sources import MOST_FRAMES
+from ..processor_files import ProcessorFiles, flag, number, pixel_limits, whole
+from .family import Family, Grid, Options, Replacement
+from .qwen2 import chosen_pixels
+from .sizes import check_ratio, fitted
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from ..decoded import DecodedMedium
+    from .frames import Frames, Video
+
+_IMAGE, _VIDEO = "<|IMAGE_PLACEHOLDER|>", "<|VIDEO_PLACEHOLDER|>"
+_PAIR = 2  # frames whose patches become one row
+_SHARE = 0.1  # of a frame's shorter side that a letter is high, and of the letter that its border is wide
+
+
+class ErnieVision(Family, frozen=True):
+    patch: int
+    merge: int
+    image_pixels: tuple[int, int]  # least and most
+    video_pixels: tuple[int, int]  # of a frame
+    fps: float  # 0: every frame, up to the most
+    min_frames: int
+    max_frames: int
+    draws_times: bool
+    font: str  # a file; "" is the one that comes with Pillow
+    video_row_token: str  # the same as pictures' in the models as they were published at first
+
+    placeholders: ClassVar = {
+        "<|image@placeholder|>": "image",
+        "<|video@placeholder|>": "video",
+        _IMAGE: "image",
+        _VIDEO: "video",
+    }
+    marks: ClassVar = ("<|IMAGE_START|>", "<|IMAGE_END|>", "<|VIDEO_START|>", "<|VIDEO_END|>")
+    has_grids: ClassVar = True
+
+    IMAGE_SETTINGS: ClassVar = ("min_pixels", "max_pixels", "size")
+    VIDEO_SETTINGS: ClassVar = (*IMAGE_SETTINGS, "fps", "min_frames", "max_frames", "draw_on_frames")
+
+    @classmethod
+    def of(cls, files: ProcessorFiles) -> "ErnieVision":
+        image, video, vision = files.image, files.video, files.vision
+        # In a file that serves both, the figures are those of pictures.
+        sized = {} if video is files.image else video
+        return cls(
+            patch=whole(image, "patch_size", whole(vision, "patch_size", 14), 256),
+            merge=whole(image, "merge_size", whole(vision, "spatial_merge_size", 2), 16),
+            image_pixels=pixel_limits(image, 56 * 56, 28 * 28 * 6177),
+            video_pixels=pixel_limits(sized, 299 * 28 * 28, 1196 * 28 * 28),
+            fps=number(video, "fps", 0.0) or 0.0,
+            min_frames=whole(video, "min_frames", 16, MOST_FRAMES),
+            max_frames=whole(video, "max_frames", 180, MOST_FRAMES),
+            draws_times=flag(video, "draw_on_frames", True),
+            font=_font(files.folder, video.get("font")),
+            video_row_token=_video_row_token(files),
+        )
+
+    @property
+    def row_tokens(self) -> Any:
+        return {"image": _IMAGE, "video": self.video_row_token}
+
+    # --- pixels ---
+
+    def image(self, image: "Image.Image", options: Options) -> "Frames":
+        from .frames import BICUBIC, picture
+
+        return picture(image, *self._size(image.height, image.width, self.image_pixels, options), BICUBIC)
+
+    def video(self, video: "Video", options: Options) -> "Frames":
+        from .frames import BICUBIC, taken
+
+        size = self._size(video.height, video.width, self.video_pixels, options)
+        draw = self._drawn if self.draws_times else _plain
+        return taken(video, self.sampled(video, options), *size, BICUBIC, multiple=_PAIR, draw=draw)
+
+    def _size(self, height: int, width: int, limits: tuple[int, int], options: Options) -> tuple[int, int]:
+        check_ratio(height, width)
+        return fitted(height, width, self.patch * self.merge, *chosen_pixels(limits, options))
+
+    def sampled(self, video: "Video", options: Options) -> list[int]:
+        """Which frames are seen."""
+        from .frames import from_the_start
+
+        total, most = video.num_frames, min(self.max_frames, int(options.get("max_frames", self.max_frames)))
+        if video.is_sampled and total <= most:
+            return list(range(total))
+        fps = float(options.get("fps", self.fps))
+        wanted = options.get("num_frames", total / video.rate * fps if fps else total)
+        least = int(options.get("min_frames", 1 if "num_frames" in options else min(self.min_frames, most)))
+        return from_the_start(total, max(1, min(max(wanted, least), most, total)))
+
+    def _drawn(self, frame: "Image.Image", seconds: float) -> "Image.Image":
+        """Black with a white border, in the upper left corner."""
+        from PIL import ImageDraw
+
+        size = int(min(frame.size) * _SHARE)
+        if size < 1:
+            return frame
+        frame = frame.copy()
+        ImageDraw.Draw(frame).text(
+            (0, 0),
+            written_time(seconds),
+            font=_loaded_font(self.font, size),
+            fill=(0, 0, 0),
+            stroke_width=int(size * _SHARE),
+            stroke_fill=(255, 255, 255),
+        )
+        return frame
+
+    # --- tokens ---
+
+    def grid_of(self, medium: "DecodedMedium") -> tuple[int, int, int]:
+        """Patches in time, height and width; each frame has its own."""
+        frames, height, width = medium.shape
+        return frames, height // self.patch, width // self.patch
+
+    def num_patches(self, medium: "DecodedMedium") -> int:
+        return math.prod(self.grid_of(medium))
+
+    def replacement(self, medium: "DecodedMedium") -> Replacement:
+        (grid,) = self.grids(medium)
+        return Replacement(self.row_tokens[medium.kind], (len(grid.times) * grid.height * grid.width,))
+
+    def grids(self, medium: "DecodedMedium") -> tuple[Grid, ...]:
+        frames, height, width = self.grid_of(medium)
+        times = frames // _PAIR if medium.kind == "video" else 1
+        return (Grid(tuple(range(times)), height // self.merge, width // self.merge),)
+
+
+def _plain(frame: "Image.Image", seconds: float) -> "Image.Image":
+    return frame
+
+
+def written_time(seconds: float) -> str:
+    hours, rest = seconds // 3600, seconds % 3600
+    return f"time: {int(hours):02d}:{int(rest // 60):02d}:{rest % 60:05.02f}"
+
+
+@cache
+def _loaded_font(path: str, size: int) -> Any:
+    from PIL import ImageFont
+
+    if path:
+        return ImageFont.truetype(path, size)
+    # Pillow's own, laid out as any other and not as simply as Pillow would.
+    own: Any = ImageFont.load_default(size)
+    return ImageFont.truetype(io.BytesIO(own.font_bytes), size)
+
+
+def _font(folder: Path, name: Any) -> str:
+    path = folder / Path(name if isinstance(name, str) else "Roboto-Regular.ttf").name
+    return str(path) if path.is_file() else ""
+
+
+def _video_row_token(files: ProcessorFiles) -> str:
+    """Of its own since the models were converted for transformers; their tokenizer's settings may name it."""
+    settings = read_model_settings(files.folder / "tokenizer_config.json")
+    further = settings.get("extra_special_tokens")
+    named = settings.get("video_token") or (further.get("video_token") if isinstance(further, dict) else None)
+    if isinstance(named, str):
+        return named
+    return _VIDEO if files.config.get("video_token_id") is not None else _IMAGE

@@ -1,0 +1,247 @@
+"""ERNIE-4.5-VL, Gemma 3 and SmolVLM: pixels, tokens and positions are those of transformers' processors."""
+
+import io
+import math
+from types import SimpleNamespace
+
+import numpy
+import pytest
+from builders.tiny_sight import noise, seeing_folder, without_torchvision
+from PIL import ImageFont
+
+from penstock.frontend.media.decoded import DecodedMedium, Layout
+from penstock.frontend.media.families.ernie import written_time
+from penstock.frontend.media.families.frames import Video
+from penstock.frontend.media.families.table import family_of
+from penstock.frontend.media.processor_files import ProcessorFiles
+from penstock.frontend.media.sight import Sight
+from penstock.frontend.text.tokenizer import Tokenizer
+from penstock.protocol.errors import ConfigError
+
+SIZES = [(1, 1), (1, 190), (300, 2), (512, 512), (513, 511), (333, 917), (1080, 1920), (2100, 200), (700, 700)]
+RANDOM_SIZES = numpy.random.default_rng(8).integers(1, 1500, (60, 2)).tolist()
+PLAIN = {"do_rescale": False, "do_normalize": False, "return_tensors": "np"}
+
+
+def sight_of(tmp_path, kind, **options):
+    folder = seeing_folder(tmp_path / kind, kind)
+    return Sight.of(folder, Tokenizer(folder), **options)
+
+
+def decoded(kind, frames):
+    return DecodedMedium.of(kind, frames.pixels.tobytes(), frames.layout)
+
+
+# --- ERNIE -----------------------------------------------------------------------------------------------------------
+
+
+def same_ernie(family, image):
+    from transformers.models.ernie4_5_vl_moe.image_processing_pil_ernie4_5_vl_moe import (
+        Ernie4_5_VLMoeImageProcessorPil,
+    )
+
+    theirs = Ernie4_5_VLMoeImageProcessorPil(size={"shortest_edge": 3136, "longest_edge": 4816896})
+    wanted = theirs(image, **PLAIN)
+    frames = family.image(image, {})
+    assert numpy.array_equal(theirs(frames.pixels[0], do_resize=False, **PLAIN)["pixel_values"], wanted["pixel_values"])
+    assert family.num_patches(decoded("image", frames)) == len(wanted["pixel_values"])
+
+
+@pytest.mark.parametrize("height, width", SIZES)
+def test_ernie_resizes_pictures_as_in_transformers(tmp_path, height, width):
+    same_ernie(sight_of(tmp_path, "ernie4_5_moe_vl").family, noise(height, width))
+
+
+class Clip(Video):
+    fps, height, width = 25.0, 120, 160
+
+    def __init__(self, num_frames):
+        self.num_frames = num_frames
+
+    def frames(self, indices):
+        image = noise(self.height, self.width)
+        return ((index, image) for index in indices)
+
+
+@pytest.mark.parametrize("num_frames", [16, 17, 100, 181, 5000])
+@pytest.mark.parametrize("options", [{}, {"fps": 2.0}, {"max_frames": 30}])
+def test_ernie_samples_the_frames_that_transformers_samples(tmp_path, num_frames, options):
+    from transformers.video_utils import VideoMetadata
+
+    module = without_torchvision("transformers.models.ernie4_5_vl_moe.video_processing_ernie4_5_vl_moe")
+    settings = SimpleNamespace(num_frames=None, min_frames=16, max_frames=180)
+    metadata = VideoMetadata(total_num_frames=num_frames, fps=25.0)
+    theirs = module.Ernie4_5_VLMoeVideoProcessor.sample_frames(settings, metadata, **options)
+    wanted = [int(index) for index in theirs if index < num_frames]
+    assert sight_of(tmp_path, "ernie4_5_moe_vl").family.sampled(Clip(num_frames), options) == wanted
+
+
+def test_ernie_draws_the_time_of_each_frame_into_it_as_transformers_does(tmp_path):
+    module = without_torchvision("transformers.models.ernie4_5_vl_moe.video_processing_ernie4_5_vl_moe")
+    processor = module.Ernie4_5_VLMoeVideoProcessor
+    for seconds in (0.0, 3.04, 59.999, 61.5, 3725.25):
+        assert written_time(seconds) == processor._convert_timestamp(None, seconds)
+    frame = noise(200, 320)
+    with_its_font = SimpleNamespace(font=io.BytesIO(ImageFont.load_default(20).font_bytes))
+    theirs = processor._render_image_with_timestamp(with_its_font, numpy.asarray(frame), "time: 00:00:03.04")
+    drawn = sight_of(tmp_path, "ernie4_5_moe_vl").family._drawn(frame, 3.04)
+    assert numpy.array_equal(numpy.asarray(drawn), theirs) and not numpy.array_equal(numpy.asarray(frame), theirs)
+
+
+def test_ernie_draws_with_the_font_in_the_models_folder(tmp_path):
+    folder = seeing_folder(tmp_path, "ernie4_5_moe_vl")
+    (folder / "Roboto-Regular.ttf").write_bytes(ImageFont.load_default(20).font_bytes)
+    assert family_of(ProcessorFiles.read(folder)).font == str(folder / "Roboto-Regular.ttf")
+
+
+def test_ernie_makes_an_odd_number_of_frames_even_and_lets_go_of_the_video_rows_by_pairs(tmp_path):
+    sight = sight_of(tmp_path, "ernie4_5_moe_vl")
+    frames = sight.family.video(Clip(17), {})
+    medium = decoded("video", frames)
+    assert frames.pixels.shape[0] == 18 and numpy.array_equal(frames.pixels[16], frames.pixels[17])
+    text = "Video 1:<|VIDEO_START|><|video@placeholder|><|VIDEO_END|>"
+    expanded = sight.expand(text, [medium])
+    assert sum(token in sight.row_token_ids for token in expanded.token_ids) == sight.family.num_patches(medium) // 8
+
+
+def test_ernies_positions_are_those_of_transformers(tmp_path):
+    import torch
+    from transformers.models.ernie4_5_vl_moe.modeling_ernie4_5_vl_moe import Ernie4_5_VLMoeModel
+
+    sight = sight_of(tmp_path, "ernie4_5_moe_vl")
+    media = [
+        DecodedMedium.of("image", b"", Layout((1, 56, 84))),
+        DecodedMedium.of("video", b"", Layout((6, 28, 112), times=(0.0,) * 6, frame_rate=2.0)),
+    ]
+    text = "a<|IMAGE_START|><|image@placeholder|><|IMAGE_END|> and <|VIDEO_START|><|video@placeholder|><|VIDEO_END|> b"
+    expanded = sight.expand(text, media, is_chat=True)
+    kinds = numpy.zeros(len(expanded.token_ids), int)
+    for medium in expanded.media:
+        for start, length in numpy.frombuffer(medium.spans, numpy.int32).reshape(-1, 2):
+            kinds[start : start + length] = 1 if medium.kind == "image" else 2
+    model = object.__new__(Ernie4_5_VLMoeModel)
+    vision = SimpleNamespace(spatial_merge_size=2, temporal_merge_size=2)
+    model.__dict__["config"] = SimpleNamespace(vision_config=vision)
+    grids = [torch.tensor([sight.family.grid_of(medium)]) for medium in media]
+    wanted, _ = Ernie4_5_VLMoeModel.get_rope_index(
+        model, torch.tensor([expanded.token_ids]), torch.tensor(kinds[None]), *grids
+    )
+    ours = numpy.frombuffer(expanded.positions, numpy.int32).reshape(3, -1)
+    assert ours.tolist() == wanted[:, 0].tolist()
+
+
+# --- Gemma 3 ---------------------------------------------------------------------------------------------------------
+
+
+def same_gemma(folder, image, **options):
+    from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+
+    family = family_of(ProcessorFiles.read(folder), options)
+    wanted = Gemma3ImageProcessorPil.from_pretrained(folder)(
+        image,
+        pan_and_scan_min_crop_size=256,
+        pan_and_scan_max_num_crops=4,
+        pan_and_scan_min_ratio_to_activate=1.2,
+        **options,
+        **PLAIN,
+    )
+    frames = family.image(image, {})
+    assert numpy.array_equal(numpy.moveaxis(frames.pixels, 3, 1), numpy.stack(wanted["pixel_values"])), image.size
+    return family, decoded("image", frames), wanted["num_crops"]
+
+
+@pytest.mark.parametrize("crops", [False, True])
+@pytest.mark.parametrize("height, width", [(1, 1), (300, 2), (333, 917), (1080, 1920), (2100, 600), (700, 700)])
+def test_gemma_sees_the_squares_that_it_sees_in_transformers(tmp_path, height, width, crops):
+    same_gemma(seeing_folder(tmp_path, "gemma3"), noise(height, width), do_pan_and_scan=crops)
+
+
+@pytest.mark.parametrize("height, width, num_crops", [(400, 400, 0), (600, 2100, 4)])
+def test_gemmas_tokens_are_those_of_transformers(tmp_path, height, width, num_crops):
+    from transformers import PreTrainedTokenizerFast
+    from transformers.models.gemma3.processing_gemma3 import Gemma3Processor
+
+    folder = seeing_folder(tmp_path / "gemma3", "gemma3")
+    _, medium, found = same_gemma(folder, noise(height, width), do_pan_and_scan=True)
+    assert int(found[0]) == num_crops
+    theirs = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    processor = object.__new__(Gemma3Processor)
+    processor.image_token = "<start_of_image>"
+    rows = "<image_soft_token>" * 256
+    processor.full_image_sequence = f"\n\n<start_of_image>{rows}<end_of_image>\n\n"
+    text = "user\n<start_of_image>what is it?"
+    replacement = processor.replace_image_token({"num_crops": [num_crops]}, 0)
+    expanded = Sight.of(folder, Tokenizer(folder), None, {"do_pan_and_scan": True}).expand(text, [medium])
+    assert expanded.token_ids == theirs(text.replace("<start_of_image>", replacement))["input_ids"]
+    assert expanded.positions == b"" and expanded.media[0].num_patches == (num_crops + 1) * 64 * 64
+
+
+# --- SmolVLM ---------------------------------------------------------------------------------------------------------
+
+
+def same_smol(folder, image, **options):
+    from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+
+    family = family_of(ProcessorFiles.read(folder), options)
+    wanted = Idefics3ImageProcessorPil.from_pretrained(folder)(image, return_row_col_info=True, **options, **PLAIN)
+    frames = family.image(image, {})
+    assert numpy.array_equal(numpy.moveaxis(frames.pixels, 3, 1), wanted["pixel_values"][0]), image.size
+    assert frames.layout.tiles == (wanted["rows"][0][0], wanted["cols"][0][0])
+    return decoded("image", frames)
+
+
+@pytest.mark.parametrize("height, width", SIZES)
+def test_smolvlm_sees_the_tiles_that_it_sees_in_transformers(tmp_path, height, width):
+    same_smol(seeing_folder(tmp_path, "smolvlm"), noise(height, width))
+
+
+def test_smolvlm_without_tiles_sees_one_square(tmp_path):
+    medium = same_smol(seeing_folder(tmp_path, "smolvlm"), noise(333, 917), do_image_splitting=False)
+    assert medium.shape == (1, 512, 512)
+
+
+@pytest.mark.parametrize("height, width", [(333, 917), (500, 2000), (1200, 500)])
+def test_smolvlms_tokens_are_those_of_transformers(tmp_path, height, width):
+    from transformers import PreTrainedTokenizerFast
+    from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
+
+    folder = seeing_folder(tmp_path / "smolvlm", "smolvlm")
+    medium = same_smol(folder, noise(height, width))
+    processor = object.__new__(Idefics3Processor)
+    processor.fake_image_token, processor.image_token = "<fake_token_around_image>", "<image>"
+    processor.global_image_tag, processor.image_seq_len = "<global-img>", 64
+    rows, columns = medium.layout.tiles
+    replacement = processor.replace_image_token({"rows": [[rows]], "cols": [[columns]]}, 0)
+    theirs = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    text = "<|start|>User:<image>What is it?<end_of_utterance>\nAssistant:"
+    expanded = Sight.of(folder, Tokenizer(folder)).expand(text, [medium])
+    assert expanded.token_ids == theirs(text.replace("<image>", replacement))["input_ids"]
+    assert math.prod(medium.shape) == medium.shape[0] * 512 * 512
+    assert expanded.media[0].num_patches == medium.shape[0] * 1024
+
+
+# --- all -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_pictures_of_any_size_are_seen_as_in_transformers(tmp_path):
+    gemma, smol = seeing_folder(tmp_path / "gemma3", "gemma3"), seeing_folder(tmp_path / "smolvlm", "smolvlm")
+    ernie = sight_of(tmp_path, "ernie4_5_moe_vl").family
+    for number, (height, width) in enumerate(RANDOM_SIZES):
+        image = noise(height, width, number)
+        same_gemma(gemma, image, do_pan_and_scan=True)
+        same_smol(smol, image)
+        if max(height, width) <= 200 * min(height, width):
+            same_ernie(ernie, image)
+
+
+def test_a_processor_has_no_option_that_is_not_its_own(tmp_path):
+    with pytest.raises(ConfigError, match=r"no 'max_pixel'.*Did you mean max_pixels"):
+        sight_of(tmp_path, "ernie4_5_moe_vl", mm_processor_kwargs={"max_pixel": 5})
+    with pytest.raises(ConfigError, match="true or false"):
+        sight_of(tmp_path, "smolvlm", mm_processor_kwargs={"do_image_splitting": "yes"})
+
+
+def test_a_model_of_text_has_no_sight(tmp_path):
+    folder = seeing_folder(tmp_path, "gemma3", config={"model_type": "gemma3_text"})
+    assert Sight.of(folder, Tokenizer(folder)) is None

@@ -1,0 +1,276 @@
+"""Qwen's pictures and videos: pixels, sampled frames, tokens and positions are those of transformers' processors."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy
+import pytest
+from builders.tiny_sight import noise, seeing_folder, without_torchvision
+
+from penstock.frontend.media.decoded import DecodedMedium, Layout
+from penstock.frontend.media.families.frames import Video
+from penstock.frontend.media.families.table import family_of
+from penstock.frontend.media.processor_files import ProcessorFiles
+from penstock.frontend.media.sight import Sight
+from penstock.frontend.text.tokenizer import Tokenizer
+from penstock.protocol.errors import RequestError
+
+KINDS = ("qwen2_5_vl", "qwen3_vl")
+SIZES = [(1, 1), (1, 190), (300, 2), (28, 28), (27, 57), (64, 1000), (333, 517), (1080, 1920), (3000, 200), (15, 2900)]
+RANDOM_SIZES = numpy.random.default_rng(7).integers(1, 1200, (100, 2)).tolist()
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, kind):
+    return seeing_folder(tmp_path_factory.mktemp(kind), kind)
+
+
+@pytest.fixture(scope="module")
+def sight(folder):
+    return Sight.of(folder, Tokenizer(folder))
+
+
+# --- pixels ----------------------------------------------------------------------------------------------------------
+
+
+def same_patches(folder, family, image):
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    theirs = Qwen2VLImageProcessorPil.from_pretrained(folder)
+    plain = {"do_rescale": False, "do_normalize": False, "return_tensors": "np"}
+    wanted = theirs(image, **plain)
+    frames = family.image(image.convert("RGB"), {})
+    ours = theirs(frames.pixels[0], do_resize=False, **plain)
+    assert ours["image_grid_thw"].tolist() == wanted["image_grid_thw"].tolist(), image.size
+    assert numpy.array_equal(ours["pixel_values"], wanted["pixel_values"]), image.size
+    medium = DecodedMedium.of("image", frames.pixels.tobytes(), frames.layout)
+    assert family.num_patches(medium) == len(wanted["pixel_values"])
+
+
+@pytest.mark.parametrize("height, width", SIZES)
+def test_a_picture_is_resized_as_in_transformers(folder, sight, height, width):
+    same_patches(folder, sight.family, noise(height, width))
+
+
+@pytest.mark.long
+def test_pictures_of_any_size_are_resized_as_in_transformers(folder, sight):
+    for number, (height, width) in enumerate(RANDOM_SIZES):
+        if max(height, width) <= 200 * min(height, width):
+            same_patches(folder, sight.family, noise(height, width, number))
+
+
+def test_a_picture_that_is_too_narrow_is_refused(sight):
+    with pytest.raises(RequestError, match="200 times"):
+        sight.family.image(noise(2, 500), {})
+
+
+# --- videos ----------------------------------------------------------------------------------------------------------
+
+
+class Clip(Video):
+    """A video of frames without content."""
+
+    def __init__(self, num_frames, fps=30.0, height=240, width=320):
+        self.num_frames, self.fps, self.height, self.width = num_frames, fps, height, width
+
+    def frames(self, indices):
+        image = noise(self.height, self.width)
+        return ((index, image) for index in indices)
+
+
+def theirs_for(kind):
+    if kind == "qwen3_vl":
+        module = without_torchvision("transformers.models.qwen3_vl.video_processing_qwen3_vl")
+        return module, module.Qwen3VLVideoProcessor
+    module = without_torchvision("transformers.models.qwen2_vl.video_processing_qwen2_vl")
+    return module, module.Qwen2VLVideoProcessor
+
+
+def their_indices(kind, clip, **options):
+    from transformers.video_utils import VideoMetadata
+
+    _, processor = theirs_for(kind)
+    settings = SimpleNamespace(
+        fps=2.0, num_frames=None, min_frames=4, max_frames=768, temporal_patch_size=2, do_sample_frames=True
+    )
+    metadata = VideoMetadata(total_num_frames=clip.num_frames, fps=clip.fps)
+    indices = [int(index) for index in processor.sample_frames(settings, metadata, **options)]
+    return [index for index in indices if index < clip.num_frames]  # single precision goes beyond the end at times
+
+
+CLIPS = [(4, 30.0), (5, 30.0), (30, 30.0), (31, 29.97), (77, 25.0), (1000, 23.976), (20000, 30.0), (90, 1.0)]
+
+
+@pytest.mark.parametrize("num_frames, fps", CLIPS)
+def test_the_same_frames_of_a_video_are_taken(kind, sight, num_frames, fps):
+    clip = Clip(num_frames, fps)
+    assert sight.family.sampled(clip, {}) == their_indices(kind, clip)
+    assert sight.family.sampled(clip, {"fps": 0.7}) == their_indices(kind, clip, fps=0.7)
+
+
+@pytest.mark.long
+def test_the_same_frames_of_any_video_are_taken(kind, sight):
+    for num_frames, fps in itertools.product(range(4, 3000, 37), (8.0, 24.0, 29.97, 60.0)):
+        clip = Clip(num_frames, fps)
+        assert sight.family.sampled(clip, {}) == their_indices(kind, clip), (num_frames, fps)
+
+
+@pytest.mark.parametrize("height, width", [(240, 320), (720, 1280), (20, 300), (2160, 3840), (5, 5)])
+@pytest.mark.parametrize("num_frames", [2, 6, 7, 60, 768])
+def test_frames_of_a_video_get_the_size_that_they_have_in_transformers(kind, sight, num_frames, height, width):
+    module, _ = theirs_for(kind)
+    least, most = sight.family.video_pixels
+    pixels = {"min_pixels": least, "max_pixels": most, "factor": sight.family.factor}
+    if kind == "qwen3_vl":
+        pixels["num_frames"] = num_frames
+    size = sight.family.video_size(num_frames, height, width, {})
+    assert size == module.smart_resize(height=height, width=width, **pixels)
+
+
+def test_a_video_of_one_frame_is_seen(sight):
+    frames = sight.family.video(Clip(1), {})
+    assert frames.layout.shape[0] == 2 and frames.layout.times == (0.0, 0.0)
+
+
+def test_a_request_can_make_a_picture_smaller_and_not_larger_than_the_model_allows(sight):
+    usual = sight.family.image(noise(1000, 1000), {}).layout.shape
+    smaller = sight.family.image(noise(1000, 1000), {"max_pixels": 200_000}).layout.shape
+    larger = sight.family.image(noise(1000, 1000), {"max_pixels": 10**9, "min_pixels": 10**9}).layout.shape
+    assert smaller[1] * smaller[2] <= 200_000 < usual[1] * usual[2] <= larger[1] * larger[2]
+    assert larger[1] * larger[2] <= sight.family.image_pixels[1]
+
+
+# --- tokens and positions --------------------------------------------------------------------------------------------
+
+
+def decoded(sight, *media):
+    """Media by kind, frames, height and width; those of videos are two a second."""
+    found = []
+    for kind, frames, height, width in media:
+        times = tuple(number / 2 for number in range(frames)) if kind == "video" else ()
+        layout = Layout((frames, height, width), times=times, frame_rate=2.0 if times else 0.0)
+        found.append(DecodedMedium.of(kind, bytes(frames * height * width * 3), layout))
+    return found
+
+
+TEXT = (
+    "<|im_start|>user\nOne:<|vision_start|><|image_pad|><|vision_end|> two:<|vision_start|><|video_pad|><|vision_end|>"
+    "<|vision_start|><|image_pad|><|vision_end|> and ünïcode<|im_end|>\n<|im_start|>assistant\n"
+)
+
+
+def their_prompt(kind, folder, sight, media):
+    """Token ids and positions by transformers' own code; of its processors the part that makes texts."""
+    import torch
+    from transformers import PreTrainedTokenizerFast
+    from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl, processing_qwen2_5_vl
+    from transformers.models.qwen3_vl import modeling_qwen3_vl, processing_qwen3_vl
+    from transformers.video_utils import VideoMetadata
+
+    family = sight.family
+    grids = {kind: [family.grid_of(each) for each in media if each.kind == kind] for kind in ("image", "video")}
+    videos = [each for each in media if each.kind == "video"]
+    is_three = kind == "qwen3_vl"
+    processor = object.__new__(
+        processing_qwen3_vl.Qwen3VLProcessor if is_three else processing_qwen2_5_vl.Qwen2_5_VLProcessor
+    )
+    processor.image_processor = SimpleNamespace(merge_size=2)
+    processor.video_processor = SimpleNamespace(merge_size=2, temporal_patch_size=2)
+    processor.image_token, processor.video_token = "<|image_pad|>", "<|video_pad|>"
+    processor.vision_start_token, processor.vision_end_token = "<|vision_start|>", "<|vision_end|>"
+    image_grids, video_grids = torch.tensor(grids["image"]), torch.tensor(grids["video"])
+    images = [
+        processor.replace_image_token({"image_grid_thw": image_grids}, number) for number in range(len(image_grids))
+    ]
+    metadata = [
+        VideoMetadata(total_num_frames=each.shape[0], fps=2.0, frames_indices=list(range(each.shape[0])))
+        for each in videos
+    ]
+    inputs = {"video_grid_thw": video_grids, "video_metadata": metadata}
+    (text,), _ = processor.get_text_with_replacements(
+        [TEXT], images, [processor.replace_video_token(inputs, number) for number in range(len(videos))]
+    )
+    ids = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))(text)["input_ids"]
+    kinds = [[{"<|image_pad|>": 1, "<|video_pad|>": 2}.get(sight.tokenizer.decode_token(token), 0) for token in ids]]
+    vision = SimpleNamespace(spatial_merge_size=2, tokens_per_second=2)
+    module = modeling_qwen3_vl.Qwen3VLModel if is_three else modeling_qwen2_5_vl.Qwen2_5_VLModel
+    model = object.__new__(module)
+    model.__dict__["config"] = SimpleNamespace(vision_config=vision)
+    further = {} if is_three else {"second_per_grid_ts": torch.tensor([2 / 2.0])}
+    positions, delta = module.get_rope_index(
+        model, torch.tensor([ids]), torch.tensor(kinds), image_grids, video_grids, **further
+    )
+    return ids, positions[:, 0].numpy(), int(delta) + len(ids)
+
+
+def test_tokens_and_positions_are_those_of_transformers(kind, folder, sight):
+    size = 2 * sight.family.factor
+    media = decoded(sight, ("image", 1, size, 3 * size), ("image", 1, size, size), ("video", 6, size, 2 * size))
+    ids, positions, end = their_prompt(kind, folder, sight, media)
+    expanded = sight.expand(TEXT, media, is_chat=True)
+    assert expanded.token_ids == ids
+    ours = numpy.frombuffer(expanded.positions, numpy.int32).reshape(3, -1)
+    assert ours.tolist() == positions.tolist()
+    assert expanded.end_position == end
+
+
+def test_spans_are_where_the_rows_stand(sight):
+    size = 2 * sight.family.factor
+    media = decoded(sight, ("image", 1, size, 3 * size), ("image", 1, size, size), ("video", 6, size, 2 * size))
+    expanded = sight.expand(TEXT, media, is_chat=True)
+    rows = [place for place, token in enumerate(expanded.token_ids) if token in sight.row_token_ids]
+    spans = [numpy.frombuffer(medium.spans, numpy.int32).reshape(-1, 2).tolist() for medium in expanded.media]
+    assert [place for each in spans for start, length in each for place in range(start, start + length)] == rows
+    assert [medium.kind for medium in expanded.media] == ["image", "video", "image"]
+    for medium, spans_of_one in zip(expanded.media, spans):
+        assert sum(length for _, length in spans_of_one) == medium.num_patches // 4
+
+
+def test_ids_with_placeholders_get_the_same_tokens_as_their_text(sight):
+    size = 2 * sight.family.factor
+    media = decoded(sight, ("image", 1, size, size), ("image", 1, size, size), ("video", 4, size, size))
+    ids = sight.tokenizer.encode(TEXT, add_special_tokens=False)
+    assert sight.expand(ids, media).token_ids == sight.expand(TEXT, media, is_chat=True).token_ids
+
+
+@pytest.mark.parametrize("text", ["<|image_pad|><|image_pad|>", "no place", "<|video_pad|>"])
+def test_a_prompt_has_as_many_placeholders_as_media_or_is_refused(sight, text):
+    media = decoded(sight, ("image", 1, 64, 64))
+    with pytest.raises(RequestError, match="1 image.s. and 0 video.s."):
+        sight.expand(text, media)
+
+
+def test_what_somebody_typed_is_no_placeholder(sight):
+    media = decoded(sight, ("image", 1, 2 * sight.family.factor, 2 * sight.family.factor))
+    typed = "I typed <|image_pad|> and <|vision_start|>, and \ufdd0<|image\ufdd0_pad|>."
+    message = sight.split_typed({"role": "user", "content": [{"type": "text", "text": typed}]})
+    text = f"<|vision_start|><|image_pad|><|vision_end|>{message['content'][0]['text']}"
+    expanded = sight.expand(text, media, is_chat=True)
+    assert sum(token in sight.row_token_ids for token in expanded.token_ids) == 4
+    assert expanded.text.endswith("I typed <|image_pad|> and <|vision_start|>, and <|image_pad|>.")
+    written = sight.tokenizer.decode(expanded.token_ids[6:], skip_special_tokens=False)
+    assert written == expanded.text.removeprefix("<|vision_start|><|image_pad|><|vision_end|>")
+
+
+def test_a_conversation_without_marks_stays_the_same_object(sight):
+    messages = [{"role": "user", "content": "nothing <|im_end|> here"}]
+    assert sight.split_typed(messages) is messages
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_old_and_new_names_of_sizes_mean_the_same(tmp_path, kind):
+    old = seeing_folder(tmp_path / "old", kind, preprocessor_config={"min_pixels": 5000, "max_pixels": 90000})
+    new = seeing_folder(
+        tmp_path / "new", kind, preprocessor_config={"size": {"shortest_edge": 5000, "longest_edge": 90000}}
+    )
+    assert family_of(ProcessorFiles.read(old)).image_pixels == family_of(ProcessorFiles.read(new)).image_pixels
+    assert family_of(ProcessorFiles.read(old), {"max_pixels": 8000}).image_pixels == (5000, 8000)
+    changed = {"images_kwargs": {"size": {"shortest_edge": 4, "longest_edge": 9}}}
+    assert family_of(ProcessorFiles.read(old), changed).image_pixels == (4, 9)
