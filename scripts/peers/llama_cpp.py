@@ -66,23 +66,27 @@ class LlamaCpp(ServedEngine):
         return {"system": llama_cpp.llama_print_system_info().decode()}
 
     def make_room(self, requests: list[Request]) -> None:
-        import llama_cpp
-
         longest = max(len(ids) + count for ids, count in requests)
         shape = (len(requests), -(-longest // CONTEXT_STEP) * CONTEXT_STEP)
-        if shape == self._shape:
-            return
+        if shape != self._shape:
+            self._make_context(len(requests), shape[0] * shape[1], is_common=False)
+            self._shape = shape
+
+    def make_common_room(self, sequences: int, tokens: int) -> None:
+        """One cache for all, in which none has a part of its own."""
+        self._make_context(sequences, tokens, is_common=True)
+
+    def _make_context(self, sequences: int, tokens: int, is_common: bool) -> None:
+        import llama_cpp
+
         self._free_context()
         options = llama_cpp.llama_context_default_params()
-        options.n_seq_max, tokens = shape
-        options.n_ctx = options.n_seq_max * tokens
+        options.n_seq_max, options.n_ctx, options.kv_unified = sequences, tokens, is_common
         options.n_batch = BATCH_TOKENS
         options.n_threads = options.n_threads_batch = self._settings.threads
-        options.kv_unified = False
         self._context = llama_cpp.llama_init_from_model(self._model, options)
         if not self._context:
-            raise RuntimeError(f"llama.cpp has no room for {shape[0]} sequences of {shape[1]} tokens")
-        self._shape = shape
+            raise RuntimeError(f"llama.cpp has no room for {sequences} sequences of {tokens} tokens together")
 
     def run(self, requests: list[Request]) -> list[list[int]]:
         import llama_cpp
@@ -115,6 +119,12 @@ class LlamaCpp(ServedEngine):
         import llama_cpp
 
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), True)
+
+    def forget(self, sequence: int, after: int = 0) -> None:
+        """A sequence's tokens but its first."""
+        import llama_cpp
+
+        llama_cpp.llama_memory_seq_rm(llama_cpp.llama_get_memory(self._context), sequence, after, -1)
 
     def decode(self, entries: list[Entry]) -> dict[int, int]:
         """Compute the entries; the likeliest next token of each sequence whose logits were wanted."""

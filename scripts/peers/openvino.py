@@ -14,7 +14,7 @@ EXPORT = {
     "fp32": ["--weight-format", "fp32"],
     "none": ["--weight-format", "fp16"],
     "int8": ["--weight-format", "int8"],
-    "int4": ["--weight-format", "int4", "--group-size", "128", "--ratio", "1.0"],
+    "int4": ["--weight-format", "int4", "--group-size", "128", "--ratio", "1.0", "--group-size-fallback", "ignore"],
 }
 CACHE_GB = 2
 
