@@ -14,6 +14,11 @@ MIXTURE = {
     "use_double_wide_mlp": False, "hidden_size_per_layer_input": 0, "num_hidden_layers": 3,
     "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
 }  # fmt: skip
+MIXTURE_THAT_READS = MIXTURE | {
+    "num_kv_shared_layers": 3, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 20, "top_k_experts": 5,
+    "num_experts": 5, "attention_bias": True, "num_hidden_layers": 7,
+    "layer_types": (["sliding_attention"] * 2 + ["full_attention"]) * 2 + ["full_attention"],
+}  # fmt: skip
 
 
 def projections(config: dict[str, Any], layer: int) -> dict[str, tuple[int, int]]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from builders.backends import BACKENDS, load_on
 from builders.hand_driven import HandDriven
-from builders.tiny_gemma4 import MIXTURE as GEMMA4_MIXTURE
+from builders.tiny_gemma4 import MIXTURE, MIXTURE_THAT_READS
 from builders.tiny_hybrids import HYBRIDS, ODD_HYBRIDS
 from builders.tiny_model import tiny_model
 
@@ -176,14 +176,8 @@ QUICK: dict[str, tuple[str, dict[str, Any]]] = {
          "layer_types": ["full_attention"] + ["sliding_attention"] * 4, "global_head_dim": 16,
          "rope": YARN, "num_attention_heads": 3},
     ),
-    "gemma4, mixture": ("gemma4_text", GEMMA4_MIXTURE),
-    "gemma4, mixture, layers read, embeddings of layers, every expert, biased": (
-        "gemma4_text",
-        GEMMA4_MIXTURE
-        | {"num_kv_shared_layers": 3, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 20,
-           "top_k_experts": 5, "num_experts": 5, "attention_bias": True, "num_hidden_layers": 7,
-           "layer_types": (["sliding_attention"] * 2 + ["full_attention"]) * 2 + ["full_attention"]},
-    ),
+    "gemma4, mixture": ("gemma4_text", MIXTURE),
+    "gemma4, mixture, layers read, embeddings of layers, every expert, biased": ("gemma4_text", MIXTURE_THAT_READS),
     "granite hybrid": ("granitemoehybrid", OLD_SPELLING),
     "granite hybrid, does not rotate, biased, old names of layers": (
         "granitemoehybrid",

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..models.config import ModelConfig
+from ..models.mixtures import ExpertsConfig, NormsBeside
 from ..weights.weights import Weights
 from .experts import Experts
 from .mlp import MLP
@@ -12,21 +13,18 @@ from .norm import Norm
 class ExpertsBesideMLP(Experts):
     """norm(mlp(norm(x))) + norm(experts(norm(x))), of the stream x."""
 
-    def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
-        experts, size, family = config.experts, config.hidden_size, config.family
-        assert experts is not None and experts.names.beside is not None
+    def __init__(
+        self, weights: Weights, config: ModelConfig, experts: ExpertsConfig, norms: NormsBeside, mlp: MLP
+    ) -> None:
+        size, epsilon, form = config.hidden_size, config.rms_norm_eps, config.family.norm
         super().__init__(weights, size, experts)
-        names, width = family.names, config.mlp_width(layer)
-        self.mlp = MLP(weights.at(names.mlp), size, width, config.activation, family.has_gate, names.gate_up_down)
-        norms = experts.names.beside
+        self.mlp = mlp
         self.before_mlp, self.after_mlp, self.before_experts, self.after_experts = (
-            Norm(weights.at(name), size, config.rms_norm_eps, family.norm)
+            Norm(weights.at(name), size, epsilon, form)
             for name in (norms.before_mlp, norms.after_mlp, norms.before_experts, norms.after_experts)
         )
         place, name = norms.before_router
-        self.before_router = Norm(
-            weights.at(place), size, config.rms_norm_eps, family.norm, scale=size**-0.5, name=name
-        )
+        self.before_router = Norm(weights.at(place), size, epsilon, form, scale=size**-0.5, name=name)
 
     def __call__(self, stream: Any, adapted: Any | None = None) -> Any:
         update = self.after_mlp(self.mlp(self.before_mlp(stream), adapted))  # [T, hidden]

@@ -102,11 +102,12 @@ def _norm_behind(weights: Weights, name: str | None, config: ModelConfig) -> Cal
 
 
 def _mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP | Experts:
-    if config.experts is not None and config.experts.is_sparse[layer]:
-        if config.experts.names.beside is not None:
-            return ExpertsBesideMLP(weights, config, layer)
-        return Experts(weights.at(config.experts.names.block), config.hidden_size, config.experts)
-    return _dense_mlp(weights, config, layer)
+    experts = config.experts
+    if experts is None or not experts.is_sparse[layer]:
+        return _dense_mlp(weights, config, layer)
+    if (norms := experts.names.beside) is not None:
+        return ExpertsBesideMLP(weights, config, experts, norms, _dense_mlp(weights, config, layer))
+    return Experts(weights.at(experts.names.block), config.hidden_size, experts)
 
 
 def _dense_mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP:
