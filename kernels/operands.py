@@ -82,6 +82,14 @@ class TokenRotation(NamedTuple):
     query_scales: Tensor | None = None  # [T, 1, 1]: what queries are multiplied by
 
 
+class PlacedRows(NamedTuple):
+    """Rows that were made elsewhere, and the tokens of a step that get them."""
+
+    kept: Tensor  # [any, parts × width]
+    tokens: Tensor  # int64 [N]: in the step
+    rows: Tensor  # int64 [N]: of those that are kept
+
+
 class Scoring(NamedTuple):
     """How a query's products with keys become the weights of their values."""
 
@@ -119,8 +127,9 @@ class LatentLayout:
         return self.nope_dim + self.rope_dim
 
 
-# Of an MLP's inner layer: x × sigmoid(x), x × Φ(x) and its form with a hyperbolic tangent, max(x, 0), and that squared.
-Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
+# Of an MLP's inner layer: x × sigmoid(x), x × Φ(x), its forms with a hyperbolic tangent and with a sigmoid, max(x, 0),
+# and that squared.
+Activation = Literal["silu", "gelu", "gelu_tanh", "gelu_sigmoid", "relu", "relu2"]
 
 
 class Norm(NamedTuple):

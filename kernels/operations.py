@@ -15,8 +15,8 @@ from torch import Tensor
 from .experts import ExpertWeights, Routing
 from .float8_part import WeightPart
 from .lora import LoraConfig, LoraWeights
-from .operands import Activation, HeadLayout, LatentLayout, PeerMemory, ProjectionNorm, WeightFormat
-from .reference.pointwise import add, add_part_norms, cap, gate_heads, gather_rows, multiply
+from .operands import Activation, HeadLayout, LatentLayout, PeerMemory, PlacedRows, ProjectionNorm, WeightFormat
+from .reference.pointwise import add, add_part_norms, add_rows, cap, gate_heads, gather_rows, multiply, put_rows
 from .reference.projection_norm import norm_projections, square_sums
 from .reference.states import causal_convolution, delta_net, gated_norm
 from .states import DeltaHeads, LayerStates, Segments, StateActivation
@@ -163,6 +163,12 @@ class Operations(Protocol):
     def gather_rows(self, x: Any, indices: Any) -> Any:
         """The rows of `x` with these indices."""
 
+    def put_rows(self, stream: Any, placed: Any, part: int = 0) -> Any:
+        """In the stream, in the place of their tokens' rows, the rows that were made elsewhere: of each this part."""
+
+    def add_rows(self, stream: Any, placed: Any, part: int = 0) -> Any:
+        """The same, added to their tokens' rows."""
+
     def all_reduce(self, x: Any) -> Any:
         """The sum over the ranks."""
 
@@ -195,6 +201,12 @@ class TensorOperations:
 
     def gather_rows(self, x: Tensor, indices: Tensor) -> Tensor:
         return gather_rows(x, indices)
+
+    def put_rows(self, stream: Tensor, placed: PlacedRows | None, part: int = 0) -> Tensor:
+        return stream if placed is None else put_rows(stream, placed, part)
+
+    def add_rows(self, stream: Tensor, placed: PlacedRows | None, part: int = 0) -> Tensor:
+        return stream if placed is None else add_rows(stream, placed, part)
 
     def square_sums(self, heads: Tensor, norm: ProjectionNorm) -> Tensor:
         return square_sums(heads, norm)

@@ -37,6 +37,7 @@ class Rows:
     block_tables: Tensor  # [R, max_blocks] int32, padded with 0
     kv_slots: Tensor  # [T] int64: block × block_size + offset where each token's key and value go
     scratch: Scratch = field(default_factory=Scratch)
+    is_causal: bool = True  # False: every query sees its row's whole context
     plans: dict[Hashable, Any] = field(default_factory=dict)
 
     def plan(self, key: Hashable, build: Callable[[], Any]) -> Any:

@@ -55,6 +55,7 @@ class Slots(Structure):
         ("is_plain", c_void_p),
         ("num_tokens", c_void_p),  # int64 [num_slots]
         ("num_computed", c_void_p),
+        ("rotation_starts", c_void_p),
         ("histories", c_void_p),  # int32 [num_slots, max_model_len]
     ]
 
@@ -104,6 +105,7 @@ class BeginDecode(Structure):
         ("row_slots", c_void_p),
         ("token_ids", c_void_p),
         ("positions", c_void_p),
+        ("rotations", c_void_p),
         ("logit_rows", c_void_p),
         ("query_starts", c_void_p),
         ("context_lengths", c_void_p),
@@ -233,7 +235,7 @@ class Decode:
 
 
 _STEP_COLUMNS = (
-    "positions", "logit_rows", "query_starts", "context_lengths", "is_met",
+    "positions", "rotations", "logit_rows", "query_starts", "context_lengths", "is_met",
 )  # fmt: skip
 _CHOICE_COLUMNS = ("largest", "best", "is_finite", "sums", "reals", "wholes", "token_ids")
 
@@ -250,8 +252,8 @@ def _memory(num_slots: int, rows: int, vocabulary: int) -> dict[str, Tensor]:
     """What the kernels write, by name."""
     blocks = -(-vocabulary // BLOCK)
     sizes = {
-        torch.int64: {"row_slots": rows, "computed": rows, "positions": rows, "logit_rows": rows}
-        | {"best": rows, "wholes": 5 * rows, "token_ids": rows},
+        torch.int64: {"row_slots": rows, "computed": rows, "positions": rows, "rotations": rows}
+        | {"logit_rows": rows, "best": rows, "wholes": 5 * rows, "token_ids": rows},
         torch.int32: {"query_starts": rows + 1, "context_lengths": rows, "sampled": rows},
         torch.uint8: {"is_met": num_slots, "is_finite": rows},
         torch.float32: {"largest": rows, "reals": 3 * rows, "maxima": rows * blocks},

@@ -169,7 +169,8 @@ class NormProjections(Structure):
     ]
 
 
-ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu", "gelu_tanh", "relu", "relu2")  # as activation.hpp numbers them
+# As activation.hpp numbers them.
+ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "gelu_sigmoid")
 
 
 class ApplyActivation(Structure):
@@ -285,6 +286,17 @@ class GatherRows(Structure):
         ("input", c_void_p),
         ("width", c_int64),
         ("output", c_void_p),
+    ]
+
+
+class PlaceRows(Structure):
+    """Arguments of penstock_put_rows and penstock_add_rows: part of the rows that the step's tokens get."""
+
+    _fields_ = [
+        ("step", c_void_p),
+        ("stream", c_void_p),  # [rows, width], changed in place
+        ("width", c_int64),
+        ("part", c_int64),
     ]
 
 

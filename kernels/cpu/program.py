@@ -9,7 +9,10 @@ as 8-bit integers asks the buffer for them, and the kernel that wrote it is told
 
 import ctypes
 import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import c_int32, c_int64, c_void_p
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -39,6 +42,11 @@ class Step(ctypes.Structure):
         ("num_adapted", c_int64),
         ("adapted", c_void_p),  # int32 [num_adapted, 3]
         ("adapted_tokens", c_void_p),
+        ("num_placed", c_int64),
+        ("placed_tokens", c_void_p),
+        ("placed_rows", c_void_p),
+        ("kept_rows", c_void_p),
+        ("kept_width", c_int64),
         ("num_segments", c_int32),
         ("segment_starts", c_void_p),
         ("segment_reads", c_void_p),
@@ -151,7 +159,6 @@ class Program:
         self.arena = Arena()
         self.calls: list[tuple[str, int]] = []  # kernels by name, each with the address of its arguments
         self._kept: list[object] = []  # what calls point to
-        self._recording = _Recording()
 
     def buffer(self, width: int) -> Buffer:
         return Buffer(self, width)
@@ -184,13 +191,25 @@ class Program:
         self.calls.pop()
         return kernel
 
+    @contextmanager
+    def counting(self, num_rows: int) -> Iterator[None]:
+        """Calls have so many rows meanwhile, never more than `capacity`: another address."""
+        own, self.num_rows = self.num_rows, num_rows
+        yield
+        self.num_rows = own
+
     def seal(self) -> "Program":
-        addresses = ((self.library.address(kernel), arguments) for kernel, arguments in self.calls)
-        calls = (_Call * len(self.calls))(*(_Call(*each) for each in addresses))
-        self._kept.append(calls)
-        self._recording = _Recording(ctypes.addressof(calls), len(calls))
-        self._replay, self._address = self.library.function("penstock_replay"), ctypes.addressof(self._recording)
+        self._replay = self.replaying(self.calls)
         return self
 
+    def replaying(self, calls: Sequence[tuple[str, int]]) -> Callable[[], None]:
+        """What replays these of its calls."""
+        addresses = ((self.library.address(kernel), arguments) for kernel, arguments in calls)
+        listed = (_Call * len(calls))(*(_Call(*each) for each in addresses))
+        recording = _Recording(ctypes.addressof(listed), len(calls))
+        self._kept += [listed, recording]
+        return partial(self.library.function("penstock_replay"), ctypes.addressof(recording))
+
     def replay(self) -> None:
-        self._replay(self._address)
+        """All of them, once it is sealed."""
+        self._replay()

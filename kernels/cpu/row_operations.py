@@ -3,7 +3,7 @@
 A part of `operations.py`, which has those that multiply, attend and meet other ranks.
 """
 
-from ctypes import Structure
+from ctypes import Structure, addressof
 from typing import Any
 
 from torch import Tensor
@@ -11,13 +11,14 @@ from torch import Tensor
 from ..operands import Activation, ProjectionNorm
 from . import layer
 from .library import struct_of
-from .program import Buffer, Program
+from .program import Buffer, Program, Step
 
 
 class RowOperations:
     """Norms, activations, sums and bounds."""
 
     program: Program  # that is being recorded
+    step: Step  # of its rows
 
     def add_rms_norm(
         self, stream: Buffer, update: Buffer | None, weight: Tensor, epsilon: float, scale: float = 1.0
@@ -112,6 +113,19 @@ class RowOperations:
         given = {"indices": indices, "input": x, "width": x.width, "output": gathered}
         self._record("gather_rows", layer.GatherRows, gathered, x, **given)
         return gathered
+
+    def put_rows(self, stream: Buffer, placed: None, part: int = 0) -> Buffer:
+        """The step says which of its tokens get which rows."""
+        return self._place_rows("put_rows", stream, part)
+
+    def add_rows(self, stream: Buffer, placed: None, part: int = 0) -> Buffer:
+        return self._place_rows("add_rows", stream, part)
+
+    def _place_rows(self, kernel: str, stream: Buffer, part: int) -> Buffer:
+        arguments = struct_of(layer.PlaceRows, step=addressof(self.step), stream=stream, width=stream.width, part=part)
+        self.program.call(f"penstock_{kernel}", arguments)
+        stream.forget_integers()
+        return stream
 
     def _record(
         self, kernel: str, kind: type[Structure], writes: Buffer | None = None, keep: object = None, **fields: Any

@@ -30,13 +30,13 @@ def attention(
     sinks: Tensor | None = None,
     softcap: float | None = None,
 ) -> Tensor:
-    """[T, heads, head_dim] of queries over their rows' stored keys and values, causal, within `window` if given."""
+    """[T, heads, head_dim] of queries over their rows' stored keys and values, within `window` if given."""
     attended = torch.empty_like(query)
     for row, context in enumerate(rows.context_lengths):
         own = slice(rows.query_starts[row], rows.query_starts[row + 1])
         table = rows.block_tables[row, : -(-context // keys.shape[2])].long()
         own_keys, own_values = (of_context(memory[table], context).to(query.dtype) for memory in (keys, values))
-        attended[own] = attend(query[own], own_keys, own_values, scale, window, sinks, softcap)
+        attended[own] = attend(query[own], own_keys, own_values, scale, window, sinks, softcap, rows.is_causal)
     return attended
 
 
@@ -56,12 +56,14 @@ def attend(
     window: int | None,
     sinks: Tensor | None = None,
     softcap: float | None = None,
+    is_causal: bool = True,
 ) -> Tensor:
     """softmax(scale × q kᵀ) v, of a row's last n tokens.
 
     q is [n, heads, head_dim], k and v are [context, kv_heads, head_dim]; neighbouring query heads share a key head. The
-    query at p sees the keys at p - window < j <= p. Of the sinks, float32 [heads], each takes part in the softmax of
-    its head as one more score, of a value that is 0. With `softcap` a score s becomes softcap × tanh(s / softcap).
+    query at p sees the keys at p - window < j <= p, or all of them where the row isn't causal. Of the sinks, float32
+    [heads], each takes part in the softmax of its head as one more score, of a value that is 0. With `softcap` a score
+    s becomes softcap × tanh(s / softcap).
     """
     shared = query.shape[1] // keys.shape[1]
     scores = torch.einsum("qhd,khd->hqk", query, keys.repeat_interleave(shared, 1)) * scale
@@ -69,6 +71,7 @@ def attend(
     position = torch.arange(len(keys), device=query.device)
     own = position[-len(query) :, None]
     is_hidden = (position > own) | (position <= own - (window or len(keys)))  # [n, context]
+    is_hidden &= is_causal
     weights = softmax_with(sinks, scores.masked_fill(is_hidden, -torch.inf))  # [heads, n, context]
     return torch.einsum("hqk,khd->qhd", weights, values.repeat_interleave(shared, 1))
 

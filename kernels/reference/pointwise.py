@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..operands import Activation, HeadLayout, TokenRotation
+from ..operands import Activation, HeadLayout, PlacedRows, TokenRotation
 from ..registry import op
 
 
@@ -67,6 +67,7 @@ _ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "gelu_sigmoid": lambda x: x * torch.sigmoid(1.702 * x),
     "relu": F.relu,
     "relu2": lambda x: F.relu(x).square(),
 }
@@ -140,6 +141,25 @@ add_part_norms_invariant = add_part_norms.invariant()
 def gather_rows(x: Tensor, indices: Tensor) -> Tensor:
     """The rows of `x` with these indices."""
     return x[indices]
+
+
+@op(tolerance=0)
+def put_rows(stream: Tensor, placed: PlacedRows, part: int = 0) -> Tensor:
+    """The rows' numbers of this part in the place of their tokens' own, in the stream."""
+    stream[placed.tokens] = _part_of(placed, part, stream)
+    return stream
+
+
+@op(tolerance=0)
+def add_rows(stream: Tensor, placed: PlacedRows, part: int = 0) -> Tensor:
+    """Adds the rows' numbers of this part to those of their tokens, in the stream."""
+    stream[placed.tokens] += _part_of(placed, part, stream)
+    return stream
+
+
+def _part_of(placed: PlacedRows, part: int, stream: Tensor) -> Tensor:
+    width = stream.shape[1]
+    return placed.kept[placed.rows, part * width : (part + 1) * width].to(stream.dtype)
 
 
 @op()

@@ -36,6 +36,7 @@ class Group:
     hidden: Tensor | None = None  # n = 1: [B, 1, 1, C - hidden_from], True where a row does not see a key
     unwritten: Tensor | None = None  # n = 1: gathered [B × heads × slots, head_dim] values beyond their row's context
     mask: Tensor | None = None  # n > 1: [B, 1, n, C], added to the scores; None where the plain triangle is the mask
+    is_causal: bool = True  # False: all keys are seen
 
 
 @write_kv.implement("torch")
@@ -122,7 +123,7 @@ def _attend_many(query: Tensor, keys: Tensor, values: Tensor, group: Group, scor
     if scoring.sinks is not None or scoring.softcap is not None:
         attended = _attend_by_head(by_head * scoring.scale, keys, values, group, scoring)
     else:
-        is_causal = group.mask is None
+        is_causal = group.is_causal and group.mask is None
         attended = F.scaled_dot_product_attention(
             by_head, keys, values, attn_mask=group.mask, is_causal=is_causal, scale=scoring.scale, enable_gqa=True
         )
@@ -133,7 +134,7 @@ def _attend_by_head(query: Tensor, keys: Tensor, values: Tensor, group: Group, s
     """[B, heads, n, head_dim]. One key head at a time: torch's own function, which keeps no scores, has no sinks or
     caps."""
     mask = group.mask
-    if mask is None:
+    if mask is None and group.is_causal:
         ones = torch.ones(group.num_queries, group.num_keys, dtype=torch.bool, device=query.device)
         mask = torch.zeros_like(ones, dtype=query.dtype).masked_fill_(ones.triu(1), -torch.inf)
     shared = query.shape[1] // keys.shape[1]
@@ -142,7 +143,8 @@ def _attend_by_head(query: Tensor, keys: Tensor, values: Tensor, group: Group, s
         own = slice(head * shared, (head + 1) * shared)
         scores = torch.matmul(query[:, own], keys[:, head : head + 1].transpose(-1, -2))
         sinks = None if scoring.sinks is None else scoring.sinks[own]
-        weights = softmax_with(sinks, capped(scores, scoring.softcap) + mask)
+        capped_scores = capped(scores, scoring.softcap)
+        weights = softmax_with(sinks, capped_scores if mask is None else capped_scores + mask)
         attended[:, own] = torch.matmul(weights, values[:, head : head + 1])
     return attended
 
@@ -198,7 +200,9 @@ def _group(
         hidden_from=0 if window else fewest,
     )
     if num_queries > 1:
-        if num_queries < max(contexts) or (window and window < num_queries):
+        if not rows.is_causal:
+            group.is_causal = False
+        elif num_queries < max(contexts) or (window and window < num_queries):
             hidden = _hidden(on_device(counts, device), num_queries, 0, most, window)
             group.mask = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, -torch.inf)
     elif any(firsts) or fewest < most:

@@ -129,8 +129,10 @@ def _tiles(rows: Rows, geometry: Geometry) -> QueryTiles:
             owners.append(row)
             starts.append(tile * TILE)
     splits = []
-    for number in range(max(starts) // SPLIT + 1):
-        looking = [tile for tile, start in enumerate(starts) if _looks_at(start, number, geometry.window)]
+    # The position of the last key that any query of each tile sees.
+    lasts = starts if rows.is_causal else [rows.context_lengths[owner] - 1 for owner in owners]
+    for number in range(max(lasts) // SPLIT + 1):
+        looking = [tile for tile, last in enumerate(lasts) if _looks_at(last, number, geometry.window)]
         if looking:
             splits.append(_split(number, looking, owners, starts, rows, geometry))
     return QueryTiles(len(owners), on_device(torch.tensor(places), rows.block_tables.device), splits)
@@ -151,7 +153,8 @@ def _split(
     ends = torch.tensor([rows.context_lengths[owners[tile]] for tile in looking])
     key = torch.arange(number * SPLIT, (number + 1) * SPLIT)
     query = torch.tensor([starts[tile] for tile in looking])[:, None] + torch.arange(TILE)
-    hidden = key > query[:, :, None]
+    # Of a tile's spare queries nobody reads what they attend to.
+    hidden = key > query[:, :, None] if rows.is_causal else (key >= ends[:, None])[:, None].expand(-1, TILE, -1)
     if geometry.window is not None:
         hidden |= key <= query[:, :, None] - geometry.window
     blocks = SPLIT // geometry.block_size

@@ -53,6 +53,7 @@ _IN_EXACT_STEPS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "silu": lambda x: x / x.neg().exp_().add_(1),
     "gelu": lambda x: (x * math.sqrt(0.5)).erf_().add_(1).mul_(x).mul_(0.5),
     "gelu_tanh": lambda x: x / (x * x * x * 0.044715 + x).mul_(-math.sqrt(8 / math.pi)).exp_().add_(1),
+    "gelu_sigmoid": lambda x: x / (x * -1.702).exp_().add_(1),
     "relu": lambda x: x.clamp_min(0),
     "relu2": lambda x: x.clamp_min(0).square_(),
 }

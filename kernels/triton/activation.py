@@ -25,6 +25,8 @@ def activated(numbers, ACTIVATION: tl.constexpr):
         x = 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
     elif ACTIVATION == "gelu_tanh":
         x = x / (1 + tl.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
+    elif ACTIVATION == "gelu_sigmoid":
+        x = x / (1 + tl.exp(-1.702 * x))
     else:
         x = tl.where(x <= 0, 0.0, x)
         if ACTIVATION == "relu2":
@@ -78,7 +80,7 @@ def _launched(kernel: triton.JITFunction, x: Tensor, width: int, activation: Act
 
 def examples() -> Iterator[Example]:
     for kernel, given in ((_gate, "gate_up"), (_activate, "x")):
-        for activation in ("silu", "gelu", "gelu_tanh", "relu2"):
+        for activation in ("silu", "gelu", "gelu_tanh", "gelu_sigmoid", "relu2"):
             types = {given: "*bf16", "output": "*bf16", "width": "i32"}
             constants = {"ACTIVATION": activation, "BLOCK": _LARGEST_BLOCK}
             yield Example(f"{activation} of {given}", kernel, types, constants, aligned=(given, "output", "width"))

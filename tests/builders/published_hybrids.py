@@ -5,14 +5,20 @@ from typing import Any
 _DELTA_NET: dict[str, Any] = dict(
     linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_num_key_heads=16, linear_value_head_dim=128,
 )  # fmt: skip
-_OF_PICTURES: dict[str, Any] = dict(
-    image_token_id=248056, video_token_id=248057, vision_start_token_id=248053, vision_end_token_id=248054,
-    vision_config=dict(
-        deepstack_visual_indexes=[], depth=27, hidden_act="gelu_pytorch_tanh", hidden_size=1152, in_channels=3,
-        initializer_range=0.02, intermediate_size=4304, model_type="qwen3_5", num_heads=16,
-        num_position_embeddings=2304, out_hidden_size=2560, patch_size=16, spatial_merge_size=2, temporal_patch_size=2,
-    ),
-)  # fmt: skip
+
+
+def _of_pictures(width: int) -> dict[str, Any]:
+    return dict(
+        image_token_id=248056, video_token_id=248057, vision_start_token_id=248053, vision_end_token_id=248054,
+        vision_config=dict(
+            deepstack_visual_indexes=[], depth=27, hidden_act="gelu_pytorch_tanh", hidden_size=1152, in_channels=3,
+            initializer_range=0.02, intermediate_size=4304, model_type="qwen3_5", num_heads=16,
+            num_position_embeddings=2304, out_hidden_size=width, patch_size=16, spatial_merge_size=2,
+            temporal_patch_size=2,
+        ),
+    )  # fmt: skip
+
+
 _ROPE = dict(
     mrope_interleaved=True, mrope_section=[11, 11, 10], rope_type="default", rope_theta=10_000_000,
     partial_rotary_factor=0.25,
@@ -51,7 +57,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         use_sliding_window=False, vocab_size=151_936,
     ),
     "Qwen3.5-4B": dict(
-        architectures=["Qwen3_5ForConditionalGeneration"], model_type="qwen3_5", **_OF_PICTURES,
+        architectures=["Qwen3_5ForConditionalGeneration"], model_type="qwen3_5", **_of_pictures(2560),
         text_config=_text(
             32, model_type="qwen3_5_text", hidden_size=2560, intermediate_size=9216, mlp_only_layers=[],
             tie_word_embeddings=True,
@@ -59,13 +65,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         tie_word_embeddings=True, transformers_version="4.57.0.dev0",
     ),
     "Qwen3.5-35B-A3B": dict(
-        architectures=["Qwen3_5MoeForConditionalGeneration"], model_type="qwen3_5_moe", **_OF_PICTURES,
+        architectures=["Qwen3_5MoeForConditionalGeneration"], model_type="qwen3_5_moe", **_of_pictures(2048),
         text_config=_text(40, **_EXPERTS, mlp_only_layers=[]),
         tie_word_embeddings=False, transformers_version="4.57.0.dev0",
     ),
     "Qwen3.6-27B": dict(
         architectures=["Qwen3_5ForConditionalGeneration"], model_type="qwen3_5", language_model_only=False,
-        **_OF_PICTURES,
+        **_of_pictures(5120),
         text_config=_text(
             64, model_type="qwen3_5_text", hidden_size=5120, intermediate_size=17_408, num_attention_heads=24,
             linear_num_value_heads=48, output_gate_type="swish", partial_rotary_factor=0.25, bos_token_id=248_044,
@@ -75,7 +81,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     ),
     "Qwen3.6-35B-A3B": dict(
         architectures=["Qwen3_5MoeForConditionalGeneration"], model_type="qwen3_5_moe", language_model_only=False,
-        **_OF_PICTURES,
+        **_of_pictures(2048),
         text_config=_text(40, **_EXPERTS, output_gate_type="swish", partial_rotary_factor=0.25, pad_token_id=None),
         tie_word_embeddings=False, transformers_version="5.2.0",
     ),

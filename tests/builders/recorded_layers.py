@@ -27,7 +27,7 @@ from penstock.kernels.cpu.weights.packed import NativeWeight, pack
 from penstock.kernels.cpu.weights.quantized import pack_parts
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes
 from penstock.kernels.gpu_weights import GpuWeight, unpacked
-from penstock.kernels.operands import DTYPES, HeadLayout, WeightFormat
+from penstock.kernels.operands import DTYPES, HeadLayout, PlacedRows, WeightFormat
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
 from penstock.kernels.states import Segments
 from penstock.kernels.torch.products import TorchLora
@@ -174,6 +174,11 @@ def _segments(call: OneCall, segments: Segments) -> Step:
     return call.step
 
 
+def _placed_rows(call: OneCall, placed: PlacedRows) -> None:
+    call.step.num_placed, call.step.kept_width = len(placed.tokens), placed.kept.shape[1]
+    call.point(placed_tokens=placed.tokens, placed_rows=placed.rows, kept_rows=placed.kept)
+
+
 class NativeMemory:
     """A copy of a GPU's memory in the layout of the native kernels."""
 
@@ -220,6 +225,7 @@ _PLACED: dict[type, Callable[[OneCall, Any], Any]] = {
     GpuWeight: _gpu_matrix,
     TorchLora: _adapters,
     LoraMapping: _adapted,
+    PlacedRows: _placed_rows,
     Routes: _routes,
     Rotation: _rotation,
     DeviceRows: _rows,

@@ -55,9 +55,10 @@ def slotted_runner(
     num_cells: int = 0,
     device: str = "cpu",
     gives_back: bool | None = None,
+    num_media_rows: int = 512,
 ) -> SlottedRunner:
-    """`num_states` are as many as there are blocks, if none are given. `gives_back` says whether windows have groups of
-    their own; None: as the backend has it."""
+    """`num_media_rows` are of a model that sees. `num_states` are as many as there are blocks, if none are given.
+    `gives_back` says whether windows have groups of their own; None: as the backend has it."""
     groups = model.groups(max_model_len)
     if gives_back is not None:
         groups = groups_of(model.config, max_model_len, gives_back)
@@ -70,7 +71,7 @@ def slotted_runner(
         block_size,
         model.vocab_size,
         torch.device(device),
-        stretches=bool(model.stretches),
+        shifts_rotations=model.shifts_rotations,
         groups=groups,
     )
     ranks, trace = Parallel(), Trace(None, "test")
@@ -83,6 +84,7 @@ def slotted_runner(
         trace=trace,
         fast_decode=fast,
         second_tiers=cells,
+        media=model.kept_media(num_media_rows, most_patches=4096),
         batch=model.backend.batch,
         sample=model.sample,
     )

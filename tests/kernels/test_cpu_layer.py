@@ -100,7 +100,10 @@ def test_a_norm_adds_and_scales(library: Library) -> None:
 
 
 # What an activation may be off: relative to itself, and to the number that it is of, where gelu leaves next to nothing.
-EXACT = {"silu": (1e-5, 0), "gelu": (1e-6, 3e-7), "gelu_tanh": (1e-5, 1e-15), "relu": (0, 0), "relu2": (2e-7, 0)}
+EXACT = {
+    "silu": (1e-5, 0), "gelu": (1e-6, 3e-7), "gelu_tanh": (1e-5, 1e-15), "gelu_sigmoid": (1e-5, 0), "relu": (0, 0),
+    "relu2": (2e-7, 0),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("activation", EXACT)
@@ -120,7 +123,8 @@ def test_a_gate_lets_through_what_its_activation_says(library: Library, activati
 
 
 @pytest.mark.parametrize(
-    ("activation", "of_1e15"), [("silu", 1e15), ("gelu", 1e15), ("gelu_tanh", 1e15), ("relu", 1e15), ("relu2", 1e30)]
+    ("activation", "of_1e15"),
+    [(name, 1e15) for name in ("silu", "gelu", "gelu_tanh", "gelu_sigmoid", "relu")] + [("relu2", 1e30)],
 )
 def test_an_activation_of_what_is_not_a_small_number(library: Library, activation: Activation, of_1e15: float) -> None:
     gates = torch.tensor([[float("nan"), 1e15, -1e15, -200.0, float("inf"), 0.0]])

@@ -12,10 +12,11 @@ import penstock.kernels.sampling  # noqa: F401  registers its operations
 from penstock.kernels.cpu.library import load
 from penstock.kernels.registry import OPS, op
 
+# Examples of put_rows and add_rows are whole steps, too;
 # test_cpu_attention.py, test_cpu_latents.py, test_cpu_lora.py, test_cpu_experts.py and test_cpu_states.py cut those
 OF_WHOLE_STEPS = (
     "paged_attention.", "latent_attention.", "lora.", "experts.route", "experts.experts",
-    "states.causal_convolution", "states.delta_net",
+    "states.causal_convolution", "states.delta_net", "pointwise.put_rows", "pointwise.add_rows",
 )  # fmt: skip
 
 

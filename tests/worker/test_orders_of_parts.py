@@ -97,7 +97,7 @@ def test_an_mlp_without_a_gate_has_none_among_its_products(tmp_path):
     [
         ("granite", "logits_scaling", 0), ("granite", "embedding_multiplier", "x"), ("cohere", "logit_scale", None),
         ("gemma2", "query_pre_attn_scalar", -1), ("gemma2", "attn_logit_softcapping", 0),
-        ("gemma2", "hidden_activation", "quick_gelu"), ("jais2", "hidden_act", ["relu2"]),
+        ("gemma2", "hidden_activation", "mish"), ("jais2", "hidden_act", ["relu2"]),
         ("stablelm", "use_parallel_residual", "true"), ("gemma3_text", "sliding_window_pattern", 0),
         ("granitemoehybrid", "layer_types", ["mamba", "attention"]), ("granitemoehybrid", "num_local_experts", 8),
     ],

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -16,6 +16,8 @@ from ...protocol.messages import StepPlan, StepResult
 from ...protocol.processes.trace import Trace
 from ..kv.kv_cache import AnyKVCache, KVShape
 from ..kv.model_memory import ModelMemory
+from ..media.encoder import Encoder
+from ..media.encoder_pass import EncoderPass, TensorPass
 from ..models.decoder import Decoder
 from ..parallel import Parallel
 from ..sampler import Sampler, sample
@@ -23,6 +25,7 @@ from ..steps.batch import step_batch
 from ..steps.slots import SlotTable
 from ..weights.layer_formats import LayerFormats
 from ..weights.packed_cache import NotKept, PackedCache
+from ..weights.weights import Placement
 
 if TYPE_CHECKING:
     from ..models.load import Model
@@ -121,6 +124,18 @@ class Backend(ABC):
     def forward_pass(self, decoder: Decoder) -> ForwardPass:
         """What computes batches of this model."""
         return decoder
+
+    def encoder_placement(self, placement: Placement) -> Placement:
+        """Where an encoder's weights are: every rank has all of them."""
+        return replace(placement, ops=self.encoder_operations(), ranks=Parallel(), adapters=None)
+
+    @abstractmethod
+    def encoder_operations(self) -> Operations:
+        """Those of one rank alone."""
+
+    def encoder_pass(self, encoder: Encoder) -> EncoderPass:
+        """What computes the encoder's stages."""
+        return TensorPass(encoder)
 
     def sample(self, forward_pass: ForwardPass) -> Sampler:
         """How tokens are chosen from the logits that the forward pass gives."""

@@ -69,7 +69,7 @@ Say = Callable[[ConversionMessage], None]
 def convert(asked: Conversion, say: Say) -> ConversionResult:
     """Make the target folder; raises `PenstockError`."""
     source, target = Path(asked.source), Path(asked.target)
-    config = read_config(source)
+    config = read_config(source, sees=False)  # what it sees with is left out
     _check_source(source, config, asked)
     check_weight_files(source)
     config = with_head_as_stored(config, source, Checkpoint(source, config.quantization, config).names)

@@ -70,13 +70,27 @@ class Rope:
         self.cos = self.sin = torch.empty(0, config.head_dim, device=device)  # [positions, head_dim]
         # [positions]: what queries are multiplied by.
         self.query_scales = torch.empty(0, device=device) if config.query_scale else None
+        self._axes = _axes_of_numbers(config, rotates_pairs).to(device)  # [head_dim], or nothing
         self._query_scale, self._original_context = config.query_scale, config.original_context
 
     def at(self, rows: Tensor, end: int, dtype: torch.dtype) -> TokenRotation:
-        """No row reaches `end`."""
+        """`rows` are [T], or [3, T] by time, height and width. None reaches `end`."""
         self.grow_to(end)
+        if rows.dim() == 2:
+            cos, sin = self.by_axis(rows)
+            return TokenRotation(cos.unsqueeze_(1).to(dtype), sin.unsqueeze_(1).to(dtype))
         scales = None if self.query_scales is None else self.query_scales[rows].view(-1, 1, 1).to(dtype)
         return TokenRotation(self.cos[rows].unsqueeze_(1).to(dtype), self.sin[rows].unsqueeze_(1).to(dtype), scales)
+
+    def by_axis(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """[T, head_dim] cosines and sines of rows [3, T]: of each angle those of its axis."""
+        if not len(self._axes):
+            rows, axes = rows[:1], self._axes.new_zeros(self.cos.shape[1])
+        else:
+            axes = self._axes
+        # [T, head_dim]; what is gathered lies in memory as this does.
+        of_numbers, columns = rows[axes].T.contiguous(), torch.arange(self.cos.shape[1], device=rows.device)
+        return self.cos[of_numbers, columns], self.sin[of_numbers, columns]
 
     def end_of(self, longest: int) -> int:
         """The row behind the last one that requests of up to so many tokens may ask for."""
@@ -105,6 +119,15 @@ class Rope:
         if self.query_scales is not None:
             scales = 1 + self._query_scale * (positions / self._original_context).floor().log1p()
             self.query_scales = torch.cat((self.query_scales, scales.to(self.device)))
+
+
+def _axes_of_numbers(config: RopeConfig, rotates_pairs: bool) -> Tensor:
+    """[head_dim], as the tables have their columns; what doesn't rotate may be of any axis."""
+    axes = torch.tensor(config.axes, dtype=torch.int64)
+    if not len(axes):
+        return axes
+    axes = axes.repeat_interleave(2) if rotates_pairs else axes.repeat(2)
+    return F.pad(axes, (0, config.head_dim - len(axes)))
 
 
 def inverse_frequencies(config: RopeConfig, length: int) -> Tensor:

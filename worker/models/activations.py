@@ -6,12 +6,13 @@ from typing import Any, Literal
 from ...protocol.fields.rules import shown
 
 # As the kernels' operands name them.
-Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "gelu_sigmoid", "relu", "relu2"]
 
 _NAMES: dict[str, Activation] = {
     **dict.fromkeys(("silu", "swish"), "silu"),
     **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
     **dict.fromkeys(("gelu_pytorch_tanh", "gelu_python_tanh", "gelu_new"), "gelu_tanh"),
+    "quick_gelu": "gelu_sigmoid",
     "relu": "relu",
     "relu2": "relu2",
 }

@@ -6,7 +6,7 @@ asking for a model's context is cheap.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from .scales import Scales
 from .state_shape import StateShape
 from .text_config import text_part
 from .token_inputs import TokenInputs, read_token_inputs
+from .vision_config import VisionConfig, read_vision
 
 _FLAGS = (
     *("tie_word_embeddings", "use_sliding_window", "attention_bias", "mlp_bias", "use_bias", "qkv_bias", "bias"),
@@ -90,6 +91,7 @@ class ModelConfig:
     latent: LatentConfig | None = None  # where the heads share one vector a token
     token_inputs: TokenInputs | None = None  # an embedding of the tokens for each layer
     widens_readers: bool = False  # MLPs of layers that read others' keys are twice as wide
+    vision: VisionConfig | None = None  # what it sees with
     mixers: tuple[Mixer, ...] = ()  # of each layer what it has in the place of attention; None: attention
 
     @property
@@ -115,8 +117,11 @@ class ModelConfig:
         return tuple(None if mixer is None else mixer.state for mixer in self.mixers)
 
 
-def read_config(model_folder: Path) -> ModelConfig:
-    """The description of the model in `model_folder`; an error names what is missing or not supported."""
+def read_config(model_folder: Path, sees: bool = True) -> ModelConfig:
+    """The description of the model in `model_folder`; an error names what is missing or not supported.
+
+    What a model sees with is left out unless it `sees`.
+    """
     path = model_folder / "config.json"
     try:
         config = read_model_json(path)
@@ -125,13 +130,17 @@ def read_config(model_folder: Path) -> ModelConfig:
     if not isinstance(config, dict):
         raise ConfigError(f"{path} holds no JSON object.")
     with values_of(path):
-        config = text_part(as_transformers_writes_it(config, path), path)
+        whole = as_transformers_writes_it(config, path)
+        config = text_part(whole, path)
     _require_flags(config, path)
     family = _family(config, path)
     with values_of(path):
         described, unsupported = _read_as(family, config, path)
     refuse_unsupported(unsupported, family.name, path)
-    return described
+    if not sees:
+        return described
+    with values_of(path):
+        return replace(described, vision=read_vision(whole, path, described.hidden_size))
 
 
 def _read_as(family: Family, given: dict[str, Any], path: Path) -> tuple[ModelConfig, list[Unsupported]]:

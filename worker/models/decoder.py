@@ -164,6 +164,8 @@ class Decoder:
         if (inputs := config.token_inputs) is not None:
             sizes = config.num_layers, config.hidden_size
             self.token_inputs = TokenInputTable(inner, inputs, *sizes, config.rms_norm_eps)
+        # Of rows of media: one goes in the place of an embedding, the others are added behind the first layers.
+        self.row_parts = 0 if config.vision is None else config.vision.row_parts
         self.layers = [_layer_class(config)(inner.at("layers").at(n), config, n) for n in range(config.num_layers)]
         # Logits are proportional to what this norm gives, which nothing else reads: their factor is part of its weight.
         self.norm = Norm(
@@ -190,10 +192,14 @@ class Decoder:
         return self.head(self.norm(self.placement.ops.gather_rows(hidden, rows)))
 
     def stream(self, batch: LayerInputs) -> Any:
-        stream, update = self.embedding(batch.token_ids), None  # [T, hidden]
+        stream, update, ops = self.embedding(batch.token_ids), None, self.placement.ops  # [T, hidden]
+        if self.row_parts:
+            stream = ops.put_rows(stream, batch.placed)
         if self.token_inputs is not None:
             # [T, layers × width]
             batch.token_inputs = self.token_inputs(batch.token_ids, stream, batch.adapted)
-        for layer in self.layers:
+        for part, layer in enumerate(self.layers, 1):
             update = layer(stream, update, batch)  # [T, hidden]
-        return stream if update is None else self.placement.ops.add(stream, update, self.update_scale)  # [T, hidden]
+            if part < self.row_parts:
+                stream = ops.add_rows(stream, batch.placed, part)
+        return stream if update is None else ops.add(stream, update, self.update_scale)  # [T, hidden]

@@ -1,5 +1,7 @@
 """Dense families, as rows of the table in `families.py`."""
 
+from dataclasses import replace
+
 from .family import (
     QKV,
     Family,
@@ -10,6 +12,7 @@ from .family import (
     layer_types,
     llama_biases,
 )
+from .rope_config import WITH_SECTIONS, in_blocks, in_turns
 
 DEFAULTS = {
     "hidden_size": 4096,
@@ -51,6 +54,32 @@ QWEN3 = Family(
     biased=attention_biases,
     qk_norm=by_head,
     defaults=QWEN_DEFAULTS | {"head_dim": 128},
+)
+QWEN2_VL = replace(
+    QWEN2,
+    name="qwen2_vl_text",
+    axes=(in_blocks, [16, 24, 24]),
+    rope_kinds=WITH_SECTIONS,
+    rope_theta=1_000_000.0,
+    defaults=QWEN_DEFAULTS
+    | {
+        "vocab_size": 152_064,
+        "hidden_size": 8192,
+        "intermediate_size": 29_568,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-5,
+        "max_window_layers": 80,
+    },
+)
+QWEN3_VL = replace(
+    QWEN3,
+    name="qwen3_vl_text",
+    windows=Family.windows,
+    axes=(in_turns, [24, 20, 20]),
+    rope_theta=500_000.0,
+    defaults=QWEN_DEFAULTS | {"head_dim": 128, "max_position_embeddings": 128_000},
 )
 ERNIE = Family(
     "ernie4_5",

@@ -1,5 +1,7 @@
 """Families with experts, as rows of the table in `families.py`; those with latents are in `latent_families.py`."""
 
+from dataclasses import replace
+
 from . import mixtures
 from .dense_families import DEFAULTS, MISTRAL
 from .family import (
@@ -16,6 +18,7 @@ from .family import (
     softmax_in_every_layer,
     window_if_used,
 )
+from .rope_config import in_turns
 
 MIXTRAL = Family(
     "mixtral",
@@ -65,6 +68,20 @@ QWEN3_MOE = Family(
         "moe_intermediate_size": 768,
         "num_experts_per_tok": 8,
         "num_experts": 128,
+    },
+)
+QWEN3_VL_MOE = replace(
+    QWEN3_MOE,
+    name="qwen3_vl_moe_text",
+    windows=Family.windows,
+    axes=(in_turns, [24, 20, 20]),
+    rope_theta=500_000.0,
+    defaults=QWEN3_MOE.defaults
+    | {
+        "max_position_embeddings": 128_000,
+        "num_experts": 60,
+        "num_experts_per_tok": 4,
+        "norm_topk_prob": True,
     },
 )
 ERNIE_MOE = Family(

@@ -3,7 +3,7 @@
 `family.py` says what a row holds.
 """
 
-from .dense_families import ERNIE, LLAMA, MISTRAL, QWEN2, QWEN3
+from .dense_families import ERNIE, LLAMA, MISTRAL, QWEN2, QWEN2_VL, QWEN3, QWEN3_VL
 from .expert_families import (
     DOTS1,
     ERNIE_MOE,
@@ -15,6 +15,7 @@ from .expert_families import (
     OLMOE,
     QWEN2_MOE,
     QWEN3_MOE,
+    QWEN3_VL_MOE,
     SOLAR_OPEN,
 )
 from .family import Family
@@ -55,6 +56,9 @@ FAMILIES: dict[str, Family] = {
     "MistralForCausalLM": MISTRAL,
     "Qwen2ForCausalLM": QWEN2,
     "Qwen3ForCausalLM": QWEN3,
+    "Qwen2VLTextModel": QWEN2_VL,
+    "Qwen2_5_VLTextModel": QWEN2_VL,
+    "Qwen3VLTextModel": QWEN3_VL,
     "Ernie4_5ForCausalLM": ERNIE,
     "Ernie4_5_ForCausalLM": ERNIE,  # as Baidu's own code named it
     "SmolLM3ForCausalLM": SMOLLM3,
@@ -89,6 +93,7 @@ FAMILIES: dict[str, Family] = {
     "MixtralForCausalLM": MIXTRAL,
     "Qwen2MoeForCausalLM": QWEN2_MOE,
     "Qwen3MoeForCausalLM": QWEN3_MOE,
+    "Qwen3VLMoeTextModel": QWEN3_VL_MOE,
     "Ernie4_5_MoeForCausalLM": ERNIE_MOE,
     "DeepseekV2ForCausalLM": DEEPSEEK_V2,
     "DeepseekV3ForCausalLM": DEEPSEEK_V3,

@@ -13,6 +13,7 @@ from .layer_norms import BEFORE, RMS, NormForm, NormPlaces
 from .mixers import Mixers, attention_everywhere
 from .mixtures import Mixture
 from .part_names import USUAL, PartNames
+from .rope_config import Axes
 from .scales import Scales, unscaled
 from .stored_projections import AS_LLAMA, StoredProjections
 
@@ -58,6 +59,8 @@ class Family:
     has_token_inputs: bool = False  # a config may give each layer an embedding of the tokens of its own
     scales_layers: bool = False  # the stream is multiplied with a stored number behind each layer
     norms_after_rotation: bool = False  # those of queries and keys
+    # By which rule angles are of time, height and width, where tokens have all three; and the usual sections.
+    axes: tuple[Axes, list[int]] | None = None
     stretches_base: bool = False  # a config of dynamic rope may have an `alpha`, by which the base grows once for all
     rope_kinds: dict[str, str] | None = None  # the names of rope types that it takes, and their meaning; None: all
     scales_queries: bool = False  # a config may say that queries grow with their position

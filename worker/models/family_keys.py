@@ -132,6 +132,7 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
     "phi3": FamilyKeys(fixed={"full_attn_mod": (1,), "interpolate_factor": (1,)}),  # as Phi-4-mini says of itself
     "qwen3": FamilyKeys(fixed=_NORMED),
     "qwen3_moe": FamilyKeys(fixed=_NORMED, other_names={"num_local_experts": "num_experts"}),
+    "qwen3_vl_moe_text": FamilyKeys(other_names={"num_local_experts": "num_experts"}),
     "qwen3_5_moe_text": FamilyKeys(fixed=_GATED, other_names={"num_local_experts": "num_experts"}),
     "qwen3_5_text": FamilyKeys(fixed=_GATED),
     "qwen3_next": FamilyKeys(fixed=_GATED, other_names={"num_local_experts": "num_experts"}),

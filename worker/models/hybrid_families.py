@@ -9,6 +9,7 @@ from .family import Family, attention_biases, by_head
 from .layer_norms import NormForm, NormPlaces
 from .mixers import delta_nets, fused_delta_nets, short_convolutions
 from .part_names import LFM2_NAMES
+from .rope_config import in_turns
 
 _DELTA_DEFAULTS = DEFAULTS | {
     "num_attention_heads": 16,
@@ -30,6 +31,7 @@ QWEN3_5 = Family(
     gates_attention=True,
     mixers=delta_nets,
     rotates_part=True,
+    axes=(in_turns, [11, 11, 10]),
     defaults=_DELTA_DEFAULTS | {"vocab_size": 248_320, "intermediate_size": 12_288, "num_key_value_heads": 4},
 )
 QWEN3_5_MOE = replace(
@@ -52,6 +54,7 @@ QWEN3_5_MOE = replace(
 QWEN3_NEXT = replace(
     QWEN3_5,
     name="qwen3_next",
+    axes=None,
     mixers=fused_delta_nets,
     mixture=mixtures.QWEN3_NEXT,
     defaults=_DELTA_DEFAULTS

@@ -20,6 +20,9 @@ from ..device import kind_of
 from ..kv.group_shapes import allocated, block_bytes
 from ..kv.model_memory import ModelMemory
 from ..lora.adapters import AdapterBank
+from ..media.encoder import Encoder
+from ..media.encoder_pass import EncoderPass
+from ..media.rows import KeptMedia
 from ..parallel import Parallel
 from ..sampler import Sampler
 from ..steps.slots import SlotTable
@@ -66,6 +69,7 @@ class Model:
     report: LoadReport
     cache: PackedCache | None = None  # of packed weights; what is new in it waits to be written
     adapters: AdapterBank | None = None  # of LoRA, where there may be any
+    encoding: EncoderPass | None = None  # of pictures, where the model sees
     kv_default: str = ""  # the format of keys and values that "auto" means
 
     @property
@@ -81,6 +85,11 @@ class Model:
     def stretches(self) -> tuple[int, ...]:
         """The lengths that positions are rotated for, where that depends on a request's length."""
         return self.config.ropes.stretches
+
+    @property
+    def shifts_rotations(self) -> bool:
+        """Whether positions may have other rows in rotary tables than their own."""
+        return bool(self.stretches) or any(rope.axes for rope in self.config.ropes.ropes)
 
     def kv_kind(self, wanted: str = "auto") -> str:
         """The number format of keys and values: the one asked for, or the model's own."""
@@ -107,6 +116,10 @@ class Model:
         groups = groups_of(self.config, self.max_position, gives_back=False)
         return self.memory(groups, [num_blocks] * len(groups), block_size, kind)
 
+    def kept_media(self, num_rows: int, most_patches: int) -> KeptMedia | None:
+        """Memory for so many rows of pictures of up to so many patches, if the model sees."""
+        return None if self.encoding is None else KeptMedia(self.encoding, num_rows, most_patches)
+
     def fast_decode(self, memory: ModelMemory, table: SlotTable, ranks: Parallel, trace: Trace) -> FastDecode | None:
         return self.backend.fast_decode(self.forward_pass, self.sample, memory, table, ranks, trace)
 
@@ -129,15 +142,17 @@ def load_model(
     max_loras: int = 0,
     max_lora_rank: int = 64,
     expert_parallel: bool = False,
+    sees: bool = True,
     check_room: CheckRoom | None = None,
 ) -> Model:
     """Read this rank's share of the model in `model_folder`; `dtype` "auto" is the checkpoint's.
 
     Before anything is read, `check_room` hears what the model will take, and says whether packed weights are to be
     written and mapped one by one. `num_threads` pack the weights and compute afterwards; None leaves the threads as
-    they are. There is room for `max_loras` adapters.
+    they are. There is room for `max_loras` adapters. Without `sees` a model that could see is loaded without its
+    encoder.
     """
-    config = read_config(model_folder)
+    config = read_config(model_folder, sees)
     ranks = ranks or Parallel()
     check_split(config, ranks.size, expert_parallel)
     device = torch.device(device)
@@ -158,7 +173,7 @@ def load_model(
     placement = Placement(device, formats, backend.activations, backend.ops, ranks, cache, adapters, expert_parallel)
     if cache is not None and is_written_through:
         write_through(cache, demand.weight_bytes)
-    decoder, unread = _read(source, placement, config, model_folder)
+    decoder, encoder, unread = _read(source, placement, backend, config, model_folder)
     forward_pass = backend.forward_pass(decoder)
     return Model(
         config=config,
@@ -170,13 +185,19 @@ def load_model(
         report=LoadReport(source.bytes_read, unread, tuple(placement.kinds)),
         cache=cache,
         adapters=adapters,
+        encoding=None if encoder is None else backend.encoder_pass(encoder),
     )
 
 
-def _read(source: Source, placement: Placement, config: ModelConfig, model_folder: Path) -> tuple[Decoder, list[str]]:
-    """The layers with their weights, and the tensors that none of them needs."""
+def _read(
+    source: Source, placement: Placement, backend: Backend, config: ModelConfig, model_folder: Path
+) -> tuple[Decoder, Encoder | None, list[str]]:
+    """The layers with their weights, those of an encoder too, and the tensors that none of them needs."""
+    encoder = None
     try:
         decoder = Decoder(Weights(source, placement), config)
+        if config.vision is not None:
+            encoder = Encoder(Weights(source, backend.encoder_placement(placement)), config.vision)
         unread = check_unread(model_folder, source.leftovers(), config)
         check_biases(model_folder, source.names, config)
     except BaseException:
@@ -185,7 +206,7 @@ def _read(source: Source, placement: Placement, config: ModelConfig, model_folde
         raise
     if placement.cache is not None:
         placement.cache.complete()
-    return decoder, unread
+    return decoder, encoder, unread
 
 
 def select_backend(

@@ -15,9 +15,12 @@ from .latent_config import LatentConfig
 from .layer_heads import LayerHeads
 from .mixers import DeltaNet, ShortConvolution
 from .mixtures import ExpertsConfig
-from .part_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION, USUAL
+from .part_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION, USUAL, VISION_BLOCKS
+from .vision_config import VisionConfig
 
 HEAD = "lm_head"
+VISION = "visual."  # what the names of an encoder's layers begin with
+_OF_VISION = {"int4": "int8", "wint4": "wint8"}  # fewer bits would blur what it sees
 Products = dict[tuple[str, ...], int]  # by the names of their projections, their weights
 
 
@@ -46,7 +49,23 @@ def products(config: ModelConfig, ranks: int = 1) -> Iterator[Product]:
     if config.token_inputs is not None:  # every rank has all of it
         count = config.num_layers * config.token_inputs.width * config.hidden_size
         yield Product((f"model.{TOKEN_INPUT_PROJECTION}",), ranks * count)
+    if config.vision is not None:  # every rank has all of it
+        yield from _vision(config.vision, ranks)
     yield Product((HEAD,), config.vocab_size * config.hidden_size)
+
+
+def _vision(vision: VisionConfig, ranks: int) -> Iterator[Product]:
+    """An encoder's; what makes patches a stream is never quantized."""
+    hidden, heads = vision.hidden_size, vision.num_heads * vision.padded_head_dim
+    for layer in range(vision.num_layers):
+        block = f"{VISION}{VISION_BLOCKS}.{layer}"
+        yield Product((f"{block}.attn.qkv",), ranks * 3 * heads * hidden)
+        yield Product((f"{block}.attn.proj",), ranks * heads * hidden)
+        yield from _mlp(f"{block}.mlp", ranks * hidden, vision.intermediate_size, vision.family.mlp)
+    joined, names = vision.merge**2 * hidden, vision.family.merger
+    for merger in ("merger", *(f"deepstack_merger_list.{number}" for number in range(len(vision.taps)))):
+        yield Product((f"{VISION}{merger}.{names.up}",), ranks * joined * joined)
+        yield Product((f"{VISION}{merger}.{names.down}",), ranks * joined * vision.out_size)
 
 
 def _mlp(
@@ -132,6 +151,7 @@ def quantized_kinds(config: ModelConfig, quantization: str | None) -> Kinds:
     """What the option means for each layer; raises where layers of one product are given different kinds."""
     found = [product.layers for product in products(config)]
     kinds = kinds_of_layers(quantization, [layer for layers in found for layer in layers])
+    kinds |= {layer: _OF_VISION.get(kind or "", kind) for layer, kind in kinds.items() if layer.startswith(VISION)}
     for layers in found:
         if len({kinds[layer] for layer in layers}) > 1:
             first, other = layers[0], next(layer for layer in layers if kinds[layer] != kinds[layers[0]])

@@ -50,6 +50,23 @@ _NEUTRAL = {"attn_factor": (1,), "extrapolation_factor": (1,)}
 QUERY_SCALE = "llama_4_scaling_beta"  # of families whose queries grow with their position
 
 
+# The axis of each of so many angles, by the sections of `mrope_section`.
+Axes = Callable[[list[int], int], tuple[int, ...]]
+
+
+def in_blocks(section: list[int], num_angles: int) -> tuple[int, ...]:
+    """Those of time, then those of height, then those of width: Qwen2-VL."""
+    axes = tuple(axis for axis, count in enumerate(section) for _ in range(count))
+    if len(axes) != num_angles:
+        raise ValueError(f"mrope_section is {shown(section)}, and should add up to {num_angles}, half of what rotates")
+    return axes
+
+
+def in_turns(section: list[int], num_angles: int) -> tuple[int, ...]:
+    """Time, height, width, time, …, as long as height and width have some; the others are of time: Qwen3-VL."""
+    return tuple(number % 3 if number // 3 < section[number % 3] else 0 for number in range(num_angles))
+
+
 class RopeRules(Protocol):
     """What a family says of its positions; a row of the table of families has it."""
 
@@ -70,6 +87,9 @@ class RopeRules(Protocol):
 
     @property
     def stretches_base(self) -> bool: ...
+
+    @property
+    def axes(self) -> tuple[Axes, list[int]] | None: ...
 
 
 class _Bound(NamedTuple):
@@ -96,6 +116,7 @@ _BOUNDS = {
 _LARGEST = 1e38
 # Those that any family may ask for; the others are named in the rows of those that may.
 _USUAL = {kind: kind for kind in _NEEDED if kind != "proportional"}
+WITH_SECTIONS = _USUAL | {"mrope": "default"}  # as configs of Qwen2-VL name it
 
 
 @dataclass(frozen=True)
@@ -112,6 +133,8 @@ class RopeConfig:
     figures: dict[str, Any]  # the variant's own, of which those that are computed with are floats or lists of them
     # Queries are multiplied by 1 + this × ln(1 + how often the original context fits in before their position).
     query_scale: float = 0.0
+    # Of each angle whether it is of a token's time (0), height (1) or width (2), in models whose tokens have all three.
+    axes: tuple[int, ...] = ()
 
     @property
     def stretches(self) -> tuple[int, ...]:
@@ -184,7 +207,18 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, family: RopeR
         original_context=int(_bounded(name, original, path)),
         figures=figures | own,
         query_scale=own.get(QUERY_SCALE, 0.0),
+        axes=_axes(figures, family, rotary_dim // 2),
     )
+
+
+def _axes(figures: dict[str, Any], family: RopeRules, num_angles: int) -> tuple[int, ...]:
+    if family.axes is None:
+        return ()
+    rule, usual = family.axes
+    section = figures.get("mrope_section") or usual
+    if not isinstance(section, list) or [type(each) for each in section] != [int] * 3 or min(section) < 0:
+        raise ValueError(f"mrope_section must be three whole numbers, and is {shown(section)}")
+    return rule(section, num_angles)
 
 
 def _own_figures(kind: str, figures: dict[str, Any], family: RopeRules, path: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The text part of a model that takes more than text: its config, and what of it is left out.
 
-Such a config has what the decoder is made of under `text_config`, and beside it what pictures need. It is read as that
-of the decoder alone; tensors that belong to pictures stay unread, and a note at the start says so. Imports no torch.
+Such a config has what the decoder is made of under `text_config`, and beside it what pictures need
+(`vision_config.py`). It is read as that of the decoder alone. Imports no torch.
 """
 
 import re
@@ -16,6 +16,10 @@ _MISTRAL_3 = "Mistral3ForConditionalGeneration"
 _DECODERS: dict[str, str | dict[str, str]] = {
     "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
     "Gemma4ForConditionalGeneration": "Gemma4ForCausalLM",
+    "Qwen2VLForConditionalGeneration": "Qwen2VLTextModel",
+    "Qwen2_5_VLForConditionalGeneration": "Qwen2_5_VLTextModel",
+    "Qwen3VLForConditionalGeneration": "Qwen3VLTextModel",
+    "Qwen3VLMoeForConditionalGeneration": "Qwen3VLMoeTextModel",
     "Qwen3_5ForConditionalGeneration": "Qwen3_5ForCausalLM",
     "Qwen3_5MoeForConditionalGeneration": "Qwen3_5MoeForCausalLM",
     _MISTRAL_3: {
@@ -23,6 +27,8 @@ _DECODERS: dict[str, str | dict[str, str]] = {
         "ministral3": "Ministral3ForCausalLM",
     },
 }
+# Before transformers 5 their keys stood beside those of pictures.
+_FLAT = ("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration")
 # Said of the model as a whole, whatever stands within `text_config`.
 _OF_THE_WHOLE = (
     *("quantization_config", "compression_config", "tie_word_embeddings", "dtype", "torch_dtype"),
@@ -37,7 +43,12 @@ _OF_PICTURES = re.compile(
 PICTURE_TENSORS = re.compile(
     r"(model\.)?(visual|vision_tower|audio_tower|embed_vision|embed_audio|multi_modal_projector)\."
 )
-_PREFIXES = (("model.language_model.", "model."), ("language_model.model.", "model."), ("language_model.", ""))
+_PREFIXES = (
+    ("model.language_model.", "model."),
+    ("model.visual.", "visual."),
+    ("language_model.model.", "model."),
+    ("language_model.", ""),
+)
 
 
 def text_part(config: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -48,6 +59,8 @@ def text_part(config: dict[str, Any], path: Path) -> dict[str, Any]:
     if decoder is None:
         return config
     inner = config.get("text_config")
+    if inner is None and any(each in _FLAT for each in named):
+        inner = {key: value for key, value in config.items() if not _OF_PICTURES.fullmatch(key)}
     if not isinstance(inner, dict):
         raise ConfigError(f"{path}: text_config must be an object that describes the decoder, and is {shown(inner)}.")
     if isinstance(decoder, dict):

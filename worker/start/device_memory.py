@@ -27,6 +27,7 @@ from ..steps.logprobs import piece_length
 from ..steps.runner import Runner
 from .affinity import pin
 from .available_memory import CardLocks, Reservation, available_memory
+from .media_memory import encoder_bytes, media_plan
 from .memory import (
     MemoryProfile,
     Size,
@@ -108,6 +109,7 @@ class DeviceMemory(ABC):
             kv_dtype=kind,
             kernels=model.backend.kernels,
             adapter_bytes=0 if model.adapters is None else model.adapters.nbytes,
+            media=media_plan(model.config.vision, model.backend.activations.itemsize, self.config),
             stretches=model.stretches,
             notes=(
                 *notes_on_weights(model.report.leftovers, model.backend.missing),
@@ -218,7 +220,8 @@ class CardMemory(DeviceMemory):
 
     @torch.inference_mode()
     def _profile(self, model: Model, weight_bytes: int) -> MemoryProfile:
-        activations = _LIBRARIES + (STAGING_BYTES if self.config.swap_space else 0)
+        activations = _LIBRARIES + encoder_bytes(model.config.vision, model.backend.activations.itemsize)
+        activations += STAGING_BYTES if self.config.swap_space else 0
         if self.config.use_warmup:
             longest, kept = self.longest(model.config), cache_folder() / "triton"
             groups, kind = model.groups(longest), model.kv_kind(self.config.kv_cache_dtype)
@@ -274,4 +277,6 @@ def _estimated_activations(config: ModelConfig, size: Size, max_model_len: int, 
         width = experts.width if options.enable_expert_parallel else -(-experts.width // ranks)
         mixture = pair_memory_bytes(width, config.hidden_size, experts.top_k, tokens)
         a_token += experts.num_experts + 2 * experts.top_k
+    # The encoder and the text part are computed one after the other, each with memory of its own.
+    mixture += encoder_bytes(config.vision, _FLOAT)
     return _FLOAT * (tokens * a_token + _LOGITS_AT_ONCE * rows * config.vocab_size) + histories + mixture

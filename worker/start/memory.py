@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ...protocol.errors import ConfigError
 from ...protocol.files.sizes import size
 from ...protocol.layer_groups import GroupPlan
+from ...protocol.media import MediaPlan
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from . import memory_errors as errors
@@ -58,6 +59,7 @@ class MemoryProfile:
     kernels: str = ""
     host_bytes: int = 0  # free in CPU memory beside a card's
     adapter_bytes: int = 0
+    media: MediaPlan | None = None  # of a model that sees
     stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, where there are several
     notes: tuple[str, ...] = ()
 
@@ -66,9 +68,15 @@ class MemoryProfile:
         return self.mapped_bytes + self.other_mapped_bytes
 
     @property
+    def beside_bytes(self) -> int:
+        """What is taken beside weights and KV memory."""
+        media = 0 if self.media is None else self.media.num_rows * self.media.row_bytes
+        return self.activation_bytes + self.adapter_bytes + media
+
+    @property
     def room(self) -> int:
         """For KV memory, where mapped weights give way."""
-        return self.available_bytes + self.mapped_in_all - self.activation_bytes - self.adapter_bytes
+        return self.available_bytes + self.mapped_in_all - self.beside_bytes
 
 
 def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> MemoryPlan:
@@ -103,6 +111,7 @@ def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> Mem
         notes=notes,
         adapter_bytes=profile.adapter_bytes,
         stretches=list(profile.stretches),
+        media=profile.media,
         resident_bytes=profile.weight_bytes - profile.mapped_bytes + min(resident, profile.mapped_bytes),
     )
 
@@ -144,7 +153,7 @@ def _free_at_start(profile: MemoryProfile) -> int:
 def _resident_bytes(config: EngineConfig, profile: MemoryProfile, kv_bytes: int) -> int:
     """What memory has for this rank's mapped weights, when all else that is planned is there."""
     ranks = config.tensor_parallel_size
-    beside = profile.activation_bytes + profile.adapter_bytes + kv_bytes + swap_bytes(config)
+    beside = profile.beside_bytes + kv_bytes + swap_bytes(config)
     return max(0, profile.available_bytes + profile.mapped_in_all - ranks * beside) // ranks
 
 
@@ -159,7 +168,10 @@ def _larger_than_memory(profile: MemoryProfile, resident: int) -> str:
 
 def host_bytes_of(plan: MemoryPlan) -> int:
     """What the plan takes of CPU memory from now on."""
-    return plan.swap_bytes if plan.device != "cpu" else plan.swap_bytes + plan.kv_bytes + plan.adapter_bytes
+    if plan.device != "cpu":
+        return plan.swap_bytes
+    media = 0 if plan.media is None else plan.media.num_rows * plan.media.row_bytes
+    return plan.swap_bytes + plan.kv_bytes + plan.adapter_bytes + media
 
 
 def _checked_length(config: EngineConfig, profile: MemoryProfile) -> int:

@@ -24,6 +24,7 @@ from ..sampler import LogitsProcessors
 from ..steps.runner import Runner
 from ..steps.slots import SlotTable
 from .device_memory import memory_of
+from .media_memory import media_plan
 
 
 class Start:
@@ -72,6 +73,7 @@ class Start:
             max_loras=self.config.max_loras if self.config.enable_lora else 0,
             max_lora_rank=self.config.max_lora_rank,
             expert_parallel=self.config.enable_expert_parallel,
+            sees=self.config.enable_mm is not False,
             check_room=self.memory.check_room,
         )
 
@@ -96,10 +98,11 @@ class Start:
             vocab_size=self.model.vocab_size,
             device=self.device,
             processors=self.processors,
-            stretches=bool(self.model.stretches),
+            shifts_rotations=self.model.shifts_rotations,
             groups=self.groups,
         )
         memory, cells = self._allocated(allocate)
+        media = media_plan(self.model.config.vision, self.model.backend.activations.itemsize, self.config)
         if self.memory.graph_bytes is not None:
             self.model.backend.capture(self.model, table, memory, self.ranks, self.memory.graph_bytes, on_progress)
         self.memory.on_allocated()
@@ -111,6 +114,7 @@ class Start:
             trace=trace,
             fast_decode=self.model.fast_decode(memory, table, self.ranks, trace),
             second_tiers=cells,
+            media=None if media is None else self.model.kept_media(media.num_rows, media.most_patches),
             batch=self.model.backend.batch,
             sample=self.model.sample,
         )

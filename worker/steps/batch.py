@@ -10,17 +10,17 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy
-import torch
 from torch import Tensor
 
 from ...kernels import LoraMapping, Rows, TokenRotation
+from ...kernels.operands import PlacedRows
 from ...kernels.states import Segments
 from ..device import on_device
 from ..kv.kv_cache import KVCache
 from ..kv.model_memory import ModelMemory
 from .block_tables import BlockRows, BlockTables
 from .slots import SlotTable
-from .step_rows import StepRows
+from .step_rows import Ints, StepRows
 
 
 class LayerStep(NamedTuple):
@@ -40,6 +40,8 @@ class LayerInputs(Protocol):
     @property
     def adapted(self) -> Any: ...
 
+    placed: Any  # which tokens get rows of media
+
     token_inputs: Any  # of layers that have an embedding of the tokens each, set by the model
 
     def of_layer(self, layer: int) -> LayerStep: ...
@@ -56,9 +58,11 @@ class Batch:
     groups: list[BlockRows | Segments]  # where rows and tokens lie in the memory of each group of layers
     logit_rows: Tensor  # [S] int64: the tokens whose hidden states go to the head
     memory: ModelMemory
-    # R: the row of the rotary tables where each row's positions begin; None: 0, a position's row is the position.
-    rotation_starts: list[int] | None = None
+    # The tokens' rows in the rotary tables, [T] int64, or [3, T] by time, height and width; None: their positions.
+    shifted_rotations: Tensor | None = None
+    shifted_end: int = 0  # none of these reaches it
     adapted: LoraMapping | None = None  # which tokens have a LoRA adapter, if any
+    placed: PlacedRows | None = None  # which tokens get rows of media, if any
     # Of each layer how its queries and keys are rotated, set by the model; None where it doesn't rotate.
     rotations_by_layer: Sequence[TokenRotation | None] = ()
     token_inputs: Any = None  # [T, layers × width] of models whose layers have an embedding of the tokens each
@@ -67,19 +71,14 @@ class Batch:
     def num_tokens(self) -> int:
         return self.query_starts[-1]
 
-    @cached_property
+    @property
     def rotations(self) -> Tensor:
-        """[T] int64: the tokens' rows in the rotary tables."""
-        if self.rotation_starts is None:
-            return self.positions
-        starts, counts = torch.tensor(self.rotation_starts), torch.tensor(self.query_starts).diff()
-        return self.positions + starts.repeat_interleave(counts).to(self.positions.device)
+        return self.positions if self.shifted_rotations is None else self.shifted_rotations
 
     @property
     def rotations_end(self) -> int:
         """No row of the rotary tables that the step reads reaches this."""
-        starts = self.rotation_starts or [0] * len(self.context_lengths)
-        return max(map(sum, zip(starts, self.context_lengths, strict=True)))
+        return self.shifted_end or max(self.context_lengths)
 
     def of_layer(self, layer: int) -> LayerStep:
         rows = self.rows[self.memory.group_of(layer)]
@@ -106,7 +105,7 @@ def step_batch(table: SlotTable, rows: StepRows, memory: ModelMemory) -> Batch:
 
     slots = on_device(rows.slots[row_of_token], table.device)
     device_positions = on_device(positions, table.device)
-    rotation_starts = table.rotation_starts[rows.slots]
+    rotations = shifted_rotations(table, rows, row_of_token, positions)
     adapters = table.adapters[rows.slots]
     return Batch(
         token_ids=table.histories[slots, device_positions].long(),
@@ -119,6 +118,25 @@ def step_batch(table: SlotTable, rows: StepRows, memory: ModelMemory) -> Batch:
         ],
         logit_rows=on_device(query_starts[1:][rows.wants_logits] - 1, table.device),
         memory=memory,
-        rotation_starts=rotation_starts.tolist() if rotation_starts.any() else None,
+        shifted_rotations=None if rotations is None else on_device(rotations, table.device),
+        shifted_end=0 if rotations is None else int(rotations.max()) + 1,
         adapted=LoraMapping.of(adapters, rows.num_tokens, table.device) if (adapters >= 0).any() else None,
     )
+
+
+def shifted_rotations(table: SlotTable, rows: StepRows, row_of_token: Ints, positions: Ints) -> Ints | None:
+    """The tokens' rows in the rotary tables, [T], or [3, T] if some have three; None if they are their positions."""
+    starts = table.rotation_starts[rows.slots]
+    in_prompts = [
+        (row, of_prompt)
+        for row, slot in enumerate(rows.slots.tolist() if table.prompt_rotations else [])
+        if (of_prompt := table.prompt_rotations.get(slot)) is not None and rows.starts[row] < of_prompt.shape[1]
+    ]
+    if not in_prompts:
+        return positions + starts[row_of_token] if starts.any() else None
+    by_axis = numpy.tile(positions + starts[row_of_token], (3, 1))
+    firsts = numpy.cumsum(rows.num_tokens) - rows.num_tokens
+    for row, of_prompt in in_prompts:
+        own = of_prompt[:, rows.starts[row] : rows.ends[row]]
+        by_axis[:, firsts[row] : firsts[row] + own.shape[1]] = own
+    return by_axis

@@ -19,6 +19,7 @@ from ..backends.backend import FastDecode, ForwardPass
 from ..device import HostCopy, on_device
 from ..kv.model_memory import ModelMemory
 from ..kv.second_tier import SecondTier
+from ..media.rows import KeptMedia
 from ..parallel import Parallel
 from ..plan_error import PlanError
 from ..sampler import Mask, Sampler, SamplerOutput, SamplingRows, sample
@@ -52,6 +53,7 @@ class Runner:
         trace: Trace,
         fast_decode: FastDecode | None = None,
         second_tiers: Sequence[SecondTier] = (),
+        media: KeptMedia | None = None,
         batch: MakeBatch = step_batch,
         sample: Sampler = sample,
     ) -> None:
@@ -62,6 +64,7 @@ class Runner:
         self.trace = trace
         self.fast_decode = fast_decode  # takes the steps that it can
         self.second_tiers = second_tiers  # one for each group of layers, or none at all
+        self.media = media  # of a model that sees
         self._batch = batch
         self._sampled = sample
         self._last_end = 0.0
@@ -106,6 +109,7 @@ class Runner:
         rows = self.table.apply(plan)
         _check_masked(plan, rows)
         self._copy_blocks(plan)
+        self._encode(plan)
         outcome = Outcome(rows)
         if len(rows):
             self._compute(plan, outcome, await_mask)
@@ -114,6 +118,8 @@ class Runner:
     def _compute(self, plan: StepPlan, outcome: Outcome, await_mask: AwaitMask) -> None:
         rows = outcome.rows
         batch = self._batch(self.table, rows, self.memory)
+        if plan.media and self.media is not None:
+            batch.placed = self.media.placed(plan.media, batch.query_starts)
         with self.trace.span("forward", step=plan.step, rows=len(rows), tokens=batch.num_tokens):
             hidden = self.forward_pass.forward(batch)
         outcome.logprobs += self._prompt_logprobs(rows, batch, hidden)
@@ -126,6 +132,16 @@ class Runner:
                 logits = self._search(outcome, logits)
             if rows.is_sampling.any():
                 self._sample(outcome, logits, mask)
+
+    def _encode(self, plan: StepPlan) -> None:
+        """What the plan does with media."""
+        if not (plan.dropped_entries or plan.encodes or plan.media):
+            return
+        if self.media is None:
+            raise PlanError("The plan has media, and this model doesn't see.")
+        num_layers = sum(encode.num_layers for encode in plan.encodes)
+        with self.trace.span("encode", step=plan.step, media=len(plan.encodes), layers=num_layers):
+            self.media.apply(plan)
 
     def _search(self, outcome: Outcome, logits: Tensor) -> Tensor:
         """Candidates of the rows that sample nothing; gives the logits of the others."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy
 import torch
+from torch import Tensor
 
 from ...protocol.adapter_messages import NO_ADAPTER
 from ...protocol.messages import ForcedTokens, Fork, NewSlot, StepPlan
@@ -31,10 +32,10 @@ class SlotTable:
         vocab_size: int,
         device: torch.device,
         processors: LogitsProcessors | None = None,
-        stretches: bool = False,
+        shifts_rotations: bool = False,
         groups: Sequence[LayerGroup] = (ONE_GROUP,),
     ) -> None:
-        """`num_blocks` are those of each group."""
+        """`num_blocks` are those of each group. `shifts_rotations`: positions may have other rows in rotary tables."""
         self.max_model_len = max_model_len
         self.block_size = block_size
         self.vocab_size = vocab_size
@@ -45,9 +46,14 @@ class SlotTable:
         self.num_computed = numpy.zeros(num_slots, numpy.int64)
         self.num_candidates = numpy.zeros(num_slots, numpy.int64)  # not 0: it gives so many, and samples nothing
         self.adapters = numpy.full(num_slots, NO_ADAPTER, numpy.int64)
-        self.rotation_starts = numpy.zeros(num_slots, numpy.int64)  # where its positions begin in the rotary table
-        # The same on the device, where a model's rotary positions depend on the length of a request.
-        self.device_rotation_starts = torch.zeros(num_slots, dtype=torch.int64, device=device) if stretches else None
+        # A position's row in the rotary tables is that much further on, which after pictures may be less than nothing.
+        self.rotation_starts = numpy.zeros(num_slots, numpy.int64)
+        # The same on the device, where it isn't 0 for all.
+        self.device_rotation_starts: Tensor | None = None
+        if shifts_rotations:
+            self.device_rotation_starts = torch.zeros(num_slots, dtype=torch.int64, device=device)
+        # Of prompts whose tokens have rows by time, height and width: [3, num_prompt].
+        self.prompt_rotations: dict[int, Ints] = {}
         # The next token is all that is asked for, and the logits are taken as they are.
         self.is_plain = numpy.zeros(num_slots, bool)
         # Beyond its count a history holds what earlier tenants left, never read.
@@ -93,13 +99,14 @@ class SlotTable:
         self.num_computed[new.slot] = new.num_computed
         self.num_candidates[new.slot] = new.num_candidates
         self.adapters[new.slot] = new.adapter
-        self._rotate_from(new.slot, new.rotation_start)
+        is_shifted = self._rotate(new)
         self._empty_tables(new.slot)
         self.histories[new.slot, : len(tokens)] = on_device(tokens.copy(), self.device)
         self.parameters.enter(new.slot, new.params, new.num_prompt, new.seed, new.sample)
         self.is_plain[new.slot] = (
             self.parameters.is_plain(new.slot)
-            and not (new.num_candidates or new.rotation_start)
+            and is_shifted
+            and not new.num_candidates
             and new.adapter == NO_ADAPTER
         )
 
@@ -111,7 +118,7 @@ class SlotTable:
         counts = (self.num_tokens, self.num_prompt, self.num_computed, self.num_candidates)
         for of_slot in (self.is_taken, *counts, self.adapters, self.is_plain):
             of_slot[target] = of_slot[source]
-        self._rotate_from(target, int(self.rotation_starts[source]))
+        self._rotate_from(target, int(self.rotation_starts[source]), self.prompt_rotations.get(source))
         self._empty_tables(target)
         self.histories[target, : self.num_tokens[source]] = self.histories[source, : self.num_tokens[source]]
         self.parameters.copy(source, target, fork.sample)
@@ -130,8 +137,26 @@ class SlotTable:
         self.histories[forced.slot, start : start + len(tokens)] = on_device(tokens.copy(), self.device)
         self.num_tokens[forced.slot] += len(tokens)
 
-    def _rotate_from(self, slot: int, start: int) -> None:
+    def _rotate(self, new: NewSlot) -> bool:
+        """Whether the rows of its answer's tokens, and of its prompt's last one, are their positions and one number."""
+        if not new.positions:
+            self._rotate_from(new.slot, new.rotation_start, None)
+            return True
+        positions = numpy.frombuffer(new.positions, numpy.int32).astype(numpy.int64)
+        require(
+            len(positions) == 3 * new.num_prompt and int(positions.min()) >= 0,
+            f"gives slot {new.slot} {len(positions)} positions of a prompt of {new.num_prompt}, and each has three",
+        )
+        by_axis, largest = positions.reshape(3, -1), int(positions.max())
+        following = new.rotation_start + largest + 1 - new.num_prompt
+        self._rotate_from(new.slot, following, by_axis + new.rotation_start)
+        return bool((by_axis[:, -1] == largest).all())
+
+    def _rotate_from(self, slot: int, start: int, of_prompt: Ints | None) -> None:
         self.rotation_starts[slot] = start
+        self.prompt_rotations.pop(slot, None)
+        if of_prompt is not None:
+            self.prompt_rotations[slot] = of_prompt
         if self.device_rotation_starts is not None:
             self.device_rotation_starts[slot] = start
 

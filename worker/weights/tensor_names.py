@@ -88,7 +88,7 @@ def check_unread(folder: Path, unread: Sequence[str], config: ModelConfig) -> li
 def _is_harmless(name: str, config: ModelConfig) -> bool:
     if name == "lm_head.weight" and config.tie_word_embeddings:  # many exporters save the tied head a second time
         return True
-    if _HARMLESS.search(name) or PICTURE_TENSORS.match(name):
+    if _HARMLESS.search(name) or (PICTURE_TENSORS.match(name) and config.vision is None):
         return True
     layer = _LAYER.match(name)
     if layer is None or int(layer[1]) >= config.num_layers:

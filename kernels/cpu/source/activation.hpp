@@ -5,7 +5,7 @@
 
 namespace penstock {
 
-enum class Activation : int64_t { kSilu = 0, kGelu = 1, kGeluTanh = 2, kRelu = 3, kRelu2 = 4 };
+enum class Activation : int64_t { kSilu = 0, kGelu = 1, kGeluTanh = 2, kRelu = 3, kRelu2 = 4, kGeluSigmoid = 5 };
 
 // output = activation(gate) × up
 struct Gate {
@@ -47,6 +47,11 @@ struct GeluTanh {
     }
 };
 
+// x × sigmoid(1.702 x)
+struct GeluSigmoid {
+    static Vec of(Vec x) { return x / (exp(x * broadcast(-1.702f)) + broadcast(1.0f)); }
+};
+
 // The zero comes first: a maximum with NaN gives its second argument.
 struct Relu {
     static Vec of(Vec x) { return maximum(zero(), x); }
@@ -64,6 +69,7 @@ inline void with_activation(Activation activation, const Compute& compute) {
         case Activation::kGeluTanh: return compute(GeluTanh{});
         case Activation::kRelu: return compute(Relu{});
         case Activation::kRelu2: return compute(Relu2{});
+        case Activation::kGeluSigmoid: return compute(GeluSigmoid{});
     }
 }
 

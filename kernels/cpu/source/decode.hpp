@@ -33,6 +33,7 @@ struct Slots {
     const uint8_t* is_plain;  // its next token is chosen from the logits as they are, and nothing else is asked for
     int64_t* num_tokens;      // known, or being sampled
     int64_t* num_computed;
+    const int64_t* rotation_starts;  // a position's row in the rotary tables is that much further on
     int32_t* histories;  // [num_slots, max_model_len]
 
     int32_t* history(int64_t slot) const { return histories + slot * max_model_len; }

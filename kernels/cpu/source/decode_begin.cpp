@@ -36,6 +36,7 @@ struct BeginDecode {
     int64_t* row_slots;
     int64_t* token_ids;
     int64_t* positions;
+    int64_t* rotations;
     int64_t* logit_rows;
     int32_t* query_starts;
     int32_t* context_lengths;
@@ -109,7 +110,7 @@ bool is_plain(const BeginDecode& plan, int64_t row) {
     plan.is_met[slot] = 1;
     const int64_t known = slots.num_tokens[slot];
     if (plan.num_tokens[row] != 1 || slots.num_computed[slot] + 1 != known) return false;
-    if (known >= slots.max_model_len || known > plan.num_rotations) return false;
+    if (known >= slots.max_model_len || known + slots.rotation_starts[slot] > plan.num_rotations) return false;
     for (int64_t group = 0; group < slots.num_groups; ++group)
         if (!is_served(slots, slots.groups[group], plan.groups[group], row, slot, known)) return false;
     return true;
@@ -159,6 +160,7 @@ void take_row(const BeginDecode& plan, int64_t row) {
     plan.row_slots[row] = slot;
     plan.token_ids[row] = slots.history(slot)[position];
     plan.positions[row] = position;
+    plan.rotations[row] = position + slots.rotation_starts[slot];
     plan.logit_rows[row] = row;
     plan.query_starts[row + 1] = static_cast<int32_t>(row + 1);
     plan.context_lengths[row] = static_cast<int32_t>(end);
@@ -168,11 +170,12 @@ void fill_group(const BeginDecode& plan, const GroupTables& tables, const Decode
     Step& step = *group.step;
     step.num_tokens = step.num_rows = step.num_logits = static_cast<int32_t>(plan.num_rows);
     step.token_ids = plan.token_ids;
-    step.positions = step.rotations = plan.positions;  // rows that are rotated otherwise aren't plain
+    step.positions = plan.positions;
+    step.rotations = plan.rotations;
     step.logit_rows = plan.logit_rows;
     step.query_starts = plan.query_starts;
     step.context_lengths = plan.context_lengths;
-    step.num_adapted = 0;
+    step.num_adapted = step.num_placed = 0;
     if (tables.has_states()) {
         step.num_segments = step.num_rows;
         step.segment_starts = step.segments_of_rows = plan.query_starts;  // each row is a segment of one token

@@ -1,4 +1,5 @@
-// Whole rows, and nothing between them: sums, gated ones too, capped logits, and output[i] = input[indices[i]].
+// Whole rows, and nothing between them: sums, gated ones too, capped logits, output[i] = input[indices[i]], and rows made
+// elsewhere that some tokens get.
 #include "rows.hpp"
 
 #include <cstring>
@@ -49,7 +50,14 @@ struct GatherRows {
     float* output;  // [rows, width]
 };
 
-static void add_rows(const Add& add) {
+struct PlaceRows {
+    const Step* step;  // says which tokens get which rows
+    float* stream;     // [rows, width], changed in place
+    int64_t width;
+    int64_t part;  // of the rows: numbers from part × width on
+};
+
+static void add_to_rows(const Add& add) {
     over_rows(*add.num_rows, add.width, [&](int64_t row) {
         const float* stream = add.stream + row * add.width;
         const float* update = add.update + row * add.width;
@@ -96,10 +104,38 @@ static void gather_rows(const GatherRows& gather) {
     });
 }
 
+// Calls place(row of the stream, row that its token gets) for each such token.
+template <class Place>
+static void place_rows(const PlaceRows& a, const Place& place) {
+    const Step& step = *a.step;
+    over_rows(step.num_placed, a.width, [&](int64_t i) {
+        place(a.stream + step.placed_tokens[i] * a.width,
+              step.kept_rows + step.placed_rows[i] * step.kept_width + a.part * a.width);
+    });
+}
+
+static void put_rows(const PlaceRows& a) {
+    place_rows(a, [&](float* row, const float* kept) { std::memcpy(row, kept, a.width * sizeof(float)); });
+}
+
+static void add_rows(const PlaceRows& a) {
+    place_rows(a, [&](float* row, const float* kept) {
+        over_lanes(a.width, [&](int64_t i, auto lanes) { store(row + i, load(row + i, lanes) + load(kept + i, lanes), lanes); });
+    });
+}
+
 }  // namespace penstock
 
+extern "C" void penstock_put_rows(const void* arguments) {
+    penstock::put_rows(*static_cast<const penstock::PlaceRows*>(arguments));
+}
+
+extern "C" void penstock_add_rows(const void* arguments) {
+    penstock::add_rows(*static_cast<const penstock::PlaceRows*>(arguments));
+}
+
 extern "C" void penstock_add(const void* arguments) {
-    penstock::add_rows(*static_cast<const penstock::Add*>(arguments));
+    penstock::add_to_rows(*static_cast<const penstock::Add*>(arguments));
 }
 
 extern "C" void penstock_add_gated(const void* arguments) {

@@ -29,6 +29,12 @@ struct Step {
     int64_t num_adapted;             // blocks of tokens that have an adapter
     const AdaptedBlock* adapted;     // [num_adapted]
     const int32_t* adapted_tokens;   // their tokens, block after block
+    // Tokens whose embeddings are replaced by rows that were made elsewhere.
+    int64_t num_placed;
+    const int64_t* placed_tokens;  // [num_placed]
+    const int64_t* placed_rows;    // [num_placed]: their rows of those that are kept
+    const float* kept_rows;        // [any, kept_width]: of each its parts, side by side
+    int64_t kept_width;
     // Of a group of layers with states: tokens of one row that read a state first and write one (see kernels/states.py).
     int32_t num_segments;
     const int32_t* segment_starts;    // [num_segments + 1], in tokens

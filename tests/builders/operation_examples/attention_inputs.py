@@ -1,6 +1,7 @@
 """Steps of every kind, made from a seed, on which all versions of attention must agree."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -47,6 +48,8 @@ def attention_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Rows, 
         query = torch.randn(rows.query_starts[-1], num_heads, head_dim, generator=generator)
         sinks = sinks_of(num_heads, generator) if has_sinks else None
         yield query, memory[0], memory[1], rows, head_dim**-0.5, window, sinks
+        if window is None:
+            yield query, memory[0], memory[1], replace(rows, is_causal=False, plans={}), head_dim**-0.5, None, sinks
 
 
 def write_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Rows]]:

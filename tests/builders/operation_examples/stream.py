@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from penstock.kernels.operands import PlacedRows
+
 
 def sum_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, float, float]]:
     generator = torch.Generator().manual_seed(seed)
@@ -25,6 +27,16 @@ def gather_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(seed)
     for tokens, width, count in ((1, 56, 1), (70, 130, 9), (9, 3, 9)):
         yield torch.randn(tokens, width, generator=generator), torch.randperm(tokens, generator=generator)[:count]
+
+
+def placed_inputs(seed: int) -> Iterator[tuple[Tensor, PlacedRows, int]]:
+    """None, some and all of the tokens; parts of the rows other than the first."""
+    generator = torch.Generator().manual_seed(seed)
+    for tokens, width, count, parts in ((1, 56, 1, 1), (70, 130, 9, 3), (9, 3, 9, 2), (4, 16, 0, 1)):
+        chosen = torch.randperm(tokens, generator=generator)[:count].sort().values
+        kept = torch.randn(20, parts * width, generator=generator)
+        placed = PlacedRows(kept, chosen, torch.randint(20, (count,), generator=generator))
+        yield torch.randn(tokens, width, generator=generator), placed, parts - 1
 
 
 def norm_inputs(seed: int) -> Iterator[tuple[Any, ...]]:

@@ -98,6 +98,8 @@ EXAMPLES: dict[str, Callable[[int], Iterator[tuple[Any, ...]]]] = {
     "pointwise.add": stream.sum_inputs,
     "pointwise.add_part_norms": stream.part_norm_inputs,
     "pointwise.gather_rows": stream.gather_inputs,
+    "pointwise.put_rows": stream.placed_inputs,
+    "pointwise.add_rows": stream.placed_inputs,
     "pointwise.add_rms_norm": stream.norm_inputs,
     "pointwise.add_layer_norm": stream.layer_norm_inputs,
 }

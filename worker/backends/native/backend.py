@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 
@@ -18,6 +18,7 @@ from ....protocol.files.sizes import exact_size
 from ....protocol.processes.trace import Trace
 from ...kv.kv_cache import KVShape, NativeKVCache
 from ...kv.model_memory import ModelMemory
+from ...media.encoder import Encoder
 from ...models.config import ModelConfig
 from ...models.decoder import Decoder
 from ...parallel import Parallel
@@ -28,6 +29,7 @@ from ...weights.packed_cache import NotKept, PackedCache
 from ...weights.weight_files import weight_files
 from ..backend import Backend
 from .decoder import RecordedDecoder
+from .encoder import RecordedPass
 from .fast_decode import RecordedFastDecode
 
 _LOG = logging.getLogger(__name__)
@@ -83,6 +85,12 @@ class NativeBackend(Backend):
 
     def forward_pass(self, decoder: Decoder) -> RecordedDecoder:
         return RecordedDecoder(decoder, self.ops)
+
+    def encoder_operations(self) -> NativeOperations:
+        return NativeOperations(self.library, Parallel())
+
+    def encoder_pass(self, encoder: Encoder) -> RecordedPass:
+        return RecordedPass(encoder, cast(NativeOperations, encoder.placement.ops), self.format.kind)
 
     def fast_decode(  # type: ignore[override]  # with what `forward_pass` has made
         self,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy
+import torch
 from torch import Tensor
 
 from ....kernels.cpu.operations import NativeOperations
@@ -32,6 +33,7 @@ class RecordedBatch:
     memory: ModelMemory
     rotations: Sequence[int | None]  # of each layer the address of its rope's table
     adapted: None = None
+    placed: None = None
     token_inputs: Any = None
 
     @property
@@ -88,6 +90,7 @@ class RecordedDecoder:
             self._head = None  # it reads where the layers wrote
         self._point_to(batch)
         self._layers.program.replay()
+        self._point_to_tables()  # a fast step expects them
         return self._layers.output.rows(tokens)
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
@@ -115,18 +118,30 @@ class RecordedDecoder:
         with self.ops.recording(program, self.steps[0]):
             return Record(program, self.decoder.logits(hidden, self.steps[0].address_of("logit_rows")))
 
-    def _point_to(self, batch: Batch) -> None:
-        ropes = self.decoder.ropes
-        ropes.grow_to(batch.rotations_end)
-        for table, rope in zip(self._tables, ropes.tables, strict=True):
+    def _point_to_tables(self) -> None:
+        for table, rope in zip(self._tables, self.decoder.ropes.tables, strict=True):
             table.cosines, table.sines = rope.cos.data_ptr(), rope.sin.data_ptr()
             table.query_scales = None if rope.query_scales is None else rope.query_scales.data_ptr()
+
+    def _point_to_rotations(self, rotations: Tensor) -> list[Tensor]:
+        """What steps point to: rows of the tables, or of cosines and sines gathered by axis."""
+        if rotations.dim() == 1:
+            return [rotations]
+        gathered = [rope.by_axis(rotations) for rope in self.decoder.ropes.tables]
+        for table, (cosines, sines) in zip(self._tables, gathered, strict=True):
+            table.cosines, table.sines, table.query_scales = cosines.data_ptr(), sines.data_ptr(), None
+        return [torch.arange(rotations.shape[1]), *(each for pair in gathered for each in pair)]
+
+    def _point_to(self, batch: Batch) -> None:
+        self.decoder.ropes.grow_to(batch.rotations_end)
+        self._point_to_tables()
+        rotations = self._point_to_rotations(batch.rotations)
         starts, lengths = (numpy.array(counts, numpy.int32) for counts in (batch.query_starts, batch.context_lengths))
-        self._references = [batch, starts, lengths]
+        self._references = [batch, starts, lengths, rotations]
         for step, group in zip(self.steps, batch.groups, strict=True):
             step.num_tokens, step.num_rows = len(batch.positions), len(lengths)
             step.token_ids, step.positions = batch.token_ids.data_ptr(), batch.positions.data_ptr()
-            step.rotations = batch.rotations.data_ptr()
+            step.rotations = rotations[0].data_ptr()
             step.query_starts, step.context_lengths = starts.ctypes.data, lengths.ctypes.data
             if isinstance(group, BlockRows):
                 self._references += _point_to_blocks(step, group)
@@ -137,6 +152,11 @@ class RecordedDecoder:
         if (adapted := batch.adapted) is not None:
             step.num_adapted = len(adapted.blocks)
             step.adapted, step.adapted_tokens = adapted.blocks.data_ptr(), adapted.tokens.data_ptr()
+        step.num_placed = 0
+        if (placed := batch.placed) is not None:
+            step.num_placed = len(placed.tokens)
+            step.placed_tokens, step.placed_rows = placed.tokens.data_ptr(), placed.rows.data_ptr()
+            step.kept_rows, step.kept_width = placed.kept.data_ptr(), placed.kept.shape[1]
 
 
 def _point_to_blocks(step: Step, rows: BlockRows) -> list[Tensor]:

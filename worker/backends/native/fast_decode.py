@@ -103,6 +103,7 @@ def _slots(table: SlotTable) -> Slots:
         is_plain=table.is_plain.ctypes.data,
         num_tokens=table.num_tokens.ctypes.data,
         num_computed=table.num_computed.ctypes.data,
+        rotation_starts=table.rotation_starts.ctypes.data,
         histories=table.histories.data_ptr(),
     )
 

@@ -1,6 +1,6 @@
 """The backend of torch's own operations, on any device: slower than the others, and for float weights only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -30,6 +30,9 @@ class TorchBackend(Backend):
             dtype, activations = (torch.bfloat16 if is_multiplied else torch.float32), torch.float32
         ops = TorchOperations(device, activations, ranks, deterministic)
         return cls(device, ops, WeightFormat.of(dtype), activations, missing=missing)
+
+    def encoder_operations(self) -> TorchOperations:
+        return replace(self.ops, ranks=Parallel())
 
     @property
     def kernels(self) -> str:

@@ -1,11 +1,11 @@
 """The backend of a GPU's kernels in Triton, with captured steps; on a CPU it runs in Triton's interpreter."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from ....kernels import WeightFormat
+from ....kernels import TorchOperations, WeightFormat
 from ....kernels.paged import KV_DTYPES
 from ....kernels.triton import is_interpreted
 from ....kernels.triton.fused_operations import FusedOperations
@@ -21,6 +21,8 @@ from ...models.decoder import Decoder
 from ...parallel import Parallel
 from ...sampler import Sampler
 from ...steps.slots import SlotTable
+from ...weights.layer_formats import LayerFormats
+from ...weights.weights import Placement
 from ..backend import Backend, BackendOptions, ReportProgress
 from .decoder import GraphedDecoder
 from .device_batch import DeviceBatch
@@ -81,6 +83,13 @@ class TritonBackend(Backend):
 
     def forward_pass(self, decoder: Decoder) -> GraphedDecoder:
         return GraphedDecoder(decoder, self.captures_steps, self.options.captured_rows)
+
+    def encoder_placement(self, placement: Placement) -> Placement:
+        return replace(super().encoder_placement(placement), formats=LayerFormats(self.format))
+
+    def encoder_operations(self) -> TorchOperations:
+        """An encoder is computed by torch's, from floats."""
+        return TorchOperations(self.device, self.activations, Parallel(), self.ops.is_invariant)
 
     def capture(
         self,

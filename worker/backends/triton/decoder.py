@@ -50,6 +50,7 @@ class Graph:
     adapted: DeviceLoraMapping | None  # and which rows have an adapter, where any has
     hidden: Tensor  # the stream behind the last layer
     replay: Callable[[], Tensor]  # gives logits of all rows
+    tables: object = None  # that it reads, also when there are longer ones
     logits: Tensor | None = None  # those of the last replay
     choices: dict[Hashable, Callable[[], Tensor]] = field(default_factory=dict)  # what was captured that reads them
 
@@ -89,7 +90,7 @@ class GraphedDecoder:
     def forward(self, batch: DeviceBatch) -> Tensor:
         """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
         self._last = None
-        if not self.captures_steps or not batch.only_decodes:
+        if not self.captures_steps or not batch.only_decodes or batch.rotations_end > self.captured_end(batch.table):
             return self._stream(batch.inputs(self.ops), batch)
         last = self._replay(batch)
         self._last = last._replace(rows=batch.logit_rows)
@@ -144,10 +145,18 @@ class GraphedDecoder:
         self._memory = self._last = self._serving = None
         self.capture, self.capture_choice = new_capture(), new_capture()  # a pool that was given back is not used again
 
+    def captured_end(self, table: SlotTable) -> int:
+        """Rows of the rotary tables that captured steps may read."""
+        return self.decoder.ropes.end_of(table.max_model_len)
+
     def _stream(self, inputs: Inputs, batch: DeviceBatch) -> Tensor:
         ropes = self.decoder.ropes
-        ropes.grow_to(ropes.end_of(batch.table.max_model_len))
-        rotations = [Rotation(table.cos, table.sin, inputs.rotations, table.query_scales) for table in ropes.tables]
+        ropes.grow_to(max(self.captured_end(batch.table), batch.rotations_end if len(batch.step_rows) else 0))
+        if (by_axis := batch.rotations_by_axis) is not None:
+            of_tokens = torch.arange(by_axis.shape[1], device=by_axis.device)
+            rotations = [Rotation(*table.by_axis(by_axis), of_tokens) for table in ropes.tables]
+        else:
+            rotations = [Rotation(table.cos, table.sin, inputs.rotations, table.query_scales) for table in ropes.tables]
         batch.take(inputs, ropes.by_layer(rotations))
         return self.decoder.stream(batch)
 
@@ -180,7 +189,8 @@ class GraphedDecoder:
             hidden.copy_(self._stream(inputs, blank))
             return self.decoder.head(self.decoder.norm(hidden))
 
-        graph = Graph(columns, adapted, hidden, self.capture(step))
+        tables = [(rope.cos, rope.sin) for rope in self.decoder.ropes.tables]
+        graph = Graph(columns, adapted, hidden, self.capture(step), tables)
         seconds = time.perf_counter() - start
         _LOG.info("captured a step of %d rows, context up to %d, in %.2f s", size, key.context, seconds)
         return graph

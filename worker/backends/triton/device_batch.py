@@ -13,11 +13,12 @@ from torch import Tensor
 
 from ....kernels import LoraMapping
 from ....kernels.lora import DeviceLoraMapping
+from ....kernels.operands import PlacedRows
 from ....kernels.paged import DeviceRows, PromptRows, Rotation
 from ....kernels.sampling import NO_ROW
 from ...device import on_device, pinned
 from ...kv.model_memory import ModelMemory
-from ...steps.batch import LayerStep
+from ...steps.batch import LayerStep, shifted_rotations
 from ...steps.block_tables import BlockTables
 from ...steps.slots import SlotTable
 from ...steps.step_rows import StepRows
@@ -115,6 +116,7 @@ class DeviceBatch:
     rotations_by_layer: list[Rotation | None]
     adapted: DeviceLoraMapping | None
     token_inputs: Any = None
+    placed: PlacedRows | None = None
 
     def __init__(self, table: SlotTable, step_rows: StepRows, memory: ModelMemory) -> None:
         self.step_rows = step_rows
@@ -134,6 +136,23 @@ class DeviceBatch:
         rows = self.step_rows
         is_answering = rows.wants_logits & (rows.starts >= self.table.num_prompt[rows.slots])
         return self.num_tokens == len(rows) and bool(is_answering.all())
+
+    @cached_property
+    def rotations_by_axis(self) -> Tensor | None:
+        """[3, T]: the tokens' rows in the rotary tables by time, height and width, if some have three."""
+        if not self.table.prompt_rotations:
+            return None
+        rows = self.step_rows
+        row_of_token = numpy.repeat(numpy.arange(len(rows)), rows.num_tokens)
+        firsts = rows.starts - numpy.array(self.query_starts[:-1])
+        positions = numpy.arange(self.num_tokens) + firsts[row_of_token]
+        found = shifted_rotations(self.table, rows, row_of_token, positions)
+        return on_device(found, self.table.device) if found is not None and found.ndim == 2 else None
+
+    @cached_property
+    def rotations_end(self) -> int:
+        """No row of the rotary tables that the step reads reaches this."""
+        return rotations_end(self.table, self.step_rows.slots, self.step_rows.ends)
 
     @cached_property
     def logit_rows(self) -> Tensor:
@@ -170,6 +189,12 @@ class DeviceBatch:
         segments = found[self.memory.group_of(layer)] if found else None
         rows = self.rows if segments is None else segments
         return LayerStep(self.memory.of_layer(layer), rows, self.rotations_by_layer[layer])
+
+
+def rotations_end(table: SlotTable, slots: numpy.ndarray, ends: numpy.ndarray) -> int:
+    """No row of the rotary tables that these slots' tokens have, up to `ends`, reaches this."""
+    found = [table.prompt_rotations[slot] for slot in slots.tolist() if slot in table.prompt_rotations]
+    return max(int((table.rotation_starts[slots] + ends).max()), *(int(each.max()) + 1 for each in found), 0)
 
 
 @cache

@@ -20,7 +20,7 @@ from ...steps.outcome import Outcome
 from ...steps.slots import SlotTable
 from ...steps.step_rows import StepRows
 from .decoder import GraphedDecoder
-from .device_batch import DeviceBatch
+from .device_batch import DeviceBatch, rotations_end
 
 _ONE = column([1])
 
@@ -51,7 +51,10 @@ class GraphedFastDecode:
             return False
         computed = table.num_computed[slots]
         are_newest = (computed + 1 == table.num_tokens[slots]) & (computed >= table.num_prompt[slots])
-        return bool((are_newest & table.is_taken[slots] & table.is_plain[slots]).all())
+        if not (are_newest & table.is_taken[slots] & table.is_plain[slots]).all():
+            return False
+        end = self.graphed.captured_end(table)
+        return not table.prompt_rotations or rotations_end(table, slots, computed + 1) <= end
 
     @torch.inference_mode()
     def _launched(self, rows: StepRows) -> HostCopy:

@@ -65,7 +65,7 @@ def warm_up(
         memory.block_size,
         model.vocab_size,
         device,
-        stretches=bool(model.stretches),
+        shifts_rotations=model.shifts_rotations,
         groups=model.groups(max_model_len),
     )
     for slot in range(size.num_slots):

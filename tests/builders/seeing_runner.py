@@ -1,0 +1,117 @@
+"""Drives a runner of a model that sees by plans written by hand: which layers of which medium in which step."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from builders.runner_harness import SlottedRunner, no_mask
+from builders.seeing_models import Scene
+
+from penstock.protocol.layer_groups import GroupChanges
+from penstock.protocol.media import Encode, MediaRows
+from penstock.protocol.messages import NewSlot, StepPlan, column, float_values, values
+from penstock.protocol.parameters.sampling import SamplingParams
+
+_TOP = 5  # log-probabilities of each token
+
+
+@dataclass
+class Seen:
+    """A scene's answer so far."""
+
+    scene: Scene
+    positions: bytes
+    slot: int
+    entries: list[int]  # of its media
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[dict[int, float]] = field(default_factory=list)  # of each token those of the likeliest
+    num_computed: int = 0
+    num_blocks: int = 0
+
+    @property
+    def num_known(self) -> int:
+        return len(self.scene.tokens) + len(self.tokens)
+
+    def rows(self, row: int, start: int, end: int) -> Iterator[MediaRows]:
+        """Of the tokens from start to end."""
+        for entry, medium in zip(self.entries, self.scene.media, strict=True):
+            before = 0
+            for first, length in medium.spans:
+                low, high = max(first, start), min(first + length, end)
+                if low < high:
+                    yield MediaRows(row, low - start, high - low, entry, before + low - first)
+                before += length
+
+
+class SeeingRunner:
+    """One group of layers with blocks; greedy."""
+
+    def __init__(self, runner: SlottedRunner) -> None:
+        self.runner = runner
+        self.free = list(range(runner.table.groups[0].num_blocks))[::-1]
+        self.number = self.num_entries = 0
+        self.seen: list[Seen] = []
+
+    def enter(self, scene: Scene, positions: bytes, entries: list[int] | None = None) -> Seen:
+        """With entries, media were encoded for another scene."""
+        if entries is None:
+            entries = [self.num_entries + number for number in range(len(scene.media))]
+            self.num_entries += len(entries)
+        seen = Seen(scene, positions, len(self.seen), entries)
+        self.seen.append(seen)
+        return seen
+
+    def encode(self, seen: Seen, layers: int) -> None:
+        """Media one after another, so many layers a step."""
+        total = self.runner.model.config.vision.num_layers
+        for entry, medium in zip(seen.entries, seen.scene.media, strict=True):
+            for first in range(0, total, layers):
+                self.step([], [medium.encode(entry, first, min(layers, total - first))])
+
+    def step(self, rows: list[tuple[Seen, int]], encodes: list[Encode] = [], dropped: list[int] = []) -> None:  # noqa: B006
+        """So many tokens of each."""
+        new, media, blocks, offsets = [], [], [], [0]
+        for row, (seen, count) in enumerate(rows):
+            end = seen.num_computed + count
+            media += seen.rows(row, seen.num_computed, end)
+            needed = -(-end // self.runner.table.block_size)
+            blocks += [self.free.pop() for _ in range(needed - seen.num_blocks)]
+            offsets.append(len(blocks))
+            if seen.num_computed == 0:
+                params = SamplingParams(temperature=0, logprobs=_TOP)
+                prompt = seen.scene.tokens
+                new.append(
+                    NewSlot(seen.slot, column(prompt), len(prompt), 0, params, 7, 0, positions=seen.positions)
+                )
+            seen.num_blocks, seen.num_computed = needed, end
+        self.number += 1
+        result = self.runner.step(
+            StepPlan(
+                self.number,
+                column(seen.slot for seen, _ in rows),
+                column(count for _, count in rows),
+                [GroupChanges(column(blocks), column(offsets))],
+                new=new,
+                encodes=encodes,
+                media=media,
+                dropped_entries=column(dropped),
+            ),
+            no_mask,
+        )
+        assert not result.failed
+        tokens = iter(values(result.sampled))
+        for (seen, _), count in zip(rows, values(result.num_sampled), strict=True):
+            seen.tokens += [next(tokens) for _ in range(count)]
+        for entry in result.logprobs:
+            seen = rows[entry.owner][0]
+            likeliest = zip(values(entry.token_ids)[1:], float_values(entry.logprobs)[1:], strict=True)
+            seen.logprobs.append(dict(likeliest))
+
+    def answer(self, rows: list[Seen], count: int, budget: int) -> None:
+        """Extend each by so many greedy tokens, prompts in chunks within the budget."""
+        while waiting := [seen for seen in rows if len(seen.tokens) < count]:
+            plan, left = [], budget
+            for seen in waiting:
+                if take := min(seen.num_known - seen.num_computed, left):
+                    plan.append((seen, take))
+                    left -= take
+            self.step(plan)

@@ -1,0 +1,64 @@
+"""In which order a medium's patches pass through an encoder, and which of them attend to one another.
+
+Patches that become one row (merge × merge of a frame) stand side by side. Where most layers attend within windows, so
+do the rows of a window; the order of all rows is kept, to put them back.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..models.vision_config import VisionConfig
+from ..plan_error import require
+
+FRAMES, WINDOWS = 0, 1  # by number, the rows of patches that attend to one another
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """The patches of one medium."""
+
+    grid: tuple[int, int]  # patches of a frame: down, across
+    heights: Tensor  # int64 [P]: where in its frame each patch lies
+    widths: Tensor
+    layouts: list[list[int]]  # so many neighbours attend to one another: of frames, and of windows if there are any
+    order: Tensor | None  # int64 [rows]: which of the medium's rows each of the encoder's is; None: the same
+
+    @property
+    def num_patches(self) -> int:
+        return len(self.heights)
+
+
+def arrangement_of(shape: tuple[int, int, int], config: VisionConfig) -> Arrangement:
+    """Of a medium of so many frames, and pixels down and across."""
+    frames, unit = shape[0], config.merge * config.patch_size
+    require(
+        frames > 0 and all(side > 0 and side % unit == 0 for side in shape[1:]),
+        f"encodes {frames} frames of {shape[1]} × {shape[2]} pixels, where sides are multiples of {unit}",
+    )
+    num_frames = -(-frames // config.num_frames)
+    grid = shape[1] // config.patch_size, shape[2] // config.patch_size
+    down, across = grid[0] // config.merge, grid[1] // config.merge  # rows
+    heights, widths = _places(down, across, config.merge)  # [down × across, merge²]
+    layouts, order = [[grid[0] * grid[1]] * num_frames], None
+    if config.window is not None:
+        of_frame, counts = _windows(down, across, config.window)
+        heights, widths = heights[of_frame], widths[of_frame]
+        layouts.append([count * config.merge**2 for count in counts] * num_frames)
+        order = (of_frame + down * across * torch.arange(num_frames)[:, None]).flatten()
+    return Arrangement(grid, heights.flatten().repeat(num_frames), widths.flatten().repeat(num_frames), layouts, order)
+
+
+def _places(down: int, across: int, merge: int) -> tuple[Tensor, Tensor]:
+    """Of one frame's patches, those of a row side by side."""
+    row, column = torch.arange(down * across) // across, torch.arange(down * across) % across
+    inner = torch.arange(merge * merge)
+    return row[:, None] * merge + inner // merge, column[:, None] * merge + inner % merge
+
+
+def _windows(down: int, across: int, side: int) -> tuple[Tensor, list[int]]:
+    """A frame's rows window by window, and how many each of them has."""
+    row, column = torch.arange(down * across) // across, torch.arange(down * across) % across
+    window = row // side * -(-across // side) + column // side
+    return window.argsort(stable=True), window.bincount().tolist()

@@ -1,0 +1,39 @@
+"""Patches that attend to one another as rows of a step, whose keys and values pass through memory of the encoder."""
+
+from typing import NamedTuple
+
+import numpy
+import torch
+from torch import Tensor
+
+from ..steps.block_tables import BlockRows
+
+BLOCK_SIZE = 32  # patches
+
+
+class LayoutRows(NamedTuple):
+    """R rows of patches, each a stretch of neighbours."""
+
+    query_starts: numpy.ndarray  # int32 [R + 1]
+    context_lengths: numpy.ndarray  # int32 [R]
+    blocks: BlockRows
+    lasts: Tensor  # int64 [P]: of each patch the place in its row of the last one that it sees, which is the row's last
+    num_blocks: int
+
+
+def layout_rows(lengths: list[int]) -> LayoutRows:
+    """Every row has blocks of its own, one after another."""
+    counts = numpy.array(lengths, numpy.int64)
+    blocks = -(-counts // BLOCK_SIZE)
+    starts, first_blocks = numpy.cumsum(counts) - counts, numpy.cumsum(blocks) - blocks
+    row = numpy.repeat(numpy.arange(len(counts)), counts)
+    place = numpy.arange(len(row)) - starts[row]
+    columns = numpy.arange(blocks.max())
+    tables = numpy.where(columns < blocks[:, None], first_blocks[:, None] + columns, 0).astype(numpy.int32)
+    return LayoutRows(
+        query_starts=numpy.append(starts, len(row)).astype(numpy.int32),
+        context_lengths=counts.astype(numpy.int32),
+        blocks=BlockRows(torch.from_numpy(tables), torch.from_numpy(first_blocks[row] * BLOCK_SIZE + place)),
+        lasts=torch.from_numpy(counts[row] - 1),
+        num_blocks=int(blocks.sum()),
+    )

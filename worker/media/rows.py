@@ -1,0 +1,147 @@
+"""The rows that the encoder has made of media, kept by their entries' numbers, and what a plan does with them.
+
+A plan has some layers of an entry computed in a step; the entry's stream is kept until the last one. The engine alone
+says what begins, goes on and may be forgotten.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy
+import torch
+from torch import Tensor
+
+from ...kernels import TokenRotation
+from ...kernels.operands import PlacedRows
+from ...protocol.media import Encode, MediaRows
+from ...protocol.messages import StepPlan, values
+from ..device import on_device
+from ..kv.kv_cache import zeros
+from ..plan_error import require
+from .arrangement import Arrangement, arrangement_of
+from .encoder_pass import EncoderPass
+from .patches import patches_of
+from .positions import rotation_of
+
+
+@dataclass
+class EncodedPart:
+    """An entry of which some layers are computed."""
+
+    arrangement: Arrangement
+    rotation: TokenRotation
+    num_layers: int = 0
+    # [P, hidden], while the encoder computes another medium.
+    stream: Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+class KeptMedia:
+    """Entries, on one rank: every rank encodes all of them by itself."""
+
+    def __init__(self, encoding: EncoderPass, num_rows: int, most_patches: int) -> None:
+        config, placement = encoding.encoder.config, encoding.encoder.placement
+        self.encoding = encoding
+        self.config = config
+        self.device = placement.device
+        self.most_patches = most_patches
+        self.rows = zeros((num_rows, config.row_parts * config.out_size), placement.activations, placement.device)
+        self._free = list(range(num_rows))[::-1]
+        self._of_entries: dict[int, numpy.ndarray] = {}  # int64: their rows
+        self._begun: dict[int, EncodedPart] = {}
+        self._present: int | None = None  # the entry whose stream the encoder has
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.rows,)
+
+    @torch.inference_mode()
+    def apply(self, plan: StepPlan) -> None:
+        """Forget what the plan drops, then compute what it encodes."""
+        for entry in values(plan.dropped_entries):
+            require(entry in self._of_entries, f"drops entry {entry}, which isn't there")
+            self._free += self._of_entries.pop(entry).tolist()
+            self._begun.pop(entry, None)
+            self._present = None if self._present == entry else self._present
+        for encode in plan.encodes:
+            self._encode(encode)
+
+    def placed(self, media: Sequence[MediaRows], query_starts: Sequence[int]) -> PlacedRows | None:
+        """Which tokens of the step get which rows."""
+        if not media:
+            return None
+        tokens, rows = [], []
+        for each in media:
+            own = self._of_entries.get(each.entry)
+            is_there = own is not None and each.entry not in self._begun
+            require(is_there, f"asks for rows of entry {each.entry}, which isn't encoded")
+            require(
+                0 <= each.row < len(query_starts) - 1
+                and 0 <= each.offset < each.offset + each.count
+                and query_starts[each.row] + each.offset + each.count <= query_starts[each.row + 1]
+                and 0 <= each.first <= each.first + each.count <= len(own),  # type: ignore[arg-type]
+                f"puts {each.count} rows from {each.first} on at token {each.offset} of row {each.row}",
+            )
+            start = query_starts[each.row] + each.offset
+            tokens.append(numpy.arange(start, start + each.count))
+            rows.append(own[each.first : each.first + each.count])  # type: ignore[index]
+        on_host = numpy.concatenate(tokens), numpy.concatenate(rows)
+        return PlacedRows(self.rows, *(on_device(each, self.device) for each in on_host))
+
+    def _encode(self, encode: Encode) -> None:
+        part = self._begin(encode) if encode.first_layer == 0 else self._go_on(encode)
+        end = encode.first_layer + encode.num_layers
+        require(
+            part.num_layers == encode.first_layer and encode.num_layers > 0 and end <= self.config.num_layers,
+            f"computes layers {encode.first_layer} to {end} of entry {encode.entry}, with {part.num_layers} done",
+        )
+        for layer in range(encode.first_layer, end):
+            self.encoding.layer(layer)
+            for number in self.encoding.encoder.parts_behind(layer):
+                self._keep(encode.entry, number, self.encoding.merged(number), part.arrangement)
+        part.num_layers = end
+        if end == self.config.num_layers:
+            del self._begun[encode.entry]
+            self._present = None
+
+    def _begin(self, encode: Encode) -> EncodedPart:
+        arrangement = arrangement_of(encode.shape, self.config)
+        num_rows, num_pixels = arrangement.num_patches // self.config.merge**2, int(numpy.prod(encode.shape))
+        require(encode.entry not in self._of_entries, f"encodes entry {encode.entry}, which is there")
+        require(
+            num_rows == encode.num_rows <= len(self._free) and 3 * num_pixels == len(encode.pixels),
+            f"encodes {len(encode.pixels)} bytes as {encode.num_rows} rows, which make {num_rows}, with "
+            f"{len(self._free)} free",
+        )
+        require(arrangement.num_patches <= self.most_patches, f"encodes {arrangement.num_patches} patches at once")
+        self._of_entries[encode.entry] = numpy.array([self._free.pop() for _ in range(num_rows)], numpy.int64)
+        part = EncodedPart(arrangement, rotation_of(arrangement, self.config, self.device))
+        self._make_present(encode.entry, part)
+        pixels = torch.frombuffer(bytearray(encode.pixels), dtype=torch.uint8).view(*encode.shape, 3)
+        colours = self.config.image_colours if encode.kind == "image" else self.config.video_colours
+        self.encoding.embed(patches_of(pixels.to(self.device), arrangement, self.config, colours))
+        if (positions := self.encoding.encoder.positions(arrangement)) is not None:
+            self.encoding.stream.add_(positions)
+        return part
+
+    def _go_on(self, encode: Encode) -> EncodedPart:
+        require(encode.entry in self._begun, f"goes on with entry {encode.entry}, which hasn't begun or is encoded")
+        part = self._begun[encode.entry]
+        if self._present != encode.entry:
+            self._make_present(encode.entry, part)
+            self.encoding.stream.copy_(part.stream)
+            part.stream = torch.empty(0)
+        return part
+
+    def _make_present(self, entry: int, part: EncodedPart) -> None:
+        """The encoder has this entry's stream from now on; that of another one is set aside."""
+        if self._present is not None:
+            self._begun[self._present].stream = self.encoding.stream.clone()
+        self._begun[entry], self._present = part, entry
+        self.encoding.begin(part.arrangement, part.rotation)
+
+    def _keep(self, entry: int, part: int, merged: Tensor, arrangement: Arrangement) -> None:
+        """In the medium's own order."""
+        rows, width = torch.from_numpy(self._of_entries[entry]).to(self.device), self.config.out_size
+        if arrangement.order is not None:
+            rows = rows[arrangement.order.to(self.device)]
+        self.rows[rows, part * width : (part + 1) * width] = merged.to(self.rows.dtype)

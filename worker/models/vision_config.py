@@ -1,0 +1,195 @@
+"""What a config says of the encoder of pictures, read into a frozen description. Imports no torch.
+
+Beside config.json it reads how the processor's files normalise colours, because the encoder gets plain pixels.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...protocol.errors import ConfigError
+from ...protocol.fields.rules import shown
+from ...protocol.files.model_file import read_model_settings
+from .activations import Activation, read_activation
+from .config_keys import ReadKeys, refuse_unsupported, unsupported_keys
+from .vision_families import VISION_FAMILIES, VisionFamily
+
+# Far above what any encoder has: a folder may come from a stranger, and memory is planned by these numbers.
+_MOST = {"depth": 1024, "num_heads": 1024, "patch_size": 256, "temporal_patch_size": 16, "spatial_merge_size": 16}
+_LARGEST = 1 << 20
+_CHANNELS = 3
+_HEAD_DIM_STEP = 16  # heads are filled up to a multiple, as kernels want them
+
+
+@dataclass(frozen=True)
+class Colours:
+    """A colour's byte x becomes (x × scale - mean) / deviation."""
+
+    scale: float
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class VisionConfig:
+    """One encoder of pictures and videos."""
+
+    family: VisionFamily
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    intermediate_size: int
+    activation: Activation
+    patch_size: int  # pixels along each side of a patch
+    num_frames: int  # of a patch
+    merge: int  # patches along each side of what becomes a row
+    out_size: int  # numbers of a row's part: as wide as the text part's stream
+    window: int | None  # rows along each side of a window
+    full_layers: tuple[int, ...]  # that attend to a whole frame; the others within windows
+    taps: tuple[int, ...]  # layers behind which further parts of the rows are taken
+    table_side: int | None  # of the learned table of positions
+    rope_theta: float
+    image_colours: Colours
+    video_colours: Colours
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_heads
+
+    @property
+    def padded_head_dim(self) -> int:
+        return -(-self.head_dim // _HEAD_DIM_STEP) * _HEAD_DIM_STEP
+
+    @property
+    def patch_numbers(self) -> int:
+        return _CHANNELS * self.num_frames * self.patch_size**2
+
+    @property
+    def row_parts(self) -> int:
+        """Of a row: one stands in the place of an embedding, the others are added behind the first layers."""
+        return 1 + len(self.taps)
+
+    @property
+    def activation_floats(self) -> int:
+        """Numbers of one patch that are in memory at once while a layer is computed."""
+        heads = 3 * self.num_heads * self.padded_head_dim
+        return 5 * self.hidden_size + 2 * heads + 3 * self.intermediate_size + self.patch_numbers
+
+
+def read_vision(config: dict[str, Any], path: Path, hidden_size: int) -> VisionConfig | None:
+    """The encoder of the model in this whole config.json; None where there is none, or none that runs here.
+
+    `hidden_size` is the text part's.
+    """
+    named = config.get("architectures")
+    families = (VISION_FAMILIES.get(each) for each in named or [] if isinstance(each, str))
+    family = next((each for each in families if each is not None), None)
+    if family is None:
+        return None
+    given = config.get("vision_config")
+    if not isinstance(given, dict):
+        raise ConfigError(f"{path}: vision_config must be an object that describes an encoder, and is {shown(given)}.")
+    keys = ReadKeys({**family.defaults, **{key: value for key, value in given.items() if value is not None}})
+    described = _described(keys, family, path)
+    refuse_unsupported(unsupported_keys(given, keys, family.name), family.name, path)
+    if described.out_size != hidden_size:
+        raise ConfigError(
+            f"{path}: {family.out_width} of vision_config is {described.out_size}, and hidden_size of the text part "
+            f"{hidden_size}."
+        )
+    return described
+
+
+def _described(config: ReadKeys, family: VisionFamily, path: Path) -> VisionConfig:
+    def count(key: str) -> int:
+        value = config.get(key)
+        if type(value) is not int or not 0 < value <= _MOST.get(key, _LARGEST):
+            most = _MOST.get(key, _LARGEST)
+            raise ConfigError(f"{path}: {key} of vision_config must be from 1 to {most:,}, and is {shown(value)}.")
+        return value
+
+    num_layers, hidden_size, num_heads = count("depth"), count(family.width), count("num_heads")
+    if hidden_size % (4 * num_heads):
+        raise ConfigError(f"{path}: an encoder of {hidden_size} numbers has no {num_heads} heads of a multiple of 4.")
+    if count("in_channels") != _CHANNELS:
+        raise ConfigError(f"{path}: in_channels of vision_config is {count('in_channels')}, and only 3 are supported.")
+    patch_size, merge = count("patch_size"), count("spatial_merge_size")
+    window, full_layers = None, tuple(range(num_layers))
+    if family.has_windows:
+        window = count("window_size") // merge // patch_size
+        full_layers = _layers(config, "fullatt_block_indexes", num_layers, path)
+        if not window:
+            raise ConfigError(f"{path}: window_size of vision_config is less than the {merge * patch_size} of a row.")
+    width = count("mlp_ratio") * hidden_size if "mlp_ratio" in family.defaults else count("intermediate_size")
+    return VisionConfig(
+        family=family,
+        num_layers=num_layers,
+        hidden_size=hidden_size,
+        num_heads=num_heads,
+        intermediate_size=width,
+        activation=read_activation(config, "hidden_act", {}),
+        patch_size=patch_size,
+        num_frames=count("temporal_patch_size"),
+        merge=merge,
+        out_size=count(family.out_width),
+        window=window,
+        full_layers=full_layers,
+        taps=() if family.taps is None else _layers(config, family.taps, num_layers, path),
+        table_side=_table_side(count("num_position_embeddings"), path) if family.has_position_table else None,
+        rope_theta=_theta(config, family, path),
+        image_colours=_colours(path.parent, "image", family),
+        video_colours=_colours(path.parent, "video", family),
+    )
+
+
+def _layers(config: ReadKeys, key: str, num_layers: int, path: Path) -> tuple[int, ...]:
+    """Numbers of layers, ascending."""
+    value = config.get(key)
+    is_list = isinstance(value, list) and all(type(each) is int and 0 <= each < num_layers for each in value)
+    if not is_list or sorted(set(value)) != value:
+        raise ConfigError(f"{path}: {key} of vision_config must be layers of {num_layers}, and is {shown(value)}.")
+    return tuple(value)
+
+
+def _table_side(count: int, path: Path) -> int:
+    side = round(count**0.5)
+    if side * side != count:
+        raise ConfigError(f"{path}: num_position_embeddings of vision_config is {count}, which is no square.")
+    return side
+
+
+def _theta(config: ReadKeys, family: VisionFamily, path: Path) -> float:
+    figures = config.get("rope_parameters") or {}
+    kind = figures.get("rope_type", "axial") if isinstance(figures, dict) else figures
+    theta: Any = figures.get("rope_theta", family.rope_theta) if isinstance(figures, dict) else None
+    if kind not in ("axial", "default") or type(theta) not in (int, float) or theta <= 1:
+        raise ConfigError(f"{path}: rope_parameters={shown(figures)} of vision_config is not supported.")
+    return float(theta)
+
+
+def _colours(folder: Path, kind: str, family: VisionFamily) -> Colours:
+    """As the processor of pictures, or of videos, has them."""
+    both = read_model_settings(folder / "processor_config.json")
+    image = both.get("image_processor") or read_model_settings(folder / "preprocessor_config.json")
+    video = both.get("video_processor") or read_model_settings(folder / "video_preprocessor_config.json")
+    settings = (video or image) if kind == "video" else image
+    mean, deviation = family.colours
+    if settings.get("do_normalize") is False:
+        mean, deviation = (0.0,) * _CHANNELS, (1.0,) * _CHANNELS
+    else:
+        mean = _of_colours(settings.get("image_mean"), mean, "image_mean", folder)
+        deviation = _of_colours(settings.get("image_std"), deviation, "image_std", folder)
+    scale = settings.get("rescale_factor", 1 / 255)
+    if type(scale) not in (int, float) or not 0 < scale <= 1:
+        raise ConfigError(f"{folder}: the processor's rescale_factor must be from 0 to 1, and is {shown(scale)}.")
+    return Colours(1.0 if settings.get("do_rescale") is False else scale, mean, deviation)
+
+
+def _of_colours(value: Any, usual: tuple[float, ...], name: str, folder: Path) -> tuple[float, ...]:
+    if value is None:
+        return usual
+    least = -1e6 if name == "image_mean" else 1e-6
+    is_list = isinstance(value, list) and len(value) == _CHANNELS
+    if not is_list or not all(type(each) in (int, float) and least <= each <= 1e6 for each in value):
+        raise ConfigError(f"{folder}: the processor's {name} must be three numbers, and is {shown(value)}.")
+    return tuple(map(float, value))

@@ -1,0 +1,38 @@
+"""What a model that sees takes beside its weights: rows of media that are kept, and the encoder's activations."""
+
+from ...protocol.errors import ConfigError
+from ...protocol.files.sizes import size
+from ...protocol.media import MediaPlan
+from ...protocol.options.config import EngineConfig
+from ..models.vision_config import VisionConfig
+
+_MOST_PATCHES = 16_384  # of one medium: a picture of 4 million pixels, or a video of as many rows
+_MOST_BYTES = 1 << 30  # of activations
+_UNASKED = 256 << 20  # of rows that are kept, where nobody said how many
+
+
+def most_patches(vision: VisionConfig, item_size: int) -> int:
+    """That one medium may have."""
+    return min(_MOST_PATCHES, _MOST_BYTES // (item_size * vision.activation_floats))
+
+
+def encoder_bytes(vision: VisionConfig | None, item_size: int) -> int:
+    """Activations of the largest medium."""
+    return 0 if vision is None else most_patches(vision, item_size) * vision.activation_floats * item_size
+
+
+def media_plan(vision: VisionConfig | None, item_size: int, config: EngineConfig) -> MediaPlan | None:
+    """Rows of at least the largest medium are kept."""
+    if vision is None:
+        return None
+    row_bytes, largest = vision.row_parts * vision.out_size * item_size, most_patches(vision, item_size)
+    rows_of_largest = largest // vision.merge**2
+    num_rows = max(_UNASKED // row_bytes, rows_of_largest)
+    if config.mm_cache is not None:
+        num_rows = config.mm_cache // row_bytes
+        if num_rows < rows_of_largest:
+            raise ConfigError(
+                f"mm_cache={size(config.mm_cache)} keeps {num_rows:,} rows of {size(row_bytes)}, and one picture may "
+                f"have {rows_of_largest:,}. Use mm_cache={rows_of_largest * row_bytes} or more, or leave it out."
+            )
+    return MediaPlan(num_rows, row_bytes, vision.num_layers, largest)
