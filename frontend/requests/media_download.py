@@ -59,7 +59,7 @@ def _read(kind: MediumKind, url: str, answer: Any, most: int, deadline: float, s
     while piece := answer.read1(_PIECE):
         content += piece
         if len(content) > most:
-            raise LimitError(f"A {kind} may have {most >> 20} MiB, and the one at {shown(url)} has more.")
+            raise LimitError(f"The {kind} {shown(url)} has more than {most >> 20} MiB.")
         if time.monotonic() > deadline:
             raise LimitError(f"The {kind} {shown(url)} takes more than {seconds:g} s to download.")
     return bytes(content)

@@ -22,6 +22,7 @@ from ...protocol.wire import Part
 # Of one medium, as it is sent.
 MOST_BYTES: dict[MediumKind, int] = {"image": 64 << 20, "video": 256 << 20}
 MOST_FRAMES = 4096  # in a list
+A: dict[MediumKind, str] = {"image": "An image", "video": "A video"}
 _MOST_HEADER = 200  # characters of a data: URL before its comma
 
 # What a request may say of how one medium is read, and the names that others have for it.
@@ -161,7 +162,7 @@ def encoded(
     while isinstance(source, Mapping):
         holders = [name for name in _SOURCE_NAMES[kind] if source.get(name) is not None]
         if not holders:
-            raise RequestError(f"A {kind} given as a dict needs {kind!r} or 'url'; this one has {_names(source)}.")
+            raise RequestError(f"{A[kind]} given as a dict needs {kind!r} or 'url'; this one has {_names(source)}.")
         options |= {name: value for name, value in source.items() if name not in _SOURCE_NAMES[kind]}
         source = source[holders[0]]
     checked = _checked_options(options)
@@ -211,7 +212,7 @@ def _content(kind: MediumKind, source: Any, may_open: bool) -> bytes:
     if callable(read := getattr(source, "read", None)):
         return _bounded(kind, read(MOST_BYTES[kind] + 1))
     raise RequestError(
-        f"A {kind} is given as bytes, a data: URL, a path, a Pillow image, or an array; this one is {_type(source)}."
+        f"{A[kind]} is given as bytes, a data: URL, a path, a Pillow image, or an array; this one is {_type(source)}."
     )
 
 
@@ -232,7 +233,7 @@ def _content_of_data(kind: MediumKind, url: str) -> bytes:
     """The bytes of a data: URL: base64 alone, without anything that isn't of its alphabet."""
     header, comma, payload = url[: _MOST_HEADER + 1].partition(",")
     if not comma:
-        raise RequestError(f"This data: URL has no comma; a {kind} is written data:{kind}/…;base64,….")
+        raise RequestError(f"This data: URL has no comma; write data:{kind}/…;base64,….")
     media_type, *parameters = header[len("data:") :].split(";")
     if not parameters or parameters[-1].strip().lower() != "base64":
         raise RequestError(f"A data: URL must be base64: data:{kind}/…;base64,….")
@@ -260,15 +261,16 @@ def _opened(kind: MediumKind, path: str, may_open: bool) -> bytes:
         path = unquote(parts.path)
     try:
         with open(os.path.expanduser(path), "rb") as file:
-            return _bounded(kind, file.read(MOST_BYTES[kind] + 1))
+            content = file.read(MOST_BYTES[kind] + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise RequestError(f"The {kind} {shown(path)} can't be read: {reason}.") from None
+    return _bounded(kind, content)
 
 
 def _bounded(kind: MediumKind, content: Any) -> bytes:
     if not isinstance(content, bytes):
-        raise RequestError(f"A {kind} is read as bytes; this one gives {_type(content)}. Open it in binary mode.")
+        raise RequestError(f"{A[kind]} is read as bytes; this one gives {_type(content)}. Open it in binary mode.")
     if not content:
         raise RequestError(f"This {kind} is empty.")
     if len(content) > MOST_BYTES[kind]:
@@ -277,7 +279,7 @@ def _bounded(kind: MediumKind, content: Any) -> bytes:
 
 
 def _too_large(kind: MediumKind) -> LimitError:
-    return LimitError(f"A {kind} may have {MOST_BYTES[kind] >> 20} MiB, and this one has more.")
+    return LimitError(f"{A[kind]} may have {MOST_BYTES[kind] >> 20} MiB, and this one has more.")
 
 
 def _closed(kind: MediumKind, what: str) -> RequestError:

@@ -1,16 +1,21 @@
 """Files of strangers: decoded in a process of their own, or refused with a sentence."""
 
 import io
+import struct
+import zlib
 
 import numpy
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
+from penstock.frontend.media.decoded import Layout, digest_of
 from penstock.frontend.media.families.qwen3 import Qwen3Vision
 from penstock.frontend.media.processes import MediaProcesses
 from penstock.frontend.media.processor_files import ProcessorFiles
+from penstock.frontend.media.rgb import as_rgb
 from penstock.frontend.requests.media_sources import encoded
-from penstock.protocol.errors import RequestError
+from penstock.protocol.errors import LimitError, RequestError
+from penstock.protocol.processes.bounded_process import Bounds
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +57,125 @@ def test_what_is_no_picture_is_refused_with_a_sentence(processes, content, says)
     assert isinstance(refusal, RequestError)
     with pytest.raises(RequestError, match=says):
         raise refusal
+
+
+def transparent_palette():
+    image = Image.fromarray(numpy.arange(64, dtype=numpy.uint8).reshape(8, 8)).convert("P")
+    image.info["transparency"] = 5
+    return image
+
+
+MODES = {
+    "L": NOISE.convert("L"),
+    "LA": NOISE.convert("LA"),
+    "RGBA": Image.merge("RGBA", [*NOISE.split(), NOISE.convert("L")]),
+    "P": NOISE.convert("P"),
+    "P with a transparent color": transparent_palette(),
+    "1": NOISE.convert("1"),
+    "CMYK": NOISE.convert("CMYK"),
+    "16 bits": Image.fromarray(numpy.arange(64, dtype=numpy.uint16).reshape(8, 8) * 900),
+    "YCbCr": NOISE.convert("YCbCr"),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_becomes_rgb_as_in_transformers(mode):
+    from transformers.image_transforms import convert_to_rgb
+
+    wanted = convert_to_rgb(MODES[mode].copy(), return_numpy=True)
+    assert numpy.array_equal(numpy.asarray(as_rgb(MODES[mode])), wanted)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_photograph_stands_as_its_camera_was_held(processes, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    seen = processes.decode(encoded("image", file_of(NOISE, "TIFF", exif=exif), may_open=False))
+    turned = ImageOps.exif_transpose(Image.open(io.BytesIO(file_of(NOISE, "TIFF", exif=exif))))
+    assert seen == processes.decode(encoded("image", numpy.asarray(turned), may_open=False))
+
+
+def test_the_first_frame_of_an_animation_is_a_picture_and_all_of_them_a_video(processes):
+    frames = [Image.new("RGB", (64, 64), (60 * number, 0, 0)) for number in range(4)]
+    animation = file_of(frames[0], "GIF", save_all=True, append_images=frames[1:], duration=500)
+    picture = processes.decode(encoded("image", animation, may_open=False))
+    assert picture.shape[0] == 1 and max(picture.pixels) == 0
+    video = processes.decode(encoded("video", animation, may_open=False))
+    assert video.shape[0] == 4 and video.layout.times == (0.0, 0.5, 1.0, 1.5)
+
+
+def test_a_film_is_decoded_by_pyav_where_it_is_installed(processes):
+    av = pytest.importorskip("av")
+    content = io.BytesIO()
+    with av.open(content, "w", format="mp4") as film:
+        stream = film.add_stream("mpeg4", rate=30)
+        stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
+        for number in range(90):
+            levels = numpy.full((240, 320, 3), 2 * number, numpy.uint8)
+            film.mux(stream.encode(av.VideoFrame.from_ndarray(levels, format="rgb24")))
+        film.mux(stream.encode())
+    seen = processes.decode(encoded("video", content.getvalue(), may_open=False))
+    first_levels = numpy.frombuffer(seen.pixels, numpy.uint8).reshape(*seen.shape, 3)[:, 0, 0, 0].astype(int)
+    wanted = [2 * round(30 * seconds) for seconds in seen.layout.times]
+    assert len(wanted) == 6 and numpy.abs(first_levels - wanted).max() <= 4
+    for damaged in (content.getvalue()[:3000], b"\x00\x00\x00\x20ftypisom" + bytes(500)):
+        assert isinstance(processes.decode(encoded("video", damaged, may_open=False)), RequestError)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n",
+        b"ffconcat version 1.0\nfile /etc/passwd\n",
+        b"v=0\no=- 0 0 IN IP4 127.0.0.1\nm=video 5004 RTP/AVP 96\n",
+    ],
+)
+def test_a_list_of_other_files_is_no_video(processes, content):
+    refusal = processes.decode(encoded("video", content, may_open=False))
+    assert isinstance(refusal, RequestError) and "no format that is known" in str(refusal)
+
+
+def png_of_size(width, height):
+    """A small file that says it is large."""
+    head = struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", head), (b"IDAT", zlib.compress(bytes(1 << 20))), (b"IEND", b"")]
+    packed = [
+        len(data).to_bytes(4, "big") + name + data + zlib.crc32(name + data).to_bytes(4, "big") for name, data in chunks
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
+
+
+def test_a_bomb_is_refused_by_what_its_header_says(processes):
+    refusal = processes.decode(encoded("image", png_of_size(40_000, 40_000), may_open=False))
+    assert isinstance(refusal, LimitError) and "96 million pixels" in str(refusal)
+
+
+def test_what_takes_too_much_memory_or_time_fails_alone(tmp_path):
+    family = Qwen3Vision.of(ProcessorFiles(tmp_path, {}, {}, {}, {}))
+    small = MediaProcesses(family, Bounds(memory_bytes=64 << 20))
+    try:
+        refusal = small.decode(encoded("image", file_of(Image.new("RGB", (8000, 8000))), may_open=False))
+        assert isinstance(refusal, LimitError) and ("memory" in str(refusal) or "MiB" in str(refusal))
+        assert small.decode(encoded("image", file_of(NOISE), may_open=False)).shape == (1, 288, 384)
+    finally:
+        small.close()
+
+
+def test_frames_of_different_sizes_are_no_video(processes):
+    refusal = processes.decode(encoded("video", [file_of(NOISE), file_of(NOISE.resize((50, 60)))], may_open=False))
+    assert isinstance(refusal, RequestError) and "frame 2 has 50 x 60" in str(refusal)
+
+
+def test_no_two_media_have_one_digest():
+    pixels = bytes(4 * 8 * 3)
+    media = [
+        ("image", pixels, Layout((1, 4, 8))),
+        ("image", pixels, Layout((1, 8, 4))),
+        ("image", pixels, Layout((2, 4, 4))),
+        ("video", pixels, Layout((1, 4, 8))),
+        ("video", pixels, Layout((1, 4, 8), times=(0.0,))),
+        ("video", pixels, Layout((1, 4, 8), times=(0.5,))),
+        ("video", pixels, Layout((1, 4, 8), times=(0.5,), frame_rate=2.0)),
+        ("image", bytes(95) + b"\1", Layout((1, 4, 8))),
+    ]
+    assert len({digest_of(*medium) for medium in media}) == len(media)

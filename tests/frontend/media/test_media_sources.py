@@ -1,0 +1,187 @@
+"""What callers give as pictures and videos: many forms of one thing, opened in the caller's own process alone."""
+
+import base64
+import io
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import numpy
+import pytest
+from builders.tiny_sight import noise
+
+from penstock.frontend.requests import media_sources
+from penstock.frontend.requests.media_download import downloaded
+from penstock.frontend.requests.media_sources import encoded, media_of_prompt, take_media
+from penstock.protocol.errors import LimitError, RequestError
+
+PICTURE = noise(20, 30)
+LEVELS = numpy.asarray(PICTURE)
+
+
+def file_of(image=PICTURE, kind="PNG", **options):
+    content = io.BytesIO()
+    image.save(content, kind, **options)
+    return content.getvalue()
+
+
+FILE = file_of()
+URL = "data:image/png;base64," + base64.b64encode(FILE).decode()
+
+
+@pytest.mark.parametrize("source", [FILE, bytearray(FILE), memoryview(FILE), URL, {"url": URL}, io.BytesIO(FILE)])
+def test_a_file_is_taken_in_every_form_that_holds_its_bytes(source):
+    medium = encoded("image", source, may_open=False)
+    assert (medium.form, medium.data) == ("file", FILE)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        PICTURE,
+        LEVELS,
+        LEVELS[None],
+        numpy.moveaxis(LEVELS, 2, 0),
+        LEVELS / 255,
+        LEVELS.astype(numpy.int64),
+        numpy.dstack([LEVELS, numpy.full((20, 30), 255, numpy.uint8)]),
+    ],
+)
+def test_pixels_are_taken_from_pillow_and_from_arrays_of_any_kind(source):
+    medium = encoded("image", source, may_open=False)
+    assert (medium.form, medium.shape, medium.data) == ("pixels", (1, 20, 30), LEVELS.tobytes())
+
+
+@pytest.mark.parametrize(
+    "source, says",
+    [
+        (LEVELS * 1.0, "fractions"),
+        (LEVELS * numpy.float32("nan"), "fractions"),
+        (LEVELS.astype(int) - 1000, "0 to 255"),
+        (numpy.zeros((20, 30, 7), numpy.uint8), "1, 3 or 4 channels"),
+        (numpy.zeros((0, 30, 3), numpy.uint8), "no pixels"),
+        (numpy.zeros(5, numpy.uint8), r"\[height, width, 3\]"),
+        (LEVELS > 3, "holds bool"),
+        ([PICTURE, PICTURE], "one picture"),
+        (b"", "empty"),
+        (7, "is int"),
+        ({"nothing": 1}, "needs 'image' or 'url'"),
+        ("data:image/png,abc", "base64"),
+        ("data:image/png;base64,####", "not valid"),
+        ("data:text/html;base64,QQ==", "is no image"),
+        ("data:" + "x" * 500, "no comma"),
+        (io.StringIO("text"), "binary mode"),
+    ],
+)
+def test_what_is_no_picture_is_refused(source, says):
+    with pytest.raises(RequestError, match=says):
+        encoded("image", source, may_open=True)
+
+
+def test_files_and_urls_are_opened_by_the_callers_own_process_alone(tmp_path):
+    path = tmp_path / "a picture.png"
+    path.write_bytes(FILE)
+    for source in (path, str(path), path.as_uri()):
+        assert encoded("image", source, may_open=True).data == FILE
+        with pytest.raises(RequestError, match="Send it as data: URL"):
+            encoded("image", source, may_open=False)
+    with pytest.raises(RequestError, match="Send it as data: URL"):
+        encoded("image", "https://example.org/a.png", may_open=False)
+    with pytest.raises(RequestError, match="No such file"):
+        encoded("image", "nothing.png", may_open=True)
+    with pytest.raises(RequestError, match="of this machine"):
+        encoded("image", "file://elsewhere/a.png", may_open=True)
+
+
+def test_a_medium_has_a_bounded_length(monkeypatch):
+    monkeypatch.setitem(media_sources.MOST_BYTES, "image", 1 << 10)
+    for source in (FILE, URL, io.BytesIO(FILE), Path("/dev/zero")):
+        with pytest.raises(LimitError, match="this one has more"):
+            encoded("image", source, may_open=True)
+
+
+def test_a_conversation_gives_its_media_in_order_and_keeps_a_place_for_each():
+    messages = [
+        {"role": "system", "content": "text"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "image_url", "image_url": {"url": URL, "detail": "low"}},
+                {"type": "text", "text": "and"},
+                {"type": "video", "video": [PICTURE] * 3, "fps": 1.0},
+                {"type": "input_image", "image_url": URL},
+                {"type": "image", "image": PICTURE, "min_pixels": 50, "max_pixels": 100},
+            ],
+        },
+    ]
+    found, media = take_media(messages, may_open=False)
+    assert found[0] is messages[0] and messages[1]["content"][0]["type"] == "image_url"
+    kinds = [part["type"] for part in found[1]["content"]]
+    assert kinds == ["image", "text", "video", "image", "image"]
+    assert [(medium.kind, medium.form) for medium in media] == [
+        ("image", "file"), ("video", "pixels"), ("image", "file"), ("image", "pixels")
+    ]  # fmt: skip
+    assert [medium.options for medium in media] == [
+        {"max_pixels": 512 * 512}, {"fps": 1.0}, {}, {"min_pixels": 50, "max_pixels": 100}
+    ]  # fmt: skip
+
+
+def test_fast_deploys_multimodal_data_is_taken():
+    media = media_of_prompt({"image": [PICTURE, FILE], "video": [{"video": b"film", "max_frames": 30}]}, may_open=False)
+    assert [(each.kind, each.form) for each in media] == [("image", "pixels"), ("image", "file"), ("video", "file")]
+    assert media[2].options == {"max_frames": 30} and media[2].data == b"film"
+    assert len(media_of_prompt({"video": [PICTURE] * 4}, may_open=False)) == 1
+    with pytest.raises(RequestError, match="'audio' is nothing"):
+        media_of_prompt({"audio": b""}, may_open=False)
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [({"max_frames": -1}, "above 0"), ({"fps": True}, "above 0"), ({"max_pixel": 3}, "Did you mean max_pixels"),
+     ({"fps": float("nan")}, "above 0"), ({"min_pixels": 1.5}, "whole number"), ({"detail": "most"}, "or 'high'")],
+)  # fmt: skip
+def test_an_option_that_cant_be_is_refused(options, says):
+    with pytest.raises(RequestError, match=says):
+        encoded("video", {"video": b"film", **options}, may_open=False)
+
+
+# --- downloads -------------------------------------------------------------------------------------------------------
+
+
+class Server(BaseHTTPRequestHandler):
+    def do_GET(self):
+        places = {"/loop": "/loop", "/file": "file:///etc/passwd", "/once": "/picture"}
+        if (place := places.get(self.path)) is not None:
+            self.send_response(302)
+            self.send_header("Location", place)
+            self.end_headers()
+            return
+        self.send_response(200 if self.path in ("/picture", "/endless") else 404)
+        self.end_headers()
+        self.wfile.write(FILE * (200 if self.path == "/endless" else 1))
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture(scope="module")
+def address():
+    server = HTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_url_is_downloaded_by_the_caller(address):
+    assert encoded("image", f"{address}/picture", may_open=True).data == FILE
+    assert encoded("image", f"{address}/once", may_open=True).data == FILE
+
+
+@pytest.mark.parametrize(
+    "path, says",
+    [("/loop", "answers 302|redirect"), ("/file", "can't be downloaded"), ("/no", "404"), ("/endless", "more than")],
+)
+def test_a_download_has_limits(address, path, says):
+    with pytest.raises(RequestError, match=says):
+        downloaded("image", address + path, 100 << 10)
