@@ -114,6 +114,8 @@ def _load() -> Callable[[bytes], bytes]:
             return _answer(_Head(None, str(error), isinstance(error, LimitError)))
         except MemoryError:
             return _answer(_Head(None, f"This {job.medium.kind} takes more memory than one may.", True))
+        except Exception as error:  # of a file, or of figures, that nobody has thought of
+            return _answer(_Head(None, f"This {job.medium.kind} can't be read: {type(error).__name__}."))
         return _answer(_Head(frames.layout)) + frames.pixels.tobytes()
 
     return work

@@ -1,5 +1,6 @@
 """Opens what may be a video: a film by PyAV, an animation by Pillow, a list of frames, or plain pixels."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from .images import opened, read_image, rgb_of
 def open_video(medium: EncodedMedium) -> Video:
     rate = medium.options.get("sample_fps")
     if medium.form == "pixels":
+        if min(medium.shape) < 1 or math.prod(medium.shape) * 3 != len(medium.data):
+            raise RequestError("These pixels are not those of frames in RGB.")
         return _Pixels(medium.data, medium.shape, rate)
     if medium.form == "files":
         return _Files(msgspec.msgpack.decode(medium.data, type=list[bytes]), rate)

@@ -4,6 +4,7 @@ import io
 import struct
 import zlib
 
+import msgspec
 import numpy
 import pytest
 from PIL import Image, ImageOps
@@ -159,6 +160,13 @@ def test_what_takes_too_much_memory_or_time_fails_alone(tmp_path):
         assert small.decode(encoded("image", file_of(NOISE), may_open=False)).shape == (1, 288, 384)
     finally:
         small.close()
+
+
+@pytest.mark.parametrize("kind", ["image", "video"])
+@pytest.mark.parametrize("shape", [(1, 300, 401), (0, 0, 0), (-1, 400, -300), (1, 1 << 40, 1)])
+def test_pixels_that_are_not_what_their_shape_says_are_refused(processes, kind, shape):
+    medium = msgspec.structs.replace(encoded(kind, NOISE, may_open=False), shape=shape)
+    assert "are not those of" in str(processes.decode(medium))
 
 
 def test_frames_of_different_sizes_are_no_video(processes):
