@@ -53,6 +53,18 @@ def test_a_cpu_takes_what_all_sequences_need_and_no_more():
     assert plan(max_num_seqs=2, max_model_len=320).num_blocks == 20
 
 
+def test_a_context_that_memory_cuts_leaves_states_for_other_requests():
+    """Qwen3.5-4B's sizes: with the states of one request alone, the turns of a conversation would find none again."""
+    groups = (GroupSize("full", 8, MIB), GroupSize("state", 24, 50 * MIB))
+    found = plan(groups=groups, context=262_144)
+    context, states = found.max_model_len, found.groups[1].num_blocks
+    assert (context, states) == (45_952, 7)
+    [note] = found.notes
+    whole = plan(groups=groups, context=262_144, kv_cache_memory=int(re.search(r"kv_cache_memory=(\d+)", note)[1]))
+    assert whole.max_model_len == 262_144 and not whole.notes
+    assert plan(groups=groups, context=262_144, max_model_len=60_000).max_model_len == 60_000, "as it was asked for"
+
+
 def test_a_cpu_takes_two_gib_at_most_when_nobody_says_how_much():
     found = plan(max_num_seqs=64)
     assert (found.num_blocks, found.max_model_len, found.notes) == (2048, 4096, [])

@@ -85,9 +85,10 @@ def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> Mem
     shares = shares_of(config, size, profile.groups)
     num_blocks, max_model_len = _num_blocks(config, size, profile, shares, wanted_len)
     if max_model_len < wanted_len:
+        beside = "" if shares.is_one_kind else " beside what other requests need of their own"
         notes.append(
-            f"max_model_len is cut from {wanted_len:,} to {max_model_len:,}, which is what {num_blocks[0]:,} KV blocks "
-            f"hold; kv_cache_memory={shares.needed_bytes(wanted_len)} holds it all."
+            f"max_model_len is cut from {wanted_len:,} to {max_model_len:,}, which is what KV memory holds{beside}; "
+            f"kv_cache_memory={shares.bytes_beside_others(wanted_len)} holds it all."
         )
     kv_bytes = shares.bytes_of(num_blocks)
     resident = _resident_bytes(config, profile, kv_bytes)
@@ -198,7 +199,8 @@ def _num_blocks(
             raise errors.too_many_blocks(config, profile, shares, wanted_len)
     else:
         num_bytes = config.kv_cache_memory or _bytes_unasked(config, profile, shares, wanted_len)
-        length = shares.longest(num_bytes, wanted_len)
+        longest = shares.longest_beside_others if config.max_model_len is None else shares.longest
+        length = longest(num_bytes, wanted_len)
         if config.kv_cache_memory:
             if not length:
                 raise errors.too_few_bytes(config, shares)

@@ -3,7 +3,8 @@
 Each group gets what one request of the longest length needs of it. What is left is shared in equal parts of bytes.
 Groups with full attention count as one, because they hold the same tokens. No window gets more blocks than the longest
 group, and no more states are kept than two for each sequence that can run and one for every so many tokens of the
-longest group. Short requests and long ones both find at least half of what a division made for them would give.
+longest group. Short requests and long ones both find at least half of what a division made for them would give. Where
+nobody said how long requests may get, the longest one leaves a quarter of the bytes to others.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,6 +34,11 @@ class Shares:
     num_seqs: int  # that are computed at once
     chunk: int  # tokens of a sequence that a step computes at most
 
+    @property
+    def is_one_kind(self) -> bool:
+        """Whether all groups hold the same tokens."""
+        return all(map(self._is_like_first, self.groups))
+
     def needed(self, length: int) -> list[int]:
         """Blocks of each group that one request of so many tokens needs."""
         return [self._needed(group, length) for group in self.groups]
@@ -47,6 +53,17 @@ class Shares:
         """More than this no number of requests of this length can use."""
         first = self.num_seqs * -(-length // self.block_size)
         return self.bytes_of([self._most(group, first) for group in self.groups])
+
+    def longest_beside_others(self, num_bytes: int, wanted: int) -> int:
+        """Tokens of the longest request where it may leave room for others: each needs states or windows of its own."""
+        if self.is_one_kind:
+            return self.longest(num_bytes, wanted)
+        return self.longest(num_bytes * 3 // 4, wanted) or self.longest(num_bytes, wanted)
+
+    def bytes_beside_others(self, length: int) -> int:
+        """Those of which `longest_beside_others` is at least this length."""
+        needed = self.needed_bytes(length)
+        return needed if self.is_one_kind else -(-needed * 4 // 3)
 
     def longest(self, num_bytes: int, wanted: int) -> int:
         """Tokens of the longest request, up to `wanted`, whose needs these bytes hold; 0 if they hold none."""
