@@ -22,10 +22,10 @@ from ..protocol.parameters.sampling import SamplingParams
 from ..protocol.stats import Stats
 from .call_arguments import named_arguments
 from .console.shown_model import shown_model
-from .requests.prompts import Messages, Params, as_batch, as_conversations
+from .requests.prompts import Messages, Params, as_batch, as_conversations, may_have_media
 from .requests.request import Notify, Request
 from .session import open_model
-from .session.session import Session
+from .session.session import Session, Window
 from .session.threads import LoopQueue, Threads, in_own_thread
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class AsyncLLM:
         self._start: Future[None] = Future()
         # For questions to the model: the caller's own threads are left to the caller.
         self._threads = Threads("Questions about adapters and figures", 4, patience=float("inf"))
+        self._media = Threads("Pictures", 4, patience=float("inf"))
         self._finalizer = weakref.finalize(self, _close, self._session_future)
         if given.get("connect", "never") in (None, "never"):
             self._session_future.set_result(open_model(model, given))
@@ -74,17 +75,31 @@ class AsyncLLM:
         """Complete prompts; results stand in the order of the prompts. Cancelling aborts what runs."""
         await self.ready()
         tell, done = _news()
-        window = self._session.window(as_batch(prompts), sampling_params, tell, ordered=True)
+        batch = as_batch(prompts)
+        # Of an iterable nobody knows before its prompts come.
+        opens = self._session.sees and (not isinstance(batch, Sequence) or any(map(may_have_media, batch)))
+        window = self._session.window(batch, sampling_params, tell, ordered=True)
         outputs: list[RequestOutput] = []
         try:
             while not window.is_over:
-                window.fill()
+                await self._filled(window, opens=opens)
                 outputs += [output for _, output in window.ready()]
                 if window.running:
                     window.finish(await done.get())
         finally:
             window.abandon()
         return outputs
+
+    async def _filled(self, window: Window[Any], *, opens: bool) -> None:
+        """Fill a window: in a thread where pictures may have to be opened and decoded."""
+        if not opens:
+            return window.fill()
+        filling = asyncio.ensure_future(self._media.run(window.fill))
+        try:
+            await asyncio.shield(filling)
+        except asyncio.CancelledError:  # nobody may abandon the window while it is filled
+            await asyncio.gather(filling, return_exceptions=True)
+            raise
 
     @named_arguments
     async def chat(
@@ -113,7 +128,10 @@ class AsyncLLM:
         """One prompt or conversation; yields outputs that hold what is new. Leaving the loop aborts the request."""
         await self.ready()
         tell, arrived = _news()
-        with self._session.stream(prompt, sampling_params, tell, tools, chat_template_kwargs) as stream:
+        arguments = (prompt, sampling_params, tell, tools, chat_template_kwargs)
+        opens = self._session.sees and may_have_media(prompt)
+        begin = self._session.stream
+        with await self._media.run(begin, *arguments) if opens else begin(*arguments) as stream:
             while not stream.is_over:
                 if stream.has_to_wait:
                     await arrived.get()

@@ -37,7 +37,7 @@ from .wire import Message, Part
 
 # Bounds of what clients send: before they have attached, of requests and conversations, and of everything else.
 LONGEST_FIRST_FRAME = 64 << 10
-LONGEST_FRAME = 16 << 20
+LONGEST_FRAME = 32 << 20
 LONGEST_OTHER_FRAME = 64 << 10
 # Bound of what the daemon sends: log-probabilities are long.
 LONGEST_REPLY = 1 << 30
@@ -116,6 +116,7 @@ class WireRequest(Part):
     token_ids: bytes | None = None
     conversation: WireConversation | None = None
     is_streamed: bool = False
+    media: bytes = b""  # the pictures and videos that it brings, in the front end's own form
 
 
 class Ask(Message):

@@ -56,7 +56,7 @@ room for it, and neither is its copy in CPU memory. Every use renews it, and it 
 holds it. Answers are the same either way.
 """,
     "enable_mm": """\
-What happens to a picture is told in [sight.md](sight.md). Nothing needs to be set: a model that sees does, one that
+How to ask about pictures is in [pictures.md](pictures.md). Nothing needs to be set: a model that sees does, one that
 doesn't refuses pictures. `enable_mm=False` leaves the encoder out, which saves its memory. A picture's rows stay in
 memory (`mm_cache`) until others need the room, so the same picture in many requests is encoded once. While answers are
 streamed, a step encodes for about as long as it may compute prompts; `mm_encoder_budget` sets a number instead.

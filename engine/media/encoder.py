@@ -110,4 +110,4 @@ class Encoder:
         """Raise unless only running sequences hold entries, and each as many as are counted."""
         if strangers := self._held.keys() - set(running):
             raise RuntimeError(f"{[each.id for each in strangers]} hold media, and do not run.")
-        self.entries.check(Counter(entry.number for held in self._held.values() for _, entry in held))
+        self.entries.check(Counter(entry for held in self._held.values() for _, entry in held))

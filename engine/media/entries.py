@@ -6,6 +6,7 @@ first. Nothing leaves in a step that uses it: workers apply what a plan drops be
 """
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
 from ...protocol.media import Medium
 
@@ -29,8 +30,7 @@ class Entries:
         self.capacity = capacity  # in rows
         self.num_taken = 0
         self._by_digest: dict[bytes, Entry] = {}
-        self._idle: OrderedDict[int, Entry] = OrderedDict()  # that nobody holds, the one unused for longest first
-        self._forgotten: set[int] = set()  # held ones that are dropped as soon as nobody does
+        self._idle: OrderedDict[int, Entry] = OrderedDict()  # that nobody holds, in the order in which they are dropped
         self._dropped: list[int] = []  # since the last plan
         self._next_number = 0
 
@@ -50,26 +50,24 @@ class Entries:
 
     def release(self, entry: Entry) -> None:
         entry.num_holders -= 1
-        if entry.num_holders:
-            return
-        if entry.number in self._forgotten:
-            self._drop(entry)
-        else:
+        if entry.num_holders == 0:
             self._idle[entry.number] = entry
+            if not self._is_findable(entry):
+                self._idle.move_to_end(entry.number, last=False)
 
     def forget(self, digest: bytes) -> None:
-        """Let nobody find it any more."""
+        """Let nobody find it any more; it is the first to be dropped."""
         entry = self._by_digest.pop(digest, None)
-        if entry is None:
-            return
-        self._forgotten.add(entry.number)
-        if self._idle.pop(entry.number, None) is not None:
-            self._drop(entry)
+        if entry is not None and entry.number in self._idle:
+            self._idle.move_to_end(entry.number, last=False)
 
     def take_dropped(self) -> list[int]:
         """The entries dropped since the last plan, for the next one."""
         dropped, self._dropped = self._dropped, []
         return dropped
+
+    def _is_findable(self, entry: Entry) -> bool:
+        return self._by_digest.get(entry.digest) is entry
 
     def _make_room(self, num_rows: int, step: int) -> bool:
         """Drop idle entries until so many rows fit; none if they don't fit even then."""
@@ -79,22 +77,23 @@ class Entries:
         for entry in idle:
             if self.num_taken + num_rows <= self.capacity:
                 break
-            del self._idle[entry.number], self._by_digest[entry.digest]
             self._drop(entry)
         return True
 
     def _drop(self, entry: Entry) -> None:
-        self._forgotten.discard(entry.number)
+        del self._idle[entry.number]
+        if self._is_findable(entry):
+            del self._by_digest[entry.digest]
         self.num_taken -= entry.num_rows
-        self._dropped.append(entry.number)
+        if entry.num_layers:  # else no worker has heard of it
+            self._dropped.append(entry.number)
 
-    def check(self, holders: dict[int, int]) -> None:
-        """Raise unless rows are conserved and each entry, by number, has so many holders."""
-        kept = {entry.number: entry for entry in self._by_digest.values()}
-        if self.num_taken > self.capacity or any(entry.num_holders for entry in self._idle.values()):
-            raise RuntimeError(f"{self.num_taken} rows of media are kept, {self.capacity} fit; {self._idle} are idle.")
-        if not self._forgotten and self.num_taken != sum(entry.num_rows for entry in kept.values()):
-            raise RuntimeError(f"{self.num_taken} rows of media are counted, and {kept} have them.")
-        for number, entry in kept.items():
-            if entry.num_holders != holders.get(number, 0) or (entry.num_holders == 0) != (number in self._idle):
-                raise RuntimeError(f"Entry {number} is held {entry.num_holders} times, by {holders.get(number, 0)}.")
+    def check(self, holders: Mapping[Entry, int]) -> None:
+        """Raise unless rows are conserved, and each entry has so many holders or is idle."""
+        kept = {*self._by_digest.values(), *self._idle.values(), *holders}
+        if not self.num_taken == sum(entry.num_rows for entry in kept) <= self.capacity:
+            raise RuntimeError(f"{self.num_taken} rows of media are counted, {self.capacity} fit, {kept} have them.")
+        for entry in kept:
+            is_idle = entry.number in self._idle
+            if entry.num_holders != holders.get(entry, 0) or (entry.num_holders == 0) != is_idle:
+                raise RuntimeError(f"Entry {entry.number} has {holders.get(entry, 0)} holders: {entry.num_holders}.")

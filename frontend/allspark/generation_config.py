@@ -58,7 +58,7 @@ class ASGenerationConfigBuilder:
         return self.update({"logprobs": enable_logprobs, "top_logprobs": top_logprobs})
 
     def with_mm_info(self, info: Any) -> Self:
-        """Refused when a request is started, until there are multimodal models."""
+        """Refused when a request is started."""
         return self.update({"mm_info": info})
 
     temperature = _setter("temperature", "0 takes the most likely token.")
@@ -85,7 +85,7 @@ class ASGenerationConfigBuilder:
     logprobs = _setter("logprobs", "Whether log-probabilities are wanted.")
     top_logprobs = _setter("top_logprobs", "Of how many of the most likely tokens.")
     lora_name = _setter("lora_name", "The adapter to use.")
-    mm_info = _setter("mm_info", "Refused when a request is started, until there are multimodal models.")
+    mm_info = _setter("mm_info", "Refused when a request is started.")
     response_format = _setter("response_format", "The shape of the answer, as OpenAI's clients write it.")
     vocab_type = _setter("vocab_type", "Without effect: the model's tokenizer is known.")
     uuid = _setter("uuid", "The request's name.")

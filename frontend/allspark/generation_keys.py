@@ -58,7 +58,7 @@ def _shape(value: Any) -> Fields:
 
 
 def _no_media(value: Any) -> Fields:
-    raise RequestError("mm_info: there are no multimodal models yet.")
+    raise RequestError("mm_info is not taken; LLM.generate takes pictures, as multimodal_data.")
 
 
 # What each key becomes. Those of beams and of log-probabilities, and the name, are read elsewhere below.

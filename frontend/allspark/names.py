@@ -41,4 +41,4 @@ class VocabType(Enum):
 
 
 class MultiMediaInfo:
-    """What `mm_info` takes; requests that give one are refused until there are multimodal models."""
+    """What `mm_info` would take; requests that give one are refused, and told of `LLM`."""

@@ -17,7 +17,6 @@ from ..requests.prompts import RenderedPrompt
 from ..session.private import PrivateSession
 from ..session.threads import LoopQueue, ModelThreads
 from ..session.tree.transport import TreeTransport
-from ..text.template_input import TemplateInput
 from ..text.tokenizer import Tokenizer
 
 
@@ -100,6 +99,10 @@ class LoadedModel:
     def defaults(self) -> SamplingParams:
         return self.session.door.defaults
 
+    @property
+    def sees(self) -> bool:
+        return self.session.sight is not None
+
     def render(
         self,
         conversation: Sequence[Mapping[str, Any]],
@@ -110,8 +113,9 @@ class LoadedModel:
     ) -> str:
         """Render a conversation. Called in one of the threads for templates, since it waits for another process."""
         session = self.session
-        given = None if tools is None else list(tools)
-        turn = TemplateInput(list(conversation), given, dict(template_options or {}), add_generation_prompt)
+        turn = session.template_input(
+            conversation, tools, template_options or {}, adds_generation_prompt=add_generation_prompt
+        )
         if chat_template is None:
             [text] = session.render_model_template([turn])
         else:
@@ -140,8 +144,10 @@ class LoadedModel:
             asked = list(session.door.parse([prompt], params))
             return session.door.of(charge.client).admit(asked, signal.notify, is_streamed=is_streamed)[0]
 
-        # In a thread, so that other streams go on: tokenizer files are untrusted and may be slow.
-        request = await self.threads.texts.run(admit, client=charge.client)
+        # In a thread, so that other streams go on: tokenizer files are untrusted and may be slow, as media may.
+        has_media = isinstance(prompt, RenderedPrompt) and bool(prompt.media)
+        threads = self.threads.media if has_media else self.threads.texts
+        request = await threads.run(admit, client=charge.client)
         if request.is_finished:  # refused at the door
             yield request.take_packed()
             return

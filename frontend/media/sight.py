@@ -16,6 +16,7 @@ from ...protocol.errors import ConfigError, LimitError, RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.media import Medium, MediumKind
 from ...protocol.messages import column
+from ...protocol.options.config import EngineConfig
 from ..requests.media_sources import EncodedMedium
 from ..text.tokenizer import Tokenizer
 from .decoded import DecodedMedium
@@ -23,7 +24,7 @@ from .families.family import Family
 from .families.table import family_of
 from .processes import MediaProcesses
 from .processor_files import ProcessorFiles
-from .typed import Typed, joined, pieces
+from .typed import CUT, Typed, joined, pieces
 
 if TYPE_CHECKING:
     from .placeholders import Filled
@@ -70,6 +71,15 @@ class Sight:
             raise ConfigError(f"The tokenizer lacks {missing[0]}, which stands for what this model sees.")
         return cls(family, tokenizer, _limits(limit_mm_per_prompt, family), MediaProcesses(family))
 
+    @staticmethod
+    def check(folder: Path, config: EngineConfig) -> None:
+        """Raise `ConfigError` if the options can't hold for the model in a folder, before anything of it is loaded."""
+        if config.enable_mm is False:
+            return
+        family = family_of(ProcessorFiles.read(folder), config.mm_processor_kwargs)
+        if family is None and config.enable_mm:
+            raise ConfigError("enable_mm=True: this model sees no pictures and no videos; leave it out.")
+
     @property
     def row_token_ids(self) -> frozenset[int]:
         """The tokens that stand for rows: a prompt without media may not have any."""
@@ -108,6 +118,15 @@ class Sight:
     def split_typed(self, value: Any) -> Any:
         """Messages, tools or options whose texts can't become media's tokens; `expand` takes the rendered text."""
         return self._typed.cut(value)
+
+    @staticmethod
+    def is_cut(text: str) -> bool:
+        """Whether a rendered text has cuts that `split_typed` made."""
+        return CUT in text
+
+    @staticmethod
+    def without_cuts(text: str) -> str:
+        return joined(text)
 
     def expand(
         self, prompt: str | Sequence[int], media: Sequence[DecodedMedium], *, is_chat: bool = False

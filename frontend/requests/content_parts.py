@@ -20,7 +20,7 @@ class Parts(list[dict[str, Any]]):
     """The parts as a template loops over them; printed, joined to a text or searched, they are their joined text."""
 
     def __str__(self) -> str:
-        return "\n".join(part["text"] for part in self)
+        return "\n".join(part["text"] for part in self if "text" in part)
 
     def __add__(self, other: Any) -> Any:
         return str(self) + other if isinstance(other, str) else super().__add__(other)

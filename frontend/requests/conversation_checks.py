@@ -14,24 +14,25 @@ from ...protocol.errors import RequestError
 REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
-def check_conversation(conversation: Any) -> None:
-    """Raises `RequestError` for what no template could go through."""
+def check_conversation(conversation: Any, *, sees: bool = False) -> None:
+    """Raises `RequestError` for what no template could go through. A model that `sees` may have parts of the types
+    image and video, out of which the media themselves were taken."""
     if not isinstance(conversation, (list, tuple)) or any(isinstance(each, (list, tuple)) for each in conversation):
         raise RequestError('A conversation is a list of messages such as {"role": "user", "content": "…"}.')
     if not conversation:
         raise RequestError("The conversation is empty: it needs at least one message.")
     for message in conversation:
-        _check_message(message)
+        _check_message(message, sees)
 
 
-def _check_message(message: Any) -> None:
+def _check_message(message: Any, sees: bool) -> None:
     role = _value(message, "role")
     if not isinstance(role, str):
         raise RequestError(f'A message is a dict with a "role" and a "content"; {_fault("this one", message, "role")}.')
     content = _value(message, "content")
     if isinstance(content, (list, tuple)):
         for part in content:
-            _check_part(part)
+            _check_part(part, sees)
     elif not isinstance(content, str) and not (content is None and _may_say_nothing(message, role)):
         raise RequestError(
             f"The content of a message must be text or a list of text parts; this {role[:64]} message's is "
@@ -44,10 +45,12 @@ def _may_say_nothing(message: Any, role: str) -> bool:
     return role == "assistant" and any(_value(message, name) for name in ("tool_calls", *REASONING))
 
 
-def _check_part(part: Any) -> None:
+def _check_part(part: Any, sees: bool) -> None:
     if isinstance(part, str):
         return
     kind = _value(part, "type")
+    if sees and kind in ("image", "video"):
+        return
     if kind not in (None, "text"):
         shown = repr(kind)[:64] if isinstance(kind, str) else type(kind).__name__
         raise RequestError(f"Content of type {shown} is not supported: a part of a message must be text.")

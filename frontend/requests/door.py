@@ -29,6 +29,7 @@ from .door_checks import CHECKS, packed_prompt
 from .pending_request import PendingRequest
 from .prompts import Params, ParsedPrompt, parse_prompts
 from .request import Notify, counted_seed
+from .seen_prompts import MediaDoor, require_no_media
 
 # The end of a prompt in which a template may have begun the thought.
 _END_TOKENS, _END_CHARACTERS = 16, 64
@@ -69,6 +70,7 @@ class Door:
         self._seed = config.seed
         self._seeds: Iterator[int] = itertools.count()
         self._client = ""
+        self.media: MediaDoor | None = None  # of a model that sees
 
     @property
     def most_characters(self) -> int:
@@ -94,7 +96,9 @@ class Door:
     def admit(
         self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
     ) -> list[PendingRequest]:
-        """Tokenize and check a group of requests; the refused ones among them are finished already."""
+        """Tokenize and check a group of requests; the refused ones among them are finished already. Media are decoded
+        here, which takes its time."""
+        prompts = require_no_media(prompts) if self.media is None else self.media.placed(prompts)
         token_ids = self._token_ids(prompts)
         known: _Known = {}
         return [
@@ -147,6 +151,8 @@ class Door:
             if isinstance(ids, RequestError):
                 raise ids
             packed = packed_prompt(ids, self.plan)
+            if self.media is not None and parsed.placed is None:
+                self.media.check_rows(ids)
             if settled.refusal is not None:
                 raise settled.refusal.with_traceback(None)
             self._check_thoughts(settled.params, parsing)
@@ -160,6 +166,8 @@ class Door:
         now, client = time.time(), self._client
         is_parsed = parsing is not None
         prompt = Prompt(number, packed, params, seed, now, is_streamed, beams, thought, grammar, client, is_parsed)
+        if parsed.placed is not None and refusal is None:
+            prompt.media, prompt.positions = parsed.placed.media, parsed.placed.positions
         readers = _readers(parsing, parsed, prompt, end)
         decode_token = self.tokenizer.decode_token
         pending = PendingRequest(prompt, parsed.text, notify, decode_token, readers, is_chat=parsed.is_chat)

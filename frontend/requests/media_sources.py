@@ -55,6 +55,9 @@ class EncodedMedium(Part):
     options: dict[str, float] = {}
 
 
+_media = msgspec.msgpack.Decoder(list[EncodedMedium])
+
+
 # --- conversations and prompts ---------------------------------------------------------------------------------------
 
 
@@ -76,6 +79,20 @@ def has_media(messages: Sequence[Any]) -> bool:
         if isinstance(message, Mapping)
         for part in _parts(message)
     )
+
+
+def bare_media(messages: Any) -> Any:
+    """A conversation with a part {"type": "image"} or {"type": "video"} in place of each of its media, unopened."""
+    if not isinstance(messages, (list, tuple)) or not has_media(messages):
+        return messages
+    return [_bare(message) for message in messages]
+
+
+def _bare(message: Any) -> Any:
+    if not isinstance(message, Mapping) or all(_kind_of_part(part) is None for part in _parts(message)):
+        return message
+    kinds = ((part, _kind_of_part(part)) for part in _parts(message))
+    return {**message, "content": [part if kind is None else {"type": kind} for part, kind in kinds]}
 
 
 def _parts(message: Mapping[str, Any]) -> Sequence[Any]:
@@ -115,6 +132,20 @@ def _encoded_part(kind: MediumKind, part: Mapping[str, Any], may_open: bool) -> 
     if part.get("detail") is not None:
         options["detail"] = part["detail"]
     return encoded(kind, source, options, may_open=may_open)
+
+
+def packed_media(media: Sequence[EncodedMedium]) -> bytes:
+    """As a client sends them to the daemon."""
+    return msgspec.msgpack.encode(media) if media else b""
+
+
+def unpacked_media(packed: bytes) -> list[EncodedMedium]:
+    """What a client has sent; raises `RequestError`."""
+    try:
+        media = _media.decode(packed)
+    except msgspec.DecodeError as error:
+        raise RequestError(f"The request's pictures can't be read: {error}") from None
+    return [msgspec.structs.replace(medium, options=_checked_options(medium.options)) for medium in media]
 
 
 def media_of_prompt(given: Any, *, may_open: bool) -> list[EncodedMedium]:

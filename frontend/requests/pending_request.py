@@ -53,6 +53,7 @@ class PendingRequest(Request):
     ) -> None:
         super().__init__(notify)  # `error`: the tree has died, or it took too much
         self.prompt = prompt
+        self.media_bytes = sum(len(medium.pixels) for medium in prompt.media)
         self.text = text
         self.num_generated = 0  # tokens of all its samples so far, taken or not
         self.unfinished = prompt.params.n
@@ -99,8 +100,9 @@ class PendingRequest(Request):
     def own_bytes(self) -> int:
         """Bytes that the request takes before any output has come."""
         objects = _REQUEST_BYTES + _SAMPLE_BYTES * self.prompt.params.n
+        prompt = msgspec.structs.replace(self.prompt, media=[]) if self.prompt.media else self.prompt
         tokens = _TOKEN_BYTES * (len(self.prompt.token_ids) // 4)
-        return objects + tokens + sys.getsizeof(self.text) + 2 * len(msgspec.msgpack.encode(self.prompt))
+        return objects + tokens + sys.getsizeof(self.text) + 2 * len(msgspec.msgpack.encode(prompt)) + self.media_bytes
 
     def _has_room(self, delta: Delta) -> bool:
         if self.charge is None:

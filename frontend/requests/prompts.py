@@ -4,7 +4,7 @@ A mistake in the call (lists of different lengths) raises here; what is wrong wi
 that one's refusal. Light to import: a client of the daemon needs this and nothing of what computes.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from numbers import Integral
@@ -17,9 +17,14 @@ from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
+from .media_sources import EncodedMedium, has_media, media_of_prompt
 
 if TYPE_CHECKING:
+    from ..media.sight import Expanded
     from ..parsing import Tools
+
+# Opens the media of a prompt; raises `RequestError`.
+OpenMedia = Callable[[], Sequence[EncodedMedium]]
 
 Messages = Sequence[Mapping[str, Any]]
 Params = SamplingParams | BeamSearchParams | Iterable[SamplingParams] | None
@@ -35,6 +40,7 @@ class RenderedPrompt:
 
     text: str
     tools: "Tools" = field(default_factory=dict)
+    media: Sequence[EncodedMedium] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,13 @@ class ParsedPrompt:
     tools: "Tools" = field(default_factory=dict)
     beams: BeamSearchParams | None = None
     conversation: Conversation | None = None  # instead of text
+    media: OpenMedia | None = None
+    placed: "Expanded | None" = None  # its media in their places, once they are decoded
+
+    @property
+    def has_media(self) -> bool:
+        """Whether there are media to open and decode."""
+        return self.media is not None or (self.conversation is not None and may_have_media(self.conversation))
 
 
 def parse_prompts(prompts: Iterable[Any], params: Params, defaults: SamplingParams) -> Iterator[ParsedPrompt]:
@@ -119,7 +132,8 @@ def _by_kind(prompt: Any, params: SamplingParams) -> ParsedPrompt:
     if isinstance(prompt, str):
         return ParsedPrompt(_plain_text(prompt), None, params)
     if isinstance(prompt, RenderedPrompt):
-        return ParsedPrompt(prompt.text, None, params, is_chat=True, tools=prompt.tools)
+        media = (lambda: prompt.media) if prompt.media else None
+        return ParsedPrompt(prompt.text, None, params, is_chat=True, tools=prompt.tools, media=media)
     if isinstance(prompt, Conversation):
         return ParsedPrompt(None, None, params, is_chat=True, conversation=prompt)
     if isinstance(prompt, RequestError):  # a chat template refused this conversation
@@ -149,7 +163,9 @@ def _type(value: Any) -> str:
 
 
 PARTS = {"prompt", "prompt_token_ids", "priority", "cache_salt", "lora_name"}
-MEDIA = {"multimodal_data", "multi_modal_data", "mm_info", "image", "video", "audio"}
+# Names under which a prompt's media stand, and others under which they might be given.
+MEDIA = {"multimodal_data", "multi_modal_data"}
+OTHER_MEDIA = {"mm_info", "images", "image", "videos", "video", "audio"}
 
 
 def _parsed_dict(prompt: Mapping[str, Any], params: SamplingParams) -> ParsedPrompt:
@@ -159,16 +175,23 @@ def _parsed_dict(prompt: Mapping[str, Any], params: SamplingParams) -> ParsedPro
     own = {name: prompt[name] for name in ("priority", "cache_salt", "lora_name") if prompt.get(name) is not None}
     text = None if text is None else _plain_text(text)
     try:
-        return ParsedPrompt(text, token_ids, msgspec.structs.replace(params, **own) if own else params)
+        params = msgspec.structs.replace(params, **own) if own else params
+        return ParsedPrompt(text, token_ids, params, media=_media_of(prompt))
     except RequestError as error:
         return ParsedPrompt(text, token_ids, params, str(error))
 
 
+def _media_of(prompt: Mapping[str, Any]) -> OpenMedia | None:
+    """A dict is the caller's own, so its paths and URLs are opened."""
+    given = next((prompt[name] for name in MEDIA if prompt.get(name) is not None), None)
+    return None if given is None else lambda: media_of_prompt(given, may_open=True)
+
+
 def fault_of_dict(prompt: Mapping[str, Any]) -> str | None:
     text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
-    if media := MEDIA & prompt.keys():
-        return f"{min(media)}: multimodal prompts are not supported yet."
-    if unknown := prompt.keys() - PARTS:
+    if misplaced := OTHER_MEDIA & prompt.keys():
+        return f"{min(misplaced)}: media are given as multimodal_data={{'image': [...], 'video': [...]}}."
+    if unknown := prompt.keys() - PARTS - MEDIA:
         name = min(unknown, key=str)
         return f"A prompt has no part {shown(name)}; it may have {', '.join(sorted(PARTS))}.{suggestion(name, PARTS)}"
     if text is None and token_ids is None:
@@ -205,6 +228,14 @@ def is_conversation(prompt: Any) -> bool:
         return isinstance(prompt, (list, tuple)) and bool(prompt) and isinstance(prompt[0], Mapping)
     except Exception:  # whatever it is, it will be refused
         return False
+
+
+def may_have_media(prompt: Any) -> bool:
+    """Whether a prompt is of a kind that can bring pictures, and seems to."""
+    if isinstance(prompt, Mapping):
+        return not MEDIA.isdisjoint(prompt)
+    messages = prompt.messages if isinstance(prompt, Conversation) else prompt
+    return is_conversation(messages) and has_media(messages)
 
 
 def check_tools(tools: Any) -> None:

@@ -20,12 +20,13 @@ Notify = Callable[[Any], None]  # called with the request by a receiving thread;
 
 
 class Request(ABC):
-    __slots__ = ("error", "is_finished", "notify", "position", "refusal")
+    __slots__ = ("error", "is_finished", "media_bytes", "notify", "position", "refusal")
 
     def __init__(self, notify: Notify) -> None:
         self.notify = notify
         self.position = 0  # in the caller's input
         self.is_finished = False
+        self.media_bytes = 0  # of the pictures that it brings
         self.error: PenstockError | None = None  # what ended it from without
         self.refusal: RequestError | None = None  # why a door of this process did not let it in
 

@@ -9,19 +9,23 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from ...protocol.errors import PenstockError, RequestError
+from ...protocol.errors import ConfigError, PenstockError, RequestError
 from ...protocol.options.config import EngineConfig
 from ...protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..console import logs
 from ..console.start_table import start_table
+from ..media.sight import Sight
 from ..models.generation_config import default_params
 from ..models.model_files import find_model
 from ..parsing import Parsings, settled
 from ..requests.conversation_checks import check_conversation
 from ..requests.door import Door
+from ..requests.media_sources import bare_media, has_media, take_media
 from ..requests.pending_request import PendingRequest
-from ..requests.prompts import Messages, RenderedPrompt, check_template_options, check_tools
-from ..requests.tool_schemas import argument_schemas
+from ..requests.plain_types import plain
+from ..requests.prompts import Conversation, Messages, RenderedPrompt, check_template_options, check_tools
+from ..requests.seen_prompts import MediaDoor
+from ..requests.tool_schemas import argument_schemas, tool_schema
 from ..text import end_tokens
 from ..text.chat import template_text
 from ..text.template_input import TemplateInput
@@ -45,6 +49,7 @@ class PrivateSession(Session[PendingRequest]):
         """Finds the model and reads what stands beside its weights; starts nothing yet."""
         self.plan = None
         self.daemon = None
+        self.sight: Sight | None = None  # once the tokenizer is read, of a model that sees
         self.config = EngineConfig.from_options(model, **options)
         require_installed("logits_processors", LOGITS_PROCESSORS, self.config.logits_processors or ())
         self.is_quiet = logs.is_quiet(self.config.quiet)
@@ -53,6 +58,7 @@ class PrivateSession(Session[PendingRequest]):
         logs.say_places_once(quiet=self.is_quiet)
         self.files = find_model(self.config.model, self.config.tokenizer, self.config.revision, is_quiet=self.is_quiet)
         self.default_params = default_params(self.files.folder)
+        Sight.check(self.files.folder, self.config)
         self.chat_template = template_text(self.config.chat_template) if self.config.chat_template else None
         # Before the tree starts: its detokenizer must know which marks to show.
         folder = self.files.tokenizer_folder
@@ -71,6 +77,9 @@ class PrivateSession(Session[PendingRequest]):
 
     def read_tokenizer(self) -> None:
         self.tokenizer = Tokenizer(self.files.tokenizer_folder, self.files.folder)
+        if self.config.enable_mm is not False:
+            limits, arguments = self.config.limit_mm_per_prompt, self.config.mm_processor_kwargs
+            self.sight = Sight.of(self.files.folder, self.tokenizer, limits, arguments)
 
     def start(self) -> None:
         """Start the children; called again if the memory that they found was not enough."""
@@ -85,9 +94,20 @@ class PrivateSession(Session[PendingRequest]):
         with self._closed_by_errors():
             plan = self.plan = self.transport.wait_until_ready()
             self.door = Door(self.config, self.tokenizer, plan, self.default_params, self.parsings)
+            self._open_eyes(sees=plan.media is not None)
             logs.say(start_table(self.config, plan, logs.columns()), quiet=self.is_quiet)
             if (words := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:
                 logs.say(words, quiet=self.is_quiet)
+
+    def _open_eyes(self, *, sees: bool) -> None:
+        """Let requests have media if the worker has an encoder, too."""
+        if not sees and self.config.enable_mm:
+            raise ConfigError("enable_mm=True: this model's encoder is not supported yet; leave it out for text alone.")
+        if not sees and self.sight is not None:
+            self.sight.close()
+            self.sight = None
+        if self.sight is not None:
+            self.door.media = MediaDoor(self.sight, self._render_seen, self.door.most_characters)
 
     @contextmanager
     def _closed_by_errors(self) -> Iterator[None]:
@@ -102,6 +122,8 @@ class PrivateSession(Session[PendingRequest]):
         """Close what ends with the tree."""
         self.threads.close()
         self.templates.close()
+        if self.sight is not None:
+            self.sight.close()
 
     def render(
         self,
@@ -112,15 +134,41 @@ class PrivateSession(Session[PendingRequest]):
         template_options: Mapping[str, Any] | None = None,
     ) -> str:
         check_template_options(template_options)
+        messages = conversation if self.sight is None else bare_media(conversation)
+        text = self._text(messages, chat_template, tools, template_options, adds=add_generation_prompt)
+        return text if self.sight is None else self.sight.without_cuts(text)
+
+    def _text(
+        self,
+        messages: Messages,
+        chat_template: str | None,
+        tools: Sequence[Any] | None,
+        template_options: Mapping[str, Any] | None,
+        *,
+        adds: bool = True,
+    ) -> str:
+        """A conversation's text, cut where somebody typed what stands for media; these are out of it already."""
+        options = dict(template_options or {})
+        if self.sight is not None:
+            messages, options = self.sight.split_typed(plain(messages)), self.sight.split_typed(plain(options))
+            tools = None if tools is None else self.sight.split_typed([plain(tool_schema(tool)) for tool in tools])
         text: str = self.tokenizer.apply_chat_template(
-            conversation,
+            messages,
             tokenize=False,
-            add_generation_prompt=add_generation_prompt,
+            add_generation_prompt=adds,
             tools=tools,
             chat_template=chat_template or self.chat_template,
-            **(template_options or {}),
+            sees=self.sight is not None,
+            **options,
         )
         return text
+
+    def _render_seen(self, conversation: Conversation) -> RenderedPrompt:
+        """Open the media of this process's own conversation, and render it with a place for each."""
+        messages, media = take_media(conversation.messages, may_open=True)
+        tools, options = conversation.tools, conversation.template_options
+        text = self._text(messages, conversation.chat_template, tools, options)
+        return RenderedPrompt(text, argument_schemas(tools), media)
 
     def render_batch(
         self,
@@ -128,16 +176,20 @@ class PrivateSession(Session[PendingRequest]):
         chat_template: str | None = None,
         tools: Sequence[Any] | None = None,
         template_options: Mapping[str, Any] | None = None,
-    ) -> list[RenderedPrompt | RequestError]:
-        """One prompt per conversation; one that its template refuses becomes the refusal."""
+    ) -> list[RenderedPrompt | RequestError | Conversation]:
+        """One prompt per conversation; one that its template refuses becomes the refusal. One with media is rendered
+        when its turn comes."""
         check_tools(tools)
         check_template_options(template_options)
-        prompts: list[RenderedPrompt | RequestError] = []
+        prompts: list[RenderedPrompt | RequestError | Conversation] = []
         schemas = argument_schemas(tools)
         for conversation in conversations:
             try:
+                if self.sight is not None and _has_media(conversation):
+                    prompts.append(Conversation(conversation, tools, chat_template, template_options or {}))
+                    continue
                 check_conversation(conversation)
-                text = self.render(conversation, chat_template, tools, template_options=template_options)
+                text = self._text(conversation, chat_template, tools, template_options)
                 prompts.append(RenderedPrompt(text, schemas))
             except RequestError as error:
                 prompts.append(error)
@@ -148,6 +200,23 @@ class PrivateSession(Session[PendingRequest]):
             except Exception as error:  # of a value whose own methods fail
                 prompts.append(RequestError(f"This conversation can't be rendered: {type(error).__name__}."))
         return prompts
+
+    def template_input(
+        self,
+        messages: Sequence[Any],
+        tools: Sequence[Any] | None,
+        options: Mapping[str, Any],
+        *,
+        adds_generation_prompt: bool = True,
+    ) -> TemplateInput:
+        """A client's conversation, in plain types and without its media, for the methods below. Their texts are cut
+        where somebody typed what stands for media."""
+        given = None if tools is None else list(tools)
+        turn = TemplateInput(list(messages), given, dict(options), adds_generation_prompt)
+        if self.sight is not None:
+            turn.messages, turn.tools = self.sight.split_typed(turn.messages), self.sight.split_typed(turn.tools)
+            turn.options, turn.sees = self.sight.split_typed(turn.options), True
+        return turn
 
     def render_model_template(self, turns: Sequence[TemplateInput]) -> list[str | RequestError]:
         """Render with the model's own template, in a process with limits, for clients who share this process."""
@@ -168,3 +237,7 @@ class PrivateSession(Session[PendingRequest]):
         named = self.tokenizer.chat_template
         text = named.get(template, template) if isinstance(named, dict) else template
         return render_request_template(text, self.tokenizer.special_tokens, turns, self.door.most_characters)
+
+
+def _has_media(conversation: Any) -> bool:
+    return isinstance(conversation, (list, tuple)) and has_media(conversation)

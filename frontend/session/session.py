@@ -74,6 +74,11 @@ class Session(ABC, Generic[RequestT]):
     ) -> Sequence[RenderedPrompt | RequestError | Conversation]:
         """One prompt for each conversation, as `window` takes them."""
 
+    @property
+    def sees(self) -> bool:
+        """Whether requests may bring pictures, once it is ready."""
+        return self.plan is not None and self.plan.media is not None
+
     def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> "Window[RequestT]":
         """A window of many requests; `notify` is called for each that has ended."""
         self.transport.check()
@@ -154,6 +159,8 @@ class Stream(Generic[RequestT]):
 
 # Prompts tokenized and sent together: large enough to amortize, small enough that the engine starts at once.
 _GROUP = 128
+# Bytes of pictures, as the engine holds them, of all requests in a window.
+_MOST_MEDIA_BYTES = 256 << 20
 
 
 class Window(Generic[RequestT]):
@@ -188,6 +195,7 @@ class Window(Generic[RequestT]):
         self._has_more = True
         self._error: PenstockError | None = None
         self._notify_owner = notify
+        self._media_bytes = 0  # of those that run
 
     @property
     def is_over(self) -> bool:
@@ -202,9 +210,9 @@ class Window(Generic[RequestT]):
 
     def _fill(self) -> None:
         while self._has_more and self._error is None and (room := self.size - len(self.running) - len(self._done)) > 0:
-            if room < min(_GROUP, self.size // 4) and self.running:
+            if (room < min(_GROUP, self.size // 4) or self._media_bytes >= _MOST_MEDIA_BYTES) and self.running:
                 return
-            group = list(itertools.islice(self.prompts, min(_GROUP, room)))
+            group = list(_until_media(itertools.islice(self.prompts, min(_GROUP, room))))
             self._has_more = bool(group)
             self._submit(self.door.admit(group, self._notify))
 
@@ -216,6 +224,7 @@ class Window(Generic[RequestT]):
                 self._done[request.position] = request
             else:
                 self.running[request.request_id] = request
+                self._media_bytes += request.media_bytes
                 good.append(request)
         if good:
             self.transport.submit(good)
@@ -226,6 +235,7 @@ class Window(Generic[RequestT]):
 
     def finish(self, request: RequestT) -> None:
         del self.running[request.request_id]
+        self._media_bytes -= request.media_bytes
         if request.error is None:
             self._done[request.position] = request
         elif self._error is None:
@@ -245,6 +255,14 @@ class Window(Generic[RequestT]):
 
     def abandon(self) -> None:
         self.transport.abort(self.running.values())
+
+
+def _until_media(prompts: Iterator[ParsedPrompt]) -> Iterator[ParsedPrompt]:
+    """The next prompts, up to the first that brings pictures."""
+    for prompt in prompts:
+        yield prompt
+        if prompt.has_media:
+            return
 
 
 def check_adapter_name(name: str) -> None:

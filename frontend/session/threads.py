@@ -198,6 +198,8 @@ class ModelThreads:
 
     templates: Threads = field(default_factory=lambda: Threads("Conversations", 2))
     texts: Threads = field(default_factory=lambda: Threads("Texts", 2, most_waiting=2**16))  # cut into tokens
+    # Decoded by other processes, for which they wait.
+    media: Threads = field(default_factory=lambda: Threads("Pictures", 2, patience=120.0))
     # Long answers are formatted here; a computed answer is never refused, so it waits without limit.
     answers: Threads = field(default_factory=lambda: Threads("Answers", 2, patience=math.inf))
     adapters: Threads = field(default_factory=lambda: Threads("Questions about adapters", 2, most_waiting=64))
@@ -206,5 +208,5 @@ class ModelThreads:
 
     def close(self) -> None:
         """Close the model's own threads; their waiting jobs fail."""
-        for threads in (self.templates, self.texts, self.answers, self.adapters):
+        for threads in (self.templates, self.texts, self.media, self.answers, self.adapters):
             threads.close()

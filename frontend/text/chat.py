@@ -49,8 +49,12 @@ def render(
     continue_final_message: bool = False,
     special_tokens: Mapping[str, str] | None = None,
     arguments: Mapping[str, Any] | None = None,
+    sees: bool = False,
 ) -> str:
-    """The text of one conversation. `arguments` go to the template by name; nothing of the caller's is changed."""
+    """The text of one conversation. `arguments` go to the template by name; nothing of the caller's is changed.
+
+    For a model that `sees`, messages may have parts {"type": "image"}, which the template turns into placeholders.
+    """
     arguments = dict(arguments or {})
     if taken := sorted(arguments.keys() & set(_RESERVED)):
         raise RequestError(f"{taken[0]!r} is given to the template by its own argument; leave it out of the others.")
@@ -58,7 +62,7 @@ def render(
         raise RequestError("continue_final_message needs add_generation_prompt=False: either goes on from the end.")
     check_tools(tools)
     compiled = compiled_template(template)
-    check_conversation(messages)
+    check_conversation(messages, sees=sees)
     chat = [_plain_message(message, compiled.takes_parts) for message in messages]
     if continue_final_message:
         last = _mark_end(chat)
@@ -138,7 +142,7 @@ def _mark_end(chat: list[dict[str, Any]]) -> str:
     if isinstance(content, str):
         chat[-1]["content"] = content + _CONTINUE_MARK
         return content
-    if isinstance(content, list) and content:
+    if isinstance(content, list) and content and "text" in content[-1]:
         content[-1] = {**content[-1], "text": content[-1]["text"] + _CONTINUE_MARK}
         return str(content[-1]["text"]).removesuffix(_CONTINUE_MARK)
     raise RequestError("continue_final_message: the last message has no text to continue.")

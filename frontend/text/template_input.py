@@ -15,6 +15,7 @@ class TemplateInput(msgspec.Struct):
     tools: list[Any] | None
     options: dict[str, Any]
     add_generation_prompt: bool = True
+    sees: bool = False  # messages may have parts that stand for media
 
 
 class Text(NamedTuple):
@@ -45,6 +46,7 @@ def render_input(template: str, special_tokens: Mapping[str, str], given: Templa
             continue_final_message=options.pop("continue_final_message", False),
             special_tokens=special_tokens,
             arguments=options,
+            sees=given.sees,
         )
     except RequestError as error:
         return Text(str(error)[:_MOST_REFUSAL], is_refusal=True)

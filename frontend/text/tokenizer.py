@@ -171,6 +171,7 @@ class Tokenizer:
         *,
         documents: Sequence[Mapping[str, Any]] | None = None,
         continue_final_message: bool = False,
+        sees: bool = False,
         **kwargs: Any,
     ) -> Any:
         """The text (or ids) of one conversation, or a list of them for a list of conversations."""
@@ -186,6 +187,7 @@ class Tokenizer:
                 continue_final_message=continue_final_message,
                 special_tokens=self.special_tokens,
                 arguments=kwargs,
+                sees=sees,
             )
             return self.encode(text, add_special_tokens=False) if tokenize else text
 

@@ -51,8 +51,8 @@ def texts() -> dict[str, str]:
     return sources()
 
 
-# Read by what is still being built: the encoder of pictures, and the faces that take them.
-AWAITED = {"enable_mm", "limit_mm_per_prompt", "mm_processor_kwargs", "mm_cache"}
+# Read by what is still being built: the encoder of pictures.
+AWAITED = {"mm_cache"}
 
 
 def unread(struct: type[msgspec.Struct], texts: dict[str, str], further: tuple[str, ...] = ()) -> set[str]:

@@ -27,6 +27,7 @@ from ...http.requests.tool_choice import ToolChoice
 from ...http.schemas.chat import ChatChoice, ChatCompletion, ChatRequest
 from ...http.schemas.completions import Completion, CompletionChoice, CompletionRequest
 from ...http.schemas.sampling import PromptDetails, Usage
+from ...requests.media_sources import take_media
 from ...requests.prompts import Conversation
 
 _KEYS = {"custom_id", "method", "url", "body"}
@@ -81,7 +82,9 @@ class BatchLine:
             lora_name=body.lora_name,
         )
         tools = self.choice.tools
-        return Conversation(as_messages(body.messages), tools, body.chat_template, options), own
+        messages = as_messages(body.messages)
+        take_media(messages, may_open=False)  # a line opens no file and no URL
+        return Conversation(messages, tools, body.chat_template, options), own
 
     def answer(self, output: RequestOutput, model: str) -> str:
         """A line of OpenAI's output file; `model` is the name where the body has none."""

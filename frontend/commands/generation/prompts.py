@@ -17,7 +17,8 @@ from ....protocol.errors import ConfigError, RequestError
 from ....protocol.fields.rules import shown
 from ....protocol.fields.suggestion import suggestion
 from ....protocol.parameters.sampling import SamplingParams
-from ...requests.prompts import MEDIA, PARTS, Conversation, fault_of_dict
+from ...requests.media_sources import media_of_prompt, take_media
+from ...requests.prompts import MEDIA, OTHER_MEDIA, PARTS, Conversation, fault_of_dict
 from .lines import Line
 
 if TYPE_CHECKING:
@@ -115,6 +116,8 @@ def _parts(value: dict[str, Any]) -> dict[str, Any]:
         raise RequestError("A prompt needs `prompt` (text), `prompt_token_ids` or `messages`.")
     if fault := fault_of_dict(value):
         raise RequestError(fault)
+    for name in MEDIA & value.keys():
+        media_of_prompt(value[name], may_open=False)  # a line opens no file and no URL
     return value
 
 
@@ -126,12 +129,13 @@ def _conversation(value: dict[str, Any]) -> Conversation:
         raise RequestError('`messages` must be a list of messages such as {"role": "user", "content": "…"}.')
     if not isinstance(tools, list | None) or not isinstance(options, dict | None):
         raise RequestError("`tools` must be a list, and `chat_template_kwargs` an object.")
+    take_media(messages, may_open=False)  # likewise
     return Conversation(messages, tools, template_options=options or {})
 
 
 def _check_names(value: dict[str, Any]) -> None:
     known = PARTS | _PARAMETERS | _OF_CONVERSATIONS
-    for name in sorted(value.keys() - known - MEDIA):
+    for name in sorted(value.keys() - known - MEDIA - OTHER_MEDIA):
         hint = suggestion(name, ["id", *known])
         raise RequestError(f"{shown(name)} is neither a part of a prompt nor a sampling parameter.{hint}")
 

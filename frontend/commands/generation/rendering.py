@@ -9,7 +9,7 @@ from typing import Any
 
 from ....protocol.errors import ConfigError, RequestError
 from ...llm import LLM
-from ...requests.prompts import Conversation
+from ...requests.prompts import MEDIA, Conversation
 from .prompts import Row
 
 
@@ -48,7 +48,17 @@ class Rendering:
         # An empty text is no message; the door says so.
         if not self._is_templated or has_ids or row.batch is not None or not isinstance(text, str) or not text:
             return None
-        return Conversation([*self._system, {"role": "user", "content": text}])
+        content: Any = text
+        if isinstance(row.prompt, Mapping) and (media := _media_parts(row.prompt)):
+            content = [*media, {"type": "text", "text": text}]
+        return Conversation([*self._system, {"role": "user", "content": content}])
+
+
+def _media_parts(prompt: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Parts of a message for what a line has beside its text."""
+    given: Any = next((prompt[name] for name in MEDIA if prompt.get(name) is not None), {})
+    listed = {kind: each if isinstance(each, list) else [each] for kind, each in given.items()}
+    return [{"type": kind, kind: source} for kind in ("image", "video") for source in listed.get(kind, ())]
 
 
 def _has_template(llm: LLM) -> bool:

@@ -126,4 +126,5 @@ def bytes_of(pending: PendingRequest) -> int:
     """What a request takes until its end, in this process and in those of the model."""
     prompt = pending.prompt
     text = 4 * len(pending.text) if pending.text is not None else 0
-    return _REQUEST_BYTES + _SAMPLE_BYTES * prompt.params.n + _TOKEN_BYTES * len(prompt.token_ids) // 4 + text
+    tokens = _TOKEN_BYTES * len(prompt.token_ids) // 4
+    return _REQUEST_BYTES + _SAMPLE_BYTES * prompt.params.n + tokens + text + pending.media_bytes

@@ -98,7 +98,8 @@ async def _render(question: PackedRender, model: DaemonModel, budget: ClientBudg
         [prompt] = await rendered(session, [conversation], client, add_generation_prompt=adds)
     if not isinstance(prompt, RenderedPrompt):
         raise prompt
-    return Answer(question.query, text=prompt.text)
+    text = prompt.text if session.sight is None else session.sight.without_cuts(prompt.text)
+    return Answer(question.query, text=text)
 
 
 async def _load(question: AskLoad, model: DaemonModel, budget: ClientBudget) -> Answer:

@@ -35,7 +35,9 @@ async def rendered(
 
     async def render(template: str | None, places: list[int]) -> None:
         turns = [
-            TemplateInput(wire.messages, wire.tools, wire.options, add_generation_prompt)
+            session.template_input(
+                wire.messages, wire.tools, wire.options, adds_generation_prompt=add_generation_prompt
+            )
             for wire in (conversations[place] for place in places)
         ]
         found = await _in_threads(session, template, turns, client)

@@ -15,6 +15,7 @@ from ....protocol.messages import values
 from ....protocol.packed import MOST_VALUES, array_length, bytes_of_values, num_values
 from ....protocol.parameters.beams import BeamSearchParams
 from ....protocol.parameters.sampling import SamplingParams
+from ...requests.media_sources import unpacked_media
 from ...requests.prompts import ParsedPrompt, parse_prompt
 from ...session.private import PrivateSession
 from .rendering import rendered
@@ -134,7 +135,8 @@ class RequestBatch:
         texts = iter(await rendered(session, conversations, client))
         for one in found:
             if one.conversation is not None:
-                one.asked = replace(parse_prompt(next(texts), one.asked.params), beams=one.asked.beams)
+                parsed = parse_prompt(next(texts), one.asked.params)
+                one.asked = replace(parsed, beams=one.asked.beams, media=one.asked.media)
         return found
 
     def _all_unpacked(self, group: Sequence[PackedRequest]) -> list[UnpackedRequest]:
@@ -171,10 +173,14 @@ def _checked(decode: Callable[[msgspec.Raw], Value], packed: msgspec.Raw) -> Val
 def _asked(request: WireRequest, params: SamplingParams, beams: BeamSearchParams | None) -> ParsedPrompt:
     if beams is not None and params.n != beams.beam_width:
         raise RequestError(f"A search of {beams.beam_width} beams has as many answers, and n={params.n} came with it.")
+    media = None
+    if request.media:
+        unpacked = unpacked_media(request.media)
+        media = lambda: unpacked  # noqa: E731 - they are open already
     if request.conversation is not None:
-        return ParsedPrompt(None, None, params, is_chat=True, beams=beams)
+        return ParsedPrompt(None, None, params, is_chat=True, beams=beams, media=media)
     token_ids = None if request.token_ids is None else _token_ids(request.token_ids)
-    return ParsedPrompt(request.text, token_ids, params, beams=beams)
+    return ParsedPrompt(request.text, token_ids, params, beams=beams, media=media)
 
 
 def _token_ids(packed: bytes) -> Sequence[int]:

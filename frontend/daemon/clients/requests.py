@@ -2,6 +2,7 @@
 
 import itertools
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 
 from ....protocol.attach import Failed, Failure, OutputDeltas
@@ -67,8 +68,10 @@ class Requests:
         try:
             client = self._budget.client
             unpacked = await batch.unpacked(group, session, client)
-            admitted = await session.threads.texts.run(self._admitted, unpacked, session, client=client)
-            await self._submit(admitted, session)
+            for some in _apart(unpacked):
+                threads = session.threads.media if some[0].asked.has_media else session.threads.texts
+                admitted = await threads.run(self._admitted, some, session, client=client)
+                await self._submit(admitted, session)
         finally:
             self._budget.give(num_bytes)
 
@@ -135,3 +138,18 @@ class Requests:
             if (request := self._running.get(number)) is not None:
                 with suppress(PenstockError):
                     request.session.transport.cancel([request.pending])
+
+
+def _apart(unpacked: list[UnpackedRequest]) -> Iterator[list[UnpackedRequest]]:
+    """Those that bring media each by itself, since their pixels take room before they can be charged."""
+    together: list[UnpackedRequest] = []
+    for one in unpacked:
+        if not one.asked.has_media:
+            together.append(one)
+            continue
+        if together:
+            yield together
+            together = []
+        yield [one]
+    if together:
+        yield together

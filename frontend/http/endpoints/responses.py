@@ -255,9 +255,13 @@ def _content(content: str | list[InputPart] | None, name: str) -> str | list[Con
         raise ApiError(400, f"input: an item has no {name}, which must be text or a list of text parts.", param="input")
     if isinstance(content, str):
         return content
-    return [
-        ContentPart(type="text" if part.type in _TEXT_PARTS else part.type, text=part.text) for part in content
-    ]
+    return [_part(part) for part in content]
+
+
+def _part(part: InputPart) -> ContentPart:
+    if part.type in _TEXT_PARTS:
+        return ContentPart(type="text", text=part.text)
+    return ContentPart(type=part.type, image_url=part.image_url, detail=part.detail, file_id=part.file_id)
 
 
 def _nested(tool: FlatTool) -> dict[str, Any]:

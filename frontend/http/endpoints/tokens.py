@@ -44,7 +44,9 @@ def _conversation(request: TokenizeRequest, model: LoadedModel) -> str:
         template_options(request.chat_template_kwargs),
         adds_generation_prompt=request.add_generation_prompt,
     )
-    return prompt.text
+    if prompt.media:
+        raise ApiError(400, "/tokenize takes text alone; usage tells how many tokens a picture has.", param="messages")
+    return prompt.text if model.session.sight is None else model.session.sight.without_cuts(prompt.text)
 
 
 async def detokenize(call: Call, request: DetokenizeRequest) -> Reply:

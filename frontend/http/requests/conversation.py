@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ....protocol.errors import RequestError
+from ...requests.media_sources import EncodedMedium, take_media
 from ...requests.prompts import RenderedPrompt
 from ...requests.tool_schemas import argument_schemas
 from ..answers.errors import ApiError
@@ -52,13 +53,17 @@ def rendered(
     chat_template: str | None = None,
     adds_generation_prompt: bool = True,
 ) -> RenderedPrompt:
+    plain = as_messages(messages)
+    media: list[EncodedMedium] = []
     try:
-        text = model.render(as_messages(messages), chat_template, tools, adds_generation_prompt, options)
+        if model.sees:
+            plain, media = take_media(plain, may_open=False)
+        text = model.render(plain, chat_template, tools, adds_generation_prompt, options)
     except RequestError:
         raise
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ApiError(400, f"This conversation can't be rendered: {type(error).__name__}.") from error
-    return RenderedPrompt(text, argument_schemas(tools))
+    return RenderedPrompt(text, argument_schemas(tools), media)
 
 
 def as_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:

@@ -8,11 +8,22 @@ from msgspec import UNSET, Meta, UnsetType
 from .sampling import Count, FreeForm, PromptLogprobs, Ranked, Sampling, Usage
 
 
-class ContentPart(msgspec.Struct, kw_only=True):
-    """Only text is supported; what another type holds is not read."""
+class ContentPart(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Text, or for a model that sees a picture or a video as data: URL; what other types hold is not read."""
 
     type: str
     text: str | None = None
+    image_url: str | FreeForm | None = None
+    video_url: str | FreeForm | None = None
+    image: str | None = None
+    video: str | None = None
+    detail: str | None = None
+    file_id: str | None = None
+    min_pixels: int | None = None
+    max_pixels: int | None = None
+    fps: float | None = None
+    num_frames: int | None = None
+    max_frames: int | None = None
 
 
 class CalledFunction(msgspec.Struct, kw_only=True):

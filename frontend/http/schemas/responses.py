@@ -11,6 +11,9 @@ from .sampling import Count, FreeForm, Ranked, SamplingRequest
 class InputPart(msgspec.Struct, kw_only=True):
     type: str
     text: str | None = None
+    image_url: str | None = None
+    detail: str | None = None
+    file_id: str | None = None
 
 
 class InputItem(msgspec.Struct, kw_only=True):

@@ -3,6 +3,7 @@
 import itertools
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from ....protocol.errors import RequestError
 from ....protocol.parameters.sampling import SamplingParams
 from ...requests.conversation_checks import check_conversation
 from ...requests.door_checks import packed_prompt
+from ...requests.media_sources import packed_media, take_media
 from ...requests.plain_types import plain, well_formed
 from ...requests.prompts import Conversation, ParsedPrompt
 from ...requests.request import Notify
+from ...requests.seen_prompts import NO_SIGHT
 from ...requests.tool_schemas import tool_schema
 from .request import AttachedRequest
 
@@ -39,8 +42,11 @@ class AttachedDoor:
         try:
             if prompt.refusal:
                 raise RequestError(prompt.refusal)
+            if prompt.has_media:
+                prompt = self._opened(prompt, wire)
+                request.media_bytes = len(wire.media)
             if prompt.conversation is not None:
-                wire.conversation = on_the_wire(prompt.conversation)
+                wire.conversation = on_the_wire(prompt.conversation, sees=bool(wire.media))
             elif prompt.token_ids is not None:
                 wire.token_ids = packed_prompt(prompt.token_ids, self.attached.plan)
             elif prompt.text is not None:
@@ -54,9 +60,24 @@ class AttachedDoor:
         return request
 
 
-def on_the_wire(conversation: Conversation) -> WireConversation:
-    """A conversation in plain types; functions among the tools become schemas, a template's file its text."""
-    check_conversation(conversation.messages)
+    def _opened(self, prompt: ParsedPrompt, wire: WireRequest) -> ParsedPrompt:
+        """Open the prompt's media here, where the caller is; the daemon decodes them."""
+        if self.attached.plan.media is None:
+            raise RequestError(NO_SIGHT)
+        if prompt.conversation is None:
+            wire.media = packed_media(prompt.media() if prompt.media is not None else ())
+            return prompt
+        messages, media = take_media(prompt.conversation.messages, may_open=True)
+        wire.media = packed_media(media)
+        return replace(prompt, conversation=replace(prompt.conversation, messages=messages))
+
+
+def on_the_wire(conversation: Conversation, *, sees: bool = False) -> WireConversation:
+    """A conversation in plain types; functions among the tools become schemas, a template's file its text.
+
+    Out of messages for a model that `sees` the media were taken.
+    """
+    check_conversation(conversation.messages, sees=sees)
     tools = conversation.tools
     return WireConversation(
         _carried(conversation.messages),

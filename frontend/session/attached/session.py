@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ....protocol.attach import AskAdapters, AskLoad, AskRender, AskUnload, Attached
 from ....protocol.errors import AdapterError
 from ....protocol.options.config import EngineConfig
+from ...requests.media_sources import bare_media
 from ...requests.prompts import Conversation, Messages, check_template_options, check_tools
 from ..session import Session, adapter_folder, check_adapter_name
 from .door import AttachedDoor, on_the_wire
@@ -55,7 +56,8 @@ class AttachedSession(Session[AttachedRequest]):
         template_options: Mapping[str, Any] | None = None,
     ) -> str:
         check_template_options(template_options)
-        wire = on_the_wire(Conversation(conversation, tools, chat_template, template_options or {}))
+        messages = bare_media(conversation) if self.sees else conversation
+        wire = on_the_wire(Conversation(messages, tools, chat_template, template_options or {}), sees=self.sees)
         return self.transport.ask(lambda query: AskRender(query, wire, add_generation_prompt)).text
 
     def render_batch(

@@ -73,6 +73,8 @@ class TreeTransport(Transport[PendingRequest]):
         self._begin(requests)
         for prompts in _groups(request.prompt for request in requests):
             self.tree.engine.send(Generate(prompts))
+        for request in requests:
+            request.prompt.media, request.prompt.positions = [], b""  # they are the engine's now
         self._watchdog.wake()
         # The tree may have ended in between, after all requests that were known then had failed.
         if self.error is not None or self.is_closed:

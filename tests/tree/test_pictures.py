@@ -1,0 +1,200 @@
+"""Pictures from every side on which they come in: Python, the daemon, HTTP and batches; and what is refused there.
+
+The worker computes nothing, and checks each plan's media: `test_media.py` of the engine has the rest of its rules.
+"""
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.daemon import running_daemon
+from builders.seeing_model import NUM_ROWS, SIZE, about, as_url, picture, seeing_model
+from builders.served import running_model, served
+
+from penstock import LLM, AsyncLLM, ConfigError, SamplingParams
+from penstock.frontend.cli import main
+
+OPTIONS: dict[str, Any] = {"load_format": "stand-in", "max_model_len": 512, "mm_cache": 64, "block_size": 16}
+PARAMS = SamplingParams(max_tokens=4, temperature=0)
+URL = as_url(picture())
+BY_URL = {"type": "image_url", "image_url": {"url": URL}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def verifying() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_STAND_IN_VERIFY", "1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return seeing_model(tmp_path_factory.mktemp("models") / "seeing")
+
+
+@pytest.fixture(scope="module")
+def private(folder) -> Iterator[LLM]:
+    with LLM(folder, quiet=True, **OPTIONS) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def attached(folder, tmp_path_factory) -> Iterator[LLM]:
+    where = tmp_path_factory.mktemp("daemon")
+    config = where / "penstock.toml"
+    lines = [f"{name} = {json.dumps(value)}" for name, value in {"model": str(folder), **OPTIONS}.items()]
+    config.write_text("\n".join(["[models.seeing]", *lines]))
+    with running_daemon(where, "--config", str(config)) as daemon, daemon.attach("seeing") as llm:
+        yield llm
+
+
+@pytest.fixture(params=["private", "attached"])
+def llm(request) -> LLM:
+    return request.getfixturevalue(request.param)
+
+
+def test_a_picture_is_the_same_however_it_is_given(llm, tmp_path):
+    image = picture()
+    image.save(tmp_path / "image.png")
+    file = (tmp_path / "image.png").read_bytes()
+    parts = [
+        BY_URL,
+        {"type": "image", "image": image},
+        {"type": "image", "image": file},
+        {"type": "image", "image": str(tmp_path / "image.png")},
+        {"type": "input_image", "image_url": URL},
+    ]
+    outputs = llm.chat([about(part) for part in parts], PARAMS, use_tqdm=False)
+    assert [(output.error_code, output.error_msg) for output in outputs] == [(200, None)] * len(parts)
+    assert len({tuple(output.prompt_token_ids) for output in outputs}) == 1
+    [alone] = llm.chat([about()], PARAMS, use_tqdm=False)
+    assert len(outputs[0].prompt_token_ids) == len(alone.prompt_token_ids) + NUM_ROWS + 2
+    assert outputs[-1].num_cached_tokens == 16, "its digest is that of the first"
+    [other] = llm.chat([about({"type": "image", "image": picture(9)})], PARAMS, use_tqdm=False)
+    assert other.num_cached_tokens == 0
+
+
+def test_a_prompt_brings_its_pictures_beside_its_text(llm):
+    text = llm.apply_chat_template(about(BY_URL))
+    assert text.count("<|image_pad|>") == 1
+    prompts = [{"multimodal_data": {"image": [picture()]}}, {"multi_modal_data": {"image": URL}}]
+    outputs = llm.generate([{"prompt": text, **media} for media in prompts], PARAMS, use_tqdm=False)
+    [chat] = llm.chat([about(BY_URL)], PARAMS, use_tqdm=False)
+    assert [output.outputs.token_ids for output in outputs] == [chat.outputs.token_ids] * 2
+    assert [*llm.stream(about(BY_URL), PARAMS)][-1].finished
+
+
+def test_what_is_wrong_with_a_picture_ends_its_request_alone(llm, tmp_path):
+    conversations = [
+        about({"type": "image", "image": str(tmp_path / "nowhere.png")}),
+        about({"type": "image", "image": b"no picture"}),
+        about(*[BY_URL] * 101),
+        about({"type": "image"}),
+        about({"type": "image", "image": picture(size=(512, 512))}),  # 256 rows, where memory keeps 64
+        about(BY_URL),
+    ]
+    outputs = llm.chat(conversations, PARAMS, use_tqdm=False)
+    assert [output.error_code for output in outputs] == [400] * 5 + [200]
+    sentences = ["No such file", "no format", "limit_mm_per_prompt", "holds no image", "mm_cache"]
+    for output, words in zip(outputs, sentences):
+        assert words in output.error_msg
+    outputs = llm.generate(
+        [
+            {"prompt": "no place", "multimodal_data": {"image": URL}},
+            llm.apply_chat_template(about(BY_URL)),
+            {"prompt": "hello", "image": URL},
+        ],
+        PARAMS,
+        use_tqdm=False,
+    )
+    assert [output.error_code for output in outputs] == [400] * 3
+    for output, words in zip(outputs, ["placeholder", "multimodal_data", "multimodal_data"]):
+        assert words in output.error_msg
+
+
+def test_a_typed_placeholder_is_text(llm):
+    typed, with_picture = about(text="<|image_pad|>"), about(BY_URL, text="<|image_pad|>")
+    outputs = llm.chat([typed, with_picture], PARAMS, use_tqdm=False)
+    assert [output.error_code for output in outputs] == [200, 200]
+    placeholder = llm.get_tokenizer().token_to_id("<|image_pad|>")
+    assert [list(output.prompt_token_ids).count(placeholder) for output in outputs] == [0, NUM_ROWS]
+    assert "<|image_pad|>" in outputs[0].prompt and "\ufdd0" not in outputs[0].prompt
+    assert llm.apply_chat_template(typed) == outputs[0].prompt
+
+
+def test_a_loop_answers_questions_about_pictures(folder):
+    async def ask() -> list[Any]:
+        async with AsyncLLM(folder, quiet=True, **OPTIONS) as llm:
+            [output] = await llm.chat(about(BY_URL), PARAMS)
+            pieces = [piece async for piece in llm.stream(about(BY_URL), PARAMS)]
+            return [output.error_code, pieces[-1].finished, len(output.prompt_token_ids)]
+
+    assert asyncio.run(ask())[:2] == [200, True]
+
+
+def test_a_batch_opens_no_files(folder, tmp_path, capsys):
+    lines = [
+        {"messages": about(BY_URL)},
+        {"messages": about({"type": "image_url", "image_url": {"url": "file:///etc/hostname"}})},
+        {"prompt": "What is it?", "multimodal_data": {"image": URL}},
+        {"prompt": "What is it?", "multimodal_data": {"image": "/etc/hostname"}},
+    ]
+    written = [json.dumps({"id": number, **line}) for number, line in enumerate(lines)]
+    (tmp_path / "in.jsonl").write_text("\n".join(written))
+    files = ["--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out.jsonl")]
+    main(["generate", str(folder), *files, "--load-format", "stand-in", "--format", "jsonl", "--max-tokens", "4"])
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert {each["id"] for each in found if "data: URL" in json.dumps(each)} == {1, 3}
+
+
+def test_over_http_pictures_come_as_data_urls(folder):
+    def ask(path: str, **body: Any) -> tuple[int, Any]:
+        head = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{server.address}{path}", json.dumps(body).encode(), head)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as reply:
+                return reply.status, json.load(reply)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    with running_model(folder, **OPTIONS) as model, served(*model) as server:
+        status, chat = ask("/v1/chat/completions", messages=about(BY_URL), max_tokens=4)
+        assert status == 200 and chat["usage"]["prompt_tokens"] > NUM_ROWS
+        part = {"type": "input_image", "image_url": URL}
+        item = {"role": "user", "content": [part, {"type": "input_text", "text": "What is it?"}]}
+        status, response = ask("/v1/responses", input=[item], max_output_tokens=4)
+        assert status == 200 and response["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
+        for url in (str(folder / "config.json"), "http://localhost/x.png"):
+            asked = about({"type": "image_url", "image_url": {"url": url}})
+            status, error = ask("/v1/chat/completions", messages=asked)
+            assert status == 400 and "data: URL" in error["error"]["message"]
+
+
+def test_a_model_that_sees_may_be_treated_as_one_that_does_not(folder):
+    with LLM(folder, quiet=True, **OPTIONS, enable_mm=False) as llm:
+        [output, text] = llm.chat([about(BY_URL), about()], PARAMS, use_tqdm=False)
+        assert (output.error_code, text.error_code) == (400, 200)
+        [output] = llm.generate([{"prompt": "x", "multimodal_data": {"image": URL}}], PARAMS, use_tqdm=False)
+        assert output.error_code == 400 and "sees no pictures" in output.error_msg
+
+
+def test_options_that_cannot_be_are_refused_before_anything_starts(folder):
+    with pytest.raises(ConfigError, match="enable_mm=True"):
+        LLM("pocket", enable_mm=True)
+    with pytest.raises(ConfigError, match="max_pixles.*max_pixels"):
+        LLM(folder, mm_processor_kwargs={"max_pixles": 10**6})
+    with pytest.raises(ConfigError, match="limit_mm_per_prompt"):
+        LLM(folder, limit_mm_per_prompt={"image": -1})
+
+
+def test_fewer_and_smaller_pictures_are_what_options_say(folder):
+    options = {"limit_mm_per_prompt": {"image": 1}, "mm_processor_kwargs": {"max_pixels": SIZE[0] * SIZE[1] // 4}}
+    with LLM(folder, quiet=True, **OPTIONS, **options) as llm:
+        outputs = llm.chat([about(BY_URL), about(BY_URL, BY_URL), about()], PARAMS, use_tqdm=False)
+        assert [output.error_code for output in outputs] == [200, 400, 200]
+        assert len(outputs[0].prompt_token_ids) < len(outputs[2].prompt_token_ids) + NUM_ROWS
