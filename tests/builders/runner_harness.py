@@ -14,6 +14,7 @@ from penstock.engine.admission.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.layer_groups import GroupPlan
+from penstock.protocol.media import MediaPlan
 from penstock.protocol.messages import (
     Logprobs,
     MaskFrame,
@@ -145,6 +146,13 @@ def group_plans(runner: Runner) -> tuple[GroupPlan, ...]:
     return tuple(plans)
 
 
+def media_plan(runner: Runner) -> MediaPlan | None:
+    """Likewise of what it sees with."""
+    if (kept := runner.media) is None:
+        return None
+    return MediaPlan(len(kept.rows), kept.rows[0].nbytes, kept.config.num_layers, kept.most_patches)
+
+
 class TinyEngine:
     def __init__(self, runner: Runner, *, shares_prefixes: bool = True, **options) -> None:
         table = runner.table
@@ -155,6 +163,7 @@ class TinyEngine:
                 block_size=table.block_size,
                 max_model_len=table.max_model_len,
                 stretches=runner.model.stretches if isinstance(runner, SlottedRunner) else (),
+                media=media_plan(runner),
                 **{**settled, **options},
             ),
             shares_prefixes=shares_prefixes,

@@ -3,16 +3,19 @@
 `seeing_model` gives transformers' own model beside the folder. A `Scene` is a prompt with its media as a plan has them.
 """
 
+import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from builders.runner_harness import prompt
 from torch import Tensor
 
-from penstock.protocol.media import Encode, MediumKind
-from penstock.protocol.messages import column
+from penstock.protocol.media import Encode, Medium, MediumKind
+from penstock.protocol.messages import Prompt, column
 
 IMAGE, VIDEO, START, END = 390, 391, 392, 393
 _TEXT: dict[str, Any] = dict(
@@ -96,6 +99,14 @@ class Picture:
     def num_rows(self) -> int:
         return sum(length for _, length in self.spans)
 
+    @property
+    def medium(self) -> Medium:
+        pixels = self.pixels.numpy().tobytes()
+        digest = hashlib.sha256(repr(self.pixels.shape).encode() + pixels).digest()
+        spans = column(number for span in self.spans for number in span)
+        frames, height, width, _ = self.pixels.shape
+        return Medium(self.kind, digest, pixels, (frames, height, width), spans, math.prod(self.grid))
+
     def encode(self, entry: int, first_layer: int, num_layers: int) -> Encode:
         if first_layer:
             return Encode(entry, first_layer, num_layers)
@@ -141,6 +152,12 @@ class Scene:
             spans.append((len(self.tokens), length))
             self.tokens += [token] * length + [END]
         self.media.append(Picture(kind, pixels, grid, spans))
+
+    def prompt(self, request_id: int, reference: Any, **params: Any) -> Prompt:
+        """For an engine."""
+        made = prompt(request_id, self.tokens, **params)
+        made.media, made.positions = [each.medium for each in self.media], self.positions(reference)
+        return made
 
     def given(self, mean: Sequence[float], deviation: Sequence[float]) -> dict[str, Tensor]:
         """As transformers' models want media."""

@@ -43,10 +43,11 @@ class Seen:
 
 
 class SeeingRunner:
-    """One group of layers with blocks; greedy."""
+    """One group of layers with blocks; greedy, with the log-probabilities of so many tokens."""
 
-    def __init__(self, runner: SlottedRunner) -> None:
+    def __init__(self, runner: SlottedRunner, top: int | None = _TOP) -> None:
         self.runner = runner
+        self.top = top
         self.free = list(range(runner.table.groups[0].num_blocks))[::-1]
         self.number = self.num_entries = 0
         self.seen: list[Seen] = []
@@ -77,7 +78,7 @@ class SeeingRunner:
             blocks += [self.free.pop() for _ in range(needed - seen.num_blocks)]
             offsets.append(len(blocks))
             if seen.num_computed == 0:
-                params = SamplingParams(temperature=0, logprobs=_TOP)
+                params = SamplingParams(temperature=0, logprobs=self.top)
                 prompt = seen.scene.tokens
                 new.append(
                     NewSlot(seen.slot, column(prompt), len(prompt), 0, params, 7, 0, positions=seen.positions)

@@ -1,16 +1,21 @@
 """Models that see, against transformers in float32: rows of pictures and videos, greedy tokens, log-probabilities."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from builders.backends import load_on
-from builders.runner_harness import slotted_runner
+from builders.runner_harness import SlottedRunner, TinyEngine, slotted_runner
 from builders.seeing_models import Scene, seeing_model
 from builders.seeing_runner import SeeingRunner
 
+from penstock.protocol.messages import StepPlan
 from penstock.worker.models.load import Model
+from penstock.worker.plan_error import PlanError
+
+FORMS = (("float32", None), ("bfloat16", "int8"))
 
 
 def scenes(family: str) -> list[Scene]:
@@ -69,3 +74,121 @@ def test_models_that_see_answer_as_transformers_do(family, tmp_path):
 def test_torchs_operations_see_the_same(backend, tmp_path):
     reference = seeing_model(tmp_path, "Qwen2_5_VL", seed=3)
     check(tmp_path, reference, load_on(backend, tmp_path, dtype="float32"), "Qwen2_5_VL")
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory) -> tuple[Any, Model, Model]:
+    """Transformers' model, and ours in float32 and with int8 products."""
+    folder = tmp_path_factory.mktemp("seeing")
+    reference = seeing_model(folder, "Qwen3VL")
+    models = (load_on("native", folder, dtype=dtype, quantization=kind) for dtype, kind in FORMS)
+    return reference, *models
+
+
+def rows_of(runner: SeeingRunner, seen: Any) -> torch.Tensor:
+    media = runner.runner.media
+    return torch.cat([media.rows[media._of_entries[entry]] for entry in seen.entries])
+
+
+@pytest.mark.parametrize("form", range(len(FORMS)))
+def test_rows_are_the_same_however_their_layers_are_cut_into_steps_and_by_any_threads(form, seeing):
+    reference, *models = seeing
+    model, scene = models[form], scenes("Qwen3VL")[1]
+    found = []
+    for layers, threads in ((4, 1), (1, 1), (3, 2), (4, 3)):
+        try:
+            model.backend.use_threads(threads)
+            runner = SeeingRunner(slotted_runner(model))
+            seen = runner.enter(scene, scene.positions(reference))
+            runner.encode(seen, layers)
+            found.append(rows_of(runner, seen))
+        finally:
+            model.backend.use_threads(1)
+    # By turns: each goes on where it was left.
+    runner = SeeingRunner(slotted_runner(model))
+    seen = runner.enter(scene, scene.positions(reference))
+    for layer in range(4):
+        turns = zip(seen.entries, scene.media, strict=True)
+        runner.step([], [medium.encode(entry, layer, 1) for entry, medium in turns])
+    found.append(rows_of(runner, seen))
+    assert all(torch.equal(found[0], each) for each in found[1:])
+
+
+@pytest.mark.parametrize("form", range(len(FORMS)))
+def test_answers_behind_pictures_are_the_same_alone_in_company_and_in_any_chunks(form, seeing):
+    reference, *models = seeing
+    model = models[form]
+    told = []
+    for budget, alone in ((400, True), (400, False), (7, False), (1, True)):
+        runner = SeeingRunner(slotted_runner(model, num_blocks=128))
+        seen = [runner.enter(scene, scene.positions(reference)) for scene in scenes("Qwen3VL")]
+        for each in seen:
+            runner.encode(each, 4)
+        for rows in [[each] for each in seen] if alone else [seen]:
+            runner.answer(rows, 12, budget)
+        told.append([(each.tokens, each.logprobs) for each in seen])
+    assert all(told[0] == each for each in told[1:])
+
+
+def test_a_picture_that_was_encoded_serves_others_until_it_is_dropped(seeing):
+    reference, model, _ = seeing
+    runner = SeeingRunner(slotted_runner(model, num_media_rows=15))
+    scene = scenes("Qwen3VL")[0]
+    first = runner.enter(scene, scene.positions(reference))
+    runner.encode(first, 4)
+    second = runner.enter(scene, scene.positions(reference), first.entries)
+    runner.answer([first, second], 4, budget=11)
+    assert first.tokens == second.tokens
+    runner.step([], dropped=first.entries)
+    third = runner.enter(scene, scene.positions(reference))
+    runner.encode(third, 4)  # in the rows that are free again
+    with pytest.raises(PlanError, match="which isn't encoded"):
+        runner.step([(runner.enter(scene, first.positions, first.entries), 10)])
+    with pytest.raises(PlanError, match="0 free"):
+        runner.encode(runner.enter(scene, first.positions), 4)
+
+
+def watched(runner: SlottedRunner) -> list[bool]:
+    """Of each step whether it was a fast one, as they come."""
+    launch, taken = runner.fast_decode.launch, []
+
+    def watching(plan: StepPlan) -> Any:
+        found = launch(plan)
+        taken.append(found is not None)
+        return found
+
+    runner.fast_decode = SimpleNamespace(launch=watching)
+    return taken
+
+
+def test_answers_behind_pictures_are_fast_steps(seeing):
+    reference, model, _ = seeing
+    answers = []
+    for top in (None, 5):
+        runner = SeeingRunner(slotted_runner(model, num_blocks=128), top)
+        launches = watched(runner.runner)
+        seen = [runner.enter(scene, scene.positions(reference)) for scene in scenes("Qwen3VL")]
+        for each in seen:
+            runner.encode(each, 4)
+        runner.answer(seen, 12, budget=400)
+        assert sum(launches) == (11 if top is None else 0)
+        answers.append([each.tokens for each in seen])
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("family", ["Qwen3_5", "Qwen3VL"])
+def test_an_engine_gives_answers_of_transformers(family, tmp_path):
+    """With whatever chunks, steps of the encoder and shared prefixes it plans."""
+    reference = seeing_model(tmp_path, family)
+    model = load_on("native", tmp_path, dtype="float32")
+    colours = model.config.vision.image_colours
+    engine = TinyEngine(slotted_runner(model, max_model_len=512, num_blocks=256), max_num_batched_tokens=48)
+    asked = [scene.prompt(number, reference, max_tokens=24) for number, scene in enumerate(scenes(family))]
+    again = [scene.prompt(10 + number, reference, max_tokens=24) for number, scene in enumerate(scenes(family))]
+    for scene, answer, other in zip(scenes(family), engine.run(*asked), engine.run(*again), strict=True):
+        assert answer.error is None and answer.tokens == other.tokens
+        whole = torch.tensor([scene.tokens + answer.tokens])
+        types = {"mm_token_type_ids": scene.types(whole.shape[1])} if scene.media else {}
+        with torch.inference_mode():
+            logits = reference(whole, **types, **scene.given(colours.mean, colours.deviation)).logits[0]
+        assert logits[len(scene.tokens) - 1 : -1].argmax(-1).tolist() == answer.tokens
