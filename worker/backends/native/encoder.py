@@ -63,7 +63,7 @@ class RecordedPass:
         self.kind = kind
         self._steps = [Step() for _ in range(1 if encoder.config.window is None else 2)]
         self._table = RotaryTable()
-        self._record: EncoderRecord
+        self.record: EncoderRecord
         self._capacity = self._num_blocks = 0  # of the record, if there is one
         self._num_patches = 0
         self._references: list[Any] = []  # what the steps point to
@@ -74,24 +74,24 @@ class RecordedPass:
         if num_patches > self._capacity or num_blocks > self._num_blocks:
             self._capacity = max(_FEWEST, 1 << (num_patches - 1).bit_length())
             self._num_blocks = max(num_blocks, self._capacity // BLOCK_SIZE)
-            self._record = self._recorded(self._capacity, self._num_blocks)
+            self.record = self._recorded(self._capacity, self._num_blocks)
         self._num_patches = num_patches
         self._point_to(layouts, rotation)
-        self._record.plan()
+        self.record.plan()
 
     def embed(self, patches: Tensor) -> None:
-        self._record.patches.rows(len(patches)).copy_(patches)
-        self._record.embed()
+        self.record.patches.rows(len(patches)).copy_(patches)
+        self.record.embed()
 
     @property
     def stream(self) -> Tensor:
-        return self._record.stream.rows(self._num_patches)
+        return self.record.stream.rows(self._num_patches)
 
     def layer(self, number: int) -> None:
-        self._record.layers[number]()
+        self.record.layers[number]()
 
     def merged(self, part: int) -> Tensor:
-        stage, rows = self._record.merged[part]
+        stage, rows = self.record.merged[part]
         stage()
         return rows.rows(self._num_patches // self.encoder.config.merge**2)
 

@@ -1,0 +1,94 @@
+"""Times an encoder of pictures on native kernels, by kernel: weights are made up, and the text part has one layer.
+
+    python scripts/bench_encoder.py --shape qwen3-vl-2b --quantization int8 --height 768 --width 1024
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from penstock.protocol.media import Encode
+from penstock.protocol.messages import StepPlan
+from penstock.worker.backends.native.encoder import RecordedPass
+from penstock.worker.device import device_name
+from penstock.worker.models.load import Model, load_model
+
+_TEXT = dict(num_hidden_layers=1, intermediate_size=256, vocab_size=512, num_attention_heads=16, num_key_value_heads=2)
+# As published: the architecture, how wide the text part is, and the encoder.
+SHAPES: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "qwen3-vl-2b": (
+        "Qwen3VLForConditionalGeneration", 2048,
+        dict(depth=24, hidden_size=1024, intermediate_size=4096, num_heads=16, patch_size=16, out_hidden_size=2048,
+             deepstack_visual_indexes=[5, 11, 17]),
+    ),
+    "qwen2.5-vl-3b": (
+        "Qwen2_5_VLForConditionalGeneration", 2048,
+        dict(depth=32, hidden_size=1280, intermediate_size=3420, num_heads=16, patch_size=14, out_hidden_size=2048,
+             window_size=112, fullatt_block_indexes=[7, 15, 23, 31]),
+    ),
+}  # fmt: skip
+
+
+def loaded(shape: str, quantization: str | None, threads: int) -> Model:
+    architecture, hidden, vision = SHAPES[shape]
+    text = {**_TEXT, "hidden_size": hidden, "head_dim": 128, "rope_scaling": {"mrope_section": [24, 20, 20]}}
+    config = {"architectures": [architecture], "text_config": text, "vision_config": vision, "dtype": "bfloat16"}
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(config))
+        return load_model(Path(folder), load_format="dummy", quantization=quantization, num_threads=threads)
+
+
+def seconds_of(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def by_kernel(encoding: RecordedPass) -> dict[str, float]:
+    """Seconds of each kind of call, of the medium that was encoded last."""
+    program = encoding.record.program
+    found: dict[str, float] = defaultdict(float)
+    for call in program.calls:
+        found[call[0].removeprefix("penstock_")] += seconds_of(program.replaying([call]))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shape", choices=SHAPES, default="qwen3-vl-2b")
+    parser.add_argument("--quantization", default="int8", help="or none")
+    parser.add_argument("--height", type=int, default=768)
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    asked = parser.parse_args()
+    quantization = None if asked.quantization == "none" else asked.quantization
+    model = loaded(asked.shape, quantization, asked.threads)
+    vision = model.config.vision
+    unit = vision.merge * vision.patch_size
+    height, width = (round(side / unit) * unit for side in (asked.height, asked.width))
+    pixels = torch.randint(0, 256, (1, height, width, 3), dtype=torch.uint8).numpy().tobytes()
+    num_rows = height * width // unit**2
+    media = model.kept_media(num_rows, num_rows * vision.merge**2)
+    times = []
+    for number in range(4):
+        whole = Encode(number, 0, vision.num_layers, "image", pixels, (1, height, width), num_rows)
+        plan = StepPlan(number, b"", b"", [], encodes=[whole])
+        if number:
+            plan.dropped_entries = (number - 1).to_bytes(4, "little")
+        times.append(seconds_of(lambda plan=plan: media.apply(plan)))
+    print(f"{device_name(model.backend.device)}, {asked.threads} threads, {model.backend.kernels}")
+    print(f"{asked.shape}, {quantization}: {width} × {height}, {num_rows * vision.merge**2} patches, {num_rows} rows")
+    print(f"first {times[0] * 1000:.0f} ms, then {min(times[1:]) * 1000:.0f} ms; of which by kernel:")
+    for kernel, seconds in sorted(by_kernel(media.encoding).items(), key=lambda each: -each[1]):
+        print(f"  {kernel:24} {seconds * 1000:8.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
