@@ -14,6 +14,7 @@ from penstock.worker.models.config_keys import words_of
 from penstock.worker.models.families import FAMILIES
 from penstock.worker.models.family_keys import FAMILY_KEYS
 from penstock.worker.models.key_tables import COMPUTATIONS, FEATURES, HARMLESS, HARMLESS_WORDS, OTHER_NAMES
+from penstock.worker.models.vision_families import VISION_FAMILIES
 
 
 def changed(folder, **changes):
@@ -243,7 +244,8 @@ def test_a_key_that_is_right_with_some_values_only_is_refused_with_another(famil
 
 
 def test_rows_of_families_belong_to_families():
-    assert set(FAMILY_KEYS) <= {family.name for family in FAMILIES.values()}
+    families = [*FAMILIES.values(), *VISION_FAMILIES.values()]
+    assert set(FAMILY_KEYS) <= {family.name for family in families}
 
 
 # --- architectures that aren't known ----------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Models that see, against transformers in float32: rows of pictures and videos, greedy tokens, log-probabilities."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,9 @@ from builders.runner_harness import SlottedRunner, TinyEngine, slotted_runner
 from builders.seeing_models import Scene, seeing_model
 from builders.seeing_runner import SeeingRunner
 
+from penstock.protocol.errors import ConfigError
 from penstock.protocol.messages import StepPlan
+from penstock.worker.models.config import read_config
 from penstock.worker.models.load import Model
 from penstock.worker.plan_error import PlanError
 
@@ -192,3 +195,40 @@ def test_an_engine_gives_answers_of_transformers(family, tmp_path):
         with torch.inference_mode():
             logits = reference(whole, **types, **scene.given(colours.mean, colours.deviation)).logits[0]
         assert logits[len(scene.tokens) - 1 : -1].argmax(-1).tolist() == answer.tokens
+
+
+# As published: Qwen2-VL's had the text part's keys beside those of pictures.
+QWEN2_TEXT: dict[str, Any] = dict(
+    attention_dropout=0.0, hidden_act="silu", hidden_size=1536, intermediate_size=8960, max_position_embeddings=32768,
+    max_window_layers=28, model_type="qwen2_vl", num_attention_heads=12, num_hidden_layers=28, num_key_value_heads=2,
+    rms_norm_eps=1e-6, rope_scaling={"type": "mrope", "mrope_section": [16, 24, 24]}, rope_theta=1e6,
+    sliding_window=32768, tie_word_embeddings=True, torch_dtype="bfloat16", use_cache=True, use_sliding_window=False,
+    vision_start_token_id=151652, vision_end_token_id=151653, vision_token_id=151654, vocab_size=151936,
+)  # fmt: skip
+QWEN2_PATCHES = dict(in_chans=3, patch_size=14, spatial_merge_size=2, spatial_patch_size=14, temporal_patch_size=2)
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "Qwen2VLForConditionalGeneration": dict(
+        vision_config=dict(depth=32, embed_dim=1280, hidden_size=1536, mlp_ratio=4, num_heads=16, **QWEN2_PATCHES)
+    ),
+    "Qwen2_5_VLForConditionalGeneration": dict(
+        vision_config=dict(
+            depth=32, fullatt_block_indexes=[7, 15, 23, 31], hidden_act="silu", hidden_size=1280, num_heads=16,
+            intermediate_size=3420, out_hidden_size=1536, tokens_per_second=2, window_size=112, **QWEN2_PATCHES,
+        )
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", PUBLISHED)
+def test_published_configs_are_read_and_keys_that_change_answers_are_refused(architecture, tmp_path):
+    config = QWEN2_TEXT | PUBLISHED[architecture] | {"architectures": [architecture]}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    read = read_config(tmp_path)
+    assert read.vision.patch_size == 14 and read.vision.head_dim == 80
+    assert read.ropes.ropes[0].axes == (0,) * 16 + (1,) * 24 + (2,) * 24
+    assert read_config(tmp_path, sees=False).vision is None
+    for wrong, named in ((dict(spatial_patch_size=16), "spatial_patch_size"), (dict(in_chans=1), "in_channels")):
+        path.write_text(json.dumps(config | {"vision_config": config["vision_config"] | wrong}))
+        with pytest.raises(ConfigError, match=named):
+            read_config(tmp_path)

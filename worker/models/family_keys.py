@@ -50,7 +50,14 @@ _COHERE: dict[str, tuple[Any, ...]] = {
 # Transformers 5 keeps what it made `layer_types` of.
 _GEMMA = FamilyKeys(harmless="hidden_act cache_implementation _sliding_window_pattern")
 
+# Of Qwen2-VL's encoder; the seconds of videos are the front end's.
+_PATCHES = FamilyKeys(
+    harmless="tokens_per_second", other_names={"in_chans": "in_channels", "spatial_patch_size": "patch_size"}
+)
+
 FAMILY_KEYS: dict[str, FamilyKeys] = {
+    "qwen2_vl_vision": _PATCHES,
+    "qwen2_5_vl_vision": _PATCHES,
     "cohere": FamilyKeys(
         harmless="model_max_length use_embedding_sharing use_parallel_embedding",
         fixed=_COHERE,

@@ -12,6 +12,7 @@ from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_settings
 from .activations import Activation, read_activation
 from .config_keys import ReadKeys, refuse_unsupported, unsupported_keys
+from .family_keys import under_read_names
 from .vision_families import VISION_FAMILIES, VisionFamily
 
 # Far above what any encoder has: a folder may come from a stranger, and memory is planned by these numbers.
@@ -89,6 +90,7 @@ def read_vision(config: dict[str, Any], path: Path, hidden_size: int) -> VisionC
     given = config.get("vision_config")
     if not isinstance(given, dict):
         raise ConfigError(f"{path}: vision_config must be an object that describes an encoder, and is {shown(given)}.")
+    given = under_read_names(given, family.name)
     keys = ReadKeys({**family.defaults, **{key: value for key, value in given.items() if value is not None}})
     described = _described(keys, family, path)
     refuse_unsupported(unsupported_keys(given, keys, family.name), family.name, path)
