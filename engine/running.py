@@ -87,7 +87,7 @@ class RunningBatch:
         """Plan the next chunk of a prefilling sequence. Returns its number of tokens, which is 0 if no block is free
         for it, and what its tables get."""
         start = sequence.num_computed
-        end = self.cache.reach(sequence, start + min(budget, sequence.num_left))
+        end = self.encoder.whole_end(sequence, self.cache.reach(sequence, start + min(budget, sequence.num_left)))
         if end <= start:
             return 0, ()
         additions = self.cache.extend(sequence, end)

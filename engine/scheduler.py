@@ -56,7 +56,7 @@ class Scheduler:
         )
         self.sequences: dict[int, Sequence] = {}  # all that have not ended, by id
         self.waiting = WaitingQueue()
-        self.encoder = Encoder(limits.media)
+        self.encoder = Encoder(limits.media, limits.max_num_batched_tokens)
         self.running = RunningBatch(self.cache, limits.num_slots, self.encoder)
         self.in_flight: deque[ScheduledStep] = deque()
         self.publisher = Publisher()

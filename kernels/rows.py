@@ -37,7 +37,9 @@ class Rows:
     block_tables: Tensor  # [R, max_blocks] int32, padded with 0
     kv_slots: Tensor  # [T] int64: block × block_size + offset where each token's key and value go
     scratch: Scratch = field(default_factory=Scratch)
-    is_causal: bool = True  # False: every query sees its row's whole context
+    # T int64, on the host: the end of the keys that each query sees, which never falls within a row and for its last
+    # query is the context; None: each sees itself last.
+    seen_ends: Tensor | None = None
     plans: dict[Hashable, Any] = field(default_factory=dict)
 
     def plan(self, key: Hashable, build: Callable[[], Any]) -> Any:
@@ -49,3 +51,10 @@ class Rows:
 
     def num_queries(self, row: int) -> int:
         return self.query_starts[row + 1] - self.query_starts[row]
+
+    def ends_of(self, row: int) -> Tensor:
+        """The end of the keys that each of the row's queries sees."""
+        if self.seen_ends is not None:
+            return self.seen_ends[self.query_starts[row] : self.query_starts[row + 1]]
+        context = self.context_lengths[row]
+        return torch.arange(context - self.num_queries(row), context) + 1

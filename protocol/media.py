@@ -28,6 +28,7 @@ class MediaPlan(Part):
     row_bytes: int
     num_layers: int  # of the encoder
     most_patches: int  # that one medium may have
+    has_whole_spans: bool = False  # rows that stand together see one another, so one step computes them all
 
 
 class Encode(Part):

@@ -169,6 +169,16 @@ _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
         "{limits.encoder.num_rows:,} of them. Make it smaller, or let it be made so, by "
         'mm_processor_kwargs={{"max_pixels": …}}, or raise mm_cache.',
     ),
+    (
+        lambda limits, request: (
+            request.media is not None
+            and limits.encoder.has_whole_spans
+            and request.media.longest_span + limits.num_slots - 1 > limits.max_num_batched_tokens
+        ),
+        "A picture of the prompt has {request.media.longest_span:,} rows that are computed in one step, beside a token "
+        "of each of {limits.num_slots:,} requests. Use max_num_batched_tokens of that sum or more, or a smaller "
+        "max_num_seqs.",
+    ),
 )
 
 

@@ -19,8 +19,10 @@ NO_ENCODER = MediaPlan(num_rows=0, row_bytes=0, num_layers=0, most_patches=0)
 
 
 class Encoder:
-    def __init__(self, plan: MediaPlan | None) -> None:
+    def __init__(self, plan: MediaPlan | None, most_tokens: int) -> None:
+        """A step has at most so many tokens."""
         self.plan = plan or NO_ENCODER
+        self.most_tokens = most_tokens
         self.entries = Entries(self.plan.num_rows)
         self._held: dict[Sequence, deque[tuple[int, Entry]]] = {}  # with the index of each medium, ascending
         self._budget = 0
@@ -42,7 +44,25 @@ class Encoder:
                 reach = max(0, min(reach, media.start_of(index, position) - position))
                 if entry is None or self._budget <= 0:
                     break
-        return reach
+        return self._with_whole_spans(media, position, reach, self.most_tokens - sum(step.num_tokens))
+
+    def whole_end(self, sequence: Sequence, end: int) -> int:
+        """Where a chunk ends that could end here: before a span that it would cut, if spans are whole."""
+        media = sequence.request.media
+        if media is None or not self.plan.has_whole_spans:
+            return end
+        span = media.span_over(end)
+        return end if span is None else span.start
+
+    def _with_whole_spans(self, media: RequestMedia, position: int, reach: int, room: int) -> int:
+        """The same reach, or as far as cuts no span. One that comes next takes what room there is in the step, beyond
+        what prompts have of it: there is no smaller part of it to compute."""
+        span = media.span_over(position + reach) if reach and self.plan.has_whole_spans else None
+        if span is None:
+            return reach
+        if span.start > position:
+            return span.start - position
+        return span.end - position if span.end - position <= room else 0
 
     def note_rows(self, sequence: Sequence, step: ScheduledStep, num_tokens: int) -> None:
         """The step's newest row computes so many tokens of this sequence: say which get rows of media, and release what

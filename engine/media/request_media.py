@@ -56,6 +56,10 @@ class RequestMedia:
         return max(self.num_rows)
 
     @property
+    def longest_span(self) -> int:
+        return max(span.end - span.start for span in self.spans)
+
+    @property
     def most_patches(self) -> int:
         """Likewise."""
         return max(medium.num_patches for medium in self.media)
@@ -68,6 +72,13 @@ class RequestMedia:
                 return
             begin = max(span.start, start)
             yield Span(begin, min(span.end, end), span.medium, span.first_row + begin - span.start)
+
+    def span_over(self, position: int) -> Span | None:
+        """The span that has rows on both sides of a position."""
+        index = bisect_right(self._span_ends, position)
+        if index < len(self.spans) and self.spans[index].start < position:
+            return self.spans[index]
+        return None
 
     def needed_from(self, position: int) -> range:
         """The media with rows at this position or behind it, by index."""

@@ -33,6 +33,7 @@ class Step(ctypes.Structure):
         ("table_width", c_int32),
         ("token_ids", c_void_p),
         ("positions", c_void_p),
+        ("seen_ends", c_void_p),
         ("rotations", c_void_p),
         ("kv_slots", c_void_p),
         ("logit_rows", c_void_p),

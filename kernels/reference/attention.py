@@ -36,7 +36,8 @@ def attention(
         own = slice(rows.query_starts[row], rows.query_starts[row + 1])
         table = rows.block_tables[row, : -(-context // keys.shape[2])].long()
         own_keys, own_values = (of_context(memory[table], context).to(query.dtype) for memory in (keys, values))
-        attended[own] = attend(query[own], own_keys, own_values, scale, window, sinks, softcap, rows.is_causal)
+        ends = rows.ends_of(row).to(query.device)
+        attended[own] = attend(query[own], own_keys, own_values, scale, window, sinks, softcap, ends)
     return attended
 
 
@@ -56,22 +57,22 @@ def attend(
     window: int | None,
     sinks: Tensor | None = None,
     softcap: float | None = None,
-    is_causal: bool = True,
+    ends: Tensor | None = None,
 ) -> Tensor:
     """softmax(scale × q kᵀ) v, of a row's last n tokens.
 
     q is [n, heads, head_dim], k and v are [context, kv_heads, head_dim]; neighbouring query heads share a key head. The
-    query at p sees the keys at p - window < j <= p, or all of them where the row isn't causal. Of the sinks, float32
-    [heads], each takes part in the softmax of its head as one more score, of a value that is 0. With `softcap` a score
-    s becomes softcap × tanh(s / softcap).
+    query at p sees the keys at p - window < j <= p, or with `ends` those before its end. Of the sinks, float32 [heads],
+    each takes part in the softmax of its head as one more score, of a value that is 0. With `softcap` a score s becomes
+    softcap × tanh(s / softcap).
     """
     shared = query.shape[1] // keys.shape[1]
     scores = torch.einsum("qhd,khd->hqk", query, keys.repeat_interleave(shared, 1)) * scale
     scores = capped(scores, softcap)
     position = torch.arange(len(keys), device=query.device)
     own = position[-len(query) :, None]
-    is_hidden = (position > own) | (position <= own - (window or len(keys)))  # [n, context]
-    is_hidden &= is_causal
+    is_behind = position > own if ends is None else position >= ends[:, None]
+    is_hidden = is_behind | (position <= own - (window or len(keys)))  # [n, context]
     weights = softmax_with(sinks, scores.masked_fill(is_hidden, -torch.inf))  # [heads, n, context]
     return torch.einsum("hqk,khd->qhd", weights, values.repeat_interleave(shared, 1))
 

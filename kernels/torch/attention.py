@@ -36,7 +36,7 @@ class Group:
     hidden: Tensor | None = None  # n = 1: [B, 1, 1, C - hidden_from], True where a row does not see a key
     unwritten: Tensor | None = None  # n = 1: gathered [B × heads × slots, head_dim] values beyond their row's context
     mask: Tensor | None = None  # n > 1: [B, 1, n, C], added to the scores; None where the plain triangle is the mask
-    is_causal: bool = True  # False: all keys are seen
+    is_causal: bool = True  # False: all keys are seen by all
 
 
 @write_kv.implement("torch")
@@ -200,11 +200,13 @@ def _group(
         hidden_from=0 if window else fewest,
     )
     if num_queries > 1:
-        if not rows.is_causal:
-            group.is_causal = False
-        elif num_queries < max(contexts) or (window and window < num_queries):
-            hidden = _hidden(on_device(counts, device), num_queries, 0, most, window)
-            group.mask = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, -torch.inf)
+        if rows.seen_ends is not None or num_queries < max(contexts) or (window and window < num_queries):
+            ends = torch.stack([rows.ends_of(row) for row in members])
+            ends -= block_size * torch.tensor(start_blocks)[:, None]
+            hidden = _hidden(on_device(counts, device), num_queries, 0, most, window, on_device(ends, device))
+            group.is_causal = bool(hidden.any())
+            if group.is_causal:
+                group.mask = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, -torch.inf)
     elif any(firsts) or fewest < most:
         group.hidden = _hidden(on_device(counts, device), 1, group.hidden_from, most, window)
         beyond = torch.arange(most) >= counts[:, None]
@@ -212,11 +214,16 @@ def _group(
     return group
 
 
-def _hidden(ends: Tensor, num_queries: int, first: int, num_keys: int, window: int | None) -> Tensor:
-    """[B, 1, n, num_keys - first]: which keys lie after a query, or too far before it."""
-    keys = torch.arange(first, num_keys, device=ends.device)
-    own = ends[:, None] - num_queries + torch.arange(num_queries, device=ends.device)  # the queries' own keys
-    hidden = keys > own[:, :, None]
+def _hidden(
+    counts: Tensor, num_queries: int, first: int, num_keys: int, window: int | None, ends: Tensor | None = None
+) -> Tensor:
+    """[B, 1, n, num_keys - first]: which keys a query doesn't see, because of its end [B, n] or its window.
+
+    Each row's queries are the last of so many tokens; without ends they see themselves last.
+    """
+    keys = torch.arange(first, num_keys, device=counts.device)
+    own = counts[:, None] - num_queries + torch.arange(num_queries, device=counts.device)  # the queries' own keys
+    hidden = keys >= (own + 1 if ends is None else ends)[:, :, None]
     if window is not None:
         hidden |= keys <= own[:, :, None] - window
     return hidden[:, None]

@@ -129,22 +129,31 @@ def _tiles(rows: Rows, geometry: Geometry) -> QueryTiles:
             owners.append(row)
             starts.append(tile * TILE)
     splits = []
-    # The position of the last key that any query of each tile sees.
-    lasts = starts if rows.is_causal else [rows.context_lengths[owner] - 1 for owner in owners]
-    for number in range(max(lasts) // SPLIT + 1):
-        looking = [tile for tile, last in enumerate(lasts) if _looks_at(last, number, geometry.window)]
+    # [tiles, TILE]: the end of the keys that each query sees; of a tile's spare queries nobody reads what they see.
+    ends = torch.tensor(starts)[:, None] + torch.arange(1, TILE + 1)
+    if rows.seen_ends is not None:
+        ends.view(-1)[torch.tensor(places)] = rows.seen_ends
+    stretches = list(zip(starts, ends.amax(1).tolist(), strict=True))
+    for number in range(int(ends.max() - 1) // SPLIT + 1):
+        looking = [tile for tile, stretch in enumerate(stretches) if _looks_at(*stretch, number, geometry.window)]
         if looking:
-            splits.append(_split(number, looking, owners, starts, rows, geometry))
+            splits.append(_split(number, looking, owners, starts, ends, rows, geometry))
     return QueryTiles(len(owners), on_device(torch.tensor(places), rows.block_tables.device), splits)
 
 
-def _looks_at(start: int, number: int, window: int | None) -> bool:
+def _looks_at(start: int, end: int, number: int, window: int | None) -> bool:
     """Whether any query of the tile at `start` sees a key of the split, by their positions alone."""
-    return start // SPLIT >= number and (window is None or (number + 1) * SPLIT > start - window + 1)
+    return end > number * SPLIT and (window is None or (number + 1) * SPLIT > start - window + 1)
 
 
 def _split(
-    number: int, looking: list[int], owners: list[int], starts: list[int], rows: Rows, geometry: Geometry
+    number: int,
+    looking: list[int],
+    owners: list[int],
+    starts: list[int],
+    seen_ends: Tensor,
+    rows: Rows,
+    geometry: Geometry,
 ) -> Split:
     device = rows.block_tables.device
     if len(looking) * geometry.num_heads == 1:
@@ -153,8 +162,7 @@ def _split(
     ends = torch.tensor([rows.context_lengths[owners[tile]] for tile in looking])
     key = torch.arange(number * SPLIT, (number + 1) * SPLIT)
     query = torch.tensor([starts[tile] for tile in looking])[:, None] + torch.arange(TILE)
-    # Of a tile's spare queries nobody reads what they attend to.
-    hidden = key > query[:, :, None] if rows.is_causal else (key >= ends[:, None])[:, None].expand(-1, TILE, -1)
+    hidden = key >= seen_ends[looking][:, :, None]
     if geometry.window is not None:
         hidden |= key <= query[:, :, None] - geometry.window
     blocks = SPLIT // geometry.block_size

@@ -43,7 +43,7 @@ class Seen:
 
 
 class SeeingRunner:
-    """One group of layers with blocks; greedy, with the log-probabilities of so many tokens."""
+    """Groups of layers with blocks, the same in each; greedy, with the log-probabilities of so many tokens."""
 
     def __init__(self, runner: SlottedRunner, top: int | None = _TOP) -> None:
         self.runner = runner
@@ -90,7 +90,7 @@ class SeeingRunner:
                 self.number,
                 column(seen.slot for seen, _ in rows),
                 column(count for _, count in rows),
-                [GroupChanges(column(blocks), column(offsets))],
+                [GroupChanges(column(blocks), column(offsets)) for _ in self.runner.table.groups],
                 new=new,
                 encodes=encodes,
                 media=media,
@@ -112,7 +112,16 @@ class SeeingRunner:
         while waiting := [seen for seen in rows if len(seen.tokens) < count]:
             plan, left = [], budget
             for seen in waiting:
-                if take := min(seen.num_known - seen.num_computed, left):
+                if take := self.chunk(seen, left):
                     plan.append((seen, take))
                     left -= take
             self.step(plan)
+
+    def chunk(self, seen: Seen, budget: int) -> int:
+        """How many tokens it computes next: with a whole span or none of it, where its rows see one another."""
+        end = seen.num_computed + min(seen.num_known - seen.num_computed, budget)
+        if self.runner.model.config.vision.family.has_whole_spans:
+            for first, length in (span for medium in seen.scene.media for span in medium.spans):
+                if first < end < first + length:
+                    end = first
+        return end - seen.num_computed

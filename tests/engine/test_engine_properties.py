@@ -236,10 +236,12 @@ def test_so_it_is_with_groups_of_layers_in_any_mix(options, groups, every, steps
 media_limits = st.fixed_dictionaries(
     {
         "media": st.builds(
-            lambda num_rows, num_layers, most_patches: MediaPlan(num_rows, 1, num_layers, most_patches),
-            st.sampled_from([9, 6, 14, 40]),
-            st.sampled_from([3, 1, 8]),
-            st.sampled_from([100, 100, 10]),
+            MediaPlan,
+            num_rows=st.sampled_from([9, 6, 14, 40]),
+            row_bytes=st.just(1),
+            num_layers=st.sampled_from([3, 1, 8]),
+            most_patches=st.sampled_from([100, 100, 10]),
+            has_whole_spans=st.booleans(),
         ),
         "mm_encoder_budget": st.sampled_from([None, 1, 30]),
     }

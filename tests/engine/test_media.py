@@ -162,3 +162,20 @@ def test_nothing_is_planned_for_media_where_there_are_none():
     scheduler.add(prompt(1, [1, 2, 3]))
     plan = scheduler.plan()
     assert plan and (plan.dropped_entries, plan.encodes, plan.media) == (b"", [], [])
+
+
+def test_rows_that_see_one_another_are_computed_in_one_step_beside_streams_too():
+    tested = harness(max_num_batched_tokens=12, max_num_seqs=4, media=replace(PLAN, has_whole_spans=True))
+    tested.add(replace(prompt(1, [1, 2, 3], max_tokens=60), is_streamed=True))
+    for _ in range(3):
+        tested.plan()
+        tested.finish()
+    tested.add(with_picture(2, 1, before=3, rows=9, num_patches=1))
+    tested.run()
+    assert [rows.count for plan in tested.plans for rows in plan.media] == [9]
+
+
+def test_a_picture_whose_rows_fit_into_no_step_is_refused_with_what_would_take_them():
+    tested = harness(max_num_batched_tokens=12, max_num_seqs=5, media=replace(PLAN, has_whole_spans=True))
+    tested.add(with_picture(1, 1, rows=9))
+    assert "9 rows that are computed in one step, beside a token of each of 5" in tested.ended(1).error_msg

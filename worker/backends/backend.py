@@ -76,6 +76,8 @@ class Backend(ABC):
     mxfp4: ClassVar[WeightFormat | None] = None
     # Whether blocks that no token reaches any more can serve others, in groups with tables of their own.
     gives_back: ClassVar[bool] = True
+    # Whether tokens may see others behind them, as pictures' rows do in some models.
+    sees_ahead: ClassVar[bool] = True
     # Why this runs slower than it could, if it does.
     missing: str = ""
 

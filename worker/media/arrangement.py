@@ -32,13 +32,17 @@ class Arrangement:
 
 def arrangement_of(shape: tuple[int, int, int], config: VisionConfig) -> Arrangement:
     """Of a medium of so many frames, and pixels down and across."""
-    frames, unit = shape[0], config.merge * config.patch_size
+    frames = shape[0]
+    grid = shape[1] // config.patch_size, shape[2] // config.patch_size  # pixels that make no whole patch are left out
     require(
-        frames > 0 and all(side > 0 and side % unit == 0 for side in shape[1:]),
-        f"encodes {frames} frames of {shape[1]} × {shape[2]} pixels, where sides are multiples of {unit}",
+        frames > 0 and all(side > 0 and side % config.merge == 0 for side in grid),
+        f"encodes {frames} frames of {grid[0]} × {grid[1]} patches, and {config.merge} × {config.merge} make a row",
+    )
+    require(
+        config.family.places != "fixed" or grid == (config.table_side,) * 2,
+        f"encodes frames of {grid[0]} × {grid[1]} patches, which have {config.table_side} × {config.table_side} places",
     )
     num_frames = -(-frames // config.num_frames)
-    grid = shape[1] // config.patch_size, shape[2] // config.patch_size
     down, across = grid[0] // config.merge, grid[1] // config.merge  # rows
     heights, widths = _places(down, across, config.merge)  # [down × across, merge²]
     layouts, order = [[grid[0] * grid[1]] * num_frames], None

@@ -20,7 +20,7 @@ class EncoderPass(Protocol):
     @property
     def encoder(self) -> Encoder: ...
 
-    def begin(self, arrangement: Arrangement, rotation: TokenRotation) -> None: ...
+    def begin(self, arrangement: Arrangement, rotation: TokenRotation | None) -> None: ...
 
     def embed(self, patches: Tensor) -> None:
         """Make the stream of patches [P, patch_numbers]."""
@@ -41,7 +41,7 @@ class TensorInputs:
 
     memory: KVCache
     rows: list[Rows]
-    rotation: TokenRotation
+    rotation: TokenRotation | None
 
     def of_layout(self, layout: int) -> LayerStep:
         return LayerStep(self.memory.of_layer(0), self.rows[layout], self.rotation)
@@ -55,9 +55,10 @@ class TensorPass:
         self.stream = torch.empty(0)
         self._memory: KVCache | None = None
         self._inputs: TensorInputs
+        self._arrangement: Arrangement
 
     @torch.inference_mode()
-    def begin(self, arrangement: Arrangement, rotation: TokenRotation) -> None:
+    def begin(self, arrangement: Arrangement, rotation: TokenRotation | None) -> None:
         layouts = [layout_rows(lengths) for lengths in arrangement.layouts]
         placement, config = self.encoder.placement, self.encoder.config
         num_blocks = max(layout.num_blocks for layout in layouts)
@@ -65,7 +66,8 @@ class TensorPass:
             shape = KVShape(1, config.num_heads, config.padded_head_dim)
             self._memory = KVCache.allocate(shape, num_blocks, BLOCK_SIZE, placement.activations, placement.device)
         memory = self._memory
-        turned = TokenRotation(*(each.to(placement.activations) for each in rotation[:2]))
+        turned = rotation and TokenRotation(*(each.to(placement.activations) for each in rotation[:2]))
+        self._arrangement = arrangement
         self._inputs = TensorInputs(memory, [_rows(each, memory, placement.device) for each in layouts], turned)
 
     @torch.inference_mode()
@@ -78,12 +80,14 @@ class TensorPass:
 
     @torch.inference_mode()
     def merged(self, part: int) -> Tensor:
-        merger, joined = self.encoder.mergers[part], self.encoder.config.merge**2
-        found: Tensor = merger.of_rows(merger.of_patches(self.stream).reshape(len(self.stream) // joined, -1))
+        merger = self.encoder.mergers[part]
+        found: Tensor = merger.of_patches(self.stream)
+        for stage in merger.stages:
+            found = stage.compute(stage.join(found, self._arrangement))
         return found
 
 
 def _rows(layout: LayoutRows, memory: KVCache, device: torch.device) -> Rows:
     tables, slots = (each.to(device) for each in layout.blocks)
     starts, lengths = layout.query_starts.tolist(), layout.context_lengths.tolist()
-    return Rows(starts, lengths, tables, slots, memory.scratch, is_causal=False)
+    return Rows(starts, lengths, tables, slots, memory.scratch, seen_ends=layout.lasts + 1)

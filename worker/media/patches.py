@@ -16,7 +16,8 @@ def patches_of(pixels: Tensor, arrangement: Arrangement, config: VisionConfig, c
         pixels = torch.cat((pixels, pixels[-1:].expand(missing, -1, -1, -1)))
     merge, patch = config.merge, config.patch_size
     down, across = (side // merge for side in arrangement.grid)
-    cut = pixels.view(-1, config.num_frames, down, merge, patch, across, merge, patch, pixels.shape[-1])
+    whole = pixels[:, : down * merge * patch, : across * merge * patch]
+    cut = whole.reshape(-1, config.num_frames, down, merge, patch, across, merge, patch, pixels.shape[-1])
     # [frames, down, across, merge, merge, colours, frames of a patch, patch, patch]
     by_patch = cut.permute(0, 2, 5, 3, 6, 8, 1, 4, 7).reshape(-1, merge * merge * config.patch_numbers)
     if arrangement.order is not None:

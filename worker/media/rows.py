@@ -29,7 +29,7 @@ class EncodedPart:
     """An entry of which some layers are computed."""
 
     arrangement: Arrangement
-    rotation: TokenRotation
+    rotation: TokenRotation | None
     num_layers: int = 0
     # [P, hidden], while the encoder computes another medium.
     stream: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -86,6 +86,20 @@ class KeptMedia:
             rows.append(own[each.first : each.first + each.count])  # type: ignore[index]
         on_host = numpy.concatenate(tokens), numpy.concatenate(rows)
         return PlacedRows(self.rows, *(on_device(each, self.device) for each in on_host))
+
+    def seen_ends(
+        self, media: Sequence[MediaRows], query_starts: Sequence[int], context_lengths: Sequence[int]
+    ) -> Tensor | None:
+        """[T] int64: tokens that get rows of one span see its end, where the model has them see one another."""
+        if not self.config.family.has_whole_spans:
+            return None
+        counts = numpy.diff(query_starts)
+        firsts = numpy.array(context_lengths) - counts - query_starts[:-1]  # a token's position beyond its number
+        ends = numpy.repeat(firsts, counts) + numpy.arange(1, query_starts[-1] + 1)
+        for each in media:
+            start = query_starts[each.row] + each.offset
+            ends[start : start + each.count] = ends[start + each.count - 1]
+        return torch.from_numpy(ends)
 
     def _encode(self, encode: Encode) -> None:
         part = self._begin(encode) if encode.first_layer == 0 else self._go_on(encode)

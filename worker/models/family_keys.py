@@ -115,6 +115,8 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
     "hunyuan_v1_dense": FamilyKeys(
         harmless="cla_share_factor dense_list", fixed={"use_qk_norm": (True,), "use_cla": (False,)}
     ),
+    # How pictures are cut, which their processor's own file says too.
+    "idefics3_vision": FamilyKeys(harmless="max_image_size size use_base_siglip"),
     "internlm3": FamilyKeys(other_names={"qkv_bias": "attention_bias", "bias": "mlp_bias"}),
     "lfm2": FamilyKeys(harmless="block_norm_eps", fixed=_CONVOLVING, other_names=_LFM2_NAMES),
     "lfm2_moe": FamilyKeys(

@@ -147,7 +147,8 @@ HARMLESS = re.compile(
 HARMLESS_WORDS = _any(
     "dropout pdrop layerdrop jitter loss coef init initiali[sz]er initiali[sz]ation std seed recompute checkpointing "
     "flash dtype fp float precision implementation version summary classifier mtp nextn labels? logging kernels cutoff "
-    "device spec augment capacity cache train training trainer grad gradients? optimizer lr batch epochs? warmup adam"
+    "device spec augment capacity cache train training trainer grad gradients? optimizer lr batch epochs? warmup adam "
+    "neftune"
 )
 
 

@@ -1,5 +1,6 @@
 """Loads a model folder as a model that runs batches: number formats, ranks, weights, and a report of what was read."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,6 +45,7 @@ from .groups import LayerGroup, groups_of
 from .products import HEAD, expert_layers, quantized_kinds
 from .split import check_split
 
+_LOG = logging.getLogger(__name__)
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -160,6 +162,7 @@ def load_model(
     backend = select_backend(config, device, number, ranks, options or BackendOptions())
     if num_threads is not None:
         backend.use_threads(num_threads)
+    config = _without_sight(config, backend)
     formats = _layer_formats(config, backend, quantization or _converted_with(model_folder, backend), lm_head_fp32)
     cache, not_kept = kept_weights(load_format, backend, model_folder, formats, ranks, expert_parallel)
     demand = demand_of(config, backend, formats, ranks, cache, not_kept, number)
@@ -235,6 +238,18 @@ def select_backend(
         except LibraryError as error:
             missing = str(error)
     return TorchBackend.create(device, dtype, ranks, options.deterministic, missing)
+
+
+def _without_sight(config: ModelConfig, backend: Backend) -> ModelConfig:
+    """What runs here of a model that sees: all of it, or its text part."""
+    if config.vision is None or not config.vision.family.has_whole_spans or backend.sees_ahead:
+        return config
+    _LOG.warning(
+        "%s answers texts alone here: the rows of a picture see one another in it, and there are no kernels for that "
+        "on a GPU yet. For pictures use device='cpu'.",
+        config.family.name,
+    )
+    return replace(config, vision=None)
 
 
 def _lacking_on_gpus(config: ModelConfig) -> str:

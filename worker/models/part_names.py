@@ -12,7 +12,6 @@ class PartNames(NamedTuple):
 
 USUAL = PartNames()
 LFM2_NAMES = PartNames("out_proj", "feed_forward", ("w1", "w3", "w2"), "embedding_norm")
-VISION_BLOCKS = "blocks"  # an encoder's layers
 # Of layers with an embedding of the tokens of their own: what makes a gate of the stream, and what leads back to it.
 TOKEN_INPUT_PARTS = ("per_layer_input_gate", "per_layer_projection")
 TOKEN_INPUT_PROJECTION = "per_layer_model_projection"  # of the first embedding, for all layers

@@ -15,7 +15,7 @@ from .latent_config import LatentConfig
 from .layer_heads import LayerHeads
 from .mixers import DeltaNet, ShortConvolution
 from .mixtures import ExpertsConfig
-from .part_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION, USUAL, VISION_BLOCKS
+from .part_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION, USUAL
 from .vision_config import VisionConfig
 
 HEAD = "lm_head"
@@ -57,15 +57,28 @@ def products(config: ModelConfig, ranks: int = 1) -> Iterator[Product]:
 def _vision(vision: VisionConfig, ranks: int) -> Iterator[Product]:
     """An encoder's; what makes patches a stream is never quantized."""
     hidden, heads = vision.hidden_size, vision.num_heads * vision.padded_head_dim
+    names = vision.family.names
     for layer in range(vision.num_layers):
-        block = f"{VISION}{VISION_BLOCKS}.{layer}"
-        yield Product((f"{block}.attn.qkv",), ranks * 3 * heads * hidden)
-        yield Product((f"{block}.attn.proj",), ranks * heads * hidden)
+        block = f"{VISION}{names.blocks}.{layer}"
+        inner = f"{block}.{names.attention}"
+        yield Product(tuple(f"{inner}.{each}" for each in names.heads), ranks * 3 * heads * hidden)
+        yield Product((f"{inner}.{names.output}",), ranks * heads * hidden)
         yield from _mlp(f"{block}.mlp", ranks * hidden, vision.intermediate_size, vision.family.mlp)
-    joined, names = vision.merge**2 * hidden, vision.family.merger
-    for merger in ("merger", *(f"deepstack_merger_list.{number}" for number in range(len(vision.taps)))):
-        yield Product((f"{VISION}{merger}.{names.up}",), ranks * joined * joined)
-        yield Product((f"{VISION}{merger}.{names.down}",), ranks * joined * vision.out_size)
+    for name, count in _mergers(vision):
+        yield Product((f"{VISION}{name}",), ranks * count)
+
+
+def _mergers(vision: VisionConfig) -> Iterator[tuple[str, int]]:
+    """The projections that make rows, and their weights."""
+    joined, names, merging = vision.merge**2 * vision.hidden_size, vision.family.merger, vision.family.merging
+    if merging == "mean":
+        yield "projector.mm_input_projection_weight", vision.hidden_size * vision.out_size
+    elif merging == "projection":
+        yield "projector.modality_projection.proj", joined * vision.out_size
+    else:
+        for merger in ("merger", *(f"deepstack_merger_list.{number}" for number in range(len(vision.taps)))):
+            yield f"{merger}.{names.up}", joined * joined
+            yield f"{merger}.{names.down}", joined * vision.out_size
 
 
 def _mlp(

@@ -12,10 +12,13 @@ from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 
 _MISTRAL_3 = "Mistral3ForConditionalGeneration"
+_LLAMA = dict.fromkeys(("", "llama"), "LlamaForCausalLM")
 # By architecture, that of its decoder alone; where there may be several, by the decoder's model_type ("": not given).
 _DECODERS: dict[str, str | dict[str, str]] = {
     "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
     "Gemma4ForConditionalGeneration": "Gemma4ForCausalLM",
+    "Idefics3ForConditionalGeneration": _LLAMA,
+    "SmolVLMForConditionalGeneration": _LLAMA,
     "Qwen2VLForConditionalGeneration": "Qwen2VLTextModel",
     "Qwen2_5_VLForConditionalGeneration": "Qwen2_5_VLTextModel",
     "Qwen3VLForConditionalGeneration": "Qwen3VLTextModel",
@@ -37,17 +40,22 @@ _OF_THE_WHOLE = (
 # Of pictures and sound alone: their encoders, and the tokens in whose place they come.
 _OF_PICTURES = re.compile(
     r"(vision|audio)_config|(image|video|vision|audio)(_\w+)?_token(_id)?|language_model_only|vision_feature_\w+"
-    r"|projector_hidden_act|multimodal_projector_bias|spatial_merge_size|mm_tokens_per_image|vision_soft_tokens_per_image"
+    r"|projector_hidden_act|multimodal_projector_bias|spatial_merge_size|mm_tokens_per_image|scale_factor|pixel_shuffle_factor|perceiver_config|vision_soft_tokens_per_image"
 )
 # Tensors of these encoders.
 PICTURE_TENSORS = re.compile(
-    r"(model\.)?(visual|vision_tower|audio_tower|embed_vision|embed_audio|multi_modal_projector)\."
+    r"(model\.)?(visual|vision_tower|vision_model|audio_tower|embed_vision|embed_audio|multi_modal_projector)\."
 )
+# An encoder's own parts, and what makes rows of its patches; longer names first.
+_TOWERS = ("visual.", "vision_tower.vision_model.", "vision_tower.", "vision_model.")
+_PROJECTORS = ("multi_modal_projector.", "connector.")
 _PREFIXES = (
     ("model.language_model.", "model."),
-    ("model.visual.", "visual."),
     ("language_model.model.", "model."),
     ("language_model.", ""),
+    ("model.text_model.", "model."),
+    *((f"{model}{tower}", "visual.") for tower in _TOWERS for model in ("model.", "")),
+    *((f"{model}{projector}", "visual.projector.") for projector in _PROJECTORS for model in ("model.", "")),
 )
 
 
@@ -60,9 +68,10 @@ def text_part(config: dict[str, Any], path: Path) -> dict[str, Any]:
         return config
     inner = config.get("text_config")
     if inner is None and any(each in _FLAT for each in named):
-        inner = {key: value for key, value in config.items() if not _OF_PICTURES.fullmatch(key)}
+        inner = config
     if not isinstance(inner, dict):
         raise ConfigError(f"{path}: text_config must be an object that describes the decoder, and is {shown(inner)}.")
+    inner = {key: value for key, value in inner.items() if not _OF_PICTURES.fullmatch(key)}
     if isinstance(decoder, dict):
         kind = inner.get("model_type") or ""
         if kind not in decoder:

@@ -3,6 +3,7 @@
 Beside config.json it reads how the processor's files normalise colours, because the encoder gets plain pixels.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ class VisionConfig:
     full_layers: tuple[int, ...]  # that attend to a whole frame; the others within windows
     taps: tuple[int, ...]  # layers behind which further parts of the rows are taken
     table_side: int | None  # of the learned table of positions
+    epsilon: float  # of its norms
     rope_theta: float
     image_colours: Colours
     video_colours: Colours
@@ -74,7 +76,8 @@ class VisionConfig:
     def activation_floats(self) -> int:
         """Numbers of one patch that are in memory at once while a layer is computed."""
         heads = 3 * self.num_heads * self.padded_head_dim
-        return 5 * self.hidden_size + 2 * heads + 3 * self.intermediate_size + self.patch_numbers
+        inner = (3 if len(self.family.mlp) == 3 else 1.5) * self.intermediate_size  # with a gate, or without one
+        return int(5 * self.hidden_size + 2 * heads + inner) + self.patch_numbers
 
 
 def read_vision(config: dict[str, Any], path: Path, hidden_size: int) -> VisionConfig | None:
@@ -91,8 +94,10 @@ def read_vision(config: dict[str, Any], path: Path, hidden_size: int) -> VisionC
     if not isinstance(given, dict):
         raise ConfigError(f"{path}: vision_config must be an object that describes an encoder, and is {shown(given)}.")
     given = under_read_names(given, family.name)
-    keys = ReadKeys({**family.defaults, **{key: value for key, value in given.items() if value is not None}})
-    described = _described(keys, family, path)
+    outer = {key: config.get(key) for key in family.outer_keys}
+    stated = {key: value for key, value in (given | outer).items() if value is not None}
+    keys = ReadKeys({**family.defaults, **stated})
+    described = _described(keys, family, hidden_size, path)
     refuse_unsupported(unsupported_keys(given, keys, family.name), family.name, path)
     if described.out_size != hidden_size:
         raise ConfigError(
@@ -102,20 +107,36 @@ def read_vision(config: dict[str, Any], path: Path, hidden_size: int) -> VisionC
     return described
 
 
-def _described(config: ReadKeys, family: VisionFamily, path: Path) -> VisionConfig:
+def _described(config: ReadKeys, family: VisionFamily, out_size: int, path: Path) -> VisionConfig:
     def count(key: str) -> int:
+        key = family.keys.get(key, key)
         value = config.get(key)
+        if isinstance(value, list) and len(value) == 2 and value[0] == value[1]:  # both sides of a square
+            value = value[0]
         if type(value) is not int or not 0 < value <= _MOST.get(key, _LARGEST):
             most = _MOST.get(key, _LARGEST)
             raise ConfigError(f"{path}: {key} of vision_config must be from 1 to {most:,}, and is {shown(value)}.")
         return value
 
     num_layers, hidden_size, num_heads = count("depth"), count(family.width), count("num_heads")
-    if hidden_size % (4 * num_heads):
-        raise ConfigError(f"{path}: an encoder of {hidden_size} numbers has no {num_heads} heads of a multiple of 4.")
+    least = 4 if family.rotates else 1
+    if hidden_size % (least * num_heads):
+        raise ConfigError(
+            f"{path}: an encoder of {hidden_size} numbers has no {num_heads} heads of a multiple of {least}."
+        )
     if count("in_channels") != _CHANNELS:
         raise ConfigError(f"{path}: in_channels of vision_config is {count('in_channels')}, and only 3 are supported.")
-    patch_size, merge = count("patch_size"), count("spatial_merge_size")
+    patch_size = count("patch_size")
+    table_side = None
+    if family.places == "resampled":
+        table_side = _side(count, "num_position_embeddings", path)
+    elif family.places is not None:
+        table_side = count("image_size") // patch_size
+    if family.merging == "mean":
+        merge = _pooled(table_side or 0, _side(count, "mm_tokens_per_image", path), path)
+        _check_size(path.parent, count("image_size"))
+    else:
+        merge = count("spatial_merge_size")
     window, full_layers = None, tuple(range(num_layers))
     if family.has_windows:
         window = count("window_size") // merge // patch_size
@@ -131,13 +152,14 @@ def _described(config: ReadKeys, family: VisionFamily, path: Path) -> VisionConf
         intermediate_size=width,
         activation=read_activation(config, "hidden_act", {}),
         patch_size=patch_size,
-        num_frames=count("temporal_patch_size"),
+        num_frames=count("temporal_patch_size") if family.patch_dims == 5 else 1,
         merge=merge,
-        out_size=count(family.out_width),
+        out_size=out_size if family.out_width is None else count(family.out_width),
         window=window,
         full_layers=full_layers,
         taps=() if family.taps is None else _layers(config, family.taps, num_layers, path),
-        table_side=_table_side(count("num_position_embeddings"), path) if family.has_position_table else None,
+        table_side=table_side,
+        epsilon=_epsilon(config, family, path),
         rope_theta=_theta(config, family, path),
         image_colours=_colours(path.parent, "image", family),
         video_colours=_colours(path.parent, "video", family),
@@ -153,11 +175,36 @@ def _layers(config: ReadKeys, key: str, num_layers: int, path: Path) -> tuple[in
     return tuple(value)
 
 
-def _table_side(count: int, path: Path) -> int:
-    side = round(count**0.5)
-    if side * side != count:
-        raise ConfigError(f"{path}: num_position_embeddings of vision_config is {count}, which is no square.")
+def _side(count: Callable[[str], int], key: str, path: Path) -> int:
+    """Of a square of so many places."""
+    side = round(count(key) ** 0.5)
+    if side * side != count(key):
+        raise ConfigError(f"{path}: {key} is {count(key)}, which is no square.")
     return side
+
+
+def _pooled(patches: int, rows: int, path: Path) -> int:
+    """Patches along each side of a row, of so many along each side of a picture."""
+    if patches == 0 or patches % rows:
+        raise ConfigError(
+            f"{path}: {patches} patches along a side can't become the {rows} that mm_tokens_per_image says."
+        )
+    return patches // rows
+
+
+def _check_size(folder: Path, side: int) -> None:
+    """The processor makes squares of this side of all pictures."""
+    for key, value in (_image_settings(folder).get("size") or {}).items():
+        if key in ("height", "width") and value != side:
+            raise ConfigError(f"{folder}: the processor's size has {key}={shown(value)}, and image_size is {side}.")
+
+
+def _epsilon(config: ReadKeys, family: VisionFamily, path: Path) -> float:
+    key = family.keys.get("epsilon")
+    value = family.epsilon if key is None else config.get(key)
+    if type(value) not in (int, float) or not 0 <= value < 1:
+        raise ConfigError(f"{path}: {key} of vision_config must be from 0 to 1, and is {shown(value)}.")
+    return float(value)
 
 
 def _theta(config: ReadKeys, family: VisionFamily, path: Path) -> float:
@@ -171,8 +218,7 @@ def _theta(config: ReadKeys, family: VisionFamily, path: Path) -> float:
 
 def _colours(folder: Path, kind: str, family: VisionFamily) -> Colours:
     """As the processor of pictures, or of videos, has them."""
-    both = read_model_settings(folder / "processor_config.json")
-    image = both.get("image_processor") or read_model_settings(folder / "preprocessor_config.json")
+    both, image = read_model_settings(folder / "processor_config.json"), _image_settings(folder)
     video = both.get("video_processor") or read_model_settings(folder / "video_preprocessor_config.json")
     settings = (video or image) if kind == "video" else image
     mean, deviation = family.colours
@@ -185,6 +231,11 @@ def _colours(folder: Path, kind: str, family: VisionFamily) -> Colours:
     if type(scale) not in (int, float) or not 0 < scale <= 1:
         raise ConfigError(f"{folder}: the processor's rescale_factor must be from 0 to 1, and is {shown(scale)}.")
     return Colours(1.0 if settings.get("do_rescale") is False else scale, mean, deviation)
+
+
+def _image_settings(folder: Path) -> dict[str, Any]:
+    both = read_model_settings(folder / "processor_config.json")
+    return both.get("image_processor") or read_model_settings(folder / "preprocessor_config.json")
 
 
 def _of_colours(value: Any, usual: tuple[float, ...], name: str, folder: Path) -> tuple[float, ...]:

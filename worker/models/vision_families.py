@@ -2,12 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from .layer_norms import RMS, NormForm
 
 _LAYER_NORM = NormForm(has_mean=True, has_bias=True)
 _HALF = (0.5, 0.5, 0.5)
+
+# Of a learned table: between its neighbours, where a place in it would lie at a frame's scale, or as it is.
+Places = Literal["resampled", "bucketed", "fixed"]
+# Norm, Linear, gelu, Linear of the patches side by side; the mean of the patches, normed and projected; one projection
+# of the patches side by side.
+Merging = Literal["mlp", "mean", "projection"]
 
 
 class Colours:
@@ -15,6 +21,19 @@ class Colours:
 
     HALF = (_HALF, _HALF)
     CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+
+
+class TowerNames(NamedTuple):
+    """What an encoder's parts are called."""
+
+    patch: str = "patch_embed.proj"
+    table: str = "pos_embed"
+    blocks: str = "blocks"
+    before_attention: str = "norm1"
+    before_mlp: str = "norm2"
+    attention: str = "attn"
+    heads: tuple[str, ...] = ("qkv",)  # of queries, keys and values
+    output: str = "proj"
 
 
 @dataclass(frozen=True)
@@ -26,19 +45,31 @@ class MergerNames:
     down: str
 
 
+_QWEN = TowerNames()
+
+
 @dataclass(frozen=True)
 class VisionFamily:
     """The details of an encoder that its config does not spell out."""
 
     name: str
     norm: NormForm = _LAYER_NORM
-    epsilon: float = 1e-6
+    names: TowerNames = _QWEN
+    epsilon: float = 1e-6  # of norms, where no key says it
+    keys: Mapping[str, str] = field(default_factory=dict)  # those of a config that have other names than Qwen's
+    # Keys that stand beside vision_config.
+    outer_keys: tuple[str, ...] = ()
+    patch_dims: int = 5  # of the stored weight that makes a patch a row of the stream
+    rotates: bool = True  # queries and keys, by where their patches lie
+    places: Places | None = None  # how the learned table of positions serves a medium's grid, if there is one
+    merging: Merging = "mlp"  # how patches become rows
+    row_frames: int = 1  # of a video that become one row
+    has_whole_spans: bool = False  # rows of one picture that stand together see one another in the text part
     mlp: tuple[str, ...] = ("linear_fc1", "linear_fc2")  # gate, if there is one, up and down
     merger: MergerNames = MergerNames("norm", "linear_fc1", "linear_fc2")
     colours: tuple[tuple[float, ...], tuple[float, ...]] = Colours.HALF
     width: str = "hidden_size"  # the key that says how wide the encoder's stream is
-    out_width: str = "out_hidden_size"  # and its rows
-    has_position_table: bool = False  # learned, and resampled to a medium's grid
+    out_width: str | None = "out_hidden_size"  # and its rows; None: as wide as the text part's stream
     has_windows: bool = False  # most layers attend within windows
     taps: str | None = None  # the key with the layers behind which rows for DeepStack are taken
     rope_theta: float = 10_000.0  # of heights and widths
@@ -55,7 +86,7 @@ _DEFAULTS = {
 }
 QWEN3_VL = VisionFamily(
     "qwen3_vl_vision",
-    has_position_table=True,
+    places="resampled",
     taps="deepstack_visual_indexes",
     defaults=_DEFAULTS
     | {
@@ -105,6 +136,57 @@ QWEN2_VL = VisionFamily(
         "hidden_act": "quick_gelu",
     },
 )
+_SIGLIP = VisionFamily(
+    "siglip_vision_model",
+    names=TowerNames(
+        patch="embeddings.patch_embedding",
+        table="embeddings.position_embedding",
+        blocks="encoder.layers",
+        before_attention="layer_norm1",
+        before_mlp="layer_norm2",
+        attention="self_attn",
+        heads=("q_proj", "k_proj", "v_proj"),
+        output="out_proj",
+    ),
+    keys={
+        "depth": "num_hidden_layers",
+        "num_heads": "num_attention_heads",
+        "in_channels": "num_channels",
+        "epsilon": "layer_norm_eps",
+    },
+    patch_dims=4,
+    rotates=False,
+    mlp=("fc1", "fc2"),
+    out_width=None,
+)
+_SIGLIP_DEFAULTS = {
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_channels": 3,
+    "image_size": 224,
+    "patch_size": 16,
+    "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_eps": 1e-6,
+}
+GEMMA3 = replace(
+    _SIGLIP,
+    outer_keys=("mm_tokens_per_image",),
+    places="fixed",
+    merging="mean",
+    has_whole_spans=True,
+    defaults=_SIGLIP_DEFAULTS | {"mm_tokens_per_image": 256},
+)
+IDEFICS3 = replace(
+    _SIGLIP,
+    name="idefics3_vision",
+    keys={**_SIGLIP.keys, "spatial_merge_size": "scale_factor"},
+    outer_keys=("scale_factor",),
+    places="bucketed",
+    merging="projection",
+    defaults=_SIGLIP_DEFAULTS | {"hidden_size": 1152, "num_attention_heads": 16, "patch_size": 32, "scale_factor": 2},
+)
 
 VISION_FAMILIES: dict[str, VisionFamily] = {
     "Qwen3VLForConditionalGeneration": QWEN3_VL,
@@ -113,4 +195,7 @@ VISION_FAMILIES: dict[str, VisionFamily] = {
     "Qwen3_5MoeForConditionalGeneration": QWEN3_5,
     "Qwen2_5_VLForConditionalGeneration": QWEN2_5_VL,
     "Qwen2VLForConditionalGeneration": QWEN2_VL,
+    "Gemma3ForConditionalGeneration": GEMMA3,
+    "Idefics3ForConditionalGeneration": IDEFICS3,
+    "SmolVLMForConditionalGeneration": IDEFICS3,
 }

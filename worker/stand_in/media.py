@@ -28,6 +28,10 @@ class MediaMemory:
         self._entries: dict[int, StoredEntry] = {}
         self.num_encoded = 0  # media, since the start
 
+    @property
+    def has_whole_spans(self) -> bool:
+        return self._plan is not None and self._plan.has_whole_spans
+
     def apply(self, plan: StepPlan) -> None:
         """Drop entries, then encode."""
         for number in values(plan.dropped_entries):

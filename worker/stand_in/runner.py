@@ -226,6 +226,9 @@ class StandInWorker:
                 }
                 if given.get(number, {}) != expected:
                     raise PlanError(f"Row {number} is given the rows of media {given.get(number)}, not {expected}.")
+                end = row.num_computed
+                if self.media.has_whole_spans and {end - 1, end} <= row.media.keys():
+                    raise PlanError(f"Row {number} ends at {end}, within rows of media that see one another.")
 
     def _reach(self, row: Slot) -> int:
         """The position up to which its blocks go in all groups."""

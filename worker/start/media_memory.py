@@ -6,7 +6,7 @@ from ...protocol.media import MediaPlan
 from ...protocol.options.config import EngineConfig
 from ..models.vision_config import VisionConfig
 
-_MOST_PATCHES = 16_384  # of one medium: a picture of 4 million pixels, or a video of as many rows
+_MOST_PATCHES = 20_480  # of one medium: a picture of 5 million pixels, 20 tiles of 512, or a video of as many rows
 _MOST_BYTES = 1 << 30  # of activations
 _UNASKED = 256 << 20  # of rows that are kept, where nobody said how many
 
@@ -35,4 +35,4 @@ def media_plan(vision: VisionConfig | None, item_size: int, config: EngineConfig
                 f"mm_cache={size(config.mm_cache)} keeps {num_rows:,} rows of {size(row_bytes)}, and one picture may "
                 f"have {rows_of_largest:,}. Use mm_cache={rows_of_largest * row_bytes} or more, or leave it out."
             )
-    return MediaPlan(num_rows, row_bytes, vision.num_layers, largest)
+    return MediaPlan(num_rows, row_bytes, vision.num_layers, largest, vision.family.has_whole_spans)

@@ -63,6 +63,7 @@ class Batch:
     shifted_end: int = 0  # none of these reaches it
     adapted: LoraMapping | None = None  # which tokens have a LoRA adapter, if any
     placed: PlacedRows | None = None  # which tokens get rows of media, if any
+    seen_ends: Tensor | None = None  # [T] int64, on the host: where what each token sees ends; None: with itself
     # Of each layer how its queries and keys are rotated, set by the model; None where it doesn't rotate.
     rotations_by_layer: Sequence[TokenRotation | None] = ()
     token_inputs: Any = None  # [T, layers × width] of models whose layers have an embedding of the tokens each
@@ -90,7 +91,7 @@ class Batch:
         return [
             each
             if isinstance(each, Segments)
-            else Rows(self.query_starts, self.context_lengths, *each, cast(KVCache, memory).scratch)
+            else Rows(self.query_starts, self.context_lengths, *each, cast(KVCache, memory).scratch, self.seen_ends)
             for each, memory in zip(self.groups, self.memory.groups, strict=True)
         ]
 

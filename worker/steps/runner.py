@@ -120,6 +120,7 @@ class Runner:
         batch = self._batch(self.table, rows, self.memory)
         if plan.media and self.media is not None:
             batch.placed = self.media.placed(plan.media, batch.query_starts)
+            batch.seen_ends = self.media.seen_ends(plan.media, batch.query_starts, batch.context_lengths)
         with self.trace.span("forward", step=plan.step, rows=len(rows), tokens=batch.num_tokens):
             hidden = self.forward_pass.forward(batch)
         outcome.logprobs += self._prompt_logprobs(rows, batch, hidden)

@@ -125,10 +125,14 @@ class Weights:
         ops = self.placement.ops
         return self._kept("weight", format, pieces, lambda: ops.pack([self.matrix(*piece) for piece in pieces], format))
 
-    def packed_of(self, use: str, piece: CheckpointPiece, make: Callable[[WeightPart], WeightPart]) -> Any:
-        """The weight of products with what `make` gives of a piece; `use` says what that is."""
-        ops, format = self.placement.ops, self._format_of(piece)
-        return self._noted(self._kept(use, format, [piece], lambda: ops.pack([make(self.matrix(*piece))], format)))
+    def packed_of(self, use: str, pieces: list[CheckpointPiece], make: Callable[[WeightPart], WeightPart]) -> Any:
+        """The weight of products with what `make` gives of each piece; `use` says what that is."""
+        ops, format = self.placement.ops, self._format_of(pieces[0])
+
+        def made() -> Any:
+            return ops.pack([make(self.matrix(*piece)) for piece in pieces], format)
+
+        return self._noted(self._kept(use, format, pieces, made))
 
     def packed_experts(self, experts: list[list[CheckpointPiece]]) -> Any:
         """The weights of many experts, read one after the other: the outputs of each are those of its pieces."""

@@ -63,8 +63,8 @@ struct Sight {
     int64_t first, end;
 };
 inline Sight sight_of(const Step& step, int64_t token, int64_t window) {
-    const int64_t end = step.positions[token] + 1;
-    return {window > 0 && end > window ? end - window : 0, end};
+    const int64_t own = step.positions[token] + 1;
+    return {window > 0 && own > window ? own - window : 0, step.seen_ends ? step.seen_ends[token] : own};
 }
 inline int64_t first_split(Sight sight) { return sight.first / kSplit; }
 inline int64_t end_split(Sight sight) { return (sight.end + kSplit - 1) / kSplit; }

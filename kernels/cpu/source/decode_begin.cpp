@@ -171,6 +171,7 @@ void fill_group(const BeginDecode& plan, const GroupTables& tables, const Decode
     step.num_tokens = step.num_rows = step.num_logits = static_cast<int32_t>(plan.num_rows);
     step.token_ids = plan.token_ids;
     step.positions = plan.positions;
+    step.seen_ends = nullptr;
     step.rotations = plan.rotations;
     step.logit_rows = plan.logit_rows;
     step.query_starts = plan.query_starts;

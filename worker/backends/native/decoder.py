@@ -141,6 +141,7 @@ class RecordedDecoder:
         for step, group in zip(self.steps, batch.groups, strict=True):
             step.num_tokens, step.num_rows = len(batch.positions), len(lengths)
             step.token_ids, step.positions = batch.token_ids.data_ptr(), batch.positions.data_ptr()
+            step.seen_ends = None if batch.seen_ends is None else batch.seen_ends.data_ptr()
             step.rotations = rotations[0].data_ptr()
             step.query_starts, step.context_lengths = starts.ctypes.data, lengths.ctypes.data
             if isinstance(group, BlockRows):

@@ -1,0 +1,98 @@
+"""Small random models that see squares of one size (Gemma 3, Idefics3, SmolVLM), and prompts with such pictures.
+
+A picture is one square or several, each with a span of its own, as crops and tiles have them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from builders.seeing_models import Picture
+from torch import Tensor
+
+IMAGE = 390
+SIDE = 26  # of a square, in pixels, of which the last ones make no whole patch
+_TEXT: dict[str, Any] = dict(
+    vocab_size=400, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
+    num_key_value_heads=2, max_position_embeddings=4096, initializer_range=0.2, pad_token_id=0, bos_token_id=1,
+    eos_token_id=2,
+)  # fmt: skip
+# Heads of 12 numbers, which kernels want filled up.
+_VISION: dict[str, Any] = dict(
+    hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, image_size=SIDE, patch_size=4
+)
+_SMALL_WINDOW = dict(
+    head_dim=16, sliding_window=6, query_pre_attn_scalar=16,
+    layer_types=["sliding_attention", "full_attention"] * 2,
+)  # fmt: skip
+_LLAMA = _TEXT | {"model_type": "llama"}
+# By transformers' prefix of a family's classes: the configs of its text part, its encoder, and both together.
+FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "Gemma3": (_TEXT | _SMALL_WINDOW, _VISION | {"vision_use_head": False}, {"mm_tokens_per_image": 9}),
+    "Idefics3": (_LLAMA, _VISION, {"scale_factor": 3}),
+    "SmolVLM": (_LLAMA, _VISION, {"scale_factor": 2}),
+}
+
+
+def seeing_model(folder: Path, family: str, seed: int = 0) -> Any:
+    """Written into the folder."""
+    import transformers
+
+    text, encoder, both = FAMILIES[family]
+    config = getattr(transformers, f"{family}Config")(
+        text_config=dict(text), vision_config=dict(encoder), tie_word_embeddings=False, image_token_id=IMAGE, **both
+    )
+    torch.manual_seed(seed)
+    model = getattr(transformers, f"{family}ForConditionalGeneration")(config).eval()
+    for name, weight in model.named_parameters():
+        if weight.dim() == 1:  # norms and biases matter
+            usual = 1 if "norm" in name and "bias" not in name and family != "Gemma3" else 0
+            weight.data = usual + torch.randn_like(weight) / 5
+        else:
+            weight.data = torch.randn_like(weight) / 5
+    model.lm_head.weight.data[IMAGE] = 0  # an answer hardly has one
+    model.save_pretrained(folder)
+    return model
+
+
+@dataclass
+class Scene:
+    """A prompt that is made piece by piece."""
+
+    family: str
+    rows: int  # of a square
+    tokens: list[int] = field(default_factory=list)
+    media: list[Picture] = field(default_factory=list)
+
+    def text(self, *tokens: int) -> "Scene":
+        self.tokens += tokens
+        return self
+
+    def picture(self, squares: int = 1, seed: int = 0) -> "Scene":
+        generator = torch.Generator().manual_seed(seed)
+        pixels = torch.randint(0, 256, (squares, SIDE, SIDE, 3), dtype=torch.uint8, generator=generator)
+        spans = []
+        for number in range(squares):
+            self.tokens.append(20 + number)
+            spans.append((len(self.tokens), self.rows))
+            self.tokens += [IMAGE] * self.rows + [30 + number]
+        self.media.append(Picture("image", pixels, (squares, SIDE // 4, SIDE // 4), spans))
+        return self
+
+    def given(self, mean: Sequence[float], deviation: Sequence[float], num_tokens: int) -> dict[str, Tensor]:
+        """As transformers' models want media."""
+        if not self.media:
+            return {}
+        found = {"pixel_values": torch.cat([plain(each, mean, deviation) for each in self.media])}
+        if self.family != "Gemma3":
+            return {"pixel_values": found["pixel_values"][None]}
+        types = [int(token == IMAGE) for token in self.tokens]
+        return found | {"token_type_ids": torch.tensor([types + [0] * (num_tokens - len(types))])}
+
+
+def plain(picture: Picture, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
+    """[squares, 3, side, side]"""
+    pixels = (picture.pixels.float() / 255 - torch.tensor(mean)) / torch.tensor(deviation)
+    return pixels.permute(0, 3, 1, 2)

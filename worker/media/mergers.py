@@ -1,0 +1,105 @@
+"""How patches become rows of the text part's stream: one class for each way, by its name in `MERGERS`.
+
+What a merger computes stands between joins, which only move numbers: a stage reads what the join before it makes of the
+stage before that. Patches that become one row lie side by side already.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+
+from ..layers.norm import Norm
+from ..models.layer_norms import NormForm
+from ..models.vision_config import VisionConfig
+from ..models.vision_families import Merging
+from ..weights.weights import Weights
+from .arrangement import Arrangement
+from .projections import projection, transposed_projection
+
+_LESS_ONE = NormForm(is_stored_less_one=True)
+
+
+class MergeStage(NamedTuple):
+    join: Callable[[Tensor, Arrangement], Tensor]
+    width: int  # of what it gives
+    compute: Callable[[Any], Any]
+
+
+class Merger(Protocol):
+    """A part of the rows."""
+
+    @property
+    def stages(self) -> Sequence[MergeStage]: ...
+
+    def of_patches(self, stream: Any) -> Any:
+        """[P, hidden], which the first join reads."""
+
+
+def side_by_side(x: Tensor, _: Arrangement, count: int) -> Tensor:
+    """[n / count, count × width]"""
+    return x.reshape(len(x) // count, -1)
+
+
+def averaged(x: Tensor, _: Arrangement, count: int) -> Tensor:
+    """[n / count, width]"""
+    return x.view(-1, count, x.shape[1]).mean(1)
+
+
+class MLPMerger:
+    """A norm of each patch, or of the row, then Linear, gelu, Linear."""
+
+    def __init__(self, weights: Weights, config: VisionConfig, norms_rows: bool = False) -> None:
+        family, neighbours = config.family, config.merge**2
+        joined = config.hidden_size * neighbours
+        self.ops = weights.placement.ops
+        self.norms_rows = norms_rows
+        names, size = family.merger, joined if norms_rows else config.hidden_size
+        self.norm = Norm(weights.at(names.norm), size, config.epsilon, family.norm)
+        self.up = projection(weights, names.up, (joined, joined))
+        self.down = projection(weights, names.down, (config.out_size, joined))
+        self.stages = [MergeStage(partial(side_by_side, count=neighbours), joined, self._of_rows)]
+
+    def of_patches(self, stream: Any) -> Any:
+        return stream if self.norms_rows else self.norm(stream)
+
+    def _of_rows(self, joined: Any) -> Any:
+        normed = self.norm(joined) if self.norms_rows else joined
+        return self.down(self.ops.apply_activation(self.up(normed), "gelu"))  # [rows, out]
+
+
+class MeanMerger:
+    """A norm of each patch, the mean of a row's, a norm of that, and a projection that is stored by its inputs."""
+
+    def __init__(self, weights: Weights, config: VisionConfig) -> None:
+        family, hidden, inner = config.family, config.hidden_size, weights.at("projector")
+        self.last_norm = Norm(weights.at("post_layernorm"), hidden, config.epsilon, family.norm)
+        norm = Norm(inner.at("mm_soft_emb_norm"), hidden, config.epsilon, _LESS_ONE)
+        project = transposed_projection(inner, "mm_input_projection_weight", (config.out_size, hidden))
+        mean = partial(averaged, count=config.merge**2)
+        self.stages = [MergeStage(mean, hidden, lambda rows: project(norm(rows)))]
+
+    def of_patches(self, stream: Any) -> Any:
+        return self.last_norm(stream)
+
+
+class ProjectionMerger:
+    """A norm of each patch, and one projection of a row's."""
+
+    def __init__(self, weights: Weights, config: VisionConfig) -> None:
+        hidden, neighbours = config.hidden_size, config.merge**2
+        joined = hidden * neighbours
+        self.last_norm = Norm(weights.at("post_layernorm"), hidden, config.epsilon, config.family.norm)
+        project = projection(weights, "projector.modality_projection.proj", (config.out_size, joined))
+        self.stages = [MergeStage(partial(side_by_side, count=neighbours), joined, project)]
+
+    def of_patches(self, stream: Any) -> Any:
+        return self.last_norm(stream)
+
+
+MERGERS: dict[Merging, Callable[[Weights, VisionConfig], Merger]] = {
+    "mlp": lambda weights, config: MLPMerger(weights.at("merger"), config),
+    "mean": MeanMerger,
+    "projection": ProjectionMerger,
+}

@@ -1,0 +1,75 @@
+"""An encoder's products, which every rank has whole: matrices as they are stored, transposed, or with wider heads."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...kernels.float8_part import WeightPart
+from ..layers.linear import Linear
+from ..models.vision_config import VisionConfig
+from ..weights.piece import CheckpointPiece
+from ..weights.weights import Weights
+
+
+def projection(weights: Weights, name: str, shape: tuple[int, int]) -> Linear:
+    biases = [weights.vector(f"{name}.bias", shape[:1])] if weights.has(f"{name}.bias") else []
+    return Linear(weights.packed([CheckpointPiece(f"{name}.weight", shape)]), biases, weights)
+
+
+def transposed_projection(weights: Weights, name: str, shape: tuple[int, int]) -> Linear:
+    """One that is stored [in, out], without a bias."""
+    piece = CheckpointPiece(name, shape[::-1])
+    return Linear(weights.packed_of("transposed", [piece], lambda matrix: plain(matrix).T.contiguous()), [], weights)
+
+
+def patch_projection(weights: Weights, name: str, config: VisionConfig) -> Linear:
+    """What makes a patch's numbers a row of the stream."""
+    sides = [3, config.num_frames, config.patch_size, config.patch_size]
+    if config.family.patch_dims == 4:
+        sides.remove(config.num_frames)
+    elif config.family.patch_dims == 2:
+        sides = [config.patch_numbers]
+    piece = CheckpointPiece(f"{name}.weight", (config.hidden_size, *sides))
+    biases = [weights.vector(f"{name}.bias", (config.hidden_size,))] if weights.has(f"{name}.bias") else []
+    return Linear(weights.packed_of("patches", [piece], lambda matrix: plain(matrix).flatten(1)), biases, weights)
+
+
+def to_heads(weights: Weights, names: tuple[str, ...], config: VisionConfig) -> Linear:
+    """Queries, keys and values of all heads, which are filled up."""
+    hidden, outputs = config.hidden_size, 3 // len(names)
+    shape, by_head, filled = (outputs * hidden, hidden), *_heads(config)
+
+    def widened(matrix: WeightPart) -> WeightPart:
+        return F.pad(plain(matrix).unflatten(0, (outputs, *by_head)), (0, 0, *filled)).flatten(0, 2)
+
+    biases = [
+        F.pad(weights.vector(f"{name}.bias", shape[:1]).unflatten(0, (outputs, *by_head)), filled).flatten()
+        for name in names
+        if weights.has(f"{name}.bias")
+    ]
+    pieces = [CheckpointPiece(f"{name}.weight", shape) for name in names]
+    return Linear(weights.packed_of(_use(config), pieces, widened), biases, weights)
+
+
+def from_heads(weights: Weights, name: str, config: VisionConfig) -> Linear:
+    shape, (by_head, filled) = (config.hidden_size, config.hidden_size), _heads(config)
+
+    def widened(matrix: WeightPart) -> WeightPart:
+        return F.pad(plain(matrix).unflatten(1, by_head), filled).flatten(1)
+
+    biases = [weights.vector(f"{name}.bias", shape[:1])] if weights.has(f"{name}.bias") else []
+    weight = weights.packed_of(_use(config), [CheckpointPiece(f"{name}.weight", shape)], widened)
+    return Linear(weight, biases, weights)
+
+
+def _heads(config: VisionConfig) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Their number and size as they are stored, and what is filled in before and behind each."""
+    return (config.num_heads, config.head_dim), (0, config.padded_head_dim - config.head_dim)
+
+
+def _use(config: VisionConfig) -> str:
+    return f"heads of {config.padded_head_dim}"
+
+
+def plain(matrix: WeightPart) -> Tensor:
+    return matrix if isinstance(matrix, Tensor) else matrix.to(torch.device("cpu"), torch.float32)
