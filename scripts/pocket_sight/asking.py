@@ -14,6 +14,8 @@ from pocket.example import LETTER_GAP, Draw
 from pocket.grammar import expanded, framed, mistyped
 from pocket.wording import core, loosened
 
+from .canvas import Mark
+
 FRAMED_SHARE = 0.2
 
 
@@ -32,6 +34,7 @@ class Seen:
 
     images: tuple[Image.Image, ...]
     asks: tuple[Ask, ...]
+    marks: tuple[Sequence[Mark], ...] = ()  # of each picture, what was drawn where
 
 
 @dataclass(frozen=True)

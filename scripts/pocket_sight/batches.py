@@ -15,11 +15,13 @@ from pocket.example import LETTER_GAP, Draw
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from .asking import Question, questions_of
+from .asking import Question, Seen, questions_of
 from .kinds import HeldOut, training_seen
-from .sizes import MERGE, patches
+from .seeing import patch_targets
+from .sizes import MERGE, PATCH, patches
 
 PICTURES_PER_STEP = 32
+PICTURES_WITHOUT_WORDS = 64
 QUESTIONS_PER_PICTURE = 5
 _CONVERSATION_SHARE = 0.12
 _SYSTEM_SHARE = 0.08
@@ -33,6 +35,7 @@ class Patched:
     """Pictures as patches."""
 
     patches: tuple[tuple[np.ndarray, int, int], ...]
+    targets: tuple[np.ndarray, ...] = ()  # what each patch shows
 
     @property
     def size(self) -> int:
@@ -67,12 +70,20 @@ class Row:
 
 
 @dataclass
+class Shown:
+    """All pictures of a batch."""
+
+    pixels: Tensor  # bytes of one frame: [patches, 3 * PATCH * PATCH]
+    grids: Tensor  # [pictures, 3]
+    targets: Tensor  # [patches, 3]: what each shows; empty where the eyes aren't taught
+
+
+@dataclass
 class Batch:
+    shown: Shown
     tokens: Tensor  # [rows, length]
     positions: Tensor  # [3, rows, length]
     branches: Tensor  # [rows, length]; -1 is padding
-    pixels: Tensor  # bytes of one frame: [patches, 3 * PATCH * PATCH]
-    grids: Tensor  # [pictures, 3]
     places: tuple[Tensor, Tensor]  # rows and columns of the tokens before each token to be learnt
     targets: Tensor
     owners: Tensor  # of each target, the question
@@ -85,10 +96,34 @@ def training_batch(tokenizer: Tokenizer, seed: int, step: int) -> Batch:
     rows = []
     for _ in range(PICTURES_PER_STEP):
         seen = training_seen(draw)
-        shown = Patched(tuple(patches(image, draw.one(_FILTERS)) for image in seen.images))
+        shown = patched(draw, seen)
         if asked := questions_of(draw, seen.asks, QUESTIONS_PER_PICTURE):
             rows.append((shown, asked))
     return made_batch(tokenizer, draw, rows)
+
+
+def seeing_batch(seed: int, step: int) -> Shown:
+    """Pictures without questions."""
+    draw = Draw(f"{seed} seeing {step}", held_out=False)
+    drawn = [patched(draw, training_seen(draw)) for _ in range(PICTURES_WITHOUT_WORDS)]
+    return shown_together(sorted(drawn, key=lambda each: each.size))
+
+
+def patched(draw: Draw, seen: Seen) -> Patched:
+    made = tuple(patches(image, draw.one(_FILTERS)) for image in seen.images)
+    targets = (patch_targets(marks, rows, columns) for marks, (_, rows, columns) in zip(seen.marks, made))
+    return Patched(made, tuple(targets))
+
+
+def shown_together(drawn: Sequence[Patched]) -> Shown:
+    pictures = [picture for each in drawn for picture in each.patches]
+    targets = [torch.from_numpy(each) for picture in drawn for each in picture.targets]
+    pixels = [torch.from_numpy(frame) for frame, _, _ in pictures]
+    return Shown(
+        torch.cat(pixels) if pixels else torch.zeros(0, 3 * PATCH * PATCH, dtype=torch.uint8),
+        torch.tensor([(1, rows, columns) for _, rows, columns in pictures]),
+        torch.cat(targets) if targets else torch.zeros(0, 3, dtype=torch.int16),
+    )
 
 
 def held_out_batch(tokenizer: Tokenizer, asked: Sequence[HeldOut]) -> Batch:
@@ -115,7 +150,7 @@ def made_batch(
         (_converse if draw.chance(conversations) else _branch)(tokenizer, row, seen, questions, len(kinds))
         kinds += [question.kind for question in questions]
         made.append(row)
-    return _stacked(made, [shown for seen, _ in pairs for shown in seen.patches], kinds)
+    return _stacked(made, shown_together([seen for seen, _ in pairs]), kinds)
 
 
 def _branch(tokenizer: Tokenizer, row: Row, seen: Patched, questions: Sequence[Question], first: int) -> None:
@@ -157,7 +192,7 @@ def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
     return tokenizer.encode(text, add_special_tokens=False).ids
 
 
-def _stacked(rows: Sequence[Row], shown: Sequence[tuple[np.ndarray, int, int]], kinds: list[str]) -> Batch:
+def _stacked(rows: Sequence[Row], shown: Shown, kinds: list[str]) -> Batch:
     length = -(-max(len(row.tokens) for row in rows) // _ROUND_TO) * _ROUND_TO
     tokens = torch.zeros(len(rows), length, dtype=torch.long)
     positions = torch.zeros(3, len(rows), length, dtype=torch.long)
@@ -172,13 +207,11 @@ def _stacked(rows: Sequence[Row], shown: Sequence[tuple[np.ndarray, int, int]], 
             places.append((number, place - 1))
             targets.append(row.tokens[place])
             owners.append(owner)
-    pixels = [torch.from_numpy(patched) for patched, _, _ in shown]
     return Batch(
+        shown,
         tokens,
         positions,
         branches,
-        torch.cat(pixels) if pixels else torch.zeros(0, 768, dtype=torch.uint8),
-        torch.tensor([(1, rows, columns) for _, rows, columns in shown]),
         tuple(torch.tensor(places).T),
         torch.tensor(targets),
         torch.tensor(owners),

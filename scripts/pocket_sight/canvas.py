@@ -4,6 +4,7 @@ Everything is drawn twice as large and made smaller, so that edges are smooth. O
 only font is the one that Pillow carries.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 
@@ -24,6 +25,18 @@ _CONTRAST = 130  # sum of the channels' differences that tells a colour from the
 _LEGIBLE = 55  # of 255
 
 
+@dataclass(frozen=True)
+class Mark:
+    """Something drawn: what it is, its colour, and its box in shares of the picture's width and height."""
+
+    label: str
+    colour: str
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
 class Canvas:
     """A ground of some size and colour; `draw` draws on it in canvas coordinates times SCALE."""
 
@@ -35,6 +48,11 @@ class Canvas:
         if draw.chance(0.15):
             self.image = _gradient(draw, self.ground, size)
         self.draw = ImageDraw.Draw(self.image)
+        self.marks: list[Mark] = []
+
+    def mark(self, label: str, colour: str, left: float, top: float, right: float, bottom: float) -> None:
+        wide, high = self.image.size
+        self.marks.append(Mark(label, colour, left / wide, top / high, right / wide, bottom / high))
 
     def visible_colours(self) -> list[str]:
         return [name for name, colour in COLOURS.items() if distance(colour, self.ground) > _CONTRAST]

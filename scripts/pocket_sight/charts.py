@@ -49,7 +49,7 @@ def chart_seen(draw: Draw) -> Seen:
     canvas = Canvas(draw, *random_size(draw, low=128))
     bars, is_labelled = _bars(draw, canvas)
     _draw_bars(draw, canvas, bars, is_labelled)
-    return Seen((canvas.finished(draw),), tuple(_asks(draw, bars, is_labelled)))
+    return Seen((canvas.finished(draw),), tuple(_asks(draw, bars, is_labelled)), (canvas.marks,))
 
 
 def _bars(draw: Draw, canvas: Canvas) -> tuple[list[Bar], bool]:
@@ -78,9 +78,11 @@ def _draw_bars(draw: Draw, canvas: Canvas, bars: Sequence[Bar], is_labelled: boo
         end = start + pitch * share
         box = (start, bottom - bar.height * (bottom - top), end, bottom)
         canvas.draw.rectangle(box, fill=shade(draw, bar.colour), outline=outline, width=2)
+        canvas.mark("bar", bar.colour, *box)
         if is_labelled:
             place = ((start + end) / 2, bottom + 0.65 * letter)
             canvas.draw.text(place, bar.label, fill=line, font=font(letter), anchor="mm")
+            canvas.mark(bar.label, "black", *canvas.draw.textbbox(place, bar.label, font=font(letter), anchor="mm"))
     if draw.chance(0.8):
         canvas.draw.line((left, bottom, right, bottom), fill=line, width=draw.number(1, 2) * SCALE)
     if draw.chance(0.5):

@@ -61,6 +61,8 @@ def new_model(
     # The config asks for bfloat16, in which small steps would be lost.
     model = Qwen3VLForConditionalGeneration(Qwen3VLConfig(**published_config(tokenizer))).float()
     model.model.language_model.config._attn_implementation = "products"
+    # As large as what patches begin with, or places would be learnt late.
+    torch.nn.init.normal_(model.model.visual.pos_embed.weight, std=0.3)
     return model
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from PIL import Image
 from pocket.example import Draw
 
 from .asking import Ask, Seen
@@ -24,16 +23,17 @@ _FIRST, _SECOND = "the first", "the second"
 
 
 def pair_seen(draw: Draw) -> Seen:
-    (image, things), (other_image, others) = _small_picture(draw), _small_picture(draw)
-    return Seen((image, other_image), tuple(_asks(things, others)))
+    (canvas, things), (other_canvas, others) = _small_picture(draw), _small_picture(draw)
+    images = (canvas.finished(draw), other_canvas.finished(draw))
+    return Seen(images, tuple(_asks(things, others)), (canvas.marks, other_canvas.marks))
 
 
-def _small_picture(draw: Draw) -> tuple[Image.Image, list[Thing]]:
+def _small_picture(draw: Draw) -> tuple[Canvas, list[Thing]]:
     canvas = Canvas(draw, *random_size(draw, high=150, widest=1.3))
     things = scattered(draw, canvas, draw.number(1, 4))
     for thing in things:
         draw_thing(draw, canvas, thing)
-    return canvas.finished(draw), things
+    return canvas, things
 
 
 def _asks(things: list[Thing], others: list[Thing]) -> Iterator[Ask]:

@@ -1,13 +1,14 @@
 """Pictures of something printed: a word, a row of letters, a number; in one colour, in capitals or small letters."""
 
+import math
 import string
 from collections.abc import Iterator
 
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 from pocket.example import Draw
 
 from .asking import Ask, Seen, lettered
-from .canvas import SCALE, Canvas, Colour, font, random_size, shade
+from .canvas import SCALE, Canvas, font, random_size, shade
 from .sizes import MOST_PIXELS
 
 _LIST = """
@@ -65,15 +66,16 @@ _DESCRIBE = (
 
 def word_seen(draw: Draw) -> Seen:
     word, key = draw.until_admitted(lambda: _word(draw), lambda word: f"word {word.lower()}")
-    image, colour = printed(draw, word)
+    canvas, colour = printed(draw, word)
     asks = _asks("words", word, key, ("word", "letter"), colour)
-    return Seen((image,), tuple(asks))
+    return Seen((canvas.finished(draw),), tuple(asks), (canvas.marks,))
 
 
 def number_seen(draw: Draw) -> Seen:
     number, key = draw.until_admitted(lambda: _number(draw), lambda number: f"number {number}")
-    image, colour = printed(draw, number)
-    return Seen((image,), tuple(_asks("numbers", number, key, ("number", "digit"), colour)))
+    canvas, colour = printed(draw, number)
+    asks = _asks("numbers", number, key, ("number", "digit"), colour)
+    return Seen((canvas.finished(draw),), tuple(asks), (canvas.marks,))
 
 
 def _word(draw: Draw) -> str:
@@ -92,17 +94,17 @@ def _number(draw: Draw) -> str:
     return "".join(draw.random.choices(string.digits, k=draw.number(1, _MOST_DIGITS)))
 
 
-def printed(draw: Draw, text: str) -> tuple[Image.Image, str]:
+def printed(draw: Draw, text: str) -> tuple[Canvas, str]:
     """The text on a ground, turned a little, and the name of its colour."""
     canvas = Canvas(draw, *random_size(draw, low=110, widest=3.0 if len(text) > 2 else 1.6))
     if canvas.height > canvas.width:
         canvas = Canvas(draw, canvas.height, canvas.width)
     name = draw.one(canvas.legible_colours())
-    put_text(draw, canvas, text, shade(draw, name))
-    return canvas.finished(draw), name
+    put_text(draw, canvas, text, name)
+    return canvas, name
 
 
-def put_text(draw: Draw, canvas: Canvas, text: str, colour: Colour) -> None:
+def put_text(draw: Draw, canvas: Canvas, text: str, colour: str) -> None:
     """Somewhere, in a size that can still be read after resizing."""
     resized = min(1.0, (MOST_PIXELS / (canvas.width * canvas.height)) ** 0.5)
     fits = min(canvas.width * 0.9 / (0.62 * len(text) + 0.2), canvas.height * 0.78)
@@ -112,13 +114,36 @@ def put_text(draw: Draw, canvas: Canvas, text: str, colour: Colour) -> None:
     left, top, right, bottom = face.getbbox(text, stroke_width=stroke)
     mask = Image.new("L", (int(right - left) + 8, int(bottom - top) + 8), 0)
     ImageDraw.Draw(mask).text((4 - left, 4 - top), text, fill=255, font=face, stroke_width=stroke)
-    if draw.chance(0.4):
-        mask = mask.rotate(draw.random.uniform(-9, 9), Image.Resampling.BILINEAR, expand=True)
+    upright, angle = mask.size, draw.random.uniform(-9, 9) if draw.chance(0.4) else 0.0
+    if angle:
+        mask = mask.rotate(angle, Image.Resampling.BILINEAR, expand=True)
     wide, high = canvas.image.size
     if mask.width > wide or mask.height > high:
         mask.thumbnail((wide, high))
     x, y = draw.number(0, wide - mask.width), draw.number(0, high - mask.height)
-    canvas.image.paste(colour, (x, y), mask)
+    canvas.image.paste(shade(draw, colour), (x, y), mask)
+    for letter, box in _letter_boxes(face, text, 4 - left, 4 - top):
+        canvas.mark(letter, colour, *_turned(box, upright, mask.size, angle, (x, y)))
+
+
+Box = tuple[float, float, float, float]
+
+
+def _letter_boxes(face: ImageFont.FreeTypeFont, text: str, x: float, y: float) -> Iterator[tuple[str, Box]]:
+    for number, letter in enumerate(text):
+        start, end = face.getlength(text[:number]), face.getlength(text[: number + 1])
+        _, top, _, bottom = face.getbbox(letter)
+        yield letter, (x + start, y + top, x + end, y + bottom)
+
+
+def _turned(box: Box, size: tuple[int, int], turned: tuple[int, int], angle: float, at: tuple[int, int]) -> Box:
+    """The box where its middle is after a turn around the middle of what it lies in."""
+    left, top, right, bottom = box
+    x, y = (left + right - size[0]) / 2, (top + bottom - size[1]) / 2
+    cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+    x, y = at[0] + turned[0] / 2 + cosine * x + sine * y, at[1] + turned[1] / 2 - sine * x + cosine * y
+    wide, high = (right - left) / 2, (bottom - top) / 2
+    return x - wide, y - high, x + wide, y + high
 
 
 def _asks(kind: str, text: str, key: str, called: tuple[str, str], colour: str) -> Iterator[Ask]:

@@ -45,7 +45,8 @@ def shapes_seen(draw: Draw) -> Seen:
     things = scattered(draw, canvas, _how_many(draw))
     for thing in things:
         draw_thing(draw, canvas, thing)
-    return Seen((canvas.finished(draw),), tuple(all_asks(draw, things, canvas.visible_colours())))
+    asks = tuple(all_asks(draw, things, canvas.visible_colours()))
+    return Seen((canvas.finished(draw),), asks, (canvas.marks,))
 
 
 def _how_many(draw: Draw) -> int:
@@ -89,6 +90,8 @@ def draw_thing(draw: Draw, canvas: Canvas, thing: Thing) -> None:
     colour = shade(draw, thing.colour)
     outline = tuple(channel * 2 // 3 for channel in colour) if draw.chance(0.2) else None
     line = max(2, int(radius * 0.08))
+    inner = 0.85 * radius
+    canvas.mark(thing.shape, thing.colour, x - inner, y - inner, x + inner, y + inner)
     if thing.shape in ("circle", "ring"):
         box = (x - radius, y - radius, x + radius, y + radius)
         if thing.shape == "ring":

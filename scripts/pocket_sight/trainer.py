@@ -17,19 +17,22 @@ from typing import Any
 import torch
 from pocket.optimizer import optimizers
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Qwen3VLForConditionalGeneration
 
-from .batches import Batch, held_out_batch, training_batch
+from .batches import Batch, Shown, held_out_batch, seeing_batch, training_batch
 from .kinds import KINDS, held_out
 from .model import compile_small_operations
+from .seeing import Seeing
 from .sizes import FRAMES, PATCH
 
 MATRIX_RATE, OTHER_RATE = 0.02, 0.003
 WARM_UP_STEPS = 100
+SEEING_STEPS = 1_000  # the first of all, in which only the eyes are taught
+SEEING_SHARE = 0.3  # of their loss, afterwards
 FALL = 0.5  # of all steps
-REPORT_EVERY, MEASURE_EVERY = 50, 500
+REPORT_EVERY, MEASURE_EVERY = 50, 250
 HELD_OUT_PER_KIND = 40
 _AHEAD = 4  # batches that wait
 
@@ -45,7 +48,9 @@ class Training:
     held_out: dict[str, Batch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.optimizers = optimizers(self.model, MATRIX_RATE, OTHER_RATE)
+        self.seeing = Seeing(self.model.config.text_config.hidden_size)
+        learnt = nn.ModuleDict({"model": self.model, "seeing": self.seeing})
+        self.optimizers = optimizers(learnt, MATRIX_RATE, OTHER_RATE)
 
     def run(self, checkpoint: Path) -> None:
         """All steps that are left."""
@@ -76,31 +81,49 @@ class Training:
                 rights.clear()
         painter.join()
 
-    def _step(self, batch: Batch) -> tuple[float, list[tuple[str, float]]]:
+    def _step(self, batch: Batch | Shown) -> tuple[float, list[tuple[str, float]]]:
         share = rate_share(self.done, self.steps)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * share
-        logits = self._logits(batch)
-        loss = functional.cross_entropy(logits, batch.targets)
+        if isinstance(batch, Shown):
+            loss, right = self._seen(batch)
+        else:
+            loss, right = self._answered(batch)
         loss.backward()
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad()
-        return loss.item(), list(zip(batch.kinds, rights_of(logits, batch)))
+        return loss.item(), right
 
-    def _logits(self, batch: Batch) -> Tensor:
-        """For the tokens of the answers alone."""
-        pictures = {"pixel_values": pixel_values(batch.pixels), "image_grid_thw": batch.grids}
+    def _seen(self, shown: Shown) -> tuple[Tensor, list[tuple[str, float]]]:
         with torch.autocast("cpu", torch.bfloat16):
-            hidden = self.model.model(
+            rows = self.model.model.visual(pixel_values(shown.pixels), grid_thw=shown.grids).pooler_output
+        return self.seeing.loss(rows, shown.targets), [("seeing", self.seeing.rights(rows, shown.targets))]
+
+    def _answered(self, batch: Batch) -> tuple[Tensor, list[tuple[str, float]]]:
+        logits, rows = self._logits(batch)
+        loss = functional.cross_entropy(logits, batch.targets)
+        loss = loss + SEEING_SHARE * self.seeing.loss(rows, batch.shown.targets)
+        rights = list(zip(batch.kinds, rights_of(logits, batch)))
+        return loss, [*rights, ("seeing", self.seeing.rights(rows, batch.shown.targets))]
+
+    def _logits(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """For the tokens of the answers alone, and the pictures' rows."""
+        shown = batch.shown
+        pictures = {"pixel_values": pixel_values(shown.pixels), "image_grid_thw": shown.grids}
+        with torch.autocast("cpu", torch.bfloat16):
+            output = self.model.model(
                 input_ids=batch.tokens,
                 position_ids=batch.positions,
                 attention_mask=visible(batch.branches),
                 use_cache=False,
-                **(pictures if len(batch.grids) else {}),
-            ).last_hidden_state[batch.places]
-            return functional.linear(hidden, self.model.lm_head.weight).float()
+                **(pictures if len(shown.grids) else {}),
+            )
+            hidden = output.last_hidden_state[batch.places]
+            logits = functional.linear(hidden, self.model.lm_head.weight).float()
+        rows = torch.cat(tuple(output.image_outputs.pooler_output)) if len(shown.grids) else torch.zeros(0)
+        return logits, rows
 
     @torch.no_grad()
     def held_out_rights(self) -> dict[str, list[float]]:
@@ -109,12 +132,13 @@ class Training:
             for kind in KINDS:
                 asked = held_out(kind, HELD_OUT_PER_KIND, "while training")
                 self.held_out[kind] = held_out_batch(self.tokenizer, asked)
-        return {kind: rights_of(self._logits(batch), batch) for kind, batch in self.held_out.items()}
+        return {kind: rights_of(self._logits(batch)[0], batch) for kind, batch in self.held_out.items()}
 
     def _save(self, path: Path) -> None:
         state = {
             "done": self.done,
             "model": self.model.state_dict(),
+            "seeing": self.seeing.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
         }
         half = path.with_suffix(".half")
@@ -126,6 +150,7 @@ class Training:
         """Go on from the state of a checkpoint."""
         self.done = state["done"]
         self.model.load_state_dict(state["model"])
+        self.seeing.load_state_dict(state["seeing"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
 
@@ -135,7 +160,7 @@ def paint(waiting: Queue, tokenizer: str, seed: int, first: int, end: int) -> No
     torch.set_num_threads(1)
     made = Tokenizer.from_str(tokenizer)
     for step in range(first, end):
-        waiting.put(training_batch(made, seed, step))
+        waiting.put(seeing_batch(seed, step) if step < SEEING_STEPS else training_batch(made, seed, step))
 
 
 def visible(branches: Tensor) -> Tensor:
@@ -166,6 +191,6 @@ def rate_share(step: int, steps: int) -> float:
 
 
 def _shares(rights: Mapping[str, list[float]]) -> str:
-    every = [right for kind, each in rights.items() if kind in KINDS for right in each]
+    every = [right for kind, each in rights.items() if kind in KINDS for right in each] or [0.0]
     kinds = ", ".join(f"{kind} {sum(each) / len(each):.0%}" for kind, each in sorted(rights.items()))
     return f"{sum(every) / len(every):.1%}: {kinds}"
