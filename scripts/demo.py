@@ -1,4 +1,4 @@
-"""Shows the main job in a screenful: a batch, a streamed answer with its thinking, a prefix that is computed once.
+"""Shows the main job in a screenful: a batch, a streamed answer with its thinking, a prefix computed once, a picture.
 
     python scripts/demo.py [--model MODEL]        # pocket, the bundled model, if none is named
 
@@ -26,6 +26,8 @@ CAPITALS = {
 SHOWN = 4  # of the batch's answers
 EARLIER_TURNS = 20  # of the long conversation
 THOUGHT_OVER = "What is 348 + 275?"
+PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "shapes.png"
+ABOUT_PICTURE = ("How many red circles are there?", "Where is the blue square?", "Describe the picture.")
 FOLLOWING = ("What is the opposite of hot?", "What is 21 + 14?")
 BRIEFLY = SamplingParams(temperature=0, max_tokens=48)
 AT_LENGTH = SamplingParams(temperature=0, max_tokens=256)
@@ -54,6 +56,8 @@ def show(model: str) -> None:
         earlier = show_batch(llm)
         show_stream(llm)
         show_prefix(llm, earlier)
+    if model == "pocket":
+        show_picture()
     say_what_next(model)
 
 
@@ -101,6 +105,17 @@ def show_prefix(llm: LLM, earlier: Conversation) -> None:
         waited = 1000 * (output.metrics.first_token_time or 0.0)
         prompt, cached = len(output.prompt_token_ids), output.num_cached_tokens
         say(f"  {prompt:,} tokens in, {cached:,} of them from the prefix cache; first token after {waited:.0f} ms.")
+
+
+def show_picture() -> None:
+    """The other bundled model, which sees."""
+    title(f"4. A picture: {shown(PICTURE)}, seen by pocket-sight")
+    with LLM("pocket-sight", quiet=True) as llm:
+        picture = {"type": "image", "image": str(PICTURE)}
+        contents = [[picture, {"type": "text", "text": question}] for question in ABOUT_PICTURE]
+        outputs = llm.chat([[{"role": "user", "content": each}] for each in contents], BRIEFLY, use_tqdm=False)
+    for question, output in zip(ABOUT_PICTURE, outputs):
+        say_answer(question, answer(output))
 
 
 def say_what_next(model: str) -> None:

@@ -121,7 +121,7 @@ def _share(right: list[bool]) -> str:
     return f"{sum(right) / len(right):.1%}" if right else ""
 
 
-def _option(text: str) -> tuple[str, Any]:
+def option(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not an option of LLM in the form NAME=VALUE")
@@ -133,7 +133,7 @@ def _option(text: str) -> tuple[str, Any]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure pocket by its held-out questions.")
-    parser.add_argument("options", nargs="*", type=_option, metavar="NAME=VALUE", help="options of LLM")
+    parser.add_argument("options", nargs="*", type=option, metavar="NAME=VALUE", help="options of LLM")
     parser.add_argument("--model", type=Path, default=ROOT / "frontend" / "pocket")
     parser.add_argument("--per-kind", type=int, default=PER_KIND)
     parser.add_argument("--show-wrong", action="store_true", help="print every wrong answer")

@@ -13,6 +13,8 @@ from pocket_sight.tokens import sight_tokenizer
 from pocket_sight_questions import PER_KIND, questions
 from transformers import PreTrainedTokenizerFast
 
+from penstock.frontend.models.model_names import BUNDLED
+
 ROOT = Path(__file__).resolve().parents[1]
 PER_KIND_HERE = 10
 ALL = ("shapes", "things", "figures")
@@ -82,3 +84,8 @@ def test_the_template_puts_pictures_where_they_stand_in_the_message(with_ids, be
         f"<|im_start|>user\nLook: {between}<|vision_start|><|image_pad|><|vision_end|>What is it?<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
+
+
+def test_both_bundled_models_take_sixteen_megabytes_at_most():
+    sizes = {name: sum(file.stat().st_size for file in folder.iterdir()) for name, folder in BUNDLED.items()}
+    assert sum(sizes.values()) <= 16_000_000, sizes

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from ...protocol.fields.suggestion import nearest
 
 # Models that come with the package: name → folder.
-BUNDLED = {"pocket": Path(__file__).parents[1] / "pocket"}
+_FRONTEND = Path(__file__).parents[1]
+BUNDLED = {"pocket": _FRONTEND / "pocket", "pocket-sight": _FRONTEND / "pocket_sight"}
 
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([\w./+-]+))?")
 

@@ -17,11 +17,11 @@ from .shapes import shapes_seen
 from .talk import talk_heard
 
 PICTURES: Mapping[str, tuple[Callable[[Draw], Seen], float]] = {
-    "shapes": (shapes_seen, 0.42),
-    "numbers": (number_seen, 0.13),
-    "words": (word_seen, 0.24),
-    "charts": (chart_seen, 0.13),
-    "pairs": (pair_seen, 0.06),
+    "shapes": (shapes_seen, 0.38),
+    "numbers": (number_seen, 0.16),
+    "words": (word_seen, 0.28),
+    "charts": (chart_seen, 0.12),
+    "pairs": (pair_seen, 0.04),
     "talk": (talk_heard, 0.02),
 }
 # What is asked, and of which pictures. "places" is for training alone: it says all of a picture at once.
