@@ -16,7 +16,8 @@ from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import require_regular
 from ...protocol.options.quantization import named_layers
 from ..models.config import ModelConfig
-from ..models.products import HEAD, quantized_kinds
+from ..models.products import HEAD, VISION, quantized_kinds
+from ..models.text_config import name_beside
 from ..weights.layout import FindLayout, Layout
 from ..weights.piece import CheckpointPiece
 from ..weights.quantized import COMPANIONS
@@ -40,6 +41,7 @@ class StoredTensor(NamedTuple):
     file: Path
     dtype: torch.dtype
     shape: tuple[int, ...]
+    written_name: str
     kind: str | None = None  # int8 or int4, where it is to be quantized
     widened: torch.dtype | None = None  # what 8-bit floats become that are not
 
@@ -59,7 +61,7 @@ class StoredTensor(NamedTuple):
     @property
     def is_linear(self) -> bool:
         """Whether it is the matrix of what compressed-tensors calls a Linear."""
-        return self.name == f"{HEAD}.weight" or (self.name.startswith("model.layers.") and _is_matrix(self))
+        return self.name == f"{HEAD}.weight" or (self.name.startswith(("model.layers.", VISION)) and _is_matrix(self))
 
 
 @dataclass
@@ -68,6 +70,7 @@ class TargetFolder:
 
     name: str  # within the target
     pieces: Pieces = field(default_factory=dict)
+    written_names: dict[str, str] = field(default_factory=dict)  # of the pieces' tensors
     files: list[TargetFile] = field(default_factory=list)
 
     @property
@@ -81,12 +84,12 @@ class TargetFolder:
             return ["model.safetensors"]
         return [f"model-{number:05}-of-{count:05}.safetensors" for number in range(1, count + 1)]
 
-    def add(self, piece: CheckpointPiece, tensors: TargetFile) -> None:
+    def add(self, source: StoredTensor, piece: CheckpointPiece, tensors: TargetFile) -> None:
         """What a piece of the source becomes."""
         if not self.files or (self.files[-1] and size_of(self.files[-1]) + size_of(tensors) > _LARGEST_FILE):
             self.files.append({})
         self.files[-1] |= tensors
-        self.pieces[piece.name] = piece
+        self.pieces[source.name], self.written_names[source.name] = piece, source.written_name
 
 
 def _is_matrix(tensor: StoredTensor) -> bool:
@@ -113,7 +116,8 @@ def kinds_of_tensors(config: ModelConfig, asked: Conversion) -> dict[str, str | 
 def stored_tensors(
     folder: Path, config: ModelConfig, kinds: dict[str, str | None], find_layout: FindLayout
 ) -> list[StoredTensor]:
-    """All of the source, by file and name."""
+    """All of the source, by file and name. Of a model that sees all names stay as they are, of others layers' are
+    written."""
     file_of: dict[str, Path] = {}
     for path in own_weight_files(folder):
         require_regular(path)
@@ -129,7 +133,10 @@ def stored_tensors(
             for name, stored in tensors:
                 view = layout.view(name, file.get_slice(stored))
                 shape = tuple(view.get_shape())
-                found.append(StoredTensor(name, stored, layout, path, _dtype(view, name), shape, kinds.get(name)))
+                written = name if config.vision is None else name_beside(stored, name)
+                found.append(
+                    StoredTensor(name, stored, layout, path, _dtype(view, name), shape, written, kinds.get(name))
+                )
     return found
 
 
@@ -169,15 +176,15 @@ def planned_folders(stored: list[StoredTensor], asked: Conversion, by_rank: list
         folder = TargetFolder(name)
         for source in stored:
             if piece := pieces.get(source.name):
-                folder.add(piece, _planned(source, piece, asked))
+                folder.add(source, piece, _planned(source, piece, asked))
         folders.append(folder)
     return folders
 
 
 def _planned(source: StoredTensor, piece: CheckpointPiece, asked: Conversion) -> TargetFile:
     if source.kind is None:
-        return {source.name: TensorSpec(source.widened or source.dtype, piece.part_shape)}
-    module = source.name.removesuffix("weight")
+        return {source.written_name: TensorSpec(source.widened or source.dtype, piece.part_shape)}
+    module = source.written_name.removesuffix("weight")
     rows, inputs = piece.part_shape
     made = planned_tensors(source.kind, (rows, inputs), asked.group_size)
     return {module + name: TensorSpec(*planned) for name, planned in made.items()}

@@ -2,12 +2,14 @@
 
 Weights are read, quantized and written some rows at a time, whole or cut for the ranks. The target appears under its
 name when it is complete. The head, the embedding and the norms stay as they are; so does what is not to be quantized.
+A model that sees is written with its encoder, under the names that it has; of other models with encoders the text part.
 """
 
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -69,7 +71,7 @@ Say = Callable[[ConversionMessage], None]
 def convert(asked: Conversion, say: Say) -> ConversionResult:
     """Make the target folder; raises `PenstockError`."""
     source, target = Path(asked.source), Path(asked.target)
-    config = read_config(source, sees=False)  # what it sees with is left out
+    config = read_config(source)
     _check_source(source, config, asked)
     check_weight_files(source)
     config = with_head_as_stored(config, source, Checkpoint(source, config.quantization, config).names)
@@ -80,7 +82,8 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     by_rank = [] if is_copied else rank_pieces(source, config, asked.tensor_parallel_size, find_layout)
     check_groups(by_rank, kinds, asked)
     stored = stored_tensors(source, config, kinds, find_layout)
-    stored = [each for each in stored if not PICTURE_TENSORS.match(each.name)]
+    if config.vision is None:
+        stored = [each for each in stored if not PICTURE_TENSORS.match(each.name)]
     if config.quantization is not None and not is_copied:
         stored = with_scales_applied(stored, kinds, resolve_dtype("auto", config))
     folders = planned_folders(stored, asked, by_rank)
@@ -89,7 +92,7 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     with _appearing(target, after) as folder:
         targets = [ConvertedFolder(folder / each.name, each) for each in folders]
         _write_weights(targets, stored, Checkpoint(source, config.quantization, config), _quantizer(asked), say)
-        _write_config(folder, source, stored, asked, is_copied, config.tie_word_embeddings)
+        _write_config(folder, source, stored, asked, is_copied, config)
         _write_record(folder, asked)
         _copy_the_rest(folder, source, Path(asked.tokenizer), without=[] if is_copied else list(QUANTIZATION_FILES))
     return ConversionResult(before, after)
@@ -209,21 +212,26 @@ def _written_rows(
 
 
 def _write_config(
-    folder: Path, source: Path, stored: list[StoredTensor], asked: Conversion, is_copied: bool, is_tied: bool
+    folder: Path, source: Path, stored: list[StoredTensor], asked: Conversion, is_copied: bool, read: ModelConfig
 ) -> None:
     path = source / "config.json"
-    config = text_part(as_transformers_writes_it(read_model_json(path), path), path)
+    config = as_transformers_writes_it(read_model_json(path), path)
+    if read.vision is None:
+        config = text_part(config, path)
+    parts = [config, *(part for part in [config.get("text_config")] if isinstance(part, dict))]
     if not is_copied:
-        for key in QUANTIZATION_KEYS:
-            config.pop(key, None)
-    if not is_tied:  # the weights may show it, and the config not
-        config |= dict.fromkeys(("tie_word_embeddings", *{"tie_embedding"}.intersection(config)), False)
+        for part, key in product(parts, QUANTIZATION_KEYS):
+            part.pop(key, None)
+    if not read.tie_word_embeddings:  # the weights may show it, and the config not
+        config["tie_word_embeddings"] = False
+        for part in parts:
+            part |= dict.fromkeys({"tie_word_embeddings", "tie_embedding"}.intersection(part), False)
     by_kind: dict[str, list[str]] = {}
     for each in stored:
         if each.kind is not None:
-            by_kind.setdefault(each.kind, []).append(each.name.removesuffix(".weight"))
+            by_kind.setdefault(each.kind, []).append(each.written_name.removesuffix(".weight"))
     if by_kind:
-        others = [each.name.removesuffix(".weight") for each in stored if each.is_linear and each.kind is None]
+        others = [each.written_name.removesuffix(".weight") for each in stored if each.is_linear and each.kind is None]
         # Named also where the head is tied, and so has no tensor.
         config["quantization_config"] = quantization_config(by_kind, sorted({HEAD, *others}), asked.group_size)
     write_json(folder / "config.json", config)

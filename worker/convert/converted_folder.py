@@ -34,7 +34,8 @@ class ConvertedFolder:
         return name in self.planned.pieces
 
     def whole(self, name: str, tensor: Tensor) -> None:
-        self._file_of[name].rows(name, tensor)
+        written = self.planned.written_names[name]
+        self._file_of[written].rows(written, tensor)
 
     def rows(self, name: str, rows: Tensor | QuantizedPart, first: int) -> None:
         """What this folder holds of the source's rows from `first` on."""
@@ -51,7 +52,7 @@ class ConvertedFolder:
     def close(self) -> None:
         """All is on the disk afterwards."""
         for name, piece in self.planned.pieces.items():
-            shape = name.removesuffix("weight") + "weight_shape"
+            shape = self.planned.written_names[name].removesuffix("weight") + "weight_shape"
             if shape in self._file_of:
                 self._file_of[shape].whole(shape, list(piece.part_shape))
         for file in self._files:
@@ -62,6 +63,7 @@ class ConvertedFolder:
             write_pieces(self.folder, list(self.planned.pieces.values()))
 
     def _write(self, name: str, rows: Tensor | QuantizedPart, first: int) -> None:
+        name = self.planned.written_names[name]
         if isinstance(rows, QuantizedPart):
             module = name.removesuffix("weight")
             made = {module + part: each for part, each in written_rows(rows).items()}

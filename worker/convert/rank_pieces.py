@@ -1,16 +1,19 @@
 """Finds which pieces of a model's tensors each rank holds, by asking the model's own layers.
 
-A decoder is built for every rank, on a source that notes which tensors are read and returns them without content
-(torch's device "meta"). So only the layers know how weights are divided. Reads names and shapes, no weights.
+A decoder, and an encoder if there is one, is built for every rank, on a source that notes which tensors are read and
+returns them without content (torch's device "meta"). So only the layers know how weights are divided. Reads names and
+shapes, no weights.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ...kernels import TorchOperations, WeightFormat
+from ..media.encoder import Encoder
 from ..models.config import ModelConfig
 from ..models.decoder import Decoder
 from ..models.split import check_split
@@ -43,7 +46,12 @@ def rank_pieces(
 def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dict[str, CheckpointPiece]:
     source, formats = _RecordingSource(checkpoint), LayerFormats(WeightFormat("fp32"))
     ops = TorchOperations(_NOWHERE, torch.float32, ranks)
-    Decoder(Weights(source, Placement(_NOWHERE, formats, torch.float32, ops, ranks)), config)
+    placement = Placement(_NOWHERE, formats, torch.float32, ops, ranks)
+    Decoder(Weights(source, placement), config)
+    if config.vision is not None:  # every rank has all of it
+        alone = Parallel()
+        ops = TorchOperations(_NOWHERE, torch.float32, alone)
+        Encoder(Weights(source, replace(placement, ops=ops, ranks=alone)), config.vision)
     return source.pieces
 
 

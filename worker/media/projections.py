@@ -1,10 +1,17 @@
-"""An encoder's products, which every rank has whole: matrices as they are stored, transposed, or with wider heads."""
+"""An encoder's products, which every rank has whole: matrices as they are stored, transposed, or with wider heads.
+
+Integers with a scale for each output stay what they are; where a change would divide groups, they become floats.
+"""
+
+from dataclasses import replace
+from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ...kernels.float8_part import WeightPart
+from ...kernels.quantized_part import QuantizedPart
 from ..layers.linear import Linear
 from ..models.vision_config import VisionConfig
 from ..weights.piece import CheckpointPiece
@@ -39,8 +46,15 @@ def to_heads(weights: Weights, names: tuple[str, ...], config: VisionConfig) -> 
     hidden, outputs = config.hidden_size, 3 // len(names)
     shape, by_head, filled = (outputs * hidden, hidden), *_heads(config)
 
+    def of_rows(rows: Tensor) -> Tensor:
+        return F.pad(rows.unflatten(0, (outputs, *by_head)), (0, 0, *filled)).flatten(0, 2)
+
     def widened(matrix: WeightPart) -> WeightPart:
-        return F.pad(plain(matrix).unflatten(0, (outputs, *by_head)), (0, 0, *filled)).flatten(0, 2)
+        if not any(filled):
+            return matrix
+        if _has_a_scale_an_output(matrix):
+            return replace(matrix, values=of_rows(matrix.values), scales=of_rows(matrix.scales))
+        return of_rows(plain(matrix))
 
     biases = [
         F.pad(weights.vector(f"{name}.bias", shape[:1]).unflatten(0, (outputs, *by_head)), filled).flatten()
@@ -54,8 +68,16 @@ def to_heads(weights: Weights, names: tuple[str, ...], config: VisionConfig) -> 
 def from_heads(weights: Weights, name: str, config: VisionConfig) -> Linear:
     shape, (by_head, filled) = (config.hidden_size, config.hidden_size), _heads(config)
 
+    def of_columns(rows: Tensor) -> Tensor:
+        return F.pad(rows.unflatten(1, by_head), filled).flatten(1)
+
     def widened(matrix: WeightPart) -> WeightPart:
-        return F.pad(plain(matrix).unflatten(1, by_head), filled).flatten(1)
+        if not any(filled):
+            return matrix
+        if _has_a_scale_an_output(matrix):
+            values = of_columns(matrix.values)
+            return replace(matrix, values=values, group_size=values.shape[1])
+        return of_columns(plain(matrix))
 
     biases = [weights.vector(f"{name}.bias", shape[:1])] if weights.has(f"{name}.bias") else []
     weight = weights.packed_of(_use(config), [CheckpointPiece(f"{name}.weight", shape)], widened)
@@ -69,6 +91,12 @@ def _heads(config: VisionConfig) -> tuple[tuple[int, int], tuple[int, int]]:
 
 def _use(config: VisionConfig) -> str:
     return f"heads of {config.padded_head_dim}"
+
+
+def _has_a_scale_an_output(matrix: WeightPart) -> TypeGuard[QuantizedPart]:
+    if not isinstance(matrix, QuantizedPart) or matrix.bits != 8:
+        return False
+    return matrix.zeros is None and matrix.order is None and matrix.scales.shape[1] == 1
 
 
 def plain(matrix: WeightPart) -> Tensor:

@@ -92,3 +92,9 @@ def text_name(name: str) -> str:
         if name.startswith(prefix):
             return own + name.removeprefix(prefix)
     return name
+
+
+def name_beside(stored: str, name: str) -> str:
+    """What a checkpoint that has a tensor `stored` calls the one, or the layer, that layers call `name`."""
+    prefix, own = next((each for each in _PREFIXES if stored.startswith(each[0])), ("", ""))
+    return prefix + name.removeprefix(own)
