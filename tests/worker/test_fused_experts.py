@@ -44,6 +44,24 @@ def fused(folder: Path) -> Path:
     return folder
 
 
+def as_qwen3_vl(folder: Path) -> Path:
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"architectures": ["Qwen3VLMoeTextModel"], "model_type": "qwen3_vl_moe_text"}
+    config["rope_parameters"] |= {"mrope_section": [6, 5, 5]}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def transposed(folder: Path) -> Path:
+    """The same checkpoint with its fused experts transposed."""
+    tensors = load_file(folder / "model.safetensors")
+    for name in tensors:
+        if re.search(r"experts\.(gate_up|down)_proj", name):
+            tensors[name] = tensors[name].transpose(1, 2).contiguous()
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
 def loaded_logits(folder: Path, **options: Any) -> torch.Tensor:
     driven = HandDriven(load_model(folder, **options))
     return driven.step([(driven.add(TOKENS), len(TOKENS))], every_token=True)
@@ -86,8 +104,22 @@ def test_8_bit_floats_with_scales_for_blocks(tmp_path, name):
     assert torch.equal(loaded_logits(folder), expected[1])
 
 
-def test_a_rank_reads_its_part_of_each_expert(tmp_path):
+@pytest.mark.parametrize("name", [None, "deepseek", "compressed-channel"])
+def test_those_of_qwen3_vl_are_transposed_as_published(tmp_path, name):
+    sizes = dict(moe_intermediate_size=96, head_dim=32)
+    if name is None:
+        folder = tiny_model(tmp_path, "qwen3_moe", **sizes)
+    else:
+        folder, _ = float8_model(tmp_path, FLOAT8[name], "qwen3_moe", **sizes)
+    expected = [logits_of(as_qwen3_vl(folder), backend) for backend in ("fast", "native")]
+    folder = transposed(fused(folder))
+    assert all(torch.equal(logits_of(folder, "fast" if n == 0 else "native"), expected[n]) for n in (0, 1))
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_a_rank_reads_its_part_of_each_expert(is_transposed, tmp_path):
     folder = fused(float8_model(tmp_path, FLOAT8["deepseek"], "qwen3_moe", moe_intermediate_size=64)[0])
+    folder = transposed(as_qwen3_vl(folder)) if is_transposed else folder
     config = read_config(folder)
     checkpoint = Checkpoint(folder, config.quantization, config)
     for module, shape in {"gate_proj": (64, 64), "up_proj": (64, 64), "down_proj": (64, 64)}.items():

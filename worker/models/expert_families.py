@@ -76,6 +76,7 @@ QWEN3_VL_MOE = replace(
     windows=Family.windows,
     axes=(in_turns, [24, 20, 20]),
     rope_theta=500_000.0,
+    mixture=replace(mixtures.QWEN3_MOE, names=replace(mixtures.QWEN3_MOE.names, has_transposed=True)),
     defaults=QWEN3_MOE.defaults
     | {
         "max_position_embeddings": 128_000,

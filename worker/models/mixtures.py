@@ -54,6 +54,7 @@ class ExpertNames:
     choice_bias_rows: int = 0  # 1: it is stored as [1, experts]
     factors: str | None = None  # of each expert, what its output is multiplied by
     experts: str = "experts"
+    has_transposed: bool = False  # where one tensor holds all experts, their matrices may be [in, out]
     stack: Stack | None = None
     gate_up_down: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     shared: str = "shared_experts"

@@ -38,15 +38,14 @@ def layout_of(stored: Iterable[str], config: ModelConfig | None) -> Layout:
             f"{quantized} is quantized for the kernels of one kind of card, in an order that the files don't state. "
             "Use the model's bfloat16 form, with quantization='int8' or 'int4' if it should be small."
         )
-    experts = config.experts if config is not None else None
     if config is not None and is_paddles(names):
         return PaddleLayout(config)
     if config is not None and config.family.stored:
         return own_layout(config)
-    if experts is None or not is_fused(names):
+    if config is None or (experts := config.experts) is None or not is_fused(names):
         return HuggingFaceLayout()
     if experts.names.stack is None:
-        block_rows = config.quantization.block[0] if config is not None and config.quantization is not None else 0
-        return FusedExperts(experts, block_rows, HuggingFaceLayout())
+        block_rows = config.quantization.block[0] if config.quantization is not None else 0
+        return FusedExperts(experts, config.hidden_size, block_rows, HuggingFaceLayout())
     refuse_scales_of_stacks(names)
     return HuggingFaceLayout()

@@ -2,6 +2,7 @@
 
   experts.gate_up_proj [experts, gate | up, in], experts.down_proj [experts, out, in]: as transformers holds them
   …_scale_inv, …_scale: of 8-bit floats, by expert what would lie beside its own weight
+  both transposed, gate | up side by side [experts, in, gate | up]: as Qwen3-VL's are published; their shapes show it
   mlp.gate, mlp.shared_experts, …e_score_correction_bias: in memory all families' routers and the like have these names
 
 For families whose experts have names of their own; `mixtures.Stack` describes those that always fuse them.
@@ -41,15 +42,16 @@ class ExpertTensor:
     name: str  # of the whole
     stored: Any  # [experts, …]
     expert: int
-    half: int | None = None  # of its rows, where it holds two projections
-    num_rows: int = 0  # of the weights of each of these
+    half: int | None  # of its rows, where it holds two projections
+    num_rows: int  # of the weights of each of these
     block_rows: int = 0  # that share a scale; 0: as the scales show
+    is_transposed: bool = False
 
     def get_dtype(self) -> str:
         return str(self.stored.get_dtype())
 
     def get_shape(self) -> list[int]:
-        _, *shape = self.stored.get_shape()
+        shape = self._whole_shape()
         if not self._is_halved:
             return shape
         if shape[0] % 2 or self._has_block_across(shape[0]):
@@ -66,8 +68,15 @@ class ExpertTensor:
             rows, *others = spans
             before = (self.half or 0) * shape[0]
             spans = [slice(rows.start + before, rows.stop + before), *others]
+        if self.is_transposed:
+            spans.reverse()
         [own] = self.stored[(slice(self.expert, self.expert + 1), *spans)]
-        return own
+        return own.t().contiguous() if self.is_transposed else own
+
+    def _whole_shape(self) -> list[int]:
+        """Of the expert's share, with both projections, as it would be if it were not transposed."""
+        _, *shape = self.stored.get_shape()
+        return shape[::-1] if self.is_transposed else shape
 
     def _has_block_across(self, num_rows: int) -> bool:
         """Whether so many rows of scales may be of both projections together, and the second begins within a block."""
@@ -82,11 +91,15 @@ class ExpertTensor:
 class FusedExperts:
     """A layout that shows them so, and all other tensors as `others` does."""
 
-    def __init__(self, experts: ExpertsConfig, block_rows: int, others: Layout) -> None:
+    def __init__(self, experts: ExpertsConfig, hidden_size: int, block_rows: int, others: Layout) -> None:
         """`block_rows`: of a matrix so many rows share a scale; 0: as the scales show."""
         self._experts, self._block_rows, self._others = experts, block_rows, others
         gate, up, down = experts.names.gate_up_down
         self._parts: dict[str, dict[str, int | None]] = {"gate_up_proj": {gate: 0, up: 1}, "down_proj": {down: None}}
+        # As they are if they aren't transposed: of gate and up together, and of down.
+        both = [2 * experts.width, hidden_size]
+        self._matrices = {0: both, 1: both, None: [hidden_size, experts.width]}
+        self._transposed: set[str] = set()  # layers' tensors, of those that were looked at
         self._shown: dict[str, tuple[str, int, int | None]] = {}
 
     def names(self, stored: Iterable[str]) -> dict[str, str]:
@@ -96,7 +109,19 @@ class FusedExperts:
         if name not in self._shown:
             return self._others.view(name, stored)
         fused, expert, half = self._shown[name]
-        return ExpertTensor(fused, stored, expert, half, self._experts.width, self._block_rows)
+        is_transposed = self._is_transposed(fused, stored, half)
+        return ExpertTensor(fused, stored, expert, half, self._experts.width, self._block_rows, is_transposed)
+
+    def _is_transposed(self, fused: str, stored: Any, half: int | None) -> bool:
+        """The shape says it, where the matrix is no square: such a one is taken as it is, as transformers takes it.
+        Scales, which are read behind their matrix, lie as it does."""
+        _, *shape = stored.get_shape()
+        if not self._experts.names.has_transposed or len(shape) != 2:
+            return False
+        usual = self._matrices[half]
+        if shape == usual[::-1] != usual:
+            self._transposed.add(fused)
+        return fused[: fused.rindex("_proj") + len("_proj")] in self._transposed
 
     def _named(self, stored: Iterable[str]) -> Iterator[tuple[str, str]]:
         for name, own in self._others.names(stored).items():
