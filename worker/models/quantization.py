@@ -14,6 +14,7 @@ from typing import Any, Literal
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json
+from .text_config import text_name
 
 Layout = Literal["gptq", "gptq_v2", "awq", "compressed-tensors", "fp8", "mxfp4"]
 
@@ -111,7 +112,7 @@ def _dynamic(given: dict[str, dict[str, Any]], group_size: int, path: Path) -> I
             _bits(own.get("bits", _BITS[0]), f"gptq, dynamic {pattern!r}", path)
             pattern = pattern.removeprefix("+:")
             re.compile(pattern)
-            yield pattern, _group_size(own["group_size"]) if "group_size" in own else group_size
+            yield text_name(pattern), _group_size(own["group_size"]) if "group_size" in own else group_size
 
 
 def _beside(path: Path, method: str) -> dict[str, Any] | None:
@@ -156,7 +157,7 @@ def _extra(given: dict[str, dict[str, Any]], group_size: int, path: Path) -> Ite
         if (bits := own.get("bits", _BITS[0])) != _FLOAT_BITS:
             _bits(bits, f"auto-round, extra_config {pattern!r}", path)
             re.compile(pattern)
-            yield f"{pattern}$", _group_size(own["group_size"]) if "group_size" in own else group_size
+            yield f"{text_name(pattern)}$", _group_size(own["group_size"]) if "group_size" in own else group_size
 
 
 def _compressed_tensors(given: dict[str, Any], path: Path) -> Quantization:
