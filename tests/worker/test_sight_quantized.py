@@ -1,4 +1,4 @@
-"""Quantized checkpoints of models that see: an encoder that was left out is read in floats, and one that wasn't, too."""
+"""Quantized checkpoints of models that see: an encoder that was left out is read in floats, and any other as it is."""
 
 import json
 from pathlib import Path
