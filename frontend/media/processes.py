@@ -44,13 +44,6 @@ class MediaProcesses:
         self._idle: list[BoundedProcess] = []
         self._is_closed = False
 
-    def start(self) -> None:
-        helper = self._taken()
-        try:
-            helper.start()
-        finally:
-            self._idle.append(helper)
-
     def decode(self, medium: EncodedMedium) -> DecodedMedium | RequestError:
         """Blocks until the medium is decoded, or refused."""
         job = msgspec.msgpack.encode([self._family, medium])

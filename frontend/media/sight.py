@@ -46,13 +46,11 @@ class Expanded(NamedTuple):
 class Sight:
     """One model's. Threads may share it."""
 
-    def __init__(
-        self, family: Family, tokenizer: Tokenizer, limits: Mapping[MediumKind, int], processes: MediaProcesses
-    ) -> None:
+    def __init__(self, family: Family, tokenizer: Tokenizer, limits: Mapping[MediumKind, int]) -> None:
         self.family = family
         self.tokenizer = tokenizer
         self.limits = dict(limits)
-        self._processes = processes
+        self._processes = MediaProcesses(family)
         self._typed = Typed([*family.placeholders, *family.row_tokens.values(), *family.marks])
 
     @classmethod
@@ -69,7 +67,7 @@ class Sight:
             return None
         if missing := [token for token in family.row_tokens.values() if tokenizer.token_to_id(token) is None]:
             raise ConfigError(f"The tokenizer lacks {missing[0]}, which stands for what this model sees.")
-        return cls(family, tokenizer, _limits(limit_mm_per_prompt, family), MediaProcesses(family))
+        return cls(family, tokenizer, _limits(limit_mm_per_prompt, family))
 
     @staticmethod
     def check(folder: Path, config: EngineConfig) -> None:
@@ -106,11 +104,12 @@ class Sight:
             return RequestError(f"This model sees no {medium.kind}s.")
         return self._processes.decode(medium)
 
-    def start(self) -> None:
-        """Begin to start a helper process before the first medium comes."""
-        self._processes.start()
+    def open(self) -> None:
+        """Have helper processes again after `close`; they start when media come."""
+        self._processes = MediaProcesses(self.family)
 
     def close(self) -> None:
+        """End the helper processes; media that are being decoded are refused."""
         self._processes.close()
 
     # --- prompts ---

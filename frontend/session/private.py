@@ -85,6 +85,8 @@ class PrivateSession(Session[PendingRequest]):
         """Start the children; called again if the memory that they found was not enough."""
         self.threads = ModelThreads()
         self.templates = TemplateProcesses()
+        if self.sight is not None:
+            self.sight.open()
         self.transport = TreeTransport(self.config, self.files, self.parsings.shown)
         self.transport.on_close = self._close_beside
         with self._closed_by_errors():
@@ -94,12 +96,12 @@ class PrivateSession(Session[PendingRequest]):
         with self._closed_by_errors():
             plan = self.plan = self.transport.wait_until_ready()
             self.door = Door(self.config, self.tokenizer, plan, self.default_params, self.parsings)
-            self._open_eyes(sees=plan.media is not None)
+            self._let_media_in(sees=plan.media is not None)
             logs.say(start_table(self.config, plan, logs.columns()), quiet=self.is_quiet)
             if (words := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:
                 logs.say(words, quiet=self.is_quiet)
 
-    def _open_eyes(self, *, sees: bool) -> None:
+    def _let_media_in(self, *, sees: bool) -> None:
         """Let requests have media if the worker has an encoder, too."""
         if not sees and self.config.enable_mm:
             raise ConfigError("enable_mm=True: this model's encoder is not supported yet; leave it out for text alone.")

@@ -18,6 +18,7 @@ from builders.served import running_model, served
 
 from penstock import LLM, AsyncLLM, ConfigError, SamplingParams
 from penstock.frontend.cli import main
+from penstock.frontend.session.private import PrivateSession
 
 OPTIONS: dict[str, Any] = {"load_format": "stand-in", "max_model_len": 512, "mm_cache": 64, "block_size": 16}
 PARAMS = SamplingParams(max_tokens=4, temperature=0)
@@ -198,3 +199,17 @@ def test_fewer_and_smaller_pictures_are_what_options_say(folder):
         outputs = llm.chat([about(BY_URL), about(BY_URL, BY_URL), about()], PARAMS, use_tqdm=False)
         assert [output.error_code for output in outputs] == [200, 400, 200]
         assert len(outputs[0].prompt_token_ids) < len(outputs[2].prompt_token_ids) + NUM_ROWS
+
+
+def test_a_model_that_is_started_again_still_sees(folder):
+    """As the daemon does where memory was short at first."""
+    session = PrivateSession.open(folder, {"quiet": True, **OPTIONS})
+    session.transport.close()
+    session.start()
+    try:
+        session.wait_until_ready()
+        [prompt] = session.render_batch([about(BY_URL)])
+        [request] = session.door.admit(list(session.door.parse([prompt], PARAMS)), print)
+        assert request.refusal is None
+    finally:
+        session.transport.close()
