@@ -66,7 +66,10 @@ class Sight:
         if family is None:
             return None
         if missing := [token for token in family.row_tokens.values() if tokenizer.token_to_id(token) is None]:
-            raise ConfigError(f"The tokenizer lacks {missing[0]}, which stands for what this model sees.")
+            raise ConfigError(
+                f"The tokenizer lacks {missing[0]}, which stands for what this model sees. Use the model's own, or "
+                "enable_mm=False for text alone."
+            )
         return cls(family, tokenizer, _limits(limit_mm_per_prompt, family))
 
     @staticmethod

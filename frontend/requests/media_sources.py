@@ -149,7 +149,12 @@ def unpacked_media(packed: bytes) -> list[EncodedMedium]:
 
 
 def media_of_prompt(given: Any, *, may_open: bool) -> list[EncodedMedium]:
-    """The media of a prompt's `multimodal_data`: `{"image": [...], "video": [...]}`, images first.
+    """The media of a prompt's `multimodal_data`, images first."""
+    return [encoded(kind, source, may_open=may_open) for kind, source in sources_of_prompt(given)]
+
+
+def sources_of_prompt(given: Any) -> list[tuple[MediumKind, Any]]:
+    """What each medium of `multimodal_data` comes from: `{"image": [...], "video": [...]}`.
 
     A video may be a dict of its own: `{"video": bytes, "max_frames": 30}`.
     """
@@ -161,7 +166,7 @@ def media_of_prompt(given: Any, *, may_open: bool) -> list[EncodedMedium]:
             f"multimodal_data: {shown(unknown[0])} is nothing that a model sees; it may have 'image' and 'video'."
         )
     return [
-        encoded(kind, source, may_open=may_open)
+        (kind, source)
         for wanted in ("image", "video")
         for name, kind in kinds.items()
         if kind == wanted and given.get(name) is not None

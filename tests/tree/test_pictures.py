@@ -18,6 +18,8 @@ from builders.served import running_model, served
 
 from penstock import LLM, AsyncLLM, ConfigError, SamplingParams
 from penstock.frontend.cli import main
+from penstock.frontend.http.schemas.chat import ContentPart
+from penstock.frontend.requests.media_sources import OPTIONS as OPTIONS_OF_MEDIA
 from penstock.frontend.session.private import PrivateSession
 
 OPTIONS: dict[str, Any] = {"load_format": "stand-in", "max_model_len": 512, "mm_cache": 64, "block_size": 16}
@@ -144,6 +146,8 @@ def test_a_batch_opens_no_files(folder, tmp_path, capsys):
         {"messages": about({"type": "image_url", "image_url": {"url": "file:///etc/hostname"}})},
         {"prompt": "What is it?", "multimodal_data": {"image": URL}},
         {"prompt": "What is it?", "multimodal_data": {"image": "/etc/hostname"}},
+        {"prompt": "What is it?", "multimodal_data": {"images": [URL]}},
+        {"prompt": "What is it?", "multimodal_data": None},
     ]
     written = [json.dumps({"id": number, **line}) for number, line in enumerate(lines)]
     (tmp_path / "in.jsonl").write_text("\n".join(written))
@@ -151,6 +155,12 @@ def test_a_batch_opens_no_files(folder, tmp_path, capsys):
     main(["generate", str(folder), *files, "--load-format", "stand-in", "--format", "jsonl", "--max-tokens", "4"])
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert {each["id"] for each in found if "data: URL" in json.dumps(each)} == {1, 3}
+    lengths = {each["id"]: each["usage"]["prompt_tokens"] for each in found}
+    assert lengths[0] == lengths[2] == lengths[4] > lengths[5] + NUM_ROWS > NUM_ROWS
+
+
+def test_over_http_parts_say_all_that_parts_may_say():
+    assert {*OPTIONS_OF_MEDIA, "detail"} <= set(ContentPart.__struct_fields__)
 
 
 def test_over_http_pictures_come_as_data_urls(folder):

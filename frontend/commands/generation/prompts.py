@@ -116,8 +116,9 @@ def _parts(value: dict[str, Any]) -> dict[str, Any]:
         raise RequestError("A prompt needs `prompt` (text), `prompt_token_ids` or `messages`.")
     if fault := fault_of_dict(value):
         raise RequestError(fault)
-    for name in MEDIA & value.keys():
-        media_of_prompt(value[name], may_open=False)  # a line opens no file and no URL
+    for name in MEDIA:
+        if value.get(name) is not None:
+            media_of_prompt(value[name], may_open=False)  # a line opens no file and no URL
     return value
 
 

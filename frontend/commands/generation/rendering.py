@@ -9,6 +9,7 @@ from typing import Any
 
 from ....protocol.errors import ConfigError, RequestError
 from ...llm import LLM
+from ...requests.media_sources import sources_of_prompt
 from ...requests.prompts import MEDIA, Conversation
 from .prompts import Row
 
@@ -57,8 +58,7 @@ class Rendering:
 def _media_parts(prompt: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Parts of a message for what a line has beside its text."""
     given: Any = next((prompt[name] for name in MEDIA if prompt.get(name) is not None), {})
-    listed = {kind: each if isinstance(each, list) else [each] for kind, each in given.items()}
-    return [{"type": kind, kind: source} for kind in ("image", "video") for source in listed.get(kind, ())]
+    return [{"type": kind, kind: source} for kind, source in sources_of_prompt(given)]
 
 
 def _has_template(llm: LLM) -> bool:

@@ -22,7 +22,9 @@ class ContentPart(msgspec.Struct, kw_only=True, omit_defaults=True):
     min_pixels: int | None = None
     max_pixels: int | None = None
     fps: float | None = None
+    sample_fps: float | None = None
     num_frames: int | None = None
+    min_frames: int | None = None
     max_frames: int | None = None
 
 

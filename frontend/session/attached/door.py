@@ -59,7 +59,6 @@ class AttachedDoor:
             request.refuse(f"This request can't be sent: {type(error).__name__}.")
         return request
 
-
     def _opened(self, prompt: ParsedPrompt, wire: WireRequest) -> ParsedPrompt:
         """Open the prompt's media here, where the caller is; the daemon decodes them."""
         if self.attached.plan.media is None:
