@@ -1,12 +1,14 @@
-"""A folder of a model that sees, without weights: a worker that computes nothing stands in for it (`load_format`)."""
+"""A folder of a model that sees, for whole trees: without weights for the worker that stands in (`load_format`)."""
 
 import base64
 import io
 import json
+import random
 import shutil
 from pathlib import Path
 from typing import Any
 
+from builders.seeing_models import seeing_model as random_model
 from PIL import Image
 
 import penstock
@@ -56,6 +58,22 @@ def seeing_model(folder: Path) -> Path:
         (folder / name).write_text(json.dumps(value))
     (folder / "chat_template.jinja").write_text(_TEMPLATE)
     return folder
+
+
+def answering_model(folder: Path, family: str = "Qwen3VL") -> Path:
+    """The same with random weights of a family of `seeing_models.py`, which real workers compute."""
+    seeing_model(folder)
+    config = json.loads((folder / "config.json").read_text())
+    first = config["text_config"]["vocab_size"] - 64
+    names = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
+    tokens = {name: first + place for place, name in enumerate(names)}
+    random_model(folder, family, vocab_size=first + 64, tokens=tokens, patch_size=config["vision_config"]["patch_size"])
+    return folder
+
+
+def noise(seed: int, size: tuple[int, int] = SIZE) -> Image.Image:
+    """What random weights tell apart."""
+    return Image.frombytes("RGB", size, random.Random(seed).randbytes(3 * size[0] * size[1]))
 
 
 def picture(shade: int = 0, size: tuple[int, int] = SIZE) -> Image.Image:

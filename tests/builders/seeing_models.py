@@ -68,14 +68,17 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def seeing_model(folder: Path, family: str, seed: int = 0, **vision: Any) -> Any:
+def seeing_model(
+    folder: Path, family: str, seed: int = 0, vocab_size: int = 400, tokens: dict[str, int] = _TOKENS, **vision: Any
+) -> Any:
     """Written into the folder; `vision` goes before what the table has of the encoder."""
     import transformers
 
     text, encoder, both = FAMILIES[family]
     config = getattr(transformers, f"{family}Config")(
-        text_config=dict(text), vision_config={**encoder, **vision}, tie_word_embeddings=False, **_TOKENS, **both
-    )
+        text_config=text | {"vocab_size": vocab_size}, vision_config=encoder | vision, tie_word_embeddings=False,
+        **tokens, **both,
+    )  # fmt: skip
     torch.manual_seed(seed)
     model = getattr(transformers, f"{family}ForConditionalGeneration")(config).eval()
     for name, weight in model.named_parameters():

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from penstock.protocol.errors import ConfigError, OutOfMemoryError
+from penstock.protocol.media import MediaPlan
 from penstock.protocol.options.config import EngineConfig
 from penstock.worker.kv.host_memory import BackgroundTouch, fresh_zeros
 from penstock.worker.start.available_memory import Reservation, available_memory
-from penstock.worker.start.memory import MemoryProfile, Size, memory_plan
+from penstock.worker.start.memory import MemoryProfile, Size, host_bytes_of, memory_plan
 from penstock.worker.start.shares import GroupSize
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -29,6 +30,7 @@ def plan(
     block=MIB,
     context=4096,
     groups=None,
+    media=None,
     **options,
 ):
     config = EngineConfig.from_options("m", **options)
@@ -45,6 +47,7 @@ def plan(
         dtype="",
         kv_dtype="",
         adapter_bytes=adapters,
+        media=media,
     )
     return memory_plan(config, Size.of(config, device.partition(":")[0]), found)
 
@@ -68,6 +71,14 @@ def test_a_context_that_memory_cuts_leaves_states_for_other_requests():
 def test_a_cpu_takes_two_gib_at_most_when_nobody_says_how_much():
     found = plan(max_num_seqs=64)
     assert (found.num_blocks, found.max_model_len, found.notes) == (2048, 4096, [])
+
+
+def test_rows_of_pictures_are_set_aside_by_every_rank():
+    media = MediaPlan(num_rows=1024, row_bytes=440 << 10, num_layers=1, most_patches=1)
+    options = dict(available=512 * MIB, context=512, kv_cache_memory=64 * MIB, tensor_parallel_size=2)
+    assert host_bytes_of(plan(**options, media=media)) == host_bytes_of(plan(**options)) + 440 * MIB
+    with pytest.raises(OutOfMemoryError):
+        plan(**options | {"available": 500 * MIB}, media=media)
 
 
 def test_a_cpu_takes_a_quarter_of_what_was_free_before_the_weights():

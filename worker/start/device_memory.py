@@ -27,7 +27,7 @@ from ..steps.logprobs import piece_length
 from ..steps.runner import Runner
 from .affinity import pin
 from .available_memory import CardLocks, Reservation, available_memory
-from .media_memory import encoder_bytes, media_plan
+from .media_memory import encoder_bytes, kept_media_bytes, media_plan
 from .memory import (
     MemoryProfile,
     Size,
@@ -160,7 +160,7 @@ class HostMemory(DeviceMemory):
         )
         activations = _estimated_activations(demand.config, self.size, longest, options)
         kv_bytes = kv_bytes_at_least(options, shares_of(options, self.size, groups), longest, free)
-        return activations + kv_bytes + swap_bytes(options)
+        return activations + kv_bytes + swap_bytes(options) + kept_media_bytes(demand.config.vision, _FLOAT, options)
 
     def used_bytes(self) -> int:
         """Without the files that it maps."""

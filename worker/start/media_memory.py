@@ -21,6 +21,12 @@ def encoder_bytes(vision: VisionConfig | None, item_size: int) -> int:
     return 0 if vision is None else most_patches(vision, item_size) * vision.activation_floats * item_size
 
 
+def kept_media_bytes(vision: VisionConfig | None, item_size: int, config: EngineConfig) -> int:
+    """Rows that are kept."""
+    plan = media_plan(vision, item_size, config)
+    return 0 if plan is None else plan.num_rows * plan.row_bytes
+
+
 def media_plan(vision: VisionConfig | None, item_size: int, config: EngineConfig) -> MediaPlan | None:
     """Rows of at least the largest medium are kept."""
     if vision is None:
