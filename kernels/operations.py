@@ -136,10 +136,19 @@ class Operations(Protocol):
     def gate(self, gate_up: Any, activation: Activation) -> Any:
         """The first half of each row, activated, times the second half."""
 
-    def route(self, logits: Any, bias: Tensor | None, routing: Routing, factors: Tensor | None = None) -> Any:
+    def route(
+        self,
+        logits: Any,
+        bias: Tensor | None,
+        routing: Routing,
+        factors: Tensor | None = None,
+        token_kinds: Any = None,
+        kind: int = 0,
+    ) -> Any:
         """The experts of each token, and what their outputs are multiplied by, from a router's logits.
 
-        An expert's bias takes part in the choice alone, its factor in what its output is multiplied by.
+        An expert's bias takes part in the choice alone, its factor in what its output is multiplied by. Where tokens
+        have kinds, those of another kind have no experts.
         """
 
     def experts(self, x: Any, routes: Any, weights: ExpertWeights) -> Any:

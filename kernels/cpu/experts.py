@@ -36,6 +36,8 @@ class Route(Structure):
         ("logits", c_void_p),  # [rows, num_experts]
         ("bias", c_void_p),  # [num_experts], or null
         ("factors", c_void_p),  # [num_experts], or null
+        ("kinds", c_void_p),  # where the step points to int32 [rows], or null
+        ("own_kind", c_int64),
         ("num_experts", c_int64),
         ("top_k", c_int64),
         ("score", c_int64),

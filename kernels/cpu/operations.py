@@ -252,13 +252,29 @@ class NativeOperations(RowOperations, StateOperations):
         return activated
 
     def route(
-        self, logits: Buffer, bias: Tensor | None, routing: Routing, factors: Tensor | None = None
+        self,
+        logits: Buffer,
+        bias: Tensor | None,
+        routing: Routing,
+        factors: Tensor | None = None,
+        token_kinds: int | None = None,
+        kind: int = 0,
     ) -> mixing.NativeRoutes:
+        """`token_kinds` is the address of that field of the step."""
         found = mixing.NativeRoutes(self.program.buffer(routing.top_k), self.program.buffer(routing.top_k))
         bias, factors = (None if each is None else each.float().contiguous() for each in (bias, factors))
         given = mixing.routing_fields(routing) | {"experts": found.experts, "weights": found.weights}
         self._record(
-            "route", mixing.Route, None, (bias, factors), logits=logits, bias=bias, factors=factors, **given
+            "route",
+            mixing.Route,
+            None,
+            (bias, factors),
+            logits=logits,
+            bias=bias,
+            factors=factors,
+            kinds=token_kinds,
+            own_kind=kind,
+            **given,
         )
         return found
 

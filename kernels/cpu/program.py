@@ -34,6 +34,7 @@ class Step(ctypes.Structure):
         ("token_ids", c_void_p),
         ("positions", c_void_p),
         ("seen_ends", c_void_p),
+        ("token_kinds", c_void_p),
         ("rotations", c_void_p),
         ("kv_slots", c_void_p),
         ("logit_rows", c_void_p),

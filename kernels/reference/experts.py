@@ -10,10 +10,18 @@ from ..registry import op
 
 
 @op()
-def route(logits: Tensor, bias: Tensor | None, routing: Routing, factors: Tensor | None = None) -> Routes:
+def route(
+    logits: Tensor,
+    bias: Tensor | None,
+    routing: Routing,
+    factors: Tensor | None = None,
+    token_kinds: Tensor | None = None,
+    kind: int = 0,
+) -> Routes:
     """Of each token [T, experts] the best `top_k` by score + bias, best first, of equal ones the lowest number first.
 
-    The bias takes part in the choice only; the factors [experts], of the chosen ones' weights, take none in it.
+    The bias takes part in the choice only; the factors [experts], of the chosen ones' weights, take none in it. Tokens
+    of other kinds, int32 [T], have -1 and 0 for experts and weights.
     """
     logits = logits.float()
     scores = _scores(logits, routing)
@@ -25,7 +33,11 @@ def route(logits: Tensor, bias: Tensor | None, routing: Routing, factors: Tensor
     if routing.renormalizes:
         weights = weights / weights.sum(1, keepdim=True).clamp_min(routing.least_sum)
     weights = weights * routing.scale
-    return Routes(chosen.to(torch.int32), weights if factors is None else weights * factors[chosen])
+    weights = weights if factors is None else weights * factors[chosen]
+    if token_kinds is not None:
+        is_other = (token_kinds != kind)[:, None]
+        chosen, weights = chosen.masked_fill(is_other, -1), weights.masked_fill(is_other, 0)
+    return Routes(chosen.to(torch.int32), weights)
 
 
 def _scores(logits: Tensor, routing: Routing) -> Tensor:

@@ -161,8 +161,16 @@ class TorchOperations(TensorOperations):
     def gate(self, gate_up: Tensor, activation: Activation) -> Tensor:
         return self.form(gate)(gate_up, activation)
 
-    def route(self, logits: Tensor, bias: Tensor | None, routing: Routing, factors: Tensor | None = None) -> Routes:
-        return route(logits, bias, routing, factors)
+    def route(
+        self,
+        logits: Tensor,
+        bias: Tensor | None,
+        routing: Routing,
+        factors: Tensor | None = None,
+        token_kinds: Tensor | None = None,
+        kind: int = 0,
+    ) -> Routes:
+        return route(logits, bias, routing, factors, token_kinds, kind)
 
     def experts(self, x: Tensor, routes: Routes, weights: ExpertWeights) -> Tensor:
         """By expert, and then by rank: a token's sum is made in the order in which its experts were chosen."""

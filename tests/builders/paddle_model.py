@@ -18,6 +18,10 @@ from .tiny_model import write_safetensors
 
 # Modules that compute x @ weight.
 _LINEAR = re.compile(r"\.(o_proj|down_proj|gate)\.weight")
+_LINEAR_OF_PICTURES = re.compile(
+    r"\.(o_proj|down_proj)\.weight|vision_model\..*\.(qkv|proj|fc1|fc2)\.weight"
+    r"|resampler_model\.(mlp|\w+_linear\.[02])\.weight"
+)
 _ADDED_BY_PADDLE: dict[str, Any] = {
     "compression_ratio": 1.0,
     "fuse_linear": False,
@@ -39,10 +43,12 @@ def paddle_model(folder: Path, original: Path, *, label: str | None = "U16", sha
     config = json.loads((original / "config.json").read_text())
     dtype = config.get("dtype") or config["torch_dtype"]
     (folder / "config.json").write_text(json.dumps(_config(config) | overrides))
-    tensors = _tensors(original, config["tie_word_embeddings"])
+    linear = _LINEAR_OF_PICTURES if "vision_config" in config else _LINEAR
+    tensors = _tensors(original, config["tie_word_embeddings"], linear)
     _write(folder, tensors, dtype, shards, label if dtype == "bfloat16" else None)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
-        shutil.copyfile(original / name, folder / name)
+        if (original / name).is_file():
+            shutil.copyfile(original / name, folder / name)
     return folder
 
 
@@ -56,13 +62,14 @@ def _config(config: dict[str, Any]) -> dict[str, Any]:
     return written | {"architectures": [names.get(name, name) for name in config["architectures"]]}
 
 
-def _tensors(original: Path, is_tied: bool) -> dict[str, numpy.ndarray]:
+def _tensors(original: Path, is_tied: bool, linear: re.Pattern[str]) -> dict[str, numpy.ndarray]:
     found: dict[str, numpy.ndarray] = {}
     for path in sorted(original.glob("*.safetensors")):
         found |= {name: tensor.float().numpy() for name, tensor in load_file(path).items()}
     written: dict[str, numpy.ndarray] = {}
     for name, values in found.items():
         own = "ernie." + name.removeprefix("model.") if name.startswith("model.") else name
+        own = own.removeprefix("ernie.") if own.startswith("ernie.vision_model.") else own
         if "q_proj." in name:
             parts = [found[name.replace("q_proj.", f"{part}_proj.")] for part in "qkv"]
             written[own.replace("q_proj.", "qkv_proj.")] = _side_by_side(parts)
@@ -71,7 +78,7 @@ def _tensors(original: Path, is_tied: bool) -> dict[str, numpy.ndarray]:
             written[own.replace("gate_proj.", "up_gate_proj.")] = _side_by_side(parts)
         elif re.search(r"\b(k_proj|v_proj|up_proj)\.", name):
             continue
-        elif _LINEAR.search(name) or (name == "lm_head.weight" and not is_tied):
+        elif linear.search(name) or (name == "lm_head.weight" and not is_tied):
             written[own] = values.T
         else:
             written[own] = values

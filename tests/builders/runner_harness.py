@@ -73,6 +73,7 @@ def slotted_runner(
         model.vocab_size,
         torch.device(device),
         shifts_rotations=model.shifts_rotations,
+        media_tokens=model.config.media_tokens,
         groups=groups,
     )
     ranks, trace = Parallel(), Trace(None, "test")

@@ -203,7 +203,7 @@ def routed(
 
 def test_routes_are_chosen_as_by_the_formula_whatever_the_company_and_the_threads(library: Library) -> None:
     for seed in range(3):
-        for logits, bias, routing, factors in route_inputs(seed):
+        for logits, bias, routing, factors, *_ in route_inputs(seed):
             expected = route.reference(logits, bias, routing, factors)
             for threads in (1, 3):
                 found = with_threads(library, threads, lambda: routed(library, logits, bias, routing, factors))  # noqa: B023

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.experts import ExpertWeights, GatedActivation, Routing
+from ...kernels.float8_part import WeightPart
 from ...kernels.mxfp4_part import BLOCK
 from ..models.mixtures import ExpertsConfig, Stack
 from ..weights.piece import CheckpointPiece, Part
@@ -37,15 +38,19 @@ class Router:
             scale=config.scale,
         )
         names = config.names
-        self.logits = exact_linear(weights.at(names.router), config.num_experts, hidden_size, names.router_has_bias)
+        self.logits = _logits(weights.at(names.router), config, hidden_size)
         self.choice_bias = None
         if names.choice_bias and weights.has(names.choice_bias):
-            shape = (*[1] * names.choice_bias_rows, config.num_experts)
-            self.choice_bias = weights.exact_vector(names.choice_bias, shape)  # [experts]
+            rows, own = names.choice_bias_rows, names.choice_bias_row
+            shape, part = (config.num_experts,), None
+            if rows:
+                shape, part = (rows, config.num_experts), (0, own, own + 1)  # type: ignore[assignment]
+            self.choice_bias = weights.exact_vector(names.choice_bias, shape, part)  # [experts]
         self.factors = weights.exact_vector(names.factors, (config.num_experts,)) if names.factors else None
 
-    def __call__(self, x: Any) -> Any:
-        return self.ops.route(self.logits(x), self.choice_bias, self.routing, self.factors)
+    def __call__(self, x: Any, *kinds: Any) -> Any:
+        """`kinds`: of all tokens, and that of those whose experts these are."""
+        return self.ops.route(self.logits(x), self.choice_bias, self.routing, self.factors, *kinds)
 
 
 class Experts:
@@ -54,8 +59,8 @@ class Experts:
     def __init__(self, weights: Weights, hidden_size: int, config: ExpertsConfig) -> None:
         self.ops = weights.placement.ops
         self.router = Router(weights, hidden_size, config)
-        found = _expert_weights(weights.at(config.names.experts), hidden_size, config)
-        self.experts = _fitting_experts(weights, found, hidden_size)
+        found = expert_weights(weights.at(config.names.experts), hidden_size, config)
+        self.experts = fitting_experts(weights, found, hidden_size)
         self.is_widened = self.experts is not found  # its two products were of unlike kinds
         self.shared = self.shared_gate = None
         if config.shared_width:
@@ -68,8 +73,10 @@ class Experts:
         return "int8" in (getattr(each, "kind", "") for each in (self.experts.gate_up, self.experts.down))
 
     def __call__(self, x: Any, adapted: Any | None = None) -> Any:
-        routes = self.router(x)
-        total = self.ops.experts(x, routes, self.experts)  # [T, hidden], of this rank's share
+        return self.with_shared(self.ops.experts(x, self.router(x), self.experts), x, adapted)
+
+    def with_shared(self, total: Any, x: Any, adapted: Any | None) -> Any:
+        """The sum of experts [T, hidden], of this rank's share, with that of the shared MLP, over all ranks."""
         if self.shared is not None:
             update = self.shared.of_rank(x, adapted)  # [T, hidden]
             if self.shared_gate is None:
@@ -79,6 +86,19 @@ class Experts:
         return self.ops.all_reduce(total)  # [T, hidden]
 
 
+def _logits(weights: Weights, config: ExpertsConfig, hidden_size: int) -> Linear:
+    names = config.names
+    if not names.router_is_transposed:
+        return exact_linear(weights, config.num_experts, hidden_size, names.router_has_bias)
+    piece = CheckpointPiece(names.router_weight, (hidden_size, config.num_experts))
+    weight = weights.packed_of("transposed", [piece], _transposed, EXACT)
+    return Linear(weight, [], weights)
+
+
+def _transposed(matrix: WeightPart) -> WeightPart:
+    return matrix.T.contiguous() if isinstance(matrix, Tensor) else matrix.transposed()
+
+
 def exact_linear(weights: Weights, out_features: int, in_features: int, has_bias: bool = False) -> Linear:
     """A small product in float32, whole on each rank, whatever the format of the others."""
     weight = weights.packed_as(EXACT, [CheckpointPiece("weight", (out_features, in_features))])
@@ -86,7 +106,7 @@ def exact_linear(weights: Weights, out_features: int, in_features: int, has_bias
     return Linear(weight, biases, weights)
 
 
-def _fitting_experts(weights: Weights, found: ExpertWeights, hidden_size: int) -> ExpertWeights:
+def fitting_experts(weights: Weights, found: ExpertWeights, hidden_size: int) -> ExpertWeights:
     """With both products in one kind of numbers. What was widened is kept as what was packed is, and mapped with it."""
     cache, names = weights.placement.cache, ("gate_up", "down")
     if cache is None:
@@ -118,14 +138,18 @@ class _Share:
             # Blocks that share an exponent are not cut.
             first, last = placement.ranks.span(config.width // BLOCK)
             return cls(whole, (first * BLOCK, last * BLOCK), False)
-        return cls(whole, weights.inner_span(config.width, f"0.{config.names.gate_up_down[2]}"), False)
+        return cls(
+            whole,
+            weights.inner_span(config.width, f"{config.names.first_expert}.{config.names.gate_up_down[2]}"),
+            False,
+        )
 
     def part(self, dim: int, times: int = 1) -> Part:
         """Of a tensor [experts, …] with the inner layer, so many numbers each, in `dim`."""
         return (0, *self.experts) if self.is_by_expert else (dim, self.inner[0] * times, self.inner[1] * times)
 
 
-def _expert_weights(weights: Weights, hidden_size: int, config: ExpertsConfig) -> ExpertWeights:
+def expert_weights(weights: Weights, hidden_size: int, config: ExpertsConfig) -> ExpertWeights:
     share = _Share.of(weights, config)
     first, last = share.experts
     biases: tuple[Tensor | None, Tensor | None] = (None, None)
@@ -145,7 +169,8 @@ def _named_matrices(weights: Weights, hidden_size: int, config: ExpertsConfig, s
     gate, up, down = config.names.gate_up_down
     rows: Part = (0, *share.inner)
     columns: Part = (1, *share.inner)
-    numbers = range(*share.experts)
+    before = config.names.first_expert
+    numbers = range(before + share.experts[0], before + share.experts[1])
     gate_up_pieces = [
         [CheckpointPiece(f"{number}.{name}.weight", (config.width, hidden_size), rows) for name in (gate, up)]
         for number in numbers
@@ -153,7 +178,7 @@ def _named_matrices(weights: Weights, hidden_size: int, config: ExpertsConfig, s
     down_pieces = [
         [CheckpointPiece(f"{number}.{down}.weight", (hidden_size, config.width), columns)] for number in numbers
     ]
-    for number in set(range(config.num_experts)).difference(numbers):
+    for number in set(range(before, before + config.num_experts)).difference(numbers):
         for name in (gate, up, down):
             weights.pass_over(f"{number}.{name}.weight")
     return weights.packed_experts(gate_up_pieces), weights.packed_experts(down_pieces)

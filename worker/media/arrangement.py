@@ -23,6 +23,7 @@ class Arrangement:
     heights: Tensor  # int64 [P]: where in its frame each patch lies
     widths: Tensor
     layouts: list[list[int]]  # so many neighbours attend to one another: of frames, and of windows if there are any
+    num_rows: int
     order: Tensor | None  # int64 [rows]: which of the medium's rows each of the encoder's is; None: the same
 
     @property
@@ -42,7 +43,8 @@ def arrangement_of(shape: tuple[int, int, int], config: VisionConfig) -> Arrange
         config.family.places != "fixed" or grid == (config.table_side,) * 2,
         f"encodes frames of {grid[0]} × {grid[1]} patches, which have {config.table_side} × {config.table_side} places",
     )
-    num_frames = -(-frames // config.num_frames)
+    num_frames, pair = -(-frames // config.num_frames), config.family.row_frames
+    require(num_frames == 1 or num_frames % pair == 0, f"encodes {num_frames} frames, of which {pair} make a row")
     down, across = grid[0] // config.merge, grid[1] // config.merge  # rows
     heights, widths = _places(down, across, config.merge)  # [down × across, merge²]
     layouts, order = [[grid[0] * grid[1]] * num_frames], None
@@ -51,7 +53,14 @@ def arrangement_of(shape: tuple[int, int, int], config: VisionConfig) -> Arrange
         heights, widths = heights[of_frame], widths[of_frame]
         layouts.append([count * config.merge**2 for count in counts] * num_frames)
         order = (of_frame + down * across * torch.arange(num_frames)[:, None]).flatten()
-    return Arrangement(grid, heights.flatten().repeat(num_frames), widths.flatten().repeat(num_frames), layouts, order)
+    return Arrangement(
+        grid=grid,
+        heights=heights.flatten().repeat(num_frames),
+        widths=widths.flatten().repeat(num_frames),
+        layouts=layouts,
+        num_rows=-(-num_frames // pair) * down * across,
+        order=order,
+    )
 
 
 def _places(down: int, across: int, merge: int) -> tuple[Tensor, Tensor]:

@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from ..layers.norm import Norm
-from ..models.layer_norms import NormForm
+from ..models.layer_norms import RMS, NormForm
 from ..models.vision_config import VisionConfig
 from ..models.vision_families import Merging
 from ..weights.weights import Weights
-from .arrangement import Arrangement
+from .arrangement import FRAMES, Arrangement
 from .projections import projection, transposed_projection
 
 _LESS_ONE = NormForm(is_stored_less_one=True)
@@ -45,6 +46,15 @@ def side_by_side(x: Tensor, _: Arrangement, count: int) -> Tensor:
 def averaged(x: Tensor, _: Arrangement, count: int) -> Tensor:
     """[n / count, width]"""
     return x.view(-1, count, x.shape[1]).mean(1)
+
+
+def paired(x: Tensor, arrangement: Arrangement) -> Tensor:
+    """[rows of half the frames, 2 × width]: each frame beside the next one, a lone one beside itself."""
+    num_frames, width = len(arrangement.layouts[FRAMES]), x.shape[1]
+    by_frame = x.view(num_frames, -1, width)
+    if num_frames == 1:
+        return torch.cat((x, x), 1)
+    return by_frame.unflatten(0, (-1, 2)).transpose(1, 2).reshape(-1, 2 * width)
 
 
 class MLPMerger:
@@ -98,8 +108,41 @@ class ProjectionMerger:
         return self.last_norm(stream)
 
 
+class PairMerger:
+    """An MLP of the patches side by side, one of such rows of two frames, and a projection with a norm behind it."""
+
+    def __init__(self, weights: Weights, config: VisionConfig) -> None:
+        family, inner, joined = config.family, weights.at("projector"), config.hidden_size * config.merge**2
+        self.last_norm = Norm(weights.at("ln"), config.hidden_size, config.epsilon, family.norm)
+        spatial = _NormedMLP(inner.at("spatial_linear"), joined, joined, config)
+        temporal = _NormedMLP(inner.at("temporal_linear"), 2 * joined, joined, config)
+        project = projection(inner, "mlp", (config.out_size, joined))
+        norm = Norm(inner.at("after_norm"), config.out_size, config.out_epsilon, RMS)
+        self.stages = [
+            MergeStage(partial(side_by_side, count=config.merge**2), joined, spatial),
+            MergeStage(paired, 2 * joined, lambda rows: norm(project(temporal(rows)))),
+        ]
+
+    def of_patches(self, stream: Any) -> Any:
+        return self.last_norm(stream)
+
+
+class _NormedMLP:
+    """Linear, gelu, Linear, norm."""
+
+    def __init__(self, weights: Weights, width: int, out: int, config: VisionConfig) -> None:
+        self.ops = weights.placement.ops
+        self.up = projection(weights, "0", (out, width))
+        self.down = projection(weights, "2", (out, out))
+        self.norm = Norm(weights.at(3), out, config.epsilon, config.family.norm)
+
+    def __call__(self, x: Any) -> Any:
+        return self.norm(self.down(self.ops.apply_activation(self.up(x), "gelu")))
+
+
 MERGERS: dict[Merging, Callable[[Weights, VisionConfig], Merger]] = {
     "mlp": lambda weights, config: MLPMerger(weights.at("merger"), config),
     "mean": MeanMerger,
     "projection": ProjectionMerger,
+    "pairs": PairMerger,
 }

@@ -119,7 +119,7 @@ class KeptMedia:
 
     def _begin(self, encode: Encode) -> EncodedPart:
         arrangement = arrangement_of(encode.shape, self.config)
-        num_rows, num_pixels = arrangement.num_patches // self.config.merge**2, int(numpy.prod(encode.shape))
+        num_rows, num_pixels = arrangement.num_rows, int(numpy.prod(encode.shape))
         require(encode.entry not in self._of_entries, f"encodes entry {encode.entry}, which is there")
         require(
             num_rows == encode.num_rows <= len(self._free) and 3 * num_pixels == len(encode.pixels),

@@ -16,6 +16,7 @@ from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, values_of
 from .activations import Activation, read_activation
 from .config_keys import ReadKeys, Unsupported, refuse_unsupported, unsupported_keys
+from .ernie_vl_config import media_tokens
 from .families import FAMILIES
 from .family import Family, QKNorm, Windows
 from .family_keys import under_read_names
@@ -92,6 +93,7 @@ class ModelConfig:
     token_inputs: TokenInputs | None = None  # an embedding of the tokens for each layer
     widens_readers: bool = False  # MLPs of layers that read others' keys are twice as wide
     vision: VisionConfig | None = None  # what it sees with
+    media_tokens: tuple[int, ...] = ()  # of prompts, that experts of their own serve
     mixers: tuple[Mixer, ...] = ()  # of each layer what it has in the place of attention; None: attention
 
     @property
@@ -137,10 +139,13 @@ def read_config(model_folder: Path, sees: bool = True) -> ModelConfig:
     with values_of(path):
         described, unsupported = _read_as(family, config, path)
     refuse_unsupported(unsupported, family.name, path)
-    if not sees:
-        return described
     with values_of(path):
-        return replace(described, vision=read_vision(whole, path, described.hidden_size))
+        if described.experts is not None and described.experts.of_media is not None:
+            described = replace(described, media_tokens=media_tokens(whole, path))
+        if not sees:
+            return described
+        vision = read_vision(whole, path, described.hidden_size, described.rms_norm_eps)
+    return replace(described, vision=vision)
 
 
 def _read_as(family: Family, given: dict[str, Any], path: Path) -> tuple[ModelConfig, list[Unsupported]]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..layers.attention import Attention
 from ..layers.experts import Experts
 from ..layers.experts_beside_mlp import ExpertsBesideMLP
+from ..layers.experts_by_kind import ExpertsByKind
 from ..layers.gated_delta_net import GatedDeltaNet
 from ..layers.latent_attention import LatentAttention
 from ..layers.linear import Embedding, Head
@@ -41,8 +42,22 @@ class DecoderLayer:
         """Adds the last layer's update to the stream; gives this layer's."""
         update = self.attention(self.before_attention(stream, update), batch)  # [T, hidden], as the stream
         update = self.after_attention(update)
-        update = self.mlp(self.before_mlp(stream, update), batch.adapted)  # [T, hidden]
+        update = self.of_mlp(self.before_mlp(stream, update), batch)  # [T, hidden]
         return self.after_mlp(update)
+
+    def of_mlp(self, x: Any, batch: LayerInputs) -> Any:
+        return self.mlp(x, batch.adapted)
+
+
+class KindsLayer(DecoderLayer):
+    """One in which tokens of text and of media have experts of their own, if it has any."""
+
+    mlp: MLP | ExpertsByKind
+
+    def of_mlp(self, x: Any, batch: LayerInputs) -> Any:
+        if isinstance(self.mlp, ExpertsByKind):
+            return self.mlp.of_kinds(x, batch.token_kinds, batch.adapted)
+        return super().of_mlp(x, batch)
 
 
 class ScaledLayer(DecoderLayer):
@@ -107,7 +122,10 @@ def _mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP | Experts:
         return _dense_mlp(weights, config, layer)
     if (norms := experts.names.beside) is not None:
         return ExpertsBesideMLP(weights, config, experts, norms, _dense_mlp(weights, config, layer))
-    return Experts(weights.at(experts.names.block), config.hidden_size, experts)
+    block = weights.at(experts.names.block)
+    if experts.of_media is not None:
+        return ExpertsByKind(block, config.hidden_size, experts, experts.of_media)
+    return Experts(block, config.hidden_size, experts)
 
 
 def _dense_mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP:
@@ -138,6 +156,8 @@ def _mixer(weights: Weights, config: ModelConfig, layer: int) -> Any:
 
 
 def _layer_class(config: ModelConfig) -> type[DecoderLayer | ParallelLayer | ScaledLayer]:
+    if config.media_tokens:
+        return KindsLayer
     if config.family.scales_layers:
         return ScaledLayer
     return ParallelLayer if config.norm_places.is_parallel else DecoderLayer

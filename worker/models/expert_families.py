@@ -18,7 +18,7 @@ from .family import (
     softmax_in_every_layer,
     window_if_used,
 )
-from .rope_config import in_turns
+from .rope_config import in_pairs, in_turns
 
 MIXTRAL = Family(
     "mixtral",
@@ -111,6 +111,13 @@ ERNIE_MOE = Family(
         "moe_layer_interval": 1,
         "moe_norm_min": 1e-12,
     },
+)
+ERNIE_VL_MOE = replace(
+    ERNIE_MOE,
+    name="ernie4_5_vl_moe_text",
+    mixture=mixtures.ERNIE_VL_MOE,
+    axes=(in_pairs, [22, 22, 20]),
+    defaults={**ERNIE_MOE.defaults, "media_moe_intermediate_size": 512},
 )
 OLMOE = Family(
     "olmoe",

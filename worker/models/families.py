@@ -7,6 +7,7 @@ from .dense_families import ERNIE, LLAMA, MISTRAL, QWEN2, QWEN2_VL, QWEN3, QWEN3
 from .expert_families import (
     DOTS1,
     ERNIE_MOE,
+    ERNIE_VL_MOE,
     GLM4_MOE,
     GPT_OSS,
     HY_V3,
@@ -95,6 +96,7 @@ FAMILIES: dict[str, Family] = {
     "Qwen3MoeForCausalLM": QWEN3_MOE,
     "Qwen3VLMoeTextModel": QWEN3_VL_MOE,
     "Ernie4_5_MoeForCausalLM": ERNIE_MOE,
+    "Ernie4_5_VLMoeTextModel": ERNIE_VL_MOE,
     "DeepseekV2ForCausalLM": DEEPSEEK_V2,
     "DeepseekV3ForCausalLM": DEEPSEEK_V3,
     "YoutuForCausalLM": YOUTU,

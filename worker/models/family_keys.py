@@ -100,6 +100,12 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
         other_names={"num_local_experts": "n_routed_experts"},
     ),
     "ernie4_5_moe": _ERNIE_MOE,
+    "ernie4_5_vl_moe_text": _ERNIE_MOE,
+    "ernie4_5_vl_moe_vision": FamilyKeys(
+        harmless="attn_sep vit_first_fwd_bsz vit_num_recompute_layers pp_data_balance",
+        fixed={"temporal_merge_size": (2,), "mlp_ratio": (4,)},
+        other_names={"embed_dim": "hidden_size", "in_chans": "in_channels", "spatial_patch_size": "patch_size"},
+    ),
     "glm4_moe": FamilyKeys(fixed=_SIGMOID, other_names=_DRAFT_LAYERS | {"num_local_experts": "n_routed_experts"}),
     "glm4_moe_lite": FamilyKeys(
         fixed=_SIGMOID, other_names={"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"}

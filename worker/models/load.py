@@ -264,6 +264,8 @@ def _lacking_on_gpus(config: ModelConfig) -> str:
         return "takes the mean off queries and keys (LayerNorm by head)"
     if config.family.norms_values:
         return "norms values"
+    if config.media_tokens:
+        return "has experts for text and others for pictures"
     if config.family.norms_after_rotation:
         return "norms queries and keys behind their rotation"
     return ""

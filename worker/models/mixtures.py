@@ -50,10 +50,14 @@ class ExpertNames:
     block: str = "mlp"  # "": they are the layer's own
     router: str = "gate"  # this and all below it: within the block
     router_has_bias: bool = False
+    router_weight: str = "weight"
+    router_is_transposed: bool = False  # [hidden, experts]
     choice_bias: str | None = None
-    choice_bias_rows: int = 0  # 1: it is stored as [1, experts]
+    choice_bias_rows: int = 0  # it is stored as [rows, experts], of which this is one's own:
+    choice_bias_row: int = 0
     factors: str | None = None  # of each expert, what its output is multiplied by
     experts: str = "experts"
+    first_expert: int = 0  # the number of the first one
     has_transposed: bool = False  # where one tensor holds all experts, their matrices may be [in, out]
     stack: Stack | None = None
     gate_up_down: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
@@ -74,7 +78,7 @@ class Mixture:
     switch: str | None = None  # a key that says whether there are experts; None: their number does
     num_experts: str = "num_experts"  # a key, as the next ones
     top_k: str = "num_experts_per_tok"
-    width: str = "moe_intermediate_size"
+    width: str = "moe_intermediate_size"  # that of text where there are two
     shared_width: Callable[[dict[str, Any]], int] = lambda config: 0
     score: Score = "softmax"
     group_score: GroupScore = "best"
@@ -89,6 +93,8 @@ class Mixture:
     activation: Callable[[dict[str, Any]], tuple[float, ...]] = lambda config: (1.0, 0.0, math.inf, 0.0)
     activation_name: Activation = "silu"
     names: ExpertNames = ExpertNames()
+    # Of experts beside these that serve tokens of media, and these the others: their inner width by the config.
+    media_width: Callable[[dict[str, Any]], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,7 @@ class ExpertsConfig:
     least_sum: float
     scale: float
     activation: tuple[float, ...]  # slope, shift, limit and cubic
+    of_media: "ExpertsConfig | None" = None  # as many others that serve tokens of media
 
 
 def read_experts(
@@ -137,7 +144,13 @@ def read_experts(
         activation=mixture.activation(config),
     )
     _check(read, mixture, where)
-    return read
+    return read if mixture.media_width is None else replace(read, of_media=_of_media(read, mixture.media_width(config)))
+
+
+def _of_media(text: ExpertsConfig, width: int) -> ExpertsConfig:
+    """Their tensors lie behind those of the experts of text."""
+    names = replace(text.names, router_weight="weight_1", choice_bias_row=1, first_expert=text.num_experts)
+    return replace(text, names=names, width=width, shared_width=0)
 
 
 def _names(config: dict[str, Any], mixture: Mixture) -> ExpertNames:
@@ -205,6 +218,12 @@ def from_start_to_end(config: dict[str, Any], num_layers: int) -> list[bool]:
     return [(layer + 1) % interval == 0 and start <= layer <= end for layer in range(num_layers)]
 
 
+def ernie_vl_layers(config: dict[str, Any], num_layers: int) -> list[bool]:
+    """As transformers says it, or as ERNIE's published configs do."""
+    types = config.get("mlp_layer_types")
+    return from_start_to_end(config, num_layers) if types is None else _of_types(types, num_layers)
+
+
 def after_dense_layers(config: dict[str, Any], num_layers: int) -> list[bool]:
     """As the configs of DeepSeek and GLM say it."""
     if config.get("moe_layer_freq", 1) != 1:
@@ -216,9 +235,11 @@ def after_dense_layers(config: dict[str, Any], num_layers: int) -> list[bool]:
 def by_mlp_types(config: dict[str, Any], num_layers: int) -> list[bool]:
     """As transformers says it for families whose published configs say it as DeepSeek's do."""
     after_dense, types = after_dense_layers(config, num_layers), config.get("mlp_layer_types")
-    if types is None:
-        return after_dense
-    if len(types) != num_layers or not set(types) <= {"dense", "sparse"}:
+    return after_dense if types is None else _of_types(types, num_layers)
+
+
+def _of_types(types: Any, num_layers: int) -> list[bool]:
+    if not isinstance(types, list) or len(types) != num_layers or not set(types) <= {"dense", "sparse"}:
         raise ValueError(f"mlp_layer_types must have dense or sparse for each of {num_layers} layers: {shown(types)}")
     return [kind == "sparse" for kind in types]
 
@@ -264,6 +285,12 @@ ERNIE_MOE = Mixture(
     shared_width=lambda config: whole(config, "moe_intermediate_size") * whole(config, "moe_num_shared_experts"),
     least_sum=lambda config: number(config, "moe_norm_min"),
     names=ExpertNames(choice_bias="moe_statics.e_score_correction_bias", choice_bias_rows=1),
+)
+ERNIE_VL_MOE = replace(
+    ERNIE_MOE,
+    sparse_layers=ernie_vl_layers,
+    names=replace(ERNIE_MOE.names, choice_bias_rows=2, router_is_transposed=True),
+    media_width=lambda config: whole(config, "media_moe_intermediate_size", 1),
 )
 GLM4_MOE = Mixture(
     after_dense_layers,

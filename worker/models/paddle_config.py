@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
+from .ernie_vl_config import ERNIE_VL
 
+_OF_PICTURES = "ernie4_5_vl_moe"
 # By architecture, what transformers calls the model's type.
 _TYPES = {
     "Ernie4_5ForCausalLM": "ernie4_5",
     "Ernie4_5_ForCausalLM": "ernie4_5",
     "Ernie4_5_MoeForCausalLM": "ernie4_5_moe",
+    **dict.fromkeys(ERNIE_VL, _OF_PICTURES),
 }
 # Only Paddle's classes write these.
 _MARKS = (
@@ -73,11 +76,14 @@ def as_transformers_writes_it(config: dict[str, Any], path: Path) -> dict[str, A
     model_type = _type_of(config)
     if model_type is None or not (any(mark in config for mark in _MARKS) or _is_named_so(path.parent)):
         return config
-    for key, demand in _DEMANDS.items():
+    demands = {
+        key: demand for key, demand in _DEMANDS.items() if model_type != _OF_PICTURES or key != "freq_allocation"
+    }
+    for key, demand in demands.items():
         if config.get(key) is not None and not demand.holds(config[key]):
             raise ConfigError(f"{path}: {key} is {shown(config[key])}, and only {demand.words} is computed here.")
     given = {key: _spelled(key, value) for key, value in config.items() if value is not None and key not in _MARKS}
-    needed = _NEEDED + (_NEEDED_OF_EXPERTS if model_type == "ernie4_5_moe" else ())
+    needed = _NEEDED + (() if model_type == "ernie4_5" else _NEEDED_OF_EXPERTS)
     if missing := [key for key in needed if key not in given]:
         raise ConfigError(f"{path} lacks {', '.join(missing)}. Download it again with the model.")
     own = {key: value(given) for key, value in _DEFAULTS.items() if key not in given}

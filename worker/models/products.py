@@ -75,6 +75,11 @@ def _mergers(vision: VisionConfig) -> Iterator[tuple[str, int]]:
         yield "projector.mm_input_projection_weight", vision.hidden_size * vision.out_size
     elif merging == "projection":
         yield "projector.modality_projection.proj", joined * vision.out_size
+    elif merging == "pairs":
+        for part, width in (("spatial_linear", joined), ("temporal_linear", 2 * joined)):
+            yield f"projector.{part}.0", width * joined
+            yield f"projector.{part}.2", joined * joined
+        yield "projector.mlp", joined * vision.out_size
     else:
         for merger in ("merger", *(f"deepstack_merger_list.{number}" for number in range(len(vision.taps)))):
             yield f"{merger}.{names.up}", joined * joined
@@ -94,12 +99,15 @@ def _experts(layer: str, experts: ExpertsConfig, hidden_size: int) -> Iterator[P
     """The experts of a layer are one product, of which each token takes a part. Routers are never quantized."""
     block, names = experts.names.within(layer), experts.names
     gate, up, down = names.gate_up_down
-    each = [f"{block}.{names.experts}.{number}" for number in range(experts.num_experts)]
+    numbers = range(names.first_expert, names.first_expert + experts.num_experts)
+    each = [f"{block}.{names.experts}.{number}" for number in numbers]
     num_weights = experts.num_experts * hidden_size * experts.width
     yield Product(tuple(f"{name}.{part}" for name in each for part in (gate, up)), 2 * num_weights, True)
     yield Product(tuple(f"{name}.{down}" for name in each), num_weights, True)
     if experts.shared_width:
         yield from _mlp(f"{block}.{names.shared}", hidden_size, experts.shared_width)
+    if experts.of_media is not None:
+        yield from _experts(layer, experts.of_media, hidden_size)
 
 
 def _mixer(config: ModelConfig, layer: int, ranks: int) -> Products:

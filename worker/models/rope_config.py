@@ -67,6 +67,16 @@ def in_turns(section: list[int], num_angles: int) -> tuple[int, ...]:
     return tuple(number % 3 if number // 3 < section[number % 3] else 0 for number in range(num_angles))
 
 
+def in_pairs(section: list[int], num_angles: int) -> tuple[int, ...]:
+    """Height, width, height, …, as long as these have some, then time; the section has it in this order: ERNIE."""
+    height, width, time = section
+    if height != width or height + width + time != num_angles:
+        raise ValueError(
+            f"mrope_section is {shown(section)}, and should have as much height as width, and add up to {num_angles}"
+        )
+    return (1, 2) * height + (0,) * time
+
+
 class RopeRules(Protocol):
     """What a family says of its positions; a row of the table of families has it."""
 

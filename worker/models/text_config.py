@@ -10,11 +10,13 @@ from typing import Any
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
+from .ernie_vl_config import ERNIE_VL, ernie_vl_text
 
 _MISTRAL_3 = "Mistral3ForConditionalGeneration"
 _LLAMA = dict.fromkeys(("", "llama"), "LlamaForCausalLM")
 # By architecture, that of its decoder alone; where there may be several, by the decoder's model_type ("": not given).
 _DECODERS: dict[str, str | dict[str, str]] = {
+    **dict.fromkeys(ERNIE_VL, "Ernie4_5_VLMoeTextModel"),
     "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
     "Gemma4ForConditionalGeneration": "Gemma4ForCausalLM",
     "Idefics3ForConditionalGeneration": _LLAMA,
@@ -30,8 +32,8 @@ _DECODERS: dict[str, str | dict[str, str]] = {
         "ministral3": "Ministral3ForCausalLM",
     },
 }
-# Before transformers 5 their keys stood beside those of pictures.
-_FLAT = ("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration")
+# Before transformers 5, or before their classes were its own, their keys stood beside those of pictures.
+_FLAT = (*ERNIE_VL, "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration")
 # Said of the model as a whole, whatever stands within `text_config`.
 _OF_THE_WHOLE = (
     *("quantization_config", "compression_config", "tie_word_embeddings", "dtype", "torch_dtype"),
@@ -48,7 +50,7 @@ PICTURE_TENSORS = re.compile(
 )
 # An encoder's own parts, and what makes rows of its patches; longer names first.
 _TOWERS = ("visual.", "vision_tower.vision_model.", "vision_tower.", "vision_model.")
-_PROJECTORS = ("multi_modal_projector.", "connector.")
+_PROJECTORS = ("multi_modal_projector.", "connector.", "resampler_model.")
 _PREFIXES = (
     ("model.language_model.", "model."),
     ("language_model.model.", "model."),
@@ -67,11 +69,14 @@ def text_part(config: dict[str, Any], path: Path) -> dict[str, Any]:
     if decoder is None:
         return config
     inner = config.get("text_config")
+    beside = config
     if inner is None and any(each in _FLAT for each in named):
-        inner = config
+        inner, beside = config, {}
     if not isinstance(inner, dict):
         raise ConfigError(f"{path}: text_config must be an object that describes the decoder, and is {shown(inner)}.")
     inner = {key: value for key, value in inner.items() if not _OF_PICTURES.fullmatch(key)}
+    if any(each in ERNIE_VL for each in named):
+        inner = ernie_vl_text(inner, path)
     if isinstance(decoder, dict):
         kind = inner.get("model_type") or ""
         if kind not in decoder:
@@ -79,8 +84,8 @@ def text_part(config: dict[str, Any], path: Path) -> dict[str, Any]:
             raise ConfigError(f"{path}: text_config has model_type {shown(kind)}, and only {known} are supported.")
         decoder = decoder[kind]
     # An outer key that the decoder has too means the same there, and the decoder's own says what is computed.
-    outer = {key: value for key, value in config.items() if not _OF_PICTURES.fullmatch(key) and key != "text_config"}
-    whole = {key: outer[key] for key in _OF_THE_WHOLE if outer.get(key) is not None}
+    outer = {key: value for key, value in beside.items() if not _OF_PICTURES.fullmatch(key) and key != "text_config"}
+    whole = {key: config[key] for key in _OF_THE_WHOLE if config.get(key) is not None}
     if _MISTRAL_3 in named:  # as its class takes it, whatever the decoder's config says
         whole.setdefault("tie_word_embeddings", True)
     return outer | inner | whole | {"architectures": [decoder], "model_type": inner.get("model_type")}

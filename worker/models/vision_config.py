@@ -51,6 +51,7 @@ class VisionConfig:
     taps: tuple[int, ...]  # layers behind which further parts of the rows are taken
     table_side: int | None  # of the learned table of positions
     epsilon: float  # of its norms
+    out_epsilon: float  # of the text part's
     rope_theta: float
     image_colours: Colours
     video_colours: Colours
@@ -80,10 +81,10 @@ class VisionConfig:
         return int(5 * self.hidden_size + 2 * heads + inner) + self.patch_numbers
 
 
-def read_vision(config: dict[str, Any], path: Path, hidden_size: int) -> VisionConfig | None:
+def read_vision(config: dict[str, Any], path: Path, hidden_size: int, epsilon: float) -> VisionConfig | None:
     """The encoder of the model in this whole config.json; None where there is none, or none that runs here.
 
-    `hidden_size` is the text part's.
+    `hidden_size` and `epsilon` (of norms) are the text part's.
     """
     named = config.get("architectures")
     families = (VISION_FAMILIES.get(each) for each in named or [] if isinstance(each, str))
@@ -97,7 +98,7 @@ def read_vision(config: dict[str, Any], path: Path, hidden_size: int) -> VisionC
     outer = {key: config.get(key) for key in family.outer_keys}
     stated = {key: value for key, value in (given | outer).items() if value is not None}
     keys = ReadKeys({**family.defaults, **stated})
-    described = _described(keys, family, hidden_size, path)
+    described = _described(keys, family, hidden_size, epsilon, path)
     refuse_unsupported(unsupported_keys(given, keys, family.name), family.name, path)
     if described.out_size != hidden_size:
         raise ConfigError(
@@ -107,7 +108,7 @@ def read_vision(config: dict[str, Any], path: Path, hidden_size: int) -> VisionC
     return described
 
 
-def _described(config: ReadKeys, family: VisionFamily, out_size: int, path: Path) -> VisionConfig:
+def _described(config: ReadKeys, family: VisionFamily, out_size: int, out_epsilon: float, path: Path) -> VisionConfig:
     def count(key: str) -> int:
         key = family.keys.get(key, key)
         value = config.get(key)
@@ -160,6 +161,7 @@ def _described(config: ReadKeys, family: VisionFamily, out_size: int, path: Path
         taps=() if family.taps is None else _layers(config, family.taps, num_layers, path),
         table_side=table_side,
         epsilon=_epsilon(config, family, path),
+        out_epsilon=out_epsilon,
         rope_theta=_theta(config, family, path),
         image_colours=_colours(path.parent, "image", family),
         video_colours=_colours(path.parent, "video", family),

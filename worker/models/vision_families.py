@@ -13,7 +13,8 @@ _HALF = (0.5, 0.5, 0.5)
 Places = Literal["resampled", "bucketed", "fixed"]
 # Norm, Linear, gelu, Linear of the patches side by side; the mean of the patches, normed and projected; one projection
 # of the patches side by side.
-Merging = Literal["mlp", "mean", "projection"]
+# An MLP of the patches side by side, then one of such rows of two frames side by side.
+Merging = Literal["mlp", "mean", "projection", "pairs"]
 
 
 class Colours:
@@ -187,6 +188,27 @@ IDEFICS3 = replace(
     merging="projection",
     defaults=_SIGLIP_DEFAULTS | {"hidden_size": 1152, "num_attention_heads": 16, "patch_size": 32, "scale_factor": 2},
 )
+ERNIE_VL = VisionFamily(
+    "ernie4_5_vl_moe_vision",
+    keys={"epsilon": "rms_norm_eps"},
+    patch_dims=2,
+    merging="pairs",
+    row_frames=2,
+    mlp=("fc1", "fc2"),
+    colours=Colours.CLIP,
+    out_width=None,
+    defaults={
+        "depth": 32,
+        "hidden_size": 1280,
+        "intermediate_size": 5120,
+        "num_heads": 16,
+        "in_channels": 3,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "hidden_act": "quick_gelu",
+        "rms_norm_eps": 1e-6,
+    },
+)
 
 VISION_FAMILIES: dict[str, VisionFamily] = {
     "Qwen3VLForConditionalGeneration": QWEN3_VL,
@@ -195,6 +217,8 @@ VISION_FAMILIES: dict[str, VisionFamily] = {
     "Qwen3_5MoeForConditionalGeneration": QWEN3_5,
     "Qwen2_5_VLForConditionalGeneration": QWEN2_5_VL,
     "Qwen2VLForConditionalGeneration": QWEN2_VL,
+    "Ernie4_5_VLMoeForConditionalGeneration": ERNIE_VL,
+    "Ernie4_5_VLForConditionalGeneration": ERNIE_VL,
     "Gemma3ForConditionalGeneration": GEMMA3,
     "Idefics3ForConditionalGeneration": IDEFICS3,
     "SmolVLMForConditionalGeneration": IDEFICS3,

@@ -99,6 +99,7 @@ class Start:
             device=self.device,
             processors=self.processors,
             shifts_rotations=self.model.shifts_rotations,
+            media_tokens=self.model.config.media_tokens,
             groups=self.groups,
         )
         memory, cells = self._allocated(allocate)

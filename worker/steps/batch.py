@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy
+import torch
 from torch import Tensor
 
 from ...kernels import LoraMapping, Rows, TokenRotation
@@ -40,6 +41,10 @@ class LayerInputs(Protocol):
     @property
     def adapted(self) -> Any: ...
 
+    @property
+    def token_kinds(self) -> Any:
+        """Of models that have experts for each."""
+
     placed: Any  # which tokens get rows of media
 
     token_inputs: Any  # of layers that have an embedding of the tokens each, set by the model
@@ -64,6 +69,7 @@ class Batch:
     adapted: LoraMapping | None = None  # which tokens have a LoRA adapter, if any
     placed: PlacedRows | None = None  # which tokens get rows of media, if any
     seen_ends: Tensor | None = None  # [T] int64, on the host: where what each token sees ends; None: with itself
+    token_kinds: Tensor | None = None  # [T] int32: 1 for tokens of media, where experts of their own serve them
     # Of each layer how its queries and keys are rotated, set by the model; None where it doesn't rotate.
     rotations_by_layer: Sequence[TokenRotation | None] = ()
     token_inputs: Any = None  # [T, layers × width] of models whose layers have an embedding of the tokens each
@@ -108,8 +114,9 @@ def step_batch(table: SlotTable, rows: StepRows, memory: ModelMemory) -> Batch:
     device_positions = on_device(positions, table.device)
     rotations = shifted_rotations(table, rows, row_of_token, positions)
     adapters = table.adapters[rows.slots]
+    token_ids = table.histories[slots, device_positions].long()
     return Batch(
-        token_ids=table.histories[slots, device_positions].long(),
+        token_ids=token_ids,
         positions=device_positions,
         query_starts=query_starts.tolist(),
         context_lengths=rows.ends.tolist(),
@@ -122,7 +129,15 @@ def step_batch(table: SlotTable, rows: StepRows, memory: ModelMemory) -> Batch:
         shifted_rotations=None if rotations is None else on_device(rotations, table.device),
         shifted_end=0 if rotations is None else int(rotations.max()) + 1,
         adapted=LoraMapping.of(adapters, rows.num_tokens, table.device) if (adapters >= 0).any() else None,
+        token_kinds=_token_kinds(table, token_ids, positions < table.num_prompt[rows.slots][row_of_token]),
     )
+
+
+def _token_kinds(table: SlotTable, token_ids: Tensor, is_prompt: numpy.ndarray) -> Tensor | None:
+    """[T] int32; None where all are of text. What a model writes is text, whatever it is."""
+    if table.media_tokens is None or not is_prompt.any():
+        return None
+    return (torch.isin(token_ids, table.media_tokens) & on_device(is_prompt, table.device)).int()
 
 
 def shifted_rotations(table: SlotTable, rows: StepRows, row_of_token: Ints, positions: Ints) -> Ints | None:

@@ -34,6 +34,7 @@ class SlotTable:
         processors: LogitsProcessors | None = None,
         shifts_rotations: bool = False,
         groups: Sequence[LayerGroup] = (ONE_GROUP,),
+        media_tokens: Sequence[int] = (),
     ) -> None:
         """`num_blocks` are those of each group. `shifts_rotations`: positions may have other rows in rotary tables."""
         self.max_model_len = max_model_len
@@ -52,6 +53,8 @@ class SlotTable:
         self.device_rotation_starts: Tensor | None = None
         if shifts_rotations:
             self.device_rotation_starts = torch.zeros(num_slots, dtype=torch.int64, device=device)
+        # Of prompts, those that are of media, if anybody asks.
+        self.media_tokens = torch.tensor(media_tokens, device=device) if media_tokens else None
         # Of prompts whose tokens have rows by time, height and width: [3, num_prompt].
         self.prompt_rotations: dict[int, Ints] = {}
         # The next token is all that is asked for, and the logits are taken as they are.
@@ -106,9 +109,14 @@ class SlotTable:
         self.is_plain[new.slot] = (
             self.parameters.is_plain(new.slot)
             and is_shifted
+            and self._ends_with_text(tokens[new.num_prompt - 1])
             and not new.num_candidates
             and new.adapter == NO_ADAPTER
         )
+
+    def _ends_with_text(self, token: int) -> bool:
+        """Whether the last token of a prompt isn't of media; those before it are never computed alone."""
+        return self.media_tokens is None or int(token) not in self.media_tokens
 
     def _fork(self, fork: Fork) -> None:
         source, target = fork.source, fork.target

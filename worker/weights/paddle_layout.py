@@ -4,6 +4,7 @@
   ernie.layers.N.mlp.up_gate_proj.weight    [in, gate | up]: the gate first, whatever its name says; in experts likewise
   other projections, and a router's gate    [in, out], the reverse of torch's
   lm_head.weight                            [in, out] as ERNIEKit writes it, [out, in] as PaddleFormers does
+  vision_model, ernie.resampler_model       weights of projections likewise; qkv as elsewhere
   embeddings, norms, biases                 as elsewhere; biases are fused as their projections are
 
 bfloat16 may be labelled as 16-bit integers, since numpy knows no better. Slices are read lazily, as from any file.
@@ -18,10 +19,13 @@ import torch
 from torch import Tensor
 
 from ..models.config import ModelConfig
+from ..models.text_config import text_name
 from .piece import slices_of
 from .tensor_names import PADDLE_PREFIX
 
 _TRANSPOSED = re.compile(r"(_proj|\.gate|mtp_linear_proj\.\d+)\.weight$")
+# Of ERNIE-4.5-VL; its routers are [in, out] in all layouts.
+_OF_PICTURES = re.compile(r"^visual\..*\.(proj|qkv|fc1|fc2|mlp|(spatial|temporal)_linear\.[02])\.weight$")
 _FUSED = re.compile(r"(.*\.)(qkv_proj|up_gate_proj)\.(weight|bias)")
 
 
@@ -44,6 +48,8 @@ class PaddleLayout:
         query, shared = config.num_heads, config.heads[0].num_kv_heads
         heads = query + 2 * shared
         self.vocab_size = config.vocab_size
+        # Layers ask for routers as all of the family's checkpoints have them.
+        self.is_router_transposed = config.experts is not None and config.experts.names.router_is_transposed
         self._shares = {
             "q_proj": _Share(0, query, heads),
             "k_proj": _Share(query, query + shared, heads),
@@ -60,6 +66,7 @@ class PaddleLayout:
         parts = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "up_gate_proj": ("gate_proj", "up_proj")}
         for each in stored:
             name = "model." + each.removeprefix(PADDLE_PREFIX) if each.startswith(PADDLE_PREFIX) else each
+            name = text_name(name)
             fused = _FUSED.fullmatch(name)
             if fused is None:
                 yield name, each
@@ -76,8 +83,14 @@ class PaddleLayout:
         if name == "lm_head.weight":
             is_transposed = stored.get_shape()[0] != self.vocab_size
         else:
-            is_transposed = _TRANSPOSED.search(name) is not None
+            is_transposed = self._is_transposed(name)
         return PaddleTensor(stored, self._fused_into.get(name, _WHOLE), is_transposed)
+
+    def _is_transposed(self, name: str) -> bool:
+        if _OF_PICTURES.search(name):
+            return True
+        is_asked_so = self.is_router_transposed and name.endswith(".gate.weight")
+        return _TRANSPOSED.search(name) is not None and not is_asked_so
 
 
 @dataclass(frozen=True)

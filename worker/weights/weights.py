@@ -125,9 +125,16 @@ class Weights:
         ops = self.placement.ops
         return self._kept("weight", format, pieces, lambda: ops.pack([self.matrix(*piece) for piece in pieces], format))
 
-    def packed_of(self, use: str, pieces: list[CheckpointPiece], make: Callable[[WeightPart], WeightPart]) -> Any:
-        """The weight of products with what `make` gives of each piece; `use` says what that is."""
-        ops, format = self.placement.ops, self._format_of(pieces[0])
+    def packed_of(
+        self,
+        use: str,
+        pieces: list[CheckpointPiece],
+        make: Callable[[WeightPart], WeightPart],
+        format: WeightFormat | None = None,
+    ) -> Any:
+        """The weight of products with what `make` gives of each piece, in their layers' format or this one; `use` says
+        what that is."""
+        ops, format = self.placement.ops, format or self._format_of(pieces[0])
 
         def made() -> Any:
             return ops.pack([make(self.matrix(*piece)) for piece in pieces], format)

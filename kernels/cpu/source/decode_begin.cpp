@@ -172,6 +172,7 @@ void fill_group(const BeginDecode& plan, const GroupTables& tables, const Decode
     step.token_ids = plan.token_ids;
     step.positions = plan.positions;
     step.seen_ends = nullptr;
+    step.token_kinds = nullptr;  // rows with another kind than 0 aren't plain
     step.rotations = plan.rotations;
     step.logit_rows = plan.logit_rows;
     step.query_starts = plan.query_starts;

@@ -23,6 +23,10 @@ struct Route {
     const float* logits;  // [rows, num_experts]
     const float* bias;     // [num_experts], of the choice alone; or null
     const float* factors;  // [num_experts], of the weights; or null
+    // Where the step says of which kind each token is, [rows]; or null. Tokens of other kinds than this get no expert. Of
+    // a step that says nothing all are of kind 0.
+    const int32_t* const* kinds;
+    int64_t own_kind;
     int64_t num_experts;
     int64_t top_k;
     Score score;
@@ -103,9 +107,19 @@ static void weigh(const Route& route, const float* scores, const int32_t* expert
     }
 }
 
+static bool is_of_kind(const Route& route, int64_t row) {
+    if (!route.kinds) return true;
+    return (*route.kinds ? (*route.kinds)[row] : 0) == route.own_kind;
+}
+
 static void route_rows(const Route& route) {
     const int64_t count = route.num_experts;
     over_rows(*route.num_rows, 16 * count, [&](int64_t row) {
+        if (!is_of_kind(route, row)) {
+            std::fill_n(route.experts + row * route.top_k, route.top_k, -1);
+            std::fill_n(route.weights + row * route.top_k, route.top_k, 0.0f);
+            return;
+        }
         auto* scores = static_cast<float*>(thread_scratch(4 * count * sizeof(float)));
         float *choice = scores + count, *group_scores = choice + count;
         auto* numbers = reinterpret_cast<int32_t*>(group_scores + count);

@@ -21,6 +21,7 @@ struct Step {
     const int64_t* token_ids;        // [T]
     const int64_t* positions;        // [T]
     const int64_t* seen_ends;        // [T]: the end of the keys that each token sees; null: it sees itself last
+    const int32_t* token_kinds;      // [T]: which experts serve them, where there are several kinds; null: all 0
     const int64_t* rotations;        // [T]: the tokens' rows in rotary tables
     const int64_t* kv_slots;         // [T]: block × block_size + offset where each token's key and value go
     const int64_t* logit_rows;       // [S]

@@ -80,7 +80,15 @@ def _are_kept(
 
 
 @reference.route.implement("triton")
-def route(logits: Tensor, bias: Tensor | None, routing: Routing, factors: Tensor | None = None) -> Routes:
+def route(
+    logits: Tensor,
+    bias: Tensor | None,
+    routing: Routing,
+    factors: Tensor | None = None,
+    token_kinds: None = None,
+    kind: int = 0,
+) -> Routes:
+    """Models whose tokens have kinds are refused on a GPU."""
     tokens, device = len(logits), logits.device
     routes = Routes(
         torch.empty(tokens, routing.top_k, dtype=torch.int32, device=device),

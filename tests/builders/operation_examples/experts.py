@@ -30,14 +30,16 @@ _ACTIVATIONS = (
 )
 
 
-def route_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor | None, Routing, Tensor | None]]:
+def route_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor | None, Routing, Tensor | None, None, int]]:
+    """Of tokens without kinds, which no kernel for GPUs knows."""
     generator = torch.Generator().manual_seed(seed)
     for tokens, routing, has_bias in _RULES:
         logits = torch.randn(tokens, routing.num_experts, generator=generator) * 2
         bias = torch.randn(routing.num_experts, generator=generator) if has_bias else None
-        yield logits, bias, routing, torch.randn(routing.num_experts, generator=generator) if has_bias else None
-        yield logits.round(), None, routing, None  # many of which are equal
-    yield torch.randn(3, 16, generator=generator).bfloat16(), None, Routing(16, 4), None
+        factors = torch.randn(routing.num_experts, generator=generator) if has_bias else None
+        yield logits, bias, routing, factors, None, 0
+        yield logits.round(), None, routing, None, None, 0  # many of which are equal
+    yield torch.randn(3, 16, generator=generator).bfloat16(), None, Routing(16, 4), None, None, 0
 
 
 def activation_inputs(seed: int) -> Iterator[tuple[Tensor, GatedActivation]]:

@@ -37,6 +37,10 @@ class RecordedBatch:
     token_inputs: Any = None
 
     @property
+    def token_kinds(self) -> int:
+        return self.steps[0].address_of("token_kinds")
+
+    @property
     def token_ids(self) -> int:
         return self.steps[0].address_of("token_ids")
 
@@ -153,6 +157,7 @@ class RecordedDecoder:
         if (adapted := batch.adapted) is not None:
             step.num_adapted = len(adapted.blocks)
             step.adapted, step.adapted_tokens = adapted.blocks.data_ptr(), adapted.tokens.data_ptr()
+        step.token_kinds = None if batch.token_kinds is None else batch.token_kinds.data_ptr()
         step.num_placed = 0
         if (placed := batch.placed) is not None:
             step.num_placed = len(placed.tokens)

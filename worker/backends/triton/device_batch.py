@@ -116,6 +116,7 @@ class DeviceBatch:
     rotations_by_layer: list[Rotation | None]
     adapted: DeviceLoraMapping | None
     token_inputs: Any = None
+    token_kinds: None = None
     placed: PlacedRows | None = None
 
     def __init__(self, table: SlotTable, step_rows: StepRows, memory: ModelMemory) -> None:
