@@ -29,7 +29,7 @@ _VISION: dict[str, Any] = dict(
 )
 
 
-def seeing_ernie(folder: Path, seed: int = 0) -> Any:
+def seeing_model(folder: Path, family: str = "", seed: int = 0) -> Any:
     """Written into the folder."""
     import transformers
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from builders.backends import load_on
 from builders.runner_harness import slotted_runner
-from builders.seeing_ernie import IMAGE_END, Scene, paddle_ernie, seeing_ernie
+from builders.seeing_ernie import IMAGE_END, Scene, paddle_ernie, seeing_model
 from builders.seeing_runner import SeeingRunner
 
 from penstock.worker.models.load import Model
@@ -59,13 +59,13 @@ def check(reference: Any, model: Model) -> None:
 
 @pytest.mark.parametrize("backend", ["native", "invariant"])
 def test_ernie_sees_as_transformers_does(backend, tmp_path):
-    reference = seeing_ernie(tmp_path)
+    reference = seeing_model(tmp_path)
     check(reference, load_on(backend, tmp_path, dtype="float32"))
 
 
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 def test_company_and_chunks_change_no_bit_of_what_ernie_sees(quantization, tmp_path):
-    reference = seeing_ernie(tmp_path, seed=1)
+    reference = seeing_model(tmp_path, seed=1)
     model = load_on("native", tmp_path, dtype="float32", quantization=quantization)
 
     def answers(apart: bool, budget: int, layers: int) -> list[list[dict[int, float]]]:
@@ -82,5 +82,5 @@ def test_company_and_chunks_change_no_bit_of_what_ernie_sees(quantization, tmp_p
 
 def test_ernie_sees_the_same_in_paddles_layout(tmp_path):
     original = tmp_path / "original"
-    reference = seeing_ernie(original, seed=2)
+    reference = seeing_model(original, seed=2)
     check(reference, load_on("native", paddle_ernie(tmp_path / "ERNIE-VL-Paddle", original), dtype="float32"))

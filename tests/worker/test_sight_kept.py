@@ -5,7 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from builders import seeing_models, seeing_squares
+from builders import seeing_ernie, seeing_models, seeing_squares
 from builders.backends import load_on
 from builders.held_tensors import check_equal
 from safetensors.torch import load_file
@@ -16,7 +16,12 @@ from penstock.worker.convert import convert
 from penstock.worker.models.load import Model
 from penstock.worker.parallel import Parallel
 
-FAMILIES: dict[str, ModuleType] = {"Qwen3VL": seeing_models, "Qwen2_5_VL": seeing_models, "Gemma3": seeing_squares}
+FAMILIES: dict[str, ModuleType] = {
+    "Qwen3VL": seeing_models,
+    "Qwen2_5_VL": seeing_models,
+    "Gemma3": seeing_squares,
+    "Ernie4_5_VLMoe": seeing_ernie,
+}
 
 
 def source_of(folder: Path, family: str = "Qwen3VL") -> Path:
