@@ -98,6 +98,10 @@ class BoundedProcess:
             raise JobDiedError(f"takes more than {self.bounds.wall_seconds:g} s") from None
         except OSError:
             answer = None
+        except BaseException:  # Ctrl-C, say: what the process still answers would be taken for the next job's answer
+            process.send(signal.SIGKILL)
+            self._release()
+            raise
         if not answer:
             raise self._error()
         if answer[:1] == _LAST:

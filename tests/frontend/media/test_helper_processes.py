@@ -16,6 +16,7 @@ from penstock.frontend.media.processor_files import ProcessorFiles
 from penstock.frontend.media.rgb import as_rgb
 from penstock.frontend.requests.media_sources import encoded
 from penstock.protocol.errors import LimitError, RequestError
+from penstock.protocol.processes import bounded_process
 from penstock.protocol.processes.bounded_process import Bounds
 
 
@@ -187,3 +188,17 @@ def test_no_two_media_have_one_digest():
         ("image", bytes(95) + b"\1", Layout((1, 4, 8))),
     ]
     assert len({digest_of(*medium) for medium in media}) == len(media)
+
+
+def test_the_answer_about_an_interrupted_picture_is_not_taken_for_the_next_one(processes, monkeypatch):
+    """As Ctrl-C in a notebook interrupts."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    upside_down = encoded("image", NOISE.rotate(180), may_open=False)
+    expected = processes.decode(upside_down)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(bounded_process, "_received", interrupted)
+        processes.decode(encoded("image", NOISE, may_open=False))
+    assert processes.decode(upside_down) == expected
