@@ -8,7 +8,7 @@ import base64
 import binascii
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -68,7 +68,11 @@ def take_media(messages: Sequence[Any], *, may_open: bool) -> tuple[list[Any], l
     the caller's is changed; messages without media stay the same objects.
     """
     media: list[EncodedMedium] = []
-    return [_without_media(message, media, may_open) for message in messages], media
+
+    def take(kind: MediumKind, part: Mapping[str, Any]) -> None:
+        media.append(_encoded_part(kind, part, may_open))
+
+    return [_without_media(message, take) for message in messages], media
 
 
 def has_media(messages: Sequence[Any]) -> bool:
@@ -85,14 +89,7 @@ def bare_media(messages: Any) -> Any:
     """A conversation with a part {"type": "image"} or {"type": "video"} in place of each of its media, unopened."""
     if not isinstance(messages, (list, tuple)) or not has_media(messages):
         return messages
-    return [_bare(message) for message in messages]
-
-
-def _bare(message: Any) -> Any:
-    if not isinstance(message, Mapping) or all(_kind_of_part(part) is None for part in _parts(message)):
-        return message
-    kinds = ((part, _kind_of_part(part)) for part in _parts(message))
-    return {**message, "content": [part if kind is None else {"type": kind} for part, kind in kinds]}
+    return [_without_media(message, lambda kind, part: None) for message in messages]
 
 
 def _parts(message: Mapping[str, Any]) -> Sequence[Any]:
@@ -100,7 +97,8 @@ def _parts(message: Mapping[str, Any]) -> Sequence[Any]:
     return content if isinstance(content, (list, tuple)) else ()
 
 
-def _without_media(message: Any, media: list[EncodedMedium], may_open: bool) -> Any:
+def _without_media(message: Any, take: Callable[[MediumKind, Mapping[str, Any]], None]) -> Any:
+    """The message with a bare part in place of each that is a medium, which is given to `take`."""
     if not isinstance(message, Mapping) or all(_kind_of_part(part) is None for part in _parts(message)):
         return message
     parts: list[Any] = []
@@ -108,7 +106,7 @@ def _without_media(message: Any, media: list[EncodedMedium], may_open: bool) -> 
         if (kind := _kind_of_part(part)) is None:
             parts.append(part)
         else:
-            media.append(_encoded_part(kind, part, may_open))
+            take(kind, part)
             parts.append({"type": kind})
     return {**message, "content": parts}
 

@@ -6,6 +6,7 @@ that one's refusal. Light to import: a client of the daemon needs this and nothi
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import zip_longest
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from ..media.sight import Expanded
     from ..parsing import Tools
 
-# Opens the media of a prompt; raises `RequestError`.
-OpenMedia = Callable[[], Sequence[EncodedMedium]]
+# The media of a prompt, or what opens them, which raises `RequestError`.
+Media = Sequence[EncodedMedium] | Callable[[], Sequence[EncodedMedium]]
 
 Messages = Sequence[Mapping[str, Any]]
 Params = SamplingParams | BeamSearchParams | Iterable[SamplingParams] | None
@@ -65,13 +66,17 @@ class ParsedPrompt:
     tools: "Tools" = field(default_factory=dict)
     beams: BeamSearchParams | None = None
     conversation: Conversation | None = None  # instead of text
-    media: OpenMedia | None = None
+    media: Media = ()
     placed: "Expanded | None" = None  # its media in their places, once they are decoded
 
     @property
     def has_media(self) -> bool:
         """Whether there are media to open and decode."""
-        return self.media is not None or (self.conversation is not None and may_have_media(self.conversation))
+        return bool(self.media) or (self.conversation is not None and may_have_media(self.conversation))
+
+    def opened_media(self) -> Sequence[EncodedMedium]:
+        """Those that stand beside its text or ids; raises `RequestError`."""
+        return self.media() if callable(self.media) else self.media
 
 
 def parse_prompts(prompts: Iterable[Any], params: Params, defaults: SamplingParams) -> Iterator[ParsedPrompt]:
@@ -132,8 +137,7 @@ def _by_kind(prompt: Any, params: SamplingParams) -> ParsedPrompt:
     if isinstance(prompt, str):
         return ParsedPrompt(_plain_text(prompt), None, params)
     if isinstance(prompt, RenderedPrompt):
-        media = (lambda: prompt.media) if prompt.media else None
-        return ParsedPrompt(prompt.text, None, params, is_chat=True, tools=prompt.tools, media=media)
+        return ParsedPrompt(prompt.text, None, params, is_chat=True, tools=prompt.tools, media=prompt.media)
     if isinstance(prompt, Conversation):
         return ParsedPrompt(None, None, params, is_chat=True, conversation=prompt)
     if isinstance(prompt, RequestError):  # a chat template refused this conversation
@@ -181,10 +185,10 @@ def _parsed_dict(prompt: Mapping[str, Any], params: SamplingParams) -> ParsedPro
         return ParsedPrompt(text, token_ids, params, str(error))
 
 
-def _media_of(prompt: Mapping[str, Any]) -> OpenMedia | None:
+def _media_of(prompt: Mapping[str, Any]) -> Media:
     """A dict is the caller's own, so its paths and URLs are opened."""
     given = next((prompt[name] for name in MEDIA if prompt.get(name) is not None), None)
-    return None if given is None else lambda: media_of_prompt(given, may_open=True)
+    return () if given is None else partial(media_of_prompt, given, may_open=True)
 
 
 def fault_of_dict(prompt: Mapping[str, Any]) -> str | None:

@@ -22,7 +22,7 @@ Render = Callable[[Conversation], RenderedPrompt]
 
 def require_no_media(prompts: Sequence[ParsedPrompt]) -> list[ParsedPrompt]:
     """The prompts of a model without sight; those with media are refused."""
-    return [prompt if prompt.media is None else replace(prompt, refusal=NO_SIGHT) for prompt in prompts]
+    return [replace(prompt, refusal=NO_SIGHT) if prompt.media else prompt for prompt in prompts]
 
 
 class MediaDoor:
@@ -51,7 +51,7 @@ class MediaDoor:
             if prompt.conversation is not None:
                 prompt = self._rendered(prompt, prompt.conversation)
             is_typed = prompt.is_chat and prompt.text is not None and self._sight.is_cut(prompt.text)
-            if prompt.media is None and not is_typed:
+            if not prompt.media and not is_typed:
                 return prompt
             return self._expanded(prompt)
         except RequestError as error:
@@ -66,12 +66,12 @@ class MediaDoor:
 
     def _rendered(self, prompt: ParsedPrompt, conversation: Conversation) -> ParsedPrompt:
         found = self._render(conversation)
-        return replace(prompt, text=found.text, tools=found.tools, media=lambda: found.media, conversation=None)
+        return replace(prompt, text=found.text, tools=found.tools, media=found.media, conversation=None)
 
     def _expanded(self, prompt: ParsedPrompt) -> ParsedPrompt:
         if prompt.text is not None and len(prompt.text) > self._most_characters:
             return prompt  # it is refused later
-        encoded = [] if prompt.media is None else prompt.media()
+        encoded = prompt.opened_media()
         self._sight.check_counts(encoded)
         decoded = []
         for medium in self._sight.read(encoded):

@@ -20,10 +20,17 @@ from ..models.model_files import find_model
 from ..parsing import Parsings, settled
 from ..requests.conversation_checks import check_conversation
 from ..requests.door import Door
-from ..requests.media_sources import bare_media, has_media, take_media
+from ..requests.media_sources import bare_media, take_media
 from ..requests.pending_request import PendingRequest
 from ..requests.plain_types import plain
-from ..requests.prompts import Conversation, Messages, RenderedPrompt, check_template_options, check_tools
+from ..requests.prompts import (
+    Conversation,
+    Messages,
+    RenderedPrompt,
+    check_template_options,
+    check_tools,
+    may_have_media,
+)
 from ..requests.seen_prompts import MediaDoor
 from ..requests.tool_schemas import argument_schemas, tool_schema
 from ..text import end_tokens
@@ -187,7 +194,7 @@ class PrivateSession(Session[PendingRequest]):
         schemas = argument_schemas(tools)
         for conversation in conversations:
             try:
-                if self.sight is not None and _has_media(conversation):
+                if self.sight is not None and may_have_media(conversation):
                     prompts.append(Conversation(conversation, tools, chat_template, template_options or {}))
                     continue
                 check_conversation(conversation)
@@ -239,7 +246,3 @@ class PrivateSession(Session[PendingRequest]):
         named = self.tokenizer.chat_template
         text = named.get(template, template) if isinstance(named, dict) else template
         return render_request_template(text, self.tokenizer.special_tokens, turns, self.door.most_characters)
-
-
-def _has_media(conversation: Any) -> bool:
-    return isinstance(conversation, (list, tuple)) and has_media(conversation)

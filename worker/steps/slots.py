@@ -86,6 +86,8 @@ class SlotTable:
     def _free(self, slots: Ints) -> None:
         require(all_within(slots, len(self.is_taken)) and self.is_taken[slots].all(), "frees a slot that is free")
         self.is_taken[slots] = False
+        for slot in slots.tolist() if self.prompt_rotations else ():
+            self.prompt_rotations.pop(slot, None)
 
     def _enter(self, new: NewSlot) -> None:
         tokens = numpy.frombuffer(new.token_ids, numpy.int32)

@@ -173,10 +173,7 @@ def _checked(decode: Callable[[msgspec.Raw], Value], packed: msgspec.Raw) -> Val
 def _asked(request: WireRequest, params: SamplingParams, beams: BeamSearchParams | None) -> ParsedPrompt:
     if beams is not None and params.n != beams.beam_width:
         raise RequestError(f"A search of {beams.beam_width} beams has as many answers, and n={params.n} came with it.")
-    media = None
-    if request.media:
-        unpacked = unpacked_media(request.media)
-        media = lambda: unpacked  # noqa: E731 - they are open already
+    media = unpacked_media(request.media) if request.media else ()
     if request.conversation is not None:
         return ParsedPrompt(None, None, params, is_chat=True, beams=beams, media=media)
     token_ids = None if request.token_ids is None else _token_ids(request.token_ids)

@@ -64,7 +64,7 @@ class AttachedDoor:
         if self.attached.plan.media is None:
             raise RequestError(NO_SIGHT)
         if prompt.conversation is None:
-            wire.media = packed_media(prompt.media() if prompt.media is not None else ())
+            wire.media = packed_media(prompt.opened_media())
             return prompt
         messages, media = take_media(prompt.conversation.messages, may_open=True)
         wire.media = packed_media(media)

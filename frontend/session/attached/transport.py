@@ -82,6 +82,8 @@ class DaemonTransport(Transport[AttachedRequest]):
             self._send(requests[half:], beams)
         elif not fault:
             self.connection.send_frame(packed)
+            for sent in requests:
+                sent.wire.media = b""  # the daemon has them now
         elif (request := self._pending.pop(requests[0].request_id, None)) is not None:
             request.refuse(fault)
             request.tell()
