@@ -15,7 +15,7 @@ if not sys.platform.startswith("linux"):
 if TYPE_CHECKING:
     from .frontend.async_llm import AsyncLLM
     from .frontend.llm import LLM
-    from .frontend.text.tokenizer import Tokenizer
+    from .frontend.text.tokenizer import Ernie4_5Tokenizer, ErnieBotTokenizer, Tokenizer
     from .protocol.errors import (
         AdapterError,
         ClosedError,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "frontend.async_llm": ("AsyncLLM",),
     "frontend.llm": ("LLM",),
-    "frontend.text.tokenizer": ("Tokenizer",),
+    "frontend.text.tokenizer": ("Tokenizer", "Ernie4_5Tokenizer", "ErnieBotTokenizer"),
     "protocol.parameters.beams": ("BeamSearchParams",),
     "protocol.errors": (
         "AdapterError",
@@ -62,6 +62,8 @@ __all__ = [
     "CompletionOutput",
     "ConfigError",
     "EngineDeadError",
+    "Ernie4_5Tokenizer",
+    "ErnieBotTokenizer",
     "GuidedDecodingParams",
     "Logprob",
     "ModelNotFoundError",

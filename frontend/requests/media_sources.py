@@ -92,6 +92,17 @@ def bare_media(messages: Any) -> Any:
     return [_without_media(message, lambda kind, part: None) for message in messages]
 
 
+def texts_alone(messages: Sequence[Any]) -> list[Any]:
+    """A conversation without its media."""
+    return [_text_alone(message) for message in messages]
+
+
+def _text_alone(message: Any) -> Any:
+    if not isinstance(message, Mapping) or not _parts(message):
+        return message
+    return {**message, "content": [part for part in _parts(message) if _kind_of_part(part) is None]}
+
+
 def _parts(message: Mapping[str, Any]) -> Sequence[Any]:
     content = message.get("content")
     return content if isinstance(content, (list, tuple)) else ()

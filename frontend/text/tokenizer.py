@@ -16,6 +16,7 @@ from typing import Any
 from ...protocol.errors import ConfigError, RequestError
 from ...protocol.files.model_file import read_model_settings, values_of
 from ..models.model_files import find_tokenizer
+from ..requests.media_sources import bare_media, has_media, texts_alone
 from ..requests.plain_types import well_formed
 from .end_tokens import listed
 from .incremental import Decoding, panics_as
@@ -171,14 +172,18 @@ class Tokenizer:
         *,
         documents: Sequence[Mapping[str, Any]] | None = None,
         continue_final_message: bool = False,
-        sees: bool = False,
+        sees: bool | None = None,
         **kwargs: Any,
     ) -> Any:
-        """The text (or ids) of one conversation, or a list of them for a list of conversations."""
+        """The text (or ids) of one conversation, or a list of them for a list of conversations.
+
+        Pictures and videos leave their placeholders, unopened. `sees` says whether the model takes any; None: look
+        whether the template has a place for them.
+        """
         from .chat import render  # needed by few processes, and not at their start
 
-        def rendered(conversation: Sequence[Any]) -> Any:
-            text = render(
+        def text_of(conversation: Any, *, sees: bool) -> str:
+            return render(
                 self.template(chat_template, has_tools=bool(tools)),
                 conversation,
                 tools=tools,
@@ -189,6 +194,12 @@ class Tokenizer:
                 arguments=kwargs,
                 sees=sees,
             )
+
+        def rendered(conversation: Sequence[Any]) -> Any:
+            if sees is None and isinstance(conversation, (list, tuple)) and has_media(conversation):
+                text = _with_placeholders(conversation, text_of)
+            else:
+                text = text_of(conversation, sees=bool(sees))
             return self.encode(text, add_special_tokens=False) if tokenize else text
 
         if isinstance(messages, (list, tuple)) and messages and isinstance(messages[0], (list, tuple)):
@@ -215,6 +226,18 @@ class Tokenizer:
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------
+
+
+# Under which FastDeploy's scripts know it.
+ErnieBotTokenizer = Ernie4_5Tokenizer = Tokenizer
+
+
+def _with_placeholders(conversation: Sequence[Any], text_of: Callable[..., str]) -> str:
+    """Of a conversation with media; a template that passes over them would have the model answer unseen."""
+    text = text_of(bare_media(conversation), sees=True)
+    if text == text_of(texts_alone(conversation), sees=True):
+        raise RequestError("This model's chat template has no place for pictures and videos: it sees none.")
+    return text
 
 
 @contextmanager

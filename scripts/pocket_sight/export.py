@@ -57,7 +57,7 @@ def _tokenizer_config() -> dict[str, Any]:
         "add_bos_token": False,
         "add_prefix_space": False,
         "clean_up_tokenization_spaces": False,
-        "model_max_length": 4096,
+        "model_max_length": 32768,
     }
 
 

@@ -31,7 +31,7 @@ def published_config(tokenizer: Tokenizer, text: dict[str, Any] | None = None) -
     text_config = {
         "model_type": "qwen3_vl_text", "vocab_size": TABLE_ROWS, **TEXT_SHAPE, **(text or {}), "hidden_act": "silu",
         "attention_bias": False, "attention_dropout": 0.0, "initializer_range": 0.02, "rms_norm_eps": 1e-06,
-        "max_position_embeddings": 4096, "tie_word_embeddings": True, "use_cache": True, "dtype": "bfloat16",
+        "max_position_embeddings": 32768, "tie_word_embeddings": True, "use_cache": True, "dtype": "bfloat16",
         "bos_token_id": ids["endoftext"], "eos_token_id": ids["im_end"], "pad_token_id": ids["endoftext"],
     }  # fmt: skip
     vision_config = {

@@ -8,7 +8,10 @@ folder that PENSTOCK_FASTDEPLOY_PAGES names) are run block by block, too.
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -80,6 +83,70 @@ for output in outputs:
     generated_text = output.outputs.text
 """
 
+SEEN = """
+from penstock import LLM, SamplingParams
+llm = LLM(model="pocket-sight", tensor_parallel_size=1, max_model_len=32768, enable_mm=True,
+          limit_mm_per_prompt={"image": 100}, reasoning_parser="ernie-45-vl")
+
+outputs = llm.chat(
+    messages=[
+        {"role": "user", "content": [ {"type": "image_url", "image_url": {"url": "https://example.com/shapes.png"}},
+                                     {"type": "text", "text": "What shapes are there?"}]}
+    ],
+    sampling_params=SamplingParams(temperature=0, max_tokens=16),
+    chat_template_kwargs={"enable_thinking": False})
+
+for output in outputs:
+    prompt = output.prompt
+    generated_text = output.outputs.text
+    reasoning_text = output.outputs.reasoning_content
+"""
+
+SEEN_COMPLETION = """
+import io
+import requests
+from PIL import Image
+
+from penstock import LLM, SamplingParams
+from penstock import ErnieBotTokenizer
+
+PATH = "pocket-sight"
+tokenizer = ErnieBotTokenizer.from_pretrained(PATH)
+
+messages = [
+    {
+        "role": "user",
+        "content": [
+            {"type":"image_url", "image_url": {"url":"https://example.com/shapes.png"}},
+            {"type":"text", "text":"What shapes are there?"}
+        ]
+     }
+]
+
+prompt = tokenizer.apply_chat_template(messages, tokenize=False)
+images, videos = [], []
+for message in messages:
+    for part in message["content"]:
+        if part["type"] == "image_url":
+            images.append(Image.open(io.BytesIO(requests.get(part["image_url"]["url"]).content)))
+
+sampling_params = SamplingParams(temperature=0, max_tokens=16)
+llm = LLM(model=PATH, tensor_parallel_size=1, max_model_len=32768, limit_mm_per_prompt={"image": 100},
+          reasoning_parser="ernie-45-vl")
+outputs = llm.generate(prompts={
+    "prompt": prompt,
+    "multimodal_data": {
+        "image": images,
+        "video": videos
+    }
+}, sampling_params=sampling_params)
+
+for output in outputs:
+    prompt = output.prompt
+    generated_text = output.outputs.text
+    reasoning_text = output.outputs.reasoning_content
+"""
+
 Run = Callable[[str], dict[str, Any]]
 
 
@@ -97,6 +164,25 @@ def run() -> Run:
     yield run
     for llm in opened:
         llm.close()
+
+
+@pytest.fixture
+def picture() -> Iterator[str]:
+    """The address of one that this machine serves itself."""
+    folder = Path(__file__).parents[2] / "docs" / "images"
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_QuietHandler, directory=str(folder))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/shapes.png"
+        server.shutdown()
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *words: object) -> None:
+        """Standard error is the tested program's."""
+
+
+def at(address: str, script: str) -> str:
+    return re.sub(r"https://[^\"]*", address, script)
 
 
 def test_a_batch_of_conversations(run):
@@ -130,6 +216,16 @@ def test_thoughts_are_apart_from_the_answer_and_can_be_switched_off(run):
     assert names["reasoning_text_as_once_spelled"] == names["reasoning_text"]
     assert direct.reasoning_content is None and direct.text
     assert names["thinking"].prompt + "<think>\n\n</think>\n\n" == names["direct"].prompt
+
+
+def test_a_picture_at_an_address_is_asked_about_in_a_conversation_and_in_a_prompt(run, picture):
+    chat, completion = run(at(picture, SEEN)), run(at(picture, SEEN_COMPLETION))
+    [told], [continued] = chat["outputs"], completion["outputs"]
+    every_field_is_there(told)
+    assert told.prompt.count("<|image_pad|>") == 1
+    assert told.prompt_token_ids == continued.prompt_token_ids, "placeholders are filled alike"
+    assert told.outputs.token_ids == continued.outputs.token_ids
+    assert chat["generated_text"] and chat["reasoning_text"] is None
 
 
 def test_prompts_to_complete_with_every_option_form_and_parameter(run, capfd):
@@ -182,20 +278,19 @@ def scripts_of(page: Path) -> Iterator[str]:
     """Its Python blocks with another import and model. One that loads nothing goes on from the block before it."""
     script = ""
     for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-        if "image" in block:  # not built yet
-            continue
         block = re.sub(r"from fastdeploy[\w.]* import", "from penstock import", block)
-        script = re.sub(r'model="[^"]*"', 'model="pocket"', block if "LLM(" in block else script + block)
+        model = "pocket-sight" if "image" in block else "pocket"
+        script = re.sub(r'(model|PATH ?)= ?"[^"]*"', rf'\1="{model}"', block if "LLM(" in block else script + block)
         yield script
 
 
 @pytest.mark.long
 @pytest.mark.skipif(PAGES not in os.environ, reason=f"{PAGES} names no folder")
-def test_each_block_of_the_pages_at_hand_runs_as_it_stands(run):
+def test_each_block_of_the_pages_at_hand_runs_as_it_stands(run, picture):
     pages = sorted(Path(os.environ[PAGES]).glob("*fastdeploy*.md"))
     scripts = [script for page in pages for script in scripts_of(page)]
     assert scripts, f"{os.environ[PAGES]} holds no page of FastDeploy with Python in it"
     for script in scripts:
-        names = run(script)
+        names = run(at(picture, script))
         assert all(output.finished and output.error_code == 200 for output in names["outputs"]), script
         assert isinstance(names["generated_text"], str), script

@@ -242,3 +242,12 @@ def test_values_of_wrong_types_are_refused_in_a_sentence(name):
 def test_half_a_surrogate_pair_is_no_token_and_a_folder_may_be_text(folders):
     tokenizer = Tokenizer(str(next(iter(folders.values()))))
     assert tokenizer.token_to_id("\ud800") == tokenizer.token_to_id("\ufffd")
+
+
+def test_a_tokenizer_by_itself_renders_pictures_where_the_template_has_a_place_for_them():
+    picture = {"type": "image_url", "image_url": {"url": "https://nowhere.invalid/a.png"}}
+    messages = [{"role": "user", "content": [picture, {"type": "text", "text": "What is it?"}]}]
+    text = Tokenizer.from_pretrained("pocket-sight").apply_chat_template(messages)
+    assert text.count("<|image_pad|>") == 1 and "What is it?" in text
+    with pytest.raises(RequestError, match="no place for pictures"):
+        Tokenizer.from_pretrained("pocket").apply_chat_template(messages)
