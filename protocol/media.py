@@ -28,6 +28,8 @@ class MediaPlan(Part):
     row_bytes: int
     num_layers: int  # of the encoder
     most_patches: int  # that one medium may have
+    most_at_once: int  # of them those that pass through a layer together: of a picture all
+    frames_together: int = 1  # that are never computed apart
     has_whole_spans: bool = False  # rows that stand together see one another, so one step computes them all
 
 

@@ -117,6 +117,11 @@ def _has_foreign_tokens(limits: Limits, request: Request) -> bool:
     return min(token_ids) < 0 or max(token_ids) >= limits.vocab_size
 
 
+def _has_too_large_frames(limits: Limits, request: Request) -> bool:
+    encoder, media = limits.encoder, request.media
+    return media is not None and media.most_at_once(encoder.frames_together) > encoder.most_at_once
+
+
 # The front end has checked most of this before; but a worker must never be told to compute what it can't.
 _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
     (
@@ -160,7 +165,13 @@ _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
     (
         lambda limits, request: request.media is not None and request.media.most_patches > limits.encoder.most_patches,
         "A picture or video of the prompt has {request.media.most_patches:,} patches, and the encoder takes "
-        "{limits.encoder.most_patches:,} at once. Make it smaller, or let it be made so, by "
+        "{limits.encoder.most_patches:,}. Give it fewer frames or make it smaller, or let it be made so, by "
+        'mm_processor_kwargs={{"max_frames": …, "max_pixels": …}}.',
+    ),
+    (
+        _has_too_large_frames,
+        "A picture of the prompt, or a frame of a video, has more than {limits.encoder.most_at_once:,} patches, which "
+        "the encoder takes at once. Make it smaller, or let it be made so, by "
         'mm_processor_kwargs={{"max_pixels": …}}.',
     ),
     (

@@ -15,7 +15,7 @@ from ..step import ScheduledStep
 from .entries import Entries, Entry
 from .request_media import RequestMedia
 
-NO_ENCODER = MediaPlan(num_rows=0, row_bytes=0, num_layers=0, most_patches=0)
+NO_ENCODER = MediaPlan(num_rows=0, row_bytes=0, num_layers=0, most_patches=0, most_at_once=0)
 
 
 class Encoder:

@@ -59,6 +59,11 @@ class RequestMedia:
     def longest_span(self) -> int:
         return max(span.end - span.start for span in self.spans)
 
+    def most_at_once(self, frames_together: int) -> int:
+        """Patches of one medium that can't be computed apart."""
+        shares = ((medium.num_patches, min(frames_together, medium.shape[0]), medium.shape[0]) for medium in self.media)
+        return max(-(-num_patches * together // frames) for num_patches, together, frames in shares)
+
     @property
     def most_patches(self) -> int:
         """Likewise."""

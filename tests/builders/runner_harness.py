@@ -57,6 +57,7 @@ def slotted_runner(
     device: str = "cpu",
     gives_back: bool | None = None,
     num_media_rows: int = 512,
+    most_at_once: int = 4096,
 ) -> SlottedRunner:
     """`num_media_rows` are of a model that sees. `num_states` are as many as there are blocks, if none are given.
     `gives_back` says whether windows have groups of their own; None: as the backend has it."""
@@ -86,7 +87,7 @@ def slotted_runner(
         trace=trace,
         fast_decode=fast,
         second_tiers=cells,
-        media=model.kept_media(num_media_rows, most_patches=4096),
+        media=model.kept_media(num_media_rows, most_at_once),
         batch=model.backend.batch,
         sample=model.sample,
     )
@@ -151,7 +152,8 @@ def media_plan(runner: Runner) -> MediaPlan | None:
     """Likewise of what it sees with."""
     if (kept := runner.media) is None:
         return None
-    return MediaPlan(len(kept.rows), kept.rows[0].nbytes, kept.config.num_layers, kept.most_patches)
+    config, most = kept.config, kept.most_at_once
+    return MediaPlan(len(kept.rows), kept.rows[0].nbytes, config.num_layers, 64 * most, most, config.frames_together)
 
 
 class TinyEngine:

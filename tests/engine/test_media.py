@@ -14,7 +14,7 @@ from penstock.engine.scheduler import Scheduler
 from penstock.protocol.media import MediaPlan
 from penstock.protocol.messages import Prompt, StepPlan, values
 
-PLAN = MediaPlan(num_rows=20, row_bytes=1, num_layers=4, most_patches=100)
+PLAN = MediaPlan(num_rows=20, row_bytes=1, num_layers=4, most_patches=100, most_at_once=50)
 PLACEHOLDER = 500
 
 
@@ -137,7 +137,8 @@ def test_an_aborted_request_keeps_no_picture():
     ("asked", "sentence"),
     [
         (with_picture(1, 1, rows=21), "21 rows, and memory keeps 20.*max_pixels.*mm_cache"),
-        (with_picture(1, 1, num_patches=101), "101 patches, and the encoder takes 100.*max_pixels"),
+        (with_picture(1, 1, num_patches=101), "101 patches, and the encoder takes 100.*max_frames"),
+        (with_picture(1, 1, num_patches=51), "more than 50 patches.*max_pixels"),
         (prompt(1, [1, 2], media=[medium(1, (1, 2))]), "one behind the other"),
         (prompt(1, [1, 2], media=[medium(1, (1, 1)), medium(2, (0, 1))]), "one behind the other"),
         (prompt(1, [1, 2], media=[medium(1)]), "one behind the other"),

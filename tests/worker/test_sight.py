@@ -117,6 +117,26 @@ def test_rows_are_the_same_however_their_layers_are_cut_into_steps_and_by_any_th
     assert all(torch.equal(found[0], each) for each in found[1:])
 
 
+@pytest.mark.parametrize("family", ["Qwen3VL", "Qwen2_5_VL", "Qwen2_5_VL on torch"])
+def test_frames_of_a_video_are_the_same_however_many_are_computed_at_once(family, tmp_path):
+    family, *torchs = family.split(" ")
+    reference = seeing_model(tmp_path, family)
+    model = load_on("invariant" if torchs else "native", tmp_path, dtype="float32")
+    scene = Scene(family).video(9, 6, 8, seed=4).picture(4, 8, seed=5)
+    found = []
+    for most, layers in ((4096, 4), (48, 4), (143, 1), (100, 3)):
+        runner = SeeingRunner(slotted_runner(model, most_at_once=most))
+        seen = runner.enter(scene, scene.positions(reference))
+        for layer in range(0, 4, layers):  # by turns
+            turns = zip(seen.entries, scene.media, strict=True)
+            runner.step([], [medium.encode(entry, layer, min(layers, 4 - layer)) for entry, medium in turns])
+        found.append(rows_of(runner, seen))
+    assert all(torch.equal(found[0], each) for each in found[1:])
+    runner = SeeingRunner(slotted_runner(model, most_at_once=47))
+    with pytest.raises(PlanError, match="encodes 48 patches at once"):
+        runner.encode(runner.enter(scene, b""), 4)
+
+
 @pytest.mark.parametrize("form", range(len(FORMS)))
 def test_answers_behind_pictures_are_the_same_alone_in_company_and_in_any_chunks(form, seeing):
     reference, *models = seeing

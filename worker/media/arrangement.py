@@ -4,6 +4,7 @@ Patches that become one row (merge × merge of a frame) stand side by side. Wher
 do the rows of a window; the order of all rows is kept, to put them back.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -61,6 +62,18 @@ def arrangement_of(shape: tuple[int, int, int], config: VisionConfig) -> Arrange
         num_rows=-(-num_frames // pair) * down * across,
         order=order,
     )
+
+
+def pieces_of(
+    shape: tuple[int, int, int], config: VisionConfig, most_at_once: int
+) -> Iterator[tuple[int, Arrangement]]:
+    """As few stretches of frames as have so many patches at most: the first frame of each, and its patches."""
+    together = config.frames_together
+    of_together = arrangement_of((min(together, shape[0]), *shape[1:]), config).num_patches
+    require(of_together <= most_at_once, f"encodes {of_together} patches at once")
+    step = most_at_once // of_together * together
+    for first in range(0, shape[0], step):
+        yield first, arrangement_of((min(step, shape[0] - first), *shape[1:]), config)
 
 
 def _places(down: int, across: int, merge: int) -> tuple[Tensor, Tensor]:

@@ -68,6 +68,9 @@ class TensorPass:
         memory = self._memory
         turned = rotation and TokenRotation(*(each.to(placement.activations) for each in rotation[:2]))
         self._arrangement = arrangement
+        self.stream = torch.empty(
+            arrangement.num_patches, config.hidden_size, dtype=placement.activations, device=placement.device
+        )
         self._inputs = TensorInputs(memory, [_rows(each, memory, placement.device) for each in layouts], turned)
 
     @torch.inference_mode()

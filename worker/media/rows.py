@@ -18,37 +18,46 @@ from ...protocol.messages import StepPlan, values
 from ..device import on_device
 from ..kv.kv_cache import zeros
 from ..plan_error import require
-from .arrangement import Arrangement, arrangement_of
+from .arrangement import FRAMES, Arrangement, arrangement_of, pieces_of
 from .encoder_pass import EncoderPass
 from .patches import patches_of
 from .positions import rotation_of
 
 
 @dataclass
-class EncodedPart:
-    """An entry of which some layers are computed."""
+class Piece:
+    """Frames of a medium that pass through a layer together."""
 
+    first_frame: int
     arrangement: Arrangement
     rotation: TokenRotation | None
-    num_layers: int = 0
-    # [P, hidden], while the encoder computes another medium.
+    rows: numpy.ndarray  # int64: that it becomes
+    # [P, hidden], while the encoder computes other frames.
     stream: Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+@dataclass
+class BegunMedium:
+    """An entry of which some layers are computed."""
+
+    pieces: list[Piece]
+    num_layers: int = 0
 
 
 class KeptMedia:
     """Entries, on one rank: every rank encodes all of them by itself."""
 
-    def __init__(self, encoding: EncoderPass, num_rows: int, most_patches: int) -> None:
+    def __init__(self, encoding: EncoderPass, num_rows: int, most_at_once: int) -> None:
         config, placement = encoding.encoder.config, encoding.encoder.placement
         self.encoding = encoding
         self.config = config
         self.device = placement.device
-        self.most_patches = most_patches
+        self.most_at_once = most_at_once  # that pass through a layer together
         self.rows = zeros((num_rows, config.row_parts * config.out_size), placement.activations, placement.device)
         self._free = list(range(num_rows))[::-1]
         self._of_entries: dict[int, numpy.ndarray] = {}  # int64: their rows
-        self._begun: dict[int, EncodedPart] = {}
-        self._present: int | None = None  # the entry whose stream the encoder has
+        self._begun: dict[int, BegunMedium] = {}
+        self._present: Piece | None = None  # whose stream the encoder has
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -60,8 +69,9 @@ class KeptMedia:
         for entry in values(plan.dropped_entries):
             require(entry in self._of_entries, f"drops entry {entry}, which isn't there")
             self._free += self._of_entries.pop(entry).tolist()
-            self._begun.pop(entry, None)
-            self._present = None if self._present == entry else self._present
+            dropped = self._begun.pop(entry, None)
+            if dropped is not None and any(piece is self._present for piece in dropped.pieces):
+                self._present = None
         for encode in plan.encodes:
             self._encode(encode)
 
@@ -102,22 +112,31 @@ class KeptMedia:
         return torch.from_numpy(ends)
 
     def _encode(self, encode: Encode) -> None:
-        part = self._begin(encode) if encode.first_layer == 0 else self._go_on(encode)
+        """Attention stays within a frame, so many frames are computed piece by piece, which changes no number."""
+        if encode.first_layer == 0:
+            self._begin(encode)
+        require(encode.entry in self._begun, f"goes on with entry {encode.entry}, which hasn't begun or is encoded")
+        begun = self._begun[encode.entry]
         end = encode.first_layer + encode.num_layers
         require(
-            part.num_layers == encode.first_layer and encode.num_layers > 0 and end <= self.config.num_layers,
-            f"computes layers {encode.first_layer} to {end} of entry {encode.entry}, with {part.num_layers} done",
+            begun.num_layers == encode.first_layer and encode.num_layers > 0 and end <= self.config.num_layers,
+            f"computes layers {encode.first_layer} to {end} of entry {encode.entry}, with {begun.num_layers} done",
         )
-        for layer in range(encode.first_layer, end):
-            self.encoding.layer(layer)
-            for number in self.encoding.encoder.parts_behind(layer):
-                self._keep(encode.entry, number, self.encoding.merged(number), part.arrangement)
-        part.num_layers = end
+        for piece in begun.pieces:
+            self._make_present(piece)
+            if encode.first_layer == 0:
+                self._embed(piece, encode)
+            for layer in range(encode.first_layer, end):
+                self.encoding.layer(layer)
+                for number in self.encoding.encoder.parts_behind(layer):
+                    self._keep(piece, number, self.encoding.merged(number))
+            if end == self.config.num_layers:
+                self._present = None  # nobody needs its stream any more
+        begun.num_layers = end
         if end == self.config.num_layers:
             del self._begun[encode.entry]
-            self._present = None
 
-    def _begin(self, encode: Encode) -> EncodedPart:
+    def _begin(self, encode: Encode) -> None:
         arrangement = arrangement_of(encode.shape, self.config)
         num_rows, num_pixels = arrangement.num_rows, int(numpy.prod(encode.shape))
         require(encode.entry not in self._of_entries, f"encodes entry {encode.entry}, which is there")
@@ -126,36 +145,41 @@ class KeptMedia:
             f"encodes {len(encode.pixels)} bytes as {encode.num_rows} rows, which make {num_rows}, with "
             f"{len(self._free)} free",
         )
-        require(arrangement.num_patches <= self.most_patches, f"encodes {arrangement.num_patches} patches at once")
-        self._of_entries[encode.entry] = numpy.array([self._free.pop() for _ in range(num_rows)], numpy.int64)
-        part = EncodedPart(arrangement, rotation_of(arrangement, self.config, self.device))
-        self._make_present(encode.entry, part)
-        pixels = torch.frombuffer(bytearray(encode.pixels), dtype=torch.uint8).view(*encode.shape, 3)
+        pieces = pieces_of(encode.shape, self.config, self.most_at_once)
+        rows = numpy.array([self._free.pop() for _ in range(num_rows)], numpy.int64)
+        self._of_entries[encode.entry] = rows
+        begun, taken = BegunMedium([]), 0
+        for first_frame, arranged in pieces:
+            own = rows[taken : taken + arranged.num_rows]
+            begun.pieces.append(Piece(first_frame, arranged, rotation_of(arranged, self.config, self.device), own))
+            taken += arranged.num_rows
+        self._begun[encode.entry] = begun
+
+    def _embed(self, piece: Piece, encode: Encode) -> None:
+        frame_bytes = len(encode.pixels) // encode.shape[0]
+        num_frames = len(piece.arrangement.layouts[FRAMES]) * self.config.num_frames  # or less, at the end
+        own = bytearray(encode.pixels[piece.first_frame * frame_bytes :][: num_frames * frame_bytes])
+        pixels = torch.frombuffer(own, dtype=torch.uint8).view(-1, *encode.shape[1:], 3)
         colours = self.config.image_colours if encode.kind == "image" else self.config.video_colours
-        self.encoding.embed(patches_of(pixels.to(self.device), arrangement, self.config, colours))
-        if (positions := self.encoding.encoder.positions(arrangement)) is not None:
+        self.encoding.embed(patches_of(pixels.to(self.device), piece.arrangement, self.config, colours))
+        if (positions := self.encoding.encoder.positions(piece.arrangement)) is not None:
             self.encoding.stream.add_(positions)
-        return part
 
-    def _go_on(self, encode: Encode) -> EncodedPart:
-        require(encode.entry in self._begun, f"goes on with entry {encode.entry}, which hasn't begun or is encoded")
-        part = self._begun[encode.entry]
-        if self._present != encode.entry:
-            self._make_present(encode.entry, part)
-            self.encoding.stream.copy_(part.stream)
-            part.stream = torch.empty(0)
-        return part
-
-    def _make_present(self, entry: int, part: EncodedPart) -> None:
-        """The encoder has this entry's stream from now on; that of another one is set aside."""
+    def _make_present(self, piece: Piece) -> None:
+        """The encoder has the stream of these frames from now on; that of others is set aside."""
+        if self._present is piece:
+            return
         if self._present is not None:
-            self._begun[self._present].stream = self.encoding.stream.clone()
-        self._begun[entry], self._present = part, entry
-        self.encoding.begin(part.arrangement, part.rotation)
+            self._present.stream = self.encoding.stream.clone()
+        self._present = piece
+        self.encoding.begin(piece.arrangement, piece.rotation)
+        if len(piece.stream):
+            self.encoding.stream.copy_(piece.stream)
+            piece.stream = torch.empty(0)
 
-    def _keep(self, entry: int, part: int, merged: Tensor, arrangement: Arrangement) -> None:
+    def _keep(self, piece: Piece, part: int, merged: Tensor) -> None:
         """In the medium's own order."""
-        rows, width = torch.from_numpy(self._of_entries[entry]).to(self.device), self.config.out_size
-        if arrangement.order is not None:
-            rows = rows[arrangement.order.to(self.device)]
+        rows, width = torch.from_numpy(piece.rows).to(self.device), self.config.out_size
+        if piece.arrangement.order is not None:
+            rows = rows[piece.arrangement.order.to(self.device)]
         self.rows[rows, part * width : (part + 1) * width] = merged.to(self.rows.dtype)

@@ -69,6 +69,11 @@ class VisionConfig:
         return _CHANNELS * self.num_frames * self.patch_size**2
 
     @property
+    def frames_together(self) -> int:
+        """That are a part of the same rows."""
+        return self.num_frames * self.family.row_frames
+
+    @property
     def row_parts(self) -> int:
         """Of a row: one stands in the place of an embedding, the others are added behind the first layers."""
         return 1 + len(self.taps)

@@ -101,7 +101,7 @@ def _media_plan(config: EngineConfig, model: dict[str, Any]) -> MediaPlan | None
     """For a model that sees: rows of one byte each, so that `mm_cache` is a number of rows."""
     if "vision_config" not in model or config.enable_mm is False:
         return None
-    return MediaPlan(config.mm_cache or _MEDIA_ROWS, 1, _ENCODER_LAYERS, _MOST_PATCHES)
+    return MediaPlan(config.mm_cache or _MEDIA_ROWS, 1, _ENCODER_LAYERS, _MOST_PATCHES, _MOST_PATCHES)
 
 
 def _worker(launch: Launch, plan: MemoryPlan, allocate: Allocate) -> StandInWorker:
