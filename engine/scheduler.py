@@ -143,6 +143,7 @@ class Scheduler:
             step_seconds=counters.step_seconds,
             saved_blocks=self.cache.num_saved,
             loaded_blocks=self.cache.num_loaded,
+            encoded_media=self.encoder.num_encoded,
             kv_bytes=sum(group.pool.num_blocks * group.plan.block_bytes for group in self.cache.groups),
             free_kv_bytes=sum(group.pool.num_free * group.plan.block_bytes for group in self.cache.groups),
         )

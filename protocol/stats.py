@@ -33,6 +33,7 @@ class Stats(Message):
     step_seconds: float = 0.0  # spent in the workers' steps
     saved_blocks: int = 0  # to CPU memory
     loaded_blocks: int = 0  # from CPU memory, instead of computing them again
+    encoded_media: int = 0  # pictures and videos
     query: int = 0  # the one that this answers
     generated: list[int] = []  # tokens of the sequences asked for; 0 for unknown ones
     kv_bytes: int = 0  # of keys, values and states of all groups of layers, on each rank

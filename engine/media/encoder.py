@@ -24,6 +24,7 @@ class Encoder:
         self.plan = plan or NO_ENCODER
         self.most_tokens = most_tokens
         self.entries = Entries(self.plan.num_rows)
+        self.num_encoded = 0  # media whose layers were all planned
         self._held: dict[Sequence, deque[tuple[int, Entry]]] = {}  # with the index of each medium, ascending
         self._budget = 0
 
@@ -124,6 +125,7 @@ class Encoder:
         step.encoder_work += num_layers * medium.num_patches
         entry.num_layers += num_layers
         entry.used_in = step.number
+        self.num_encoded += num_layers == left
         return num_layers == left
 
     def check(self, running: list[Sequence]) -> None:

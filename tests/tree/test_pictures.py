@@ -72,7 +72,9 @@ def test_a_picture_is_the_same_however_it_is_given(llm, tmp_path):
         {"type": "image", "image": str(tmp_path / "image.png")},
         {"type": "input_image", "image_url": URL},
     ]
+    encoded_before = llm.stats().encoded_media
     outputs = llm.chat([about(part) for part in parts], PARAMS, use_tqdm=False)
+    assert llm.stats().encoded_media == encoded_before + 1
     assert [(output.error_code, output.error_msg) for output in outputs] == [(200, None)] * len(parts)
     assert len({tuple(output.prompt_token_ids) for output in outputs}) == 1
     [alone] = llm.chat([about()], PARAMS, use_tqdm=False)
