@@ -7,6 +7,8 @@ requests share is computed once and copied, as llama.cpp's own `batched-bench` d
 
 import ctypes
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +37,17 @@ class LlamaCpp(ServedEngine):
         self._shape = (0, 0)  # sequences, tokens a sequence
 
     def prepare(self, checkpoint: Path, folder: Path, quantization: str) -> None:
-        import llama_cpp
-
         from .gguf_file import write_gguf
 
         folder.mkdir()
+        self.quantize(partial(write_gguf, checkpoint), folder, quantization)
+
+    def quantize(self, write: Callable[[Path], None], folder: Path, quantization: str) -> None:
+        """Make the model's file from one in bfloat16."""
+        import llama_cpp
+
         whole = folder / "whole.gguf"
-        write_gguf(checkpoint, whole)
+        write(whole)
         options = llama_cpp.llama_model_quantize_default_params()
         options.ftype = getattr(llama_cpp, FILE_TYPES[quantization])
         options.nthread = len(os.sched_getaffinity(0))
@@ -129,7 +135,6 @@ class LlamaCpp(ServedEngine):
     def decode(self, entries: list[Entry]) -> dict[int, int]:
         """Compute the entries; the likeliest next token of each sequence whose logits were wanted."""
         import llama_cpp
-        import numpy
 
         found: dict[int, int] = {}
         for start in range(0, len(entries), BATCH_TOKENS):
@@ -139,9 +144,16 @@ class LlamaCpp(ServedEngine):
                 raise RuntimeError(f"llama_decode failed with status {status} at {len(part)} tokens")
             for number, (_, _, sequence, wanted) in enumerate(part):
                 if wanted:
-                    logits = llama_cpp.llama_get_logits_ith(self._context, number)
-                    found[sequence] = int(numpy.ctypeslib.as_array(logits, (self._num_vocabulary,)).argmax())
+                    found[sequence] = self.likeliest(number)
         return found
+
+    def likeliest(self, number: int) -> int:
+        """The token after one of the last batch; -1 is its last."""
+        import llama_cpp
+        import numpy
+
+        logits = llama_cpp.llama_get_logits_ith(self._context, number)
+        return int(numpy.ctypeslib.as_array(logits, (self._num_vocabulary,)).argmax())
 
     def _fill(self, entries: list[Entry]) -> None:
         batch = self._batch

@@ -56,9 +56,10 @@ class ServedEngine(ABC):
         """Let go of everything."""
 
 
-def serve(engine: ServedEngine) -> None:
+def serve(engine: ServedEngine, further: dict[str, Callable[..., dict[str, Any]]] | None = None) -> None:
+    """`further` commands are called as these are: with the engine and what the caller sent."""
     answers = _own_stdout()
-    commands: dict[str, Callable[..., dict[str, Any]]] = {"prepare": _prepare, "load": _load, "run": _run}
+    commands = {"prepare": _prepare, "load": _load, "run": _run} | (further or {})
     for line in sys.stdin:
         command = json.loads(line)
         name = command.pop("do")
