@@ -145,8 +145,9 @@ class LoadedModel:
             return session.door.of(charge.client).admit(asked, signal.notify, is_streamed=is_streamed)[0]
 
         # In a thread, so that other streams go on: tokenizer files are untrusted and may be slow, as media may.
-        has_media = isinstance(prompt, RenderedPrompt) and bool(prompt.media)
-        threads = self.threads.media if has_media else self.threads.texts
+        media = prompt.media if isinstance(prompt, RenderedPrompt) else ()
+        charge.grow(sum(len(medium.data) for medium in media))  # beside the body, in which they are text
+        threads = self.threads.media if media else self.threads.texts
         request = await threads.run(admit, client=charge.client)
         if request.is_finished:  # refused at the door
             yield request.take_packed()

@@ -75,7 +75,7 @@ class MediaProcesses:
             return helper
 
 
-def _read(medium: EncodedMedium, answer: bytes) -> DecodedMedium | RequestError:
+def _read(medium: EncodedMedium, answer: bytearray) -> DecodedMedium | RequestError:
     """The answer of a process that has read a stranger's file, and is not trusted either."""
     start = _HEAD_BYTES + int.from_bytes(answer[:_HEAD_BYTES], "little")
     try:
@@ -84,7 +84,7 @@ def _read(medium: EncodedMedium, answer: bytes) -> DecodedMedium | RequestError:
         return RequestError(f"This {medium.kind} breaks what decodes it.")
     if head.layout is None:
         return (LimitError if head.is_limit else RequestError)(head.refusal)
-    pixels = answer[start:]
+    pixels = bytes(memoryview(answer)[start:])
     frames, height, width = head.layout.shape
     if len(pixels) != frames * height * width * 3 or min(head.layout.shape) < 1:
         return RequestError(f"This {medium.kind} breaks what decodes it.")

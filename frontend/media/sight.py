@@ -8,7 +8,7 @@
 Light to import; what decodes and counts is imported when the first medium comes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -98,9 +98,9 @@ class Sight:
                     f"A prompt may have {most} {kind}(s), and this one has {count} (option limit_mm_per_prompt)."
                 )
 
-    def read(self, media: Sequence[EncodedMedium]) -> list[DecodedMedium | RequestError]:
-        """Decode and resize; blocks. What is wrong with one is its own refusal."""
-        return [self._read(each) for each in media]
+    def read(self, media: Sequence[EncodedMedium]) -> Iterator[DecodedMedium | RequestError]:
+        """Decode and resize, each when it is asked for; blocks. What is wrong with one is its own refusal."""
+        return (self._read(each) for each in media)
 
     def _read(self, medium: EncodedMedium) -> DecodedMedium | RequestError:
         if medium.kind not in self.family.kinds:
@@ -110,6 +110,10 @@ class Sight:
     def open(self) -> None:
         """Have helper processes again after `close`; they start when media come."""
         self._processes = MediaProcesses(self.family)
+
+    def num_rows(self, medium: DecodedMedium) -> int:
+        """How many tokens of a prompt it becomes, without those around its rows."""
+        return sum(self.family.replacement(medium).runs)
 
     def close(self) -> None:
         """End the helper processes; media that are being decoded are refused."""

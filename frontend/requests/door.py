@@ -158,7 +158,8 @@ class Door:
             self._check_thoughts(settled.params, parsing)
             params, grammar, refusal = self._fitted(settled.params, len(ids)), settled.grammar, None
         except RequestError as error:
-            packed, params, grammar, refusal = b"", parsed.params, None, error
+            refusal = error.with_traceback(None)  # its frames would hold the prompt's media
+            packed, params, grammar = b"", parsed.params, None
         seed = params.seed if params.seed is not None else self._next_seed()
         end = "" if parsing is None else self._prompt_end(parsed, packed)
         thought = None if parsing is None else self._thoughts.of(parsing, end)

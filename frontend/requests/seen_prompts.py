@@ -4,15 +4,22 @@ A conversation that still holds its media is rendered here, when its turn comes:
 pictures of a few prompts in memory.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...protocol.errors import PenstockError, RequestError
+from ...protocol.errors import LimitError, PenstockError, RequestError
+from .media_sources import EncodedMedium
 from .prompts import Conversation, ParsedPrompt, RenderedPrompt
 
 if TYPE_CHECKING:
+    from ..media.decoded import DecodedMedium
     from ..media.sight import Sight
+
+# What one prompt's media may take, before the next client has its turn.
+_MOST_SECONDS = 120.0
+_MOST_BYTES = 256 << 20  # decoded
 
 NO_SIGHT = "This model sees no pictures and no videos: a prompt for it is text."
 
@@ -26,10 +33,11 @@ def require_no_media(prompts: Sequence[ParsedPrompt]) -> list[ParsedPrompt]:
 
 
 class MediaDoor:
-    def __init__(self, sight: "Sight", render: Render, most_characters: int) -> None:
+    def __init__(self, sight: "Sight", render: Render, most_characters: int, most_tokens: int) -> None:
         self._sight = sight
         self._render = render
         self._most_characters = most_characters
+        self._most_tokens = most_tokens
         self._row_tokens = sight.row_token_ids
 
     def placed(self, prompts: Sequence[ParsedPrompt]) -> list[ParsedPrompt]:
@@ -73,11 +81,35 @@ class MediaDoor:
             return prompt  # it is refused later
         encoded = prompt.opened_media()
         self._sight.check_counts(encoded)
-        decoded = []
+        decoded = self._decoded(encoded)
+        given = prompt.text if prompt.token_ids is None else prompt.token_ids
+        expanded = self._sight.expand(given or "", decoded, is_chat=prompt.is_chat)
+        return replace(prompt, text=expanded.text, token_ids=expanded.token_ids, placed=expanded)
+
+    def _decoded(self, encoded: Sequence[EncodedMedium]) -> list["DecodedMedium"]:
+        """Stops where one is refused or they are too many: those behind it cost nothing."""
+        decoded: list[DecodedMedium] = []
+        num_rows = num_bytes = 0
+        deadline = time.monotonic() + _MOST_SECONDS
         for medium in self._sight.read(encoded):
             if isinstance(medium, RequestError):
                 raise medium
             decoded.append(medium)
-        given = prompt.text if prompt.token_ids is None else prompt.token_ids
-        expanded = self._sight.expand(given or "", decoded, is_chat=prompt.is_chat)
-        return replace(prompt, text=expanded.text, token_ids=expanded.token_ids, placed=expanded)
+            num_rows += self._sight.num_rows(medium)
+            num_bytes += len(medium.pixels)
+            if num_rows > self._most_tokens:
+                raise LimitError(
+                    f"The first {len(decoded)} of this prompt's {len(encoded)} pictures and videos have {num_rows:,} "
+                    f"rows, and max_model_len={self._most_tokens:,}. Send fewer or smaller ones, or raise it."
+                )
+            if num_bytes > _MOST_BYTES:
+                raise LimitError(
+                    f"The pictures and videos of a prompt may have {_MOST_BYTES >> 20} MiB of pixels as the model sees "
+                    "them, and these have more. Send fewer or smaller ones."
+                )
+            if time.monotonic() > deadline:
+                raise LimitError(
+                    f"Decoding the pictures and videos of this prompt takes more than {_MOST_SECONDS:g} s. Send fewer "
+                    "or smaller ones."
+                )
+        return decoded

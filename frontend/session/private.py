@@ -116,7 +116,8 @@ class PrivateSession(Session[PendingRequest]):
             self.sight.close()
             self.sight = None
         if self.sight is not None:
-            self.door.media = MediaDoor(self.sight, self._render_seen, self.door.most_characters)
+            most = self.door.most_characters
+            self.door.media = MediaDoor(self.sight, self._render_seen, most, self.door.plan.max_model_len)
 
     @contextmanager
     def _closed_by_errors(self) -> Iterator[None]:

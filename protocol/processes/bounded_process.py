@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from .child import begin
@@ -73,11 +74,11 @@ class BoundedProcess:
                     self._process.send(signal.SIGKILL)
             return self._process, self._line
 
-    def ask(self, job: bytes) -> bytes:
+    def ask(self, job: bytes) -> bytearray:
         """The answer to a job; raises `JobDiedError` if the job ends the process."""
         return self.ask_as(lambda generation: job)
 
-    def ask_as(self, job_for: Callable[[int], bytes]) -> bytes:
+    def ask_as(self, job_for: Callable[[int], bytes]) -> bytearray:
         """The same for a job that builds on earlier ones: `job_for` gets the generation of its process."""
         with self._at_work:
             try:
@@ -85,13 +86,13 @@ class BoundedProcess:
             except _KilledError:
                 return self._ask(job_for)
 
-    def _ask(self, job_for: Callable[[int], bytes]) -> bytes:
+    def _ask(self, job_for: Callable[[int], bytes]) -> bytearray:
         process, line = self._ready()
         job = job_for(self.generation)
         deadline = time.monotonic() + self.bounds.wall_seconds
         try:
             _send(line, job, deadline)
-            answer = _received(line, deadline)
+            is_last, answer = _exactly(line, 1, deadline) == bytearray(_LAST), _received(line, deadline)
         except TimeoutError:
             process.send(signal.SIGKILL)
             self._release()
@@ -102,11 +103,11 @@ class BoundedProcess:
             process.send(signal.SIGKILL)
             self._release()
             raise
-        if not answer:
+        if answer is None:
             raise self._error()
-        if answer[:1] == _LAST:
+        if is_last:
             self._release()
-        return answer[1:]
+        return answer
 
     def close(self) -> None:
         """End the process for good, whatever it is doing. Any thread may call this."""
@@ -149,13 +150,14 @@ def _send(line: socket.socket, content: bytes, deadline: float | None = None) ->
     line.sendall(len(content).to_bytes(_HEAD_BYTES, "little") + content)
 
 
-def _received(line: socket.socket, deadline: float | None = None) -> bytes | None:
+def _received(line: socket.socket, deadline: float | None = None) -> bytearray | None:
     """The next message; None when there will be none."""
     head = _exactly(line, _HEAD_BYTES, deadline)
     return None if head is None else _exactly(line, int.from_bytes(head, "little"), deadline)
 
 
-def _exactly(line: socket.socket, length: int, deadline: float | None) -> bytes | None:
+def _exactly(line: socket.socket, length: int, deadline: float | None) -> bytearray | None:
+    """Not copied again at the end: what it is may be large."""
     found = bytearray()
     while len(found) < length:
         line.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
@@ -163,7 +165,7 @@ def _exactly(line: socket.socket, length: int, deadline: float | None) -> bytes 
         if not piece:
             return None
         found += piece
-    return bytes(found)
+    return found
 
 
 # --- the process -----------------------------------------------------------------------------------------------------
@@ -178,10 +180,11 @@ def serve(make: Callable[[], Callable[[bytes], bytes]]) -> None:
     line = socket.socket(fileno=0)
     while (job := _received(line)) is not None:
         bound_time(bounds.cpu_seconds)
-        answer = work(job)
+        answer = work(bytes(job))
         # A process that has grown leaves the next job to another, which has as much memory as this one had.
         is_last = address_space() > size + bounds.memory_bytes // 2
-        _send(line, (_LAST if is_last else _MORE) + answer)
+        line.sendall(_LAST if is_last else _MORE)
+        _send(line, answer)
         if is_last:
             return
 
@@ -189,6 +192,8 @@ def serve(make: Callable[[], Callable[[bytes], bytes]]) -> None:
 def _begun() -> Bounds:
     cpu_seconds, memory_bytes, wall_seconds, nice = begin()
     os.nice(int(nice))
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")  # where memory is short, the kernel ends this one before those that hold models
     return Bounds(int(cpu_seconds), int(memory_bytes), float(wall_seconds), int(nice))
 
 
