@@ -9,7 +9,11 @@ from typing import NamedTuple
 
 import numpy
 
+from ...protocol.errors import LimitError
 from .families.family import Grid
+
+# From a video's first frame to its last: hours of it. Rotary tables grow to the largest position that comes.
+_MOST_STEPS = 1 << 15
 
 
 class Run(NamedTuple):
@@ -41,6 +45,11 @@ def _count(positions: numpy.ndarray, start: int, end: int, position: int) -> int
 
 def _places(grid: Grid) -> numpy.ndarray:
     """Each row's steps from where its run begins."""
+    if grid.times[-1] > _MOST_STEPS:
+        raise LimitError(
+            f"A video may last {_MOST_STEPS:,} steps of the model's time, and one of the prompt lasts "
+            f"{grid.times[-1]:,}. Send a part of it, or say how many frames a second there are (sample_fps)."
+        )
     times = numpy.array(grid.times, numpy.int32)
     return numpy.stack(
         [each.ravel() for each in numpy.meshgrid(times, range(grid.height), range(grid.width), indexing="ij")]

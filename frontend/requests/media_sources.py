@@ -22,6 +22,7 @@ from ...protocol.wire import Part
 # Of one medium, as it is sent.
 MOST_BYTES: dict[MediumKind, int] = {"image": 64 << 20, "video": 256 << 20}
 MOST_FRAMES = 4096  # in a list
+RATES = (0.001, 1000.0)  # frames a second that can be meant; positions in time are made of them
 A: dict[MediumKind, str] = {"image": "An image", "video": "A video"}
 _MOST_HEADER = 200  # characters of a data: URL before its comma
 
@@ -354,9 +355,14 @@ def _checked_options(given: Mapping[str, Any]) -> dict[str, float]:
                 f"{suggestion(str(given_name), OPTIONS)}"
             )
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not 0 < value < 2**31 or (isinstance(value, float) and "fps" not in name and value % 1):
-            raise RequestError(f"{given_name} must be a {'' if 'fps' in name else 'whole '}number above 0.")
-        options[name] = float(value) if "fps" in name else int(value)
+        if name.endswith("fps"):
+            if not is_number or not RATES[0] <= value <= RATES[1]:
+                raise RequestError(f"{given_name} must be frames a second, from {RATES[0]:g} to {RATES[1]:g}.")
+            options[name] = float(value)
+            continue
+        if not is_number or not 0 < value < 2**31 or value % 1:
+            raise RequestError(f"{given_name} must be a whole number above 0.")
+        options[name] = int(value)
     return options
 
 

@@ -112,4 +112,6 @@ def _check_codec(codec: Any) -> None:
 
 
 def _broken(error: Exception) -> RequestError:
+    if isinstance(error, MemoryError):
+        return LimitError("This video takes more memory than one may, or its file is damaged.")
     return RequestError(f"This video's file is damaged, or not what its first bytes say ({type(error).__name__}).")

@@ -14,6 +14,7 @@ _READERS = ("Jpeg", "Mpo", "Png", "Gif", "WebP", "Bmp", "Tiff", "Avif", "Jpeg2K"
 for _name in _READERS:
     importlib.import_module(f"PIL.{_name}ImagePlugin")
 FORMATS = tuple(name for name in Image.OPEN if name in Image.ID)
+ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")
 # A second guard behind `check_size`: Pillow itself raises beyond twice this.
 Image.MAX_IMAGE_PIXELS = MOST_PIXELS // 2
 
@@ -30,13 +31,13 @@ _PICTURES = (b"\x89PNG", b"\xff\xd8", b"GIF8", b"RIFF", b"BM", b"II*\x00", b"MM\
 _FTYP_IMAGES = (b"avif", b"avis", b"heic", b"heix", b"mif1", b"msf1", b"hevc", b"jp2 ")
 
 
-def opened(content: bytes) -> Image.Image:
+def opened(content: bytes, formats: tuple[str, ...] = FORMATS) -> Image.Image:
     """A picture's file with its header read and its size checked; nothing is decoded yet."""
     _refuse_svg(content)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image = Image.open(io.BytesIO(content), formats=FORMATS)
+            image = Image.open(io.BytesIO(content), formats=formats)
     except UnidentifiedImageError:
         raise RequestError(f"This picture is {_what_else(content)}.") from None
     except Image.DecompressionBombError:

@@ -11,7 +11,10 @@ from ....protocol.errors import LimitError, RequestError
 from ...requests.media_sources import MOST_FRAMES, EncodedMedium
 from ..families.frames import Video
 from .films import MAGIC, open_film
-from .images import opened, read_image, rgb_of
+from .images import ANIMATED, opened, read_image, rgb_of
+
+# Of all frames of an animation: each is put together from those before it, whichever are wanted.
+_MOST_PIXELS = 8 << 30
 
 
 def open_video(medium: EncodedMedium) -> Video:
@@ -30,7 +33,7 @@ def open_video(medium: EncodedMedium) -> Video:
 
 def opened_animation(content: bytes) -> Image.Image:
     try:
-        return opened(content)
+        return opened(content, ANIMATED)
     except LimitError:
         raise
     except RequestError:
@@ -84,6 +87,11 @@ class _Animation(Video):
         self.num_frames = int(getattr(image, "n_frames", 1))
         if self.num_frames > MOST_FRAMES:
             raise LimitError(f"An animation may have {MOST_FRAMES:,} frames, and this one has {self.num_frames:,}.")
+        if self.num_frames * self.width * self.height > _MOST_PIXELS:
+            raise LimitError(
+                f"{self.num_frames:,} frames of {self.width:,} x {self.height:,} are too many for an animation; send "
+                "a film, or fewer or smaller frames."
+            )
         self.fps = rate or self._rate()
 
     def _rate(self) -> float | None:

@@ -9,12 +9,13 @@ import numpy
 from PIL import Image
 
 from ....protocol.errors import LimitError, RequestError
+from ...requests.media_sources import RATES
 from ..decoded import Layout
 
 BILINEAR, BICUBIC, LANCZOS = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.LANCZOS
 UNKNOWN_FPS = 24.0  # of frames that come without a rate, as in transformers
-# Of one medium after resizing. A prompt of a million tokens has as many.
-MOST_RESULT_BYTES = 512 << 20
+# Of one medium after resizing: more than twice what any encoder here takes at once.
+MOST_RESULT_BYTES = 64 << 20
 
 
 class Frames(NamedTuple):
@@ -37,7 +38,8 @@ class Video(ABC):
 
     @property
     def rate(self) -> float:
-        return self.fps or UNKNOWN_FPS
+        """Files may say anything."""
+        return self.fps if self.fps and RATES[0] <= self.fps <= RATES[1] else UNKNOWN_FPS
 
 
 def picture(image: Image.Image, height: int, width: int, resample: Image.Resampling) -> Frames:
