@@ -3,16 +3,19 @@
 import base64
 import io
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import msgspec
 import numpy
 import pytest
 from builders.tiny_sight import noise
 
-from penstock.frontend.requests import media_sources
+from penstock.frontend.requests import media_download, media_sources
 from penstock.frontend.requests.media_download import downloaded
-from penstock.frontend.requests.media_sources import encoded, media_of_prompt, take_media
+from penstock.frontend.requests.media_sources import EncodedMedium, encoded, media_of_prompt, take_media, unpacked_media
 from penstock.protocol.errors import LimitError, RequestError
 
 PICTURE = noise(20, 30)
@@ -137,12 +140,36 @@ def test_fast_deploys_multimodal_data_is_taken():
 
 @pytest.mark.parametrize(
     "options, says",
-    [({"max_frames": -1}, "above 0"), ({"fps": True}, "above 0"), ({"max_pixel": 3}, "Did you mean max_pixels"),
-     ({"fps": float("nan")}, "above 0"), ({"min_pixels": 1.5}, "whole number"), ({"detail": "most"}, "or 'high'")],
+    [({"max_frames": -1}, "above 0"), ({"fps": True}, "frames a second"), ({"max_pixel": 3}, "Did you mean max_pixels"),
+     ({"fps": float("nan")}, "frames a second"), ({"sample_fps": 1e-6}, "from 0.001"),
+     ({"min_pixels": 1.5}, "whole number"), ({"detail": "most"}, "or 'high'")],
 )  # fmt: skip
 def test_an_option_that_cant_be_is_refused(options, says):
     with pytest.raises(RequestError, match=says):
         encoded("video", {"video": b"film", **options}, may_open=False)
+
+
+def _packed(**changed):
+    return msgspec.msgpack.encode([EncodedMedium(**{"kind": "image", "form": "file", "data": FILE, **changed})])
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        b"",
+        b"\xc1",
+        b"\xdd\xff\xff\xff\xff",
+        _packed(kind="audio"),
+        _packed(form="path", data=b"/etc/passwd"),
+        _packed(shape=(1, 2)),
+        _packed(options={"max_pixels": float("nan")}),
+        _packed(options={"loader": 1.0}),
+        _packed(options={"max_frames": 2.0**40}),
+    ],
+)
+def test_what_a_client_sends_in_another_form_is_refused(packed):
+    with pytest.raises(RequestError):
+        unpacked_media(packed)
 
 
 # --- downloads -------------------------------------------------------------------------------------------------------
@@ -151,11 +178,21 @@ def test_an_option_that_cant_be_is_refused(options, says):
 class Server(BaseHTTPRequestHandler):
     def do_GET(self):
         places = {"/loop": "/loop", "/file": "file:///etc/passwd", "/once": "/picture"}
+        if self.path.startswith("/inside?"):
+            places[self.path] = f"http://{self.path.partition('?')[2]}/picture"
         if (place := places.get(self.path)) is not None:
             self.send_response(302)
             self.send_header("Location", place)
             self.end_headers()
             return
+        if self.path in ("/slow-headers", "/slow-body"):
+            self.send_response(200)
+            if self.path == "/slow-body":
+                self.end_headers()
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(b"a")
+                    time.sleep(0.05)
         self.send_response(200 if self.path in ("/picture", "/endless") else 404)
         self.end_headers()
         self.wfile.write(FILE * (200 if self.path == "/endless" else 1))
@@ -166,7 +203,7 @@ class Server(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def address():
-    server = HTTPServer(("127.0.0.1", 0), Server)
+    server = ThreadingHTTPServer(("0.0.0.0", 0), Server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -185,3 +222,20 @@ def test_a_url_is_downloaded_by_the_caller(address):
 def test_a_download_has_limits(address, path, says):
     with pytest.raises(RequestError, match=says):
         downloaded("image", address + path, 100 << 10)
+
+
+@pytest.mark.parametrize("path", ["/slow-headers", "/slow-body"])
+def test_a_server_that_never_comes_to_an_end_is_left(address, path):
+    with pytest.raises(LimitError, match="more than 0.5 s"):
+        downloaded("image", address + path, 100 << 10, most_seconds=0.5)
+
+
+def test_a_server_on_the_internet_redirects_nobody_into_the_network_of_this_machine(address, monkeypatch):
+    port = address.rpartition(":")[2]
+    outside = ["127.0.0.1"]  # stands for the internet
+    monkeypatch.setattr(media_download, "_is_outside", lambda peer: peer in outside)
+    assert downloaded("image", f"{address}/inside?127.0.0.1:{port}", 100 << 10) == FILE
+    with pytest.raises(RequestError, match="into the network of this machine"):
+        downloaded("image", f"{address}/inside?127.0.0.2:{port}", 100 << 10)
+    outside.clear()
+    assert downloaded("image", f"{address}/inside?127.0.0.2:{port}", 100 << 10) == FILE
