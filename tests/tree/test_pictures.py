@@ -132,6 +132,33 @@ def test_a_typed_placeholder_is_text(llm):
     assert llm.apply_chat_template(typed) == outputs[0].prompt
 
 
+def test_a_prompt_that_is_refused_late_lets_its_pictures_go(private):
+    params = SamplingParams(max_length=2)  # fewer than the prompt has
+    prompt = {"prompt": "<|image_pad|>", "multimodal_data": {"image": picture()}}
+    [request] = private._session.door.admit([*private._session.door.parse([prompt], params)], lambda request: None)
+    assert "leaves no token" in request.output.error_msg
+    assert request.prompt.media == [] and request.refusal.__traceback__ is None
+
+
+def test_clients_with_salts_of_their_own_share_no_picture_s_prefix(private):
+    def cached(shade: int, salt: str | None) -> int:
+        params = SamplingParams(max_tokens=1, cache_salt=salt)
+        part = {"type": "image", "image": picture(shade)}
+        [output] = private.chat([about(part)], params, use_tqdm=False)
+        assert output.error_code == 200
+        return int(output.num_cached_tokens)
+
+    assert [cached(201, "a"), cached(201, "b"), cached(201, None)] == [0, 0, 0]
+    assert cached(201, "a") > 0 and cached(202, "a") == 0
+
+
+def test_pictures_that_are_too_many_are_not_all_decoded(private):
+    params = SamplingParams(max_tokens=1)
+    largest = {"type": "image", "image": picture(7, (1, 1)), "min_pixels": 2**30}
+    [output] = private.chat([about(*[largest] * 50)], params, use_tqdm=False)
+    assert output.error_code == 400 and "The first 3 of this prompt's 50" in output.error_msg
+
+
 def test_a_loop_answers_questions_about_pictures(folder):
     async def ask() -> list[Any]:
         async with AsyncLLM(folder, quiet=True, **OPTIONS) as llm:

@@ -10,7 +10,9 @@ import pytest
 from PIL import Image, ImageOps
 
 from penstock.frontend.media.decoded import Layout, digest_of
+from penstock.frontend.media.families.family import Grid
 from penstock.frontend.media.families.qwen3 import Qwen3Vision
+from penstock.frontend.media.positions import Run, positions_of
 from penstock.frontend.media.processes import MediaProcesses
 from penstock.frontend.media.processor_files import ProcessorFiles
 from penstock.frontend.media.rgb import as_rgb
@@ -173,6 +175,32 @@ def test_pixels_that_are_not_what_their_shape_says_are_refused(processes, kind, 
 def test_frames_of_different_sizes_are_no_video(processes):
     refusal = processes.decode(encoded("video", [file_of(NOISE), file_of(NOISE.resize((50, 60)))], may_open=False))
     assert isinstance(refusal, RequestError) and "frame 2 has 50 x 60" in str(refusal)
+
+
+def test_nothing_but_what_is_seen_decides_a_digest(processes):
+    """A name in a file's metadata is its maker's to choose; a level or a transparent pixel is not."""
+    named, other = Image.Exif(), Image.Exif()
+    named[0xA420], other[0xA420] = "one", "another"  # ImageUniqueID
+    transparent = NOISE.copy()
+    transparent.putalpha(0)
+    darker = NOISE.point(lambda level: level // 2)
+    palette = NOISE.quantize(16)
+    swapped = palette.copy()
+    swapped.putpalette(palette.getpalette()[::-1])
+    files = [
+        file_of(NOISE, exif=named), file_of(NOISE, exif=other), file_of(transparent), file_of(darker),
+        file_of(palette), file_of(swapped), file_of(NOISE.transpose(Image.Transpose.ROTATE_180)),
+    ]  # fmt: skip
+    digests = [processes.decode(encoded("image", file, may_open=False)).digest for file in files]
+    assert digests[0] == digests[1] and len(set(digests[1:])) == len(files) - 1
+
+
+def test_a_video_lasts_as_long_as_positions_may_reach(processes):
+    """They are rows of a table that grows to the largest: a file's word for its rate must not decide on its size."""
+    with pytest.raises(LimitError, match="steps of the model's time"):
+        positions_of(8, [Run(2, 2, Grid((0, 1 << 40), 1, 1))])
+    slow = file_of(NOISE, "GIF", save_all=True, append_images=[*map(NOISE.rotate, (90, 180, 270))], duration=655_350)
+    assert processes.decode(encoded("video", slow, may_open=False)).layout.times[-1] == pytest.approx(1966, abs=1)
 
 
 def test_no_two_media_have_one_digest():
