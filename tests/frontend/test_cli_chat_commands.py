@@ -285,7 +285,7 @@ def folder(tmp_path, monkeypatch) -> Path:
         ("/set ignore_eos o", ["/set ignore_eos on", "/set ignore_eos off"]),
         ("/set temperature d", ["/set temperature default"]),
         ("/thinking ", ["/thinking on", "/thinking off"]),
-        ("/model poc", ["/model pocket"]),
+        ("/model poc", ["/model pocket", "/model pocket-sight"]),
         ("/model one", ["/model one folder/"]),
         ("/load one", ["/load one folder/", "/load one.json", "/load one.txt"]),
         ("/load one folder/i", ["/load one folder/inner/"]),

@@ -22,7 +22,8 @@ def own_places(tmp_path, monkeypatch) -> Path:
     """An empty hub cache and nothing bundled."""
     cache = tmp_path / "hub"
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
-    monkeypatch.setitem(model_files.BUNDLED, "pocket", tmp_path / "nothing")
+    for name in model_files.BUNDLED:
+        monkeypatch.setitem(model_files.BUNDLED, name, tmp_path / "nothing")
     return cache
 
 

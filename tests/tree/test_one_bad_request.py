@@ -15,7 +15,7 @@ BAD = {
     "not an id": ({"prompt_token_ids": [1, "x"]}, GREEDY, "whole numbers"),
     "too many characters": ("x" * 100_000, GREEDY, "characters"),
     "unknown adapter": ({"prompt": "x", "lora_name": "nobody"}, GREEDY, "nobody"),
-    "multimodal data": ({"prompt": "x", "multimodal_data": {"image": []}}, GREEDY, "multimodal"),
+    "multimodal data": ({"prompt": "x", "multimodal_data": {"image": []}}, GREEDY, "sees no pictures"),
     "unknown part": ({"prompt": "x", "colour": 1}, GREEDY, "colour"),
     "neither text nor ids": ({"priority": 1}, GREEDY, "prompt"),
     "stop id beyond the vocabulary": ("x", SamplingParams(stop_token_ids=[10**6]), "stop_token_ids"),
