@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ...protocol.errors import AdapterError, ConfigError
 from ...protocol.files.model_file import read_model_json, require_regular
+from ..models.products import VISION
 from ..weights.layout import Layout
 from ..weights.piece import Part
 
@@ -206,6 +207,11 @@ def _kind_of(name: str) -> str:
 
 
 def _missing(module: str, targets: Mapping[str, Target]) -> str:
+    if module.startswith(VISION):
+        return (
+            "That is of the encoder of pictures, and adapters change the text part alone: without it answers would be "
+            "another model's. Merge the adapter into the model, or train one of the text part."
+        )
     last = module.rsplit(".", 1)[-1]
     known = sorted({name.rsplit(".", 1)[-1] for name in targets})
     if last in known:
