@@ -12,6 +12,8 @@ from penstock import (
     CompletionOutput,
     ConfigError,
     EngineDeadError,
+    Ernie4_5Tokenizer,
+    ErnieBotTokenizer,
     GuidedDecodingParams,
     Logprob,
     ModelNotFoundError,
@@ -102,6 +104,8 @@ def main() -> None:
     except PenstockError:
         raise
     print(Tokenizer.from_pretrained("pocket").apply_chat_template([{"role": "user", "content": "x"}]))
+    theirs: list[type[Tokenizer]] = [Ernie4_5Tokenizer, ErnieBotTokenizer]
+    print(theirs)
 
 
 if __name__ == "__main__":
