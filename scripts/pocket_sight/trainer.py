@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -57,7 +58,7 @@ class Training:
         context = get_context("spawn")
         waiting: Queue = context.Queue(_AHEAD)
         state = self.tokenizer.to_str()
-        painter = context.Process(target=paint, args=(waiting, state, self.seed, self.done, self.steps), daemon=True)
+        painter = context.Process(target=paint, args=(waiting, state, self.seed, self.done), daemon=True)
         painter.start()
         compile_small_operations(self.model)
         print(f"processes {os.getpid()} {painter.pid}", flush=True)
@@ -79,7 +80,7 @@ class Training:
                 print("training " + _shares(rights), flush=True)
                 print("held-out " + _shares(self.held_out_rights()), flush=True)
                 rights.clear()
-        painter.join()
+        painter.terminate()
 
     def _step(self, batch: Batch | Shown) -> tuple[float, list[tuple[str, float]]]:
         share = rate_share(self.done, self.steps)
@@ -155,11 +156,11 @@ class Training:
             optimizer.load_state_dict(saved)
 
 
-def paint(waiting: Queue, tokenizer: str, seed: int, first: int, end: int) -> None:
-    """Makes the batches of these steps, in a process of its own."""
+def paint(waiting: Queue, tokenizer: str, seed: int, first: int) -> None:
+    """Makes the batches from this step on, in a process of its own; its memory is theirs, so it stays to the end."""
     torch.set_num_threads(1)
     made = Tokenizer.from_str(tokenizer)
-    for step in range(first, end):
+    for step in count(first):
         waiting.put(seeing_batch(seed, step) if step < SEEING_STEPS else training_batch(made, seed, step))
 
 
