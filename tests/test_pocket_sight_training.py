@@ -1,5 +1,6 @@
 """What pocket-sight is trained on is what transformers computes for a user's question."""
 
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -14,7 +15,7 @@ from pocket_sight.kinds import PICTURES
 from pocket_sight.seeing import LABELS, patch_targets
 from pocket_sight.sizes import patches, resized_size
 from pocket_sight.tokens import sight_tokenizer
-from pocket_sight.trainer import pixel_values, visible
+from pocket_sight.trainer import Training, pixel_values, visible
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
 
@@ -87,7 +88,7 @@ def test_what_patches_show_is_where_it_was_drawn():
     [image], [marks] = seen.images, seen.marks
     frame, rows, columns = patches(image)
     targets = patch_targets(marks, rows, columns)
-    for label, colour, _ in targets[targets[:, 2] == 1]:
+    for label, colour, *_ in targets[targets[:, 2] == 1]:
         assert any((LABELS[label], list(COLOURS)[colour - 1]) == (mark.label, mark.colour) for mark in marks)
     solid = [mark for mark in marks if mark.label in ("square", "circle")]
     means = frame.reshape(len(frame), 3, -1).mean(-1)
@@ -95,3 +96,15 @@ def test_what_patches_show_is_where_it_was_drawn():
         name = list(COLOURS).index(mark.colour) + 1
         middle = (targets[:, 2] == 1) & (targets[:, 1] == name) & (targets[:, 0] == LABELS.index(mark.label))
         assert min(np.abs(means[middle] - COLOURS[mark.colour]).sum(-1)) < 120
+
+
+def test_a_training_ends_with_files_that_transformers_loads(tmp_path, monkeypatch):
+    monkeypatch.setattr(Training, "held_out_rights", lambda _: {})
+    network = model.new_model(TOKENIZER, monkeypatch.setattr)
+    write = partial(export.export, network.state_dict(), TOKENIZER, tmp_path / "trained")
+    with torch.compiler.set_stance("force_eager"):  # to compile takes longer than all that is computed here
+        Training(network, TOKENIZER, seed=0, steps=2, export=write).run(tmp_path / "checkpoint.pt")
+    loaded = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path / "trained", dtype=torch.bfloat16)
+    trained = network.state_dict()
+    for name, tensor in loaded.state_dict().items():
+        assert torch.equal(tensor, trained[name].bfloat16()), name

@@ -17,6 +17,7 @@ from pocket.wording import core, loosened
 from .canvas import Mark
 
 FRAMED_SHARE = 0.2
+_EASY = {"colours": 0.3, "shapes": 0.3}  # how much rarer kinds come that are learnt soon
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def questions_of(draw: Draw, asks: Sequence[Ask], count: int) -> list[Question]:
     asked: list[Question] = []
     while left and len(asked) < count:
         kinds = sorted({ask.kind for ask in left} - {question.kind for question in asked}) or [""]
-        kind = draw.one(kinds)
+        kind = draw.random.choices(kinds, [_EASY.get(each, 1.0) for each in kinds])[0]
         ask = draw.one([each for each in left if each.kind == kind] or left)
         left.remove(ask)
         asked.append(worded(draw, ask))

@@ -75,7 +75,7 @@ class Shown:
 
     pixels: Tensor  # bytes of one frame: [patches, 3 * PATCH * PATCH]
     grids: Tensor  # [pictures, 3]
-    targets: Tensor  # [patches, 3]: what each shows; empty where the eyes aren't taught
+    targets: Tensor  # [patches, 5]: what each shows; empty where the eyes aren't taught
 
 
 @dataclass
@@ -122,7 +122,7 @@ def shown_together(drawn: Sequence[Patched]) -> Shown:
     return Shown(
         torch.cat(pixels) if pixels else torch.zeros(0, 3 * PATCH * PATCH, dtype=torch.uint8),
         torch.tensor([(1, rows, columns) for _, rows, columns in pictures]),
-        torch.cat(targets) if targets else torch.zeros(0, 3, dtype=torch.int16),
+        torch.cat(targets) if targets else torch.zeros(0, 5, dtype=torch.int16),
     )
 
 

@@ -91,7 +91,7 @@ def _draw_bars(draw: Draw, canvas: Canvas, bars: Sequence[Bar], is_labelled: boo
 
 def _asks(draw: Draw, bars: Sequence[Bar], is_labelled: bool) -> Iterator[Ask]:
     by_height = sorted(bars, key=lambda bar: bar.height)
-    order = "".join(str(by_height.index(bar)) for bar in bars)
+    order = " ".join(f"{100 * bar.height:.0f}" for bar in bars)
     has_colours = len({bar.colour for bar in bars}) == len(bars)
     highs, lows = ("tallest", "highest", "longest", "largest"), ("shortest", "lowest", "smallest")
     for bar, words in ((by_height[-1], highs), (by_height[0], lows)):
@@ -112,7 +112,7 @@ def _asks(draw: Draw, bars: Sequence[Bar], is_labelled: bool) -> Iterator[Ask]:
         named |= {"one": f"the {one.label} one", "other": f"the {other.label} one"}
     yield Ask("charts", keys, _TALLER, "yes" if is_so else "no", named)
     if is_labelled and has_colours:
-        keys = (f"bar colour {one.label} {one.colour} {len(bars)}",)
+        keys = (f"bar colour {one.label} {one.colour} {order}",)
         yield Ask("charts", keys, _COLOUR_OF, one.colour, {"label": one.label})
     heading = "A bar chart with " + ("one", "two", "three", "four", "five")[len(bars) - 1] + " bars"
     keys = (f"chart described {order} {by_height[-1].label}",)

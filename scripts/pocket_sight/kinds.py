@@ -18,10 +18,10 @@ from .talk import talk_heard
 
 PICTURES: Mapping[str, tuple[Callable[[Draw], Seen], float]] = {
     "shapes": (shapes_seen, 0.38),
-    "numbers": (number_seen, 0.16),
-    "words": (word_seen, 0.28),
-    "charts": (chart_seen, 0.12),
-    "pairs": (pair_seen, 0.04),
+    "numbers": (number_seen, 0.12),
+    "words": (word_seen, 0.26),
+    "charts": (chart_seen, 0.14),
+    "pairs": (pair_seen, 0.08),
     "talk": (talk_heard, 0.02),
 }
 # What is asked, and of which pictures. "places" is for training alone: it says all of a picture at once.

@@ -43,14 +43,14 @@ def _asks(things: list[Thing], others: list[Thing]) -> Iterator[Ask]:
             answer = _FIRST if name in first else _SECOND
             yield Ask(
                 "pairs",
-                (f"which has {name} {len(things)} {len(others)}",),
+                (f"which has {name} {things[0].spot} {others[0].spot}",),
                 _WHICH_HAS,
                 answer,
                 {"thing": with_article(name)},
             )
     if len(things) != len(others):
         answer = _FIRST if len(things) > len(others) else _SECOND
-        keys = (f"which has more {things[0].name} {len(things)} {others[0].name} {len(others)}",)
+        keys = (f"which has more {things[0].spot} {others[0].spot}",)
         yield Ask("pairs", keys, _WHICH_HAS_MORE, answer)
 
 

@@ -66,15 +66,17 @@ _DESCRIBE = (
 
 
 def word_seen(draw: Draw) -> Seen:
-    word, key = draw.until_admitted(lambda: _word(draw), lambda word: f"word {word.lower()}")
-    canvas, colour = printed(draw, word)
+    canvas, colour = _ground(draw)
+    word, key = draw.until_admitted(lambda: _word(draw), lambda word: _key("word", word, canvas, colour))
+    put_text(draw, canvas, word, colour)
     asks = _asks("words", word, key, ("word", "letter"), colour)
     return Seen((canvas.finished(draw),), tuple(asks), (canvas.marks,))
 
 
 def number_seen(draw: Draw) -> Seen:
-    number, key = draw.until_admitted(lambda: _number(draw), lambda number: f"number {number}")
-    canvas, colour = printed(draw, number)
+    canvas, colour = _ground(draw)
+    number, key = draw.until_admitted(lambda: _number(draw), lambda number: _key("number", number, canvas, colour))
+    put_text(draw, canvas, number, colour)
     asks = _asks("numbers", number, key, ("number", "digit"), colour)
     return Seen((canvas.finished(draw),), tuple(asks), (canvas.marks,))
 
@@ -95,14 +97,17 @@ def _number(draw: Draw) -> str:
     return "".join(draw.random.choices(string.digits, k=draw.number(1, _MOST_DIGITS)))
 
 
-def printed(draw: Draw, text: str) -> tuple[Canvas, str]:
-    """The text on a ground, turned a little, and the name of its colour."""
-    canvas = Canvas(draw, *random_size(draw, low=110, widest=3.0 if len(text) > 2 else 1.6))
-    if canvas.height > canvas.width:
-        canvas = Canvas(draw, canvas.height, canvas.width)
-    name = draw.one(canvas.legible_colours())
-    put_text(draw, canvas, text, name)
-    return canvas, name
+def _key(thing: str, text: str, canvas: Canvas, colour: str) -> str:
+    """Of one or two characters there are too few to keep some for the measure; their pictures are held out instead."""
+    if len(text) > 2:
+        return f"{thing} {text.lower()}"
+    return f"{thing} {text.lower()} in {colour} on {canvas.width} {canvas.height}"
+
+
+def _ground(draw: Draw) -> tuple[Canvas, str]:
+    """A ground, and the name of a colour that can be read on it."""
+    canvas = Canvas(draw, *sorted(random_size(draw, low=110, widest=draw.one((1.6, 3.0))), reverse=True))
+    return canvas, draw.one(canvas.legible_colours())
 
 
 def put_text(draw: Draw, canvas: Canvas, text: str, colour: str) -> None:

@@ -34,6 +34,12 @@ class Thing:
         return f"{self.colour} {self.shape}"
 
     @property
+    def spot(self) -> str:
+        """Where it lies, to a hundredth, for keys: one that says no more than question and answer would teach that this
+        answer is never right."""
+        return f"at {100 * self.x:.0f} {100 * self.y:.0f}"
+
+    @property
     def cell(self) -> str | None:
         """The name of its place, if it clearly lies there."""
         column, row = (_third(share) for share in (self.x, self.y))
@@ -240,19 +246,19 @@ def _counting(draw: Draw, things: Sequence[Thing], colours: Sequence[str]) -> It
     absent = [draw.one(SHAPES), f"{draw.one(colours)} {draw.one(SHAPES)}"] if draw.chance(0.4) else []
     for name in [*found, *(name for name in absent if name not in found)]:
         spoken = f"{name} shapes" if name in colours else plural(name)
-        keys = (f"count {name} {found[name]} of {len(things)}",)
+        keys = (f"count {name} {found[name]} {things[0].spot}",)
         yield Ask("counting", keys, _HOW_MANY, str(found[name]), {"things": spoken})
     # All of them are counted as often as all names together.
     for number in range(max(1, len(found) // 3)):
         spoken = ("shapes", "things", "figures")[number % 3]
-        keys = (f"count {spoken} {len(things)} {things[0].name}",)
+        keys = (f"count {spoken} {len(things)} {things[0].spot}",)
         yield Ask("counting", keys, _HOW_MANY, str(len(things)), {"things": spoken})
 
 
 def _naming(things: Sequence[Thing]) -> Iterator[Ask]:
     shapes, colours = Counter(thing.shape for thing in things), Counter(thing.colour for thing in things)
     for thing in things:
-        place = f"{thing.name} {thing.cell} of {len(things)}"
+        place = f"{thing.name} {thing.spot}"
         if shapes[thing.shape] == 1:
             yield Ask("colours", (f"colour {place}",), _COLOUR, thing.colour, {"shape": thing.shape})
         if colours[thing.colour] == 1:
@@ -270,7 +276,7 @@ def _placing(things: Sequence[Thing]) -> Iterator[Ask]:
     for thing in things:
         if thing.cell is None:
             continue
-        key = (f"where {thing.name} {thing.cell}",)
+        key = (f"where {thing.name} {thing.spot}",)
         if names[thing.name] == 1:
             yield Ask("positions", key, _WHERE, thing.cell, {"name": thing.name})
         if shapes[thing.shape] == 1:
@@ -292,12 +298,10 @@ def _presence(draw: Draw, things: Sequence[Thing], colours: Sequence[str]) -> It
     near += [f"{thing.colour} {draw.one(SHAPES)}" for thing in things]
     near += [f"{draw.one(colours)} {thing.shape}" for thing in things]
     absent = [name for name in near if name not in found] + [name for name in SHAPES if name not in found][:2]
-    yield Ask("presence", (f"is there {present} of {len(things)}",), _IS_THERE, "yes", {"thing": with_article(present)})
+    yield Ask("presence", (f"is there {present} {things[0].spot}",), _IS_THERE, "yes", {"thing": with_article(present)})
     if absent:
         name = draw.one(absent)
-        yield Ask(
-            "presence", (f"is there {name} not of {len(things)}",), _IS_THERE, "no", {"thing": with_article(name)}
-        )
+        yield Ask("presence", (f"is there {name} {things[0].spot}",), _IS_THERE, "no", {"thing": with_article(name)})
 
 
 def _comparing(draw: Draw, things: Sequence[Thing]) -> Iterator[Ask]:
@@ -306,10 +310,10 @@ def _comparing(draw: Draw, things: Sequence[Thing]) -> Iterator[Ask]:
     by_size = sorted(things, key=lambda thing: thing.radius)
     smallest, largest = by_size[0], by_size[-1]
     if largest.radius > 1.25 * by_size[-2].radius:
-        key = (f"largest {largest.name} {smallest.name} {len(things)}",)
+        key = (f"largest {largest.name} {largest.spot}",)
         yield Ask("comparing", key, _LARGEST, f"the {largest.name}", {"extreme": draw.one(("largest", "biggest"))})
     if smallest.radius * 1.25 < by_size[1].radius:
-        key = (f"smallest {smallest.name} {largest.name} {len(things)}",)
+        key = (f"smallest {smallest.name} {smallest.spot}",)
         yield Ask("comparing", key, _LARGEST, f"the {smallest.name}", {"extreme": "smallest"})
     yield from _more(things)
     yield from _beside(draw, things)
@@ -321,7 +325,7 @@ def _more(things: Sequence[Thing]) -> Iterator[Ask]:
         for other in shapes:
             if shapes[one] != shapes[other] and one != other:
                 answer = "yes" if shapes[one] > shapes[other] else "no"
-                key = (f"more {one} {shapes[one]} {other} {shapes[other]}",)
+                key = (f"more {one} {shapes[one]} {other} {shapes[other]} {things[0].spot}",)
                 yield Ask("comparing", key, _MORE, answer, {"things": plural(one), "others": plural(other)})
 
 
@@ -338,7 +342,7 @@ def _beside(draw: Draw, things: Sequence[Thing]) -> Iterator[Ask]:
         if abs(down) > 0.12:
             sides.append(draw.one((("above", down < 0), ("below", down > 0))))
         for side, is_so in sides:
-            key = (f"{one.name} {side} {other.name}",)
+            key = (f"{one.name} {one.spot} {side} {other.name}",)
             values = {"name": one.name, "other": other.name, "side": side}
             yield Ask("comparing", key, _BESIDE, "yes" if is_so else "no", values)
 
@@ -353,11 +357,11 @@ def _describing(things: Sequence[Thing]) -> Iterator[Ask]:
         parts = [
             with_article(name) if count == 1 else f"{NUMBERS[count]} {plural(name)}" for name, count in names.items()
         ]
-        keys = (f"described {' '.join(sorted(thing.name for thing in things))}",)
+        keys = (f"described {' '.join(f'{thing.name} {thing.spot}' for thing in things)}",)
         yield Ask("descriptions", keys, _DESCRIBE, listed(parts).capitalize() + ".")
     if all(thing.cell for thing in things):
         parts = [f"{thing.name} {thing.cell}" for thing in in_reading_order(things)]
-        keys = tuple(f"where {thing.name} {thing.cell}" for thing in things)
+        keys = tuple(f"where {thing.name} {thing.spot}" for thing in things)
         yield Ask("places", keys, _PLACES, ", ".join(parts))
 
 

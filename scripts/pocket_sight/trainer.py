@@ -33,7 +33,7 @@ WARM_UP_STEPS = 100
 SEEING_STEPS = 1_000  # the first of all, in which only the eyes are taught
 SEEING_SHARE = 0.3  # of their loss, afterwards
 FALL = 0.5  # of all steps
-REPORT_EVERY, MEASURE_EVERY = 50, 250
+REPORT_EVERY, MEASURE_EVERY = 50, 500
 HELD_OUT_PER_KIND = 40
 _AHEAD = 4  # batches that wait
 
