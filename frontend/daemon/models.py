@@ -149,6 +149,11 @@ class DaemonModels:
         """A served model's adapters, loaded or to be loaded with it."""
         return sorted(self._models[name].adapters)
 
+    def media_kinds(self, name: str) -> list[str] | None:
+        """What a served model sees; None where it isn't loaded."""
+        session = self._models[name].session
+        return None if session is None or session.plan is None else session.media_kinds
+
     @property
     def num_held(self) -> int:
         return sum(model.is_held for model in self._every)

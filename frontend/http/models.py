@@ -32,6 +32,7 @@ class ServedName:
     max_model_len: int | None = None  # None: not loaded, so nobody knows yet
     parent: str | None = None  # of an adapter: the model that it belongs to
     is_loaded: bool = True
+    media_kinds: Sequence[str] | None = None  # what it sees; None: not loaded, so nobody knows yet
 
 
 class ModelState(NamedTuple):

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 from ...protocol.errors import ConfigError, PenstockError
 from ...protocol.stats import Stats
@@ -33,9 +34,12 @@ class OneModel:
             raise ModelNotServedError(unknown_model(name, self._names))
 
     async def listing(self) -> list[ServedName]:
-        length = (await self._ready_session()).door.plan.max_model_len
-        cards = [ServedName(name, self._created, length) for name in self._names]
-        return cards + [ServedName(name, self._created, length, self._names[0]) for name in await self._adapters()]
+        session = await self._ready_session()
+        card = ServedName(
+            self._names[0], self._created, session.door.plan.max_model_len, media_kinds=session.media_kinds
+        )
+        cards = [replace(card, name=name) for name in self._names]
+        return cards + [replace(card, name=name, parent=card.name) for name in await self._adapters()]
 
     async def stats(self) -> dict[str, Stats]:
         asked = asyncio.wrap_future((await self._ready_session()).transport.ask_stats())

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import ConfigError
@@ -71,10 +72,15 @@ class ServedModels:
         cards = []
         for status in self._served():
             length = status.plan.max_model_len if status.plan is not None else None
-            card = ServedName(status.name, int(status.since), length, is_loaded=status.state == "ready")
+            card = ServedName(
+                status.name,
+                int(status.since),
+                length,
+                is_loaded=status.state == "ready",
+                media_kinds=self._models.media_kinds(status.name),
+            )
             cards.append(card)
-            for adapter in self._adapters(card.name):
-                cards.append(ServedName(adapter, card.created, length, card.name, card.is_loaded))
+            cards += [replace(card, name=adapter, parent=card.name) for adapter in self._adapters(card.name)]
         return cards
 
     async def stats(self) -> dict[str, Stats]:

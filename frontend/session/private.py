@@ -119,6 +119,11 @@ class PrivateSession(Session[PendingRequest]):
             most = self.door.most_characters
             self.door.media = MediaDoor(self.sight, self._render_seen, most, self.door.plan.max_model_len)
 
+    @property
+    def media_kinds(self) -> list[str]:
+        """What the model, once it is loaded, may be given beside text: images, videos."""
+        return [] if self.sight is None else [kind for kind, most in self.sight.limits.items() if most]
+
     @contextmanager
     def _closed_by_errors(self) -> Iterator[None]:
         """Close the tree on any error: until it is ready nobody else does."""

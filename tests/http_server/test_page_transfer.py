@@ -13,12 +13,13 @@ ODD = json.dumps([None, -1, "__proto__", [None, 1, "a", {}], {"length": 3, "text
 # What is stored may be what no JSON says.
 ODD_STORED = f"[...JSON.parse({json.dumps(ODD)}), 10n, new Date(NaN), [,]]"
 
+PICTURE = "data:image/gif;base64,R0lGODlhAQABAAAAACw="
 TOKEN = {"token": "It", "logprob": -0.5, "top": [{"token": "It", "logprob": -0.5}]}
 WHOLE = {
     "id": "own", "title": "Rivers", "isNamed": False, "created": 1, "updated": 2, "leaf": "4", "system": "Be kind.",
     "messages": [
         {"id": "1", "parent": None, "role": "user", "content": "What?", "created": 1,
-         "files": [{"name": "a", "text": "b"}]},
+         "files": [{"name": "a", "text": "b"}], "pictures": [{"name": "c", "url": PICTURE}]},
         {"id": "2", "parent": "1", "role": "assistant", "content": "Wait", "created": 1, "model": "pocket",
          "thought": "Hm", "thoughtSeconds": 1, "firstToken": 1, "answerSeconds": 2, "ending": "tool_calls",
          "isOpen": True, "error": "No.", "isRunning": False, "status": 500, "phase": "x",
@@ -30,6 +31,7 @@ WHOLE = {
 }  # fmt: skip
 
 HELPERS = r"""
+window.isSaid = (part) => typeof part === "string" || typeof (part.text ?? part.image_url.url) === "string";
 // All that the page does with a conversation: searched, shown, exported, told to a model.
 window.useAll = () => {
   for (current of conversations.values()) {
@@ -38,7 +40,8 @@ window.useAll = () => {
     const shown = $("messages").textContent + $("title").textContent + asMarkdown(current) + fileName(current, "md");
     if (/undefined|NaN|\[object|native code/.test(shown)) throw new Error(shown);
     for (const { role, content } of [...JSON.parse(asJson([current])).conversations[0].openai, ...historyOf(current)])
-      if (typeof role !== "string" || typeof content !== "string") throw new Error(JSON.stringify(current));
+      if (typeof role !== "string" || !(Array.isArray(content) ? content : [content]).every(isSaid))
+        throw new Error(JSON.stringify(current));
   }
   showSidebar();
   return conversations.size;

@@ -14,7 +14,17 @@ from ..answers.errors import without_paths
 from ..answers.reply import Reply
 from ..endpoint import Call
 from ..models import ModelNotServedError, ModelState, ServedName, unknown_model
-from ..schemas.others import Alive, Fault, Health, LastError, ModelCard, ModelList, RequestList, StoppedRequest
+from ..schemas.others import (
+    Alive,
+    Architecture,
+    Fault,
+    Health,
+    LastError,
+    ModelCard,
+    ModelList,
+    RequestList,
+    StoppedRequest,
+)
 
 # How long processes may take to answer a health check, and engines to give their statistics.
 _ANSWER_SECONDS, _FIGURES_SECONDS = 5.0, 2.0
@@ -41,6 +51,7 @@ def _model_card(card: ServedName) -> ModelCard:
         is_loaded=card.is_loaded,
         max_model_len=UNSET if card.max_model_len is None else card.max_model_len,
         parent=UNSET if card.parent is None else card.parent,
+        architecture=UNSET if card.media_kinds is None else Architecture(input_modalities=["text", *card.media_kinds]),
     )
 
 

@@ -21,9 +21,9 @@ from ..answers.reply import Reply
 _FOLDER = Path(__file__).parent
 _STYLES = ("base", "controls", "talk", "markdown", "live")
 _SCRIPTS = (
-    "elements", "errors", "server", "inline", "markdown", "settings", "record", "storage", "conversations", "history",
-    "messages", "probabilities", "answers", "edits", "files", "composer", "sidebar", "transfer", "notebook", "plot",
-    "live", "views", "start",
+    "elements", "errors", "server", "pictures", "inline", "markdown", "settings", "record", "storage", "conversations",
+    "history", "messages", "probabilities", "answers", "edits", "files", "composer", "sidebar", "transfer", "notebook",
+    "plot", "live", "views", "start",
 )  # fmt: skip
 
 

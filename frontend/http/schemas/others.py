@@ -20,6 +20,13 @@ class ErrorBody(msgspec.Struct, kw_only=True):
     error: Fault
 
 
+class Architecture(msgspec.Struct, kw_only=True):
+    """As OpenRouter and llama.cpp tell clients whether a model sees."""
+
+    input_modalities: list[str]
+    output_modalities: tuple[str, ...] = ("text",)
+
+
 class ModelCard(msgspec.Struct, kw_only=True):
     id: str
     created: int
@@ -28,6 +35,7 @@ class ModelCard(msgspec.Struct, kw_only=True):
     owned_by: str = "penstock"
     max_model_len: int | UnsetType = UNSET
     parent: str | UnsetType = UNSET
+    architecture: Architecture | UnsetType = UNSET  # of a loaded model
 
 
 class ModelList(msgspec.Struct, kw_only=True):

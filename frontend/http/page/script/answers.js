@@ -28,7 +28,7 @@ function goOn(message) {
 function request(conversation, last) {
   return {
     ...(card() ? { model: card().id } : {}),
-    messages: historyOf(conversation, last),
+    messages: unlessUnseen(historyOf(conversation, last)),
     stream: true, stream_options: { include_usage: true },
     ...chatOptions(),
   };

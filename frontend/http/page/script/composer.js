@@ -4,7 +4,8 @@ $("ask").onsubmit = (event) => {
   event.preventDefault();
   const content = $("text").value.trim();
   if ((!content && !attached.length) || answering.has(current.id)) return;
-  add(current, { role: "user", content, ...(attached.length ? { files: attached } : {}) });
+  const pictures = attached.filter((file) => file.url), files = attached.filter((file) => !file.url);
+  add(current, { role: "user", content, ...(files.length ? { files } : {}), ...(pictures.length ? { pictures } : {}) });
   $("text").value = "";
   attached = [];
   showFiles();

@@ -20,8 +20,8 @@ function add(conversation, message) {
   return made;
 }
 
-function titleOf({ content, files }) {
-  const line = content.trim().split("\n")[0] || (files?.[0]?.name ?? "");
+function titleOf({ content, files, pictures }) {
+  const line = content.trim().split("\n")[0] || ([...(files ?? []), ...(pictures ?? [])][0]?.name ?? "");
   return line.length > 60 ? `${line.slice(0, 58)}…` : line;
 }
 

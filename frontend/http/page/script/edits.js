@@ -22,7 +22,7 @@ function edit(message) {
 
 function askAgain(message, content) {
   current.leaf = message.parent;
-  add(current, { role: "user", content, files: message.files });
+  add(current, { role: "user", content, files: message.files, pictures: message.pictures });
   answer(current);
 }
 

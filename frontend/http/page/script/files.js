@@ -1,4 +1,4 @@
-// Text files beside a question: chosen, dropped or taken away again. Their text goes into the prompt.
+// Files beside a question: chosen, dropped, pasted or taken away again. The text of one goes into the prompt; pictures are shown.
 
 const MOST_FILE_BYTES = 1 << 20;
 let attached = [];
@@ -6,7 +6,7 @@ let attached = [];
 async function attach(files) {
   for (const file of files) {
     try {
-      attached.push({ name: file.name, text: await textOf(file) });
+      attached.push(isPicture(file) ? await pictureOf(file) : { name: file.name, text: await textOf(file) });
     } catch (error) {
       toast(sentenceOf(error));
     }
@@ -21,18 +21,29 @@ async function textOf(file) {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
     if (!text.includes("\0")) return text;
   } catch { /* said below */ }
-  throw new Failure(`${file.name} holds no text. The model reads text files only.`);
+  throw new Failure(`${file.name} holds no text. ${seesPictures() ? "The model takes pictures and text files" : "The model reads text files only"}.`);
 }
 
 function showFiles() {
   $("files").hidden = !attached.length;
-  $("files").replaceChildren(...attached.map((file, index) => make("span", { class: "chip" }, file.name,
+  $("files").replaceChildren(...attached.map((file, index) => make("span", { class: "chip" }, ...(file.url ? [make("img", { src: file.url, alt: "" })] : []), file.name,
     iconButton("close", `Take ${file.name} away`, () => {
       attached.splice(index, 1);
       showFiles();
     }))));
 }
 
+function showWhatIsTaken() {
+  const label = seesPictures() ? "Attach pictures or text files" : "Attach text files";
+  Object.assign($("attach"), { title: label, ariaLabel: label });
+}
+
+$("text").addEventListener("paste", (event) => {
+  const files = [...event.clipboardData.files];
+  if (!files.length || event.clipboardData.getData("text/plain")) return; // a text that is copied as a picture, too
+  event.preventDefault();
+  attach(files);
+});
 $("attach").onclick = () => $("attached").click();
 $("attached").onchange = () => {
   attach([...$("attached").files]);

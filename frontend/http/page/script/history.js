@@ -14,9 +14,12 @@ const systemOf = (conversation) => conversation.system ?? $("system").value.trim
 
 const systemMessages = (conversation) => [systemOf(conversation)].filter(Boolean).map((content) => ({ role: "system", content }));
 
-function asTold({ role, content, files, calls, call }) {
+function asTold({ role, content, files, pictures, calls, call }) {
   if (role === "tool") return { role, content, tool_call_id: call };
-  if (role === "user") return { role, content: [...(files ?? []).map(asBlock), content].filter(Boolean).join("\n\n") };
+  if (role === "user") {
+    const text = [...(files ?? []).map(asBlock), content].filter(Boolean).join("\n\n");
+    return { role, content: pictures?.length ? [...pictures.map(picturePart), ...(text ? [{ type: "text", text }] : [])] : text };
+  }
   if (!calls?.length) return { role, content };
   return { role, content, tool_calls: calls.map(({ id, name, text }) => ({ id, type: "function", function: { name, arguments: text } })) };
 }

@@ -12,7 +12,7 @@ function showConversation() {
 
 function welcome() {
   return make("div", { class: "welcome" }, make("p", { class: "large" }, "What would you like to ask?"),
-    make("p", {}, "Conversations stay in this browser. Text files can be dropped here."));
+    make("p", {}, "Conversations stay in this browser. Text files, and pictures for models that see, can be dropped or pasted here."));
 }
 
 function showBar() {
@@ -62,7 +62,8 @@ function systemPart() {
 function userParts(message) {
   const files = (message.files ?? []).map(({ name, text }) =>
     make("details", { class: "file" }, make("summary", {}, `${name} · ${count(text.length, "character")}`), make("pre", {}, text)));
-  const body = make("div", { class: "body" }, ...files, message.content);
+  const pictures = message.pictures?.length ? [make("div", { class: "pictures" }, ...message.pictures.map(pictureButton))] : [];
+  const body = make("div", { class: "body" }, ...pictures, ...files, message.content);
   const actions = [copyButton(() => message.content), iconButton("pencil", "Edit and ask again", () => edit(message))];
   return [body, tools(message, actions)];
 }

@@ -28,7 +28,10 @@ function fieldsOf(kinds, value) {
 const TOKEN = { token: asText, logprob: asLogprob };
 const OF_EACH_MESSAGE = { content: asContent, created: asTime };
 const OF_MESSAGES = {
-  user: { ...OF_EACH_MESSAGE, files: listOf(objectOf({ name: asText, text: asText })) },
+  user: {
+    ...OF_EACH_MESSAGE,
+    files: listOf(objectOf({ name: asText, text: asText })), pictures: listOf(objectOf({ name: orElse(asText, "picture"), url: asPicture })),
+  },
   assistant: {
     ...OF_EACH_MESSAGE,
     model: asText, thought: asText, ending: asText, error: asText,
@@ -78,7 +81,7 @@ function asMessages(value) {
 function asMessage(value) {
   if (typeof value.role !== "string" || !Object.hasOwn(OF_MESSAGES, value.role)) return undefined;
   const message = { role: value.role, ...fieldsOf(OF_MESSAGES[value.role], value) };
-  return message.role === "user" && !message.content && !message.files?.length ? undefined : message;
+  return message.role === "user" && !message.content && !message.files?.length && !message.pictures?.length ? undefined : message;
 }
 
 // What was still coming when a page was left, or an export was made, has ended there.

@@ -47,6 +47,7 @@ async function listModels() {
   try {
     cards = (await (await ask("/v1/models")).json()).data;
     showModels();
+    showWhatIsTaken();
     say(await stateOfModel());
   } catch (error) {
     say(sentenceOf(error), true);

@@ -6,7 +6,7 @@ const MOST_MESSAGES = 10000; // of a conversation: more can't be shown at once
 function asMarkdown(conversation) {
   const parts = [`# ${conversation.title}`, ...systemMessages(conversation).flatMap(({ content }) => ["## System prompt", content])];
   for (const message of way(conversation)) {
-    if (message.role === "user") parts.push("## Question", asTold(message).content);
+    if (message.role === "user") parts.push("## Question", ...(message.pictures ?? []).map(asMarkdownPicture), asTold({ ...message, pictures: [] }).content);
     else if (message.role === "tool") parts.push(`## Result of ${message.name}`, asBlock({ name: "Result", text: message.content }));
     else {
       parts.push(`## Answer${message.model ? ` (${message.model})` : ""}`);
@@ -17,6 +17,8 @@ function asMarkdown(conversation) {
   }
   return `${parts.filter(Boolean).join("\n\n")}\n`;
 }
+
+const asMarkdownPicture = ({ name, url }) => `![${name.replace(/[\\[\]]/g, "\\$&").replace(/\s+/g, " ")}](${url})`;
 
 const inOpenAiForm = (conversation) => [...systemMessages(conversation), ...way(conversation).filter((message) => !hasFailed(message)).map(asTold)];
 
@@ -37,7 +39,7 @@ const fileName = (conversation, ending) =>
 // What came of all files is told at the end.
 async function bringIn(files) {
   const failures = [], found = [];
-  const leftOut = { conversations: 0, messages: 0 };
+  const leftOut = { conversations: 0, messages: 0, pictures: 0 };
   for (const file of files) {
     try {
       for (const each of takenFrom(await contentOf(file), file.name, leftOut)) found.push(each);
@@ -56,8 +58,9 @@ async function bringIn(files) {
 
 function importedWords(number, leftOut) {
   const words = number ? [`${count(number, "conversation")} imported.`] : [];
-  const parts = [leftOut.conversations && count(leftOut.conversations, "conversation"), leftOut.messages && count(leftOut.messages, "message")].filter(Boolean);
-  return parts.length ? [...words, `Left out: ${parts.join(" and ")} that this page can't show or keep.`] : words;
+  const parts = ["conversation", "message", "picture"].filter((noun) => leftOut[`${noun}s`]).map((noun) => count(leftOut[`${noun}s`], noun));
+  if (!parts.length) return words;
+  return [...words, `Left out: ${new Intl.ListFormat("en").format(parts)} that this page can't show or keep.`];
 }
 
 async function contentOf(file) {
@@ -76,6 +79,7 @@ function takenFrom(body, name, leftOut) {
     const conversation = asConversation(each);
     if (!conversation || conversation.messages.length > MOST_MESSAGES) continue;
     leftOut.messages += each.messages.length - conversation.messages.length;
+    leftOut.pictures += numPictures(each.messages) - numPictures(conversation.messages);
     if (conversation.system === $("system").value.trim()) delete conversation.system;
     found.push({ ...endRunning(conversation), id: newId() });
   }
@@ -83,6 +87,8 @@ function takenFrom(body, name, leftOut) {
   leftOut.conversations += all.length - found.length;
   return found;
 }
+
+const numPictures = (messages) => messages.reduce((sum, message) => sum + (Array.isArray(message?.pictures) ? message.pictures.length : 0), 0);
 
 // What this page has written, or a list of messages as OpenAI's clients keep them. Nothing in it is known to be of its kind.
 function conversationsIn(body) {
@@ -102,11 +108,17 @@ function fromOpenAi(list) {
     const calls = (Array.isArray(each.tool_calls) ? each.tool_calls : []).map((call) => ({ id: call?.id, name: call?.function?.name, text: call?.function?.arguments }));
     for (const call of calls) names.set(call.id, call.name);
     return {
-      id: number, parent: number ? number - 1 : null, role: each.role, content: each.content, thought: each.reasoning_content, calls,
+      id: number, parent: number ? number - 1 : null, role: each.role, content: each.content, pictures: picturesOf(each.content), thought: each.reasoning_content, calls,
       call: each.tool_call_id, name: each.name ?? names.get(each.tool_call_id),
     };
   });
   return { system: list.filter(isSystem).map(({ content }) => asContent(content)).filter(Boolean).join("\n\n"), messages };
+}
+
+// Of a message in parts: each that is no text. One without pixels of its own, such as an address, is left out later.
+function picturesOf(content) {
+  const parts = Array.isArray(content) ? content.filter((part) => isObject(part) && typeof part.type === "string" && part.text === undefined) : [];
+  return parts.length ? parts.map((part) => ({ name: "picture", url: part.image_url?.url ?? part.image_url ?? part.image })) : undefined;
 }
 
 $("export-markdown").onclick = () => save(fileName(current, "md"), "text/markdown", asMarkdown(current));

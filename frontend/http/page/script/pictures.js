@@ -1,0 +1,63 @@
+// Pictures beside a question: made small in the browser, shown, sent as `data:` URLs. What a camera wrote into a file
+// (where, when, with what) stays behind, since the pixels alone are taken.
+
+const LONGEST_SIDE = 1568; // pixels; models see no more of most pictures
+const MOST_PNG_BYTES = 1 << 20; // beyond, a JPEG
+const JPEG_QUALITY = 0.9;
+const MOST_ADDRESS = 1 << 24; // characters of a data: URL
+const PICTURE = /^data:image\/(?:png|jpeg|gif|webp);base64,(?=.)/;
+
+// Text that is the address of a picture in itself; nothing else, for what isn't here would have to be fetched.
+const asPicture = (value) =>
+  typeof value === "string" && value.length <= MOST_ADDRESS && PICTURE.test(value) && !/[^A-Za-z0-9+/=]/.test(value.slice(value.indexOf(",") + 1))
+    ? value : undefined;
+
+// An unloaded model is given the benefit of the doubt; the server says what it is.
+const seesPictures = () => card()?.architecture?.input_modalities.includes("image") ?? true;
+
+const isPicture = (file) => file.type.startsWith("image/") && file.type !== "image/svg+xml";
+
+async function pictureOf(file) {
+  if (!seesPictures()) throw new Failure(`${$("model").value} sees no pictures. Choose a model that does, or ask without ${file.name}.`);
+  const bitmap = await createImageBitmap(file).catch(() => { throw new Failure(`${file.name} can't be read as a picture.`); });
+  const scale = Math.min(1, LONGEST_SIDE / Math.max(bitmap.width, bitmap.height));
+  const [width, height] = [bitmap.width, bitmap.height].map((side) => Math.max(1, Math.round(side * scale)));
+  return { name: file.name, url: addressOf(make("canvas", { width, height }), bitmap, file.type) };
+}
+
+// A photograph becomes a JPEG, anything else a PNG unless that is long.
+function addressOf(canvas, bitmap, type) {
+  if (type !== "image/jpeg") {
+    const url = painted(canvas, bitmap).toDataURL("image/png");
+    if (url.length * 3 / 4 <= MOST_PNG_BYTES) return url;
+  }
+  return painted(canvas, bitmap, "white").toDataURL("image/jpeg", JPEG_QUALITY);
+}
+
+// A JPEG knows no transparency: what shines through is white there.
+function painted(canvas, bitmap, ground) {
+  const brush = canvas.getContext("2d");
+  if (ground) {
+    brush.fillStyle = ground;
+    brush.fillRect(0, 0, canvas.width, canvas.height);
+  }
+  brush.imageSmoothingQuality = "high";
+  brush.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  return canvas;
+}
+
+// Small, and large while it is pressed in.
+function pictureButton({ name, url }) {
+  const button = make("button", { type: "button", class: "picture", "aria-pressed": "false", title: `${name}: show it large or small` }, make("img", { src: url, alt: name }));
+  button.onclick = () => button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") !== "true"));
+  return button;
+}
+
+// As OpenAI's API has them.
+const picturePart = ({ url }) => ({ type: "image_url", image_url: { url } });
+
+// The messages; a `Failure` where the model can't be sent them.
+function unlessUnseen(messages) {
+  if (seesPictures() || !messages.some(({ content }) => Array.isArray(content))) return messages;
+  throw new Failure(`${$("model").value} sees no pictures, and this conversation has some. Choose a model that does, or begin a new one.`);
+}
