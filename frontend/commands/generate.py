@@ -12,18 +12,20 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from ...protocol.errors import RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.sampling import SamplingParams
 from ..console import logs
 from ..file_replacement import replaceable, status_of
 from ..models.model_names import BUNDLED, name_of
+from ..requests.media_sources import encoded
 from ..session.tree.tree_files import OPTIONS, is_read
 from .generation.endings import USUAL_TOKENS, Endings, with_usual_limit
 from .generation.job import Job
@@ -50,6 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="prompts, - for all of standard input; without any each line of standard input is one",
     )
     parser.add_argument("--system", metavar="TEXT", help="what the model is told before each prompt")
+    parser.add_argument(
+        "--image",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a picture, or its address, that goes with each prompt; may be given several times",
+    )
     parser.add_argument(
         "--raw", action="store_true", help="complete prompts as they stand, also where the model has a chat template"
     )
@@ -84,10 +93,13 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         parser.error("give prompts as arguments or in a file (--input), not both")
     if arguments.raw and arguments.system:
         parser.error("--raw leaves prompts as they are; give it or --system, not both")
+    if arguments.image and (arguments.raw or arguments.input):
+        parser.error("--image goes with prompts that are messages, not with --raw; lines of --input bring their own")
     config, options, chosen = checked_options(arguments, parser)
     _require_model_first(config, parser)
     with orderly_termination(), ExitStack() as files:
         source, output = _files(arguments, config, parser, files)
+        images = _images(arguments.image, parser)
         done = _resumption(arguments, parser, output)
         require_model(config)
         rows = _rows(arguments, source)
@@ -97,7 +109,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             logs.say(notice, quiet=logs.is_quiet(config.quiet))
         with load(config.model, options) as llm:
             params = with_defaults(llm, chosen)
-            rendering = Rendering(llm, is_raw=arguments.raw, system=arguments.system)
+            rendering = Rendering(llm, is_raw=arguments.raw, system=arguments.system, images=images)
             is_json, model = arguments.format == "jsonl", config.served_model_name or name_of(config.model)
             job = Job(llm, rendering, output, is_json, model, Endings(failed=done.failed), done)
             job.run(map(with_usual_limit, rows(params)))
@@ -180,6 +192,13 @@ def _files(
         if target is not None and _is_one_of(target, source, output):
             parser.error(f"--{option} {target} is also read or written as --input or --output; give it another name")
     return source, output
+
+
+def _images(names: Sequence[str], parser: argparse.ArgumentParser) -> list[bytes]:
+    try:
+        return [encoded("image", name, may_open=True).data for name in names]
+    except RequestError as error:
+        parser.error(str(error))
 
 
 def _model_folders(config: EngineConfig) -> list[Path]:

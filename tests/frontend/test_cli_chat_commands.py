@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,6 +24,7 @@ class Model:
         self.name = name
         self.is_closed = False
         self.params: list[SamplingParams] = []
+        self._session = SimpleNamespace(sees=name == "first")
 
     def get_default_sampling_params(self) -> SamplingParams:
         return SamplingParams(temperature=0.5)
@@ -262,6 +264,41 @@ def test_a_name_that_is_none_is_refused_in_words(chat, monkeypatch):
         chat.model.change("other")
 
 
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+SHAPES = Path(__file__).parents[2] / "docs" / "images" / "shapes.png"
+
+
+def test_pictures_go_with_the_next_message_and_into_the_saved_file(chat, say, tmp_path, monkeypatch):
+    spaced = tmp_path / "two words.png"
+    spaced.write_bytes(SHAPES.read_bytes())
+    assert say(f"/image {SHAPES}") == "shapes.png: 3,710 bytes. It goes with the next message."
+    assert say(f"/image {spaced} Which is it?") == "first 1 1"
+    [content, _] = contents(chat)
+    assert [part["type"] for part in content] == ["image_url", "image_url", "text"]
+    assert content[2]["text"] == "Which is it?", "the name goes as far as there is such a file"
+    spaced.unlink()
+    say("And now?"), say(f"/save {tmp_path}/saved"), say("/reset"), say(f"/load {tmp_path}/saved")
+    assert contents(chat)[0] == content and contents(chat)[2] == "And now?", "each picture goes with one message"
+    say("/undo")
+    assert say("/undo") == "Forgotten with its answer: '[2 attached] Which is it?'. 0 messages are left."
+
+
+def test_a_picture_that_is_none_or_that_nobody_sees_is_refused(chat, say, tmp_path):
+    assert say("/image") == "Say which one: /image FILE, with or without a message behind it"
+    assert "No such file" in say("/image nowhere.png What is it?")
+    say("/model other")
+    assert say(f"/image {SHAPES} What is it?").startswith("This model sees no pictures")
+    assert contents(chat) == []
+
+
+def test_a_loaded_conversation_opens_no_file_and_no_address(chat, say, tmp_path):
+    for source in (str(SHAPES), "https://nowhere.invalid/a.png"):
+        messages = [{"role": "user", "content": [{"type": "image", "image": source}]}]
+        (tmp_path / "file").write_text(json.dumps(messages))
+        assert "the conversation is as it was" in say(f"/load {tmp_path}/file")
+
+
 # --- Tab --------------------------------------------------------------------------------------------------------------
 
 
@@ -292,6 +329,7 @@ def folder(tmp_path, monkeypatch) -> Path:
         ("/save .h", ["/save .hidden"]),
         ("/load nowhere/x", []),
         ("/load ü", ["/load ünder/"]),
+        ("/image one.t", ["/image one.txt"]),
         ("/nonsense x", []),
         ("a message", []),
         ("", []),

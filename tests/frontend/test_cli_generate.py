@@ -58,11 +58,15 @@ def records(text: str) -> dict[object, dict]:
 
 
 class Session:
-    """Renders a conversation as the list of its roles."""
+    """Renders a conversation as the list of its roles; or the content of the last message, if it has parts."""
 
     config = SimpleNamespace(chat_template=None, seed=0)
+    sees = True
 
     def render_batch(self, conversations, **options):
+        last = conversations[0][-1]["content"]
+        if isinstance(last, list):
+            return [last]
         return [[message["role"] for message in messages] for messages in conversations]
 
 
@@ -76,6 +80,13 @@ def asked(prompt: object, *, template: str | None = "a template", **options: obj
 def test_a_text_is_a_message_to_a_model_with_a_template_and_raw_leaves_it_as_it_is(prompt):
     assert asked(prompt) == ["user"] and asked(prompt, system="Be brief.") == ["system", "user"]
     assert asked(prompt, is_raw=True) == asked(prompt, template=None) == prompt
+
+
+def test_each_text_has_the_pictures_of_the_command_line_and_a_line_its_own():
+    picture, text = {"type": "image", "image": b"a"}, {"type": "text", "text": "one"}
+    assert asked("one", images=[b"a"]) == [picture, text] == asked({"prompt": "one"}, images=[b"a"])
+    with pytest.raises(ConfigError, match="--image is for a model that sees"):
+        asked("one", template=None, images=[b"a"])
 
 
 @pytest.mark.parametrize("prompt", ["", [1, 2], {"prompt_token_ids": [1]}, {"prompt": "a", "prompt_token_ids": [1]}])

@@ -107,9 +107,7 @@ class BatchLine:
         line = _Line("batch_req_" + secrets.token_hex(12), self.custom_id, response)
         return msgspec.json.encode(line).decode() + "\n"
 
-    def _chat_completion(
-        self, body: ChatRequest, output: RequestOutput, model: str, json: LongJson
-    ) -> ChatCompletion:
+    def _chat_completion(self, body: ChatRequest, output: RequestOutput, model: str, json: LongJson) -> ChatCompletion:
         call_parsers = self.choice.call_parsers(len(output.outputs))
         choices: list[ChatChoice] = []
         for answer in output.outputs:
@@ -131,9 +129,7 @@ class BatchLine:
             completion.prompt_logprobs = prompt_logprobs(filter(None, output.prompt_logprobs), json)
         return completion
 
-    def _completion(
-        self, body: CompletionRequest, output: RequestOutput, model: str, json: LongJson
-    ) -> Completion:
+    def _completion(self, body: CompletionRequest, output: RequestOutput, model: str, json: LongJson) -> Completion:
         return Completion(
             id="cmpl-" + secrets.token_hex(12),
             created=int(time.time()),

@@ -47,6 +47,4 @@ def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
 def _refuse_utf_16(first: bytes, name: str) -> None:
     """UTF-16 text has zero bytes; a line that merely begins like its byte order mark has none."""
     if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and b"\0" in first:
-        raise ConfigError(
-            f"{name} is written in UTF-16, and UTF-8 is read here. Convert it: iconv -f UTF-16 -t UTF-8."
-        )
+        raise ConfigError(f"{name} is written in UTF-16, and UTF-8 is read here. Convert it: iconv -f UTF-16 -t UTF-8.")

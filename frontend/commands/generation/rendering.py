@@ -4,7 +4,7 @@ set.
 Token ids, and what a batch sends to the endpoint for completions, are never changed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....protocol.errors import ConfigError, RequestError
@@ -15,12 +15,16 @@ from .prompts import Row
 
 
 class Rendering:
-    def __init__(self, llm: LLM, *, is_raw: bool, system: str | None) -> None:
+    def __init__(self, llm: LLM, *, is_raw: bool, system: str | None, images: Sequence[bytes] = ()) -> None:
+        """`images` are files that go with each text."""
         self._session = llm._session
         self._is_templated = not is_raw and _has_template(llm)
         self._system = [{"role": "system", "content": system}] if system else []
         if self._system and not self._is_templated:
             raise ConfigError("--system is for a model with a chat template, and this one has none.")
+        self._images = [{"type": "image", "image": image} for image in images]
+        if images and not (self._is_templated and self._session.sees):
+            raise ConfigError("--image is for a model that sees and has a chat template; this one doesn't.")
 
     @property
     def seed(self) -> int:
@@ -52,6 +56,8 @@ class Rendering:
         content: Any = text
         if isinstance(row.prompt, Mapping) and (media := _media_parts(row.prompt)):
             content = [*media, {"type": "text", "text": text}]
+        elif self._images:
+            content = [*self._images, {"type": "text", "text": text}]
         return Conversation([*self._system, {"role": "user", "content": content}])
 
 

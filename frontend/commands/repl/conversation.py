@@ -14,6 +14,7 @@ from ....protocol.errors import RequestError
 from ....protocol.outputs import CompletionOutput, RequestOutput
 from ....protocol.parameters.sampling import SamplingParams
 from ...llm import LLM
+from .content import Content, content_of
 
 
 class AnswerDelta(NamedTuple):
@@ -79,7 +80,8 @@ class Conversation:
         self.turns: list[dict[str, Any]] = []
         self.template_options: dict[str, Any] = {}
         self.answer: Answer | None = None  # the last one
-        self.unanswered: str | None = None  # the last message, if no answer came
+        self.unanswered: Content | None = None  # the last message, if no answer came
+        self.added: list[dict[str, Any]] = []  # pictures and videos that go with the next message
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -92,42 +94,44 @@ class Conversation:
     def reset(self) -> None:
         """Begin anew; what the system text says still holds."""
         self.turns.clear()
+        self.added.clear()
         self.answer = self.unanswered = None
 
     def ask(self, text: str) -> Iterator[AnswerDelta]:
         """The answer, piece by piece; closing the iterator stops it, also before its first piece was asked for."""
         self.answer = Answer()
-        self.unanswered = text
-        return self._answered(text, self.answer, replaces=False)
+        self.unanswered = content = content_of(self.added, text)
+        self.added = []
+        return self._answered(content, self.answer, replaces=False)
 
     def retry(self) -> Iterator[AnswerDelta] | None:
         """The last message asked again, if there is one; an earlier answer stays where nothing new comes."""
-        text = self.unanswered
-        if text is None and (last := self._last_turn()):
-            text = last[0]["content"]
-        if text is None:
+        content = self.unanswered
+        if content is None and (last := self._last_turn()):
+            content = last[0]["content"]
+        if content is None:
             return None
         self.answer = Answer()
-        return self._answered(text, self.answer, replaces=self.unanswered is None)
+        return self._answered(content, self.answer, replaces=self.unanswered is None)
 
-    def undo(self) -> str | None:
-        """Forget the last message and what followed it; its text."""
-        text = self.unanswered
-        if text is None and (last := self._last_turn()):
-            text = last[0]["content"]
+    def undo(self) -> Content | None:
+        """Forget the last message and what followed it; what it said."""
+        content = self.unanswered
+        if content is None and (last := self._last_turn()):
+            content = last[0]["content"]
             del self.turns[len(self.turns) - len(last) :]
         self.answer = self.unanswered = None
-        return text
+        return content
 
     def _last_turn(self) -> list[dict[str, Any]]:
         """From the last message of the person's on."""
         starts = [place for place, message in enumerate(self.turns) if message["role"] == "user"]
         return self.turns[starts[-1] :] if starts else []
 
-    def _answered(self, text: str, answer: Answer, *, replaces: bool) -> Iterator[AnswerDelta]:
+    def _answered(self, content: Content, answer: Answer, *, replaces: bool) -> Iterator[AnswerDelta]:
         replaced = self._last_turn() if replaces else []
         del self.turns[len(self.turns) - len(replaced) :]
-        question = _question(text)
+        question = _question(content)
         try:
             outputs = self.llm.stream(
                 [*self._told(), question], self.params, chat_template_kwargs=self.template_options
@@ -140,7 +144,7 @@ class Conversation:
         finally:
             is_kept = bool(answer.text) or answer.finish_reason == "stop"
             self.turns += [question, answer.message()] if is_kept else replaced
-            self.unanswered = None if is_kept or replaced else text
+            self.unanswered = None if is_kept or replaced else content
 
     def remark(self) -> str | None:
         """What should be said about how the last answer ended, if anything."""
@@ -169,5 +173,5 @@ class Conversation:
         )
 
 
-def _question(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
+def _question(content: Content) -> dict[str, Any]:
+    return {"role": "user", "content": content}

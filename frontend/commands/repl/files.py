@@ -7,6 +7,7 @@ from typing import Any
 
 from ....protocol.errors import PenstockError
 from ..generation.output import output_to
+from .content import is_content, shown_content
 from .conversation import Conversation
 
 
@@ -44,7 +45,7 @@ def load(conversation: Conversation, name: str) -> str:
 
 def is_conversation(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(message, dict) and isinstance(message.get("role"), str) and isinstance(message.get("content"), str)
+        isinstance(message, dict) and isinstance(message.get("role"), str) and is_content(message.get("content"))
         for message in value
     )
 
@@ -52,7 +53,7 @@ def is_conversation(value: Any) -> bool:
 def _taken(conversation: Conversation, messages: list[dict[str, Any]]) -> str:
     conversation.reset()
     rest = list(messages)
-    conversation.system = rest.pop(0)["content"] if rest and rest[0]["role"] == "system" else ""
+    conversation.system = shown_content(rest.pop(0)["content"]) if rest and rest[0]["role"] == "system" else ""
     conversation.turns = rest
     asks = ""
     if rest and rest[-1]["role"] == "user":

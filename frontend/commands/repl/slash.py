@@ -9,9 +9,12 @@ from typing import NamedTuple
 from ....protocol.errors import PenstockError, RequestError
 from ....protocol.fields.rules import shown
 from ....protocol.fields.suggestion import suggestion
+from ....protocol.media import MediumKind
 from . import files
 from .completion import folders, paths
+from .content import shown_content
 from .conversation import Answer, AnswerDelta
+from .media import added_medium, named_file
 from .model import ChatState, known_models
 from .parameters import PARAMETERS, named, values
 
@@ -74,6 +77,24 @@ def _help(chat: ChatState, argument: str) -> str:
     return "\n".join(f"{name:<{width}}  {sentence}" for name, sentence in rows)
 
 
+def _image(chat: ChatState, argument: str) -> str | Iterator[AnswerDelta]:
+    return _with_medium(chat, "image", argument)
+
+
+def _video(chat: ChatState, argument: str) -> str | Iterator[AnswerDelta]:
+    return _with_medium(chat, "video", argument)
+
+
+def _with_medium(chat: ChatState, kind: MediumKind, argument: str) -> str | Iterator[AnswerDelta]:
+    """Added to the next message, which is asked at once if it stands behind the file's name."""
+    if not argument:
+        return f"Say which one: /{kind} FILE, with or without a message behind it"
+    name, text = named_file(argument)
+    medium = added_medium(chat.conversation.llm, kind, name)
+    chat.conversation.added.append(medium.part)
+    return chat.conversation.ask(text) if text else f"{medium.told}. It goes with the next message."
+
+
 def _reset(chat: ChatState, argument: str) -> str:
     chat.conversation.reset()
     return "A new conversation" + (", with the same system text." if chat.conversation.system else ".")
@@ -107,11 +128,11 @@ def _retry(chat: ChatState, argument: str) -> str | Iterator[AnswerDelta]:
 
 def _undo(chat: ChatState, argument: str) -> str:
     had_answer = chat.conversation.unanswered is None
-    text = chat.conversation.undo()
-    if text is None:
+    content = chat.conversation.undo()
+    if content is None:
         return "There is no message to forget."
     left = files.messages_are(len(chat.conversation.messages))
-    return f"Forgotten{' with its answer' if had_answer else ''}: {shown(text)}. {left} left."
+    return f"Forgotten{' with its answer' if had_answer else ''}: {shown(shown_content(content))}. {left} left."
 
 
 def _set(chat: ChatState, argument: str) -> str:
@@ -187,6 +208,8 @@ COMMANDS: dict[str, Command] = {
     "/retry": Command("", "ask the last message again", _retry),
     "/undo": Command("", "forget the last message and its answer", _undo),
     "/reset": Command("", "start a new conversation", _reset),
+    "/image": Command("FILE [TEXT]", "a picture that goes with the next message, or with this text", _image, _of_paths),
+    "/video": Command("FILE [TEXT]", "likewise a video", _video, _of_paths),
     "/system": Command("TEXT", "what the model is told before everything else; nothing: remove it", _system),
     "/thinking": Command("on|off", "whether the model thinks first, if it can", _thinking, _on_or_off),
     "/set": Command("NAME VALUE", "a sampling parameter; nothing: list them, and what they are now", _set, _values),
