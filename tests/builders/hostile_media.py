@@ -223,11 +223,12 @@ HOSTILE = [*_of_bytes(), *_of_videos(), *_of_urls(), *_of_parts()]
 def durable() -> list[HostileMedium]:
     """Answered or refused after seconds: `says` is "" where they are answered."""
     black = png(9800, 9800)
+    small = {"max_frames": 4, "max_pixels": 4096}
     return [
         HostileMedium("twenty pictures of 96 million pixels as small ones", [image(black, max_pixels=1024)] * 20, ""),
-        HostileMedium("a GIF of 2,000 frames of 2,000²", [video(gif(2000, 2000, 2000), max_frames=4)], ""),
+        HostileMedium("a GIF of 2,000 frames of 2,000²", [video(gif(2000, 2000, 2000), **small)], ""),
         HostileMedium("a GIF of 260,000 frames", [video(gif(64, 64, 260_000))], "4,096"),
         HostileMedium("a PNG of 300,000 texts", [image(png(8, 8, *[(b"tEXt", b"a\0b")] * 300_000))], ""),
         HostileMedium("a hundred pixels", [image(_ONE, min_pixels=2**30)] * 100, "rows"),
-        HostileMedium("a GIF of 98 frames of 9,000²", [video(gif(9000, 9000, 98), max_frames=4)], ""),
+        HostileMedium("a GIF of 50 frames of 9,000²", [video(gif(9000, 9000, 50), **small)], ""),
     ]
