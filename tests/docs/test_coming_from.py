@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+import penstock
 from penstock import (
     LLM,
-    AsyncLLM,
     BeamSearchParams,
     CompletionOutput,
     GuidedDecodingParams,
@@ -19,7 +19,6 @@ from penstock import (
 from penstock.protocol.options.config import EngineConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "coming-from.md"
-OWN_CLASSES = (LLM, AsyncLLM, GuidedDecodingParams)
 
 
 def own_names() -> Iterator[str]:
@@ -41,7 +40,7 @@ def known_names() -> set[str]:
     known = {field.name for struct in structs for field in msgspec.structs.fields(struct)}
     known |= {field.name for result in (RequestOutput, CompletionOutput) for field in fields(result)}
     known |= {name for name in dir(LLM) if not name.startswith("_")}
-    return known | {each.__name__ for each in OWN_CLASSES} | {"int8", "int4", "wint8", "wint4", "dummy"}
+    return known | set(penstock.__all__) | {"int8", "int4", "wint8", "wint4", "dummy"}
 
 
 def test_every_name_in_its_first_columns_is_known():
