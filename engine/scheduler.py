@@ -212,7 +212,8 @@ class Scheduler:
 
     def _plan_prefills(self, step: ScheduledStep, allowance: Allowance) -> None:
         for sequence in self.running.prefilling:
-            if budget := self.encoder.reach(sequence, step, sequence.num_computed, allowance.part):
+            budget = self.encoder.reach(sequence, step, sequence.num_computed, allowance.part, allowance)
+            if budget:
                 num_tokens, additions = self.running.advance(sequence, budget)
                 if num_tokens:
                     allowance.spend(num_tokens)

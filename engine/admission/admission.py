@@ -62,7 +62,8 @@ class Admission:
             budget = load.allowance.first_part(demand.num_left)
             if match.is_coming or not budget or not self.admits(demand, load):
                 return
-            budget = self._encoder.reach(sequence, step, match.length * self._cache.block_size, budget)
+            position = match.length * self._cache.block_size
+            budget = self._encoder.reach(sequence, step, position, budget, load.allowance)
             if not budget:  # nobody overtakes one whose next token is a row that isn't encoded
                 self._encoder.release(sequence)
                 return

@@ -4,13 +4,14 @@ Somebody reads a stream while it is written, so a step should not take more than
 prompts. A prompt gets as many tokens as fit into that time, judged by what tokens of prompts took in earlier steps; now
 and then, and when many answers have ended, there are none, to measure a step without them. With more prompts that wait,
 a step takes longer, up to `_MOST_SHARES`: those who wait for a first token are people, too. All have equal parts of it,
-so a short prompt need not wait for the end of a long one.
+so a short prompt need not wait for the end of a long one. Encoding a prompt's pictures takes from its part.
 
 One step of a hundred may take longer: a pause that is hardly noticed, in which prompts that come are computed whole. A
 short one that comes alone is so answered at once. When nobody reads, or prompts may not be divided, they take all that
 a step has.
 """
 
+import math
 from dataclasses import dataclass
 
 from ..step import ScheduledStep
@@ -37,6 +38,7 @@ class Allowance:
     each: int  # of one prompt
     pause: int = 0  # beyond these, for prompts that come and are computed whole
     has_pause: bool = False  # which was made use of
+    work_of_token: float | None = None  # patches of pictures x layers that take as long, once that is known
 
     def __bool__(self) -> bool:
         return self.left > 0 or self.pause > 0
@@ -49,6 +51,16 @@ class Allowance:
     def first_part(self, num_tokens: int) -> int:
         """How many tokens of a prompt that comes, of so many."""
         return num_tokens if num_tokens <= self.part + self.pause else self.part
+
+    def beside(self, encoder_work: int, num_tokens: int) -> int:
+        """How many of a prompt's next tokens fit beside the encoding of its pictures, which takes from its part of the
+        step. One at least, so that who comes gets a slot, and lets others come."""
+        part = self.part
+        if self.work_of_token is None or not encoder_work or not part:
+            return num_tokens
+        as_tokens = min(part - 1, math.ceil(encoder_work / self.work_of_token))
+        self.left -= as_tokens
+        return min(num_tokens, part - as_tokens)
 
     def spend(self, num_tokens: int) -> None:
         """Count tokens that the step computes."""
@@ -78,7 +90,13 @@ class Pace:
         together = min(most, self._share() * min(_MOST_SHARES, num_prefilling + num_waiting))
         # Those that wait come in one after the other, and may have to go on waiting: they count as one.
         parts = min(num_prefilling + min(1, num_waiting), max(1, together // _LEAST))
-        return Allowance(together, together // parts, min(most - together, self._pause(step)))
+        pause = min(most - together, self._pause(step))
+        return Allowance(together, together // parts, pause, work_of_token=self._work_of_token())
+
+    def _work_of_token(self) -> float | None:
+        if self._seconds_beside is None or self._seconds_of_patch is None:
+            return None
+        return max(self._seconds_beside, _NO_TIME) / max(self._seconds_of_patch, _NO_TIME)
 
     def _must_measure(self, step: ScheduledStep) -> bool:
         if self._seconds_without is None or step.num_decodes < _FEWER_ANSWERS * self._answers_without:

@@ -10,6 +10,7 @@ The budget of a step is in patches x layers. It is spent whole layer by whole la
 from collections import Counter, deque
 
 from ...protocol.media import Encode, MediaPlan, MediaRows
+from ..admission.pace import Allowance
 from ..request import Sequence
 from ..step import ScheduledStep
 from .entries import Entries, Entry
@@ -32,19 +33,22 @@ class Encoder:
         """A step is planned with so much work beside it."""
         self._budget = budget
 
-    def reach(self, sequence: Sequence, step: ScheduledStep, position: int, budget: int) -> int:
+    def reach(
+        self, sequence: Sequence, step: ScheduledStep, position: int, budget: int, allowance: Allowance
+    ) -> int:
         """Plan work on the media of a sequence that goes on from a position; returns how many tokens, `budget` at most,
-        it can compute in this step."""
+        it can compute in this step, whose prompts have this allowance."""
         media = sequence.request.media
         if media is None:
             return budget
-        reach = budget
+        reach, work_before = budget, step.encoder_work
         for index in media.needed_from(position):
             entry = self._hold(sequence, media, index, step)
             if entry is None or not self._encode(sequence, index, entry, step):
                 reach = max(0, min(reach, media.start_of(index, position) - position))
                 if entry is None or self._budget <= 0:
                     break
+        reach = allowance.beside(step.encoder_work - work_before, reach)
         return self._with_whole_spans(media, position, reach, self.most_tokens - sum(step.num_tokens))
 
     def whole_end(self, sequence: Sequence, end: int) -> int:

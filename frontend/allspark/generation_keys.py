@@ -16,6 +16,7 @@ from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.guided import GuidedDecodingParams
 from ...protocol.parameters.sampling import SamplingParams
 from .generation_config import ASGenerationConfigBuilder
+from .names import NO_OWN_ROWS
 
 Fields = dict[str, Any]
 Row = Callable[[Any], Fields]
@@ -58,7 +59,7 @@ def _shape(value: Any) -> Fields:
 
 
 def _no_media(value: Any) -> Fields:
-    raise RequestError("mm_info is not taken; LLM.generate takes pictures, as multimodal_data.")
+    raise RequestError(NO_OWN_ROWS)
 
 
 # What each key becomes. Those of beams and of log-probabilities, and the name, are read elsewhere below.

@@ -2,6 +2,8 @@
 
 from enum import Enum, IntEnum
 
+from ...protocol.errors import RequestError
+
 
 class TargetDevice(Enum):
     CUDA = "CUDA"
@@ -41,4 +43,13 @@ class VocabType(Enum):
 
 
 class MultiMediaInfo:
-    """What `mm_info` would take; requests that give one are refused, and told of `LLM`."""
+    """Rows of pictures from a caller's own encoder, for `mm_info`."""
+
+    def __init__(self) -> None:
+        raise RequestError(NO_OWN_ROWS)
+
+
+NO_OWN_ROWS = (
+    "Rows of pictures that a caller's own encoder has made (MultiMediaInfo, mm_info) are not taken: the model encodes "
+    "pictures itself here. Give them to LLM.chat, or to LLM.generate as multimodal_data."
+)

@@ -60,20 +60,43 @@ def seeing_model(folder: Path) -> Path:
     return folder
 
 
-def answering_model(folder: Path, family: str = "Qwen3VL") -> Path:
-    """The same with random weights of a family of `seeing_models.py`, which real workers compute."""
+def answering_model(folder: Path, family: str = "Qwen3VL", **vision: Any) -> Path:
+    """The same with random weights of a family of `seeing_models.py`, which real workers compute; `vision` as there."""
     seeing_model(folder)
     config = json.loads((folder / "config.json").read_text())
     first = config["text_config"]["vocab_size"] - 64
     names = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
     tokens = {name: first + place for place, name in enumerate(names)}
-    random_model(folder, family, vocab_size=first + 64, tokens=tokens, patch_size=config["vision_config"]["patch_size"])
+    vision["patch_size"] = config["vision_config"]["patch_size"]
+    random_model(folder, family, vocab_size=first + 64, tokens=tokens, **vision)
     return folder
 
 
 def noise(seed: int, size: tuple[int, int] = SIZE) -> Image.Image:
     """What random weights tell apart."""
     return Image.frombytes("RGB", size, random.Random(seed).randbytes(3 * size[0] * size[1]))
+
+
+def film(*frames: Image.Image, rate: int = 10) -> bytes:
+    """As an MP4."""
+    import av
+
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as container:
+        stream = container.add_stream("mpeg4", rate=rate)
+        stream.width, stream.height = frames[0].size
+        stream.pix_fmt = "yuv420p"
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_image(frame)))
+        container.mux(stream.encode())
+    return file.getvalue()
+
+
+def animation(*frames: Image.Image, rate: int = 10) -> bytes:
+    """As a GIF."""
+    file = io.BytesIO()
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:], duration=1000 // rate)
+    return file.getvalue()
 
 
 def picture(shade: int = 0, size: tuple[int, int] = SIZE) -> Image.Image:
@@ -83,7 +106,11 @@ def picture(shade: int = 0, size: tuple[int, int] = SIZE) -> Image.Image:
 def as_url(image: Image.Image) -> str:
     file = io.BytesIO()
     image.save(file, "PNG")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    return data_url("image/png", file.getvalue())
+
+
+def data_url(media_type: str, file: bytes) -> str:
+    return f"data:{media_type};base64," + base64.b64encode(file).decode()
 
 
 def about(*parts: Any, text: str = "What is it?") -> list[dict[str, Any]]:

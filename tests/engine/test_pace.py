@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 
 import pytest
-from builders.engine_harness import Harness, prompt
+from builders.engine_harness import Harness, medium, prompt
 from msgspec.structs import replace
 
+from penstock.protocol.media import MediaPlan
 from penstock.protocol.messages import Prompt, sequence_id, values
 
 BUDGET, LONG = 128, 490  # tokens of a step, and of a prompt
@@ -25,21 +26,26 @@ def streamed(request_id: int, length: int = 3, **params) -> Prompt:
 class Paced(Harness):
     """With steps that take `seconds`, two of them in flight."""
 
-    def __init__(self, *prompts: Prompt, seconds: Seconds = usual, **options) -> None:
+    def __init__(self, *prompts: Prompt, seconds: Seconds = usual, seconds_of_work: float = 0.0, **options) -> None:
         """These answers are being generated."""
         super().__init__(max_num_batched_tokens=BUDGET, num_blocks=2048, max_model_len=2048, **options)
         self.seconds = seconds
+        self.seconds_of_work = seconds_of_work  # of a patch in a layer of an encoder
         self.counts: list[int] = []  # tokens of prompts in each step
+        self.works: list[int] = []  # patches x layers in each step
         self.add(*prompts)
         for _ in range(6 if prompts else 0):
             self.step()
         self.counts.clear()
+        self.works.clear()
 
     def step(self) -> None:
         while len(self.results) < 2 and (plan := self.plan()) is not None:
             planned = next(step for step in self.scheduler.in_flight if step.number == plan.step)
             self.counts.append(sum(values(plan.num_tokens)[planned.num_decodes :]))
-            self.results[-1].forward_time = self.seconds(len(self.counts), self.counts[-1])
+            self.works.append(planned.encoder_work)
+            seconds = self.seconds(len(self.counts), self.counts[-1])
+            self.results[-1].forward_time = seconds + self.seconds_of_work * self.works[-1]
         self.finish()
 
     def has_begun(self, request_id: int) -> bool:
@@ -188,3 +194,20 @@ def test_steps_that_take_no_time_leave_no_prompt_behind():
     harness = Paced(streamed(1), seconds=lambda step, tokens: 0.0)
     harness.add(prompt(3, range(LONG), max_tokens=1))
     assert sum(harness.run_until_begun(3)) == LONG
+
+
+def test_pictures_take_from_their_prompts_part_of_a_step():
+    pictures = [medium(each, (30 * each + 6, 24), num_patches=10) for each in range(40)]
+    tokens = ([7] * 6 + [500] * 24) * len(pictures)
+    media = MediaPlan(num_rows=1000, row_bytes=1, num_layers=4, most_patches=100, most_at_once=100)
+    harness = Paced(streamed(1), streamed(2), seconds_of_work=0.0004, media=media)
+    harness.add(prompt(3, [9] * LONG, max_tokens=1))
+    before = len(harness.run_until_begun(3))
+    harness.add(prompt(4, tokens, media=pictures, max_tokens=1))
+    counts, works = harness.run_until_begun(4)[before:], harness.works[before:]
+    ratios = [
+        (usual(step, count) + harness.seconds_of_work * work) / WITHOUT
+        for step, (count, work) in enumerate(zip(counts, works, strict=True))
+    ]
+    assert sum(works) == 4 * 10 * len(pictures) and sum(counts) == len(tokens)
+    assert most_but_few(ratios) <= 2

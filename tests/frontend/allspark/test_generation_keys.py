@@ -6,9 +6,7 @@ import math
 import pytest
 
 from penstock import RequestError
-from penstock.allspark import (
-    ASGenerationConfigBuilder,
-)
+from penstock.allspark import ASGenerationConfigBuilder, MultiMediaInfo
 from penstock.frontend.allspark.generation_keys import KEYS, generation_of
 
 
@@ -107,7 +105,7 @@ def test_a_configuration_of_transformers_gives_what_is_of_use(config):
         ({"temprature": 1}, "Did you mean temperature"),
         ({"temperature": math.nan}, "temperature=nan"),
         ({"top_p": 0}, "top_p=0"),
-        ({"mm_info": {}}, "multimodal"),
+        ({"mm_info": {}}, "own encoder.*multimodal_data"),
         ({"num_return_sequences": 2}, "one answer"),
         ({"num_beams": 0}, "num_beams=0"),
         ({"logprobs": True, "top_logprobs": 50}, "logprobs=50"),
@@ -158,3 +156,8 @@ def test_output_lengths_of_transformers_are_kept_and_several_answers_refused():
     assert (params.max_tokens, params.min_p) == (5, 0.1)
     with pytest.raises(RequestError, match="num_return_sequences"):
         generation_of(ASGenerationConfigBuilder({"num_return_sequences": 2}))
+
+
+def test_rows_of_an_own_encoder_are_refused_where_a_script_begins_with_them():
+    with pytest.raises(RequestError, match="multimodal_data"):
+        MultiMediaInfo()

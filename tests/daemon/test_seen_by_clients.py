@@ -1,0 +1,188 @@
+"""Pictures and videos through a daemon whose worker computes them: scripts and OpenAI's client see alike, what several
+ask about is encoded once, and others are not harmed by a client that leaves, or a worker that dies, amid encoding.
+"""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from builders.daemon import RunningDaemon, running_daemon, wait_for, worker_of
+from builders.seeing_model import about, animation, answering_model, as_url, data_url, film, noise
+
+from penstock import LLM, PenstockError, SamplingParams
+from penstock.protocol.stats import Stats
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+ENDLESS = SamplingParams(temperature=0, max_tokens=900, ignore_eos=True)
+LAYERS = 12  # of the encoder, each of which takes a step beside a stream
+OPTIONS: dict[str, Any] = {"max_model_len": 1024, "num_threads": 2, "mm_encoder_budget": 1}
+
+
+@contextmanager
+def seeing_daemon(where: Path, model: Path, *words: str) -> Iterator[RunningDaemon]:
+    where.mkdir(mode=0o700)
+    config = where / "penstock.toml"
+    lines = [f"{name} = {json.dumps(value)}" for name, value in {"model": str(model), **OPTIONS}.items()]
+    config.write_text("\n".join(["[models.seeing]", *lines]))
+    with running_daemon(where, "--config", str(config), *words) as daemon:
+        yield daemon
+
+
+@pytest.mark.parametrize("family, more", [("Qwen3VL", {}), ("Qwen2_5_VL", {"window_size": 64})])
+def test_scripts_and_clients_over_http_see_the_same_pictures_and_videos(family, more, tmp_path):
+    model = answering_model(tmp_path / "model", family, **more)
+    frames = [noise(number, (96, 64)) for number in range(20)]
+    mp4, gif, image = film(*frames), animation(*frames), as_url(noise(99))
+    (tmp_path / "film.mp4").write_bytes(mp4)
+    url = {"type": "video_url", "video_url": {"url": data_url("video/mp4", mp4)}}
+    parts = {
+        "film": [url, {"type": "video", "video": mp4}, {"type": "video", "video": str(tmp_path / "film.mp4")}],
+        "fewer": [url | {"max_frames": 2}, {"type": "video", "video": {"video": mp4, "num_frames": 2}}],
+        "animation": [{"type": "video", "video": gif}],
+        "picture": [{"type": "image_url", "image_url": {"url": image}}],
+    }
+
+    def asked(llm: LLM) -> dict[str, tuple[int, ...]]:
+        found = {}
+        for name, forms in parts.items():
+            outputs = llm.chat([about(part) for part in forms], GREEDY, use_tqdm=False)
+            assert [output.error_msg for output in outputs] == [None] * len(forms), name
+            [found[name]] = {(len(output.prompt_token_ids), *output.outputs.token_ids) for output in outputs}
+        prompt, video = llm.apply_chat_template(about(url)), [{"video": mp4, "max_frames": 30}]
+        [output] = llm.generate({"prompt": prompt, "multimodal_data": {"video": video}}, GREEDY, use_tqdm=False)
+        assert (len(output.prompt_token_ids), *output.outputs.token_ids) == found["film"]
+        return found
+
+    with seeing_daemon(tmp_path / "daemon", model, "--http", "127.0.0.1:0") as daemon:
+        with daemon.attach("seeing") as llm:
+            attached = asked(llm)
+            assert len({answer[1:] for answer in attached.values()}) == len(parts), "each looks different"
+            assert llm.stats().encoded_media == len(parts)
+            tokenizer = llm.get_tokenizer()
+        with openai.OpenAI(base_url=f"{daemon.status().http}/v1", api_key="none", max_retries=0) as client:
+            for name, (part, *_) in parts.items():
+                if name == "animation":
+                    part = {"type": "video_url", "video_url": {"url": data_url("image/gif", gif)}}
+                chat = client.chat.completions.create(
+                    model="seeing", messages=about(part), max_tokens=12, temperature=0,
+                    extra_body={"ignore_eos": True},
+                )  # fmt: skip
+                found = chat.usage.prompt_tokens, chat.choices[0].message.content
+                assert found == (attached[name][0], tokenizer.decode(attached[name][1:])), name
+    with LLM(model, quiet=True, **OPTIONS) as private:
+        assert asked(private) == attached
+
+
+class Crowd:
+    """A daemon with a client whose answer is streamed, so that pictures are encoded layer by layer beside it."""
+
+    def __init__(self, daemon: RunningDaemon) -> None:
+        self.daemon = daemon
+        self.client = daemon.attach("seeing")
+        self.ended = threading.Event()
+        self.error: Exception | None = None
+
+    def listen(self) -> None:
+        begun = threading.Event()
+
+        def read() -> None:
+            try:
+                for piece in self.client.stream([5, 6, 7], ENDLESS):
+                    begun.set()
+                    assert piece.error_msg is None
+            except PenstockError as error:
+                self.error = error
+            finally:
+                self.ended.set()
+
+        threading.Thread(target=read, daemon=True).start()
+        assert begun.wait(30)
+
+    def stats(self) -> Stats:
+        stats = self.daemon.model("seeing").stats
+        assert stats is not None
+        return stats
+
+
+@pytest.fixture
+def crowd(tmp_path, monkeypatch) -> Iterator[Crowd]:
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.1")
+    model = answering_model(tmp_path / "model", depth=LAYERS)
+    with seeing_daemon(tmp_path / "daemon", model) as daemon:
+        crowd = Crowd(daemon)
+        yield crowd
+        crowd.client.close()
+
+
+def about_noise(seed: int) -> list[dict[str, Any]]:
+    return about({"type": "image", "image": noise(seed)})
+
+
+def test_a_picture_that_two_clients_ask_about_at_once_is_encoded_once(crowd):
+    crowd.listen()
+    answers: list[list[int]] = []
+
+    def ask() -> None:
+        with crowd.daemon.attach("seeing") as llm:
+            [output] = llm.chat(about_noise(1), GREEDY, use_tqdm=False)
+            answers.append(list(output.outputs.token_ids))
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(answers) == 2 and answers[0] == answers[1]
+    assert crowd.stats().encoded_media == 1
+    assert not crowd.ended.is_set()
+
+
+def test_a_client_may_leave_while_its_picture_is_encoded(crowd):
+    crowd.listen()
+    leaving = crowd.daemon.attach("seeing")
+    stream = iter(leaving.stream(about_noise(1), GREEDY))
+
+    def read() -> None:
+        with pytest.raises(PenstockError):
+            next(stream)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    wait_for(lambda: crowd.stats().running == 2, "its prompt has come as far as the picture")
+    assert crowd.stats().encoded_media == 0
+    leaving.close()
+    reader.join(30)
+    wait_for(lambda: crowd.stats().running == 1, "its request has ended")
+    assert crowd.stats().encoded_media == 0 and not crowd.ended.is_set()
+    [output] = crowd.client.chat(about_noise(1), GREEDY, use_tqdm=False)
+    assert output.error_msg is None and crowd.stats().encoded_media == 1
+
+
+def test_a_worker_that_is_killed_while_it_encodes_ends_its_requests_and_the_next_one_sees(crowd):
+    [expected] = crowd.client.chat(about_noise(2), GREEDY, use_tqdm=False)
+    crowd.listen()
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            crowd.client.chat(about_noise(1), GREEDY, use_tqdm=False)
+        except PenstockError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    wait_for(lambda: crowd.stats().running == 2, "its prompt has come as far as the picture")
+    assert crowd.stats().encoded_media == 1
+    os.kill(worker_of(crowd.daemon), signal.SIGKILL)
+    thread.join(30)
+    assert crowd.ended.wait(30) and len(errors) == 1 and "worker" in str(errors[0])
+    with crowd.daemon.attach("seeing") as llm:
+        [output] = llm.chat(about_noise(2), GREEDY, use_tqdm=False)
+    assert output.outputs.token_ids == expected.outputs.token_ids
