@@ -2,6 +2,7 @@
 
     python scripts/bench_streams.py [--quantization int8] [--prompt 32768] [--known 24576] [--watched 240]
         [--python vllm=/path/to/its/python] [--python llama.cpp=/path/to/its/python]
+    python scripts/bench_streams.py --picture
 
 Eight answers are streamed, first alone, then while one prompt is computed, then alone again, for they have grown
 meanwhile, on a random-weight Qwen3-0.6B. Prints the median and the 99th percentile of the time between two tokens of a
@@ -10,7 +11,8 @@ with its defaults; llama.cpp is driven as its server does, each step the streams
 fits into a batch of 2,048, all in one cache. `--models` takes models that `bench_peers.py --models` has prepared there.
 
 A long prompt beside streams takes long. `--watched` gives it up after so many seconds, and `--known` computes its
-beginning before the streams start, so that a later part of it can be watched.
+beginning before the streams start, so that a later part of it can be watched. `--picture` puts questions about
+pictures in place of the prompt, one after another, beside four answers of Penstock alone, in Qwen3-VL-2B's shape.
 """
 
 import argparse
@@ -30,6 +32,7 @@ from bench_models import write_config
 from peers.streams import SHAPE, STREAM_PROMPT, Course, Gaps, ids
 
 STREAMS, ROOM = 8, 20_000  # tokens of an answer
+STREAMS_BESIDE_PICTURES, PICTURES = 4, 4
 ROOM_OF_STREAM = 4096  # in llama.cpp's cache
 LONGEST = 40_960  # tokens of a context
 PREPARED_BY = {"vllm": ("vllm", "Vllm"), "llama.cpp": ("llama_cpp", "LlamaCpp")}
@@ -86,6 +89,54 @@ async def stream_from_penstock(model: str, course: Course) -> dict[str, float]:
 
 def penstock(model: str, course: Course) -> dict[str, float]:
     return asyncio.run(stream_from_penstock(model, course))
+
+
+async def stream_beside_pictures(model: str, course: Course) -> dict[str, float]:
+    from peers.sight.look import picture
+
+    from penstock import AsyncLLM, SamplingParams
+
+    def params(count: int) -> SamplingParams:
+        return SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)
+
+    gaps = Gaps()
+    form = None if course.quantization == "none" else course.quantization
+    async with AsyncLLM(model, load_format="dummy", quantization=form, max_model_len=8192, quiet=True) as llm:
+
+        async def listen(number: int) -> None:
+            async for _ in llm.stream(ids(STREAM_PROMPT), params(8192 - STREAM_PROMPT)):
+                gaps.hear(number)
+
+        async def asked(*seeds: int) -> float:
+            """Seconds that a picture takes."""
+            start = time.perf_counter()
+            for seed in seeds:
+                question = {"type": "text", "text": "What is in the picture?"}
+                content = [{"type": "image", "image": picture(seed)}, question]
+                [output] = await llm.chat([{"role": "user", "content": content}], params(1))
+                assert output.error_msg is None, output.error_msg
+            return (time.perf_counter() - start) / len(seeds)
+
+        await asyncio.sleep(20)  # its memory is touched in the background
+        await asked(0)  # records its calls
+        alone = await asked(1, 2)
+        listening = [asyncio.create_task(listen(number)) for number in range(STREAMS_BESIDE_PICTURES)]
+        await asyncio.sleep(3)
+        gaps.phase = "before"
+        await asyncio.sleep(course.heard)
+        gaps.phase = "beside"
+        beside = await asked(*range(3, 3 + PICTURES))
+        gaps.phase = "after"
+        await asyncio.sleep(course.heard)
+        gaps.phase = "end"
+        for task in listening:
+            task.cancel()
+        await asyncio.gather(*listening, return_exceptions=True)
+    return gaps.figures(alone, beside, None)
+
+
+def penstock_beside_pictures(model: str, course: Course) -> dict[str, float]:
+    return asyncio.run(stream_beside_pictures(model, course))
 
 
 def vllm(model: str, course: Course) -> dict[str, float]:
@@ -187,10 +238,16 @@ def llama_cpp(model: str, course: Course) -> dict[str, float]:
 
 
 ENGINES = {"penstock": penstock, "vllm": vllm, "llama.cpp": llama_cpp}
+WITH_PICTURES = "penstock beside pictures"
 
 
 def prepared(folder: Path, engine: str, python: str, quantization: str, models: Path | None) -> Path:
     """The model as the engine loads it."""
+    if engine == WITH_PICTURES:
+        from peers.sight.checkpoint import write_all_but_weights
+
+        write_all_but_weights(folder)
+        return folder
     write_config(folder, {**SHAPE, "dtype": "bfloat16", "max_position_embeddings": LONGEST})
     if engine == "penstock":
         return folder
@@ -229,13 +286,18 @@ def main() -> None:
     parser.add_argument("--known", type=int, help="tokens of the prompt to compute before; 0: none")
     parser.add_argument("--watched", type=float, default=float("inf"), help="seconds of the prompt beside streams")
     parser.add_argument("--engines", nargs="+", choices=list(ENGINES), help="as default penstock and those of --python")
+    parser.add_argument("--picture", action="store_true", help="pictures instead of a prompt, of Penstock alone")
     parser.add_argument("--python", action="append", default=[], metavar="ENGINE=PATH")
     parser.add_argument("--models", type=Path, help="where bench_peers.py has prepared models")
     parser.add_argument("--run", nargs=3, metavar=("ENGINE", "MODEL", "COURSE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run:
         engine, model, course = arguments.run
-        print(json.dumps(ENGINES[engine](model, Course(**json.loads(course)))), flush=True)
+        stream = penstock_beside_pictures if engine == WITH_PICTURES else ENGINES[engine]
+        print(json.dumps(stream(model, Course(**json.loads(course)))), flush=True)
+        return
+    if arguments.picture:
+        print(figures_of(WITH_PICTURES, sys.executable, arguments), flush=True)
         return
     pythons = {"penstock": sys.executable} | dict(pair.split("=", 1) for pair in arguments.python)
     for engine in arguments.engines or pythons:

@@ -31,6 +31,11 @@ def write_checkpoint(folder: Path) -> None:
     """Does nothing where the folder has it already."""
     if any(folder.glob("*.safetensors")):
         return
+    write_all_but_weights(folder)
+    _write_weights(folder)
+
+
+def write_all_but_weights(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = whole_tokenizer()
     config = published_config(tokenizer, TEXT)
@@ -44,7 +49,6 @@ def write_checkpoint(folder: Path) -> None:
     _write(folder / "video_preprocessor_config.json", video)
     _write(folder / "tokenizer_config.json", tokenizer_config())
     (folder / "chat_template.jinja").write_text(TEMPLATE.read_text(encoding="utf-8"), encoding="utf-8")
-    _write_weights(folder)
 
 
 def whole_tokenizer() -> Tokenizer:
