@@ -205,6 +205,11 @@ def test_over_http_pictures_come_as_data_urls(folder):
     with running_model(folder, **OPTIONS) as model, served(*model) as server:
         status, chat = ask("/v1/chat/completions", messages=about(BY_URL), max_tokens=4)
         assert status == 200 and chat["usage"]["prompt_tokens"] > NUM_ROWS
+        status, longest = ask("/v1/chat/completions", messages=about(BY_URL), ignore_eos=True)
+        assert status == 200 and longest["usage"]["total_tokens"] == OPTIONS["max_model_len"]
+        assert longest["usage"]["prompt_tokens_details"]["cached_tokens"] == 16, "rows are cached as text is"
+        status, error = ask("/tokenize", messages=about(BY_URL))
+        assert status == 400 and "usage" in error["error"]["message"]
         part = {"type": "input_image", "image_url": URL}
         item = {"role": "user", "content": [part, {"type": "input_text", "text": "What is it?"}]}
         status, response = ask("/v1/responses", input=[item], max_output_tokens=4)
