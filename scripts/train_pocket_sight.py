@@ -13,13 +13,13 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
-from pocket_sight.export import export
+from pocket_sight.export import export, take
 from pocket_sight.model import new_model
 from pocket_sight.tokens import sight_tokenizer
 from pocket_sight.trainer import Training
 
 ROOT = Path(__file__).resolve().parent.parent
-STEPS = 12_000
+STEPS, SEEING_STEPS = 12_000, 4_000
 
 
 def main() -> None:
@@ -30,6 +30,8 @@ def main() -> None:
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     tokenizer = sight_tokenizer()
     model = new_model(tokenizer)
+    if arguments.weights:
+        take(model, arguments.weights)
     size = sum(parameter.numel() for parameter in model.parameters())
     seeing = sum(parameter.numel() for parameter in model.model.visual.parameters())
     print(f"pocket-sight: {size / 1e6:.2f} M parameters, {seeing / 1e6:.2f} M of them see", flush=True)
@@ -37,7 +39,7 @@ def main() -> None:
     def write() -> None:
         export(model.state_dict(), tokenizer, arguments.out)
 
-    training = Training(model, tokenizer, arguments.seed, arguments.steps, write)
+    training = Training(model, tokenizer, arguments.seed, arguments.steps, arguments.seeing_steps, write)
     if arguments.resume:
         training.resume(torch.load(checkpoint, weights_only=True))
         print(f"resumed at step {training.done:,}", flush=True)
@@ -51,7 +53,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     default = Path.home() / ".cache" / "penstock" / "pocket-sight-training.pt"
     parser.add_argument("--checkpoint", type=Path, default=default, help="file of the checkpoint")
+    parser.add_argument("--weights", type=Path, help="folder of trained files to begin from, instead of from nothing")
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--seeing-steps", type=int, default=SEEING_STEPS, help="of them those without questions")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     return parser.parse_args()

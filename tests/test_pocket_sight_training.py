@@ -103,7 +103,7 @@ def test_a_training_ends_with_files_that_transformers_loads(tmp_path, monkeypatc
     network = model.new_model(TOKENIZER, monkeypatch.setattr)
     write = partial(export.export, network.state_dict(), TOKENIZER, tmp_path / "trained")
     with torch.compiler.set_stance("force_eager"):  # to compile takes longer than all that is computed here
-        Training(network, TOKENIZER, seed=0, steps=2, export=write).run(tmp_path / "checkpoint.pt")
+        Training(network, TOKENIZER, seed=0, steps=2, seeing_steps=1, export=write).run(tmp_path / "checkpoint.pt")
     loaded = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path / "trained", dtype=torch.bfloat16)
     trained = network.state_dict()
     for name, tensor in loaded.state_dict().items():

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .precision import COMPUTED
+
 _TABLES = ("embed_tokens.weight", "pos_embed.weight", ".mlp.gate.weight")  # a row for each token, place or expert
 # A convolution whose windows never overlap is a matrix over pixels, whose rows are many times as long as normed ones:
 # at the full rate a plain ground would drown what is added to it.
@@ -50,7 +52,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     """A stack of matrices with their singular values brought near one."""
     if matrices.shape[-2] > matrices.shape[-1]:
         return orthogonal(matrices.mT).mT
-    x = matrices.bfloat16()
+    x = matrices.to(COMPUTED)
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     a, b, c = _QUINTIC
     for _ in range(4):

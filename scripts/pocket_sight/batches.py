@@ -105,7 +105,7 @@ def training_batch(tokenizer: Tokenizer, seed: int, step: int) -> Batch:
 def seeing_batch(seed: int, step: int) -> Shown:
     """Pictures without questions."""
     draw = Draw(f"{seed} seeing {step}", held_out=False)
-    drawn = [patched(draw, training_seen(draw)) for _ in range(PICTURES_WITHOUT_WORDS)]
+    drawn = [patched(draw, training_seen(draw, for_eyes=True)) for _ in range(PICTURES_WITHOUT_WORDS)]
     return shown_together(sorted(drawn, key=lambda each: each.size))
 
 

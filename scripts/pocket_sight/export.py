@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
 from .model import published_config
 from .sizes import FRAMES, LEAST_PIXELS, MERGE, MOST_PIXELS, PATCH
@@ -32,6 +32,11 @@ def export(weights: dict[str, Tensor], tokenizer: Tokenizer, folder: Path) -> No
     save_file(tensors, half, metadata={"format": "pt"})
     half.chmod(0o644)  # safetensors writes it for its owner alone
     half.replace(folder / "model.safetensors")
+
+
+def take(model: nn.Module, folder: Path) -> None:
+    """Exported weights into a network; the output layer is the embedding table."""
+    model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
 
 
 def preprocessor_config() -> dict[str, Any]:

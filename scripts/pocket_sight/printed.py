@@ -26,6 +26,7 @@ wheel white wind wine wolf wood work world yes zebra zero zone zoo
 """
 WORDS = _LIST.split()
 _MOST_LETTERS, _MOST_DIGITS = 5, 4
+_ALIKE_IN_CASE = set("cosuvwxz")  # their two forms differ in size alone
 _EASY_SHARE = 0.2  # single letters, to learn to read by
 _SMALLEST, _LARGEST_FONT = 26, 64  # in pixels after resizing
 
@@ -89,7 +90,8 @@ def _word(draw: Draw) -> str:
     else:
         count = 1 if form < 0.56 else draw.number(2, _MOST_LETTERS)
         word = "".join(draw.random.choices(string.ascii_lowercase, k=count))
-    case = draw.number(0, 2)
+    # Alone, these could be either: nobody could tell.
+    case = 1 if _ALIKE_IN_CASE.issuperset(word) else draw.number(0, 2)
     return (word, word.upper(), word.capitalize())[case]
 
 

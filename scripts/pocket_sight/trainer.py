@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from pocket.optimizer import optimizers
+from pocket.precision import COMPUTED, computing
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
@@ -30,7 +31,6 @@ from .sizes import FRAMES, PATCH
 
 MATRIX_RATE, OTHER_RATE = 0.02, 0.003
 WARM_UP_STEPS = 100
-SEEING_STEPS = 1_000  # the first of all, in which only the eyes are taught
 SEEING_SHARE = 0.3  # of their loss, afterwards
 FALL = 0.5  # of all steps
 REPORT_EVERY, MEASURE_EVERY = 50, 500
@@ -44,6 +44,7 @@ class Training:
     tokenizer: Tokenizer
     seed: int
     steps: int
+    seeing_steps: int  # the first of all, in which only the eyes are taught
     export: Callable[[], None]  # after every checkpoint
     done: int = 0
     held_out: dict[str, Batch] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class Training:
         context = get_context("spawn")
         waiting: Queue = context.Queue(_AHEAD)
         state = self.tokenizer.to_str()
-        painter = context.Process(target=paint, args=(waiting, state, self.seed, self.done), daemon=True)
+        painter = context.Process(target=paint, args=(waiting, state, self.seed, self.done, self.seeing_steps), daemon=True)
         painter.start()
         compile_small_operations(self.model)
         print(f"processes {os.getpid()} {painter.pid}", flush=True)
@@ -98,7 +99,7 @@ class Training:
         return loss.item(), right
 
     def _seen(self, shown: Shown) -> tuple[Tensor, list[tuple[str, float]]]:
-        with torch.autocast("cpu", torch.bfloat16):
+        with computing():
             rows = self.model.model.visual(pixel_values(shown.pixels), grid_thw=shown.grids).pooler_output
         return self.seeing.loss(rows, shown.targets), [("seeing", self.seeing.rights(rows, shown.targets))]
 
@@ -113,7 +114,7 @@ class Training:
         """For the tokens of the answers alone, and the pictures' rows."""
         shown = batch.shown
         pictures = {"pixel_values": pixel_values(shown.pixels), "image_grid_thw": shown.grids}
-        with torch.autocast("cpu", torch.bfloat16):
+        with computing():
             output = self.model.model(
                 input_ids=batch.tokens,
                 position_ids=batch.positions,
@@ -156,12 +157,12 @@ class Training:
             optimizer.load_state_dict(saved)
 
 
-def paint(waiting: Queue, tokenizer: str, seed: int, first: int) -> None:
+def paint(waiting: Queue, tokenizer: str, seed: int, first: int, seeing_steps: int) -> None:
     """Makes the batches from this step on, in a process of its own; its memory is theirs, so it stays to the end."""
     torch.set_num_threads(1)
     made = Tokenizer.from_str(tokenizer)
     for step in count(first):
-        waiting.put(seeing_batch(seed, step) if step < SEEING_STEPS else training_batch(made, seed, step))
+        waiting.put(seeing_batch(seed, step) if step < seeing_steps else training_batch(made, seed, step))
 
 
 def visible(branches: Tensor) -> Tensor:
@@ -170,7 +171,7 @@ def visible(branches: Tensor) -> Tensor:
     length = branches.shape[1]
     earlier = torch.ones(length, length, dtype=torch.bool).tril()
     hidden = ~(((seen == 0) | (seen == sees)) & earlier)
-    return torch.zeros(hidden.shape, dtype=torch.bfloat16).masked_fill(hidden, float("-inf"))[:, None]
+    return torch.zeros(hidden.shape, dtype=COMPUTED).masked_fill(hidden, float("-inf"))[:, None]
 
 
 def pixel_values(frame: Tensor) -> Tensor:
