@@ -11,6 +11,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from .ggml_part import GgmlPart
 from .mxfp4_part import Mxfp4Part
 from .operands import WeightFormat
 from .quantized_part import QuantizedPart
@@ -77,8 +78,8 @@ def code_values(dtype: torch.dtype) -> Tensor:
     return torch.arange(256, dtype=torch.uint8).view(dtype).float()
 
 
-# What weights are packed from: floats, integers with scales, 8-bit or 4-bit floats with scales.
-WeightPart = Tensor | QuantizedPart | Float8Part | Mxfp4Part
+# What weights are packed from: floats, integers with scales, 8-bit or 4-bit floats with scales, blocks of a GGUF file.
+WeightPart = Tensor | QuantizedPart | Float8Part | Mxfp4Part | GgmlPart
 
 
 def format_of_parts(parts: Sequence[WeightPart], format: WeightFormat) -> WeightFormat:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...float8_part import Float8Part, WeightPart
+from ...ggml_part import GgmlPart
 from ...mxfp4_part import BLOCK, Mxfp4Part
 from ...operands import Kind
 from ...quantized_part import MIDDLE, QuantizedPart
@@ -32,7 +33,7 @@ def pack_parts(parts: Sequence[WeightPart], kind: Kind, group_size: int) -> Nati
     blocks = [part for part in parts if isinstance(part, Mxfp4Part)]
     if kind == "mxfp4" and len(blocks) == len(parts):
         return pack_mxfp4(blocks)
-    floats = [part.dequantized() if isinstance(part, Mxfp4Part) else part for part in parts]
+    floats = [part.dequantized() if isinstance(part, (Mxfp4Part, GgmlPart)) else part for part in parts]
     return _pack_others(floats, kind, group_size)
 
 
