@@ -1,0 +1,99 @@
+"""Reads the beginning of a file piece by piece, never beyond its end and never more than a header may have.
+
+Numbers and texts are taken one after the other; a length that the file claims is held against what is left of it
+before anything is read or kept. The file is not mapped: one that is cut short meanwhile would end the process.
+"""
+
+import os
+import struct
+
+# Real headers have up to some 30 MB, nearly all of it the vocabulary.
+MOST_BYTES = 128 << 20
+_PIECE_BYTES = 1 << 20
+
+U32 = struct.Struct("<I")
+U64 = struct.Struct("<Q")
+
+
+class MalformedError(Exception):
+    """What is wrong with the file: the rest of a sentence that begins with its name."""
+
+
+class CheckedBytes:
+    """The bytes of a file from its start, and a position in them."""
+
+    def __init__(self, file: int, size: int) -> None:
+        self._file = file
+        self.size = size  # of the whole file
+        self._content = bytearray()
+        self.position = 0
+
+    def take(self, length: int) -> bytearray:
+        """The next so many bytes."""
+        self._need(length)
+        start = self.position
+        self.position = start + length
+        return self._content[start : self.position]
+
+    def number(self, form: struct.Struct) -> int | float:
+        self._need(form.size)
+        found: int | float = form.unpack_from(self._content, self.position)[0]
+        self.position += form.size
+        return found
+
+    def u32(self) -> int:
+        return int(self.number(U32))
+
+    def u64(self) -> int:
+        return int(self.number(U64))
+
+    def numbers(self, count: int, letter: str) -> list[int | float]:
+        """So many numbers of one type, by its letter in `struct`."""
+        size = struct.calcsize(f"<{letter}")
+        self._need(count * size)
+        found = struct.unpack_from(f"<{count}{letter}", self._content, self.position)
+        self.position += count * size
+        return list(found)
+
+    def text(self) -> str:
+        """One that a person or a tokenizer wrote, which may have bytes that are no UTF-8."""
+        return self.take(self.u64()).decode(errors="replace")
+
+    def texts(self, count: int) -> list[str]:
+        """Like so many calls of `text`: a vocabulary has several hundred thousand."""
+        found: list[str] = []
+        add, length_at = found.append, U64.unpack_from
+        content, position = self._content, self.position
+        for _ in range(count):
+            if position + 8 > len(content):
+                self.position = position
+                self._need(8)
+            start = position + 8
+            end = start + length_at(content, position)[0]
+            if end > len(content):
+                self.position = start
+                self._need(end - start)
+            add(content[start:end].decode(errors="replace"))
+            position = end
+        self.position = position
+        return found
+
+    def require_room(self, count: int, least_bytes: int, what: str) -> None:
+        """That so many things, each of so many bytes or more, can be in the rest of a header."""
+        if count * least_bytes > min(self.size, MOST_BYTES) - self.position:
+            raise MalformedError(f"claims to have {count:,} {what}, for which it is too short")
+
+    def _need(self, length: int) -> None:
+        end = self.position + length
+        if end <= len(self._content):
+            return
+        if end > self.size:
+            raise MalformedError(f"ends after {self.size:,} bytes, amid its header")
+        if end > MOST_BYTES:
+            raise MalformedError(f"claims a header of more than {MOST_BYTES >> 20} MiB, which no model has")
+        wanted = min(max(end, 2 * len(self._content), _PIECE_BYTES), self.size, MOST_BYTES)
+        while len(self._content) < wanted:
+            piece = os.pread(self._file, wanted - len(self._content), len(self._content))
+            if not piece:
+                raise MalformedError("was cut short while it was read")
+            self._content += piece

@@ -1,0 +1,79 @@
+"""Reads the header of one GGUF file: version, metadata, and the list of its tensors.
+
+Every count, length and offset is held against the file's size before it is used, so that a hostile file costs a
+sentence and little memory. The sentence names the file's own name only, since the rest says where things lie on this
+machine.
+"""
+
+import os
+import stat
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...errors import ConfigError
+from ..utf8 import shown as shown_path
+from .checked_bytes import CheckedBytes, MalformedError
+from .metadata import read_metadata
+from .tensor_list import TensorInfo, read_tensors
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+# Opening must not wait for a pipe's other end, nor make a terminal this process's own.
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class Header(NamedTuple):
+    version: int
+    metadata: dict[str, Any]  # lists as lists
+    tensors: tuple[TensorInfo, ...]  # in the file's order
+
+
+def read_header(path: Path) -> Header:
+    """The header of one file; raises a `ConfigError` of one sentence where it can't be used."""
+    try:
+        file = os.open(path, _FLAGS)
+        try:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
+                raise MalformedError("is not a regular file")
+            return _header(CheckedBytes(file, status.st_size))
+        finally:
+            os.close(file)
+    except MalformedError as error:
+        raise ConfigError(f"{file_name(path)} can't be used: it {error}.") from None
+    except OSError as error:
+        raise ConfigError(f"{file_name(path)} can't be read: {error.strerror}.") from None
+
+
+def file_name(path: Path) -> str:
+    """The name of a file, for sentences."""
+    return shown_path(Path(path.name))
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether it is a file that begins as GGUF does, whatever its name."""
+    try:
+        file = os.open(path, _FLAGS)
+    except OSError:
+        return False
+    try:
+        return stat.S_ISREG(os.fstat(file).st_mode) and os.pread(file, len(MAGIC), 0) == MAGIC
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+
+
+def _header(content: CheckedBytes) -> Header:
+    if content.size < len(MAGIC) or content.take(len(MAGIC)) != MAGIC:
+        raise MalformedError("does not begin as a GGUF file does")
+    version = content.u32()
+    if version not in VERSIONS:
+        if int.from_bytes(version.to_bytes(4, "big"), "little") in VERSIONS:
+            raise MalformedError("is written for big-endian machines")
+        raise MalformedError(
+            f"has version {version:,} of the format, of which {VERSIONS[0]} and {VERSIONS[1]} are read here"
+        )
+    num_tensors, num_keys = content.u64(), content.u64()
+    metadata = read_metadata(content, num_keys)
+    return Header(version, metadata, read_tensors(content, num_tensors, metadata))

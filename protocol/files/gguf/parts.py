@@ -1,0 +1,100 @@
+"""Finds and reads all files of a model that is cut into parts: `NAME-00001-of-00003.gguf` and so on.
+
+The first part has the metadata, and each part its own tensors. A model in one file is a model of one part.
+"""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...errors import ConfigError
+from ...fields.rules import shown
+from .header import Header, file_name, read_header
+from .tensor_list import TensorInfo
+
+SUFFIX = ".gguf"
+MOST_PARTS = 10_000
+_NUMBER_KEY, _COUNT_KEY, _TENSORS_KEY = "split.no", "split.count", "split.tensors.count"
+_PART = re.compile(r"(?P<name>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+
+
+class PlacedTensor(NamedTuple):
+    """A tensor, and which of the model's files it lies in."""
+
+    file: Path
+    info: TensorInfo
+
+
+class GgufModel(NamedTuple):
+    """The headers of all files of a model, in order."""
+
+    files: tuple[Path, ...]
+    headers: tuple[Header, ...]
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return self.headers[0].metadata
+
+    @property
+    def tensors(self) -> dict[str, PlacedTensor]:
+        return {
+            info.name: PlacedTensor(file, info)
+            for file, header in zip(self.files, self.headers, strict=True)
+            for info in header.tensors
+        }
+
+
+def is_later_part(path: Path) -> bool:
+    """Whether its name says that it is a part, and not the first one."""
+    found = _PART.fullmatch(path.name)
+    return found is not None and int(found["number"]) != 1
+
+
+def parts_of(path: Path) -> tuple[Path, ...]:
+    """All files of the model that a file belongs to, in order, by their names."""
+    found = _PART.fullmatch(path.name)
+    if found is None:
+        return (path,)
+    number, count = int(found["number"]), int(found["count"])
+    if not 1 <= number <= count <= MOST_PARTS:
+        raise ConfigError(f"{file_name(path)} can't be used: by its name it is part {number} of {count}.")
+    files = tuple(
+        path.with_name(f"{found['name']}-{each:05}-of-{found['count']}{SUFFIX}") for each in range(1, count + 1)
+    )
+    missing = [each for each in files if not each.is_file()]
+    if missing:
+        others = "" if len(missing) == 1 else f" (and {len(missing) - 1} more)"
+        raise ConfigError(
+            f"{file_name(missing[0])}{others} is missing beside {file_name(path)}: all {count} parts of a model are "
+            "needed."
+        )
+    return files
+
+
+def read_model(files: tuple[Path, ...]) -> GgufModel:
+    """The headers of all parts of a model, which fit together."""
+    headers = tuple(read_header(file) for file in files)
+    for number, (file, header) in enumerate(zip(files, headers, strict=True)):
+        count = header.metadata.get(_COUNT_KEY, 0)
+        if max(count if isinstance(count, int) else 0, 1) != len(files):
+            raise ConfigError(
+                f"{file_name(file)} can't be used: it says that it is one of {shown(count)} parts, and by its name it "
+                f"is one of {len(files)}. Parts are called NAME-00001-of-0000N{SUFFIX}."
+            )
+        if len(files) > 1 and header.metadata.get(_NUMBER_KEY) != number:
+            raise ConfigError(f"{file_name(file)} can't be used: it says that it is another part than its name says.")
+    model = GgufModel(files, headers)
+    _check_tensors(model)
+    return model
+
+
+def _check_tensors(model: GgufModel) -> None:
+    first = file_name(model.files[0])
+    num_tensors = sum(len(header.tensors) for header in model.headers)
+    if len(model.tensors) != num_tensors:
+        raise ConfigError(f"{first} can't be used: a tensor lies in two of its parts.")
+    expected = model.metadata.get(_TENSORS_KEY, num_tensors)
+    if len(model.files) > 1 and expected != num_tensors:
+        raise ConfigError(
+            f"{first} can't be used: its parts have {num_tensors:,} tensors, and it names {shown(expected)}."
+        )

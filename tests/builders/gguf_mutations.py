@@ -1,0 +1,111 @@
+"""Makes broken GGUF files out of right ones: octets, lengths and counts changed, pieces cut out, doubled or moved.
+
+What a seed makes is the same everywhere. Most places are chosen among those where a number of the header stands, since
+a flipped octet in a text breaks nothing.
+"""
+
+import random
+import struct
+from collections.abc import Callable
+
+from .gguf_file import Octets, Typed, gguf_bytes, zeros
+
+# What overflows, wraps, or asks for more than there is.
+_NUMBERS = (
+    *(0, 1, 2, 7, 8, 9, 31, 33, 127, 128, 255, 256, 65_535, 2**20, 4_000_001, 2**31 - 1, 2**31, 2**32 - 1, 2**32),
+    *(2**33, 2**62, 2**63 - 1, 2**63, 2**64 - 32, 2**64 - 1),
+)
+_METADATA = [
+    ("general.architecture", "llama"),
+    ("general.alignment", 64),
+    ("llama.block_count", 2),
+    ("llama.rope.freq_base", 10000.0),
+    ("llama.attention.head_count_kv", [2, 1]),
+    ("llama.expert_weights_norm", True),
+    ("wide", Typed("UINT64", 2**40)),
+    ("octets", Typed("UINT8", [1, 2, 3])),
+    ("choices", [True, False]),
+    ("tokenizer.ggml.tokens", ["<s>", "a", "übel", ""]),
+    ("tokenizer.ggml.scores", [0.0, -1.0, -2.0, -3.0]),
+]
+_TENSORS = [
+    ("token_embd.weight", zeros((4, 256), "Q4_K")),
+    ("blk.0.ffn_down_exps.weight", zeros((2, 3, 64), "Q8_0")),
+    ("blk.0.attn_norm.weight", zeros((64,))),
+    ("scale", Octets((), "F32", bytes(4))),
+]
+
+
+def right_file() -> bytes:
+    """One with every kind of value and tensor that a header can have."""
+    return gguf_bytes(_METADATA, _TENSORS, alignment=64)
+
+
+def mutated(seed: int) -> bytes:
+    """A broken file, or now and then one that still is right."""
+    chance = random.Random(seed)
+    content = bytearray(right_file())
+    for _ in range(chance.choice((1, 1, 1, 2, 3, 8))):
+        chance.choice(_MUTATIONS)(content, chance)
+    return bytes(content)
+
+
+def _number(content: bytearray, chance: random.Random) -> None:
+    """Another number where one may stand, 32 or 64 bits wide."""
+    form = chance.choice(("<I", "<Q"))
+    number = chance.choice(_NUMBERS) % (1 << 8 * struct.calcsize(form))
+    at = chance.randrange(4, max(len(content) - 8, 5))
+    content[at : at + struct.calcsize(form)] = struct.pack(form, number)
+
+
+def _count(content: bytearray, chance: random.Random) -> None:
+    """Another number of tensors or keys."""
+    at = chance.choice((8, 16))
+    content[at : at + 8] = struct.pack("<Q", chance.choice(_NUMBERS))
+
+
+def _octet(content: bytearray, chance: random.Random) -> None:
+    if content:
+        content[chance.randrange(len(content))] = chance.randrange(256)
+
+
+def _bit(content: bytearray, chance: random.Random) -> None:
+    if content:
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+
+
+def _cut(content: bytearray, chance: random.Random) -> None:
+    del content[chance.randrange(len(content) + 1) :]
+
+
+def _gap(content: bytearray, chance: random.Random) -> None:
+    at = chance.randrange(len(content) + 1)
+    del content[at : at + chance.randrange(1, 40)]
+
+
+def _doubled(content: bytearray, chance: random.Random) -> None:
+    at = chance.randrange(len(content) + 1)
+    content[at:at] = content[at : at + chance.randrange(1, 200)]
+
+
+def _inserted(content: bytearray, chance: random.Random) -> None:
+    at = chance.randrange(len(content) + 1)
+    content[at:at] = chance.randbytes(chance.randrange(1, 40))
+
+
+def _near_a_name(content: bytearray, chance: random.Random) -> None:
+    """Another number before or behind one of the names, where lengths, types, shapes and offsets stand."""
+    names = [name for name, _ in (*_METADATA, *_TENSORS)]
+    name = chance.choice(names).encode()
+    found = content.find(name)
+    if found >= 8:
+        at = chance.choice((found - 8, *(found + len(name) + step for step in (0, 4, 8, 12, 16, 20, 24, 28))))
+        form = chance.choice(("<I", "<Q"))
+        number = chance.choice(_NUMBERS) % (1 << 8 * struct.calcsize(form))
+        content[at : at + struct.calcsize(form)] = struct.pack(form, number)
+
+
+_MUTATIONS: tuple[Callable[[bytearray, random.Random], None], ...] = (
+    *(_near_a_name, _near_a_name, _near_a_name, _near_a_name, _number, _number, _count, _octet, _bit),
+    *(_cut, _gap, _doubled, _inserted),
+)

@@ -1,0 +1,210 @@
+"""The header of a GGUF file: all that the format can say is read, and what can't be right is one sentence."""
+
+import os
+import re
+import struct
+
+import pytest
+from builders.address_space import address_space_limit
+from builders.gguf_file import NUMBERS, Octets, Typed, gguf_bytes, text, value, write_gguf, zeros
+from hypothesis import given
+from hypothesis import strategies as some
+
+from penstock.protocol.errors import ConfigError
+from penstock.protocol.files.gguf.header import is_gguf, read_header
+from penstock.protocol.files.gguf.types import BY_NAME, GIVEN_UP
+
+FOLDER = "a-folder-that-no-error-names"
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / FOLDER).mkdir()
+    return tmp_path / FOLDER / "model.gguf"
+
+
+def refusal(path, content: bytes) -> str:
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        read_header(path)
+    said = str(refused.value)
+    assert said.startswith("model.gguf can't be used: it "), said
+    assert said.endswith(".") and "\n" not in said and FOLDER not in said and len(said) < 400, said
+    return said
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_every_type_of_metadata_is_read(path, version):
+    whole = [name for name, (_, letter) in NUMBERS.items() if letter and letter.upper() in "BHIQ"]
+    metadata = {
+        **{name: Typed(name, 100) for name in whole},
+        **{f"{name} list": Typed(name, [1, 2, 100]) for name in whole},
+        "float": 0.5,
+        "wide float": Typed("FLOAT64", 0.1),
+        "floats": [0.5, -2.0],
+        "yes": True,
+        "list": [True, False],
+        "text": "Grüße",
+        "texts": ["a", "", "b" * 3000],
+        "none": [],
+    }
+    read = read_header(write_gguf(path, metadata, version=version))
+    assert read.version == version
+    assert read.metadata == {name: each.value if isinstance(each, Typed) else each for name, each in metadata.items()}
+    assert [type(read.metadata[name]) for name in ("yes", "float", "UINT8")] == [bool, float, int]
+
+
+@pytest.mark.parametrize("alignment", [1, 8, 32, 4096])
+def test_a_tensor_of_every_type_lies_where_it_was_written(path, alignment):
+    tensors = {}
+    for name, kind in BY_NAME.items():
+        shape = (3, 2 * kind.block_elements)
+        tensors[name] = Octets(shape, name, os.urandom(kind.nbytes(3 * shape[1])))
+    read = read_header(write_gguf(path, {}, tensors, alignment=alignment)).tensors
+    content = path.read_bytes()
+    assert [each.name for each in read] == list(tensors)
+    for each in read:
+        assert each.type == each.name and each.shape == tensors[each.name].shape
+        assert each.offset % alignment == 0
+        assert content[each.offset : each.offset + each.nbytes] == tensors[each.name].content
+
+
+def test_shapes_have_none_to_four_dimensions_rows_first(path):
+    shapes = [(), (7,), (3, 32), (2, 3, 32), (5, 2, 3, 32)]
+    read = read_header(write_gguf(path, {}, {str(shape): zeros(shape) for shape in shapes}))
+    assert [each.shape for each in read.tensors] == shapes
+
+
+@given(
+    metadata=some.dictionaries(
+        some.text(min_size=1, max_size=20).filter(lambda key: key != "general.alignment"),
+        some.one_of(
+            some.booleans(),
+            some.integers(-(2**63), 2**64 - 1),
+            some.floats(width=32, allow_nan=False),
+            some.text(),
+            some.lists(some.text()),
+            some.lists(some.integers(-(2**31), 2**31 - 1)),
+            some.lists(some.floats(width=32, allow_nan=False)),
+        ),
+    )
+)
+def test_what_is_written_is_what_is_read(tmp_path_factory, metadata):
+    path = tmp_path_factory.mktemp("read") / "model.gguf"
+    assert read_header(write_gguf(path, metadata)).metadata == metadata
+
+
+def test_texts_that_are_no_utf_8_are_read_and_names_are_not(path):
+    path.write_bytes(gguf_bytes([("general.author", b"M\xfcller")]))
+    assert read_header(path).metadata == {"general.author": "M\ufffdller"}
+    assert "not UTF-8" in refusal(path, gguf_bytes([(b"M\xfcller", 1)]))
+    assert "not UTF-8" in refusal(path, gguf_bytes([], [(b"M\xfcller", zeros((1,)))]))
+
+
+def head(num_tensors: int, num_keys: int, *rest: bytes, version: int = 3) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", version, num_tensors, num_keys) + b"".join(rest)
+
+
+def tensor(name: str, dimensions: list[int], number: int, offset: int = 0) -> bytes:
+    return (
+        text(name)
+        + struct.pack(f"<I{len(dimensions)}Q", len(dimensions), *dimensions)
+        + struct.pack("<IQ", number, offset)
+    )
+
+
+ROOM = bytes(4096)
+TEXT = struct.pack("<I", 8)
+
+
+def listed(kind: int, count: int) -> bytes:
+    return text("key") + struct.pack("<IIQ", 9, kind, count)
+
+
+REFUSED = {
+    "nothing at all": (b"", "does not begin as a GGUF file"),
+    "another format": (b"PK\x03\x04" + ROOM, "does not begin as a GGUF file"),
+    "only the magic": (b"GGUF", "ends after 4 bytes"),
+    "version 1": (head(0, 0, version=1), "version 1 .*2 and 3"),
+    "a version to come": (head(0, 0, version=4), "version 4"),
+    "big-endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "big-endian"),
+    "too many keys": (head(0, 2**63, ROOM), r"9,223,372,036,854,775,808 keys"),
+    "more keys than bytes": (head(0, 60_000, ROOM), "60,000 keys, for which it is too short"),
+    "too many tensors": (head(2**64 - 1, 0, ROOM), "tensors, and no model has more"),
+    "more tensors than bytes": (head(99_999, 0, ROOM), "99,999 tensors, for which it is too short"),
+    "a key without a name": (head(0, 1, text(""), value(1)), "name of a key with 0 bytes"),
+    "a key of a gigabyte": (head(0, 1, struct.pack("<Q", 2**30), ROOM), "name of a key with 1,073,741,824 bytes"),
+    "the same key twice": (gguf_bytes([("key", 1), ("key", 2)]), "key 'key' twice"),
+    "an unknown type": (head(0, 1, text("key"), struct.pack("<I", 13), ROOM), r"unknown type 13 \(at the key 'key'\)"),
+    "a text beyond the end": (head(0, 1, text("key"), TEXT, struct.pack("<Q", 2**63), ROOM), "amid its header"),
+    "a list beyond the end": (
+        head(0, 1, listed(10, 3_999_999), ROOM),
+        "amid its header",
+    ),
+    "a list too long": (
+        head(0, 1, listed(0, 2**62), ROOM),
+        "more than 4,000,000 elements",
+    ),
+    "texts beyond the end": (head(0, 1, listed(8, 10**6), ROOM), "1,000,000 texts"),
+    "lists of lists": (head(0, 1, listed(9, 1), ROOM), "a list of lists"),
+    "half true": (head(0, 1, text("key"), struct.pack("<IB", 7, 2)), "2 where true"),
+    "the same tensor twice": (gguf_bytes([], [("w", zeros((1,)))] * 2), "tensor 'w' twice"),
+    "a name without end": (gguf_bytes([], [("w" * 300, zeros((1,)))]), "tensor with 300 bytes"),
+    "five dimensions": (head(1, 0, tensor("w", [1] * 5, 0), ROOM), "5 dimensions"),
+    "four billion dimensions": (head(1, 0, text("w"), struct.pack("<I", 2**32 - 1), ROOM), "4,294,967,295 dimensions"),
+    "no elements": (head(1, 0, tensor("w", [32, 0], 0), ROOM), "no elements"),
+    "a type to come": (head(1, 0, tensor("w", [32], 999), ROOM), "not known here .number 999"),
+    "a type given up": (head(1, 0, tensor("w", [32], 31), ROOM), "Q4_0_4_4"),
+    "half a block": (head(1, 0, tensor("w", [128, 2], 12), ROOM), "multiple of 256"),
+    "beside the alignment": (head(1, 0, tensor("w", [32], 0, offset=8), ROOM), "no multiple of 32"),
+    "beyond the end": (head(1, 0, tensor("w", [32], 0, offset=8192), ROOM), "it is incomplete"),
+    "an end that wraps": (head(1, 0, tensor("w", [2**62], 0), ROOM), "it is incomplete"),
+    "an offset that wraps": (head(1, 0, tensor("w", [32], 0, offset=2**64 - 32), ROOM), "it is incomplete"),
+    "a product that wraps": (head(1, 0, tensor("w", [2**63, 2**63, 2, 2], 0), ROOM), "it is incomplete"),
+    "one over another": (
+        head(2, 0, tensor("v", [64], 0), tensor("w", [64], 0, offset=128), ROOM),
+        "'v' and 'w'",
+    ),
+    **{
+        f"alignment {wrong!r}": (gguf_bytes([("general.alignment", wrong)]), "general.alignment=.*power of two")
+        for wrong in (0, 24, 2**31, 1.0, True, "32", [32], Typed("INT32", -32))
+    },
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_header_that_can_not_be_right_is_refused_in_a_sentence(path, case):
+    content, says = REFUSED[case]
+    assert re.search(says, said := refusal(path, content)), said
+
+
+def test_types_that_llama_cpp_gave_up_are_none_of_those_it_has():
+    assert not GIVEN_UP.keys() & {each.number for each in BY_NAME.values()}
+    assert len({each.number for each in BY_NAME.values()}) == len(BY_NAME)
+
+
+def test_a_header_that_claims_gigabytes_takes_no_memory(path):
+    """A sparse file has room for whatever is claimed."""
+    path.write_bytes(head(0, 1, text("key"), TEXT, struct.pack("<Q", 2**34)))
+    os.truncate(path, 1 << 36)
+    with address_space_limit(256 << 20), pytest.raises(ConfigError, match="more than 128 MiB"):
+        read_header(path)
+    path.write_bytes(head(0, 2, listed(8, 3_999_999)))
+    os.truncate(path, 1 << 36)
+    with pytest.raises(ConfigError, match="name of a key with 0 bytes"):
+        read_header(path)
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a folder", "missing", "a device"])
+def test_what_is_no_regular_file_is_refused_at_once(path, kind):
+    make = {"a pipe": os.mkfifo, "a folder": os.mkdir, "a device": lambda path: path.symlink_to("/dev/zero")}
+    make.get(kind, lambda path: None)(path)
+    assert not is_gguf(path)
+    with pytest.raises(ConfigError, match=r"^model.gguf can't be (used: it is not a regular file|read: .*)\.$"):
+        read_header(path)
+
+
+def test_a_file_is_known_by_how_it_begins(path):
+    assert is_gguf(write_gguf(path, {}))
+    path.write_bytes(b"GGU")
+    assert not is_gguf(path)
