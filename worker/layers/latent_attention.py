@@ -81,8 +81,15 @@ class _Query:
 
 def _head_weights(weights: Weights, latent: LatentConfig, num_heads: int) -> tuple[list[Any], list[Any]]:
     """Of each head on this rank W_key, [rank, nope_dim], and W_value, [value_dim, rank]."""
-    rows = latent.nope_dim + latent.value_dim
     first, last = weights.placement.ranks.span(num_heads)
+
+    def by_head(name: str, rows: int, columns: int) -> list[Any]:
+        piece = CheckpointPiece(f"{name}.weight", (num_heads * rows, columns), (0, first * rows, last * rows))
+        return weights.packed_cuts(piece, [RowCut(head * rows, (head + 1) * rows) for head in range(last - first)])
+
+    if weights.has("k_b_proj.weight"):  # apart, the keys' already transposed, as in GGUF files
+        return by_head("k_b_proj", latent.rank, latent.nope_dim), by_head("v_b_proj", latent.value_dim, latent.rank)
+    rows = latent.nope_dim + latent.value_dim
     piece = CheckpointPiece("kv_b_proj.weight", (num_heads * rows, latent.rank), (0, first * rows, last * rows))
     starts = [head * rows for head in range(last - first)]
     keys = [RowCut(start, start + latent.nope_dim, is_transposed=True) for start in starts]

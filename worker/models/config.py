@@ -25,7 +25,7 @@ from .latent_config import LatentConfig, read_latent
 from .layer_heads import LayerHeads
 from .layer_norms import NormPlaces
 from .layer_ropes import LayerRopes, read_layer_ropes
-from .mixers import Mixer
+from .mixers import Mixer, with_projections_apart
 from .mixtures import ExpertsConfig, read_experts
 from .nearest_family import unknown_architecture
 from .paddle_config import as_transformers_writes_it
@@ -170,6 +170,9 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
     reached = 0 if family.has_whole_context else max((rope.max_position for rope in ropes.ropes), default=0)
     mixers = family.mixers(config, num_layers, partial(_count, config, path=path))
     experts = _experts(config, family, num_layers, path)
+    quantization = read_quantization(config, path)
+    if quantization is not None and quantization.is_gguf:
+        mixers = with_projections_apart(mixers)
     return ModelConfig(
         family=family,
         vocab_size=_count(config, "vocab_size", path),
@@ -192,7 +195,7 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
         num_draft_layers=_count(config, "num_nextn_predict_layers", path, default=0),
         experts=experts,
-        quantization=read_quantization(config, path),
+        quantization=quantization,
         latent=latent,
         token_inputs=read_token_inputs(config, partial(_count, config, path=path)) if family.has_token_inputs else None,
         widens_readers=family.widens_readers and bool(config.get("use_double_wide_mlp")),

@@ -32,6 +32,8 @@ from ..weights.cut_checkpoint import CutCheckpoint
 from ..weights.dummy_source import DummySource
 from ..weights.file_checks import check_weight_files
 from ..weights.find_layout import own_layout
+from ..weights.gguf.checkpoint import GgufCheckpoint
+from ..weights.gguf.linked_files import linked_files
 from ..weights.layer_formats import LayerFormats
 from ..weights.own_head import with_head_as_stored
 from ..weights.packed_cache import PackedCache
@@ -308,6 +310,10 @@ def _opened(
 ) -> tuple[Source, ModelConfig]:
     """The whole checkpoint, or where it is cut what this rank has of it; and the config with what it shows."""
     check_weight_files(model_folder)
+    if (linked := linked_files(model_folder)) is not None:
+        found = GgufCheckpoint(model_folder, linked, config)
+        check_layers(model_folder, found.names, config)
+        return found, config
     check_cut(model_folder, ranks.size, wants_whole_experts=expert_parallel and config.experts is not None)
     source: Source
     if ranks_cut_for(model_folder):
@@ -333,7 +339,7 @@ def _missing_tensors(config: ModelConfig) -> tuple[str, ...]:
         "conv",
     )
     projections = (*attention, *recurrent, "gate_proj", "up_proj", "down_proj", "w1", "w2", "w3", "lm_head")
-    missing = [f"{name}.bias" for name in projections if name not in config.biased]
+    missing = [f"{name}.bias" for name in projections if name not in config.biased] + ["k_b_proj.weight"]
     if config.quantization is None or not config.quantization.is_mxfp4:
         missing.append("_blocks")
     return tuple(missing)

@@ -5,7 +5,7 @@ from a config what each layer is. Reads no weights and imports no torch.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...protocol.fields.rules import shown
@@ -93,6 +93,11 @@ def short_convolutions(config: dict[str, Any], num_layers: int, count: Count) ->
         kinds = ["full_attention" if layer in chosen else "conv" for layer in range(num_layers)]
     convolution = ShortConvolution(_conv_width(count, "conv_L_cache"), count("hidden_size"))
     return _by_kind(_checked(kinds, num_layers), {"conv": convolution})
+
+
+def with_projections_apart(mixers: tuple[Mixer, ...]) -> tuple[Mixer, ...]:
+    """The same, of checkpoints that never fuse the projections of a delta net."""
+    return tuple(replace(each, is_fused=False) if isinstance(each, DeltaNet) else each for each in mixers)
 
 
 def _delta_kinds(config: dict[str, Any], num_layers: int, count: Count) -> list[str]:

@@ -1,5 +1,5 @@
 """What a config.json says of quantized weights: GPTQ, AWQ, AutoRound and compressed-tensors with 4 or 8 bits, 8-bit
-floats, MXFP4.
+floats, MXFP4, GGUF.
 
 Only what the tensors don't show by themselves is kept; which matrices are quantized, and with how many bits, is seen in
 the files. Imports no torch.
@@ -16,7 +16,7 @@ from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json
 from .text_config import text_name
 
-Layout = Literal["gptq", "gptq_v2", "awq", "compressed-tensors", "fp8", "mxfp4"]
+Layout = Literal["gptq", "gptq_v2", "awq", "compressed-tensors", "fp8", "mxfp4", "gguf"]
 
 # Where it stands in config.json; the second name is that of the first compressed-tensors checkpoints, the third MLX's.
 QUANTIZATION_KEYS = ("quantization_config", "compression_config", "quantization")
@@ -57,13 +57,18 @@ class Quantization:
         """Whether experts are 4-bit floats, and the other matrices as wide as ever."""
         return self.layout == "mxfp4"
 
+    @property
+    def is_gguf(self) -> bool:
+        """Whether the weights are those of GGUF files, of which each tensor has a type of its own."""
+        return self.layout == "gguf"
+
     def group_size_of(self, module: str) -> int:
         found = (size for pattern, size in self.group_sizes if re.match(pattern, module))
         return next(found, self.group_size)
 
     def __str__(self) -> str:
-        if self.is_mxfp4:
-            return "MXFP4"
+        if self.is_mxfp4 or self.is_gguf:
+            return self.layout.upper()
         if self.is_float8:
             return "8-bit floats" + (f" in blocks of {self.block[0]} × {self.block[1]}" if any(self.block) else "")
         groups = f"in groups of {self.group_size}" if self.group_size else "a scale per row"
@@ -220,6 +225,11 @@ def _mxfp4(given: dict[str, Any], path: Path) -> Quantization:
     return Quantization("mxfp4", 4, 32)
 
 
+def _gguf(given: dict[str, Any], path: Path) -> Quantization:
+    """What each tensor's type is stands in the files."""
+    return Quantization("gguf", _FLOAT_BITS, 0)
+
+
 _METHODS = {
     "gptq": _gptq,
     "awq": _awq,
@@ -229,6 +239,7 @@ _METHODS = {
     "fbgemm_fp8": _fp8,
     "modelopt": _modelopt,
     "mxfp4": _mxfp4,
+    "gguf": _gguf,
 }
 
 

@@ -8,8 +8,10 @@ import os
 from pathlib import Path
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
+from ...protocol.files.gguf.header import read_header
 from ...protocol.files.model_file import read_model_json, require_regular
 from ...protocol.files.unreadable import is_pointer, pointer_refusal
+from .gguf.linked_files import LinkedFiles, linked_files
 from .weight_files import own_weight_files, weight_files
 
 _LENGTH = 8  # bytes that say how long the header is
@@ -18,6 +20,9 @@ _LONGEST_HEADER = 100_000_000  # as safetensors bounds it
 
 def check_weight_files(folder: Path) -> None:
     """Refuse a folder of which any file of weights is missing, a pointer of Git LFS, or not as long as it says."""
+    if (linked := linked_files(folder)) is not None:
+        _check_gguf(linked)
+        return
     _check_index(folder)
     for path in weight_files(folder):
         if not os.path.exists(path):  # a link, as in a cache whose contents somebody has removed
@@ -27,6 +32,13 @@ def check_weight_files(folder: Path) -> None:
             raise ConfigError(pointer_refusal(path))
         if damage := _damage(path):
             raise ConfigError(f"{path} is damaged: {damage}. Download it again.")
+
+
+def _check_gguf(linked: LinkedFiles) -> None:
+    for path in linked.all:
+        if not path.exists():
+            raise ModelNotFoundError(f"{path.name} is no longer where it was when it was read first.")
+        read_header(path)  # which finds every tensor within its file
 
 
 def _check_index(folder: Path) -> None:

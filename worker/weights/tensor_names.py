@@ -12,10 +12,11 @@ from ...protocol.errors import ConfigError
 from ..models.config import ModelConfig
 from ..models.text_config import PICTURE_TENSORS, text_name
 
-_LAYER = re.compile(r"model\.layers\.(\d+)\.")
+_LAYER = re.compile(r"(?:model\.layers|blk)\.(\d+)\.")  # the second one: as GGUF files call what isn't known
 _HARMLESS = re.compile(
     r"rotary_emb\.(inv_freq|cos_cached|sin_cached)$"  # angles that old exporters saved, and that are computed here
     r"|(^|[._])mtp"  # heads that guess further tokens
+    r"|^rope_(freqs|factors_long|factors_short)\.weight$"  # of GGUF files: angles again, or their stretching
     r"|\.(q|k|v|kv)_(scale|zero_point)$"  # of keys and values in a cache of 8 bits; rows are measured here
 )
 _OF_KEYS = re.compile(r"self_attn\.[kv]_(proj|norm)\.")
@@ -54,7 +55,7 @@ def check_biases(folder: Path, names: Iterable[str], config: ModelConfig) -> Non
 
     Tools that quantize leave some layers as they are, and give others biases of 0.
     """
-    if config.quantization is not None:
+    if config.quantization is not None and not config.quantization.is_gguf:
         return
     layers_with: dict[str, set[int]] = {}
     for name in names:

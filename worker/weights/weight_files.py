@@ -1,4 +1,5 @@
-"""Where the weights of a model folder are: in the folder itself, or cut for a number of ranks, in a folder for each.
+"""Where the weights of a model folder are: in the folder itself, or cut for a number of ranks, in a folder for each, or
+in GGUF files elsewhere (`gguf/linked_files.py`).
 
 A cut model has `rank-0-of-2`, `rank-1-of-2` and so on beside its config.json. Reads no weights and imports no torch.
 """
@@ -9,6 +10,7 @@ import re
 from pathlib import Path
 
 from ...protocol.errors import ConfigError
+from .gguf.linked_files import linked_files
 
 # As Mistral's own code, PEFT, and Paddle's trainer name what may lie beside a model's files.
 _NOT_THE_MODEL = ("consolidated", "adapter_model", "optimizer", "master_weights")
@@ -27,7 +29,9 @@ def own_weight_files(folder: Path) -> list[Path]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """All safetensors files of a model, those of all its ranks where it is cut."""
+    """All files of a model's weights, those of all its ranks where it is cut."""
+    if (linked := linked_files(folder)) is not None:
+        return linked.all
     return own_weight_files(folder) or sorted(folder.glob("rank-*-of-*/*.safetensors"))
 
 
@@ -35,7 +39,7 @@ def identity(folder: Path) -> str:
     """Tells this checkpoint from any other, and from itself once a file of it has changed. Begins the names of what is
     kept of it."""
     files = [path for path in (*weight_files(folder), folder / "config.json") if os.path.exists(path)]
-    found = ((path.relative_to(folder), path.stat()) for path in files)
+    found = ((os.path.relpath(path, folder), path.stat()) for path in files)
     lines = (f"{name} {stat.st_size} {stat.st_ino} {stat.st_mtime_ns} {stat.st_ctime_ns}" for name, stat in found)
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ...kernels import Operations, WeightFormat
 from ...kernels.float8_part import WeightPart
+from ...kernels.ggml_part import GgmlPart
 from ...kernels.gpu_experts import UnlikeExperts
 from ...protocol.errors import ConfigError
 from ..lora.adapters import AdapterBank
@@ -118,12 +119,15 @@ class Weights:
     def packed(self, pieces: list[CheckpointPiece]) -> Any:
         """The weight of products whose outputs are those of all pieces, one after the other."""
         # Layers of one product have one format: `quantized_kinds` has seen to that.
-        return self._noted(self.packed_as(self._format_of(pieces[0]), pieces))
+        ops, format = self.placement.ops, self._format_of(pieces[0])
+        parts = (self.matrix(*piece) for piece in pieces)
+        return self._noted(self._kept("weight", format, pieces, lambda: ops.pack([*parts], format)))
 
     def packed_as(self, format: WeightFormat, pieces: list[CheckpointPiece]) -> Any:
-        """The same in this format."""
+        """The same in this format, which is of floats, even where it is stored in blocks."""
         ops = self.placement.ops
-        return self._kept("weight", format, pieces, lambda: ops.pack([self.matrix(*piece) for piece in pieces], format))
+        parts = (_without_blocks(self.matrix(*piece)) for piece in pieces)
+        return self._kept("weight", format, pieces, lambda: ops.pack([*parts], format))
 
     def packed_of(
         self,
@@ -222,6 +226,10 @@ class Weights:
         for piece in named:
             self.source.pass_over(piece.name)
         return kept
+
+
+def _without_blocks(matrix: WeightPart) -> WeightPart:
+    return matrix.dequantized() if isinstance(matrix, GgmlPart) else matrix
 
 
 def _described(pieces: list[CheckpointPiece]) -> str:

@@ -1,0 +1,141 @@
+"""Types of a GGUF file's tensors, mixed as files mix them, on one rank and on two."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders.backends import load_on
+from builders.gguf_models import as_gguf
+from builders.hand_driven import HandDriven
+from builders.rank_processes import found_by_ranks
+from builders.tiny_model import tiny_model
+
+from penstock.kernels.ggml_part import GgmlPart
+from penstock.worker.models.config import read_config
+from penstock.worker.weights.gguf.checkpoint import GgufCheckpoint
+from penstock.worker.weights.gguf.linked_files import linked_files
+
+from .test_gguf_families import logits_of
+
+K_SHAPES = {"hidden_size": 256, "intermediate_size": 512}
+SHAPES = {"hidden_size": 64, "intermediate_size": 96}
+
+
+def q4_k_m(name: str) -> str:
+    """As llama.cpp's mixture of this name has it."""
+    return "Q6_K" if any(part in name for part in ("attn_v.", "ffn_down", "output.", "token_embd")) else "Q4_K"
+
+
+def of_each_kind(name: str) -> str:
+    """A type of its own for each part of a layer."""
+    kinds = {"attn_q.": "Q8_0", "attn_k.": "Q4_0", "attn_v.": "Q5_1", "attn_output": "Q5_0", "ffn_gate": "F16"}
+    kinds |= {"ffn_up": "BF16", "ffn_down": "Q4_1", "token_embd": "Q8_0", "output.": "Q4_1"}
+    return next((kind for part, kind in kinds.items() if part in name), "F32")
+
+
+# The family, what its checkpoint has otherwise, and what its tensors are stored as.
+MIXTURES: dict[str, tuple[str, dict[str, Any], Any]] = {
+    "qwen3, Q4_K_M": ("qwen3", K_SHAPES | {"head_dim": 64}, q4_k_m),
+    "llama, Q5_K": ("llama", K_SHAPES | {"num_attention_heads": 4, "head_dim": 64}, lambda name: "Q5_K"),
+    "llama, a type a part": ("llama", SHAPES | {"num_attention_heads": 4}, of_each_kind),
+    "phi3, a type a part": ("phi3", SHAPES, of_each_kind),
+    "gemma2, Q8_0": ("gemma2", SHAPES, lambda name: "Q8_0"),
+    "qwen3 moe, Q4_K_M": ("qwen3_moe", K_SHAPES | {"moe_intermediate_size": 256, "head_dim": 64}, q4_k_m),
+    "deepseek v3, Q8_0": (
+        "deepseek_v3", SHAPES | {"kv_lora_rank": 32, "qk_nope_head_dim": 32, "moe_intermediate_size": 32},
+        lambda name: "Q8_0",
+    ),
+    "gpt-oss, MXFP4": ("gpt_oss", SHAPES, lambda name: "MXFP4" if "_exps" in name else "Q8_0"),
+    "qwen3.5, Q8_0": ("qwen3_5_text", SHAPES | {"linear_value_head_dim": 32}, lambda name: "Q8_0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_numbers_in_blocks_are_computed_with_as_they_are(name: str, tmp_path: Path):
+    family, overrides, types = MIXTURES[name]
+    checkpoint = tiny_model(tmp_path / "checkpoint", family, **overrides)
+    in_blocks = as_gguf(checkpoint, tmp_path / "in blocks", types)
+    widened = as_gguf(checkpoint, tmp_path / "widened", types, is_widened=True)
+    torch.testing.assert_close(logits_of(in_blocks), logits_of(widened), atol=2e-5, rtol=2e-5)
+
+
+def opened(folder: Path) -> GgufCheckpoint:
+    linked = linked_files(folder)
+    assert linked is not None
+    return GgufCheckpoint(folder, linked, read_config(folder))
+
+
+def test_a_matrix_comes_in_blocks_and_a_cut_through_them_comes_as_numbers(tmp_path: Path):
+    folder = as_gguf(tiny_model(tmp_path / "checkpoint", "llama", **K_SHAPES), tmp_path / "model", q4_k_m)
+    checkpoint, name, shape = opened(folder), "model.layers.1.mlp.down_proj.weight", (256, 512)
+    whole = checkpoint.matrix(name, shape)
+    assert isinstance(whole, GgmlPart)
+    half = checkpoint.matrix(name, shape, (1, 256, 512))
+    assert isinstance(half, GgmlPart)
+    assert torch.equal(half.dequantized(), whole.dequantized()[:, 256:])
+    for first, last in ((0, 100), (200, 300), (300, 512)):
+        cut = checkpoint.matrix(name, shape, (1, first, last))
+        assert isinstance(cut, torch.Tensor)
+        assert torch.equal(cut, whole.dequantized()[:, first:last])
+    rows = checkpoint.matrix(name, shape, (0, 17, 40))
+    assert isinstance(rows, GgmlPart)
+    assert torch.equal(rows.dequantized(), whole.dequantized()[17:40])
+    assert checkpoint.group_size("model.layers.1.mlp.down_proj") == 256
+    assert checkpoint.group_size("model.layers.1.input_layernorm") == 0
+
+
+# One process is one rank; it prints the tokens of each model.
+RANK = """
+import json, sys
+from pathlib import Path
+
+import torch
+from builders.hand_driven import HandDriven
+from penstock.worker.models.load import load_model
+from penstock.worker.parallel import Parallel
+
+rank, rendezvous, prompts, folders = json.loads(sys.argv[1])
+torch.set_num_threads(1)
+ranks = Parallel.join(rank, 2, Path(rendezvous), torch.device("cpu"))
+found = []
+for folder, expert_parallel in folders:
+    driven = HandDriven(load_model(Path(folder), dtype=torch.float32, ranks=ranks, expert_parallel=expert_parallel))
+    rows = [driven.add(prompt) for prompt in prompts]
+    found.append([logits.tolist() for logits in driven.greedy(rows, 6)])
+ranks.leave()
+print(json.dumps(found))
+"""
+PROMPTS = [[7, 8, 9], list(range(20, 50))]
+# Widths of 3 blocks, so that the ranks' shares are unlike, and heads that cut through blocks.
+OVER_RANKS: list[tuple[str, dict[str, Any], Any, bool]] = [
+    ("qwen3", K_SHAPES | {"intermediate_size": 768, "head_dim": 32}, q4_k_m, False),
+    ("llama", SHAPES | {"num_attention_heads": 6, "head_dim": 16, "num_key_value_heads": 2}, of_each_kind, False),
+    ("qwen3_moe", SHAPES | {"moe_intermediate_size": 96}, lambda name: "Q8_0", False),
+    ("qwen3_moe", SHAPES | {"moe_intermediate_size": 96}, lambda name: "Q8_0", True),
+    ("deepseek_v3", SHAPES | {"kv_lora_rank": 32, "qk_nope_head_dim": 32}, lambda name: "Q8_0", False),
+    ("qwen3_5_text", SHAPES, lambda name: "Q8_0", False),
+]
+
+
+def test_two_ranks_share_blocks_and_compute_what_one_computes(tmp_path: Path):
+    folders = []
+    for number, (family, overrides, types, by_expert) in enumerate(OVER_RANKS):
+        checkpoint = tiny_model(tmp_path / f"checkpoint {number}", family, **overrides)
+        folders.append((str(as_gguf(checkpoint, tmp_path / f"model {number}", types)), by_expert))
+    arguments = [[rank, str(tmp_path / "meet"), PROMPTS, folders] for rank in range(2)]
+    found = found_by_ranks(RANK, arguments)[0]
+    for (folder, _), logits in zip(folders, found, strict=True):
+        driven = HandDriven(load_on("native", Path(folder), dtype=torch.float32))
+        alone = driven.greedy([driven.add(prompt) for prompt in PROMPTS], 6)
+        for own, expected in zip(logits, alone, strict=True):
+            torch.testing.assert_close(torch.tensor(own), expected, atol=2e-3, rtol=2e-3, msg=folder)
+
+
+def test_a_file_whose_tensors_are_not_those_of_its_metadata_is_refused(tmp_path: Path):
+    folder = as_gguf(tiny_model(tmp_path / "checkpoint", "llama"), tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 96}))
+    with pytest.raises(Exception, match=r"blk\.0\.ffn_gate\.weight in model\.gguf gives .* the shape \(88, 48\)"):
+        logits_of(folder)

@@ -1,0 +1,106 @@
+"""The tensors of a model's GGUF files, under the names and in the shapes that layers ask for.
+
+Blocks of ggml's types come as they are stored; small tensors come as floats, whatever they are stored as.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from torch import Tensor
+
+from ....kernels.float8_part import WeightPart
+from ....protocol.errors import ConfigError
+from ...models.config import ModelConfig
+from ..piece import Part, index_of
+from .expert_views import add_experts
+from .linked_files import LinkedFiles
+from .mixer_views import add_mixers
+from .tensors import GgufTensors, block_size
+from .text_views import TensorNames, Views, add_text
+from .views import Rows, View, fits
+from .vision_views import add_vision
+
+
+class GgufCheckpoint:
+    """Stands in for a `Checkpoint`: the files that a translated folder names."""
+
+    def __init__(self, folder: Path, files: LinkedFiles, config: ModelConfig) -> None:
+        self.folder = folder
+        self.bytes_read = 0
+        # Without eyes an encoder's file isn't opened.
+        self._tensors = GgufTensors(files if config.vision is not None else files._replace(mmproj=None))
+        self._views = views_of(self._tensors, config)
+        self._used: set[str] = set()
+        self._file = files.files[0].name  # for sentences
+
+    @property
+    def names(self) -> Iterable[str]:
+        return [*self._views, *self._unknown()]
+
+    def has(self, name: str) -> bool:
+        return name in self._views
+
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        """Numbers of a tensor that must have this shape; dimensions of 1 don't count."""
+        floats = self._view(name).floats(self._tensors.stored)
+        if not fits(tuple(floats.shape), shape):
+            raise ConfigError(self._misshapen(name, tuple(floats.shape), shape))
+        found = floats.reshape(shape)[index_of(part)]
+        self._count(found.nbytes)
+        return found
+
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> WeightPart:
+        """[outputs, inputs], in blocks where they are stored so and cut at their borders."""
+        if len(shape) != 2:
+            return self.read(name, shape, part)
+        view, find = self._view(name), self._tensors.stored
+        if not isinstance(view, Rows):
+            return self.read(name, shape, part)
+        if (whole := view.shape(find)) != shape:
+            raise ConfigError(self._misshapen(name, whole, shape))
+        found = view.matrix(find, part)
+        self._count(found.nbytes)
+        return found
+
+    def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        raise ConfigError(f"{self._file} has no {name}, whose bytes would be no numbers by themselves.")
+
+    def group_size(self, module: str) -> int:
+        view = self._views.get(f"{module}.weight")
+        return block_size(self._tensors.type_of(view.tensor)) if isinstance(view, Rows) else 0
+
+    def pass_over(self, name: str) -> None:
+        self._used.add(name)
+
+    def leftovers(self) -> list[str]:
+        """What no layer asked for; what layers don't know of goes by the file's own name."""
+        return sorted({*self._views} - self._used) + self._unknown()
+
+    def _unknown(self) -> list[str]:
+        known = {tensor for view in self._views.values() for tensor in view.tensors}
+        return sorted(name for name in self._tensors.names if name not in known)
+
+    def _view(self, name: str) -> View:
+        if name not in self._views:
+            raise ConfigError(f"{self._file} holds no tensor for {name}, which this model's metadata asks for.")
+        self._used.add(name)
+        return self._views[name]
+
+    def _count(self, nbytes: int) -> None:
+        self.bytes_read += nbytes
+        self._tensors.count(nbytes)
+
+    def _misshapen(self, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+        own = " and ".join(self._views[name].tensors)
+        return f"{own} in {self._file} gives {name} the shape {found}, and its metadata asks for {wanted}."
+
+
+def views_of(stored: TensorNames, config: ModelConfig) -> dict[str, View]:
+    """By the names that layers ask for, what is in the file."""
+    views = Views(stored)
+    add_text(views, config)
+    add_experts(views, config)
+    add_mixers(views, config)
+    if config.vision is not None:
+        add_vision(views, config.vision)
+    return views.found

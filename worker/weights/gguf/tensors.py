@@ -1,0 +1,120 @@
+"""The tensors of GGUF files, each a view of its file, which is mapped when a tensor of it is first read.
+
+What was read of a mapped file counts as this process's memory until the mapping is given up, so all files are mapped
+anew after so many bytes. Files stay open, so that a mapping made later is of the same file, whatever took its name.
+"""
+
+import mmap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ....kernels.ggml_blocks import TYPES
+from ....kernels.ggml_part import GgmlPart
+from ....protocol.errors import ConfigError
+from ....protocol.files.gguf.header import read_header
+from ....protocol.files.gguf.parts import PlacedTensor, read_model
+from ....protocol.files.gguf.types import BY_NAME
+from ..packed_file import in_mapping
+from .linked_files import LinkedFiles
+
+_MOST_READ = 64 << 20  # bytes, before the files are mapped anew
+_FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTensor:
+    """One tensor in its file."""
+
+    name: str
+    type: str  # one of ggml's
+    shape: tuple[int, ...]  # outputs first, inputs last
+    octets: Tensor  # uint8 [rows, bytes of a row]
+
+    @property
+    def in_blocks(self) -> bool:
+        return self.type in TYPES
+
+    def rows(self, chosen: slice | Tensor) -> Tensor | GgmlPart:
+        """[rows, inputs] of these rows, whatever dimensions the tensor has before its last one."""
+        octets = self.octets[chosen]
+        if self.in_blocks:
+            return GgmlPart(self.type, octets)
+        if self.type not in _FLOATS:
+            raise ConfigError(
+                f"{self.name} is stored as {self.type}, which no weights are read from. Use a file with "
+                f"{', '.join((*_FLOATS, *TYPES))}."
+            )
+        floats = octets.contiguous().view(_FLOATS[self.type])
+        return floats.float() if self.type == "F64" else floats
+
+    def floats(self) -> Tensor:
+        """All of it as numbers, in its own shape."""
+        found = self.rows(slice(None))
+        return (found.dequantized() if isinstance(found, GgmlPart) else found).view(self.shape)
+
+
+class GgufTensors:
+    """Those of a model's parts, and of the file with its encoder if there is one."""
+
+    def __init__(self, files: LinkedFiles) -> None:
+        model = read_model(files.files)
+        self.metadata: Mapping[str, Any] = model.metadata
+        self._placed = model.tensors
+        if files.mmproj is not None:
+            infos = read_header(files.mmproj).tensors
+            self._placed |= {info.name: PlacedTensor(files.mmproj, info) for info in infos}
+        self._open: dict[Path, BufferedReader] = {}
+        self._mapped: dict[Path, mmap.mmap] = {}
+        self._num_read = 0  # bytes since they were mapped
+
+    @property
+    def names(self) -> Iterable[str]:
+        return self._placed
+
+    @property
+    def architecture(self) -> str:
+        return str(self.metadata.get("general.architecture", ""))
+
+    def has(self, name: str) -> bool:
+        return name in self._placed
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Outputs first; empty where there is no such tensor."""
+        return self._placed[name].info.shape if name in self._placed else ()
+
+    def type_of(self, name: str) -> str:
+        return self._placed[name].info.type
+
+    def stored(self, name: str) -> StoredTensor:
+        file, info = self._placed[name]
+        octets = in_mapping(self._map(file, info.offset + info.nbytes), info.offset, info.nbytes)
+        width = BY_NAME[info.type].nbytes(info.shape[-1]) if info.shape else info.nbytes
+        return StoredTensor(name, info.type, info.shape, octets.view(-1, width))
+
+    def count(self, nbytes: int) -> None:
+        """So many bytes were read of the mapped files."""
+        self._num_read += nbytes
+        if self._num_read > _MOST_READ:
+            # Views that are still in use keep their own mapping.
+            self._mapped.clear()
+            self._num_read = 0
+
+    def _map(self, path: Path, end: int) -> mmap.mmap:
+        if path not in self._mapped:
+            if path not in self._open:
+                self._open[path] = open(path, "rb")
+            self._mapped[path] = mmap.mmap(self._open[path].fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
+        if len(self._mapped[path]) < end:
+            raise ConfigError(f"{path.name} was cut short since its header was read. Download it again.")
+        return self._mapped[path]
+
+
+def block_size(type: str) -> int:
+    """Neighbouring inputs that lie in one block; 0: each is a number of its own."""
+    return TYPES[type].block if type in TYPES else 0

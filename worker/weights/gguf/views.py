@@ -1,0 +1,156 @@
+"""What layers see of a GGUF file's tensors: some rows of one, its columns in another order, or numbers made of a few.
+
+Rows are outputs, and whole rows of blocks are taken as they are. A cut through blocks makes numbers of them.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ....kernels.ggml_part import GgmlPart
+from ..piece import Part
+from .tensors import StoredTensor
+
+FindTensor = Callable[[str], StoredTensor]
+ALL = slice(None)
+
+
+class View(Protocol):
+    """One tensor as layers ask for it."""
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of those that it is made of, in the file."""
+
+    def floats(self, find: FindTensor) -> Tensor:
+        """All of it as numbers, outputs first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows of one tensor, side by side or in an order of their own."""
+
+    tensor: str
+    chosen: slice | Tensor = field(default_factory=lambda: ALL)
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        return (self.tensor,)
+
+    def floats(self, find: FindTensor) -> Tensor:
+        found = find(self.tensor).floats()
+        if isinstance(self.chosen, slice) and self.chosen == ALL:
+            return found
+        return found.flatten(0, max(found.dim() - 2, 0))[self.chosen]
+
+    def shape(self, find: FindTensor) -> tuple[int, int]:
+        """[outputs, inputs], whatever dimensions the tensor has before its last one."""
+        stored = find(self.tensor)
+        total, chosen = len(stored.octets), self.chosen
+        count = len(range(*chosen.indices(total))) if isinstance(chosen, slice) else len(chosen)
+        return count, stored.shape[-1] if stored.shape else 1
+
+    def matrix(self, find: FindTensor, part: Part | None) -> Tensor | GgmlPart:
+        """[outputs, inputs] or a part of them, in blocks where they are stored so."""
+        stored = find(self.tensor)
+        if part is None:
+            return stored.rows(self.chosen)
+        dim, first, last = part
+        if dim == 1:
+            return _columns(stored.rows(self.chosen), first, last)
+        if isinstance(self.chosen, slice):
+            begin = self.chosen.start or 0
+            return stored.rows(slice(begin + first, begin + last))
+        return stored.rows(self.chosen[first:last])
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A matrix whose inputs lie in another order than layers give them."""
+
+    tensor: str
+    order: Tensor  # of the stored columns, those that layers' inputs meet
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        return (self.tensor,)
+
+    def floats(self, find: FindTensor) -> Tensor:
+        return find(self.tensor).floats()[:, self.order]
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """Numbers that a function makes of those in one tensor, or in a few."""
+
+    tensors: tuple[str, ...]
+    make: Callable[..., Tensor]
+
+    def floats(self, find: FindTensor) -> Tensor:
+        return self.make(*(find(name).floats() for name in self.tensors))
+
+
+def _columns(rows: Tensor | GgmlPart, first: int, last: int) -> Tensor | GgmlPart:
+    if isinstance(rows, Tensor):
+        return rows[:, first:last]
+    size = rows.block.block
+    if first % size == 0 and last % size == 0:
+        return rows.columns(first, last)
+    begin = first // size * size
+    return rows.columns(begin, -(-last // size) * size).dequantized()[:, first - begin : last - begin]
+
+
+# --- orders of rows ---------------------------------------------------------------------------------------------------
+
+
+@cache
+def halves_of_pairs(num_heads: int, head_dim: int) -> Tensor:
+    """Where the rows of queries or keys lie in files that let neighbours rotate against one another: a head's first
+    half lies on the even rows, its second half on the odd ones."""
+    return torch.arange(num_heads * head_dim).view(num_heads, head_dim // 2, 2).transpose(1, 2).flatten()
+
+
+@cache
+def grouped_heads(num_groups: int, in_group: int, head_dim: int) -> Tensor:
+    """Where heads lie that go group by group here, and in the file round by round: the first head of each group, then
+    the second one of each."""
+    return torch.arange(num_groups * in_group * head_dim).view(in_group, num_groups, head_dim).transpose(0, 1).flatten()
+
+
+def behind(count: int, order: Tensor) -> Tensor:
+    """So many rows as they are, and then these."""
+    return torch.cat((torch.arange(count), order + count))
+
+
+@cache
+def in_turns(num_groups: int, in_group: int, second: bool) -> Tensor:
+    """Of groups that hold so many rows of one thing and as many of another: those of the first, or of the second."""
+    rows = torch.arange(2 * num_groups * in_group).view(num_groups, 2, in_group)
+    return rows[:, int(second)].flatten()
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def less_one(weight: Tensor) -> Tensor:
+    """Of a norm that multiplies with what is stored here, and elsewhere with 1 more."""
+    return weight.float() - 1.0
+
+
+def alternating(first: Tensor, second: Tensor) -> Tensor:
+    """[…, 2 × n]: numbers of both in turn."""
+    return torch.stack((first, second), -1).flatten(-2)
+
+
+def row(number: int) -> Callable[[Tensor], Tensor]:
+    return lambda stored: stored[number]
+
+
+def fits(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether both are one shape but for dimensions of 1, which ggml doesn't tell from none."""
+    return math.prod(found) == math.prod(wanted) and [n for n in found if n > 1] == [n for n in wanted if n > 1]

@@ -1,0 +1,74 @@
+"""What the tensors of an encoder are called in the GGUF file beside a model's (`mmproj-….gguf`).
+
+llama.cpp calls encoders' parts alike, too. A patch's projection over two frames is two tensors there, and converters of
+an earlier time let `ffn_up` and `ffn_down` change places, which the shapes show.
+"""
+
+import torch
+
+from ...models.vision_config import VisionConfig
+from .text_views import Views
+from .views import Made, less_one
+
+_PATCH = "v.patch_embd.weight"
+
+
+def add_vision(views: Views, vision: VisionConfig) -> None:
+    names = vision.family.names
+    if vision.family.patch_dims == 5:
+        views.add(f"visual.{names.patch}.weight", Made((_PATCH, f"{_PATCH}.1"), lambda *frames: torch.stack(frames, 2)))
+        views.tensor(f"visual.{names.patch}.bias", "v.patch_embd.bias")
+    else:
+        views.module(f"visual.{names.patch}", "v.patch_embd")
+    views.tensor(f"visual.{names.table}.weight", "v.position_embd.weight")
+    for number in range(vision.num_layers):
+        block = f"visual.{names.blocks}.{number}"
+        views.norm(f"{block}.{names.before_attention}", f"v.blk.{number}.ln1")
+        views.norm(f"{block}.{names.before_mlp}", f"v.blk.{number}.ln2")
+        _add_attention(views, vision, f"{block}.{names.attention}", f"v.blk.{number}")
+        _add_mlp(views, vision, f"{block}.mlp", f"v.blk.{number}")
+    _add_mergers(views, vision)
+
+
+def _add_attention(views: Views, vision: VisionConfig, block: str, stored: str) -> None:
+    """Queries, keys and values in one tensor or in three, whichever the file has and whichever layers ask for."""
+    names, hidden = vision.family.names, vision.hidden_size
+    views.module(f"{block}.{names.output}", f"{stored}.attn_out")
+    if len(names.heads) == 1:
+        [name] = names.heads
+        for kind in ("weight", "bias"):
+            apart = tuple(f"{stored}.attn_{part}.{kind}" for part in "qkv")
+            views.add(f"{block}.{name}.{kind}", Made(apart, lambda *parts: torch.cat(parts)))
+        views.module(f"{block}.{name}", f"{stored}.attn_qkv")
+        return
+    for number, (name, part) in enumerate(zip(names.heads, "qkv", strict=True)):
+        views.module(f"{block}.{name}", f"{stored}.attn_qkv", rows=slice(number * hidden, (number + 1) * hidden))
+        views.module(f"{block}.{name}", f"{stored}.attn_{part}")
+
+
+def _add_mlp(views: Views, vision: VisionConfig, block: str, stored: str) -> None:
+    *gate, up, down = vision.family.mlp
+    own_up, own_down = f"{stored}.ffn_up", f"{stored}.ffn_down"
+    is_swapped = views.stored.shape(f"{own_down}.weight")[-1:] != (vision.intermediate_size,)
+    views.module(f"{block}.{up}", own_down if is_swapped else own_up)
+    views.module(f"{block}.{down}", own_up if is_swapped else own_down)
+    for name in gate:
+        views.module(f"{block}.{name}", f"{stored}.ffn_gate")
+
+
+def _add_mergers(views: Views, vision: VisionConfig) -> None:
+    merger = vision.family.merger
+    if vision.family.merging == "mlp":
+        views.norm(f"visual.merger.{merger.norm}", "v.post_ln")
+        views.module(f"visual.merger.{merger.up}", "mm.0")
+        views.module(f"visual.merger.{merger.down}", "mm.2")
+    else:
+        views.norm("visual.post_layernorm", "v.post_ln")
+    for number, layer in enumerate(vision.taps):
+        block, stored = f"visual.deepstack_merger_list.{number}", f"v.deepstack.{layer}"
+        views.norm(f"{block}.{merger.norm}", f"{stored}.norm")
+        views.module(f"{block}.{merger.up}", f"{stored}.fc1")
+        views.module(f"{block}.{merger.down}", f"{stored}.fc2")
+    views.tensor("visual.projector.mm_soft_emb_norm.weight", "mm.soft_emb_norm.weight", make=less_one)
+    views.tensor("visual.projector.mm_input_projection_weight", "mm.input_projection.weight")
+    views.module("visual.projector.modality_projection.proj", "mm.model.fc")
