@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .ggml_blocks import TYPES, GgmlBlocks, GgmlType
+from .mxfp4_part import Mxfp4Part
 
 _NUMBERS_AT_ONCE = 1 << 22  # that are widened together
 
@@ -64,6 +65,13 @@ class GgmlPart:
         """float32 [num_rows, in] after another, like the tensor method of this name."""
         for octets in self.octets.split(num_rows):
             yield GgmlPart(self.type, octets).dequantized()
+
+    def as_mxfp4(self) -> Mxfp4Part:
+        """The same numbers of type MXFP4, whose blocks begin with all low halves, in published checkpoints' order."""
+        blocks = self.octets.unflatten(1, (-1, self.block.nbytes))
+        first, second = (blocks[..., 1:] & 15).unflatten(2, (-1, 2)), (blocks[..., 1:] >> 4).unflatten(2, (-1, 2))
+        codes = torch.cat((first[..., 0] | first[..., 1] << 4, second[..., 0] | second[..., 1] << 4), 2)
+        return Mxfp4Part(codes, blocks[..., 0].contiguous())
 
     def blocks(self) -> GgmlBlocks:
         """[out, blocks of a row]"""

@@ -7,8 +7,11 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-Kind = Literal["fp32", "fp16", "bf16", "int8", "int4", "mxfp4"]
-_KINDS: dict[torch.dtype, Kind] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+FloatKind = Literal["fp32", "fp16", "bf16"]
+# Types of ggml's blocks by their own names, in small letters.
+BlockKind = Literal["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "q4_k", "q5_k", "q6_k", "iq4_xs"]
+Kind = FloatKind | Literal["int8", "int4", "mxfp4", "joined"] | BlockKind
+_KINDS: dict[torch.dtype, FloatKind] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 DTYPES: dict[str, torch.dtype] = {kind: dtype for dtype, kind in _KINDS.items()}
 
 

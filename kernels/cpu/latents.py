@@ -91,7 +91,7 @@ def record_head_products(
         input_width=x.width // count,
         in_features=in_features,
         num_heads=count,
-        product=program.library.address(f"penstock_linear_{first.kind}"),
+        product=program.library.address(f"penstock_linear_{first.family}"),
         products=addressof(products),
         rotary=rotary,
         num_rotated=num_rotated,
@@ -105,7 +105,7 @@ def _product(program: Program, weight: NativeWeight, gathered: Buffer, before: i
     """Of one head; its rows are gathered behind those of heads that have so many numbers a token together."""
     quantized = Quantized()
     if weight.meets_integers:
-        quantized = gathered.another_quantized(weight.in_features)
+        quantized = gathered.another_quantized(weight.in_features, weight.row_group)
         if isinstance(weight, OrderedWeight):
             quantized.order, quantized.num_ordered = weight.order.data_ptr(), weight.in_features
     return struct_of(

@@ -17,6 +17,13 @@ from .library import struct_of
 from .weights.packed import NativeWeight, Weight, padded
 
 SUM_WIDTH = 32  # kSumWidth
+HALVED_WIDTH = 16  # kHalvedWidth
+
+
+def quantized_sizes(num_values: int, group: int) -> tuple[int, int, int]:
+    """Of a row as 8-bit integers: its values, its scales, its sums."""
+    width = padded(num_values)
+    return width, -(-width // group) if group else 1, width // (HALVED_WIDTH if group else SUM_WIDTH)
 
 
 class Quantized(Structure):
@@ -24,12 +31,13 @@ class Quantized(Structure):
 
     _fields_ = [
         ("values", c_void_p),  # int8 [rows, width]
-        ("scales", c_void_p),  # float32 [rows]
+        ("scales", c_void_p),  # float32 [rows], or [rows, groups]
         ("totals", c_void_p),  # int32 [rows]
-        ("sums", c_void_p),  # int32 [rows, width / SUM_WIDTH]
+        ("sums", c_void_p),  # int32 [rows, width / SUM_WIDTH]; with groups [rows, width / HALVED_WIDTH]
         ("width", c_int64),
         ("order", c_void_p),  # int32 [num_ordered], or null: value i is input order[i]
         ("num_ordered", c_int64),
+        ("group", c_int64),  # neighbours that share a scale; 0: all of a row
     ]
 
 
@@ -58,6 +66,42 @@ class Linear(Structure):
     ]
 
 
+class JoinedPart(Structure):
+    """One weight of several side by side."""
+
+    _fields_ = [
+        ("product", c_void_p),  # the kernel of its kind
+        ("first_output", c_int64),
+        ("linear", Linear),
+    ]
+
+
+class JoinedLinear(Structure):
+    """Arguments of penstock_linear_joined."""
+
+    _fields_ = [
+        ("whole", Linear),
+        ("num_parts", c_int64),
+        ("parts", c_void_p),  # of JoinedPart
+    ]
+
+    @property
+    def output(self) -> int:
+        return self.whole.output
+
+    @output.setter
+    def output(self, address: int) -> None:
+        self.whole.output = address
+
+    @property
+    def output_stride(self) -> int:
+        return self.whole.output_stride
+
+    @output_stride.setter
+    def output_stride(self, stride: int) -> None:
+        self.whole.output_stride = stride
+
+
 @dataclass
 class QuantizedRows:
     """Memory for quantized rows, and the structure that points to it."""
@@ -66,21 +110,23 @@ class QuantizedRows:
     scales: Tensor
     totals: Tensor
     sums: Tensor
+    group: int = 0
 
     @classmethod
-    def empty(cls, rows: int, features: int) -> "QuantizedRows":
-        width = padded(features)
+    def empty(cls, rows: int, features: int, group: int = 0) -> "QuantizedRows":
+        width, num_scales, num_sums = quantized_sizes(features, group)
         return cls(
             values=torch.zeros(rows, width, dtype=torch.int8),
-            scales=torch.zeros(rows, dtype=torch.float32),
+            scales=torch.zeros((rows, num_scales) if group else rows, dtype=torch.float32),
             totals=torch.zeros(rows, dtype=torch.int32),
-            sums=torch.zeros(rows, width // SUM_WIDTH, dtype=torch.int32),
+            sums=torch.zeros(rows, num_sums, dtype=torch.int32),
+            group=group,
         )
 
     def structure(self, order: Tensor | None = None) -> Quantized:
         """`order` (int32) is the order in which an act-order checkpoint's weight wants its inputs."""
         columns, width = (self.values, self.scales, self.totals, self.sums), self.values.shape[1]
-        return struct_of(Quantized, *columns, width, order, 0 if order is None else len(order))
+        return struct_of(Quantized, *columns, width, order, 0 if order is None else len(order), self.group)
 
 
 def linear_arguments(
@@ -98,7 +144,7 @@ def linear_arguments(
 
 # As embedding.cpp numbers its readers.
 _PLAIN_TABLES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
-_PACKED_TABLES = {"fp32": 3, "fp16": 4, "bf16": 5, "int8": 6, "int4": 7}
+_PACKED_TABLES = {"fp32": 3, "fp16": 4, "bf16": 5, "int8": 6, "int4": 7, "blocks": 8}
 
 
 class AddRmsNorm(Structure):
@@ -319,7 +365,7 @@ class Embedding(Structure):
     ) -> Self:
         """`num_rows`, `token_ids` and `output` are addresses. A tensor is read as it lies: its rows are contiguous."""
         if isinstance(table, NativeWeight):
-            kind, weight = _PACKED_TABLES[table.kind], table.structure()
+            kind, weight = _PACKED_TABLES[table.family], table.structure()
         else:
             kind, weight = _PLAIN_TABLES[table.dtype], Weight(table.data_ptr(), None, *table.shape)
         return cls(num_rows, token_ids, first, kind, scale, weight, output)

@@ -26,6 +26,7 @@ from .program import Buffer, Program, Step
 from .row_operations import RowOperations
 from .shared import AllReduce, SharedMemory
 from .states import StateOperations
+from .weights.blocks import JoinedWeight
 from .weights.experts import of_one_kind, pack_experts
 from .weights.lora import Lora, NativeLora
 from .weights.packed import NativeWeight
@@ -85,13 +86,33 @@ class NativeOperations(RowOperations, StateOperations):
 
     def linear(self, x: Buffer, weight: NativeWeight, bias: Tensor | None) -> Buffer:
         product = self.program.buffer(weight.out_features)
-        if weight.meets_integers:
-            given: dict[str, Any] = {"quantized_input": self._in_order(x, weight) or self._quantized(x)}
-        else:
-            given = {"input": x}
+        if isinstance(weight, JoinedWeight):
+            self._record_joined(x, weight, bias, product)
+            return product
+        given = self._met_by(x, weight)
         given |= {"weight": weight.structure(), "bias": bias, "output": product, "output_stride": product.width}
-        self._record(f"linear_{weight.kind}", layer.Linear, product, (weight, bias), **given)
+        self._record(f"linear_{weight.family}", layer.Linear, product, (weight, bias), **given)
         return product
+
+    def _met_by(self, x: Buffer, weight: NativeWeight) -> dict[str, Any]:
+        """The rows as this weight multiplies them."""
+        if not weight.meets_integers:
+            return {"input": x}
+        return {"quantized_input": self._in_order(x, weight) or self._quantized(x, weight.row_group)}
+
+    def _record_joined(self, x: Buffer, weight: JoinedWeight, bias: Tensor | None, product: Buffer) -> None:
+        """Each part is a product of its own kind, beginning where the one before it ends."""
+        weights, num_rows, first = weight.parts(), self.program.num_rows, 0
+        parts = (layer.JoinedPart * len(weights))()
+        for part, own in zip(parts, weights, strict=True):
+            given = self._met_by(x, own)
+            own_bias = None if bias is None else bias[first : first + own.out_features]
+            part.linear = struct_of(layer.Linear, num_rows=num_rows, weight=own.structure(), bias=own_bias, **given)
+            part.product, part.first_output = self.program.library.address(f"penstock_linear_{own.family}"), first
+            first += own.out_features
+        whole = layer.Linear(num_rows=num_rows, output=product.data_ptr(), output_stride=product.width)
+        arguments = layer.JoinedLinear(whole, len(weights), addressof(parts))
+        self.program.call("penstock_linear_joined", arguments, product, keep=(weight, bias, parts))
 
     def add_lora(self, product: Buffer, x: Buffer, lora: NativeLora, adapted: None) -> Buffer:
         """The step says which of its tokens have an adapter."""
@@ -111,12 +132,12 @@ class NativeOperations(RowOperations, StateOperations):
         self.program.call(f"penstock_lora_{kind}", arguments, keep=(lora, parts))
         return product
 
-    def _quantized(self, x: Buffer) -> layer.Quantized:
-        """The rows as 8-bit integers: by whoever writes them if no other call came in between, whose buffers may have
-        had the memory that is lent for the integers now; else by a call of its own."""
-        if x.is_quantized or (self.program.is_last(x) and x.writer_quantizes):
-            return x.quantized()
-        return x.keep_quantized(self._record_quantize(x, x.room_for_integers()))
+    def _quantized(self, x: Buffer, group: int) -> layer.Quantized:
+        """The rows as 8-bit integers, so many of which share a scale: by whoever writes them if no other call came in
+        between, whose buffers may have had the memory that is lent for the integers now; else by a call of its own."""
+        if x.is_quantized(group) or (self.program.is_last(x) and x.writer_quantizes):
+            return x.quantized(group)
+        return x.keep_quantized(self._record_quantize(x, x.room_for_integers(group)))
 
     def _in_order(self, x: Buffer, weight: NativeWeight) -> layer.Quantized | None:
         """The input as an act-order weight wants it, which no other weight can share."""
@@ -279,13 +300,12 @@ class NativeOperations(RowOperations, StateOperations):
         return found
 
     def experts(self, x: Buffer, routes: mixing.NativeRoutes, weights: ExpertWeights) -> Buffer:
-        output, kind, top_k = self.program.buffer(x.width), weights.gate_up.kind, routes.experts.width
+        output, kind, top_k = self.program.buffer(x.width), weights.gate_up.family, routes.experts.width
         memory_bytes = mixing.memory_bytes(weights, x.width, top_k, self.program.capacity)
         # Free again when the routes are, which is before another layer's experts.
         memory = self.program.arena.lend(routes.experts, memory_bytes)
         gate_up_bias, down_bias = mixing.biases(weights)
-        is_quantized = weights.gate_up.meets_integers
-        given: dict[str, Any] = {"quantized_input": self._quantized(x)} if is_quantized else {"input": x}
+        given = self._met_by(x, weights.gate_up)
         self._record(
             f"experts_{kind}",
             mixing.Experts,

@@ -17,10 +17,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .layer import SUM_WIDTH, Quantized
+from .layer import Quantized, quantized_sizes
 from .library import Library
 from .weights.huge_pages import zeroed
-from .weights.packed import padded
 
 
 class Step(ctypes.Structure):
@@ -105,8 +104,10 @@ class Buffer:
         self.memory = program.arena.lend(self, 4 * width * program.capacity) if memory is None else memory
         self.writer: ctypes.Structure | None = None  # the arguments of the kernel that writes it
         self.call: int | None = None  # of the program, by the address of its arguments: the one that writes it
-        self._quantized: Quantized | None = None
-        self._forgotten: Quantized | None = None  # memory for integers, of numbers that these rows no longer hold
+        # The rows as 8-bit integers, by how many of them share a scale; and memory for those whose numbers these rows
+        # no longer hold.
+        self._quantized: dict[int, Quantized] = {}
+        self._forgotten: dict[int, Quantized] = {}
 
     def data_ptr(self) -> int:
         return self.memory.data_ptr()
@@ -115,40 +116,40 @@ class Buffer:
         """The first rows, in place."""
         return self.memory[: 4 * count * self.width].view(torch.float32).view(count, self.width)
 
-    def quantized(self) -> Quantized:
+    def quantized(self, group: int = 0) -> Quantized:
         """The same rows as 8-bit integers, which the writer makes as well from now on."""
-        if self._quantized is None:
-            self._quantized = self.room_for_integers()
-            self.writer.quantized = self._quantized  # type: ignore[union-attr]
-        return self._quantized
+        if group not in self._quantized:
+            self._quantized[group] = self.room_for_integers(group)
+            self.writer.quantized = self._quantized[group]  # type: ignore[union-attr]
+        return self._quantized[group]
 
-    @property
-    def is_quantized(self) -> bool:
-        return self._quantized is not None
+    def is_quantized(self, group: int = 0) -> bool:
+        return group in self._quantized
 
     @property
     def writer_quantizes(self) -> bool:
-        """Whether the kernel that writes these rows can write integers, too."""
-        return hasattr(type(self.writer), "quantized")
+        """Whether the kernel that writes these rows can write integers, too, and doesn't yet."""
+        return hasattr(type(self.writer), "quantized") and not self.writer.quantized.values  # type: ignore[union-attr]
 
-    def room_for_integers(self) -> Quantized:
-        return self._forgotten or self.another_quantized(self.width)
+    def room_for_integers(self, group: int = 0) -> Quantized:
+        return self._forgotten.pop(group, None) or self.another_quantized(self.width, group)
 
     def forget_integers(self) -> None:
         """These rows have been changed in place, after what their integers were made of."""
-        self._forgotten, self._quantized = self._quantized or self._forgotten, None
+        self._forgotten |= self._quantized
+        self._quantized.clear()
 
     def keep_quantized(self, quantized: Quantized) -> Quantized:
         """What a call of its own has made of these rows, for all that multiply them from here on."""
-        self._quantized = quantized
+        self._quantized[quantized.group] = quantized
         return quantized
 
-    def another_quantized(self, num_values: int) -> Quantized:
+    def another_quantized(self, num_values: int, group: int = 0) -> Quantized:
         """Memory for rows of so many 8-bit integers, for as long as this buffer is in use."""
-        width, capacity = padded(num_values), self.program.capacity
-        sizes = (capacity * width, 4 * capacity, 4 * capacity, 4 * capacity * (width // SUM_WIDTH))
+        (width, num_scales, num_sums), capacity = quantized_sizes(num_values, group), self.program.capacity
+        sizes = (capacity * width, 4 * capacity * num_scales, 4 * capacity, 4 * capacity * num_sums)
         parts = [self.program.arena.lend(self, size).data_ptr() for size in sizes]
-        return Quantized(*parts, width)
+        return Quantized(*parts, width, group=group)
 
 
 class Program:

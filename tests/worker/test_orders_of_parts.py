@@ -53,7 +53,7 @@ def test_integers_that_products_share_are_those_of_each_product_alone(tmp_path, 
     folder = tiny_model(tmp_path, family, **FAMILIES[family])
     shared = logits_of(load_on("native", folder, quantization="int8"))
     monkeypatch.setattr(
-        NativeOperations, "_quantized", lambda ops, x: ops._record_quantize(x, x.another_quantized(x.width))
+        NativeOperations, "_quantized", lambda ops, x, group: ops._record_quantize(x, x.another_quantized(x.width, group))
     )
     assert torch.equal(logits_of(load_on("native", folder, quantization="int8")), shared)
 

@@ -6,11 +6,14 @@ Padding, norms and biases are left out: they are little, and never less than not
 from collections.abc import Iterator
 
 from ...kernels import WeightFormat
+from ...kernels.cpu.weights.packed import BLOCK_KINDS, PANEL
 from ..models.config import ModelConfig
 from ..models.products import HEAD, Product, products
 from .layer_formats import LayerFormats
 
-BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "mxfp4": 4.25, "int4": 4}
+BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "mxfp4": 4.25, "int4": 4} | {
+    kind: 8 * layout.nbytes / PANEL / layout.inputs for kind, layout in BLOCK_KINDS.items()
+}
 
 
 def estimated_weight_bytes(config: ModelConfig, formats: LayerFormats, ranks: int) -> int:

@@ -2,6 +2,7 @@
 //
 // A table is plain rows, or a weight packed for products, so that a head that shares it needs no second copy: its rows
 // are then gathered from a panel, a run of input features at a time.
+#include "block_types.hpp"
 #include "float_formats.hpp"
 #include "rows.hpp"
 #include "step.hpp"
@@ -48,9 +49,14 @@ void read_packed(const Weight& table, int64_t row, float* to) {
     }
 }
 
+void read_block_row(const Weight& table, int64_t row, float* to) {
+    block_kernels(table.block_type).read_row(table, row, to);
+}
+
 using ReadRow = void (*)(const Weight&, int64_t row, float* to);
 constexpr ReadRow kReaders[] = {read_plain<Fp32>,  read_plain<Fp16>,  read_plain<Bf16>, read_packed<Fp32>,
-                                read_packed<Fp16>, read_packed<Bf16>, unpack_int8_row,  unpack_int4_row};
+                                read_packed<Fp16>, read_packed<Bf16>, unpack_int8_row,  unpack_int4_row,
+                                read_block_row};
 
 void multiply(float* row, float factor, int64_t width) {
     const Vec scale = broadcast(factor);

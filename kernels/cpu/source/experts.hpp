@@ -182,7 +182,7 @@ struct PairMemory {
 
     template <class Kind>
     static PairMemory of(const Experts& experts) {
-        return {std::max(Kind::row_bytes(experts.hidden), Kind::row_bytes(experts.width)),
+        return {std::max(Kind::row_bytes(experts.hidden, experts.gate_up), Kind::row_bytes(experts.width, experts.down)),
                 std::max(experts.width, kPanel) + kApart};
     }
     int64_t tokens_in(int64_t bytes, int64_t top_k) const {
@@ -203,12 +203,12 @@ void compute_experts(const Experts& experts) {
         auto* floats = reinterpret_cast<float*>(experts.memory + row_bytes);
         const Target activated{floats, width + kApart};
 
-        const auto input = Kind::rows_in(experts.memory, pairs, hidden);
+        const auto input = Kind::rows_in(experts.memory, pairs, hidden, experts.gate_up);
         over_rows(pairs, hidden, [&](int64_t row) {
             Kind::take_row(input, row, experts, tokens.first + plan.pairs[row] / experts.top_k);
         });
         multiply_inwards<Kind>(experts, plan, input, activated);
-        const auto inner = Kind::rows_in(experts.memory, pairs, width);
+        const auto inner = Kind::rows_in(experts.memory, pairs, width, experts.down);
         over_rows(pairs, width, [&](int64_t row) { Kind::put_row(inner, row, activated.row(row), width); });
         multiply_outwards<Kind>(experts, plan, inner, floats,
                                 (experts.memory_bytes - row_bytes) / static_cast<int64_t>(sizeof(float)));

@@ -1,5 +1,6 @@
 // Rows of 8-bit integers as what a kind of weight multiplies: where they lie, and how they get there.
 #pragma once
+#include "block_types.hpp"
 #include "experts.hpp"
 #include "quantize.hpp"
 #include "tiles.hpp"
@@ -12,17 +13,20 @@ struct IntegerKind {
 
     static int64_t rows_per_block(const Product<Quantized>& product) { return penstock::rows_per_block(product.weight); }
 
-    // Memory of one row: its values, their sums, their total and its scale.
-    static int64_t row_bytes(int64_t features) {
-        const int64_t width = round_up(features, kRowAlign);
-        return width + (width / kSumWidth + 2) * sizeof(int32_t);
+    // Memory of one row: its values, their sums, their total and its scales.
+    static int64_t row_bytes(int64_t features, const Weight& weight) {
+        const Quantized rows = rows_in(nullptr, 0, features, weight);
+        return rows.width + (rows.sums_per_row() + 1 + rows.scales_per_row()) * sizeof(int32_t);
     }
-    static Quantized rows_in(uint8_t* memory, int64_t count, int64_t features) {
-        const int64_t width = round_up(features, kRowAlign);
-        auto* sums = reinterpret_cast<int32_t*>(memory + count * width);
-        auto* totals = sums + count * (width / kSumWidth);
-        return {reinterpret_cast<int8_t*>(memory), reinterpret_cast<float*>(totals + count), totals, sums, width,
-                nullptr, 0};
+    static Quantized rows_in(uint8_t* memory, int64_t count, int64_t features, const Weight& weight) {
+        Quantized rows{};
+        rows.width = round_up(features, kRowAlign);
+        rows.group = row_group(weight);
+        rows.values = reinterpret_cast<int8_t*>(memory);
+        rows.sums = reinterpret_cast<int32_t*>(memory + count * rows.width);
+        rows.totals = rows.sums + count * rows.sums_per_row();
+        rows.scales = reinterpret_cast<float*>(rows.totals + count);
+        return rows;
     }
     static void put_row(const Quantized& to, int64_t row, const float* from, int64_t features) {
         quantize_row(from, features, to, row);
@@ -30,11 +34,11 @@ struct IntegerKind {
     // A token's row of the experts' input.
     static void take_row(const Quantized& to, int64_t row, const Experts& experts, int64_t token) {
         const Quantized& from = experts.quantized_input;
-        const int64_t width = to.width, sums = width / kSumWidth;
+        const int64_t width = to.width, sums = to.sums_per_row(), scales = to.scales_per_row();
         std::memcpy(to.values + row * width, from.values + token * width, width);
         std::memcpy(to.sums + row * sums, from.sums + token * sums, sums * sizeof *to.sums);
+        std::memcpy(to.scales + row * scales, from.scales + token * scales, scales * sizeof *to.scales);
         to.totals[row] = from.totals[token];
-        to.scales[row] = from.scales[token];
     }
 };
 

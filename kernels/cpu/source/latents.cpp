@@ -83,9 +83,9 @@ static Linear rows_of(Linear linear, int64_t first, const int32_t* num_rows) {
         return linear;
     }
     input.values += first * input.width;
-    input.scales += first;
+    input.scales += first * input.scales_per_row();
     input.totals += first;
-    input.sums += first * (input.width / kSumWidth);
+    input.sums += first * input.sums_per_row();
     return linear;
 }
 

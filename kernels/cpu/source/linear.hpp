@@ -10,6 +10,7 @@
 //   int4          [group]{scales fp16 [32], zeros int16 [32] if has_zeros, nibbles [k / 8][32][4]}
 //                 a byte's low nibble is k + 0..3, its high nibble k + 4..7; unsigned, zero 8 if not has_zeros
 //   mxfp4         [k / 64]{exponents [2][32], nibbles as int4's}: a byte each for 32 inputs and an output feature
+//   ggml's types  [block]{scales, codes} as block_types.hpp says
 // in_features are filled up to a multiple of kRowAlign, out_features to one of kPanel.
 #pragma once
 #include <cstdint>
@@ -29,6 +30,7 @@ struct Weight {
     int64_t in_features;
     int64_t group_size;  // int4: input features that share a scale
     int64_t has_zeros;   // int4: every group has its own zero
+    int64_t block_type;  // of ggml's blocks: which (block_types.hpp); else 0
 };
 
 struct Linear {

@@ -110,12 +110,12 @@ struct Float {
     }
 
     // Rows a page apart would push one another out of the first cache: so many lie in a tile.
-    static int64_t row_bytes(int64_t features) {
+    static int64_t row_bytes(int64_t features, const Weight&) {
         const int64_t bytes = round_up(features, kRowAlign) * sizeof(Input);
         return bytes + (bytes % kPageBytes == 0 ? kLineBytes : 0);
     }
-    static Rows rows_in(uint8_t* memory, int64_t, int64_t features) {
-        return {reinterpret_cast<const Input*>(memory), static_cast<int64_t>(row_bytes(features) / sizeof(Input)),
+    static Rows rows_in(uint8_t* memory, int64_t, int64_t features, const Weight& weight) {
+        return {reinterpret_cast<const Input*>(memory), static_cast<int64_t>(row_bytes(features, weight) / sizeof(Input)),
                 round_up(features, Format::kDepth)};
     }
     // Rounded, or filled up with a zero, if the format wants that.
@@ -157,8 +157,8 @@ FloatRows<Format> prepare(const Linear& linear, int64_t num_rows) {
     if constexpr (std::is_same_v<typename Format::Input, float>) {
         if (count % Format::kDepth == 0) return {linear.input, count, count};
     }
-    void* memory = region_scratch(num_rows * Float<Format>::row_bytes(count));
-    const auto rows = Float<Format>::rows_in(static_cast<uint8_t*>(memory), num_rows, count);
+    void* memory = region_scratch(num_rows * Float<Format>::row_bytes(count, linear.weight));
+    const auto rows = Float<Format>::rows_in(static_cast<uint8_t*>(memory), num_rows, count, linear.weight);
     over_rows(num_rows, count, [&](int64_t row) {
         Float<Format>::put_row(rows, row, linear.input + row * count, count);
     });

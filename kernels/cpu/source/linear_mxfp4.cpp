@@ -45,6 +45,9 @@ struct Mxfp4Formats {
 extern "C" void penstock_linear_mxfp4(const void* arguments) {
     penstock::linear_in_groups<penstock::Mxfp4Formats>(*static_cast<const penstock::Linear*>(arguments));
 }
+extern "C" void penstock_gated_linear_mxfp4(const void* arguments) {
+    penstock::gated_linear_in_groups<penstock::Mxfp4Formats>(*static_cast<const penstock::GatedLinear*>(arguments));
+}
 extern "C" void penstock_experts_mxfp4(const void* arguments) {
     using Kind = penstock::GroupedKind<penstock::Mxfp4Formats>;
     penstock::compute_experts<Kind>(*static_cast<const penstock::Experts*>(arguments));

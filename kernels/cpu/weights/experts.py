@@ -15,7 +15,8 @@ from ...experts import ExpertWeights
 from ...float8_part import WeightPart, format_of_parts
 from ...operands import DTYPES, Kind, WeightFormat
 from ...quantized_part import MIDDLE
-from .packed import PANEL, NativeWeight, empty, pack, pack_int4_from, padded
+from .blocks import JoinedWeight, unpacked_blocks
+from .packed import BLOCK_KINDS, PANEL, NativeWeight, empty, pack, pack_int4_from, padded
 from .quantized import OrderedWeight, pack_parts, unpacked, unpacked_mxfp4
 
 
@@ -41,10 +42,10 @@ def unpack_experts(weight: NativeWeight, count: int, out_features: int) -> Tenso
 
 
 def of_one_kind(weights: ExpertWeights, hidden: int) -> ExpertWeights:
-    """The same, with both products in one kind of numbers: what only one of them has as floats becomes floats, and 4
-    bits beside 8 become 8. One kernel computes both."""
+    """The same, with both products in one kind of numbers, for one kernel computes both: what only one of them has as
+    floats becomes floats, and 4 bits beside 8 become 8. Any of ggml's blocks are multiplied beside any others."""
     gate_up, down, count = weights.gate_up, weights.down, weights.num_experts
-    if gate_up.kind == down.kind:
+    if gate_up.kind == down.kind or (gate_up.kind in BLOCK_KINDS and down.kind in BLOCK_KINDS):
         return weights
     floats: list[Kind] = [each.kind for each in (gate_up, down) if each.kind in DTYPES]
     kind: Kind = floats[0] if floats else "int8"
@@ -63,7 +64,10 @@ def _in_kind(kind: Kind, weight: NativeWeight, count: int, out_features: int) ->
 
 
 def _in_order(weight: NativeWeight) -> NativeWeight:
-    """Rows of inputs are shared by all experts, so none can have an order of its own."""
+    """Rows of inputs are shared by all experts, so none can have an order of its own; nor can an expert's gate be of
+    another kind than what it lets through."""
+    if isinstance(weight, JoinedWeight):
+        return pack([torch.cat([_floats(part) for part in weight.parts()])], "fp16")
     return pack([_floats(weight)], "int8") if isinstance(weight, OrderedWeight) else weight
 
 
@@ -116,6 +120,8 @@ class _Experts:
 
 def _floats(weight: NativeWeight) -> Tensor:
     """[out, in] of a weight of any kind."""
+    if weight.kind in BLOCK_KINDS:
+        return unpacked_blocks(weight)
     if weight.kind == "mxfp4":
         return unpacked_mxfp4(weight).dequantized()
     if weight.meets_integers:

@@ -1,4 +1,4 @@
-"""Weight matrices in the order in which the CPU kernels multiply them, in six number formats.
+"""Weight matrices in the order in which the CPU kernels multiply them, in all number formats.
 
 A matrix is packed once, straight from its parts (views of mapped files, say), which need not be joined before; nothing
 in full precision is kept. Everything a packed weight has lies in one piece of memory, so that it can be written to a
@@ -8,7 +8,7 @@ file and mapped again. The orders are described in source/linear.hpp.
 from collections.abc import Sequence
 from ctypes import Structure, c_int64, c_void_p
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +24,34 @@ ROW_ALIGN = 64  # kRowAlign
 DEFAULT_GROUP_SIZE = 64
 GROUP_SIZES = (32, 64, 128)
 _FLOAT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
+
+
+class BlockLayout(NamedTuple):
+    """What a block of ggml's of all outputs of a panel takes (source/block_types.hpp)."""
+
+    number: int  # as source/linear_blocks.cpp counts the types, from 1
+    inputs: int  # of a block; rows that meet it have a scale for so many
+    halves: int  # float16 numbers of an output
+    octets: int  # scales and mins of an output
+    bits: int  # of a code
+
+    @property
+    def nbytes(self) -> int:
+        return PANEL * (2 * self.halves + self.octets + self.inputs * self.bits // 8)
+
+
+BLOCK_KINDS: dict[Kind, BlockLayout] = {
+    "q4_0": BlockLayout(1, 32, 1, 0, 4),
+    "q4_1": BlockLayout(2, 32, 2, 0, 4),
+    "q5_0": BlockLayout(3, 32, 1, 0, 5),
+    "q5_1": BlockLayout(4, 32, 2, 0, 5),
+    "q8_0": BlockLayout(5, 32, 1, 0, 8),
+    "iq4_nl": BlockLayout(6, 32, 1, 0, 4),
+    "q4_k": BlockLayout(7, 256, 2, 16, 4),
+    "q5_k": BlockLayout(8, 256, 2, 16, 5),
+    "q6_k": BlockLayout(9, 256, 1, 16, 6),
+    "iq4_xs": BlockLayout(10, 256, 1, 8, 4),
+}
 _SOURCE_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2} | dict.fromkeys(FLOAT8, 3)
 
 
@@ -37,6 +65,7 @@ class Weight(Structure):
         ("in_features", c_int64),
         ("group_size", c_int64),
         ("has_zeros", c_int64),
+        ("block_type", c_int64),  # of BLOCK_KINDS; else 0
     ]
 
 
@@ -116,6 +145,16 @@ class NativeWeight:
         return self.kind not in DTYPES
 
     @property
+    def row_group(self) -> int:
+        """Inputs of a row that share a scale where it meets this weight; 0: all of them."""
+        return BLOCK_KINDS[self.kind].inputs if self.kind in BLOCK_KINDS else 0
+
+    @property
+    def family(self) -> str:
+        """What its kernels are called after."""
+        return "blocks" if self.kind in BLOCK_KINDS else self.kind
+
+    @property
     def nbytes(self) -> int:
         return self.data.numel()
 
@@ -124,7 +163,9 @@ class NativeWeight:
         scales = None
         if self.kind == "int8":
             scales = self.address + _panel_bytes(self.kind, self.in_features, 0, False) * _num_panels(self.out_features)
-        return Weight(self.address, scales, self.out_features, self.in_features, self.group_size, int(self.has_zeros))
+        shape, zeros = (self.out_features, self.in_features), int(self.has_zeros)
+        block_type = BLOCK_KINDS[self.kind].number if self.kind in BLOCK_KINDS else 0
+        return Weight(self.address, scales, *shape, self.group_size, zeros, block_type)
 
 
 def packed_bytes(kind: Kind, out_features: int, in_features: int, group_size: int = 0, has_zeros: bool = False) -> int:
@@ -239,6 +280,8 @@ def _num_panels(out_features: int) -> int:
 
 def _panel_bytes(kind: Kind, in_features: int, group_size: int, has_zeros: bool) -> int:
     width = padded(in_features)
+    if kind in BLOCK_KINDS:
+        return in_features // BLOCK_KINDS[kind].inputs * BLOCK_KINDS[kind].nbytes
     if kind == "mxfp4":
         return width // BLOCK * (1 + BLOCK // 2) * PANEL
     if kind == "int4":

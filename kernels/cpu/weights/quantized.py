@@ -1,12 +1,15 @@
 """Packs matrices that may come from a quantized checkpoint into the kernels' own formats, and takes them out again.
 
-4-bit values in groups, MXFP4, and 8-bit values with a scale per row are taken over as they are; 8 bits in groups or
-with zeros become two 4-bit values each, which lose nothing. What no kernel multiplies (groups of odd sizes, rows merged
-from unlike parts) becomes int8 with a scale per row, which costs less than the step from the original to 4 bits did.
+4-bit values in groups, MXFP4, blocks of ggml, and 8-bit values with a scale per row are taken over as they are; 8 bits
+in groups or with zeros become two 4-bit values each, which lose nothing. What no kernel multiplies (groups of odd
+sizes, rows merged from unlike parts) becomes int8 with a scale per row, which costs less than the step from the
+original to 4 bits did.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,9 +17,20 @@ from torch import Tensor
 from ...float8_part import Float8Part, WeightPart
 from ...ggml_part import GgmlPart
 from ...mxfp4_part import BLOCK, Mxfp4Part
-from ...operands import Kind
+from ...operands import Kind, WeightFormat
 from ...quantized_part import MIDDLE, QuantizedPart
-from .packed import GROUP_SIZES, PANEL, NativeWeight, pack, pack_int4_from, pack_int8_from, pack_mxfp4, padded
+from .blocks import JoinedWeight, kind_of, pack_blocks
+from .packed import (
+    BLOCK_KINDS,
+    GROUP_SIZES,
+    PANEL,
+    NativeWeight,
+    pack,
+    pack_int4_from,
+    pack_int8_from,
+    pack_mxfp4,
+    padded,
+)
 
 _LARGEST_GROUP = max(GROUP_SIZES)
 
@@ -30,11 +44,43 @@ class OrderedWeight(NativeWeight):
 
 def pack_parts(parts: Sequence[WeightPart], kind: Kind, group_size: int) -> NativeWeight:
     """Pack the rows of all parts; `kind` and `group_size` are for those in floats, of 16 and more bits, 8, or 4."""
+    if any(isinstance(part, GgmlPart) for part in parts):
+        return _pack_side_by_side(parts, kind, group_size)
     blocks = [part for part in parts if isinstance(part, Mxfp4Part)]
     if kind == "mxfp4" and len(blocks) == len(parts):
         return pack_mxfp4(blocks)
-    floats = [part.dequantized() if isinstance(part, (Mxfp4Part, GgmlPart)) else part for part in parts]
-    return _pack_others(floats, kind, group_size)
+    floats = [part.dequantized() if isinstance(part, Mxfp4Part) else part for part in parts]
+    return _pack_others(floats, kind, group_size)  # type: ignore[arg-type]
+
+
+def _pack_side_by_side(parts: Sequence[WeightPart], kind: Kind, group_size: int) -> NativeWeight:
+    """Parts of a GGUF file, each in the kind of its own type, neighbours of one kind together."""
+    fitting = [_fitting(part) for part in parts]
+    weights = []
+    for own_kind, run in groupby(fitting, lambda part: _own_kind(part, kind)):
+        own: Any = list(run)
+        if own_kind in BLOCK_KINDS:
+            weights.append(pack_blocks(own))
+        else:
+            weights.append(pack_parts(own, own_kind, group_size))
+    return weights[0] if len(weights) == 1 else JoinedWeight.of(weights)
+
+
+def _fitting(part: WeightPart) -> WeightPart:
+    """The same numbers as a part that some kernel multiplies."""
+    if not isinstance(part, GgmlPart) or kind_of(part) is not None:
+        return part
+    return part.as_mxfp4() if part.type == "MXFP4" else part.dequantized()
+
+
+def _own_kind(part: WeightPart, kind: Kind) -> Kind:
+    if isinstance(part, GgmlPart):
+        return kind_of(part) or kind
+    if isinstance(part, Mxfp4Part):
+        return "mxfp4"
+    if isinstance(part, Tensor) and kind in BLOCK_KINDS:
+        return WeightFormat.of(part.dtype).kind
+    return kind
 
 
 def _pack_others(parts: Sequence[Tensor | QuantizedPart | Float8Part], kind: Kind, group_size: int) -> NativeWeight:
