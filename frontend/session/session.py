@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from ...protocol.errors import AdapterError, ModelNotFoundError, PenstockError, RequestError, same_error
 from ...protocol.fields.rules import shown
+from ...protocol.files.gguf.header import is_gguf
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ...protocol.outputs import RequestOutput
@@ -272,9 +273,11 @@ def check_adapter_name(name: str) -> None:
 
 
 def adapter_folder(name: str, path: str | os.PathLike[str]) -> str:
-    """The folder's absolute path; raises if the name is no text or the folder doesn't exist."""
+    """Its absolute path, of a folder or a GGUF file; raises if the name is no text or there is neither."""
     check_adapter_name(name)
     folder = Path(os.path.expanduser(path)).absolute()
-    if not os.path.isdir(folder):
-        raise ModelNotFoundError(f"There is no adapter at {folder}: it must be a folder that PEFT saved.")
+    if not os.path.isdir(folder) and not is_gguf(folder):
+        raise ModelNotFoundError(
+            f"There is no adapter at {folder}: it must be a folder that PEFT saved, or a GGUF file of one."
+        )
     return str(folder)

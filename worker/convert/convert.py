@@ -116,6 +116,8 @@ def _check_source(source: Path, config: ModelConfig, asked: Conversion) -> None:
                 "bits would lose more. Load it as it is; quantization='int8' or 'int4' makes its other projections "
                 "smaller while loading."
             )
+    elif config.quantization is not None and config.quantization.is_gguf:
+        raise ConfigError(f"{source} stands for a GGUF file, whose blocks no conversion changes. Convert its original.")
     elif config.quantization is not None and (asked.quantization is not None or asked.is_cut):
         raise ConfigError(f"{source} is quantized already ({config.quantization}). Convert its original.")
     if ranks := ranks_cut_for(source):

@@ -15,6 +15,7 @@ from torch import Tensor
 from ...kernels import LoraConfig, LoraWeights, Operations
 from ..weights.layout import Layout
 from ..weights.piece import CheckpointPiece
+from .gguf_lora import FindViews, GgufAdapter
 from .lora_files import AdapterFiles, Target
 
 
@@ -26,17 +27,17 @@ class _Place:
     part: int  # of the product that computes this projection
     pieces: list[CheckpointPiece]  # what it computes of it, one after another
 
-    def put(self, adapter: int, files: AdapterFiles, name: str) -> None:
+    def put(self, adapter: int, files: AdapterFiles | GgufAdapter, name: str) -> None:
         downs, ups = zip(*(files.read(name, piece.part) for piece in self.pieces), strict=True)
         self.weights.put(adapter, self.part, downs[0], torch.cat(ups))
 
 
 class AdapterBank:
-    def __init__(self, config: LoraConfig, ops: Operations, layout: Layout) -> None:
-        """`layout` says what the model's family calls its projections."""
+    def __init__(self, config: LoraConfig, ops: Operations, layout: Layout, find_views: FindViews) -> None:
+        """`layout` says what the model's family calls its projections, `find_views` what GGUF files call them."""
         self.config = config
         self.ops = ops
-        self.layout = layout
+        self.layout, self.find_views = layout, find_views
         self._products: list[LoraWeights] = []
         self._places: dict[str, list[_Place]] = {}  # by the projection's name: model.layers.0.self_attn.q_proj
 
@@ -61,14 +62,20 @@ class AdapterBank:
             self._places.setdefault(part[0].name.removesuffix(".weight"), []).append(place)
         return weights
 
-    def load(self, adapter: int, folder: Path) -> None:
-        """Read an adapter into its place, which no step may use meanwhile; raises `AdapterError`."""
+    def load(self, adapter: int, path: Path) -> None:
+        """Read an adapter, a folder or a file, into its place, which no step may use meanwhile; raises
+        `AdapterError`."""
         targets = {name: Target(*places[0].pieces[0].shape) for name, places in self._places.items()}
-        with AdapterFiles(folder, targets, self.config.max_rank, self.layout) as files:
+        with self._opened(path, targets) as files:
             self.unload(adapter)
             for name in files.modules:
                 for place in self._places[name]:
                     place.put(adapter, files, name)
+
+    def _opened(self, path: Path, targets: dict[str, Target]) -> AdapterFiles | GgufAdapter:
+        if path.is_dir():
+            return AdapterFiles(path, targets, self.config.max_rank, self.layout)
+        return GgufAdapter(path, targets, self.config.max_rank, self.find_views)
 
     def unload(self, adapter: int) -> None:
         for product in self._products:

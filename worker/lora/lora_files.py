@@ -6,7 +6,7 @@ modules), what belongs to another model, and what is larger than there is room f
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -92,22 +92,8 @@ class AdapterFiles:
         return list(halves)
 
     def _check_shapes(self, module: str, targets: Mapping[str, Target], max_rank: int) -> None:
-        if module not in targets:
-            raise AdapterError(f"{self.folder} changes {module}. {_missing(module, targets)}", "files")
         down, up = (self._matrix(module, matrix) for matrix in "AB")
-        (rank, in_features), (out_features, other_rank) = _matrix(down), _matrix(up)
-        if (rank, out_features, in_features) != (other_rank, *targets[module]):
-            raise AdapterError(
-                f"{self.folder} adds [{out_features}, {other_rank}] x [{rank}, {in_features}] to {module}, which is "
-                f"{list(targets[module])} here. It was trained on another model.",
-                "files",
-            )
-        if rank > max_rank:
-            raise AdapterError(
-                f"{self.folder} has rank {rank} in {module}, and there is room for max_lora_rank={max_rank}. "
-                f"Start with max_lora_rank={rank}.",
-                "rank",
-            )
+        check_module(str(self.folder), module, down.get_shape(), up.get_shape(), targets, max_rank)
         for stored in (down, up):
             if stored.get_dtype() not in _DTYPES:
                 raise AdapterError(
@@ -116,12 +102,32 @@ class AdapterFiles:
                 )
 
 
+def check_module(
+    where: str, module: str, down: Sequence[int], up: Sequence[int], targets: Mapping[str, Target], max_rank: int
+) -> None:
+    """Refuse a pair of matrices that this model has no projection for, or no room."""
+    if module not in targets:
+        raise AdapterError(f"{where} changes {module}. {_missing(module, targets)}", "files")
+    (rank, in_features), (out_features, other_rank) = _matrix(down), _matrix(up)
+    if (rank, out_features, in_features) != (other_rank, *targets[module]):
+        raise AdapterError(
+            f"{where} adds [{out_features}, {other_rank}] x [{rank}, {in_features}] to {module}, which is "
+            f"{list(targets[module])} here. It was trained on another model.",
+            "files",
+        )
+    if rank > max_rank:
+        raise AdapterError(
+            f"{where} has rank {rank} in {module}, and there is room for max_lora_rank={max_rank}. "
+            f"Start with max_lora_rank={rank}.",
+            "rank",
+        )
+
+
 def _module(weight: str) -> str:
     return weight.removesuffix(".weight")
 
 
-def _matrix(stored: Any) -> tuple[int, int]:
-    shape = stored.get_shape()
+def _matrix(shape: Sequence[int]) -> tuple[int, int]:
     return tuple(shape) if len(shape) == 2 else (0, 0)  # type: ignore[return-value]
 
 

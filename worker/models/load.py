@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -32,7 +33,7 @@ from ..weights.cut_checkpoint import CutCheckpoint
 from ..weights.dummy_source import DummySource
 from ..weights.file_checks import check_weight_files
 from ..weights.find_layout import own_layout
-from ..weights.gguf.checkpoint import GgufCheckpoint
+from ..weights.gguf.checkpoint import GgufCheckpoint, views_of
 from ..weights.gguf.linked_files import linked_files
 from ..weights.layer_formats import LayerFormats
 from ..weights.own_head import with_head_as_stored
@@ -174,7 +175,8 @@ def load_model(
         source, config = _opened(model_folder, config, ranks, expert_parallel)
     # Kept as the model's own weights would be, were they not quantized.
     lora = LoraConfig(DTYPES[backend.format.kind], max_loras, max_lora_rank)
-    adapters = AdapterBank(lora, backend.ops, own_layout(config)) if max_loras else None
+    views = partial(views_of, config=config)
+    adapters = AdapterBank(lora, backend.ops, own_layout(config), views) if max_loras else None
     placement = Placement(device, formats, backend.activations, backend.ops, ranks, cache, adapters, expert_parallel)
     if cache is not None and is_written_through:
         write_through(cache, demand.weight_bytes)

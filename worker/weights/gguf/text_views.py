@@ -116,7 +116,7 @@ def _add_norms(views: Views, config: ModelConfig, layer: str, stored: str) -> No
 def _add_attention(views: Views, config: ModelConfig, number: int, layer: str, stored: str) -> None:
     block, heads = f"{layer}.self_attn", config.heads[number]
     counts = (config.num_heads * (1 + config.family.gates_attention), heads.num_kv_heads, heads.num_kv_heads)
-    is_fused = not views.stored.has(f"{stored}.attn_q.weight")
+    is_fused = views.stored.has(f"{stored}.attn_qkv.weight")
     begin = 0
     for name, part, count in zip(QKV, "qkv", counts, strict=True):
         rows: slice | Tensor = ALL
@@ -144,9 +144,9 @@ def _add_mlp(views: Views, config: ModelConfig, number: int, layer: str, stored:
     names, width = config.family.names, config.mlp_width(number)
     gate, up, down = (f"{layer}.{names.mlp}.{each}" for each in names.gate_up_down)
     views.module(down, f"{stored}.ffn_down")
-    if not config.family.has_gate or views.stored.has(f"{stored}.ffn_gate.weight"):
-        views.module(gate, f"{stored}.ffn_gate")
-        views.module(up, f"{stored}.ffn_up")
-    else:
+    if config.family.has_gate and views.stored.shape(f"{stored}.ffn_up.weight")[:1] == (2 * width,):
         views.module(gate, f"{stored}.ffn_up", rows=slice(width))
         views.module(up, f"{stored}.ffn_up", rows=slice(width, 2 * width))
+    else:
+        views.module(gate, f"{stored}.ffn_gate")
+        views.module(up, f"{stored}.ffn_up")

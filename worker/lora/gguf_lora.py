@@ -1,0 +1,123 @@
+"""A LoRA adapter as llama.cpp has it: one GGUF file with `….lora_a` and `….lora_b` beside the name of each tensor.
+
+The names are those of the model's own GGUF file, and so is the order of a matrix's rows, whatever the model was loaded
+from. Everything is checked before anything is read, as with PEFT's (`lora_files.py`).
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Self
+
+from torch import Tensor
+
+from ...protocol.errors import AdapterError, ConfigError
+from ...protocol.files.gguf.header import file_name
+from ..weights.gguf.linked_files import LinkedFiles
+from ..weights.gguf.tensors import GgufTensors
+from ..weights.gguf.text_views import TensorNames
+from ..weights.gguf.views import Columns, Rows, View
+from ..weights.piece import Part
+from .lora_files import Target, check_module
+
+FindViews = Callable[[TensorNames], dict[str, View]]
+_DOWN, _UP = ".lora_a", ".lora_b"
+
+
+class _Changed:
+    """The names of the tensors that the adapter changes, as if they lay in the file themselves."""
+
+    def __init__(self, tensors: GgufTensors) -> None:
+        self._tensors = tensors
+        self.names = [name.removesuffix(_DOWN) for name in tensors.names if name.endswith(_DOWN)]
+
+    @property
+    def architecture(self) -> str:
+        return self._tensors.architecture
+
+    def has(self, name: str) -> bool:
+        return self._tensors.has(name + _DOWN) and self._tensors.has(name + _UP)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return (self._tensors.shape(name + _UP)[0], self._tensors.shape(name + _DOWN)[-1]) if self.has(name) else ()
+
+
+class GgufAdapter:
+    """Open while used as a context; `modules` names the projections that the adapter changes."""
+
+    def __init__(self, path: Path, targets: Mapping[str, Target], max_rank: int, find_views: FindViews) -> None:
+        self._name = file_name(path)
+        self._tensors = _opened(path)
+        _check_metadata(self._name, self._tensors)
+        self._views = self._checked_views(find_views)
+        for module in self.modules:
+            check_module(self._name, module, *self._shapes(module), targets, max_rank)
+
+    @property
+    def modules(self) -> list[str]:
+        return list(self._views)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Nothing stays open that isn't in use."""
+
+    def read(self, module: str, part: Part | None) -> tuple[Tensor, Tensor]:
+        """`down` [rank, in] and `up` [out, rank] with the adapter's scale, both float32, for a part of the weight."""
+        view = self._views[module]
+        down, up = (self._tensors.stored(view.tensor + half).floats().float() for half in (_DOWN, _UP))
+        if isinstance(view, Columns):
+            down = down[:, view.order]
+        else:
+            up = up[view.chosen]
+        dim, *span = part or (None,)
+        down = down[:, slice(*span)] if dim == 1 else down
+        up = up[slice(*span)] if dim == 0 else up
+        return down, up * self._scale(len(down))
+
+    def _scale(self, rank: int) -> float:
+        alpha = self._tensors.metadata.get("adapter.lora.alpha", 0.0)
+        return float(alpha) / rank if alpha else 1.0
+
+    def _shapes(self, module: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of `down`, and of the rows of `up` that are this module's."""
+        view = self._views[module]
+        down, up = (self._tensors.shape(view.tensor + half) for half in (_DOWN, _UP))
+        if isinstance(view, Rows) and len(up) == 2:
+            chosen = view.chosen
+            rows = len(range(*chosen.indices(up[0]))) if isinstance(chosen, slice) else len(chosen)
+            up = rows, up[1]
+        return down, up
+
+    def _checked_views(self, find_views: FindViews) -> dict[str, Rows | Columns]:
+        """Every tensor must be half of a pair that adds to a projection."""
+        changed = _Changed(self._tensors)
+        found = {
+            name.removesuffix(".weight"): view
+            for name, view in find_views(changed).items()
+            if isinstance(view, Rows | Columns)
+        }
+        known = {view.tensor + half for view in found.values() for half in (_DOWN, _UP)}
+        if unknown := sorted(set(self._tensors.names) - known):
+            more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            raise AdapterError(
+                f"{self._name} holds {unknown[0]}{more}, which is no half of a pair for a projection of this model. It "
+                "was made for another model, or changes more than projections; merge it into the model instead.",
+                "files",
+            )
+        return found
+
+
+def _opened(path: Path) -> GgufTensors:
+    try:
+        return GgufTensors(LinkedFiles((path,)))
+    except (ConfigError, OSError) as error:
+        raise AdapterError(str(error), "files") from error
+
+
+def _check_metadata(name: str, tensors: GgufTensors) -> None:
+    kinds = tensors.metadata.get("general.type", "model"), tensors.metadata.get("adapter.type", "")
+    if kinds != ("adapter", "lora"):
+        raise AdapterError(f"{name} is of the kind {kinds[0]!r} {kinds[1]!r}; only LoRA adapters are loaded.", "files")
+    if "adapter.alora.invocation_tokens" in tensors.metadata:
+        raise AdapterError(f"{name} begins to act at certain tokens (aLoRA); only plain LoRA is supported.", "files")
