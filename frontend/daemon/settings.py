@@ -108,7 +108,7 @@ def _absolute(model: str) -> str:
     from ..models.model_names import BUNDLED
 
     path = Path(os.path.expanduser(model))
-    return str(path.resolve()) if model not in BUNDLED and os.path.isdir(path) else model
+    return str(path.resolve()) if model not in BUNDLED and os.path.exists(path) else model
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Finds the files of a model: by a bundled name, a folder, or a hub id, in that order.
+"""Finds the files of a model: by a bundled name, a folder or GGUF file, or a hub id, in that order.
 
 From the hub comes what the engine reads, into huggingface_hub's own cache (`hub/`); a model without `tokenizer.json`
-gets a converted tokenizer in Penstock's cache.
+gets a converted tokenizer in Penstock's cache, and GGUF files stand there as the folder that they are translated to.
 """
 
 import os
@@ -9,17 +9,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.files.model_file import require_regular
 from ...protocol.files.unreadable import foreign_model, pickle_in, pickle_refusal, pointer_in, pointer_refusal
 from ..text.convert_tokenizer import converted
+from .gguf.find import gguf_files
+from .gguf.translated import translated_folder, why_no_tokenizer
 from .hub.cache import cache_root
 from .hub.snapshot import FileKinds, NotOnHub, require_listed, snapshot
 from .model_names import BUNDLED, HubName, hub_name, nearest_model
 
 Found = TypeVar("Found")
+
+
+class GgufFiles(NamedTuple):
+    """A model in llama.cpp's form, its parts in order."""
+
+    files: tuple[Path, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ def find_model(
 def require_known(model: str, revision: str | None = None) -> None:
     """Raise where there is no such model, as far as that can be told without a download."""
     folder = _found(model, revision, require_listed)
-    if folder is not None:
+    if isinstance(folder, Path):
         _require_config(folder)
 
 
@@ -78,14 +86,17 @@ def find_tokenizer(tokenizer: str | os.PathLike[str], revision: str | None = Non
 
 def _find_folder(name: str, revision: str | None, wanted: FileKinds, *, is_quiet: bool = False) -> Path:
     """The folder of a bundled name, a path, or a hub id; from the hub only what is wanted."""
-    return _found(name, revision, partial(snapshot, wanted=wanted, is_quiet=is_quiet))
+    found = _found(name, revision, partial(snapshot, wanted=wanted, is_quiet=is_quiet))
+    return translated_folder(found.files) if isinstance(found, GgufFiles) else found
 
 
-def _found(name: str, revision: str | None, from_hub: Callable[[HubName], Found]) -> Path | Found:
+def _found(name: str, revision: str | None, from_hub: Callable[[HubName], Found]) -> Path | GgufFiles | Found:
     bundled = BUNDLED.get(name)
     if bundled is not None and bundled.is_dir():
         return bundled
     path = Path(os.path.expanduser(name))
+    if name and (files := gguf_files(path)) is not None:
+        return GgufFiles(files)
     if name and os.path.isdir(path):
         return path.resolve()
     if name and os.path.isfile(path) and (what := foreign_model(_absolute(path))) is not None:
@@ -113,7 +124,11 @@ def pull_model(model: HubName, *, is_quiet: bool = False) -> ModelFiles:
 
 
 def _with_tokenizer(folder: Path) -> Path:
-    return folder if (folder / "tokenizer.json").exists() else converted(folder)
+    if (folder / "tokenizer.json").exists():
+        return folder
+    if (refusal := why_no_tokenizer(folder)) is not None:
+        raise ConfigError(f"{refusal} Give another one with tokenizer=…")
+    return converted(folder)
 
 
 def _not_found(name: str, tried: list[str]) -> ModelNotFoundError:

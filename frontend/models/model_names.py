@@ -41,9 +41,16 @@ def hub_name(name: str, revision: str | None = None) -> HubName | None:
 
 def name_of(model: str) -> str:
     """What a model is called where nobody gave it a name: of a path the last part, since the rest says where things lie
-    on this machine."""
-    is_path = model not in BUNDLED and (hub_name(model) is None or Path(model).is_dir())
-    return Path(os.path.expanduser(model)).absolute().name or "model" if is_path else model
+    on this machine. A GGUF file is called without what its name says of the form, and of parts."""
+    is_path = model not in BUNDLED and (hub_name(model) is None or os.path.exists(model))
+    if not is_path:
+        return model
+    path = Path(os.path.expanduser(model)).absolute()
+    name = path.name if path.is_dir() else _OF_THE_FORM.sub("", path.name)
+    return name or "model"
+
+
+_OF_THE_FORM = re.compile(r"(-\d{5}-of-\d{5})?\.gguf$", re.IGNORECASE)
 
 
 _MOST_ENTRIES = 10_000

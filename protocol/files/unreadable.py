@@ -1,4 +1,4 @@
-"""Recognizes what is no model or can't be read (Git LFS pointers, pickles, GGUF, adapters), and says what to use."""
+"""Recognizes what is no model or can't be read (Git LFS pointers, pickles, adapters), and says what to use."""
 
 from pathlib import Path
 
@@ -47,11 +47,6 @@ def pickle_refusal(path: Path) -> str:
 def foreign_model(path: Path) -> str | None:
     """What a file, or a folder without config.json, is, and what to give in its place; None: unknown."""
     files = [path] if path.is_file() else sorted(path.iterdir())
-    if gguf := next((file for file in files if file.suffix == ".gguf"), None):
-        return (
-            f"{gguf} is written for llama.cpp (GGUF), which is not read here. Use the model's safetensors original; "
-            "quantization='int4' makes it as small."
-        )
     if any(file.name == "adapter_config.json" for file in files) and path.is_dir():
         return (
             f"{path} is a LoRA adapter. Give the model that it was trained on, with enable_lora=True, and the adapter "

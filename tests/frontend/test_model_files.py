@@ -265,8 +265,6 @@ def test_a_name_that_no_folder_could_have_is_a_sentence(name):
 @pytest.mark.parametrize(
     "file, given, sentence",
     [
-        ("m-Q4_K_M.gguf", "m-Q4_K_M.gguf", r"Q4_K_M\.gguf is written for llama\.cpp .*safetensors original"),
-        ("m-Q4_K_M.gguf", ".", r"Q4_K_M\.gguf is written for llama\.cpp"),
         ("adapter_config.json", ".", "is a LoRA adapter"),
         ("config.json", "config.json", "is one file of a model. Give its folder"),
     ],

@@ -1,0 +1,69 @@
+"""Makes a config.json of a GGUF file's header, as the model was published with, and its generation_config.json."""
+
+from typing import Any
+
+from ....protocol.errors import RequestError
+from ....protocol.fields.rules import shown
+from ....protocol.files.gguf.checked_bytes import MalformedError
+from ....protocol.files.gguf.parts import GgufModel
+from ....protocol.parameters.sampling import SamplingParams
+from .common import Config, common_config
+from .families import FAMILIES
+from .model_metadata import ModelMetadata, shortest
+
+# Named as transformers names it, and float16 as it widens to.
+_OF_ALL = {"dtype": "float16", "quantization_config": {"quant_method": "gguf"}}
+_TOKENS = {name: f"tokenizer.ggml.{key}_token_id" for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))}
+_SAMPLING = {
+    "temperature": "temp",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "penalty_repeat",
+}
+
+
+def config_of(model: GgufModel) -> Config:
+    """Raises `MalformedError` where the metadata can't be that of a model, or is one of a family that isn't here."""
+    given = ModelMetadata(model)
+    row = FAMILIES.get(given.architecture)
+    if row is None:
+        raise MalformedError(
+            f"is of the architecture {shown(given.architecture)}, and as GGUF only these run: {', '.join(FAMILIES)}"
+        )
+    own = row(given)
+    config = common_config(given) | own | _OF_ALL
+    _check_heads(given, config)
+    return config | {f"{name}_token_id": model.metadata[key] for name, key in _TOKENS.items() if key in model.metadata}
+
+
+def _check_heads(given: ModelMetadata, config: Config) -> None:
+    """What llama.cpp has a key for and a family here hasn't."""
+    head_dim = config["head_dim"]
+    if head_dim is None:  # of latents
+        return
+    values = given.count("attention.value_length", head_dim)
+    if values not in (head_dim, config.get("global_head_dim")):
+        raise MalformedError(f"has keys of {head_dim} numbers and values of {values}, which its family hasn't")
+    rotated = given.count("rope.dimension_count", head_dim)
+    if not _PARTLY.intersection(config) and rotated not in (head_dim, config.get("global_head_dim")):
+        raise MalformedError(f"rotates {rotated} of a head's {head_dim} numbers, and all of its family's rotate")
+
+
+_PARTLY = {"partial_rotary_factor", "rotary_dim"}
+
+
+def generation_config_of(metadata: dict[str, Any], end_tokens: list[int]) -> Config:
+    """The tokens that end an answer, and how the model's authors sample, where the file says it."""
+    sampling = {
+        name: metadata[key] for name, part in _SAMPLING.items() if (key := f"general.sampling.{part}") in metadata
+    }
+    chosen: dict[str, Any] = {
+        name: shortest(value) if isinstance(value, float) else value for name, value in sampling.items()
+    }
+    try:
+        SamplingParams(**chosen)
+    except RequestError as error:
+        raise MalformedError(f"recommends sampling that can't be used: {str(error).rstrip('.')}") from None
+    tokens = {f"{name}_token_id": metadata[key] for name, key in _TOKENS.items() if key in metadata}
+    return tokens | {"eos_token_id": end_tokens} | ({"do_sample": True} | chosen if chosen else {})

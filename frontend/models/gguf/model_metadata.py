@@ -1,0 +1,159 @@
+"""The metadata of a GGUF file as the rows of families read it: by key, with the type that a value must have.
+
+Keys are named as llama.cpp's converters write them, without the architecture before them. Floats are float32 in the
+file, and come as the shortest decimal that is the same float32: 1e-06, not 9.999999974752427e-07.
+"""
+
+import math
+import os
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from ....protocol.fields.rules import shown
+from ....protocol.files.gguf.checked_bytes import MalformedError
+from ....protocol.files.gguf.parts import GgufModel
+
+ARCHITECTURE_KEY = "general.architecture"
+_MOST_LAYERS = 4096
+_LARGEST = 1 << 31
+_MOST_FACTORS = 8192  # of a head's rotation
+
+
+class ModelMetadata:
+    """What the header of a model says, and which tensors it has."""
+
+    def __init__(self, model: GgufModel) -> None:
+        self._metadata = model.metadata
+        self._tensors = model.tensors
+        self.architecture = self._architecture()
+        self.num_layers = self.count("block_count") - self.count("nextn_predict_layers", 0)
+        if not 0 < self.num_layers <= _MOST_LAYERS:
+            raise MalformedError(f"has {self.num_layers:,} layers, and a model has 1 to {_MOST_LAYERS:,}")
+
+    def has(self, key: str) -> bool:
+        return self._name(key) in self._metadata
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """A whole number, 0 or more; from a list of all layers, if they have the same."""
+        value = self._value(key, default)
+        if isinstance(value, list) and value and all(each == value[0] for each in value):
+            value = value[0]
+        return self._count(key, value)
+
+    def counts(self, key: str, default: int | None = None) -> list[int]:
+        """Of each layer a whole number; all have the same where one is given."""
+        value = self._value(key, default)
+        if not isinstance(value, list):
+            return [self._count(key, value)] * self.num_layers
+        if len(value) < self.num_layers:
+            raise MalformedError(f"has {len(value):,} values of {self._name(key)}, and {self.num_layers:,} layers")
+        return [self._count(key, each) for each in value[: self.num_layers]]
+
+    def flags(self, key: str) -> list[bool] | None:
+        """Of each layer true or false; None where there is no such list."""
+        value = self._metadata.get(self._name(key))
+        if not isinstance(value, list):
+            return None
+        if len(value) < self.num_layers or not all(each in (0, 1) for each in value):
+            raise MalformedError(f"must have true or false for each of {self.num_layers:,} layers at {self._name(key)}")
+        return [bool(each) for each in value[: self.num_layers]]
+
+    def number(self, key: str, default: float | None = None) -> float:
+        value = self._value(key, default)
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise MalformedError(f"has {self._name(key)}={shown(value)} where a number belongs")
+        return shortest(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self._value(key, default)
+        if type(value) is not bool:
+            raise MalformedError(f"has {self._name(key)}={shown(value)} where true or false belongs")
+        return value
+
+    def text(self, key: str, default: str) -> str:
+        value = self._value(key, default)
+        if not isinstance(value, str):
+            raise MalformedError(f"has {self._name(key)}={shown(value)} where a text belongs")
+        return value
+
+    def has_tensor(self, *names: str) -> bool:
+        """Any of these."""
+        return any(name in self._tensors for name in names)
+
+    def has_in_layers(self, *parts: str) -> list[bool]:
+        """Of each layer whether it has any of these tensors, which are named without the layer."""
+        return [self.has_tensor(*(f"blk.{layer}.{part}" for part in parts)) for layer in range(self.num_layers)]
+
+    def has_in_any_layer(self, *parts: str) -> bool:
+        return any(self.has_in_layers(*parts))
+
+    def rows(self, name: str) -> int:
+        """Of a matrix that every model has."""
+        placed = self._tensors.get(name)
+        if placed is None or len(placed.info.shape) != 2:
+            raise MalformedError(f"has no matrix {name}, which every model has")
+        return placed.info.shape[0]
+
+    def factors(self, *names: str) -> list[float] | None:
+        """The numbers of a short vector of float32, by the first of these names that is there."""
+        name = next((each for each in names if each in self._tensors), None)
+        if name is None:
+            return None
+        file, info = self._tensors[name]
+        count = info.nbytes // 4
+        if info.type != "F32" or count > _MOST_FACTORS:
+            raise MalformedError(f"has {name} in {info.type}, with {info.nbytes:,} bytes; it must be a vector of F32")
+        with open(file, "rb") as opened:
+            content = os.pread(opened.fileno(), info.nbytes, info.offset)
+        if len(content) < info.nbytes:
+            raise MalformedError("was cut short while it was read")
+        found = struct.unpack(f"<{count}f", content)
+        if not all(math.isfinite(each) and each > 0 for each in found):
+            raise MalformedError(f"has {name} with values that are not above 0")
+        return [shortest(each) for each in found]
+
+    def _architecture(self) -> str:
+        kind, found = self._metadata.get("general.type", "model"), self._metadata.get(ARCHITECTURE_KEY)
+        if kind in _OTHER_TYPES:
+            raise MalformedError(_OTHER_TYPES[kind])
+        if not isinstance(found, str):
+            raise MalformedError(f"has {ARCHITECTURE_KEY}={shown(found)} where the name of one belongs")
+        return found
+
+    def _name(self, key: str) -> str:
+        return f"{self.architecture}.{key}"
+
+    def _value(self, key: str, default: Any) -> Any:
+        value = self._metadata.get(self._name(key), default)
+        if value is None:
+            raise MalformedError(f"has no {self._name(key)} in its metadata")
+        return value
+
+    def _count(self, key: str, value: Any) -> int:
+        if isinstance(value, list):
+            raise MalformedError(f"has {self._name(key)} differ by layer, which is not supported for its architecture")
+        if type(value) is not int or not 0 <= value < _LARGEST:
+            raise MalformedError(f"has {self._name(key)}={shown(value)} where a count belongs")
+        return value
+
+
+_OTHER_TYPES = {
+    "mmproj": "holds what a model sees or hears with (mmproj), not the model. Give the model's own file",
+    "adapter": "is a LoRA adapter. Give the model that it was trained on, with enable_lora=True, and the adapter to "
+    "load_lora()",
+    "imatrix": "holds an importance matrix, by which models are quantized, and no model",
+}
+Row = Callable[[ModelMetadata], dict[str, Any]]
+
+
+def shortest(value: float) -> float:
+    """The decimal with the fewest digits that is the same float32."""
+    if isinstance(value, int) or abs(value) > 3e38:
+        return value
+    stored = struct.pack("<f", value)
+    for digits in range(1, 10):
+        found = float(f"{value:.{digits}g}")
+        if abs(found) < 3.4e38 and struct.pack("<f", found) == stored:
+            return found
+    return value

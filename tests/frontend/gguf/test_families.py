@@ -1,0 +1,167 @@
+"""Metadata becomes the config of the checkpoint that was converted: both are read to one and the same description.
+
+Files are those of llama.cpp's own converter, but for their weights.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders.converted_gguf import converted, write_converted
+from builders.gguf_file import write_gguf, zeros
+from builders.tiny_model import tiny_model
+
+from penstock.frontend.models.gguf.config import config_of
+from penstock.frontend.models.gguf.families import FAMILIES
+from penstock.protocol.files.gguf.checked_bytes import MalformedError
+from penstock.protocol.files.gguf.parts import read_model
+from penstock.worker.layers.rope import Rope
+from penstock.worker.models.config import ModelConfig, read_config
+from penstock.worker.models.mixers import with_projections_apart
+from penstock.worker.models.rope_config import RopeConfig
+
+# Written as another family that computes the same.
+SAME_AS = {
+    "mistral": "llama",
+    "internlm2": "llama",
+    "internlm3": "llama",
+    "solar_open": "glm4_moe",
+    "glm4_moe_lite": "deepseek_v3",
+    "granitemoehybrid": "granite",
+}
+# Of the file's form, not of what is computed.
+OF_THE_FORM = ("family", "dtype", "num_draft_layers", "quantization", "ropes")
+
+
+def translated(tmp_path: Path, case: str, **metadata: Any) -> ModelConfig:
+    config = config_of(read_model((write_converted(tmp_path / "model.gguf", case, **metadata),)))
+    folder = tmp_path / "translated"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    return read_config(folder)
+
+
+def original(tmp_path: Path, case: str, **changes: Any) -> ModelConfig:
+    each = converted()[case]
+    found = read_config(tiny_model(tmp_path / "original", each.family, **(each.overrides | changes)))
+    return dataclasses.replace(found, mixers=with_projections_apart(found.mixers))
+
+
+def rotations(rope: RopeConfig) -> list[torch.Tensor]:
+    """cos and sin of the first positions, for the shortest and the longest requests."""
+    table = Rope(rope, False, torch.device("cpu"), rope.stretches if len(rope.stretches) > 1 else ())
+    rows = torch.arange(64)
+    found = [table.at(rows + start, 64 + start, torch.float32) for start in (0, table.end_of(rope.stretches[-1]) - 64)]
+    return [part for each in found for part in (each.cos, each.sin)]
+
+
+def check_same(found: ModelConfig, expected: ModelConfig) -> None:
+    for field in dataclasses.fields(ModelConfig):
+        if field.name not in OF_THE_FORM:
+            assert getattr(found, field.name) == getattr(expected, field.name), field.name
+    assert found.family.name == SAME_AS.get(expected.family.name, expected.family.name) or (
+        found.family == expected.family
+    )
+    for layer in range(expected.num_layers):
+        mine, theirs = found.ropes.of(layer), expected.ropes.of(layer)
+        assert (mine is None) == (theirs is None), layer
+        if mine is not None and theirs is not None:
+            assert (mine.rotary_dim, mine.max_position) == (theirs.rotary_dim, theirs.max_position)
+            assert (mine.query_scale, mine.axes) == (theirs.query_scale, theirs.axes)
+            for one, other in zip(rotations(mine), rotations(theirs), strict=True):
+                torch.testing.assert_close(one, other, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("case", sorted(converted()))
+def test_metadata_describes_the_checkpoint_that_was_converted(tmp_path, case):
+    check_same(translated(tmp_path, case), original(tmp_path, case))
+
+
+def test_every_architecture_was_converted_or_is_another_name_of_one_that_was():
+    known = {each.metadata["general.architecture"] for each in converted().values()}
+    others = {"qwen2vl": "qwen2", "qwen3vl": "qwen3", "qwen3vlmoe": "qwen3moe"}
+    assert known | others.keys() == FAMILIES.keys()
+    assert all(name in known for name in others.values())
+
+
+def test_factors_of_llama_3_become_its_figures_where_they_are_these(tmp_path):
+    config = config_of(read_model((write_converted(tmp_path / "model.gguf", "llama-l3"),)))
+    assert config["rope_scaling"] == {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    config = config_of(read_model((write_converted(tmp_path / "other.gguf", "llama-l3odd"),)))
+    assert config["rope_scaling"]["rope_type"] == "longrope"
+
+
+@pytest.mark.parametrize(
+    ("case", "metadata", "expected"),
+    [
+        ("llama", {"llama.rope.freq_base": 500000.0}, {"rope_theta": 500000.0}),
+        ("llama", {"llama.rope.scale_linear": 4.0}, {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+        ("llama", {"llama.rope.scaling.factor": 4.0, "llama.rope.scaling.type": "none"}, {"rope_scaling": None}),
+        ("llama", {"llama.attention.layer_norm_rms_epsilon": 1e-6}, {"rms_norm_eps": 1e-6}),
+        ("llama", {"llama.attention.head_count_kv": None}, {"num_key_value_heads": 6}),
+        ("llama", {"tokenizer.ggml.eos_token_id": 7}, {"eos_token_id": 7}),
+        ("gemma3_text", {"gemma3.attention.sliding_window": None}, {"layer_types": ["full_attention"] * 7}),
+        ("gemma3_text", {"gemma3.attention.sliding_window_pattern": 1}, {"layer_types": ["full_attention"] * 7}),
+        ("phi3", {"phi3.attention.sliding_window": 0}, {"sliding_window": None}),
+        ("deepseek_v3", {"deepseek2.expert_group_count": None}, {"n_group": 1}),
+        ("gemma2", {"gemma2.attn_logit_softcapping": None}, {"attn_logit_softcapping": 50.0}),
+    ],
+)
+def test_keys_that_files_have_or_leave_out(tmp_path, case, metadata, expected):
+    config = config_of(read_model((write_converted(tmp_path / "model.gguf", case, **metadata),)))
+    assert {key: config[key] for key in expected} == expected
+
+
+def test_layers_that_guess_further_tokens_are_none_of_the_model(tmp_path):
+    blocks = converted()["glm4_moe"].metadata["glm4moe.block_count"]
+    with_draft = {"glm4moe.block_count": blocks + 1, "glm4moe.nextn_predict_layers": 1}
+    assert translated(tmp_path, "glm4_moe", **with_draft).num_layers == blocks
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no architecture": ({"general.architecture": None}, "general.architecture=None"),
+    "one of a number": ({"general.architecture": 7}, "general.architecture=7"),
+    "one that isn't here": ({"general.architecture": "mamba"}, r"mamba.block_count"),
+    "an encoder": ({"general.type": "mmproj"}, "mmproj.*Give the model's own file"),
+    "an adapter": ({"general.type": "adapter"}, "LoRA adapter"),
+    "no layers": ({"llama.block_count": 0}, "0 layers"),
+    "a billion layers": ({"llama.block_count": 10**9}, "1,000,000,000 layers"),
+    "layers in a text": ({"llama.block_count": "two"}, "llama.block_count='two' where a count belongs"),
+    "no width": ({"llama.embedding_length": None}, "no llama.embedding_length"),
+    "a width below 0": ({"llama.embedding_length": -4}, "embedding_length=-4"),
+    "no heads": ({"llama.attention.head_count": 0}, "0 heads"),
+    "heads for other layers": ({"llama.attention.head_count": [6]}, "1 values of .*head_count, and 2 layers"),
+    "a base that is none": ({"llama.rope.freq_base": float("nan")}, "freq_base=nan"),
+    "a base in a text": ({"llama.rope.freq_base": "10000"}, "where a number belongs"),
+    "unknown stretching": ({"llama.rope.scaling.type": "foo"}, "rope.scaling.type='foo'"),
+    "half of each head rotates": ({"llama.rope.dimension_count": 8}, "rotates 8 of a head's 16"),
+    "wider values": ({"llama.attention.value_length": 32}, "keys of 16 numbers and values of 32"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_metadata_that_can_not_be_a_models_is_refused(tmp_path, case):
+    metadata, says = WRONG[case]
+    with pytest.raises(MalformedError, match=says):
+        config_of(read_model((write_converted(tmp_path / "model.gguf", "llama", **metadata),)))
+
+
+def test_an_architecture_that_is_not_here_is_named_with_those_that_are(tmp_path):
+    write_gguf(tmp_path / "m.gguf", {"general.architecture": "mamba", "mamba.block_count": 2}, {"a": zeros((1,))})
+    with pytest.raises(MalformedError, match="'mamba', and as GGUF only these run: llama, "):
+        config_of(read_model((tmp_path / "m.gguf",)))
+
+
+def test_a_file_without_an_embedding_is_refused(tmp_path):
+    metadata = converted()["llama"].metadata
+    with pytest.raises(MalformedError, match="no matrix token_embd.weight"):
+        config_of(read_model((write_gguf(tmp_path / "m.gguf", metadata),)))

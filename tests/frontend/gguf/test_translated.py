@@ -1,0 +1,218 @@
+"""A GGUF file stands as a model's folder in Penstock's cache: made once, whole or not at all, anew where it changed."""
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from builders.converted_gguf import write_converted
+from builders.gguf_file import gguf_bytes
+from builders.gguf_mutations import mutated
+from builders.tokenizer_kinds import write_tokenizer
+
+from penstock.frontend.models.generation_config import default_params
+from penstock.frontend.models.gguf import translated as translated_module
+from penstock.frontend.models.gguf import translation
+from penstock.frontend.models.gguf.translated import translated_folder
+from penstock.frontend.models.model_files import find_model, find_tokenizer, require_known
+from penstock.frontend.models.model_names import name_of
+from penstock.protocol.errors import ConfigError, ModelNotFoundError
+from penstock.protocol.processes.bounded_process import Bounds
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "models").mkdir()
+    return write_converted(tmp_path / "models" / "tiny-llama-Q4_K_M.gguf", "llama")
+
+
+def in_process(monkeypatch):
+    """Without a helper process: what it does takes milliseconds then."""
+
+    def translate(files, target):
+        if refused := translation.refusal(translation.Job(list(map(str, files)), str(target))):
+            raise ConfigError(refused)
+
+    monkeypatch.setattr(translated_module, "translate", translate)
+
+
+def refused(file: Path) -> str | None:
+    try:
+        translated_folder([file])
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def test_a_file_is_translated_once_and_names_itself(file):
+    folder = translated_folder([file])
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert config["quantization_config"] == {"quant_method": "gguf"}
+    assert json.loads((folder / "gguf.json").read_text())["files"] == [str(file)]
+    made = (folder / "config.json").stat().st_mtime_ns
+    assert translated_folder([file]) == folder
+    assert (folder / "config.json").stat().st_mtime_ns == made
+
+
+def test_a_file_that_changed_is_translated_anew(file, monkeypatch):
+    in_process(monkeypatch)
+    before = translated_folder([file])
+    write_converted(file, "qwen3")
+    after = translated_folder([file])
+    assert json.loads((after / "config.json").read_text())["model_type"] == "qwen3"
+    assert before != after
+
+
+def test_a_folder_whose_files_were_taken_is_made_anew(file, monkeypatch):
+    in_process(monkeypatch)
+    folder = translated_folder([file])
+    (folder / "gguf.json").unlink()
+    assert translated_folder([file]) == folder
+    assert (folder / "gguf.json").is_file()
+
+
+def test_several_at_once_get_the_same_folder(file, monkeypatch):
+    in_process(monkeypatch)
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(translated_folder([file]))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 6 and len(set(found)) == 1
+    assert [path.name for path in found[0].parent.iterdir()] == [found[0].name]
+
+
+def test_only_so_many_are_kept_and_those_used_last(tmp_path, monkeypatch):
+    in_process(monkeypatch)
+    monkeypatch.setattr(translated_module, "_KEPT", 2)
+    files = [write_converted(tmp_path / f"{number}.gguf", "llama") for number in range(3)]
+    folders = []
+    for number, file in enumerate(files):
+        folders.append(translated_folder([file]))
+        os.utime(folders[-1], (number, number))
+    assert [folder.exists() for folder in folders] == [False, True, True]
+
+
+@pytest.mark.parametrize("name", ["tiny-llama-Q4_K_M.gguf", "."])
+def test_a_file_and_a_folder_with_one_are_found(file, tmp_path, monkeypatch, name):
+    tokenizer = tmp_path / "tokenizer"
+    write_tokenizer(tokenizer, "byte_level")
+    monkeypatch.chdir(file.parent)
+    (file.parent / "mmproj-tiny-F16.gguf").write_bytes(b"GGUF")
+    (file.parent / "README.md").write_text("")
+    found = find_model(name, tokenizer)
+    assert found.folder == translated_folder([file])
+    assert found.name == name
+    require_known(name)
+
+
+def test_a_file_is_found_whatever_it_is_called(file):
+    other = file.rename(file.with_name("sha256-0a1b2c"))
+    require_known(str(other))
+    assert translated_folder([other]).is_dir()
+
+
+def test_a_file_has_a_name_without_its_form_and_its_place(file, monkeypatch):
+    assert name_of(str(file)) == "tiny-llama-Q4_K_M"
+    monkeypatch.chdir(file.parent)
+    assert name_of(file.name) == "tiny-llama-Q4_K_M"
+    assert name_of("/there/model-Q8_0-00001-of-00003.gguf") == "model-Q8_0"
+    assert name_of(str(file.parent)) == "models"
+
+
+def test_a_folder_with_several_models_is_refused_by_their_names(file):
+    write_converted(file.with_name("other.gguf"), "llama")
+    with pytest.raises(ConfigError, match=r"holds 2 models: other.gguf, tiny-llama-Q4_K_M.gguf. Give the file of one"):
+        require_known(str(file.parent))
+
+
+def test_weights_of_its_own_come_before_a_gguf_file(file):
+    (file.parent / "model.safetensors").touch()
+    with pytest.raises(ModelNotFoundError):
+        require_known(str(file.parent))
+
+
+def test_a_missing_part_is_named_before_anything_is_translated(file, cache):
+    first = file.rename(file.with_name("m-00001-of-00002.gguf"))
+    with pytest.raises(ConfigError, match=r"^m-00002-of-00002.gguf is missing beside m-00001-of-00002.gguf"):
+        find_model(first)
+    first.rename(first.with_name("m-00002-of-00002.gguf"))
+    with pytest.raises(ConfigError, match=r"^m-00001-of-00002.gguf is missing beside m-00002-of-00002.gguf"):
+        require_known(str(first.parent))
+
+
+def test_a_model_that_names_no_tokenizer_asks_for_one(file):
+    with pytest.raises(ConfigError, match="Give another one with tokenizer=…"):
+        find_model(file)
+    with pytest.raises(ConfigError, match="tokenizer=…"):
+        find_tokenizer(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", r"^bad.gguf can't be used: it does not begin as a GGUF file does\.$"),
+        (gguf_bytes([]), r"^bad.gguf can't be used: it has general.architecture=None"),
+        (gguf_bytes([("general.architecture", "bert"), ("bert.block_count", 1)]), "'bert', and as GGUF only these run"),
+        (gguf_bytes([("general.type", "adapter")]), r"bad.gguf can't be used: it is a LoRA adapter"),
+    ],
+)
+def test_a_file_that_is_no_model_ends_in_a_sentence_and_leaves_nothing(file, cache, content, says):
+    bad = file.with_name("bad.gguf")
+    bad.write_bytes(content)
+    with pytest.raises(ConfigError, match=says) as raised:
+        find_model(bad)
+    assert str(bad.parent) not in str(raised.value)
+    assert not any((cache / "penstock" / "gguf").iterdir())
+
+
+def test_mutated_files_end_in_a_sentence_each(file, monkeypatch):
+    in_process(monkeypatch)
+    for seed in range(60):
+        file.write_bytes(mutated(seed))
+        said = refused(file)
+        assert said is None or (said.startswith(file.name) and str(file.parent) not in said), f"seed {seed}: {said}"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "says"),
+    [
+        (Bounds(memory_bytes=1 << 20), r"reading its header takes more than 1 MiB, or breaks what computes it\.$"),
+        (Bounds(wall_seconds=0.001), r"reading its header takes more than 0.001 s\.$"),
+    ],
+)
+def test_a_header_that_takes_too_much_ends_its_process_alone(tmp_path, bounds, says):
+    large = tmp_path / "large.gguf"
+    large.write_bytes(gguf_bytes([("tokens", [f"token {number}" for number in range(200_000)])]))
+    with pytest.raises(ConfigError, match=says):
+        translation.translate([large], tmp_path, bounds)
+
+
+def test_what_the_authors_recommend_is_the_usual_sampling(file, monkeypatch):
+    in_process(monkeypatch)
+    recommended = {"general.sampling.temp": 0.6, "general.sampling.top_k": 20, "general.sampling.top_p": 0.95}
+    write_converted(file, "llama", **recommended)
+    params = default_params(translated_folder([file]))
+    assert (params.temperature, params.top_k, params.top_p) == (0.6, 20, 0.95)
+    write_converted(file, "llama", **{"general.sampling.temp": -1.0})
+    with pytest.raises(ConfigError, match=r"it recommends sampling that can't be used: temperature"):
+        translated_folder([file])
+
+
+def test_a_link_to_a_file_is_the_file(file, tmp_path, monkeypatch):
+    in_process(monkeypatch)
+    link = tmp_path / "link.gguf"
+    link.symlink_to(file)
+    folder = translated_folder([link])
+    assert folder == translated_folder([file])
+    assert [Path(each) for each in json.loads((folder / "gguf.json").read_text())["files"]] == [file]
