@@ -15,6 +15,7 @@ from .files.model_file import read_model_json
 from .options.option_rules import QUANTIZATION
 
 RECORD = "penstock_conversion.json"
+GGUF_KINDS = ("q8_0", "q4_0", "q4_k")  # what most tensors of a GGUF file are written as
 DEFAULT_GROUP_SIZE = 64  # inputs of int4 that share a scale; also what is made while a model loads
 
 
@@ -23,11 +24,13 @@ class Conversion(msgspec.Struct, omit_defaults=True):
 
     source: str  # folder
     tokenizer: str  # folder
-    target: str  # a folder that does not exist yet
-    quantization: str | None  # as the option of this name; None: the weights stay as they are
+    target: str  # a folder, or a GGUF file, that does not exist yet
+    # As the option of this name, or a kind of GGUF file; None: the weights stay as they are.
+    quantization: str | None
     group_size: int = DEFAULT_GROUP_SIZE  # of int4: inputs that share a scale
     tensor_parallel_size: int = 1  # over how many ranks the groups must divide
     is_cut: bool = False  # cut for these ranks: each gets a folder with its share
+    is_gguf: bool = False  # the target is one GGUF file
     model: str = ""  # the source's name as it was asked for
     revision: str | None = None
 

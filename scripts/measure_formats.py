@@ -68,6 +68,11 @@ def random_tokens(vocabulary: int, count: int) -> Tensor:
 
 def distributions(model: Model, kind: str, token_ids: Tensor) -> Tensor:
     """Log-probabilities [tokens, vocabulary] after each of these tokens."""
+    return logits_of(model, kind, token_ids).log_softmax(-1)
+
+
+def logits_of(model: Model, kind: str, token_ids: Tensor) -> Tensor:
+    """[tokens, vocabulary] after each of these tokens."""
     num_tokens = len(token_ids)
     num_blocks = -(-num_tokens // BLOCK_SIZE)
     memory = model.plain_memory(num_blocks, BLOCK_SIZE, kind)
@@ -83,7 +88,7 @@ def distributions(model: Model, kind: str, token_ids: Tensor) -> Tensor:
             logit_rows=torch.arange(len(positions)),
             memory=memory,
         )
-        found.append(model.forward_pass.logits(model.forward_pass.forward(batch), batch.logit_rows).log_softmax(-1))
+        found.append(model.forward_pass.logits(model.forward_pass.forward(batch), batch.logit_rows))
     return torch.cat(found)
 
 

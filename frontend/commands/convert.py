@@ -1,4 +1,6 @@
-"""Write a model with smaller weights, as plain safetensors that Penstock and other engines load."""
+"""Write a model with smaller weights: as plain safetensors that Penstock and other engines load, or as one GGUF file,
+as llama.cpp and its relatives do.
+"""
 
 import argparse
 import signal
@@ -6,24 +8,24 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...protocol.conversion import DEFAULT_GROUP_SIZE
+from ...protocol.conversion import DEFAULT_GROUP_SIZE, GGUF_KINDS
 from ...protocol.errors import ConfigError
 from ...protocol.files.sizes import exact_size
-from ...protocol.options.option_rules import QUANTIZATION
-from ..models.conversion import convert_model
+from ..models.conversion import checked_kind, convert_model, is_gguf_name
 
-USAGE = "MODEL OUT --quantization int8|int4|JSON|none [options]"
+USAGE = "MODEL OUT[.gguf] --quantization int8|int4|JSON|q8_0|q4_0|q4_k|none [options]"
 _AS_IT_IS = "none"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="bundled name, folder, or hub id")
-    parser.add_argument("out", metavar="OUT", help="folder to be made; it must not exist")
+    parser.add_argument("out", metavar="OUT", help="folder to be made, or file that ends with .gguf; it must not exist")
     parser.add_argument(
         "--quantization",
         required=True,
         metavar="KIND",
-        help='int8 or int4; or JSON, by patterns of layers: {"*": "int4", "*.down_proj": null}; or none: a copy',
+        help='int8 or int4; or JSON, by patterns of layers: {"*": "int4", "*.down_proj": null}; of a GGUF file '
+        f"{', '.join(GGUF_KINDS)}; or none: a copy in the model's own numbers",
     )
     parser.add_argument(
         "--group-size", type=int, default=DEFAULT_GROUP_SIZE, metavar="N", help="of int4: 32, 64 (default) or 128"
@@ -49,7 +51,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         made = convert_model(
             arguments.model,
             arguments.out,
-            quantization=_quantization(arguments.quantization, parser),
+            quantization=_quantization(arguments, parser),
             group_size=arguments.group_size,
             tensor_parallel_size=arguments.tensor_parallel_size,
             per_rank=arguments.per_rank,
@@ -57,15 +59,15 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             revision=arguments.revision,
             quiet=arguments.quiet,
         )
-    print(f"{made.folder}: {exact_size(made.after)} of weights, {exact_size(made.before)} before")
+    print(f"{made.path}: {exact_size(made.after)} of weights, {exact_size(made.before)} before")
     return 0
 
 
-def _quantization(word: str, parser: argparse.ArgumentParser) -> str | None:
-    if word == _AS_IT_IS:
+def _quantization(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> str | None:
+    if arguments.quantization == _AS_IT_IS:
         return None
     try:
-        return str(QUANTIZATION.checked("--quantization", word, ConfigError))
+        return checked_kind(arguments.quantization, is_gguf=is_gguf_name(arguments.out))
     except ConfigError as error:
         parser.error(str(error))
 

@@ -1,4 +1,5 @@
-"""Writes a model anew, with smaller weights or as they are: plain safetensors that Penstock and other engines load.
+"""Writes a model anew, with smaller weights or as they are: plain safetensors that Penstock and other engines load, or
+one GGUF file, as llama.cpp and its relatives do.
 
 A worker's process does it, which may import torch; this one shows how far it is. The target appears under its name
 when it is complete: whatever ends either process before leaves nothing there. What was begun beside it is removed at
@@ -19,12 +20,14 @@ from tqdm import tqdm
 
 from ...protocol.conversion import (
     DEFAULT_GROUP_SIZE,
+    GGUF_KINDS,
     Conversion,
     ConversionMessage,
     ConversionRefusal,
     ConversionResult,
 )
 from ...protocol.errors import ConfigError, EngineDeadError
+from ...protocol.fields.rules import shown
 from ...protocol.files.utf8 import names_in_utf8
 from ...protocol.options.option_rules import COUNT, QUANTIZATION
 from ...protocol.processes.process import ChildProcess, inherited_path, start_process, wait_for_ends
@@ -37,9 +40,9 @@ _SECONDS_TO_END = 10
 
 @dataclass(frozen=True)
 class ConvertedModel:
-    """A folder that holds a model with all that is needed to load it."""
+    """A folder or file that holds a model with all that is needed to load it."""
 
-    folder: Path
+    path: Path
     before: int  # bytes of the original's weights
     after: int  # bytes of its own
 
@@ -56,17 +59,21 @@ def convert_model(
     revision: str | None = None,
     quiet: bool = True,
 ) -> ConvertedModel:
-    """Write `model` into the folder `out`, which must not exist.
+    """Write `model` into the folder `out`, which must not exist; or into a GGUF file, if `out` ends with .gguf.
 
-    `quantization` is the option of `LLM`, with None for a copy in the model's own numbers; `group_size` inputs of int4
-    share a scale. With `per_rank` the weights are cut for exactly `tensor_parallel_size` ranks. `tokenizer` is where
-    that is, if not with the model. Raises `PenstockError`, also when the process that converts dies.
+    `quantization` is the option of `LLM`, of a GGUF file one of GGUF_KINDS, with None for a copy in the model's own
+    numbers; `group_size` inputs of int4 share a scale. With `per_rank` the weights are cut for exactly
+    `tensor_parallel_size` ranks. `tokenizer` is where that is, if not with the model. Raises `PenstockError`, also when
+    the process that converts dies.
     """
-    kinds = None if quantization is None else QUANTIZATION.checked("quantization", quantization, ConfigError)
+    is_gguf = is_gguf_name(out)
+    kinds = None if quantization is None else checked_kind(quantization, is_gguf=is_gguf)
     group_size = COUNT.checked("group_size", group_size, ConfigError)
     num_ranks = COUNT.checked("tensor_parallel_size", tensor_parallel_size, ConfigError)
     if per_rank and num_ranks == 1:
         raise ConfigError("per_rank=True needs tensor_parallel_size=2 or more.")
+    if is_gguf and (num_ranks > 1 or group_size != DEFAULT_GROUP_SIZE):
+        raise ConfigError("A GGUF file is for any number of ranks, and has groups of its own.")
     target = Path(os.path.expanduser(out)).absolute()
     if os.path.lexists(target):  # a link that leads nowhere, too
         raise ConfigError(f"{target} exists, and is not written over. Remove it, or name another folder.")
@@ -79,12 +86,28 @@ def convert_model(
         group_size=group_size,
         tensor_parallel_size=num_ranks,
         is_cut=per_rank,
+        is_gguf=is_gguf,
         model=files.name,
         revision=revision,
     )
     with closing(_messages(conversion)) as messages:
         made = _shown(messages, quiet)
     return ConvertedModel(target, made.before, made.after)
+
+
+def is_gguf_name(out: str | os.PathLike[str]) -> bool:
+    return os.fspath(out).endswith(".gguf")
+
+
+def checked_kind(kind: object, *, is_gguf: bool) -> str:
+    """As a `Conversion` has it; raises ConfigError."""
+    if not is_gguf and kind in GGUF_KINDS:
+        raise ConfigError(f"{kind} is a kind of GGUF file: OUT must end with .gguf.")
+    if not is_gguf:
+        return str(QUANTIZATION.checked("quantization", kind, ConfigError))
+    if not isinstance(kind, str) or kind.lower() not in GGUF_KINDS:
+        raise ConfigError(f"A GGUF file is written as {', '.join(GGUF_KINDS)} or none, not {shown(kind)}.")
+    return kind.lower()
 
 
 def _shown(messages: Iterator[ConversionMessage], is_quiet: bool) -> ConversionResult:

@@ -39,6 +39,26 @@ def hub_name(name: str, revision: str | None = None) -> HubName | None:
     return HubName(found[1], revision or found[2]) if found else None
 
 
+class GgufName(NamedTuple):
+    """GGUF files of one quantization, in a repository on the hub."""
+
+    model: HubName
+    quantization: str
+
+    def __str__(self) -> str:
+        return f"{self.model.id}:{self.quantization}" + (f" at {self.model.revision}" if self.model.revision else "")
+
+
+_QUANTIZATION = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
+
+
+def gguf_name(name: str, revision: str | None = None) -> GgufName | None:
+    """`OWNER/NAME:Q4_K_M` or `OWNER/NAME@REVISION:Q4_K_M`; None where it can be none."""
+    model, colon, quantization = name.rpartition(":")
+    found = hub_name(model, revision)
+    return GgufName(found, quantization) if found and colon and _QUANTIZATION.fullmatch(quantization) else None
+
+
 def name_of(model: str) -> str:
     """What a model is called where nobody gave it a name: of a path the last part, since the rest says where things lie
     on this machine. A GGUF file is called without what its name says of the form, and of parts."""

@@ -29,6 +29,9 @@ Entry = tuple[int, int, int, bool]  # token, position, sequence, whether its log
 
 
 class LlamaCpp(ServedEngine):
+    # Into memory of its own: mapped pages may be taken away while other engines run, and be read from disk again.
+    load_mode = "LLAMA_LOAD_MODE_NONE"
+
     def __init__(self) -> None:
         self._settings: Settings
         self._model: Any = None
@@ -62,8 +65,7 @@ class LlamaCpp(ServedEngine):
         self._settings = settings
         llama_cpp.llama_backend_init()
         options = llama_cpp.llama_model_default_params()
-        # Into memory of its own: mapped pages may be taken away while other engines run, and be read from disk again.
-        options.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
+        options.load_mode = getattr(llama_cpp, self.load_mode)
         self._model = llama_cpp.llama_model_load_from_file(str(folder / MODEL_FILE).encode(), options)
         if not self._model:
             raise RuntimeError(f"llama.cpp could not load {folder / MODEL_FILE}")

@@ -43,24 +43,24 @@ KINDS = [MIXED, *(pytest.param(kind, marks=pytest.mark.long) for kind in ("int8"
 @pytest.mark.parametrize("quantization", KINDS, ids=str)
 def test_a_model_that_was_converted_first_answers_with_the_same_bits(original, tmp_path, quantization):
     made = convert_model(str(original), tmp_path / "made", quantization=quantization)
-    assert made.folder == tmp_path / "made" and 0 < made.after <= made.before
-    assert answers(made.folder) == answers(original, quantization=quantization)
+    assert made.path == tmp_path / "made" and 0 < made.after <= made.before
+    assert answers(made.path) == answers(original, quantization=quantization)
 
 
 @pytest.mark.long
 def test_two_ranks_answer_with_the_bits_of_their_own_conversion(original, tmp_path):
     ranks = {"tensor_parallel_size": 2, "num_threads": 2}
     made = convert_model(original, tmp_path / "cut", quantization=MIXED, tensor_parallel_size=2, per_rank=True)
-    assert answers(made.folder, **ranks) == answers(original, quantization=MIXED, **ranks)
+    assert answers(made.path, **ranks) == answers(original, quantization=MIXED, **ranks)
 
 
 def test_the_folder_stands_alone_also_where_the_tokenizer_came_from_elsewhere(original, tmp_path):
     without = shutil.copytree(original, tmp_path / "without", ignore=shutil.ignore_patterns("tokenizer*"))
     made = convert_model(without, tmp_path / "made", quantization="int8", tokenizer=original)
-    names = {path.name for path in made.folder.iterdir()}
+    names = {path.name for path in made.path.iterdir()}
     assert names >= {path.name for path in original.iterdir()} | {"penstock_conversion.json"}
     options = {**OPTIONS, "load_format": "stand-in"}
-    with LLM(made.folder, **options) as llm, LLM(original, **options) as other:
+    with LLM(made.path, **options) as llm, LLM(original, **options) as other:
         messages = [{"role": "user", "content": "Hello"}]
         assert llm.apply_chat_template(messages) == other.apply_chat_template(messages)
 

@@ -17,7 +17,7 @@ from penstock.kernels.cpu.weights.quantized import pack_parts
 from penstock.protocol.conversion import RECORD, Conversion, ConversionProgress, ConversionResult
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.own_folder import MARK, HeldFolder, make_own
-from penstock.worker.convert import conversion_plan, convert
+from penstock.worker.convert import conversion_plan, convert, target_place
 from penstock.worker.models.config import read_config
 from penstock.worker.models.load import load_model
 from penstock.worker.weights.checkpoint import Checkpoint
@@ -200,7 +200,7 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_written(source, mon
 
 
 def test_a_link_that_appears_meanwhile_is_not_written_over(tmp_path):
-    with pytest.raises(ConfigError, match="made by someone else"), convert._appearing(tmp_path / "out", 0):
+    with pytest.raises(ConfigError, match="made by someone else"), target_place.appearing_folder(tmp_path / "out", 0):
         (tmp_path / "out").symlink_to("nowhere")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

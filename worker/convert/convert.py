@@ -5,10 +5,8 @@ name when it is complete. The head, the embedding and the norms stay as they are
 A model that sees is written with its encoder, under the names that it has; of other models with encoders the text part.
 """
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
@@ -32,8 +30,6 @@ from ...protocol.conversion import (
 )
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import read_model_json
-from ...protocol.files.own_folder import HeldFolder
-from ...protocol.files.sizes import exact_size
 from ..models.config import ModelConfig, read_config
 from ..models.load import resolve_dtype
 from ..models.paddle_config import as_transformers_writes_it
@@ -57,19 +53,22 @@ from .conversion_plan import (
     with_scales_applied,
 )
 from .converted_folder import ConvertedFolder, write_json
+from .gguf.convert import convert_to_gguf
 from .rank_pieces import rank_pieces
+from .target_place import appearing_folder
 
 _PIECE = 16 << 20  # bytes of a source's rows at a time
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ot"}
 _CPU = torch.device("cpu")
-_SPARE = 256 << 20  # bytes of disk to be left over
 
 Quantize = Callable[[WeightPart, str], QuantizedPart]  # rows and their kind
 Say = Callable[[ConversionMessage], None]
 
 
 def convert(asked: Conversion, say: Say) -> ConversionResult:
-    """Make the target folder; raises `PenstockError`."""
+    """Make the target folder, or GGUF file; raises `PenstockError`."""
+    if asked.is_gguf:
+        return convert_to_gguf(asked, say)
     source, target = Path(asked.source), Path(asked.target)
     config = read_config(source)
     _check_source(source, config, asked)
@@ -89,7 +88,7 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     folders = planned_folders(stored, asked, by_rank)
     stored = [each for each in stored if any(each.name in folder.pieces for folder in folders)]
     before, after = (sum(each.nbytes for each in some) for some in (stored, folders))
-    with _appearing(target, after) as folder:
+    with appearing_folder(target, after) as folder:
         targets = [ConvertedFolder(folder / each.name, each) for each in folders]
         _write_weights(targets, stored, Checkpoint(source, config.quantization, config), _quantizer(asked), say)
         _write_config(folder, source, stored, asked, is_copied, config)
@@ -135,36 +134,6 @@ def _quantizer(asked: Conversion) -> Quantize:
 
 def _quantized(rows: Tensor, kind: str, asked: Conversion) -> QuantizedPart:
     return quantize_int8(rows) if kind == "int8" else quantize_int4(rows, asked.group_size)
-
-
-@contextmanager
-def _appearing(target: Path, size: int) -> Iterator[Path]:
-    """A folder beside the target that takes its name at the end; what an ended process left there is removed."""
-    if os.path.lexists(target):
-        raise ConfigError(f"{target} exists, and is not written over. Remove it, or name another folder.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(target.parent).free
-    if free < size + _SPARE:
-        raise ConfigError(
-            f"{exact_size(size)} are to be written, and {exact_size(free)} are free at {target}, where "
-            f"{exact_size(_SPARE)} are to be left."
-        )
-    unfinished = target.with_name(f".{target.name}.converting")
-    try:
-        folder = HeldFolder(unfinished, "unfinished conversion", mode=0o777)
-    except BlockingIOError:
-        raise ConfigError(f"Another process is converting to {target} now. Wait for it, or end it.") from None
-    except FileExistsError:
-        raise ConfigError(f"{unfinished} is in the way, and not Penstock's. Move it, or name another folder.") from None
-    try:
-        folder.clear()
-        yield folder.path
-        if os.path.lexists(target):
-            raise ConfigError(f"{target} was made by someone else meanwhile, and is not written over.")
-        folder.keep_as(target)
-    except BaseException:
-        folder.remove()
-        raise
 
 
 def _write_weights(

@@ -1,10 +1,10 @@
 """Where a model lies in the hub's cache, by the layout that huggingface_hub documents.
 
-    HF_HUB_CACHE/models--OWNER--NAME/
-        blobs/ETAG                    content, each once; ETAG.incomplete while it is being downloaded
-        snapshots/COMMIT/FILE         links to blobs
-        refs/REVISION                 the commit that a branch or tag meant when it was last downloaded
-    HF_HUB_CACHE/.locks/models--OWNER--NAME/
+HF_HUB_CACHE/models--OWNER--NAME/
+    blobs/ETAG                    content, each once; ETAG.incomplete while it is being downloaded
+    snapshots/COMMIT/FILE         links to blobs
+    refs/REVISION                 the commit that a branch or tag meant when it was last downloaded
+HF_HUB_CACHE/.locks/models--OWNER--NAME/
 """
 
 import fcntl
@@ -72,14 +72,20 @@ def is_locked(path: Path, kind: int) -> bool:
 
 def cached_snapshot(model: HubName) -> Path | None:
     """What was downloaded of it last, whole or not; None if there is nothing."""
+    folder = cached_folder(model)
+    is_there = folder and ((folder / "config.json").is_file() or (folder / "tokenizer.json").is_file())
+    return folder if is_there else None
+
+
+def cached_folder(model: HubName) -> Path | None:
+    """Where it would be; None if that isn't known here."""
     commit = model.asked_revision
     if not _COMMIT.fullmatch(commit):
         try:
             commit = (repository_folder(model.id) / "refs" / commit).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
             return None
-    folder = snapshot_folder(model, commit)
-    return folder if (folder / "config.json").is_file() or (folder / "tokenizer.json").is_file() else None
+    return snapshot_folder(model, commit)
 
 
 def missing_weights(folder: Path, model_id: str) -> list[str]:

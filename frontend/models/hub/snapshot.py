@@ -22,6 +22,7 @@ from ...text.convert_tokenizer import VOCABULARY_FILES
 from ..model_names import HubName
 from .cache import bytes_of_blob, cache_root, cached_snapshot, missing_weights, remember, snapshot_folder
 from .download import Damaged, download
+from .gguf_names import labels
 from .progress import DownloadProgress, download_progress
 from .repository import HubFile, Listing, hub_errors, listing_of, reason_of
 
@@ -94,6 +95,17 @@ def _fetch(listing: Listing, parts: _Parts, folder: Path, is_quiet: bool) -> Non
         raise _broken_off(error, listing.model) from error
 
 
+def fetch(listing: Listing, files: list[HubFile], folder: Path, is_quiet: bool) -> None:
+    """Weights that need no look at a description before."""
+    try:
+        if missing := _missing(folder, files):
+            _fetch_weights(listing, files, missing, is_quiet)
+    except PenstockError:
+        raise
+    except hub_errors() as error:
+        raise _broken_off(error, listing.model) from error
+
+
 def _missing(folder: Path, files: list[HubFile]) -> list[HubFile]:
     return [file for file in files if not (folder / file.name).exists()]
 
@@ -123,7 +135,9 @@ def _judge_listing(listing: Listing, parts: _Parts, wanted: FileKinds) -> None:
     """Refuse a repository that lacks what every model has, before anything of it is fetched."""
     names = {file.name for file in listing.files}
     lacks = ""
-    if "config.json" not in names:
+    if not parts.weights and (known := labels(names)):
+        lacks = f"its weights are GGUF files, {', '.join(known)}. Name one of them: {listing.model.id}:{known[0]}"
+    elif "config.json" not in names:
         lacks = "it holds no config.json. Name the repository of a whole model"
     elif not parts.weights:
         others = ", ".join(f"*{suffix}" for suffix in other_weights(names))

@@ -1,0 +1,50 @@
+"""GGUF files of a repository on the hub: `OWNER/NAME:Q4_K_M` is the model of that quantization, all its parts.
+
+They are downloaded into the hub's cache as any weights are, with what the model sees with (`mmproj`), and found there
+offline. `gguf_names.py` tells which files those are.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ....protocol.errors import ConfigError
+from ....protocol.files.gguf.parts import SUFFIX
+from ..model_names import GgufName
+from .cache import cache_root, cached_folder, remember, snapshot_folder
+from .gguf_names import chosen_files, is_beside
+from .repository import hub_errors, listing_of, reason_of
+from .snapshot import NotOnHub, fetch
+
+
+class HubGguf(NamedTuple):
+    files: tuple[Path, ...]  # in order
+    projector: Path | None
+
+
+def gguf_snapshot(name: GgufName, *, is_quiet: bool = False) -> HubGguf:
+    """Its files in the hub's cache, with what was missing downloaded. Raises as `snapshot` does."""
+    try:
+        listing = listing_of(name.model)
+    except hub_errors() as error:
+        return _cached(name, reason_of(error, name.model))
+    chosen = chosen_files([file.name for file in listing.files], name)
+    folder = snapshot_folder(name.model, listing.commit)
+    fetch(listing, [file for file in listing.files if file.name in chosen], folder, is_quiet)
+    remember(name.model, listing.commit)
+    return _in(folder, chosen)
+
+
+def _cached(name: GgufName, why: str) -> HubGguf:
+    folder = cached_folder(name.model)
+    there = [str(path.relative_to(folder)) for path in folder.rglob(f"*{SUFFIX}")] if folder is not None else []
+    if folder is None or not there:
+        raise NotOnHub(f"{name} is not in the cache {cache_root()}; {why}")
+    try:
+        return _in(folder, chosen_files(there, name))
+    except ConfigError as error:
+        raise NotOnHub(f"of {name} the cache {cache_root()} holds no whole model ({error}); {why}") from None
+
+
+def _in(folder: Path, names: list[str]) -> HubGguf:
+    projectors = [folder / name for name in names if is_beside(name)]
+    return HubGguf(tuple(folder / name for name in names if not is_beside(name)), projectors[0] if projectors else None)

@@ -1,0 +1,52 @@
+"""Models in LM Studio's folders: `lmstudio:ORG/REPO`, or `lmstudio:ORG/REPO/FILE` where there are several."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ....protocol.errors import ConfigError
+from ....protocol.files.gguf.parts import is_later_part, parts_of
+from .stored_model import SUFFIX, StoredModel, entries, is_part, projector_in, stands_beside, under_homes
+
+PREFIX = "lmstudio:"
+
+
+def folders() -> list[Path]:
+    return under_homes(".lmstudio/models", ".cache/lm-studio/models")
+
+
+def places(name: str) -> list[Path]:
+    """Where a model of this name may lie; nowhere if it can't be a name."""
+    parts = name.removeprefix(PREFIX).split("/")
+    if len(parts) not in (2, 3) or not all(map(is_part, parts)):
+        return []
+    return [folder.joinpath(*parts) for folder in folders()]
+
+
+def names() -> Iterator[tuple[str, Path]]:
+    """Of all models there are, with their files, the first parts of those that are cut."""
+    for folder in folders():
+        for owner in entries(folder):
+            for repository in entries(owner):
+                files = _models_in(repository)
+                for file in files:
+                    rest = f"/{file.name}" if len(files) > 1 else ""
+                    yield f"{PREFIX}{owner.name}/{repository.name}{rest}", file
+
+
+def read(name: str, place: Path) -> StoredModel:
+    """Raises `ConfigError` where there are several or a part is missing, `FileNotFoundError` where there is nothing."""
+    if place.is_file() and place.suffix == SUFFIX:
+        return StoredModel(name, parts_of(place), projector_in(place.parent))
+    models = _models_in(place)
+    if not models:
+        raise FileNotFoundError(place)
+    if len(models) > 1:
+        named = ", ".join(f"{name}/{model.name}" for model in models)
+        raise ConfigError(f"{name} has {len(models)} models. Name one of them: {named}.")
+    return StoredModel(name, parts_of(models[0]), projector_in(place))
+
+
+def _models_in(folder: Path) -> list[Path]:
+    """Of models in parts the first ones."""
+    files = (path for path in entries(folder) if path.suffix == SUFFIX and path.is_file())
+    return [path for path in files if not stands_beside(path) and not is_later_part(path)]

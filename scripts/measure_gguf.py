@@ -1,0 +1,136 @@
+"""Whether Penstock computes of a GGUF file what llama.cpp does: logits, perplexity and likeliest tokens, file by file.
+
+    python scripts/measure_gguf.py --python PYTHON [FILE.gguf …] [--kinds Q4_K_M,Q8_0,…] [--tokens 512] [--widened]
+
+PYTHON is one in which llama-cpp-python is installed. Without a FILE, pocket is written as GGUF and llama.cpp quantizes
+it to every kind; its text is then held-out questions with their answers, else random tokens. Of each file the table has
+
+- the largest and the mean difference of logits over the text, each token's less their mean,
+- the perplexity of the text by both, and
+- how many of the first 64 tokens of 16 greedy answers of llama.cpp's are the likeliest here, too, given those before
+  them: all, and those that lie more than 0.01 before the next one there.
+
+--widened has Penstock multiply floats, so that the rows aren't rounded to 8 bits on its side.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy
+import torch
+from bench_harness import machine
+from measure_float8 import held_out_tokens
+from measure_formats import logits_of, random_tokens
+from peers.quantize_gguf import WITHOUT_MATRIX
+from torch import Tensor
+
+from penstock.frontend.models.conversion import convert_model
+from penstock.frontend.models.model_files import find_model
+from penstock.worker.models.load import load_model
+
+SCRIPTS = Path(__file__).resolve().parent
+NUM_ANSWERS, ANSWER_TOKENS, PROMPT_TOKENS = 16, 64, 24
+MARGIN = 1e-2
+POCKETS_VOCABULARY = 2048
+
+
+class Compared(NamedTuple):
+    largest: float  # difference of logits
+    mean: float
+    perplexities: tuple[float, float]  # llama.cpp's, ours
+    same: float  # of all tokens
+    same_where_clear: float  # of those with a margin
+
+    def row(self, file: Path) -> str:
+        theirs, ours = self.perplexities
+        growth, same = f"{ours / theirs - 1:+.2%}", f"{self.same:.1%} | {self.same_where_clear:.1%}"
+        logits = f"{self.largest:.1e} | {self.mean:.1e}"
+        return f"| {file.name} | {logits} | {theirs:.3f} | {ours:.3f} | {growth} | {same} |"
+
+
+def main() -> None:
+    arguments = parse()
+    print(f"{machine()}\n\n| file | largest Δ logit | mean | perplexity, llama.cpp | here | | same likeliest | clear |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    with TemporaryDirectory() as made:
+        for file in arguments.files or pockets_files(Path(made), arguments.python, arguments.kinds):
+            print(compared(file, arguments).row(file), flush=True)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--python", required=True, help="one in which llama-cpp-python is installed")
+    parser.add_argument("--kinds", type=lambda words: words.split(","), default=list(WITHOUT_MATRIX))
+    parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--widened", action="store_true")
+    return parser.parse_args()
+
+
+def pockets_files(folder: Path, python: str, kinds: list[str]) -> Iterator[Path]:
+    whole = convert_model("pocket", folder / "pocket.gguf", quantization=None).path
+    for kind in kinds:
+        subprocess.run(
+            [python, "-m", "peers.quantize_gguf", str(whole), kind], check=True, cwd=SCRIPTS, capture_output=True
+        )
+        yield folder / f"pocket-{kind}.gguf"
+
+
+def compared(file: Path, arguments: argparse.Namespace) -> Compared:
+    found = find_model(file)
+    config = json.loads((found.folder / "config.json").read_text())
+    is_pocket = config["vocab_size"] == POCKETS_VOCABULARY
+    tokens = held_out_tokens() if is_pocket else random_tokens(config["vocab_size"], arguments.tokens)
+    text, rest = tokens[: arguments.tokens], tokens[-NUM_ANSWERS * PROMPT_TOKENS :]
+    prompts = [each.tolist() for each in rest.split(PROMPT_TOKENS)]
+    theirs = asked_of_llama_cpp(arguments.python, file, text, prompts)
+    widened: dict[str, Any] = {"quantization": {"*": None}, "dtype": "float32"} if arguments.widened else {}
+    model = load_model(found.folder, num_threads=torch.get_num_threads(), **widened)
+    ours, expected = logits_of(model, "fp32", text), torch.from_numpy(theirs["text"])
+    difference = (centred(ours) - centred(expected)).abs()
+    likeliest, margins = [], []
+    for number, prompt in enumerate(prompts):
+        path, steps = (torch.from_numpy(theirs[f"{name}-{number}"]) for name in ("path", "steps"))
+        after = logits_of(model, "fp32", torch.cat([torch.tensor(prompt), path[:-1]]))[len(prompt) - 1 :]
+        likeliest.append(after.argmax(1) == path)
+        best = steps.topk(2, 1).values
+        margins.append(best[:, 0] - best[:, 1] > MARGIN)
+    same, is_clear = torch.cat(likeliest), torch.cat(margins)
+    return Compared(
+        float(difference.max()),
+        float(difference.mean()),
+        (perplexity(expected, text), perplexity(ours, text)),
+        float(same.float().mean()),
+        float(same[is_clear].float().mean()),
+    )
+
+
+def asked_of_llama_cpp(python: str, file: Path, text: Tensor, prompts: list[list[int]]) -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        asked, answered = Path(folder) / "asked.json", Path(folder) / "answered.npz"
+        asked.write_text(json.dumps({"text": text.tolist(), "prompts": prompts, "count": ANSWER_TOKENS}))
+        command = [python, "-m", "peers.llama_logits", str(file.resolve()), str(asked), str(answered)]
+        done = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"llama.cpp failed on {file}:\n{done.stderr[-2000:]}")
+        with numpy.load(answered) as content:
+            return dict(content)
+
+
+def centred(logits: Tensor) -> Tensor:
+    return logits - logits.mean(1, keepdim=True)
+
+
+def perplexity(logits: Tensor, tokens: Tensor) -> float:
+    return math.exp(-logits[:-1].log_softmax(1).gather(1, tokens[1:, None]).mean())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""What llama.cpp computes of a GGUF file: logits after every token of a text, and the likeliest answers to prompts.
+
+    {"text": [ids], "prompts": [[ids], …], "count": 64}    in, the path of a JSON file
+    text [tokens, vocabulary], path-N [count], steps-N [count, vocabulary]    out, an .npz file
+
+It runs in the Python in which llama-cpp-python is installed: `python -m peers.llama_logits FILE.gguf IN.json OUT.npz`.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from .llama_cpp import MODEL_FILE, LlamaCpp
+from .serve import Settings
+
+
+class WithLogits(LlamaCpp):
+    """Keeps the logits of which it gives the likeliest token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[Any] = []
+
+    def likeliest(self, number: int) -> int:
+        import llama_cpp
+
+        logits = llama_cpp.llama_get_logits_ith(self._context, number)
+        self.kept.append(numpy.ctypeslib.as_array(logits, (self._num_vocabulary,)).copy())
+        return int(self.kept[-1].argmax())
+
+    def take(self) -> Any:
+        kept, self.kept = numpy.stack(self.kept), []
+        return kept
+
+
+def main(model: Path, asked: Path, out: Path) -> None:
+    wanted = json.loads(asked.read_text())
+    engine = WithLogits()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / MODEL_FILE).symlink_to(model.resolve())
+        engine.load(Path(folder), Settings("", len(os.sched_getaffinity(0)), 4096, 1))
+    engine.make_room([(wanted["text"], 1)])
+    engine.clear()
+    engine.decode([(token, position, 0, True) for position, token in enumerate(wanted["text"])])
+    found = {"text": engine.take()}
+    for number, prompt in enumerate(wanted["prompts"]):
+        engine.make_room([(prompt, wanted["count"])])
+        [path] = engine.run([(prompt, wanted["count"])])
+        found |= {f"path-{number}": numpy.array(path), f"steps-{number}": engine.take()}
+    engine.close()
+    numpy.savez(out, **found)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

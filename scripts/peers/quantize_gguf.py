@@ -1,0 +1,59 @@
+"""Has llama.cpp itself quantize a GGUF file of floats, to any of its mixtures: what Penstock reads is then its work.
+
+    python scripts/peers/quantize_gguf.py model-f32.gguf Q4_K_M IQ4_XS …     # writes model-f32-Q4_K_M.gguf and so on
+
+It runs in the Python in which llama-cpp-python is installed. The file of floats comes from `penstock convert MODEL
+OUT.gguf --quantization none`. Without a kind it writes all that need no importance
+matrix.
+"""
+
+import argparse
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+# Every mixture that llama.cpp makes without an importance matrix, by its own name.
+WITHOUT_MATRIX = (
+    *("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L"),
+    *("Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M", "Q6_K", "IQ3_S", "IQ3_M", "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("file", type=Path, help="a GGUF file of floats")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", default=WITHOUT_MATRIX, help="Q4_K_M, IQ4_XS, …; or all")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    arguments = parser.parse_args()
+    for kind in arguments.kinds:
+        target = arguments.file.with_name(f"{arguments.file.stem}-{kind}.gguf")
+        quantize(arguments.file, target, kind, arguments.threads)
+        print(f"{target}: {target.stat().st_size:,} bytes", flush=True)
+
+
+def quantize(source: Path, target: Path, kind: str, threads: int = 1) -> None:
+    """Write `target`; every matrix becomes what llama.cpp chooses for this mixture."""
+    import llama_cpp
+
+    options = llama_cpp.llama_model_quantize_default_params()
+    options.ftype = file_type(kind)
+    options.nthread = threads
+    options.allow_requantize = False
+    if llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(options)):
+        target.unlink(missing_ok=True)
+        raise RuntimeError(f"llama.cpp could not make {kind} of {source}")
+
+
+def file_type(kind: str) -> int:
+    """llama.cpp's number of it."""
+    import llama_cpp
+
+    names = (f"LLAMA_FTYPE_MOSTLY_{kind}", f"LLAMA_FTYPE_ALL_{kind}")
+    if (found := next((getattr(llama_cpp, name) for name in names if hasattr(llama_cpp, name)), None)) is None:
+        sys.exit(f"llama.cpp has no mixture {kind}; it has, among others, {', '.join(WITHOUT_MATRIX)}.")
+    return int(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""Models in the stores of Ollama, LM Studio and llama.cpp: found by their names, read in place, and never trusted."""
+
+import json
+from pathlib import Path
+
+import pytest
+from builders.stores import KIND, layer, lm_studio_files, ollama_model, write_manifest
+
+from penstock.frontend.models.hub.gguf_names import chosen_files, labels
+from penstock.frontend.models.model_names import GgufName, HubName, gguf_name
+from penstock.frontend.models.stores import ollama
+from penstock.frontend.models.stores.stored_models import stored_model, stored_models
+from penstock.protocol.errors import ConfigError, ModelNotFoundError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch) -> Path:
+    """A home without stores, and none of the machine's."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: (_ for _ in ()).throw(KeyError(uid)))
+    monkeypatch.setattr(ollama, "_OF_THE_SERVICE", tmp_path / "service")
+    for name in ("OLLAMA_MODELS", "LLAMA_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def store(home) -> Path:
+    return home / ".ollama" / "models"
+
+
+# --- Ollama ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "stored, tag, asked",
+    [
+        ("qwen3", "latest", "ollama:qwen3"),
+        ("qwen3", "0.6b-q4_K_M", "ollama:qwen3:0.6b-q4_K_M"),
+        ("someone/tiny", "latest", "ollama:someone/tiny"),
+        ("hf.co/unsloth/Qwen3-0.6B-GGUF", "Q4_K_M", "ollama:hf.co/unsloth/Qwen3-0.6B-GGUF:Q4_K_M"),
+    ],
+)
+def test_a_model_of_ollamas_is_found_by_the_name_that_ollama_lists(store, stored, tag, asked):
+    ollama_model(store, stored, b"GGUF model", tag, template=b"{{ .Prompt }}", projector=b"GGUF eyes")
+    found = stored_model(asked)
+    assert found.name == asked and [path.read_bytes() for path in found.files] == [b"GGUF model"]
+    assert found.projector is not None and found.projector.read_bytes() == b"GGUF eyes"
+    assert found.size == len(b"GGUF model" + b"GGUF eyes")
+    assert [each.name for each in stored_models()] == [f"{asked}{'' if asked.endswith(tag) else ':latest'}"]
+
+
+def test_the_store_is_where_ollama_models_says_or_at_home_or_the_services(home, monkeypatch):
+    ollama_model(home / "service", "tiny", b"of the service")
+    assert stored_model("ollama:tiny").files[0].read_bytes() == b"of the service"
+    ollama_model(home / ".ollama/models", "tiny", b"at home")
+    assert stored_model("ollama:tiny").files[0].read_bytes() == b"at home"
+    monkeypatch.setenv("OLLAMA_MODELS", str(home / "elsewhere"))
+    with pytest.raises(ModelNotFoundError, match="elsewhere/manifests"):
+        stored_model("ollama:tiny")
+
+
+def test_a_name_that_is_not_there_is_told_with_what_was_tried_and_a_near_one(store):
+    ollama_model(store, "qwen3", b"GGUF", "0.6b")
+    with pytest.raises(ModelNotFoundError) as error:
+        stored_model("ollama:qwen3:0.6")
+    assert "Did you mean ollama:qwen3:0.6b?" in str(error.value)
+    assert str(store / "manifests/registry.ollama.ai/library/qwen3/0.6") in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["ollama:../secret", "ollama:a/b/c/d", "ollama:", "ollama:qwen3:../x", "ollama:.hidden"]
+)
+def test_a_name_that_leads_out_of_the_store_is_none(home, store, name):
+    ollama_model(store, "qwen3", b"GGUF")
+    with pytest.raises(ModelNotFoundError, match="a name in Ollama's store is ollama:NAME"):
+        stored_model(name)
+
+
+HOSTILE_DIGESTS = [
+    "sha256:../../../../etc/passwd",
+    "sha256:" + "A" * 64,
+    "sha256-" + "a" * 64,
+    "",
+    None,
+    7,
+    ["sha256:"],
+]
+
+
+@pytest.mark.parametrize("digest", HOSTILE_DIGESTS, ids=str)
+def test_a_digest_that_is_none_is_refused(store, digest):
+    manifest = ollama_model(store, "tiny", b"GGUF")
+    write_manifest(manifest, [{"mediaType": KIND + "model", "digest": digest, "size": 4}])
+    with pytest.raises(ConfigError, match="which is no digest"):
+        stored_model("ollama:tiny")
+    [listed] = stored_models()
+    assert listed.model is None and "no digest" in listed.refusal
+
+
+def test_a_blob_of_another_size_or_kind_or_none_is_refused(store):
+    manifest = ollama_model(store, "tiny", b"GGUF")
+    [blob] = (store / "blobs").iterdir()
+    blob.write_bytes(b"GGUF and more")
+    with pytest.raises(ConfigError, match="has 13 bytes, and .* says 4"):
+        stored_model("ollama:tiny")
+    blob.unlink()
+    with pytest.raises(ConfigError, match="which is not there"):
+        stored_model("ollama:tiny")
+    blob.mkdir()
+    with pytest.raises(ConfigError, match="it is a folder"):
+        stored_model("ollama:tiny")
+    manifest.write_bytes(b"{")
+    with pytest.raises(ConfigError, match="not valid JSON"):
+        stored_model("ollama:tiny")
+
+
+@pytest.mark.parametrize("content", [[], {}, {"layers": {}}, {"layers": [1]}, {"layers": None}], ids=str)
+def test_what_is_no_manifest_is_refused(store, content):
+    ollama_model(store, "tiny", b"GGUF").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="no manifest of Ollama's"):
+        stored_model("ollama:tiny")
+
+
+def test_a_model_without_one_file_or_with_an_adapter_is_refused(store):
+    manifest = ollama_model(store, "tiny", b"GGUF")
+    write_manifest(manifest, [layer(store, "params", b"{}")])
+    with pytest.raises(ConfigError, match="no GGUF file"):
+        stored_model("ollama:tiny")
+    ollama_model(store, "tuned", b"GGUF", adapter=b"GGUF adapter")
+    with pytest.raises(ConfigError, match="LoRA adapter"):
+        stored_model("ollama:tuned")
+
+
+def test_nothing_in_a_store_is_changed(store):
+    ollama_model(store, "tiny", b"GGUF", projector=b"GGUF eyes")
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
+    stored_model("ollama:tiny")
+    list(stored_models())
+    assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
+
+
+# --- LM Studio, llama.cpp --------------------------------------------------------------------------------------------
+
+
+def test_a_model_of_lm_studios_is_found_by_its_repository_and_its_file(home):
+    folder = lm_studio_files(home, "org/tiny-GGUF", "tiny-Q4_K_M.gguf", "mmproj-F16.gguf")
+    found = stored_model("lmstudio:org/tiny-GGUF")
+    assert found.files == (folder / "tiny-Q4_K_M.gguf",) and found.projector == folder / "mmproj-F16.gguf"
+    assert stored_model("lmstudio:org/tiny-GGUF/tiny-Q4_K_M.gguf").files == found.files
+    assert [each.name for each in stored_models()] == ["lmstudio:org/tiny-GGUF"]
+
+
+def test_of_several_the_names_are_told(home):
+    lm_studio_files(home, "org/tiny", "tiny-Q4_0.gguf", "tiny-Q8_0.gguf")
+    with pytest.raises(ConfigError, match=r"2 models.*lmstudio:org/tiny/tiny-Q4_0\.gguf"):
+        stored_model("lmstudio:org/tiny")
+    assert [each.name.rpartition("/")[2] for each in stored_models()] == ["tiny-Q4_0.gguf", "tiny-Q8_0.gguf"]
+
+
+def test_parts_are_one_model_and_a_missing_one_is_named(home):
+    parts = [f"big-0000{number}-of-00002.gguf" for number in (1, 2)]
+    folder = lm_studio_files(home, "org/big", *parts)
+    assert [path.name for path in stored_model("lmstudio:org/big").files] == parts
+    (folder / parts[1]).unlink()
+    with pytest.raises(ConfigError, match="big-00002-of-00002.gguf"):
+        stored_model("lmstudio:org/big")
+    [listed] = stored_models()
+    assert listed.model is None
+
+
+def test_llama_cpps_downloads_are_listed_by_their_files(home):
+    folder = home / ".cache" / "llama.cpp"
+    folder.mkdir(parents=True)
+    for name in ("a.gguf", "mmproj-a.gguf", "a.gguf.json", ".b.gguf"):
+        (folder / name).write_bytes(b"GGUF")
+    assert [each.name for each in stored_models()] == [str(folder / "a.gguf")]
+
+
+def test_without_any_store_there_is_nothing():
+    assert list(stored_models()) == []
+
+
+# --- the hub's names -------------------------------------------------------------------------------------------------
+
+REPOSITORY = [
+    *("README.md", "config.json", "Qwen3-Q4_K_M.gguf", "Qwen3-Q8_0.gguf", "Qwen3-UD-Q4_K_XL.gguf", "Qwen3-Q4_K_S.gguf"),
+    *("mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf", "imatrix.gguf", "../evil-Q5_K_M.gguf"),
+    *(f"BF16/Qwen3-BF16-0000{number}-of-00002.gguf" for number in (2, 1)),
+]
+
+
+def named(quantization: str) -> GgufName:
+    return GgufName(HubName("org/Qwen3-GGUF"), quantization)
+
+
+@pytest.mark.parametrize(
+    "asked, files",
+    [
+        ("Q4_K_M", ["Qwen3-Q4_K_M.gguf"]),
+        ("q8_0", ["Qwen3-Q8_0.gguf"]),
+        ("UD-Q4_K_XL", ["Qwen3-UD-Q4_K_XL.gguf"]),
+        ("BF16", [f"BF16/Qwen3-BF16-0000{number}-of-00002.gguf" for number in (1, 2)]),
+    ],
+)
+def test_of_a_repository_the_files_of_one_quantization_are_chosen_with_what_it_sees_with(asked, files):
+    assert chosen_files(REPOSITORY, named(asked)) == [*files, "mmproj-F16.gguf"]
+
+
+def test_another_quantization_is_told_with_those_there_are():
+    with pytest.raises(
+        ConfigError, match="has no Q4_K_L. Did you mean org/Qwen3-GGUF:Q4_K_[MS]\\? There are BF16, Q4_K_M"
+    ):
+        chosen_files(REPOSITORY, named("Q4_K_L"))
+    assert labels(REPOSITORY) == ["BF16", "Q4_K_M", "Q4_K_S", "Q8_0", "UD-Q4_K_XL"]
+    with pytest.raises(ConfigError, match="1 of 2 parts"):
+        chosen_files(REPOSITORY[:-1], named("BF16"))
+    with pytest.raises(ConfigError, match="holds no GGUF files"):
+        chosen_files(["model.safetensors"], named("Q4_K_M"))
+
+
+def test_names_with_a_quantization_are_told_from_others():
+    assert gguf_name("org/name:Q4_K_M") == GgufName(HubName("org/name"), "Q4_K_M")
+    assert str(gguf_name("org/name@v1:UD-Q2_K_XL")) == "org/name:UD-Q2_K_XL at v1"
+    assert [gguf_name(name) for name in ("org/name", "a/b/c:Q4_0", "org/name:", "/tmp/x:Q4_0", "org/name:../x")] == [
+        None
+    ] * 5

@@ -1,0 +1,216 @@
+"""Converting to GGUF: the blocks are ggml's, and the file holds what llama.cpp's own converter would write."""
+
+import re
+from pathlib import Path
+
+import gguf
+import numpy
+import pytest
+import torch
+from builders.tiny_model import tiny_model
+from safetensors.torch import load_file
+
+from penstock.kernels.ggml_part import GgmlPart
+from penstock.protocol.conversion import Conversion
+from penstock.protocol.errors import ConfigError
+from penstock.protocol.files.gguf.header import Header, read_header
+from penstock.worker.convert import convert
+from penstock.worker.convert.gguf.architectures import ARCHITECTURES
+from penstock.worker.convert.gguf.blocks import quantized_rows
+from penstock.worker.convert.gguf.file_types import FILE_TYPES, TypeChooser
+
+FAMILIES = {
+    **{name: {} for name in ARCHITECTURES if name not in ("qwen3_moe", "ernie4_5_moe", "gemma2", "gemma3_text")},
+    "qwen2_moe": dict(hidden_size=96),
+    "qwen3_moe": dict(norm_topk_prob=True, decoder_sparse_step=1),
+    "ernie4_5_moe": dict(use_bias=False, moe_layer_end_index=-1, moe_layer_interval=1, moe_layer_start_index=1),
+    "gemma2": dict(query_pre_attn_scalar=32),
+    "gemma3_text": dict(query_pre_attn_scalar=32),
+}
+
+
+def written(source: Path, kind: str | None = None) -> Path:
+    target = source.with_name(f"{source.name}-{kind}.gguf")
+    convert.convert(Conversion(str(source), str(source), str(target), kind, is_gguf=True), lambda said: None)
+    return target
+
+
+def tensors_of(path: Path, header: Header) -> dict[str, torch.Tensor]:
+    """All as float32, whatever their type."""
+    content = numpy.memmap(path, numpy.uint8, "r")
+    found = {}
+    for each in header.tensors:
+        octets = torch.from_numpy(content[each.offset : each.offset + each.nbytes].copy())
+        if each.type in ("F32", "F16", "BF16"):
+            dtype = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}[each.type]
+            numbers = octets.view(dtype).float()
+        else:
+            rows = octets.view(
+                -1, gguf.quants.quant_shape_to_byte_shape(each.shape, gguf.GGMLQuantizationType[each.type])[-1]
+            )
+            numbers = GgmlPart(each.type, rows).dequantized()
+        found[each.name] = numbers.view(each.shape)
+    return found
+
+
+# --- blocks ----------------------------------------------------------------------------------------------------------
+
+
+def rows(num_inputs: int = 1024) -> torch.Tensor:
+    """Of many magnitudes, with zeros, one value throughout, and a group that is all below 0."""
+    generator = torch.Generator().manual_seed(0)
+    found = torch.randn(24, num_inputs, generator=generator) * torch.logspace(-3, 2, 24)[:, None]
+    found[0], found[1], found[2] = 0, 1.5, -0.25
+    found[3] = -found[3].abs()
+    found[4, ::7] *= 30
+    return found
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q5_0"])
+def test_blocks_of_32_are_those_that_ggufs_own_code_writes(kind):
+    expected = gguf.quants.quantize(rows().numpy(), gguf.GGMLQuantizationType[kind])
+    assert (quantized_rows(rows(), kind).numpy() == expected).all()
+
+
+@pytest.mark.parametrize("kind, error", [("Q4_K", 0.12), ("Q5_K", 0.06), ("Q6_K", 0.035)])
+def test_blocks_of_256_are_close_to_the_weights_and_closer_than_plain_rounding(kind, error):
+    found = GgmlPart(kind, quantized_rows(rows(), kind)).dequantized()
+    distance = (found - rows()).norm(dim=1) / rows().norm(dim=1).clamp(min=1e-9)
+    assert distance.max() < error, distance
+    assert distance[0] == 0
+    if kind == "Q4_K":
+        plain = GgmlPart("Q4_0", quantized_rows(rows(), "Q4_0")).dequantized()
+        assert (distance[5:] < (plain - rows()).norm(dim=1)[5:] / rows().norm(dim=1)[5:]).all()
+
+
+def test_types_of_a_q4_k_file_are_those_of_llama_cpps_q4_k_m():
+    choose = TypeChooser(FILE_TYPES["q4_k"], num_layers=28, num_experts=0, has_own_head=False, shares_keys=True)
+    by_layer = [choose.type_of(f"blk.{layer}.ffn_down.weight", (1024, 3072)).name for layer in range(28)]
+    # Read off a Qwen3-0.6B that llama.cpp quantized.
+    more = {0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27}
+    assert [layer for layer, name in enumerate(by_layer) if name == "Q6_K"] == sorted(more)
+    assert choose.type_of("token_embd.weight", (151936, 1024)).name == "Q6_K"
+    assert choose.type_of("blk.3.attn_q_norm.weight", (128,)).name == "F32"
+    assert choose.type_of("blk.3.ffn_gate.weight", (3072, 1000)).name == "F16"
+    assert choose.type_of("blk.3.ffn_gate.weight", (3072, 992)).name == "Q5_0"
+
+
+# --- whole files -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_weights_of_a_model_are_in_the_file(tmp_path, family):
+    source = tiny_model(tmp_path / "model", family, **FAMILIES[family])
+    header = read_header(written(source))
+    architecture = header.metadata["general.architecture"]
+    own = sum(tensor.numel() for tensor in load_file(source / "model.safetensors").values())
+    there = sum(numpy.prod(each.shape) for each in header.tensors)
+    assert there == own, [each.name for each in header.tensors]
+    known = {name for key in gguf.MODEL_TENSORS[ARCH[architecture]] for name in [gguf.TENSOR_NAMES[key]]}
+    assert all(stem(each.name) in known for each in header.tensors), [each.name for each in header.tensors]
+    assert header.metadata[f"{architecture}.block_count"] == 2 or family.startswith("gemma")
+    assert len(header.metadata["tokenizer.ggml.tokens"]) == header.metadata[f"{architecture}.vocab_size"]
+
+
+ARCH = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
+
+
+def stem(name: str) -> str:
+    return re.sub(r"^blk\.\d+\.", "blk.{bid}.", name).removesuffix(".weight").removesuffix(".bias")
+
+
+def test_rows_of_a_llamas_queries_and_keys_are_in_pairs_and_others_in_order(tmp_path):
+    source = tiny_model(tmp_path / "model", "llama")
+    before = load_file(source / "model.safetensors")
+    path = written(source)
+    after = tensors_of(path, read_header(path))
+    query = before["model.layers.1.self_attn.q_proj.weight"]  # 6 heads of 16
+    paired = after["blk.1.attn_q.weight"].view(6, 8, 2, -1).transpose(1, 2).reshape(query.shape)
+    assert torch.equal(paired, query) and not torch.equal(after["blk.1.attn_q.weight"], query)
+    assert torch.equal(after["blk.1.attn_v.weight"], before["model.layers.1.self_attn.v_proj.weight"])
+
+
+def test_norms_of_a_gemma_have_the_one_that_they_are_stored_without(tmp_path):
+    source = tiny_model(tmp_path / "model", "gemma")
+    before, path = load_file(source / "model.safetensors"), written(source)
+    after = tensors_of(path, read_header(path))
+    assert torch.equal(after["blk.0.ffn_norm.weight"], before["model.layers.0.post_attention_layernorm.weight"] + 1)
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
+def test_experts_lie_one_behind_the_other(tmp_path, family):
+    source = tiny_model(tmp_path / "model", family, **FAMILIES[family])
+    before, path = load_file(source / "model.safetensors"), written(source)
+    after = tensors_of(path, read_header(path))
+    down = {name: tensor for name, tensor in before.items() if re.search(r"layers\.1.*\.3\.(w2|down_proj)", name)}
+    assert torch.equal(after["blk.1.ffn_down_exps.weight"][3], *down.values())
+
+
+def test_a_phis_rows_are_fused(tmp_path):
+    source = tiny_model(tmp_path / "model", "phi3")
+    before, path = load_file(source / "model.safetensors"), written(source)
+    after = tensors_of(path, read_header(path))
+    assert torch.equal(after["blk.0.attn_qkv.weight"], before["model.layers.0.self_attn.qkv_proj.weight"])
+    assert torch.equal(after["blk.0.ffn_up.weight"], before["model.layers.0.mlp.gate_up_proj.weight"])
+
+
+@pytest.mark.parametrize("kind", FILE_TYPES)
+def test_weights_are_quantized_and_norms_are_not(tmp_path, kind):
+    source = tiny_model(tmp_path / "model", "qwen3", hidden_size=256, intermediate_size=512, dtype="bfloat16")
+    before, path = load_file(source / "model.safetensors"), written(source, kind)
+    header = read_header(path)
+    after = tensors_of(path, header)
+    types = {each.name: each.type for each in header.tensors}
+    assert types["blk.0.attn_q.weight"] == kind.upper() and types["blk.0.attn_norm.weight"] == "F32"
+    weight = before["model.layers.0.mlp.up_proj.weight"].float()
+    assert (after["blk.0.ffn_up.weight"] - weight).norm() < 0.12 * weight.norm()
+    assert path.stat().st_size < (source / "model.safetensors").stat().st_size
+
+
+def test_a_copy_keeps_the_models_own_numbers(tmp_path):
+    source = tiny_model(tmp_path / "model", "qwen2", dtype="bfloat16")
+    header = read_header(written(source))
+    assert {each.type for each in header.tensors} == {"BF16", "F32"}
+    assert header.metadata["general.file_type"] == gguf.LlamaFileType.MOSTLY_BF16
+
+
+def test_stretched_positions_are_written_as_llama_cpp_reads_them(tmp_path):
+    llama3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0)
+    llama3["original_max_position_embeddings"] = 128
+    path = written(tiny_model(tmp_path / "llama", "llama", rope=llama3))
+    factors = tensors_of(path, read_header(path))["rope_freqs.weight"]
+    assert factors[0] == 1 and factors[-1] == 8 and (factors.diff() >= 0).all()
+    yarn = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=256)
+    metadata = read_header(written(tiny_model(tmp_path / "qwen3", "qwen3", rope=yarn))).metadata
+    assert metadata["qwen3.rope.scaling.type"] == "yarn" and metadata["qwen3.rope.scaling.factor"] == 4
+    assert metadata["qwen3.rope.scaling.original_context_length"] == 256
+
+
+def test_a_context_ends_where_llama_cpp_would_forget_a_window(tmp_path):
+    metadata = read_header(written(tiny_model(tmp_path / "model", "mistral", sliding_window=300))).metadata
+    assert metadata["llama.context_length"] == 300
+
+
+@pytest.mark.parametrize(
+    "family, options, why",
+    [
+        ("smollm3", {}, "family smollm3 are not written"),
+        ("qwen3_moe", dict(norm_topk_prob=False), "norm_topk_prob is false"),
+        ("gemma3_text", dict(query_pre_attn_scalar=77), "query_pre_attn_scalar"),
+        ("qwen3", dict(attention_bias=True), "has no place"),
+        ("llama", dict(rope=dict(rope_type="dynamic", factor=2.0)), "stretched by dynamic"),
+    ],
+    ids=str,
+)
+def test_what_llama_cpp_would_compute_otherwise_is_refused(tmp_path, family, options, why):
+    source = tiny_model(tmp_path / "model", family, **options)
+    with pytest.raises(ConfigError, match=why):
+        written(source)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_a_weight_that_is_no_number_is_refused_and_nothing_is_left(tmp_path):
+    source = tiny_model(tmp_path / "model", "qwen3", poison=7)
+    with pytest.raises(ConfigError, match="embed_tokens.weight holds what is no number"):
+        written(source, "q8_0")
+    assert list(tmp_path.iterdir()) == [source]

@@ -1,0 +1,87 @@
+"""Refuses, by a sentence, models that llama.cpp would compute otherwise than their config says."""
+
+import math
+from collections.abc import Iterator
+
+from ....protocol.errors import ConfigError
+from ...models.config import ModelConfig
+from ...models.rope_config import RopeConfig
+from .architectures import ARCHITECTURES, Architecture
+
+_KINDS_OF_ROPE = {"default", "linear", "yarn", "llama3", "longrope"}
+# The scores of the largest Gemmas are divided by the root of hidden size / heads, which llama.cpp knows by the layers.
+_LAYERS_OF_GEMMA_27B = {"gemma2": 46, "gemma3": 62}
+
+
+def architecture_of(config: ModelConfig) -> Architecture:
+    """Raises where there is none that computes this."""
+    name = config.family.name
+    if (architecture := ARCHITECTURES.get(name)) is None:
+        raise ConfigError(
+            f"Models of the family {name} are not written as GGUF. Those that are: {', '.join(ARCHITECTURES)}. "
+            "llama.cpp's own convert_hf_to_gguf.py may know this one."
+        )
+    if why := next(_reasons(config, architecture), None):
+        raise ConfigError(f"The model is not written as GGUF: {why}, which llama.cpp's {architecture.name} can't have.")
+    return architecture
+
+
+def _reasons(config: ModelConfig, architecture: Architecture) -> Iterator[str]:
+    heads = config.heads[0]
+    if config.quantization is not None:
+        yield "its weights are quantized already"
+    if not architecture.has_head_dim and heads.head_dim * config.num_heads != config.hidden_size:
+        yield f"{config.num_heads} heads of {heads.head_dim} are not the hidden size, {config.hidden_size:,}"
+    if architecture.ties_head and not config.tie_word_embeddings:
+        yield "its head has numbers of its own"
+    if config.activation != ("gelu_tanh" if architecture.name.startswith("gemma") else "silu"):
+        yield f"its activation is {config.activation}"
+    if architecture.name in _LAYERS_OF_GEMMA_27B:
+        yield from _of_gemma(config, architecture)
+    if len({window for window in config.windows if window is not None}) > 1:
+        yield "its windows differ from layer to layer"
+    for rope in config.ropes.ropes:
+        yield from _of_rope(rope, config)
+    yield from _of_experts(config, architecture)
+
+
+def _of_gemma(config: ModelConfig, architecture: Architecture) -> Iterator[str]:
+    is_27b = config.num_layers == _LAYERS_OF_GEMMA_27B[architecture.name]
+    divisor = config.hidden_size // config.num_heads if is_27b else config.heads[0].head_dim
+    if config.scales.scores is None or not math.isclose(config.scales.scores, divisor**-0.5, rel_tol=1e-6):
+        yield "query_pre_attn_scalar is not the size of a head"
+    is_second = architecture.name == "gemma2"
+    if is_second and (config.scales.score_cap is None or config.scales.logit_cap is None or not any(config.windows)):
+        yield "it has no window, or no caps of scores and logits"
+    if not is_second and config.scales.score_cap is not None:
+        yield "its scores are capped"
+
+
+def _of_rope(rope: RopeConfig, config: ModelConfig) -> Iterator[str]:
+    if rope.kind not in _KINDS_OF_ROPE or (rope.kind == "longrope" and config.family.name != "phi3"):
+        yield f"its positions are stretched by {rope.kind}"
+    if rope.query_scale:
+        yield "its queries grow with their position"
+    usual = 0.1 * math.log(rope.factor) + 1
+    given = rope.figures.get("attention_factor")
+    if rope.kind == "yarn" and (
+        rope.figures.get("truncate") is False
+        or rope.figures.get("mscale")
+        or rope.figures.get("mscale_all_dim")
+        or (given is not None and not math.isclose(given, usual, rel_tol=1e-6))
+    ):
+        yield "its yarn has an mscale, an attention_factor or a truncate of its own"
+
+
+def _of_experts(config: ModelConfig, architecture: Architecture) -> Iterator[str]:
+    experts = config.experts
+    if experts is None:
+        return
+    if experts.score != "softmax" or experts.num_groups > 1 or experts.scale != 1.0:
+        yield "its experts are chosen otherwise"
+    if experts.renormalizes != architecture.renormalizes:
+        yield f"norm_topk_prob is {str(experts.renormalizes).lower()}"
+    first = experts.is_sparse.index(True)
+    may_begin_dense = architecture.name == "ernie4_5-moe"
+    if not all(experts.is_sparse[first:]) or (first and not may_begin_dense):
+        yield "some of its layers have no experts"

@@ -1,0 +1,125 @@
+"""A GGUF file that is written piece by piece, so that no tensor need ever be in memory as a whole.
+
+    magic, version, counts | metadata | name, shape, type and place of each tensor | padding | the tensors
+
+The tensors' list comes first, so all shapes and types must be known before the first piece.
+"""
+
+import os
+import struct
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ....protocol.files.gguf.types import GgmlType
+
+_MAGIC, _VERSION, ALIGNMENT = b"GGUF", 3, 32
+
+Value = bool | int | float | str | list[bool] | list[int] | list[float] | list[str]
+
+# Of each kind of value its number in the file and its letter in `struct`. Numbers that stand alone are counts and ids;
+# in lists they are kinds of tokens, which others read as signed.
+_STRING, _LIST = 8, 9
+_ALONE: dict[type, tuple[int, str]] = {bool: (7, "?"), int: (4, "I"), float: (6, "f")}
+_IN_LISTS: dict[type, tuple[int, str]] = {**_ALONE, int: (5, "i")}
+
+
+class GgufTensor(NamedTuple):
+    """A tensor that will be written."""
+
+    type: GgmlType
+    shape: tuple[int, ...]  # outputs before inputs, as torch has it; the file has it in reverse
+
+    @property
+    def row_bytes(self) -> int:
+        return self.type.nbytes(self.shape[-1])
+
+    @property
+    def num_rows(self) -> int:
+        return prod(self.shape[:-1])
+
+    @property
+    def nbytes(self) -> int:
+        return self.num_rows * self.row_bytes
+
+
+class GgufFile:
+    """Open until closed; `rows` may be given in any order."""
+
+    def __init__(self, path: Path, metadata: Mapping[str, Value], tensors: dict[str, GgufTensor]) -> None:
+        self.tensors = tensors
+        self._starts, end = _places(tensors)
+        header = _header(metadata, tensors, self._starts)
+        self._data_at = len(header)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._write(header, 0)
+        os.posix_fallocate(self._file, 0, self._data_at + end)
+
+    def rows(self, name: str, octets: Tensor, first: int) -> None:
+        """Write rows of a tensor, from its row `first` on: uint8 [rows, bytes of a row]."""
+        planned = self.tensors[name]
+        if octets.dtype != torch.uint8 or octets.shape[1] != planned.row_bytes:
+            raise ValueError(f"{name} is planned as {planned}, and {octets.dtype} {tuple(octets.shape)} comes")
+        content = octets.contiguous().flatten().numpy().data
+        self._write(content, self._data_at + self._starts[name] + first * planned.row_bytes)
+
+    def close(self) -> None:
+        """All is on the disk afterwards."""
+        os.fsync(self._file)
+        os.close(self._file)
+
+    def _write(self, content: bytes | memoryview, at: int) -> None:
+        written = 0
+        while written < len(content):
+            written += os.pwrite(self._file, content[written:], at + written)
+
+
+def header_bytes(metadata: Mapping[str, Value], tensors: dict[str, GgufTensor]) -> int:
+    """How much of the file stands before the tensors."""
+    return len(_header(metadata, tensors, _places(tensors)[0]))
+
+
+def _places(tensors: dict[str, GgufTensor]) -> tuple[dict[str, int], int]:
+    """Where each begins behind the header, and where the last one ends."""
+    starts, end = {}, 0
+    for name, planned in tensors.items():
+        starts[name] = end
+        end += _padded(planned.nbytes)
+    return starts, end
+
+
+def _padded(nbytes: int) -> int:
+    return nbytes + -nbytes % ALIGNMENT
+
+
+def _header(metadata: Mapping[str, Value], tensors: dict[str, GgufTensor], starts: dict[str, int]) -> bytes:
+    content = bytearray(_MAGIC + struct.pack("<IQQ", _VERSION, len(tensors), len(metadata)))
+    for key, value in metadata.items():
+        content += _text(key) + _value(value)
+    for name, planned in tensors.items():
+        shape = planned.shape[::-1]
+        content += _text(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+        content += struct.pack("<IQ", planned.type.number, starts[name])
+    return bytes(content.ljust(_padded(len(content)), b"\0"))
+
+
+def _value(value: Value) -> bytes:
+    if isinstance(value, str):
+        return struct.pack("<I", _STRING) + _text(value)
+    if not isinstance(value, list):
+        number, letter = _ALONE[type(value)]
+        return struct.pack(f"<I{letter}", number, value)
+    kind = type(value[0])
+    if kind is str:
+        return struct.pack("<IIQ", _LIST, _STRING, len(value)) + b"".join(_text(str(each)) for each in value)
+    number, letter = _IN_LISTS[kind]
+    return struct.pack(f"<IIQ{len(value)}{letter}", _LIST, number, len(value), *value)
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack("<Q", len(encoded)) + encoded
