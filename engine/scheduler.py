@@ -157,7 +157,8 @@ class Scheduler:
 
     def plan(self) -> StepPlan | None:
         """The next step; None when there is nothing to compute before a result or a request comes."""
-        while (step := self._gathered()).is_empty:
+        has_dropped = self.encoder.drop_abandoned()
+        while (step := self._gathered()).is_empty and not has_dropped:
             if not self._unblock():
                 return None
         self.counters.steps += 1
@@ -221,7 +222,7 @@ class Scheduler:
                     self.encoder.note_rows(sequence, step, num_tokens)
 
     def _encoder_budget(self, step: ScheduledStep, allowance: Allowance) -> int:
-        """How many patches may pass how many layers beside the step."""
+        """How much a step may encode, in patches x layers."""
         if not step.is_paced:
             return self.limits.most_encoder_work
         if not allowance:  # it is measured

@@ -35,7 +35,7 @@ class ScheduledStep:
         self.num_decodes = 0  # rows that come before those of prompts
         self.encodes: list[Encode] = []
         self.media: list[MediaRows] = []
-        self.encoder_work = 0  # patches x layers of the encodes
+        self.encoder_work = 0  # of the encodes, in patches x layers
         self._added: list[tuple[int, Additions]] = []  # (row, what is appended to its tables), by row
         self._forked: list[ForkedTables] = []
 

@@ -28,21 +28,28 @@ class MediaPlan(Part):
     row_bytes: int
     num_layers: int  # of the encoder
     most_patches: int  # that one medium may have
-    most_at_once: int  # of them those that pass through a layer together: of a picture all
-    frames_together: int = 1  # that are never computed apart
+    most_of_frame: int  # of them those that may attend to one another: of a picture all
+    frames_together: int = 1  # that make the same rows
+    num_full_layers: int = 0  # whose patches attend to a whole frame
+    patch_keys: int = 1  # keys to which a patch attends in the time of its products in a layer
     has_whole_spans: bool = False  # rows that stand together see one another, so one step computes them all
 
 
 class Encode(Part):
-    """Layers of the encoder that a step computes for one entry."""
+    """A stretch of the work on one entry. One is begun only when the one before it is done, or dropped.
+
+    The engine counts work in patches x layers, and the attention of a patch as so many more. Where workers are
+    after which share of the whole is theirs to say; they are through at its end.
+    """
 
     entry: int
-    first_layer: int  # 0 also makes patches of the pixels, the last one also makes the rows
-    num_layers: int
+    first: int  # of the work; 0 begins the entry
+    count: int
     kind: MediumKind = "image"
-    pixels: bytes = b""  # with layer 0
+    pixels: bytes = b""  # where it begins
     shape: tuple[int, int, int] = (0, 0, 0)  # likewise
     num_rows: int = 0  # likewise: that it will have
+    work: int = 0  # likewise: the whole
 
 
 class MediaRows(Part):

@@ -86,7 +86,7 @@ class Limits:
 
     @property
     def most_encoder_work(self) -> int:
-        """Patches x layers of a step beside which nobody waits: as if patches were tokens of prompts."""
+        """Of a step beside which nobody waits, in patches x layers: as if patches were tokens of prompts."""
         return self.max_num_batched_tokens * self.encoder.num_layers
 
     @property
@@ -119,7 +119,7 @@ def _has_foreign_tokens(limits: Limits, request: Request) -> bool:
 
 def _has_too_large_frames(limits: Limits, request: Request) -> bool:
     encoder, media = limits.encoder, request.media
-    return media is not None and media.most_at_once(encoder.frames_together) > encoder.most_at_once
+    return media is not None and media.most_of_frame(encoder.frames_together) > encoder.most_of_frame
 
 
 # The front end has checked most of this before; but a worker must never be told to compute what it can't.
@@ -170,8 +170,8 @@ _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
     ),
     (
         _has_too_large_frames,
-        "A picture of the prompt, or a frame of a video, has more than {limits.encoder.most_at_once:,} patches, which "
-        "the encoder takes at once. Make it smaller, or let it be made so, by "
+        "A picture of the prompt, or a frame of a video, has more than {limits.encoder.most_of_frame:,} patches, which "
+        "are the most that see one another. Make it smaller, or let it be made so, by "
         'mm_processor_kwargs={{"max_pixels": …}}.',
     ),
     (

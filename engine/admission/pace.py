@@ -14,6 +14,7 @@ a step has.
 import math
 from dataclasses import dataclass
 
+from ..media.work import LEAST_WORK
 from ..step import ScheduledStep
 
 _RATIO = 1.75  # of a step with one prompt to a step without; under 2, because steps vary
@@ -76,7 +77,8 @@ class Pace:
         self._answers_without = 0  # in the last such step
         self._seconds_beside: float | None = None  # that a token adds to a step whose answers set the pace
         self._seconds_at_once: float | None = None  # of a token, where a step computes many
-        self._seconds_of_patch: float | None = None  # in one layer of the encoder of pictures
+        self._seconds_of_work: float | None = None  # of the encoder of pictures, a patch in one layer
+        self._last_work = LEAST_WORK  # in the last paced step that had any
         self._measured_at = -_MEASURE_EVERY
         self._paused_at = -_PAUSE_EVERY
         self._last = 0  # tokens of the last paced step that had any
@@ -94,9 +96,9 @@ class Pace:
         return Allowance(together, together // parts, pause, work_of_token=self._work_of_token())
 
     def _work_of_token(self) -> float | None:
-        if self._seconds_beside is None or self._seconds_of_patch is None:
+        if self._seconds_beside is None or self._seconds_of_work is None:
             return None
-        return max(self._seconds_beside, _NO_TIME) / max(self._seconds_of_patch, _NO_TIME)
+        return max(self._seconds_beside, _NO_TIME) / max(self._seconds_of_work, _NO_TIME)
 
     def _must_measure(self, step: ScheduledStep) -> bool:
         if self._seconds_without is None or step.num_decodes < _FEWER_ANSWERS * self._answers_without:
@@ -117,10 +119,12 @@ class Pace:
         return int(_PAUSE / max(self._seconds_at_once, _NO_TIME))
 
     def encoder_budget(self) -> int:
-        """How many patches of pictures may pass how many layers beside streamed answers, for as long as prompts may."""
-        if self._seconds_without is None or self._seconds_of_patch is None:
-            return 1  # one layer
-        return 1 + int((_RATIO - 1) * self._seconds_without / max(self._seconds_of_patch, _NO_TIME))
+        """How much may be encoded beside streamed answers, in patches x layers, for as long as prompts may be computed;
+        never much more than the last time, since what was measured of little is rough."""
+        if self._seconds_without is None or self._seconds_of_work is None:
+            return LEAST_WORK
+        fitting = (_RATIO - 1) * self._seconds_without / max(self._seconds_of_work, _NO_TIME)
+        return max(LEAST_WORK, int(min(fitting, 2 * self._last_work)))
 
     def note_pause(self, step: ScheduledStep) -> None:
         """The step takes longer than its streams should wait."""
@@ -133,6 +137,8 @@ class Pace:
         if step.encoder_work:
             self._learn_encoder(step, seconds, count)
             return
+        if not step.rows:
+            return  # it has only dropped something
         if not count:
             self._measured_at = max(self._measured_at, step.number)
             is_outdated = step.num_decodes < _FEWER_ANSWERS * self._answers_without
@@ -155,7 +161,9 @@ class Pace:
             if not step.num_decodes or self._seconds_without is None or (count and self._seconds_beside is None):
                 return
             seconds -= self._seconds_without + count * (self._seconds_beside or 0.0)
-        self._seconds_of_patch = _averaged(self._seconds_of_patch, max(0.0, seconds) / step.encoder_work)
+        if step.is_paced:
+            self._last_work = step.encoder_work
+        self._seconds_of_work = _averaged(self._seconds_of_work, max(0.0, seconds) / step.encoder_work)
 
 
 def _averaged(so_far: float | None, newest: float) -> float:

@@ -1,10 +1,12 @@
-"""Plans the encoder's work beside the steps of the text part: some layers of some media a step.
+"""Plans the encoder's work beside the steps of the text part: some of the work on some media a step.
 
 A sequence holds the media that it still has rows of to compute, in their order and without a gap, as far as there is
-room. So the first of them can always be encoded, computed and released, whatever others hold. Media are encoded in the
-order of the sequences that wait for them; a chunk of a prompt ends before rows that no layer is left to be planned for.
+room. So the first of them can always be encoded, computed and released, whatever others hold. Media are encoded one
+after the other in the order of the sequences that wait for them; a chunk of a prompt ends before rows of one that isn't
+all planned. What is half encoded when its request ends is dropped.
 
-The budget of a step is in patches x layers. It is spent whole layer by whole layer, at least one of one medium.
+Work is counted in patches x layers, and where a layer attends to many keys, as so many more of them: so it is in
+proportion to time. A step has a budget of it, which may end anywhere in a layer.
 """
 
 from collections import Counter, deque
@@ -15,8 +17,9 @@ from ..request import Sequence
 from ..step import ScheduledStep
 from .entries import Entries, Entry
 from .request_media import RequestMedia
+from .work import LEAST_WORK, work_of
 
-NO_ENCODER = MediaPlan(num_rows=0, row_bytes=0, num_layers=0, most_patches=0, most_at_once=0)
+NO_ENCODER = MediaPlan(num_rows=0, row_bytes=0, num_layers=0, most_patches=0, most_of_frame=0)
 
 
 class Encoder:
@@ -25,17 +28,24 @@ class Encoder:
         self.plan = plan or NO_ENCODER
         self.most_tokens = most_tokens
         self.entries = Entries(self.plan.num_rows)
-        self.num_encoded = 0  # media whose layers were all planned
+        self.num_encoded = 0  # media that were planned to their end
         self._held: dict[Sequence, deque[tuple[int, Entry]]] = {}  # with the index of each medium, ascending
+        self._encoding_for: Sequence | None = None  # the half-encoded entry
         self._budget = 0
 
     def begin_step(self, budget: int) -> None:
         """A step is planned with so much work beside it."""
-        self._budget = budget
+        self._budget = max(LEAST_WORK, budget) if budget else 0
 
-    def reach(
-        self, sequence: Sequence, step: ScheduledStep, position: int, budget: int, allowance: Allowance
-    ) -> int:
+    def drop_abandoned(self) -> bool:
+        """Whether a half-encoded entry was dropped, because the sequence has ended for which it was encoded."""
+        half, waiting = self.entries.half_encoded, self._encoding_for
+        if half is None or half.num_holders or waiting is None or not waiting.has_ended:
+            return False
+        self.entries.give_up(half)
+        return True
+
+    def reach(self, sequence: Sequence, step: ScheduledStep, position: int, budget: int, allowance: Allowance) -> int:
         """Plan work on the media of a sequence that goes on from a position; returns how many tokens, `budget` at most,
         it can compute in this step, whose prompts have this allowance."""
         media = sequence.request.media
@@ -104,33 +114,32 @@ class Encoder:
         held = self._held.get(sequence)
         if held is not None and index <= held[-1][0]:
             return held[index - held[0][0]][1]
-        entry = self.entries.hold(media.media[index], media.num_rows[index], step.number)
+        medium = media.media[index]
+        entry = self.entries.hold(medium, media.num_rows[index], work_of(medium, self.plan), step.number)
         if entry is not None:
             self._held.setdefault(sequence, deque()).append((index, entry))
         return entry
 
     def _encode(self, sequence: Sequence, index: int, entry: Entry, step: ScheduledStep) -> bool:
-        """Plan as many layers of an entry as the budget allows; True if all are planned."""
-        left = self.plan.num_layers - entry.num_layers
+        """Plan as much of the work on an entry as the budget allows; True if all is planned."""
+        left = entry.work - entry.done
         if left == 0:
             return True
-        medium = sequence.request.prompt.media[index]
-        num_layers = min(left, self._budget // medium.num_patches)
-        if num_layers <= 0 and self._budget > 0 and not step.encodes:
-            num_layers = 1  # the least that a step does, if it does any
-        if num_layers <= 0 or entry.used_in == step.number:
+        if self._budget <= 0 or not self.entries.may_advance(entry, step.number):
             return False
-        self._budget -= num_layers * medium.num_patches
-        encode = Encode(entry.number, entry.num_layers, num_layers)
-        if entry.num_layers == 0:
+        count = min(left, self._budget)
+        encode = Encode(entry.number, entry.done, count)
+        if entry.done == 0:
+            medium = sequence.request.prompt.media[index]
             encode.kind, encode.pixels, encode.shape = medium.kind, medium.pixels, medium.shape
-            encode.num_rows = entry.num_rows
+            encode.num_rows, encode.work = entry.num_rows, entry.work
         step.encodes.append(encode)
-        step.encoder_work += num_layers * medium.num_patches
-        entry.num_layers += num_layers
-        entry.used_in = step.number
-        self.num_encoded += num_layers == left
-        return num_layers == left
+        step.encoder_work += count
+        self._budget -= count
+        self._encoding_for = sequence
+        self.entries.advance(entry, count, step.number)
+        self.num_encoded += count == left
+        return count == left
 
     def check(self, running: list[Sequence]) -> None:
         """Raise unless only running sequences hold entries, and each as many as are counted."""

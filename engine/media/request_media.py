@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ...protocol.media import Medium
 from ...protocol.messages import column, values
+from .work import patches_of_frame
 
 
 class Span(NamedTuple):
@@ -59,10 +60,9 @@ class RequestMedia:
     def longest_span(self) -> int:
         return max(span.end - span.start for span in self.spans)
 
-    def most_at_once(self, frames_together: int) -> int:
-        """Patches of one medium that can't be computed apart."""
-        shares = ((medium.num_patches, min(frames_together, medium.shape[0]), medium.shape[0]) for medium in self.media)
-        return max(-(-num_patches * together // frames) for num_patches, together, frames in shares)
+    def most_of_frame(self, frames_together: int) -> int:
+        """Patches of one medium that may attend to one another."""
+        return max(patches_of_frame(medium, frames_together) for medium in self.media)
 
     @property
     def most_patches(self) -> int:

@@ -57,7 +57,6 @@ def slotted_runner(
     device: str = "cpu",
     gives_back: bool | None = None,
     num_media_rows: int = 512,
-    most_at_once: int = 4096,
 ) -> SlottedRunner:
     """`num_media_rows` are of a model that sees. `num_states` are as many as there are blocks, if none are given.
     `gives_back` says whether windows have groups of their own; None: as the backend has it."""
@@ -87,7 +86,7 @@ def slotted_runner(
         trace=trace,
         fast_decode=fast,
         second_tiers=cells,
-        media=model.kept_media(num_media_rows, most_at_once),
+        media=model.kept_media(num_media_rows),
         batch=model.backend.batch,
         sample=model.sample,
     )
@@ -152,8 +151,9 @@ def media_plan(runner: Runner) -> MediaPlan | None:
     """Likewise of what it sees with."""
     if (kept := runner.media) is None:
         return None
-    config, most = kept.config, kept.most_at_once
-    return MediaPlan(len(kept.rows), kept.rows[0].nbytes, config.num_layers, 64 * most, most, config.frames_together)
+    config, full = kept.config, len(kept.config.full_layers)
+    most, row_bytes = 64 * 4096, kept.rows[0].nbytes
+    return MediaPlan(len(kept.rows), row_bytes, config.num_layers, most, 4096, config.frames_together, full, 64)
 
 
 class TinyEngine:

@@ -110,12 +110,13 @@ class Picture:
         frames, height, width, _ = self.pixels.shape
         return Medium(self.kind, digest, pixels, (frames, height, width), spans, math.prod(self.grid))
 
-    def encode(self, entry: int, first_layer: int, num_layers: int) -> Encode:
-        if first_layer:
-            return Encode(entry, first_layer, num_layers)
+    def encode(self, entry: int, first: int, count: int, work: int) -> Encode:
+        """So many parts of the work on it, which are `work` in all."""
+        if first:
+            return Encode(entry, first, count)
         frames, height, width, _ = self.pixels.shape
         pixels = self.pixels.numpy().tobytes()
-        return Encode(entry, 0, num_layers, self.kind, pixels, (frames, height, width), self.num_rows)
+        return Encode(entry, 0, count, self.kind, pixels, (frames, height, width), self.num_rows, work)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Drives a runner of a model that sees by plans written by hand: which layers of which medium in which step."""
+"""Drives a runner of a model that sees by plans written by hand: how much of which medium is encoded in which step."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -61,12 +61,11 @@ class SeeingRunner:
         self.seen.append(seen)
         return seen
 
-    def encode(self, seen: Seen, layers: int) -> None:
-        """Media one after another, so many layers a step."""
-        total = self.runner.model.config.vision.num_layers
+    def encode(self, seen: Seen, steps: int = 1) -> None:
+        """Media one after another, in so many steps each."""
         for entry, medium in zip(seen.entries, seen.scene.media, strict=True):
-            for first in range(0, total, layers):
-                self.step([], [medium.encode(entry, first, min(layers, total - first))])
+            for first in range(steps):
+                self.step([], [medium.encode(entry, first, 1, steps)])
 
     def step(self, rows: list[tuple[Seen, int]], encodes: list[Encode] = [], dropped: list[int] = []) -> None:  # noqa: B006
         """So many tokens of each."""
@@ -80,9 +79,7 @@ class SeeingRunner:
             if seen.num_computed == 0:
                 params = SamplingParams(temperature=0, logprobs=self.top)
                 prompt = seen.scene.tokens
-                new.append(
-                    NewSlot(seen.slot, column(prompt), len(prompt), 0, params, 7, 0, positions=seen.positions)
-                )
+                new.append(NewSlot(seen.slot, column(prompt), len(prompt), 0, params, 7, 0, positions=seen.positions))
             seen.num_blocks, seen.num_computed = needed, end
         self.number += 1
         result = self.runner.step(

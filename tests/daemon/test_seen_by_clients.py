@@ -21,7 +21,7 @@ from penstock.protocol.stats import Stats
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 ENDLESS = SamplingParams(temperature=0, max_tokens=900, ignore_eos=True)
-LAYERS = 12  # of the encoder, each of which takes a step beside a stream
+LAYERS = 36  # of the encoder: a picture takes a dozen steps beside a stream
 OPTIONS: dict[str, Any] = {"max_model_len": 1024, "num_threads": 2, "mm_encoder_budget": 1}
 
 
@@ -81,7 +81,7 @@ def test_scripts_and_clients_over_http_see_the_same_pictures_and_videos(family, 
 
 
 class Crowd:
-    """A daemon with a client whose answer is streamed, so that pictures are encoded layer by layer beside it."""
+    """A daemon with a client whose answer is streamed, so that pictures are encoded in many steps beside it."""
 
     def __init__(self, daemon: RunningDaemon) -> None:
         self.daemon = daemon

@@ -88,7 +88,7 @@ params = st.fixed_dictionaries(
 )
 
 # Pictures of the same tokens, each with the lengths of the spans that its rows stand in, and its patches.
-PICTURES = {1: ((3,), 4), 2: ((6,), 24), 3: ((2, 3), 8), 4: ((3,), 4), 5: ((9,), 6), 6: ((6,), 8)}
+PICTURES = {1: ((3,), 4), 2: ((6,), 400), 3: ((2, 3), 8), 4: ((3,), 4), 5: ((9,), 300), 6: ((6,), 8)}
 PLACEHOLDER = 500
 
 # Before each picture stand so many tokens of text; behind them all, the rest.
@@ -240,11 +240,13 @@ media_limits = st.fixed_dictionaries(
             num_rows=st.sampled_from([9, 6, 14, 40]),
             row_bytes=st.just(1),
             num_layers=st.sampled_from([3, 1, 8]),
-            most_patches=st.just(100),
-            most_at_once=st.sampled_from([100, 100, 10]),
+            most_patches=st.just(100_000),
+            most_of_frame=st.sampled_from([100_000, 100_000, 10]),
+            num_full_layers=st.sampled_from([0, 3]),
+            patch_keys=st.sampled_from([1, 20]),
             has_whole_spans=st.booleans(),
         ),
-        "mm_encoder_budget": st.sampled_from([None, 1, 30]),
+        "mm_encoder_budget": st.sampled_from([None, 1, 500]),
     }
 )
 

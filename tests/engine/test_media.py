@@ -14,7 +14,7 @@ from penstock.engine.scheduler import Scheduler
 from penstock.protocol.media import MediaPlan
 from penstock.protocol.messages import Prompt, StepPlan, values
 
-PLAN = MediaPlan(num_rows=20, row_bytes=1, num_layers=4, most_patches=100, most_at_once=50)
+PLAN = MediaPlan(num_rows=20, row_bytes=1, num_layers=4, most_patches=1000, most_of_frame=500)
 PLACEHOLDER = 500
 
 
@@ -27,50 +27,59 @@ def with_picture(request_id: int, picture: int, *, before=5, rows=6, behind=5, n
     return prompt(request_id, tokens, media=[medium(picture, (before, rows), num_patches=num_patches)], **params)
 
 
-def layers(plans: list[StepPlan]) -> list[int]:
-    """How many layers of media each step computes."""
-    return [sum(encode.num_layers for encode in plan.encodes) for plan in plans]
+def works(plans: list[StepPlan]) -> list[int]:
+    """How much each step encodes: where attention counts for nothing, patches x layers."""
+    return [sum(encode.count for encode in plan.encodes) for plan in plans]
+
+
+def with_stream(**options) -> Harness:
+    """Amid an answer that is streamed."""
+    tested = harness(**options)
+    tested.add(replace(prompt(1, [1, 2, 3], max_tokens=60), is_streamed=True))
+    for _ in range(3):
+        tested.plan()
+        tested.finish()
+    return tested
 
 
 def test_a_picture_beside_nobody_is_encoded_and_read_in_one_step():
     tested = harness()
     tested.add(with_picture(1, 1, max_tokens=2))
     plan = tested.plan()
-    assert plan and layers([plan]) == [4] and list(values(plan.num_tokens)) == [16]
+    assert plan and works([plan]) == [40] and list(values(plan.num_tokens)) == [16]
     [rows] = plan.media
     assert (rows.row, rows.offset, rows.count, rows.first) == (0, 5, 6, 0)
     assert plan.new[0].positions == bytes(12 * 16)
 
 
-def test_a_streamed_answer_waits_for_some_layers_and_the_rows_for_all_of_them():
-    tested = harness(mm_encoder_budget=20)
-    tested.add(replace(prompt(1, [1, 2, 3], max_tokens=30), is_streamed=True))
-    for _ in range(3):
-        tested.plan()
-        tested.finish()
-    tested.add(with_picture(2, 1))
+def test_a_streamed_answer_waits_for_some_work_and_the_rows_for_all_of_it():
+    tested = with_stream(mm_encoder_budget=300)
+    tested.add(with_picture(2, 1, num_patches=190))
     tested.run()
-    assert max(layers(tested.plans)) == 2, "20 patches x layers are two layers of 10 patches"
-    assert sum(layers(tested.plans)) == 4
+    assert [work for work in works(tested.plans) if work] == [300, 300, 160], "190 patches through 4 layers"
     assert all(1 in tested.rows(plan).values() for plan in tested.plans[1:10]), "the stream is in every step"
 
 
-def test_one_layer_is_encoded_though_it_exceeds_the_budget():
-    tested = harness(mm_encoder_budget=1)
-    tested.add(replace(prompt(1, [1, 2, 3], max_tokens=30), is_streamed=True))
-    tested.plan()
-    tested.finish()
-    tested.add(with_picture(2, 1))
+def test_a_step_that_encodes_does_not_only_a_trifle():
+    tested = with_stream(mm_encoder_budget=1)
+    tested.add(with_picture(2, 1, num_patches=100))
     tested.run()
-    assert max(layers(tested.plans)) == 1
+    assert [work for work in works(tested.plans) if work] == [256, 144]
+
+
+def test_the_keys_to_which_patches_attend_count_as_work():
+    tested = harness(media=replace(PLAN, num_full_layers=2, patch_keys=50))
+    tested.add(with_picture(1, 1, num_patches=100))
+    tested.run()
+    assert sum(works(tested.plans)) == 100 * 4 + 100 * 2 * 100 // 50
 
 
 def test_a_step_encodes_alone_if_the_next_token_is_a_row():
     tested = harness(max_num_batched_tokens=20)
-    tested.add(with_picture(1, 1, before=0, num_patches=40))
+    tested.add(with_picture(1, 1, before=0, num_patches=100))
     tested.run()
     first, second, *_ = tested.plans
-    assert (layers([first, second]), first.slots, len(second.slots)) == ([2, 2], b"", 4)
+    assert (works([first, second]), first.slots, len(second.slots)) == ([256, 144], b"", 4)
 
 
 def test_the_same_picture_in_many_requests_is_encoded_once():
@@ -123,22 +132,45 @@ def test_more_pictures_than_fit_are_encoded_and_read_one_after_the_other():
     assert tested.ended(1).finish_reason == "length"
 
 
-def test_an_aborted_request_keeps_no_picture():
+@pytest.mark.parametrize("before", [0, 5], ids=["waiting", "running"])
+def test_a_half_encoded_picture_of_an_aborted_request_is_dropped_at_once(before):
     tested = harness(max_num_batched_tokens=10)
-    tested.add(with_picture(1, 1, num_patches=40))
+    tested.add(with_picture(1, 1, before=before, num_patches=400))
     tested.plan()
+    tested.finish()
+    entries = tested.scheduler.encoder.entries
+    assert entries.num_taken == 6 and entries.half_encoded
     tested.abort(128)
-    tested.add(*[with_picture(number, number) for number in range(2, 6)])
+    plan = tested.plan()
+    assert plan and list(values(plan.dropped_entries)) == [0] and not plan.slots
+    assert (entries.num_taken, entries.half_encoded) == (0, None)
+
+
+def test_a_half_encoded_picture_goes_on_for_another_request_that_has_it():
+    tested = harness(max_num_batched_tokens=10)
+    tested.add(with_picture(1, 1, num_patches=400), with_picture(2, 1, num_patches=400))
+    for _ in range(2):
+        tested.plan()
+        tested.finish()
+    tested.abort(128)
     tested.run()
-    assert tested.scheduler.encoder.entries.num_taken <= PLAN.num_rows
+    assert tested.ended(2).finish_reason == "length" and tested.worker.media.num_encoded == 1
+
+
+def test_pictures_are_encoded_one_after_the_other_beside_streams():
+    tested = with_stream(mm_encoder_budget=300)
+    tested.add(*[with_picture(number, number, num_patches=190) for number in (2, 3)])
+    tested.run()
+    order = [encode.entry for plan in tested.plans for encode in plan.encodes]
+    assert order == sorted(order) and tested.worker.media.num_encoded == 2
 
 
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
         (with_picture(1, 1, rows=21), "21 rows, and memory keeps 20.*max_pixels.*mm_cache"),
-        (with_picture(1, 1, num_patches=101), "101 patches, and the encoder takes 100.*max_frames"),
-        (with_picture(1, 1, num_patches=51), "more than 50 patches.*max_pixels"),
+        (with_picture(1, 1, num_patches=1001), "1,001 patches, and the encoder takes 1,000.*max_frames"),
+        (with_picture(1, 1, num_patches=501), "more than 500 patches.*max_pixels"),
         (prompt(1, [1, 2], media=[medium(1, (1, 2))]), "one behind the other"),
         (prompt(1, [1, 2], media=[medium(1, (1, 1)), medium(2, (0, 1))]), "one behind the other"),
         (prompt(1, [1, 2], media=[medium(1)]), "one behind the other"),
@@ -166,11 +198,7 @@ def test_nothing_is_planned_for_media_where_there_are_none():
 
 
 def test_rows_that_see_one_another_are_computed_in_one_step_beside_streams_too():
-    tested = harness(max_num_batched_tokens=12, max_num_seqs=4, media=replace(PLAN, has_whole_spans=True))
-    tested.add(replace(prompt(1, [1, 2, 3], max_tokens=60), is_streamed=True))
-    for _ in range(3):
-        tested.plan()
-        tested.finish()
+    tested = with_stream(max_num_batched_tokens=12, max_num_seqs=4, media=replace(PLAN, has_whole_spans=True))
     tested.add(with_picture(2, 1, before=3, rows=9, num_patches=1))
     tested.run()
     assert [rows.count for plan in tested.plans for rows in plan.media] == [9]

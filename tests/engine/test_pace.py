@@ -197,10 +197,10 @@ def test_steps_that_take_no_time_leave_no_prompt_behind():
 
 
 def test_pictures_take_from_their_prompts_part_of_a_step():
-    pictures = [medium(each, (30 * each + 6, 24), num_patches=10) for each in range(40)]
+    pictures = [medium(each, (30 * each + 6, 24), num_patches=100) for each in range(40)]
     tokens = ([7] * 6 + [500] * 24) * len(pictures)
-    media = MediaPlan(num_rows=1000, row_bytes=1, num_layers=4, most_patches=100, most_at_once=100)
-    harness = Paced(streamed(1), streamed(2), seconds_of_work=0.0004, media=media)
+    media = MediaPlan(num_rows=1000, row_bytes=1, num_layers=4, most_patches=100, most_of_frame=100)
+    harness = Paced(streamed(1), streamed(2), seconds_of_work=0.00004, media=media)
     harness.add(prompt(3, [9] * LONG, max_tokens=1))
     before = len(harness.run_until_begun(3))
     harness.add(prompt(4, tokens, media=pictures, max_tokens=1))
@@ -209,5 +209,17 @@ def test_pictures_take_from_their_prompts_part_of_a_step():
         (usual(step, count) + harness.seconds_of_work * work) / WITHOUT
         for step, (count, work) in enumerate(zip(counts, works, strict=True))
     ]
-    assert sum(works) == 4 * 10 * len(pictures) and sum(counts) == len(tokens)
+    assert sum(works) == 4 * 100 * len(pictures) and sum(counts) == len(tokens)
     assert most_but_few(ratios) <= 2
+
+
+def test_a_large_picture_takes_no_step_beyond_a_streams_due():
+    """From the first step on that encodes: nothing is known then of how long it takes."""
+    media = MediaPlan(1000, 1, 24, 100_000, 100_000, num_full_layers=24, patch_keys=2400)
+    harness = Paced(streamed(1), streamed(2), seconds_of_work=0.000015, media=media)
+    harness.add(prompt(3, [7] * 6 + [500] * 768, media=[medium(1, (6, 768), num_patches=3072)], max_tokens=1))
+    counts, works = harness.run_until_begun(3), harness.works
+    steps = enumerate(zip(counts, works, strict=True))
+    ratios = [(usual(step, count) + harness.seconds_of_work * work) / WITHOUT for step, (count, work) in steps]
+    assert sum(works) == 3072 * 24 + 3072 * 24 * 3072 // 2400
+    assert max(ratios) <= 2.1

@@ -29,7 +29,7 @@ def check(reference: Any, model: Model) -> None:
     runner = SeeingRunner(slotted_runner(model, max_model_len=512, num_blocks=128))
     seen = [runner.enter(scene, scene.positions(reference)) for scene in scenes()]
     for each in seen:
-        runner.encode(each, layers=2)
+        runner.encode(each, steps=2)
         for entry, medium in zip(each.entries, each.scene.media, strict=True):
             pixels, grid = Scene("", media=[medium]).given(colours.mean, colours.deviation).values()
             features = reference.model.get_image_features
@@ -68,11 +68,11 @@ def test_company_and_chunks_change_no_bit_of_what_ernie_sees(quantization, tmp_p
     reference = seeing_model(tmp_path, seed=1)
     model = load_on("native", tmp_path, dtype="float32", quantization=quantization)
 
-    def answers(apart: bool, budget: int, layers: int) -> list[list[dict[int, float]]]:
+    def answers(apart: bool, budget: int, steps: int) -> list[list[dict[int, float]]]:
         runner = SeeingRunner(slotted_runner(model, max_model_len=512, num_blocks=128))
         seen = [runner.enter(scene, scene.positions(reference)) for scene in scenes()]
         for each in seen:
-            runner.encode(each, layers)
+            runner.encode(each, steps)
         for group in [[each] for each in seen] if apart else [seen]:
             runner.answer(group, 8, budget)
         return [each.logprobs for each in seen]

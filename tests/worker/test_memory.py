@@ -74,7 +74,7 @@ def test_a_cpu_takes_two_gib_at_most_when_nobody_says_how_much():
 
 
 def test_rows_of_pictures_are_set_aside_by_every_rank():
-    media = MediaPlan(num_rows=1024, row_bytes=440 << 10, num_layers=1, most_patches=1, most_at_once=1)
+    media = MediaPlan(num_rows=1024, row_bytes=440 << 10, num_layers=1, most_patches=1, most_of_frame=1)
     options = dict(available=512 * MIB, context=512, kv_cache_memory=64 * MIB, tensor_parallel_size=2)
     assert host_bytes_of(plan(**options, media=media)) == host_bytes_of(plan(**options)) + 440 * MIB
     with pytest.raises(OutOfMemoryError):

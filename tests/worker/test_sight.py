@@ -14,6 +14,7 @@ from builders.seeing_runner import SeeingRunner
 
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.messages import StepPlan
+from penstock.worker.media import work
 from penstock.worker.models.config import read_config
 from penstock.worker.models.load import Model
 from penstock.worker.plan_error import PlanError
@@ -32,13 +33,13 @@ def scenes(family: str) -> list[Scene]:
     ]
 
 
-def check(folder: Path, reference: Any, model: Model, family: str, layers: int = 3) -> None:
+def check(folder: Path, reference: Any, model: Model, family: str, steps: int = 3) -> None:
     assert model.report.leftovers == []
     colours = model.config.vision.image_colours
     runner = SeeingRunner(slotted_runner(model, max_model_len=512, num_blocks=128))
     seen = [runner.enter(scene, scene.positions(reference)) for scene in scenes(family)]
     for each in seen:
-        runner.encode(each, layers)
+        runner.encode(each, steps)
         check_rows(runner, each, reference)
     runner.answer(seen, 64, budget=40)
     for number, each in enumerate(seen):
@@ -93,48 +94,70 @@ def rows_of(runner: SeeingRunner, seen: Any) -> torch.Tensor:
     return torch.cat([media.rows[media._of_entries[entry]] for entry in seen.entries])
 
 
+@pytest.fixture
+def small_cuts(monkeypatch) -> None:
+    """A step may end behind any group of patches."""
+    monkeypatch.setattr(work, "_FEWEST", 1)
+
+
 @pytest.mark.parametrize("form", range(len(FORMS)))
-def test_rows_are_the_same_however_their_layers_are_cut_into_steps_and_by_any_threads(form, seeing):
+def test_rows_are_the_same_however_their_work_is_cut_into_steps_and_by_any_threads(
+    form, seeing, small_cuts, monkeypatch
+):
     reference, *models = seeing
     model, scene = models[form], scenes("Qwen3VL")[1]
     found = []
-    for layers, threads in ((4, 1), (1, 1), (3, 2), (4, 3)):
+    for steps, together, threads in ((1, 1024, 1), (4, 1024, 1), (1, 20, 2), (23, 1024, 3), (97, 36, 2), (1000, 8, 1)):
         try:
             model.backend.use_threads(threads)
+            monkeypatch.setattr(work, "MOST_PATCHES", together)
             runner = SeeingRunner(slotted_runner(model))
             seen = runner.enter(scene, scene.positions(reference))
-            runner.encode(seen, layers)
+            runner.encode(seen, steps)
             found.append(rows_of(runner, seen))
         finally:
             model.backend.use_threads(1)
-    # By turns: each goes on where it was left.
-    runner = SeeingRunner(slotted_runner(model))
-    seen = runner.enter(scene, scene.positions(reference))
-    for layer in range(4):
-        turns = zip(seen.entries, scene.media, strict=True)
-        runner.step([], [medium.encode(entry, layer, 1) for entry, medium in turns])
-    found.append(rows_of(runner, seen))
     assert all(torch.equal(found[0], each) for each in found[1:])
 
 
 @pytest.mark.parametrize("family", ["Qwen3VL", "Qwen2_5_VL", "Qwen2_5_VL on torch"])
-def test_frames_of_a_video_are_the_same_however_many_are_computed_at_once(family, tmp_path):
+def test_frames_of_a_video_are_the_same_however_they_are_cut(family, small_cuts, monkeypatch, tmp_path):
     family, *torchs = family.split(" ")
     reference = seeing_model(tmp_path, family)
     model = load_on("invariant" if torchs else "native", tmp_path, dtype="float32")
     scene = Scene(family).video(9, 6, 8, seed=4).picture(4, 8, seed=5)
     found = []
-    for most, layers in ((4096, 4), (48, 4), (143, 1), (100, 3)):
-        runner = SeeingRunner(slotted_runner(model, most_at_once=most))
+    for steps, together in ((1, 1024), (7, 1024), (41, 100), (150, 28)):
+        monkeypatch.setattr(work, "MOST_PATCHES", together)
+        runner = SeeingRunner(slotted_runner(model))
         seen = runner.enter(scene, scene.positions(reference))
-        for layer in range(0, 4, layers):  # by turns
-            turns = zip(seen.entries, scene.media, strict=True)
-            runner.step([], [medium.encode(entry, layer, min(layers, 4 - layer)) for entry, medium in turns])
+        runner.encode(seen, steps)
         found.append(rows_of(runner, seen))
     assert all(torch.equal(found[0], each) for each in found[1:])
-    runner = SeeingRunner(slotted_runner(model, most_at_once=47))
-    with pytest.raises(PlanError, match="encodes 48 patches at once"):
-        runner.encode(runner.enter(scene, b""), 4)
+
+
+def test_one_medium_is_encoded_at_a_time_and_leaves_its_memory_when_it_is_dropped(seeing):
+    reference, model, _ = seeing
+    runner = SeeingRunner(slotted_runner(model))
+    first, second = (runner.enter(scene, scene.positions(reference)) for scene in scenes("Qwen3VL")[:2])
+    [begun], [other, *_] = first.scene.media, second.scene.media
+    media = runner.runner.media
+    runner.step([], [begun.encode(0, 0, 2, 5)])
+    assert media.encoding.stream.numel()
+    with pytest.raises(PlanError, match="amid another"):
+        runner.step([], [other.encode(1, 0, 1, 5)])
+    for encode in (begun.encode(0, 3, 1, 5), begun.encode(0, 2, 4, 5)):
+        with pytest.raises(PlanError, match="with 2 done"):
+            runner.step([], [encode])
+    runner.step([], dropped=[0])
+    assert not media.encoding.stream.numel() and len(media._free) == len(media.rows)
+    with pytest.raises(PlanError, match="hasn't begun"):
+        runner.step([], [begun.encode(0, 2, 1, 5)])
+    runner.encode(second, 3)
+    alone = SeeingRunner(slotted_runner(model))
+    again = alone.enter(second.scene, second.positions)
+    alone.encode(again)
+    assert torch.equal(rows_of(runner, second), rows_of(alone, again))
 
 
 @pytest.mark.parametrize("form", range(len(FORMS)))
@@ -146,7 +169,7 @@ def test_answers_behind_pictures_are_the_same_alone_in_company_and_in_any_chunks
         runner = SeeingRunner(slotted_runner(model, num_blocks=128))
         seen = [runner.enter(scene, scene.positions(reference)) for scene in scenes("Qwen3VL")]
         for each in seen:
-            runner.encode(each, 4)
+            runner.encode(each)
         for rows in [[each] for each in seen] if alone else [seen]:
             runner.answer(rows, 12, budget)
         told.append([(each.tokens, each.logprobs) for each in seen])
@@ -158,17 +181,17 @@ def test_a_picture_that_was_encoded_serves_others_until_it_is_dropped(seeing):
     runner = SeeingRunner(slotted_runner(model, num_media_rows=15))
     scene = scenes("Qwen3VL")[0]
     first = runner.enter(scene, scene.positions(reference))
-    runner.encode(first, 4)
+    runner.encode(first)
     second = runner.enter(scene, scene.positions(reference), first.entries)
     runner.answer([first, second], 4, budget=11)
     assert first.tokens == second.tokens
     runner.step([], dropped=first.entries)
     third = runner.enter(scene, scene.positions(reference))
-    runner.encode(third, 4)  # in the rows that are free again
+    runner.encode(third)  # in the rows that are free again
     with pytest.raises(PlanError, match="which isn't encoded"):
         runner.step([(runner.enter(scene, first.positions, first.entries), 10)])
     with pytest.raises(PlanError, match="0 free"):
-        runner.encode(runner.enter(scene, first.positions), 4)
+        runner.encode(runner.enter(scene, first.positions))
 
 
 def watched(runner: SlottedRunner) -> list[bool]:
@@ -192,7 +215,7 @@ def test_answers_behind_pictures_are_fast_steps(seeing):
         launches = watched(runner.runner)
         seen = [runner.enter(scene, scene.positions(reference)) for scene in scenes("Qwen3VL")]
         for each in seen:
-            runner.encode(each, 4)
+            runner.encode(each)
         runner.answer(seen, 12, budget=400)
         assert sum(launches) == (11 if top is None else 0)
         answers.append([each.tokens for each in seen])

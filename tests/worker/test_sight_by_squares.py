@@ -30,7 +30,7 @@ def check(reference: Any, model: Model, family: str) -> None:
     runner = SeeingRunner(slotted_runner(model, max_model_len=512, num_blocks=128))
     seen = [runner.enter(scene, b"") for scene in scenes(family)]
     for each in seen:
-        runner.encode(each, layers=2)
+        runner.encode(each, steps=2)
         for entry, medium in zip(each.entries, each.scene.media, strict=True):
             pixels = plain(medium, colours.mean, colours.deviation)
             with torch.inference_mode():
@@ -69,11 +69,11 @@ def test_company_and_chunks_change_no_bit_of_what_a_picture_says(quantization, t
     seeing_model(tmp_path, "Gemma3", seed=5)
     model = load_on("native", tmp_path, dtype="float32", quantization=quantization)
 
-    def answers(apart: bool, budget: int, layers: int) -> list[list[dict[int, float]]]:
+    def answers(apart: bool, budget: int, steps: int) -> list[list[dict[int, float]]]:
         runner = SeeingRunner(slotted_runner(model, max_model_len=512, num_blocks=128))
         seen = [runner.enter(scene, b"") for scene in scenes("Gemma3")]
         for each in seen:
-            runner.encode(each, layers)
+            runner.encode(each, steps)
         for group in [[each] for each in seen] if apart else [seen]:
             runner.answer(group, 8, budget)
         return [each.logprobs for each in seen]

@@ -45,7 +45,7 @@ def rows_of(model: Model, reference: Any) -> torch.Tensor:
     scene = Scene("Qwen3VL").picture(6, 10)
     runner = SeeingRunner(slotted_runner(model))
     seen = runner.enter(scene, scene.positions(reference))
-    runner.encode(seen, 4)
+    runner.encode(seen)
     return runner.runner.media.rows[runner.runner.media._of_entries[0]]
 
 

@@ -39,7 +39,7 @@ def conversation(seeing: tuple[str, Any, Model], **options: Any) -> tuple[list[A
         answers += talk.run(scene.prompt(turn, reference, seed=turn, temperature=0.8, max_tokens=5 + turn, logprobs=2))
         plans = talk.plans[planned:]
         computed.append(sum(sum(values(plan.num_tokens)) for plan in plans))
-        encoded.append(sum(encode.first_layer == 0 for plan in plans for encode in plan.encodes))
+        encoded.append(sum(encode.first == 0 for plan in plans for encode in plan.encodes))
         scene.text(*answers[-1].tokens, *((11 * turn + place) % 290 + 5 for place in range(3 + turn)))
     return answers, computed, encoded, len(scene.tokens)
 
@@ -95,7 +95,7 @@ def test_samples_and_beams_behind_pictures_are_as_alone(seeing, shape):
     assert found == alone
     assert len({tuple(answer.tokens) for answer in alone}) == 4 + 3 + 4 + 3
     assert not any(answer.error for answer in alone)
-    started = [encode.entry for plan in together.plans for encode in plan.encodes if encode.first_layer == 0]
+    started = [encode.entry for plan in together.plans for encode in plan.encodes if encode.first == 0]
     assert "num_blocks" in shape or len(started) == 4, "one for all samples of a prompt"
 
 

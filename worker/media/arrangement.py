@@ -1,11 +1,11 @@
 """In which order a medium's patches pass through an encoder, and which of them attend to one another.
 
-Patches that become one row (merge × merge of a frame) stand side by side. Where most layers attend within windows, so
-do the rows of a window; the order of all rows is kept, to put them back.
+A group of patches (merge × merge of a frame) stands side by side: they become one row, in some models with the group in
+the same place of the next frame. Where most layers attend within windows, so do the groups of a window; the order of
+all is kept, to put rows back.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,11 +25,23 @@ class Arrangement:
     widths: Tensor
     layouts: list[list[int]]  # so many neighbours attend to one another: of frames, and of windows if there are any
     num_rows: int
-    order: Tensor | None  # int64 [rows]: which of the medium's rows each of the encoder's is; None: the same
+    row_frames: int  # that become one row
+    order: Tensor | None  # int64 [groups]: which of the medium's groups each of the encoder's is; None: the same
 
     @property
     def num_patches(self) -> int:
         return len(self.heights)
+
+    def between(self, first: int, end: int) -> "Arrangement":
+        """Where these patches alone lie."""
+        return replace(self, heights=self.heights[first:end], widths=self.widths[first:end])
+
+    def groups_of_rows(self, first: int, end: int) -> Tensor:
+        """int64 [rows × row_frames]: those that become these rows, one row's behind the other's."""
+        rows = torch.arange(first, end)
+        of_frame = self.num_rows * self.row_frames // len(self.layouts[FRAMES])
+        firsts = rows + rows // of_frame * of_frame * (self.row_frames - 1)
+        return (firsts[:, None] + of_frame * torch.arange(self.row_frames)).flatten()
 
 
 def arrangement_of(shape: tuple[int, int, int], config: VisionConfig) -> Arrangement:
@@ -60,20 +72,9 @@ def arrangement_of(shape: tuple[int, int, int], config: VisionConfig) -> Arrange
         widths=widths.flatten().repeat(num_frames),
         layouts=layouts,
         num_rows=-(-num_frames // pair) * down * across,
+        row_frames=min(pair, num_frames),
         order=order,
     )
-
-
-def pieces_of(
-    shape: tuple[int, int, int], config: VisionConfig, most_at_once: int
-) -> Iterator[tuple[int, Arrangement]]:
-    """As few stretches of frames as have so many patches at most: the first frame of each, and its patches."""
-    together = config.frames_together
-    of_together = arrangement_of((min(together, shape[0]), *shape[1:]), config).num_patches
-    require(of_together <= most_at_once, f"encodes {of_together} patches at once")
-    step = most_at_once // of_together * together
-    for first in range(0, shape[0], step):
-        yield first, arrangement_of((min(step, shape[0] - first), *shape[1:]), config)
 
 
 def _places(down: int, across: int, merge: int) -> tuple[Tensor, Tensor]:

@@ -1,11 +1,11 @@
 """A vision transformer as a config describes it: patches, layers that attend to whole frames or windows, and mergers.
 
-It is called in stages (`embed`, each `layer`, each merger), because a medium's layers may be computed in several steps.
-A merger makes a part of the rows: that in the place of the embeddings behind the last layer, those for DeepStack behind
-earlier ones.
+It is called in stages (`patch`, of each layer `project` and `attend`, each merger), for some patches at a time, because
+a medium may be computed in several steps. A merger makes a part of the rows: that in the place of the embeddings behind
+the last layer, those for DeepStack behind earlier ones.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -21,20 +21,12 @@ from .positions import PLACES
 from .projections import from_heads, patch_projection, to_heads
 
 
-class EncoderInputs(Protocol):
-    """What layers read beside the stream."""
-
-    def of_layout(self, layout: int) -> LayerStep:
-        """Of layers whose patches attend to one another so."""
-
-
 class EncoderAttention:
     """Attention of all patches of a frame, or a window, to one another. Heads are filled up with zeros where kernels
     want them larger, which changes no number."""
 
-    def __init__(self, weights: Weights, config: VisionConfig, layer: int) -> None:
+    def __init__(self, weights: Weights, config: VisionConfig) -> None:
         self.ops = weights.placement.ops
-        self.layout = FRAMES if layer in config.full_layers else WINDOWS
         self.heads = HeadLayout(
             config.num_heads,
             config.num_heads,
@@ -47,11 +39,13 @@ class EncoderAttention:
         self.qkv = to_heads(weights, names.heads, config)
         self.output = from_heads(weights, names.output, config)
 
-    def __call__(self, x: Any, inputs: EncoderInputs) -> Any:
-        kv, rows, rotation = inputs.of_layout(self.layout)
+    def project(self, x: Any, step: LayerStep) -> Any:
+        """The queries of these patches, whose keys and values are stored."""
         heads = self.qkv(x)  # [P, 3 × heads × head_dim]
-        query = self.ops.store_heads(heads, self.heads, rotation, kv, rows)
-        return self.output(self.ops.attention(query, self.heads, kv, rows, None))  # [P, hidden]
+        return self.ops.store_heads(heads, self.heads, step.rotation, step.kv, step.rows)
+
+    def attend(self, query: Any, step: LayerStep) -> Any:
+        return self.output(self.ops.attention(query, self.heads, step.kv, step.rows, None))  # [P, hidden]
 
 
 class EncoderLayer:
@@ -59,17 +53,23 @@ class EncoderLayer:
 
     def __init__(self, weights: Weights, config: VisionConfig, layer: int) -> None:
         family, parts, hidden = config.family, config.family.names, config.hidden_size
+        self.ops = weights.placement.ops
         self.before_attention = Norm(weights.at(parts.before_attention), hidden, config.epsilon, family.norm)
-        self.attention = EncoderAttention(weights.at(parts.attention), config, layer)
+        self.layout = FRAMES if layer in config.full_layers else WINDOWS
+        self.attention = EncoderAttention(weights.at(parts.attention), config)
         self.before_mlp = Norm(weights.at(parts.before_mlp), hidden, config.epsilon, family.norm)
         *gate, up, down = family.mlp
         names, is_gated = (gate[0] if gate else "", up, down), bool(gate)
         self.mlp = MLP(weights.at("mlp"), hidden, config.intermediate_size, config.activation, is_gated, names)
 
-    def __call__(self, stream: Any, inputs: EncoderInputs) -> Any:
-        """Gives what is to be added to the stream, to which attention's update is added here."""
-        update = self.attention(self.before_attention(stream), inputs)
-        return self.mlp(self.before_mlp(stream, update))  # [P, hidden]
+    def project(self, stream: Any, step: LayerStep) -> Any:
+        """The queries of these patches, whose keys and values are stored: those of all that they see come first."""
+        return self.attention.project(self.before_attention(stream), step)
+
+    def attend(self, stream: Any, query: Any, step: LayerStep) -> Any:
+        """The stream of these patches behind the layer, in the place of the one before it."""
+        update = self.attention.attend(query, step)
+        return self.ops.add(stream, self.mlp(self.before_mlp(stream, update)))  # [P, hidden]
 
 
 class Encoder:
@@ -100,7 +100,3 @@ class Encoder:
         if self.table is None or side is None or places is None:
             return None
         return PLACES[places](self.table, side, arrangement)
-
-    def layer(self, number: int, stream: Any, inputs: EncoderInputs) -> Any:
-        """The stream behind this layer, in the place of the one before it."""
-        return self.placement.ops.add(stream, self.layers[number](stream, inputs))

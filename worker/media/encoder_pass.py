@@ -1,7 +1,7 @@
 """What computes an encoder's stages for one medium at a time: the interface, and its form that computes on tensors."""
 
-from dataclasses import dataclass
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -14,80 +14,108 @@ from .encoder import Encoder
 from .layout_rows import BLOCK_SIZE, LayoutRows, layout_rows
 
 
-class EncoderPass(Protocol):
-    """One medium's stages. `begin` comes first, and again after another medium's."""
+class EncoderPass(ABC):
+    """The memory of a medium that is being encoded, and its stages for some of its patches."""
 
-    @property
-    def encoder(self) -> Encoder: ...
+    stream: Tensor  # [P, hidden]: behind the newest stage
+    queries: Tensor  # [P, heads × head_dim], of a layer that is half computed
+    _layouts: list[LayoutRows]
+    _rotation: TokenRotation | None
 
-    def begin(self, arrangement: Arrangement, rotation: TokenRotation | None) -> None: ...
+    def __init__(self, encoder: Encoder, dtype: torch.dtype) -> None:
+        """The stream has this dtype."""
+        self.encoder = encoder
+        self._dtype = dtype
+        self.end()
 
-    def embed(self, patches: Tensor) -> None:
-        """Make the stream of patches [P, patch_numbers]."""
+    def begin(self, arrangement: Arrangement, rotation: TokenRotation | None) -> None:
+        config, device = self.encoder.config, self.encoder.placement.device
+        num_patches, width = arrangement.num_patches, config.num_heads * config.padded_head_dim
+        self.stream = torch.empty(num_patches, config.hidden_size, dtype=self._dtype, device=device)
+        self.queries = torch.empty(num_patches, width, dtype=self._dtype, device=device)
+        self._layouts, self._rotation = [layout_rows(lengths) for lengths in arrangement.layouts], rotation
+        self._make_room(max(layout.num_blocks for layout in self._layouts))
 
-    @property
-    def stream(self) -> Tensor:
-        """[P, hidden]: behind the last stage, to be read and written, until another medium begins."""
+    def end(self) -> None:
+        """Nobody needs its memory any more."""
+        self.stream = self.queries = torch.empty(0)
+        self._layouts, self._rotation = [], None
 
-    def layer(self, number: int) -> None: ...
+    def embed(self, first: int, patches: Tensor, positions: Tensor | None) -> None:
+        """Make the stream of patches [P, patch_numbers], from this one on."""
+        part = self.stream[first : first + len(patches)]
+        part.copy_(self._embedded(patches))
+        if positions is not None:
+            part.add_(positions)
 
-    def merged(self, part: int) -> Tensor:
-        """[rows, out] of the stream, until the next stage."""
+    def project(self, layer: int, first: int, end: int) -> None:
+        """Make queries, keys and values of these patches."""
+        self.queries[first:end] = self._projected(layer, first, end)
+
+    def attend(self, layer: int, first: int, end: int) -> None:
+        """Take these patches' stream through the rest of the layer, once all are projected."""
+        self.stream[first:end] = self._attended(layer, first, end)
+
+    @abstractmethod
+    def merged(self, part: int, x: Tensor, row_frames: int) -> Tensor:
+        """[rows, out] of the stream [P, hidden] of their patches, one row's behind the other's."""
+
+    @abstractmethod
+    def _make_room(self, num_blocks: int) -> None:
+        """For keys and values."""
+
+    @abstractmethod
+    def _embedded(self, patches: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _projected(self, layer: int, first: int, end: int) -> Tensor: ...
+
+    @abstractmethod
+    def _attended(self, layer: int, first: int, end: int) -> Tensor: ...
 
 
-@dataclass
-class TensorInputs:
-    """What layers read, as torch's operations see it."""
-
-    memory: KVCache
-    rows: list[Rows]
-    rotation: TokenRotation | None
-
-    def of_layout(self, layout: int) -> LayerStep:
-        return LayerStep(self.memory.of_layer(0), self.rows[layout], self.rotation)
-
-
-class TensorPass:
-    """Computes at once."""
+class TensorPass(EncoderPass):
+    """Computes by operations on tensors."""
 
     def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
-        self.stream = torch.empty(0)
         self._memory: KVCache | None = None
-        self._inputs: TensorInputs
-        self._arrangement: Arrangement
+        super().__init__(encoder, encoder.placement.activations)
 
     @torch.inference_mode()
-    def begin(self, arrangement: Arrangement, rotation: TokenRotation | None) -> None:
-        layouts = [layout_rows(lengths) for lengths in arrangement.layouts]
-        placement, config = self.encoder.placement, self.encoder.config
-        num_blocks = max(layout.num_blocks for layout in layouts)
+    def merged(self, part: int, x: Tensor, row_frames: int) -> Tensor:
+        merger = self.encoder.mergers[part]
+        found: Tensor = merger.of_patches(x)
+        for stage in merger.stages:
+            found = stage.compute(stage.join(found, row_frames))
+        return found
+
+    def _make_room(self, num_blocks: int) -> None:
         if self._memory is None or self._memory.num_blocks < num_blocks:
+            placement, config = self.encoder.placement, self.encoder.config
             shape = KVShape(1, config.num_heads, config.padded_head_dim)
             self._memory = KVCache.allocate(shape, num_blocks, BLOCK_SIZE, placement.activations, placement.device)
-        memory = self._memory
-        turned = rotation and TokenRotation(*(each.to(placement.activations) for each in rotation[:2]))
-        self._arrangement = arrangement
-        self.stream = torch.empty(
-            arrangement.num_patches, config.hidden_size, dtype=placement.activations, device=placement.device
-        )
-        self._inputs = TensorInputs(memory, [_rows(each, memory, placement.device) for each in layouts], turned)
 
     @torch.inference_mode()
-    def embed(self, patches: Tensor) -> None:
-        self.stream = self.encoder.patch(patches.to(self.encoder.placement.activations))
+    def _embedded(self, patches: Tensor) -> Tensor:
+        return self.encoder.patch(patches.to(self._dtype))
 
     @torch.inference_mode()
-    def layer(self, number: int) -> None:
-        self.stream = self.encoder.layer(number, self.stream, self._inputs)
+    def _projected(self, layer: int, first: int, end: int) -> Tensor:
+        own = self.encoder.layers[layer]
+        found: Tensor = own.project(self.stream[first:end], self._step(own.layout, first, end))
+        return found.flatten(1)
 
     @torch.inference_mode()
-    def merged(self, part: int) -> Tensor:
-        merger = self.encoder.mergers[part]
-        found: Tensor = merger.of_patches(self.stream)
-        for stage in merger.stages:
-            found = stage.compute(stage.join(found, self._arrangement))
-        return found
+    def _attended(self, layer: int, first: int, end: int) -> Tensor:
+        own, heads = self.encoder.layers[layer], self.encoder.config.num_heads
+        query = self.queries[first:end].unflatten(1, (heads, -1))
+        return own.attend(self.stream[first:end], query, self._step(own.layout, first, end))
+
+    def _step(self, layout: int, first: int, end: int) -> LayerStep:
+        memory = cast(KVCache, self._memory)
+        rows = _rows(self._layouts[layout].between(first, end), memory, self.encoder.placement.device)
+        rotation = self._rotation and TokenRotation(*(each[first:end].to(self._dtype) for each in self._rotation[:2]))
+        return LayerStep(memory.of_layer(0), rows, rotation)
 
 
 def _rows(layout: LayoutRows, memory: KVCache, device: torch.device) -> Rows:

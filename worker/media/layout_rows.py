@@ -12,13 +12,26 @@ BLOCK_SIZE = 32  # patches
 
 
 class LayoutRows(NamedTuple):
-    """R rows of patches, each a stretch of neighbours."""
+    """R rows of patches, each a stretch of neighbours, or of the first and the last row a part of it."""
 
     query_starts: numpy.ndarray  # int32 [R + 1]
     context_lengths: numpy.ndarray  # int32 [R]
     blocks: BlockRows
     lasts: Tensor  # int64 [P]: of each patch the place in its row of the last one that it sees, which is the row's last
     num_blocks: int
+
+    def between(self, first: int, end: int) -> "LayoutRows":
+        """Of these patches alone, which see as many as they do among all."""
+        begin = numpy.searchsorted(self.query_starts, first, "right") - 1
+        until = numpy.searchsorted(self.query_starts, end, "left")
+        tables, slots = self.blocks
+        return LayoutRows(
+            query_starts=numpy.clip(self.query_starts[begin : until + 1], first, end) - numpy.int32(first),
+            context_lengths=self.context_lengths[begin:until],
+            blocks=BlockRows(tables[begin:until], slots[first:end]),
+            lasts=self.lasts[first:end],
+            num_blocks=self.num_blocks,
+        )
 
 
 def layout_rows(lengths: list[int]) -> LayoutRows:

@@ -16,14 +16,13 @@ from ..models.layer_norms import RMS, NormForm
 from ..models.vision_config import VisionConfig
 from ..models.vision_families import Merging
 from ..weights.weights import Weights
-from .arrangement import FRAMES, Arrangement
 from .projections import projection, transposed_projection
 
 _LESS_ONE = NormForm(is_stored_less_one=True)
 
 
 class MergeStage(NamedTuple):
-    join: Callable[[Tensor, Arrangement], Tensor]
+    join: Callable[[Tensor, int], Tensor]  # of so many frames, whose numbers stand one behind the other in each row
     width: int  # of what it gives
     compute: Callable[[Any], Any]
 
@@ -34,27 +33,27 @@ class Merger(Protocol):
     @property
     def stages(self) -> Sequence[MergeStage]: ...
 
+    @property
+    def products(self) -> int:
+        """Multiplications of a row."""
+
     def of_patches(self, stream: Any) -> Any:
         """[P, hidden], which the first join reads."""
 
 
-def side_by_side(x: Tensor, _: Arrangement, count: int) -> Tensor:
+def side_by_side(x: Tensor, _: int, count: int) -> Tensor:
     """[n / count, count × width]"""
     return x.reshape(len(x) // count, -1)
 
 
-def averaged(x: Tensor, _: Arrangement, count: int) -> Tensor:
+def averaged(x: Tensor, _: int, count: int) -> Tensor:
     """[n / count, width]"""
     return x.view(-1, count, x.shape[1]).mean(1)
 
 
-def paired(x: Tensor, arrangement: Arrangement) -> Tensor:
-    """[rows of half the frames, 2 × width]: each frame beside the next one, a lone one beside itself."""
-    num_frames, width = len(arrangement.layouts[FRAMES]), x.shape[1]
-    by_frame = x.view(num_frames, -1, width)
-    if num_frames == 1:
-        return torch.cat((x, x), 1)
-    return by_frame.unflatten(0, (-1, 2)).transpose(1, 2).reshape(-1, 2 * width)
+def paired(x: Tensor, num_frames: int) -> Tensor:
+    """[rows, 2 × width]: each frame beside the next one, a lone one beside itself."""
+    return torch.cat((x, x), 1) if num_frames == 1 else x.reshape(len(x) // 2, -1)
 
 
 class MLPMerger:
@@ -70,6 +69,7 @@ class MLPMerger:
         self.up = projection(weights, names.up, (joined, joined))
         self.down = projection(weights, names.down, (config.out_size, joined))
         self.stages = [MergeStage(partial(side_by_side, count=neighbours), joined, self._of_rows)]
+        self.products = joined * (joined + config.out_size)
 
     def of_patches(self, stream: Any) -> Any:
         return stream if self.norms_rows else self.norm(stream)
@@ -89,6 +89,7 @@ class MeanMerger:
         project = transposed_projection(inner, "mm_input_projection_weight", (config.out_size, hidden))
         mean = partial(averaged, count=config.merge**2)
         self.stages = [MergeStage(mean, hidden, lambda rows: project(norm(rows)))]
+        self.products = hidden * config.out_size
 
     def of_patches(self, stream: Any) -> Any:
         return self.last_norm(stream)
@@ -103,6 +104,7 @@ class ProjectionMerger:
         self.last_norm = Norm(weights.at("post_layernorm"), hidden, config.epsilon, config.family.norm)
         project = projection(weights, "projector.modality_projection.proj", (config.out_size, joined))
         self.stages = [MergeStage(partial(side_by_side, count=neighbours), joined, project)]
+        self.products = joined * config.out_size
 
     def of_patches(self, stream: Any) -> Any:
         return self.last_norm(stream)
@@ -122,6 +124,7 @@ class PairMerger:
             MergeStage(partial(side_by_side, count=config.merge**2), joined, spatial),
             MergeStage(paired, 2 * joined, lambda rows: norm(project(temporal(rows)))),
         ]
+        self.products = joined * (2 * 2 * joined + 3 * joined + config.out_size)
 
     def of_patches(self, stream: Any) -> Any:
         return self.last_norm(stream)

@@ -121,9 +121,9 @@ class Model:
         groups = groups_of(self.config, self.max_position, gives_back=False)
         return self.memory(groups, [num_blocks] * len(groups), block_size, kind)
 
-    def kept_media(self, num_rows: int, most_at_once: int) -> KeptMedia | None:
-        """Memory for so many rows of media, whose patches pass through layers so many at once, if the model sees."""
-        return None if self.encoding is None else KeptMedia(self.encoding, num_rows, most_at_once)
+    def kept_media(self, num_rows: int) -> KeptMedia | None:
+        """Memory for so many rows of media, if the model sees."""
+        return None if self.encoding is None else KeptMedia(self.encoding, num_rows)
 
     def fast_decode(self, memory: ModelMemory, table: SlotTable, ranks: Parallel, trace: Trace) -> FastDecode | None:
         return self.backend.fast_decode(self.forward_pass, self.sample, memory, table, ranks, trace)

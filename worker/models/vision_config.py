@@ -80,10 +80,16 @@ class VisionConfig:
 
     @property
     def activation_floats(self) -> int:
-        """Numbers of one patch that are in memory at once while a layer is computed."""
+        """Numbers of one patch that are in memory at once while a part of a layer is computed."""
         heads = 3 * self.num_heads * self.padded_head_dim
         inner = (3 if len(self.family.mlp) == 3 else 1.5) * self.intermediate_size  # with a gate, or without one
         return int(5 * self.hidden_size + 2 * heads + inner) + self.patch_numbers
+
+    def patch_bytes(self, item_size: int) -> int:
+        """Of a patch while its medium is encoded: stream, query, key, value and rotation, and its pixels, which come
+        as a message."""
+        numbers = self.hidden_size + 3 * self.num_heads * self.padded_head_dim + 2 * self.padded_head_dim
+        return numbers * item_size + 2 * self.patch_numbers
 
 
 def read_vision(config: dict[str, Any], path: Path, hidden_size: int, epsilon: float) -> VisionConfig | None:

@@ -1,8 +1,8 @@
-"""What the stand-in worker knows of media: which entries are encoded, layer by layer, and what their rows stand for.
+"""What the stand-in worker knows of media: which entries are encoded, how far, and what their rows stand for.
 
-It checks the rules of `docs/sight.md`: layers come in order and each once, rows are used when all are computed, nothing
-that is used was dropped, and no more rows are kept than the memory plan says. In place of a row there is the hash of
-its medium with the row's number.
+It checks the rules of `docs/sight.md`: work comes in order and once, on one entry at a time, rows are used when all is
+done, nothing that is used was dropped, and no more rows are kept than the memory plan says. In place of a row there is
+the hash of its medium with the row's number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,8 @@ Row = tuple[int, int]  # the hash of a medium, and which of its rows
 class StoredEntry:
     content: int
     num_rows: int
-    num_layers: int = 0
+    work: int
+    done: int = 0
 
 
 class MediaMemory:
@@ -43,27 +44,31 @@ class MediaMemory:
     def _encode(self, encode: Encode) -> None:
         if self._plan is None:
             raise PlanError("The plan encodes a medium, and the model sees none.")
-        if encode.first_layer == 0:
-            if encode.entry in self._entries:
-                raise PlanError(f"The plan begins entry {encode.entry} twice.")
-            self._entries[encode.entry] = StoredEntry(content_of(encode.kind, encode.pixels), encode.num_rows)
-            num_rows = sum(entry.num_rows for entry in self._entries.values())
-            if encode.num_rows < 1 or num_rows > self._plan.num_rows:
-                raise PlanError(f"The plan keeps {num_rows} rows of media, and {self._plan.num_rows} fit.")
-        entry = self._entries.get(encode.entry)
-        last = encode.first_layer + encode.num_layers
-        is_next = entry is not None and encode.first_layer == entry.num_layers < last <= self._plan.num_layers
-        if entry is None or not is_next:
-            raise PlanError(f"The plan encodes layers {encode.first_layer} to {last} of entry {encode.entry}: {entry}.")
-        entry.num_layers = last
-        self.num_encoded += last == self._plan.num_layers
+        if encode.first == 0:
+            self._begin(encode, self._plan.num_rows)
+        entry, end = self._entries.get(encode.entry), encode.first + encode.count
+        if entry is None or not entry.done == encode.first < end <= entry.work:
+            raise PlanError(f"The plan does {encode.first} to {end} of the work on entry {encode.entry}: {entry}.")
+        entry.done = end
+        self.num_encoded += end == entry.work
+
+    def _begin(self, encode: Encode, capacity: int) -> None:
+        if encode.entry in self._entries:
+            raise PlanError(f"The plan begins entry {encode.entry} twice.")
+        if others := [number for number, entry in self._entries.items() if entry.done < entry.work]:
+            raise PlanError(f"The plan begins entry {encode.entry} amid {others}.")
+        content = content_of(encode.kind, encode.pixels)
+        self._entries[encode.entry] = StoredEntry(content, encode.num_rows, encode.work)
+        num_rows = sum(entry.num_rows for entry in self._entries.values())
+        if encode.num_rows < 1 or num_rows > capacity:
+            raise PlanError(f"The plan keeps {num_rows} rows of media, and {capacity} fit.")
 
     def rows(self, media: Sequence[MediaRows], num_tokens: Sequence[int]) -> Iterator[tuple[int, int, Row]]:
         """For each token that gets a row of a medium: the step's row, the token's number in it, and what it gets."""
         ends = (-1, 0)  # the row before, and the end of its tokens
         for each in media:
             entry = self._entries.get(each.entry)
-            if entry is None or self._plan is None or entry.num_layers != self._plan.num_layers:
+            if entry is None or entry.done < entry.work:
                 raise PlanError(f"The plan uses rows of entry {each.entry}, which is not encoded: {entry}.")
             end = each.offset + each.count
             is_behind = (each.row, each.offset) >= ends and each.count > 0 <= each.offset

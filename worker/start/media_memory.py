@@ -4,24 +4,26 @@ from ...protocol.errors import ConfigError
 from ...protocol.files.sizes import size
 from ...protocol.media import MediaPlan
 from ...protocol.options.config import EngineConfig
+from ..media.work import MOST_PATCHES, key_cost, layer_products
 from ..models.vision_config import VisionConfig
 
-_MOST_AT_ONCE = 20_480  # patches: of a picture of 5 million pixels, or of 20 tiles of 512
-_MOST_BYTES = 1 << 30  # of activations
-_MOST_OF_STREAM = 256 << 20  # bytes, of one medium's patches between two layers
+_MOST_PATCHES = 65_536  # of a medium: 16.8 million pixels of a frame, or of pairs of them, in patches of 16
+_MOST_OF_FRAME = 20_480  # that attend to one another: of a picture of 5 million pixels
+_MOST_BYTES = 5 << 28  # of one medium's patches between two steps
 _UNASKED = 256 << 20  # of rows that are kept, where nobody said how many
 
 
-def most_at_once(vision: VisionConfig, item_size: int) -> int:
-    """Patches that pass through a layer together."""
-    return min(_MOST_AT_ONCE, _MOST_BYTES // (item_size * vision.activation_floats))
+def most_patches(vision: VisionConfig, item_size: int) -> int:
+    """Of one medium."""
+    return min(_MOST_PATCHES, _MOST_BYTES // vision.patch_bytes(item_size))
 
 
 def encoder_bytes(vision: VisionConfig | None, item_size: int) -> int:
-    """Activations, and what is set aside of the largest medium."""
+    """Of the one medium that is being encoded, and activations of those patches that are computed together."""
     if vision is None:
         return 0
-    return most_at_once(vision, item_size) * vision.activation_floats * item_size + _MOST_OF_STREAM
+    activations = MOST_PATCHES * vision.activation_floats * item_size
+    return most_patches(vision, item_size) * vision.patch_bytes(item_size) + activations
 
 
 def kept_media_bytes(vision: VisionConfig | None, item_size: int, config: EngineConfig) -> int:
@@ -34,7 +36,8 @@ def media_plan(vision: VisionConfig | None, item_size: int, config: EngineConfig
     """Rows of at least the largest picture are kept."""
     if vision is None:
         return None
-    row_bytes, largest = vision.row_parts * vision.out_size * item_size, most_at_once(vision, item_size)
+    most, row_bytes = most_patches(vision, item_size), vision.row_parts * vision.out_size * item_size
+    largest = min(_MOST_OF_FRAME, most)
     rows_of_largest = largest // vision.merge**2
     num_rows = max(_UNASKED // row_bytes, rows_of_largest)
     if config.mm_cache is not None:
@@ -48,8 +51,10 @@ def media_plan(vision: VisionConfig | None, item_size: int, config: EngineConfig
         num_rows=num_rows,
         row_bytes=row_bytes,
         num_layers=vision.num_layers,
-        most_patches=max(largest, _MOST_OF_STREAM // (item_size * vision.hidden_size)),
-        most_at_once=largest,
+        most_patches=most,
+        most_of_frame=largest,
         frames_together=vision.frames_together,
+        num_full_layers=len(vision.full_layers),
+        patch_keys=layer_products(vision) // key_cost(vision),
         has_whole_spans=vision.family.has_whole_spans,
     )

@@ -115,7 +115,7 @@ class Start:
             trace=trace,
             fast_decode=self.model.fast_decode(memory, table, self.ranks, trace),
             second_tiers=cells,
-            media=None if media is None else self.model.kept_media(media.num_rows, media.most_at_once),
+            media=None if media is None else self.model.kept_media(media.num_rows),
             batch=self.model.backend.batch,
             sample=self.model.sample,
         )

@@ -140,8 +140,8 @@ class Runner:
             return
         if self.media is None:
             raise PlanError("The plan has media, and this model doesn't see.")
-        num_layers = sum(encode.num_layers for encode in plan.encodes)
-        with self.trace.span("encode", step=plan.step, media=len(plan.encodes), layers=num_layers):
+        work = sum(encode.count for encode in plan.encodes)
+        with self.trace.span("encode", step=plan.step, media=len(plan.encodes), work=work):
             self.media.apply(plan)
 
     def _search(self, outcome: Outcome, logits: Tensor) -> Tensor:

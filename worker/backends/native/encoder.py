@@ -1,7 +1,7 @@
 """An encoder on native kernels: its stages are called once to record their kernel calls, and replayed stage by stage.
 
-A record is for up to so many patches. Layers of one layout share a step, in which every patch has the place of its
-row's last one: so it sees them all.
+A record is for up to so many patches, which are copied into it and out of it; only their keys and values are those of
+the whole medium. All layers share a step, in which each patch has the place of its row's last one: so it sees them all.
 """
 
 from collections.abc import Callable
@@ -18,40 +18,30 @@ from ....kernels.cpu.program import Buffer, Program, RotaryTable, Step
 from ...kv.kv_cache import KVShape, NativeKVCache
 from ...media.arrangement import Arrangement
 from ...media.encoder import Encoder
-from ...media.layout_rows import BLOCK_SIZE, LayoutRows, layout_rows
+from ...media.encoder_pass import EncoderPass
+from ...media.layout_rows import BLOCK_SIZE
 from ...media.mergers import Merger
+from ...media.work import MOST_PATCHES
 from ...steps.batch import LayerStep
 
-_FEWEST = 256  # patches that a record is made for
+_FEWEST_BLOCKS = 128  # of keys and values that a record is made for
 _PLAN = "penstock_plan_attention"
 
 Stage = Callable[[], None]
 
 
 @dataclass
-class RecordedInputs:
-    """What layers read while they are recorded."""
-
-    steps: list[Step]
-    memory: NativeKVCache
-    rotation: int | None  # the address of a rotary table, where the encoder rotates
-
-    def of_layout(self, layout: int) -> LayerStep:
-        return LayerStep(self.memory.of_layer(0), self.steps[layout], self.rotation)
-
-
-@dataclass
 class RecordedMerge:
     """A stage of a merger, for as many rows as are counted."""
 
-    join: Callable[[Tensor, Arrangement], Tensor]
+    join: Callable[[Tensor, int], Tensor]
     counted: c_int32
     joined: Buffer
     compute: Stage
     found: Buffer
 
-    def of(self, x: Tensor, arrangement: Arrangement) -> Tensor:
-        joined = self.join(x, arrangement)
+    def of(self, x: Tensor, num_frames: int) -> Tensor:
+        joined = self.join(x, num_frames)
         self.counted.value = len(joined)
         self.joined.rows(len(joined)).copy_(joined)
         self.compute()
@@ -64,25 +54,33 @@ class RecordedMerger:
     patches: Buffer
     stages: list[RecordedMerge]
 
-    def merged(self, arrangement: Arrangement) -> Tensor:
+    def merged(self, num_patches: int, num_frames: int) -> Tensor:
         self.of_patches()
-        x = self.patches.rows(arrangement.num_patches)
+        x = self.patches.rows(num_patches)
         for stage in self.stages:
-            x = stage.of(x, arrangement)
+            x = stage.of(x, num_frames)
         return x
 
 
 @dataclass
+class RecordedLayer:
+    project: Stage
+    heads: Buffer  # of which the queries come first
+    attend: Stage
+
+
+@dataclass
 class EncoderRecord:
-    """The stages of up to `capacity` patches, and where they read and write."""
+    """The stages, and where they read and write."""
 
     program: Program
     memory: NativeKVCache
     patches: Buffer
     stream: Buffer
-    plan: Stage  # of attention, for the medium that begins
+    queries: Buffer
+    plan: Stage  # of attention
     embed: Stage
-    layers: list[Stage]
+    layers: list[RecordedLayer]
     mergers: dict[int, RecordedMerger]  # by part of the rows
 
 
@@ -109,78 +107,92 @@ class _Recording:
         return found
 
 
-class RecordedPass:
+class RecordedPass(EncoderPass):
     """Replaces the encoder whose stages it records."""
+
+    record: EncoderRecord
 
     def __init__(self, encoder: Encoder, ops: NativeOperations, kind: str) -> None:
         """`kind` is the number format of keys and values."""
-        self.encoder = encoder
         self.ops = ops
         self.kind = kind
-        self._steps = [Step() for _ in range(1 if encoder.config.window is None else 2)]
         self._table = RotaryTable()
-        self.record: EncoderRecord
-        self._capacity = self._num_blocks = 0  # of the record, if there is one
-        self._num_patches = 0
-        self._arrangement: Arrangement
-        self._references: list[Any] = []  # what the steps point to
+        self._own = torch.empty(0, dtype=torch.int64)  # each patch has a row of its own in the rotary table
+        self._step = Step()
+        self._num_blocks = 0  # of the record, if there is one
+        self._references: list[Any] = []  # what the step points to
+        super().__init__(encoder, torch.float32)
 
     def begin(self, arrangement: Arrangement, rotation: TokenRotation | None) -> None:
-        layouts = [layout_rows(lengths) for lengths in arrangement.layouts]
-        num_patches, num_blocks = arrangement.num_patches, max(layout.num_blocks for layout in layouts)
-        if num_patches > self._capacity or num_blocks > self._num_blocks:
-            self._capacity = max(_FEWEST, 1 << (num_patches - 1).bit_length())
-            self._num_blocks = max(num_blocks, self._capacity // BLOCK_SIZE)
-            self.record = self._recorded(self._capacity, self._num_blocks)
-        self._num_patches, self._arrangement = num_patches, arrangement
-        self._point_to(layouts, rotation)
-        self.record.plan()
+        super().begin(arrangement, rotation)
+        self._own = torch.arange(arrangement.num_patches)
+        if rotation is not None:
+            cos, sin = rotation.cos.contiguous(), rotation.sin.contiguous()
+            self._rotation = TokenRotation(cos, sin)
+            self._table.cosines, self._table.sines = cos.data_ptr(), sin.data_ptr()
 
-    def embed(self, patches: Tensor) -> None:
+    def merged(self, part: int, x: Tensor, row_frames: int) -> Tensor:
+        self._step.num_tokens = len(x)
+        self.record.stream.rows(len(x)).copy_(x)
+        return self.record.mergers[part].merged(len(x), row_frames)
+
+    def _embedded(self, patches: Tensor) -> Tensor:
+        self._step.num_tokens = len(patches)
         self.record.patches.rows(len(patches)).copy_(patches)
         self.record.embed()
+        return self.record.stream.rows(len(patches))
 
-    @property
-    def stream(self) -> Tensor:
-        return self.record.stream.rows(self._num_patches)
+    def _projected(self, layer: int, first: int, end: int) -> Tensor:
+        recorded = self.record.layers[layer]
+        self._bring(layer, first, end)
+        recorded.project()
+        return recorded.heads.rows(end - first)[:, : self.record.queries.width]
 
-    def layer(self, number: int) -> None:
-        self.record.layers[number]()
+    def _attended(self, layer: int, first: int, end: int) -> Tensor:
+        self._bring(layer, first, end)
+        self.record.queries.rows(end - first).copy_(self.queries[first:end])
+        self.record.plan()
+        self.record.layers[layer].attend()
+        return self.record.stream.rows(end - first)
 
-    def merged(self, part: int) -> Tensor:
-        return self.record.mergers[part].merged(self._arrangement)
+    def _bring(self, layer: int, first: int, end: int) -> None:
+        """These patches' stream into the record, and where they lie in a layer's memory."""
+        self.record.stream.rows(end - first).copy_(self.stream[first:end])
+        layout = self._layouts[self.encoder.layers[layer].layout].between(first, end)
+        own, step, (tables, slots) = self._own[first:end], self._step, layout.blocks
+        self._references = [layout, own]
+        step.num_tokens, step.num_rows = end - first, len(layout.context_lengths)
+        step.positions, step.rotations = layout.lasts.data_ptr(), own.data_ptr()
+        step.query_starts, step.context_lengths = layout.query_starts.ctypes.data, layout.context_lengths.ctypes.data
+        step.table_width, step.block_tables, step.kv_slots = tables.shape[1], tables.data_ptr(), slots.data_ptr()
 
-    def _recorded(self, capacity: int, num_blocks: int) -> EncoderRecord:
+    def _make_room(self, num_blocks: int) -> None:
+        """Records again, where keys and values need more memory."""
+        if num_blocks > self._num_blocks:
+            self._num_blocks = max(_FEWEST_BLOCKS, 1 << (num_blocks - 1).bit_length())
+            self.record = self._recorded(self._num_blocks)
+
+    def _recorded(self, num_blocks: int) -> EncoderRecord:
         config, encoder = self.encoder.config, self.encoder
-        shape = KVShape(1, config.num_heads, config.padded_head_dim)
-        memory = NativeKVCache.allocate(shape, num_blocks, BLOCK_SIZE, self.kind)
-        inputs = RecordedInputs(self._steps, memory, addressof(self._table) if config.family.rotates else None)
-        program = Program(self.ops.library, capacity, self._steps[0].address_of("num_tokens"))
+        width = config.num_heads * config.padded_head_dim
+        memory = NativeKVCache.allocate(
+            KVShape(1, config.num_heads, config.padded_head_dim), num_blocks, BLOCK_SIZE, self.kind
+        )
+        table = addressof(self._table) if config.family.rotates else None
+        inputs = LayerStep(memory.of_layer(0), self._step, table)
+        program = Program(self.ops.library, MOST_PATCHES, self._step.address_of("num_tokens"))
         recording = _Recording(program)
-        with self.ops.recording(program, self._steps[0]):
-            patches = program.buffer(config.patch_numbers)
+        with self.ops.recording(program, self._step):
+            patches, queries = program.buffer(config.patch_numbers), program.buffer(width)
             stream = encoder.patch(patches)
             embed = recording.stage()
             layers, mergers = [], {}
-            for number in range(config.num_layers):
-                encoder.layer(number, stream, inputs)
-                layers.append(recording.stage())
+            for number, layer in enumerate(encoder.layers):
+                heads = layer.project(stream, inputs)
+                project = recording.stage()
+                layer.attend(stream, queries, inputs)
+                layers.append(RecordedLayer(project, heads, recording.stage()))
                 for part in encoder.parts_behind(number):
                     mergers[part] = recording.merger(encoder.mergers[part], stream)
         plan = program.replaying([call for call in program.calls if call[0] == _PLAN])
-        return EncoderRecord(program, memory, patches, stream, plan, embed, layers, mergers)
-
-    def _point_to(self, layouts: list[LayoutRows], rotation: TokenRotation | None) -> None:
-        own = torch.arange(self._num_patches)  # each patch has a row of its own in the rotary table
-        self._references = [layouts, own]
-        if rotation is not None:
-            cos, sin = rotation.cos.contiguous(), rotation.sin.contiguous()
-            self._table.cosines, self._table.sines = cos.data_ptr(), sin.data_ptr()
-            self._references += [cos, sin]
-        for step, layout in zip(self._steps, layouts, strict=True):
-            step.num_tokens, step.num_rows = self._num_patches, len(layout.context_lengths)
-            step.positions, step.rotations = layout.lasts.data_ptr(), own.data_ptr()
-            step.query_starts = layout.query_starts.ctypes.data
-            step.context_lengths = layout.context_lengths.ctypes.data
-            tables, slots = layout.blocks
-            step.table_width, step.block_tables, step.kv_slots = tables.shape[1], tables.data_ptr(), slots.data_ptr()
+        return EncoderRecord(program, memory, patches, stream, queries, plan, embed, layers, mergers)

@@ -1,0 +1,94 @@
+"""A medium that is being encoded: how far it is, and what computes the next stretch of the work on it."""
+
+from collections.abc import Callable
+
+import numpy
+import torch
+from torch import Tensor
+
+from ...protocol.media import Encode
+from .arrangement import Arrangement
+from .encoder import Encoder
+from .encoder_pass import EncoderPass
+from .patches import patches_of, whole_frames
+from .positions import rotation_of
+from .work import Stage, Work, key_cost, layer_products, projection_products
+
+_PATCH_COST = 2.5  # of a multiplication of floats, in those of integers: what makes patches a stream is never quantized
+
+
+class BegunMedium:
+    """`keep` takes a part of the rows: its number, which rows, in the medium's order, and what they are."""
+
+    def __init__(
+        self,
+        encode: Encode,
+        arrangement: Arrangement,
+        encoding: EncoderPass,
+        keep: Callable[[int, Tensor, Tensor], None],
+    ) -> None:
+        config, device = encoding.encoder.config, encoding.encoder.placement.device
+        pixels = torch.frombuffer(bytearray(encode.pixels), dtype=torch.uint8).view(*encode.shape, 3)
+        self.entry = encode.entry
+        self.done = 0
+        self._config = config
+        self._encoding = encoding
+        self._arrangement = arrangement
+        self._keep = keep
+        self._pixels = whole_frames(pixels.to(device), config)
+        self._colours = config.image_colours if encode.kind == "image" else config.video_colours
+        self._group = config.merge**2  # patches
+        self._work = Work(_stages(arrangement, encoding.encoder), encode.work, self._group * arrangement.row_frames)
+        encoding.begin(arrangement, rotation_of(arrangement, config, device))
+
+    @property
+    def work(self) -> int:
+        return self._work.total
+
+    def compute(self, end: int) -> None:
+        """The work up to this place of it."""
+        computing = {"embed": self._embed, "project": self._project, "attend": self._attend, "merge": self._merge}
+        for stage, first, last in self._work.between(self.done, end):
+            computing[stage.kind](stage.number, first, last)
+        self.done = end
+
+    def _embed(self, _: int, first: int, end: int) -> None:
+        """Of groups."""
+        patches = patches_of(self._pixels, self._arrangement, self._config, self._colours, first, end)
+        own = self._arrangement.between(first * self._group, end * self._group)
+        self._encoding.embed(first * self._group, patches, self._encoding.encoder.positions(own))
+
+    def _project(self, layer: int, first: int, end: int) -> None:
+        self._encoding.project(layer, first * self._group, end * self._group)
+
+    def _attend(self, layer: int, first: int, end: int) -> None:
+        self._encoding.attend(layer, first * self._group, end * self._group)
+
+    def _merge(self, part: int, first: int, end: int) -> None:
+        """Of rows."""
+        arrangement, stream = self._arrangement, self._encoding.stream
+        groups = arrangement.groups_of_rows(first, end).to(stream.device)
+        x = stream.view(-1, self._group * stream.shape[1])[groups].view(-1, stream.shape[1])
+        rows = torch.arange(first, end) if arrangement.order is None else arrangement.order[first:end]
+        self._keep(part, rows, self._encoding.merged(part, x, arrangement.row_frames))
+
+
+def _stages(arrangement: Arrangement, encoder: Encoder) -> list[Stage]:
+    config, group = encoder.config, encoder.config.merge**2
+    num_groups, projection = arrangement.num_patches // group, projection_products(config)
+    embedding = int(_PATCH_COST * config.patch_numbers * config.hidden_size)
+    found = [Stage("embed", 0, num_groups, group * embedding)]
+    for number, layer in enumerate(encoder.layers):
+        attention = int(key_cost(config) * _mean_keys(arrangement.layouts[layer.layout]))
+        rest = layer_products(config) - projection
+        found.append(Stage("project", number, num_groups, group * projection))
+        found.append(Stage("attend", number, num_groups, group * (rest + attention)))
+        for part in encoder.parts_behind(number):
+            found.append(Stage("merge", part, arrangement.num_rows, encoder.mergers[part].products))
+    return found
+
+
+def _mean_keys(lengths: list[int]) -> float:
+    """That a patch attends to."""
+    counts = numpy.array(lengths, numpy.float64)
+    return float((counts**2).sum() / counts.sum())
