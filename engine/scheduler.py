@@ -145,6 +145,8 @@ class Scheduler:
             loaded_blocks=self.cache.num_loaded,
             encoded_media=self.encoder.num_encoded,
             kv_bytes=sum(group.pool.num_blocks * group.plan.block_bytes for group in self.cache.groups),
+            media_bytes=self.encoder.plan.num_rows * self.encoder.plan.row_bytes,
+            used_media_bytes=self.encoder.entries.num_taken * self.encoder.plan.row_bytes,
             free_kv_bytes=sum(group.pool.num_free * group.plan.block_bytes for group in self.cache.groups),
         )
 

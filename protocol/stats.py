@@ -38,6 +38,8 @@ class Stats(Message):
     generated: list[int] = []  # tokens of the sequences asked for; 0 for unknown ones
     kv_bytes: int = 0  # of keys, values and states of all groups of layers, on each rank
     free_kv_bytes: int = 0
+    media_bytes: int = 0  # of rows of pictures and videos that are kept (mm_cache), on each rank
+    used_media_bytes: int = 0
 
     @property
     def used_kv_bytes(self) -> int:
@@ -47,3 +49,8 @@ class Stats(Message):
     def kv_usage(self) -> float:
         """The share of this memory that sequences hold."""
         return self.used_kv_bytes / max(self.kv_bytes, 1)
+
+    @property
+    def media_usage(self) -> float:
+        """The share of the memory for pictures and videos that is in use; the oldest make room where it ends."""
+        return self.used_media_bytes / max(self.media_bytes, 1)

@@ -11,11 +11,11 @@ proportion to time. A step has a budget of it, which may end anywhere in a layer
 
 from collections import Counter, deque
 
-from ...protocol.media import Encode, MediaPlan, MediaRows
+from ...protocol.media import Encode, MediaPlan, MediaRows, Medium
 from ..admission.pace import Allowance
 from ..request import Sequence
 from ..step import ScheduledStep
-from .entries import Entries, Entry
+from .entries import Entries, Entry, Key
 from .request_media import RequestMedia
 from .work import LEAST_WORK, work_of
 
@@ -108,14 +108,15 @@ class Encoder:
         """What it has computed went wrong, so nobody else should read the rows of its media."""
         if (media := sequence.request.media) is not None:
             for medium in media.media:
-                self.entries.forget(medium.digest)
+                self.entries.forget(_key_of(sequence, medium))
 
     def _hold(self, sequence: Sequence, media: RequestMedia, index: int, step: ScheduledStep) -> Entry | None:
         held = self._held.get(sequence)
         if held is not None and index <= held[-1][0]:
             return held[index - held[0][0]][1]
         medium = media.media[index]
-        entry = self.entries.hold(medium, media.num_rows[index], work_of(medium, self.plan), step.number)
+        work = work_of(medium, self.plan)
+        entry = self.entries.hold(_key_of(sequence, medium), media.num_rows[index], work, step.number)
         if entry is not None:
             self._held.setdefault(sequence, deque()).append((index, entry))
         return entry
@@ -146,3 +147,7 @@ class Encoder:
         if strangers := self._held.keys() - set(running):
             raise RuntimeError(f"{[each.id for each in strangers]} hold media, and do not run.")
         self.entries.check(Counter(entry for held in self._held.values() for _, entry in held))
+
+
+def _key_of(sequence: Sequence, medium: Medium) -> Key:
+    return medium.digest, sequence.request.prompt.params.cache_salt

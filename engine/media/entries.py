@@ -10,17 +10,18 @@ One entry at a time is half encoded, since workers have memory for one medium be
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from ...protocol.media import Medium
-
 NEVER = -1
+
+# A medium's digest, and the `cache_salt` of the requests that share its rows: others can't tell that it was here.
+Key = tuple[bytes, str | None]
 
 
 class Entry:
-    __slots__ = ("number", "digest", "num_rows", "work", "done", "num_holders", "used_in")
+    __slots__ = ("number", "key", "num_rows", "work", "done", "num_holders", "used_in")
 
-    def __init__(self, number: int, digest: bytes, num_rows: int, work: int) -> None:
+    def __init__(self, number: int, key: Key, num_rows: int, work: int) -> None:
         self.number = number
-        self.digest = digest
+        self.key = key
         self.num_rows = num_rows
         self.work = work  # that encoding it takes
         self.done = 0  # of it, as planned
@@ -36,21 +37,21 @@ class Entries:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity  # in rows
         self.num_taken = 0
-        self._by_digest: dict[bytes, Entry] = {}
+        self._by_key: dict[Key, Entry] = {}
         self._idle: OrderedDict[int, Entry] = OrderedDict()  # that nobody holds, in the order in which they are dropped
         self.half_encoded: Entry | None = None
         self._dropped: list[int] = []  # since the last plan
         self._next_number = 0
 
-    def hold(self, medium: Medium, num_rows: int, work: int, step: int) -> Entry | None:
+    def hold(self, key: Key, num_rows: int, work: int, step: int) -> Entry | None:
         """Hold the entry of a medium, a new one if there is none; None if there is no room for it yet."""
-        entry = self._by_digest.get(medium.digest)
+        entry = self._by_key.get(key)
         if entry is None:
             if not self._make_room(num_rows, step):
                 return None
-            entry = Entry(self._next_number, medium.digest, num_rows, work)
+            entry = Entry(self._next_number, key, num_rows, work)
             self._next_number += 1
-            self._by_digest[medium.digest] = entry
+            self._by_key[key] = entry
             self.num_taken += num_rows
         self._idle.pop(entry.number, None)
         entry.num_holders += 1
@@ -83,9 +84,9 @@ class Entries:
         """Drop the half-encoded entry, which nobody holds."""
         self._drop(entry)
 
-    def forget(self, digest: bytes) -> None:
+    def forget(self, key: Key) -> None:
         """Let nobody find it any more; it is the first to be dropped."""
-        entry = self._by_digest.pop(digest, None)
+        entry = self._by_key.pop(key, None)
         if entry is not None and entry.number in self._idle:
             self._idle.move_to_end(entry.number, last=False)
 
@@ -99,7 +100,7 @@ class Entries:
         return dropped
 
     def _is_findable(self, entry: Entry) -> bool:
-        return self._by_digest.get(entry.digest) is entry
+        return self._by_key.get(entry.key) is entry
 
     def _make_room(self, num_rows: int, step: int) -> bool:
         """Drop idle entries until so many rows fit; none if they don't fit even then."""
@@ -115,7 +116,7 @@ class Entries:
     def _drop(self, entry: Entry) -> None:
         del self._idle[entry.number]
         if self._is_findable(entry):
-            del self._by_digest[entry.digest]
+            del self._by_key[entry.key]
         self.num_taken -= entry.num_rows
         if entry is self.half_encoded:
             self.half_encoded = None
@@ -124,7 +125,7 @@ class Entries:
 
     def check(self, holders: Mapping[Entry, int]) -> None:
         """Raise unless rows are conserved, and each entry has so many holders or is idle."""
-        kept = {*self._by_digest.values(), *self._idle.values(), *holders}
+        kept = {*self._by_key.values(), *self._idle.values(), *holders}
         if not self.num_taken == sum(entry.num_rows for entry in kept) <= self.capacity:
             raise RuntimeError(f"{self.num_taken} rows of media are counted, {self.capacity} fit, {kept} have them.")
         if [entry for entry in kept if entry.is_half_encoded] != [self.half_encoded] * (self.half_encoded is not None):

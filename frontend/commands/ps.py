@@ -1,6 +1,6 @@
 """Show the daemon's models: state, memory, clients, requests that run and wait, tokens per second.
 
-Rates are those of half a second.
+Rates are those of half a second. MEDIA is how full the memory of encoded pictures and videos is.
 """
 
 import argparse
@@ -16,7 +16,9 @@ from .status import last_error, span
 USAGE = "[options]"
 
 _SECONDS = 0.5
-_HEADINGS = ("MODEL", "STATE", "SINCE", "MEMORY", "KV USED", "CLIENTS", "RUNNING", "WAITING", "IN/S", "OUT/S", "DIED")
+_HEADINGS = (
+    "MODEL", "STATE", "SINCE", "MEMORY", "KV USED", "MEDIA", "CLIENTS", "RUNNING", "WAITING", "IN/S", "OUT/S", "DIED"
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,21 +47,22 @@ def table(before: DaemonStatus, after: DaemonStatus, seconds: float, now: float)
 
 def _row(earlier: ModelStatus | None, model: ModelStatus, seconds: float, now: float) -> tuple[str, ...]:
     stats = model.stats
-    figures = ("-", "-", "-", "-", "-")
+    figures = ("-", "-", "-", "-", "-", "-")
     if stats is not None:
         was = earlier.stats if earlier is not None else None
         new_in = stats.prompt_tokens - was.prompt_tokens if was else 0
         new_out = stats.generated_tokens - was.generated_tokens if was else 0
         figures = (
             f"{stats.kv_usage:.0%}",
+            f"{stats.media_usage:.0%}" if stats.media_bytes else "-",
             str(stats.running),
             str(stats.waiting),
             f"{max(0, new_in) / seconds:,.0f}",
             f"{max(0, new_out) / seconds:,.0f}",
         )
-    used, running, waiting, tokens_in, tokens_out = figures
+    used, media, running, waiting, tokens_in, tokens_out = figures
     since, memory = span(now - model.since), size(model.resident_bytes)
     return (
-        on_one_line(model.name), model.state, since, memory, used, str(model.clients), running, waiting, tokens_in,
-        tokens_out, str(model.restarts),
+        on_one_line(model.name), model.state, since, memory, used, media, str(model.clients), running, waiting,
+        tokens_in, tokens_out, str(model.restarts),
     )  # fmt: skip

@@ -89,6 +89,23 @@ def test_the_same_picture_in_many_requests_is_encoded_once():
     assert tested.worker.media.num_encoded == 1
 
 
+def test_the_same_picture_is_encoded_once_for_each_salt():
+    tested = harness()
+    tested.add(*[with_picture(number, 1, cache_salt=salt) for number, salt in enumerate(["a", "b", None, "a"])])
+    tested.run()
+    tested.add(with_picture(5, 1, cache_salt="b"))
+    tested.run()
+    assert tested.worker.media.num_encoded == 3
+
+
+def test_statistics_tell_how_full_the_memory_of_encoded_pictures_is():
+    tested = harness(media=replace(PLAN, row_bytes=100))
+    tested.add(with_picture(1, 1), with_picture(2, 2))
+    tested.run()
+    stats = tested.scheduler.stats()
+    assert (stats.media_bytes, stats.used_media_bytes, stats.encoded_media) == (2000, 1200, 2)
+
+
 def test_another_picture_in_its_place_shares_only_what_stands_before_it():
     tested = harness()
     for number, picture in enumerate([1, 1, 2]):
