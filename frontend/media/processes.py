@@ -1,7 +1,8 @@
-"""Decodes media in helper processes, one for each thread that waits, so that a bomb ends a process and one request.
+"""Decodes media in helper processes, one for each that is decoded now, so that a bomb ends a process and one request.
 
-A process is started when it is first needed and stays. The family travels with each job; the answer is a short head and
-then the pixels as they are.
+A process is started when it is first needed and stays. There are as many as there are places (`places.py`), so what
+takes long holds up nobody. The family travels with each job; the answer is a short head and then the pixels as they
+are.
 """
 
 import threading
@@ -15,10 +16,11 @@ from ..requests.media_sources import EncodedMedium
 from .decoded import DecodedMedium, Layout
 from .families.family import Family
 from .families.table import AnyFamily
+from .places import Places, Turn
 
 BOUNDS = Bounds(cpu_seconds=60, memory_bytes=3 << 30, wall_seconds=180.0, nice=5)
 _HEAD_BYTES = 4
-
+_PATIENCE, _LATER = 120.0, "Ask again later."
 
 class _Job(msgspec.Struct, array_like=True):
     family: AnyFamily
@@ -36,9 +38,10 @@ class _Head(msgspec.Struct, array_like=True):
 class MediaProcesses:
     """The pool of one model."""
 
-    def __init__(self, family: Family, bounds: Bounds = BOUNDS) -> None:
+    def __init__(self, family: Family, bounds: Bounds = BOUNDS, places: Places | None = None) -> None:
         self._family = family
         self._bounds = bounds
+        self._places = places or Places()
         self._lock = threading.Lock()
         self._all: list[BoundedProcess] = []
         self._idle: list[BoundedProcess] = []
@@ -47,14 +50,33 @@ class MediaProcesses:
     def decode(self, medium: EncodedMedium) -> DecodedMedium | RequestError:
         """Blocks until the medium is decoded, or refused."""
         job = msgspec.msgpack.encode([self._family, medium])
-        helper = self._taken()
         try:
-            answer = helper.ask(job)
+            answer = self._answer(job, self._places.begin_short())
+            if answer is None:
+                if (turn := self._places.begin_long(_PATIENCE)) is None:
+                    return LimitError(f"Decoding this {medium.kind} takes long, as does what came before it. {_LATER}")
+                answer = self._answer(job, turn)
         except JobDiedError as error:
             return LimitError(f"Decoding this {medium.kind} {error}.")
+        return _read(medium, answer or bytearray())
+
+    def _answer(self, job: bytes, turn: Turn) -> bytearray | None:
+        """None where it was stopped in a short place."""
+        helper = self._taken()
+        turn.stop = helper.close
+        try:
+            return helper.ask(job)
+        except JobDiedError:
+            if turn.was_stopped:
+                return None
+            raise
         finally:
-            self._idle.append(helper)
-        return _read(medium, answer)
+            self._places.end(turn)
+            with self._lock:
+                if turn.was_stopped:
+                    self._all.remove(helper)
+                else:
+                    self._idle.append(helper)
 
     def close(self) -> None:
         """End them all; media that are being decoded are refused."""

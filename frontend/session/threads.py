@@ -16,11 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ...protocol.errors import BusyError, ClosedError
+from ..media.places import LONG_PLACES, SHORT_PLACES
 
 Result = TypeVar("Result")
 
 # A thread without work ends after so long.
 _IDLE_SECONDS = 10.0
+# Requests whose media take long, while they wait for others that do.
+_WAITING_MEDIA = 3
 _CLOSED = "The model was closed while the request waited."
 
 
@@ -33,9 +36,12 @@ class _Job(NamedTuple):
 class Threads:
     """A pool for one kind of work."""
 
-    def __init__(self, jobs: str, count: int, *, most_waiting: int = 4096, patience: float = 30.0) -> None:
+    def __init__(
+        self, jobs: str, count: int, *, most_of_client: int = 0, most_waiting: int = 4096, patience: float = 30.0
+    ) -> None:
         self.jobs = jobs  # in the plural, as a client is told of them
         self.count = count
+        self.most_of_client = most_of_client or max(1, count - 1)  # at the same time
         self.most_waiting = most_waiting  # half of them one client's
         self.patience = patience  # seconds until a job that has not begun is refused
         self._changed = threading.Condition()
@@ -140,7 +146,7 @@ class Threads:
             return client, job
 
     def _next_client(self) -> tuple[Hashable] | None:
-        most = max(1, self.count - 1)
+        most = self.most_of_client
         return next(((each,) for each in self._waiting if each is None or self._running[each] < most), None)
 
 
@@ -192,14 +198,20 @@ def request_template_threads() -> Threads:
     return Threads("Chat templates", 8)
 
 
+def media_threads() -> Threads:
+    """For media that other processes decode, for which these wait: those that take long in threads beyond those in
+    which others go on. What they have decoded so far is in memory meanwhile, so they are few."""
+    at_once = SHORT_PLACES + LONG_PLACES
+    return Threads("Pictures", at_once + _WAITING_MEDIA, most_of_client=SHORT_PLACES - 1, patience=120.0)
+
+
 @dataclass(slots=True)
 class ModelThreads:
     """The pools of one model."""
 
     templates: Threads = field(default_factory=lambda: Threads("Conversations", 2))
     texts: Threads = field(default_factory=lambda: Threads("Texts", 2, most_waiting=2**16))  # cut into tokens
-    # Decoded by other processes, for which they wait.
-    media: Threads = field(default_factory=lambda: Threads("Pictures", 2, patience=120.0))
+    media: Threads = field(default_factory=media_threads)
     # Long answers are formatted here; a computed answer is never refused, so it waits without limit.
     answers: Threads = field(default_factory=lambda: Threads("Answers", 2, patience=math.inf))
     adapters: Threads = field(default_factory=lambda: Threads("Questions about adapters", 2, most_waiting=64))

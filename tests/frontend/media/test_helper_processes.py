@@ -2,7 +2,9 @@
 
 import io
 import struct
+import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import numpy
@@ -12,6 +14,7 @@ from PIL import Image, ImageOps
 from penstock.frontend.media.decoded import Layout, digest_of
 from penstock.frontend.media.families.family import Grid
 from penstock.frontend.media.families.qwen3 import Qwen3Vision
+from penstock.frontend.media.places import Places
 from penstock.frontend.media.positions import Run, positions_of
 from penstock.frontend.media.processes import MediaProcesses
 from penstock.frontend.media.processor_files import ProcessorFiles
@@ -230,3 +233,34 @@ def test_the_answer_about_an_interrupted_picture_is_not_taken_for_the_next_one(p
         patch.setattr(bounded_process, "_received", interrupted)
         processes.decode(encoded("image", NOISE, may_open=False))
     assert processes.decode(upside_down) == expected
+
+
+def test_what_takes_long_leaves_its_short_place_to_others():
+    places, stopped = Places(1, 1, 0.01), threading.Event()
+    slow = places.begin_short()
+    places.end(places.begin_short())  # once the first one has gone on in the long place
+    assert slow.has_long
+    other = places.begin_short()
+    other.stop = stopped.set
+    ending = threading.Thread(target=lambda: stopped.wait(60) and places.end(other))
+    ending.start()
+    places.end(places.begin_short())
+    ending.join()
+    assert other.was_stopped and places.begin_long(0) is None
+    places.end(slow)
+    assert places.begin_long(60)
+
+
+def test_animations_that_take_long_are_decoded_beside_pictures_and_one_after_the_other(processes):
+    """In two places; where they are stopped, they begin anew."""
+    frames = [NOISE.rotate(angle) for angle in range(0, 360, 12)]
+    animation = file_of(frames[0], "GIF", save_all=True, append_images=frames[1:], duration=100)
+    given = [encoded("video", animation, may_open=False)] * 3 + [encoded("image", NOISE, may_open=False)] * 3
+    tight = MediaProcesses(processes._family, places=Places(1, 1, 0.2))
+    try:
+        with ThreadPoolExecutor(len(given)) as pool:
+            found = list(pool.map(tight.decode, given))
+        assert found == [processes.decode(given[0])] * 3 + [processes.decode(given[-1])] * 3
+        assert len(tight._all) <= 2
+    finally:
+        tight.close()
