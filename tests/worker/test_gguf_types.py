@@ -9,6 +9,7 @@ import torch
 from builders.backends import load_on
 from builders.gguf_models import as_gguf
 from builders.hand_driven import HandDriven
+from builders.native_variants import available_variants
 from builders.rank_processes import found_by_ranks
 from builders.tiny_model import tiny_model
 
@@ -25,7 +26,8 @@ SHAPES = {"hidden_size": 64, "intermediate_size": 96}
 
 def q4_k_m(name: str) -> str:
     """As llama.cpp's mixture of this name has it."""
-    return "Q6_K" if any(part in name for part in ("attn_v.", "ffn_down", "output.", "token_embd")) else "Q4_K"
+    is_wide = name == "output.weight" or any(part in name for part in ("attn_v.", "ffn_down", "token_embd"))
+    return "Q6_K" if is_wide else "Q4_K"
 
 
 def of_each_kind(name: str) -> str:
@@ -58,7 +60,12 @@ def test_numbers_in_blocks_are_computed_with_as_they_are(name: str, tmp_path: Pa
     checkpoint = tiny_model(tmp_path / "checkpoint", family, **overrides)
     in_blocks = as_gguf(checkpoint, tmp_path / "in blocks", types)
     widened = as_gguf(checkpoint, tmp_path / "widened", types, is_widened=True)
-    torch.testing.assert_close(logits_of(in_blocks), logits_of(widened), atol=2e-5, rtol=2e-5)
+    expected = logits_of(widened)
+    torch.testing.assert_close(logits_of(in_blocks), expected, atol=2e-5, rtol=2e-5)
+    if available_variants():
+        # Rows become 8-bit integers in groups where they meet blocks, and a token may choose another expert for it.
+        found = logits_of(in_blocks, "native")
+        assert (found - expected).abs().median() < 0.03 * expected.std()
 
 
 def opened(folder: Path) -> GgufCheckpoint:
@@ -93,6 +100,7 @@ from pathlib import Path
 
 import torch
 from builders.hand_driven import HandDriven
+from builders.native_variants import forced
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
 
@@ -101,7 +109,9 @@ torch.set_num_threads(1)
 ranks = Parallel.join(rank, 2, Path(rendezvous), torch.device("cpu"))
 found = []
 for folder, expert_parallel in folders:
-    driven = HandDriven(load_model(Path(folder), dtype=torch.float32, ranks=ranks, expert_parallel=expert_parallel))
+    with forced("none"):
+        model = load_model(Path(folder), dtype=torch.float32, ranks=ranks, expert_parallel=expert_parallel)
+    driven = HandDriven(model)
     rows = [driven.add(prompt) for prompt in prompts]
     found.append([logits.tolist() for logits in driven.greedy(rows, 6)])
 ranks.leave()
@@ -127,10 +137,10 @@ def test_two_ranks_share_blocks_and_compute_what_one_computes(tmp_path: Path):
     arguments = [[rank, str(tmp_path / "meet"), PROMPTS, folders] for rank in range(2)]
     found = found_by_ranks(RANK, arguments)[0]
     for (folder, _), logits in zip(folders, found, strict=True):
-        driven = HandDriven(load_on("native", Path(folder), dtype=torch.float32))
+        driven = HandDriven(load_on("fast", Path(folder), dtype=torch.float32))
         alone = driven.greedy([driven.add(prompt) for prompt in PROMPTS], 6)
         for own, expected in zip(logits, alone, strict=True):
-            torch.testing.assert_close(torch.tensor(own), expected, atol=2e-3, rtol=2e-3, msg=folder)
+            torch.testing.assert_close(torch.tensor(own), expected, atol=1e-4, rtol=1e-4, msg=folder)
 
 
 def test_a_file_whose_tensors_are_not_those_of_its_metadata_is_refused(tmp_path: Path):
@@ -139,3 +149,21 @@ def test_a_file_whose_tensors_are_not_those_of_its_metadata_is_refused(tmp_path:
     (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 96}))
     with pytest.raises(Exception, match=r"blk\.0\.ffn_gate\.weight in model\.gguf gives .* the shape \(88, 48\)"):
         logits_of(folder)
+
+
+@pytest.mark.skipif(not available_variants(), reason="only native kernels take blocks as they are")
+def test_layers_have_the_kinds_of_their_tensors(tmp_path: Path):
+    checkpoint = tiny_model(tmp_path / "checkpoint", "qwen3", **K_SHAPES, head_dim=64, tie_word_embeddings=False)
+    folder = as_gguf(checkpoint, tmp_path / "model", lambda name: "BF16" if "ffn_down" in name else q4_k_m(name))
+
+    def kinds(**options: Any) -> dict[str, str]:
+        formats = load_on("native", folder, **options).decoder.placement.formats
+        return {layer: format.kind for layer, format in formats.named.items() if ".layers.1." not in layer}
+
+    inner = {f"model.layers.0.self_attn.{part}_proj": "q4_k" for part in "qko"}
+    inner |= {f"model.layers.0.mlp.{part}_proj": "q4_k" for part in ("gate", "up")}
+    outer = {"model.embed_tokens": "q6_k", "model.layers.0.self_attn.v_proj": "q6_k"}
+    asked = {"model.layers.0.mlp.down_proj": "bf16", "lm_head": "q6_k"}
+    assert kinds() == inner | outer | asked
+    assert kinds(quantization="int8") == inner | outer | asked | {"model.layers.0.mlp.down_proj": "int8"}
+    assert kinds(lm_head_fp32=True) == inner | outer | asked | {"lm_head": "fp32"}

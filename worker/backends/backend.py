@@ -74,6 +74,8 @@ class Backend(ABC):
     multiplies_integers: ClassVar[bool] = True
     # Of what a checkpoint has in MXFP4, where there are products of it.
     mxfp4: ClassVar[WeightFormat | None] = None
+    # Whether what a GGUF file has in blocks is multiplied as it is, where there are products of its type.
+    takes_blocks: ClassVar[bool] = False
     # Whether blocks that no token reaches any more can serve others, in groups with tables of their own.
     gives_back: ClassVar[bool] = True
     # Whether tokens may see others behind them, as pictures' rows do in some models.

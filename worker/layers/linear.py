@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...kernels import DTYPES, WeightFormat
 from ...protocol.errors import ConfigError
-from ..models.products import HEAD
+from ..models.products import HEAD, TABLE
 from ..weights.piece import CheckpointPiece, Part
 from ..weights.weights import Weights
 
@@ -135,7 +135,7 @@ class Embedding:
         self.first, last = placement.ranks.span(vocab_size)
         piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, self.first, last))
         # [vocabulary / ranks, hidden]. A tied table is multiplied with, too; one of its own keeps the model's numbers.
-        self.table = weights.table(piece, placement.formats.of(HEAD) if is_tied else placement.formats.own)
+        self.table = weights.table(piece, placement.formats.of(HEAD if is_tied else TABLE))
 
     def __call__(self, token_ids: Any) -> Any:
         # [T, hidden], zeros for other ranks' tokens
@@ -157,7 +157,9 @@ class Head:
         if tied:
             weight = placement.ops.tied_weight(tied.table, placement.formats.of(HEAD))
         else:
-            weight = weights.packed([CheckpointPiece("weight", (vocab_size, hidden_size), (0, first, last))])
+            piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, first, last))
+            format = placement.formats.of(HEAD)
+            weight = weights.packed_as(format, [piece]) if format == EXACT else weights.packed([piece])
         # Also of a tied head, as ERNIE's with use_bias.
         biases = [weights.vector("bias", (vocab_size,), (0, first, last))] if weights.has("bias") else []
         self.own = Linear(weight, biases, weights)

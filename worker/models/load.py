@@ -35,6 +35,7 @@ from ..weights.file_checks import check_weight_files
 from ..weights.find_layout import own_layout
 from ..weights.gguf.checkpoint import GgufCheckpoint, views_of
 from ..weights.gguf.linked_files import linked_files
+from ..weights.gguf.stored_kinds import with_stored_kinds
 from ..weights.layer_formats import LayerFormats
 from ..weights.own_head import with_head_as_stored
 from ..weights.packed_cache import PackedCache
@@ -167,11 +168,14 @@ def load_model(
         backend.use_threads(num_threads)
     config = _without_sight(config, backend)
     formats = _layer_formats(config, backend, quantization or _converted_with(model_folder, backend), lm_head_fp32)
+    gguf = None if load_format == "dummy" else _opened_gguf(model_folder, config)
+    if gguf is not None and backend.takes_blocks:
+        formats = with_stored_kinds(formats, config, gguf, lm_head_fp32)
     cache, not_kept = kept_weights(load_format, backend, model_folder, formats, ranks, expert_parallel)
     demand = demand_of(config, backend, formats, ranks, cache, not_kept, number)
     is_written_through = check_room is not None and check_room(demand)
-    source: Source = DummySource(device, _missing_tensors(config))
-    if load_format != "dummy":
+    source: Source = gguf or DummySource(device, _missing_tensors(config))
+    if gguf is None and load_format != "dummy":
         source, config = _opened(model_folder, config, ranks, expert_parallel)
     # Kept as the model's own weights would be, were they not quantized.
     lora = LoraConfig(DTYPES[backend.format.kind], max_loras, max_lora_rank)
@@ -307,15 +311,21 @@ def resolve_dtype(dtype: torch.dtype | str, config: ModelConfig) -> torch.dtype:
     return _DTYPES[name]
 
 
+def _opened_gguf(model_folder: Path, config: ModelConfig) -> GgufCheckpoint | None:
+    """The GGUF files that the folder stands for, if it does."""
+    if (linked := linked_files(model_folder)) is None:
+        return None
+    check_weight_files(model_folder)
+    found = GgufCheckpoint(model_folder, linked, config)
+    check_layers(model_folder, found.names, config)
+    return found
+
+
 def _opened(
     model_folder: Path, config: ModelConfig, ranks: Parallel, expert_parallel: bool
 ) -> tuple[Source, ModelConfig]:
     """The whole checkpoint, or where it is cut what this rank has of it; and the config with what it shows."""
     check_weight_files(model_folder)
-    if (linked := linked_files(model_folder)) is not None:
-        found = GgufCheckpoint(model_folder, linked, config)
-        check_layers(model_folder, found.names, config)
-        return found, config
     check_cut(model_folder, ranks.size, wants_whole_experts=expert_parallel and config.experts is not None)
     source: Source
     if ranks_cut_for(model_folder):

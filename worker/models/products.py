@@ -19,6 +19,7 @@ from .part_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION, USUAL
 from .vision_config import VisionConfig
 
 HEAD = "lm_head"
+TABLE = "model.embed_tokens"
 VISION = "visual."  # what the names of an encoder's layers begin with
 _OF_VISION = {"int4": "int8", "wint4": "wint8"}  # fewer bits would blur what it sees
 Products = dict[tuple[str, ...], int]  # by the names of their projections, their weights

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ...kernels import WeightFormat
 from ...kernels.cpu.weights.packed import BLOCK_KINDS, PANEL
 from ..models.config import ModelConfig
-from ..models.products import HEAD, Product, products
+from ..models.products import HEAD, TABLE, Product, products
 from .layer_formats import LayerFormats
 
 BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "mxfp4": 4.25, "int4": 4} | {
@@ -38,7 +38,7 @@ def _bits_of_each(config: ModelConfig, formats: LayerFormats, ranks: int) -> Ite
     if config.tie_word_embeddings:
         yield table * BITS[head.kind]
     else:
-        yield table * BITS[formats.own.kind]
+        yield table * BITS[formats.of(TABLE).kind]
         yield table * _bits(config, head)
 
 
@@ -51,7 +51,7 @@ def _product_bits(config: ModelConfig, formats: LayerFormats, product: Product) 
 
 def _bits(config: ModelConfig, format: WeightFormat) -> float:
     """What the checkpoint has as integers is taken over as it is; 8-bit floats become what their format says."""
-    if config.quantization is None or config.quantization.is_mxfp4:
+    if config.quantization is None or config.quantization.is_mxfp4 or config.quantization.is_gguf:
         return BITS[format.kind]
     if config.quantization.is_float8:
         return BITS[format.float8 or format.kind]

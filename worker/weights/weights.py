@@ -185,8 +185,13 @@ class Weights:
         return self.placement.adapters.room_for([piece._replace(name=self.prefix + piece.name) for piece in pieces])
 
     def table(self, piece: CheckpointPiece, format: WeightFormat) -> Any:
-        """An embedding's table."""
-        return self._kept("table", format, [piece], lambda: self.placement.ops.table(self.matrix(*piece), format))
+        """An embedding's table; one in float32 even where it is stored in blocks."""
+
+        def made() -> Any:
+            matrix = self.matrix(*piece)
+            return self.placement.ops.table(_without_blocks(matrix) if format.kind == "fp32" else matrix, format)
+
+        return self._kept("table", format, [piece], made)
 
     def _format_of(self, piece: CheckpointPiece) -> WeightFormat:
         return self.placement.formats.of((self.prefix + piece.name).removesuffix(".weight"))

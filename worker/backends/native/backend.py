@@ -43,6 +43,7 @@ _QUANTIZED |= {f"w{kind}": format for kind, format in _QUANTIZED.items()}
 class NativeBackend(Backend):
     library: Library
     ops: NativeOperations
+    takes_blocks: ClassVar[bool] = True
     mxfp4: ClassVar[WeightFormat | None] = WeightFormat("mxfp4", BLOCK)
 
     @classmethod

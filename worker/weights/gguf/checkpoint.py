@@ -66,8 +66,12 @@ class GgufCheckpoint:
         raise ConfigError(f"{self._file} has no {name}, whose bytes would be no numbers by themselves.")
 
     def group_size(self, module: str) -> int:
+        return block_size(self.type_of(module))
+
+    def type_of(self, module: str) -> str:
+        """What the matrix of this projection is stored as; empty where it is made of others, or not there."""
         view = self._views.get(f"{module}.weight")
-        return block_size(self._tensors.type_of(view.tensor)) if isinstance(view, Rows) else 0
+        return self._tensors.type_of(view.tensor) if isinstance(view, Rows) else ""
 
     def pass_over(self, name: str) -> None:
         self._used.add(name)

@@ -24,7 +24,7 @@ from ..packed_file import in_mapping
 from .linked_files import LinkedFiles
 
 _MOST_READ = 64 << 20  # bytes, before the files are mapped anew
-_FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
+FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +45,12 @@ class StoredTensor:
         octets = self.octets[chosen]
         if self.in_blocks:
             return GgmlPart(self.type, octets)
-        if self.type not in _FLOATS:
+        if self.type not in FLOATS:
             raise ConfigError(
                 f"{self.name} is stored as {self.type}, which no weights are read from. Use a file with "
-                f"{', '.join((*_FLOATS, *TYPES))}."
+                f"{', '.join((*FLOATS, *TYPES))}."
             )
-        floats = octets.contiguous().view(_FLOATS[self.type])
+        floats = octets.contiguous().view(FLOATS[self.type])
         return floats.float() if self.type == "F64" else floats
 
     def floats(self) -> Tensor:

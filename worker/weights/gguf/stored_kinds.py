@@ -1,0 +1,52 @@
+"""The number formats of layers whose weights are taken over from a GGUF file as they are.
+
+Blocks keep their type, whatever else is asked for. What is stored as floats keeps its format unless it is to be
+quantized; where floats of one product are unlike, all get the wider one's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ....kernels import WeightFormat
+from ....kernels.cpu.weights.packed import BLOCK_KINDS
+from ....kernels.mxfp4_part import BLOCK
+from ....kernels.operands import DTYPES
+from ...models.config import ModelConfig
+from ...models.products import HEAD, TABLE, products
+from ..layer_formats import LayerFormats
+from .checkpoint import GgufCheckpoint
+from .tensors import FLOATS
+
+_FLOAT_KINDS = {type: WeightFormat.of(dtype) for type, dtype in FLOATS.items() if dtype in DTYPES.values()}
+_BLOCK_KINDS = {kind.upper(): WeightFormat(kind) for kind in BLOCK_KINDS} | {"MXFP4": WeightFormat("mxfp4", BLOCK)}
+
+
+def with_stored_kinds(
+    formats: LayerFormats, config: ModelConfig, source: GgufCheckpoint, keeps_head: bool
+) -> LayerFormats:
+    """For kernels that multiply blocks as they are; `keeps_head`: but for the head, whose format was asked for."""
+    named = dict(formats.named)
+    for product in products(config):
+        types = {layer: _type_of(layer, source) for layer in product.layers}
+        named |= {layer: _BLOCK_KINDS[type] for layer, type in types.items() if type in _BLOCK_KINDS}
+        floats = [layer for layer, type in types.items() if type in _FLOAT_KINDS and _is_plain(named, layer, formats)]
+        named |= dict.fromkeys(floats, _widest([_FLOAT_KINDS[types[layer]] for layer in floats], formats.own))
+    if keeps_head:
+        named[HEAD] = formats.of(HEAD)
+    table = source.type_of(TABLE)
+    return LayerFormats(formats.own, named | {TABLE: (_BLOCK_KINDS | _FLOAT_KINDS).get(table, formats.own)})
+
+
+def _type_of(layer: str, source: GgufCheckpoint) -> str:
+    """A head that isn't stored is the embedding's table."""
+    return source.type_of(layer) or (source.type_of(TABLE) if layer == HEAD else "")
+
+
+def _is_plain(named: Mapping[str, WeightFormat], layer: str, formats: LayerFormats) -> bool:
+    """Whether nothing else is asked for."""
+    return replace(named[layer], float8=None) == replace(formats.own, float8=None)
+
+
+def _widest(found: list[WeightFormat], own: WeightFormat) -> WeightFormat:
+    unlike = set(found)
+    return unlike.pop() if len(unlike) == 1 else WeightFormat("fp32") if unlike else own
