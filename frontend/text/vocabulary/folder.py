@@ -61,7 +61,7 @@ def write_tokenizer(path: Path, target: Path) -> None:
     with values_of(folder / _ADDED):
         _add_tokens(backend, read_model_settings(folder / _ADDED))
     with values_of(folder / _SETTINGS):
-        _add_begin_and_end(backend, settings)
+        add_begin_and_end(backend, settings)
     backend.save(str(target / "tokenizer.json"))
     (target / _SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
     _copy_templates(folder, target)
@@ -86,7 +86,7 @@ def _add_tokens(backend: tokenizers.Tokenizer, ids: Mapping[str, int]) -> None:
             backend.add_tokens([tokenizers.AddedToken(token, normalized=False)])
 
 
-def _add_begin_and_end(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
+def add_begin_and_end(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
     """As transformers: only what `add_bos_token` and `add_eos_token` ask for."""
     begin = _asked_for(backend, settings, "bos_token")
     end = _asked_for(backend, settings, "eos_token")

@@ -82,7 +82,7 @@ def read_sentencepiece(path: Path, settings: Mapping[str, Any]) -> SentencePiece
     content, names = read_model_file(path), added_tokens(settings)
     try:
         model = _parsed(content)
-        _check(model)
+        check_model(model)
         _rename(model, names)
     except ValueError as error:
         raise ConfigError(
@@ -186,7 +186,7 @@ def _is_usable(score: float, algorithm: Algorithm) -> bool:
     return algorithm != Algorithm.BPE or not math.isnan(score)
 
 
-def _check(model: SentencePieceModel) -> None:
+def check_model(model: SentencePieceModel) -> None:
     """What SentencePiece itself asks of a model when it loads one."""
     if not model.pieces:
         raise ValueError("it has no pieces")

@@ -48,7 +48,7 @@ def needs_segmenter(model: SentencePieceModel) -> bool:
         or others
         or len({normal[text] for text in merged}) < len(merged)
         or not normal.keys() >= set("".join(merged))
-        or any(len(piece.text) == 1 and piece.kind != Kind.NORMAL for piece in model.pieces)
+        or any(len(piece.text) == 1 and piece.kind not in (Kind.NORMAL, Kind.CONTROL) for piece in model.pieces)
     )
 
 

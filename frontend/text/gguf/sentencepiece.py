@@ -1,0 +1,95 @@
+"""Vocabularies of SentencePiece models: BPE by scores (Llama 2, Mistral, Gemma, ERNIE) and unigram (T5).
+
+The file's tokens are made a `SentencePieceModel` again; what follows is as for a `tokenizer.model`.
+"""
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import tokenizers
+
+from ..vocabulary.sentencepiece_model import Algorithm, Kind, Piece, SentencePieceModel, check_model
+from ..vocabulary.sentencepiece_tokenizer import needs_segmenter, sentencepiece_tokenizer
+from .added_tokens import add_tokens, of_spaces, with_spaces_as_pieces
+from .metadata import PREFIX, Metadata, flag, whole_numbers
+from .sentencepiece_file import sentencepiece_file
+from .token_list import TokenList
+
+# Vocabularies with this token, Mistral's since the third version, have a space before the first word of a text only;
+# the others have one behind every special token as well.
+_ONLY_FIRST = "[INST]"
+
+
+class SentencePieceTokenizer(NamedTuple):
+    backend: tokenizers.Tokenizer
+    settings: dict[str, Any]  # of transformers, by which a text's first space goes
+    segmenter: bytes | None  # the content of `SEGMENTER_FILE`, if the backend needs it
+
+
+def tokenizer_of(metadata: Metadata, tokens: TokenList, algorithm: Algorithm) -> SentencePieceTokenizer:
+    settings = _settings(metadata, tokens)
+    # Where no space is added before a text, a token of spaces is one wherever it stands.
+    spaces = () if settings["legacy"] or settings["add_prefix_space"] else of_spaces(tokens)
+    if spaces:
+        tokens = with_spaces_as_pieces(tokens)
+    model = _model(metadata, tokens, algorithm, settings)
+    is_cut = needs_segmenter(model)
+    if is_cut and spaces:  # the library then looks for tokens in texts whose spaces are no ▁ yet
+        model = _model(metadata, tokens, algorithm, settings, spaces)
+    check_model(model)
+    added = {str(at): tokens.texts[at] for at in tokens.added()}
+    backend = sentencepiece_tokenizer(model, {**settings, "added_tokens_decoder": added})
+    if is_cut:
+        tokens = tokens.without_added(spaces)
+    add_tokens(backend, metadata, tokens, () if is_cut else spaces)
+    return SentencePieceTokenizer(backend, settings, sentencepiece_file(model) if is_cut else None)
+
+
+def _settings(metadata: Metadata, tokens: TokenList) -> dict[str, Any]:
+    if flag(metadata, f"{PREFIX}add_space_prefix") is False:
+        return {"add_prefix_space": False, "legacy": False}
+    is_only_first = _ONLY_FIRST in [tokens.texts[at] for at in tokens.added() if tokens.kinds[at] == Kind.CONTROL]
+    return {"add_prefix_space": True, "legacy": not is_only_first}
+
+
+def _model(
+    metadata: Metadata,
+    tokens: TokenList,
+    algorithm: Algorithm,
+    settings: dict[str, Any],
+    user_defined: Collection[int] = (),
+) -> SentencePieceModel:
+    """Added tokens are control pieces of the model, as they are no part of words; but those `user_defined` are."""
+    kinds = list(tokens.kinds)
+    for at in tokens.added():
+        kinds[at] = Kind.UNKNOWN if kinds[at] == Kind.UNKNOWN else Kind.CONTROL
+    for at in user_defined:
+        kinds[at] = Kind.USER_DEFINED
+    _leave_one_unknown(kinds, tokens)
+    return SentencePieceModel(
+        pieces=list(map(Piece, tokens.texts, tokens.scores or [0.0] * len(kinds), kinds)),
+        algorithm=algorithm,
+        byte_fallback=Kind.BYTE in kinds,
+        charsmap=_charsmap(metadata),
+        add_dummy_prefix=settings["add_prefix_space"],
+        remove_extra_whitespaces=flag(metadata, f"{PREFIX}remove_extra_whitespaces") is True,
+    )
+
+
+def _leave_one_unknown(kinds: list[Kind], tokens: TokenList) -> None:
+    unknown = [at for at, kind in enumerate(kinds) if kind == Kind.UNKNOWN]
+    named = tokens.ids.get("unk")
+    if not unknown and named is None:
+        raise ValueError("it has no token for unknown text")
+    one = named if named is not None and (named in unknown or not unknown) else unknown[0]
+    for at in unknown:
+        kinds[at] = Kind.CONTROL
+    kinds[one] = Kind.UNKNOWN
+
+
+def _charsmap(metadata: Metadata) -> bytes:
+    key = f"{PREFIX}precompiled_charsmap"
+    numbers = whole_numbers(metadata, key) or []
+    if not all(-128 <= number < 256 for number in numbers):
+        raise ValueError(f"{key} has a number that is no byte")
+    return bytes([number & 0xFF for number in numbers])

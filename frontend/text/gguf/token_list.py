@@ -1,0 +1,129 @@
+"""The tokens of a GGUF file: their texts, kinds and scores, and which of them begin, end or fill a text."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ....protocol.fields.rules import shown
+from ..vocabulary.sentencepiece_model import Kind
+from .metadata import PREFIX, Metadata, flag, real_numbers, texts, whole_number, whole_numbers
+
+# Names in the keys, the first as the format spells it.
+_IDS = {
+    **dict(bos="bos", eos="eos", eot="eot", eom="eom", unk="unknown", sep="seperator", pad="padding"),
+    **dict(cls="cls", mask="mask"),
+}
+_UNDEFINED = 0
+# Converters fill a vocabulary up to the number of the model's rows with these.
+_FILLING = re.compile(r"\[PAD\d+\]")
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+class Defaults(NamedTuple):
+    """What holds of a kind of vocabulary where the file doesn't say, by llama.cpp's rules."""
+
+    ids: Mapping[str, int]
+    adds_bos: bool = False
+    adds_eos: bool = False
+
+
+@dataclass(slots=True)
+class TokenList:
+    texts: list[str]
+    kinds: list[Kind]
+    scores: list[float]
+    ids: dict[str, int]  # of the tokens with a task: bos, eos, eot, eom, unk, sep, pad, cls, mask
+    adds_bos: bool
+    adds_eos: bool
+
+    def token(self, task: str) -> str | None:
+        return self.texts[self.ids[task]] if task in self.ids else None
+
+    def added(self) -> list[int]:
+        """The ids of tokens that are found in a text before all else."""
+        whole = (Kind.CONTROL, Kind.USER_DEFINED, Kind.UNKNOWN)
+        return [at for at, kind in enumerate(self.kinds) if kind in whole]
+
+    def without_added(self, ids: Iterable[int]) -> "TokenList":
+        """With these as tokens like most."""
+        kinds = list(self.kinds)
+        for at in ids:
+            kinds[at] = Kind.NORMAL
+        return replace(self, kinds=kinds)
+
+
+def read_tokens(metadata: Metadata, defaults: Defaults) -> TokenList:
+    """Raises ValueError for what is no vocabulary."""
+    found = texts(metadata, f"{PREFIX}tokens")
+    if not found:
+        raise ValueError(f"{PREFIX}tokens has no tokens")
+    # An empty text can't be found in another; llama.cpp gives it the same name.
+    named = [token or f"[EMPTY_{at}]" for at, token in enumerate(found)]
+    ids = _ids(metadata, len(named))
+    kinds = _kinds(metadata, named, ids)
+    whole = {task: at for task, at in defaults.ids.items() if at < len(named) and kinds[at] != Kind.NORMAL}
+    ids = {**whole, **ids}
+    scores = real_numbers(metadata, f"{PREFIX}scores") or []
+    if scores and len(scores) < len(named):
+        raise ValueError(f"{PREFIX}scores has {len(scores):,} numbers for {len(named):,} tokens")
+    size = _without_filling(named, kinds, ids)
+    _require_unique(named[:size])
+    adds = {name: flag(metadata, f"{PREFIX}add_{name}_token") for name in ("bos", "eos")}
+    return TokenList(
+        named[:size],
+        kinds[:size],
+        scores[:size],
+        ids,
+        adds_bos=defaults.adds_bos if adds["bos"] is None else adds["bos"],
+        adds_eos=defaults.adds_eos if adds["eos"] is None else adds["eos"],
+    )
+
+
+def _ids(metadata: Metadata, size: int) -> dict[str, int]:
+    ids: dict[str, int] = {}
+    for task, name in _IDS.items():
+        key = f"{PREFIX}{name}_token_id"
+        if (value := whole_number(metadata, key)) is None:
+            continue
+        if not 0 <= value < size:
+            raise ValueError(f"{key} is {value:,}, and the ids of its tokens go from 0 to {size - 1:,}")
+        ids[task] = value
+    return ids
+
+
+def _kinds(metadata: Metadata, named: list[str], ids: Mapping[str, int]) -> list[Kind]:
+    key = f"{PREFIX}token_type"
+    numbers = whole_numbers(metadata, key)
+    if numbers is None:
+        kinds = [Kind.BYTE if _BYTE.fullmatch(token) else Kind.NORMAL for token in named]
+    else:
+        if len(numbers) < len(named):
+            raise ValueError(f"{key} has {len(numbers):,} numbers for {len(named):,} tokens")
+        if unknown := set(numbers) - {*Kind, _UNDEFINED}:
+            raise ValueError(f"{key} has {shown(min(unknown))}, which is no type of a token")
+        kinds = [Kind(number) if number != _UNDEFINED else Kind.UNUSED for number in numbers[: len(named)]]
+    # What begins and ends a text is no part of one, whatever a converter thought of it.
+    for task in ("bos", "eos", "eot", "eom"):
+        if task in ids and kinds[ids[task]] in (Kind.NORMAL, Kind.UNUSED):
+            kinds[ids[task]] = Kind.CONTROL
+    return kinds
+
+
+def _without_filling(named: list[str], kinds: list[Kind], ids: Mapping[str, int]) -> int:
+    """How many tokens there are without those at the end that only fill the vocabulary up."""
+    size = len(named)
+    least = max(ids.values(), default=-1) + 1
+    while size > least and kinds[size - 1] == Kind.UNUSED and _FILLING.fullmatch(named[size - 1]):
+        size -= 1
+    return size
+
+
+def _require_unique(named: list[str]) -> None:
+    if len(set(named)) == len(named):
+        return
+    seen: dict[str, int] = {}
+    for at, token in enumerate(named):
+        if token in seen:
+            raise ValueError(f"{PREFIX}tokens has {shown(token)} twice, with the ids {seen[token]:,} and {at:,}")
+        seen[token] = at

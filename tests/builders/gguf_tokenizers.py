@@ -1,0 +1,133 @@
+"""The metadata that llama.cpp's `convert_hf_to_gguf.py` makes of a tokenizer, from the same files."""
+
+import json
+import re
+import string
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+from tokenizers import Tokenizer
+
+from penstock.frontend.text.vocabulary.sentencepiece_model import read_sentencepiece
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+_TASKS = {"bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding", "mask": "mask"}
+_LOOKS_SPECIAL = re.compile(r"<\|.*\|>|<｜.*｜>|<unused.*>", re.DOTALL)
+_PLAIN_LETTERS = string.ascii_letters + string.digits
+Metadata = dict[str, Any]
+
+
+def from_tokenizer_json(folder: Path, pre: str | None, vocab_size: int = 0, model: str = "gpt2") -> Metadata:
+    """As `_set_vocab_gpt2`; the vocabulary is filled up to `vocab_size`."""
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    state = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    added = {token["id"]: token for token in state["added_tokens"]}
+    named = {at: token for token, at in backend.get_vocab(with_added_tokens=True).items()}
+    tokens, types = [], []
+    for at in range(max(vocab_size, max(named) + 1)):
+        if at not in named:
+            tokens.append(f"[PAD{at}]")
+            types.append(UNUSED)
+        elif at in added:
+            is_special = added[at]["special"] or _looks_special(named[at])
+            tokens.append(named[at] if is_special else named[at].replace("▁", " "))
+            types.append(CONTROL if is_special else USER_DEFINED)
+        else:
+            tokens.append(named[at])
+            types.append(NORMAL)
+    metadata = {
+        "tokenizer.ggml.model": model,
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": types,
+        **({} if pre is None else {"tokenizer.ggml.pre": pre}),
+        **_special(folder, backend.token_to_id),
+    }
+    if "merges" in state["model"]:
+        metadata["tokenizer.ggml.merges"] = [" ".join(pair) for pair in state["model"]["merges"]]
+    return metadata
+
+
+def from_bert(folder: Path) -> Metadata:
+    """As `BertModel.set_vocab`."""
+    metadata = from_tokenizer_json(folder, "jina-v2-en", model="bert")
+    tokens, types = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
+    metadata["tokenizer.ggml.tokens"] = [
+        token if kind == CONTROL else token[2:] if token.startswith("##") else f"▁{token}"
+        for token, kind in zip(tokens, types, strict=True)
+    ]
+    return metadata
+
+
+def from_sentencepiece(folder: Path, vocab_size: int = 0) -> Metadata:
+    """As `_set_vocab_sentencepiece`, of the folder's tokenizer.model."""
+    model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+    size = max(vocab_size, model.vocab_size())
+    tokens = [f"[PAD{at}]" for at in range(size)]
+    scores = [-10000.0] * size
+    types = [UNUSED] * size
+    kinds = {UNKNOWN: model.is_unknown, CONTROL: model.is_control, UNUSED: model.is_unused, BYTE: model.is_byte}
+    for at in range(model.vocab_size()):
+        tokens[at], scores[at] = model.id_to_piece(at), model.get_score(at)
+        types[at] = next((kind for kind, holds in kinds.items() if holds(at)), NORMAL)
+    for number, token in _settings(folder).get("added_tokens_decoder", {}).items():
+        at, is_special = int(number), token.get("special") or _looks_special(token["content"])
+        tokens[at] = token["content"] if is_special else token["content"].replace("▁", " ")
+        scores[at], types[at] = -1000.0, CONTROL if is_special else USER_DEFINED
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": scores,
+        "tokenizer.ggml.token_type": types,
+        **_special(folder, lambda token: tokens.index(token) if token in tokens else None),
+    }
+
+
+def from_t5(folder: Path) -> Metadata:
+    """As `T5Model.set_vocab`: what stands in the model's description of its normalizer goes along."""
+    model = read_sentencepiece(folder / "tokenizer.model", {})
+    return {
+        **from_sentencepiece(folder),
+        "tokenizer.ggml.model": "t5",
+        "tokenizer.ggml.add_space_prefix": model.add_dummy_prefix,
+        "tokenizer.ggml.remove_extra_whitespaces": model.remove_extra_whitespaces,
+        "tokenizer.ggml.precompiled_charsmap": list(model.charsmap),
+    }
+
+
+def with_templates(metadata: Metadata, **templates: str) -> Metadata:
+    """`default`, and others by name."""
+    found = {f"tokenizer.chat_template.{name}": text for name, text in templates.items() if name != "default"}
+    names = {"tokenizer.chat_templates": [name for name in templates if name != "default"]} if found else {}
+    default = {"tokenizer.chat_template": templates["default"]} if "default" in templates else {}
+    for name in templates:
+        assert set(name) <= {*_PLAIN_LETTERS, "_"}, "other letters become _ in a key"
+    return {**metadata, **names, **default, **found}
+
+
+def _looks_special(token: str) -> bool:
+    return token in ("<pad>", "<mask>", "<2mass>", "[@BOS@]") or bool(_LOOKS_SPECIAL.fullmatch(token))
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    path = folder / "tokenizer_config.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _special(folder: Path, token_to_id: Any) -> Metadata:
+    """As `gguf.SpecialVocab`: BERT's [CLS] begins a text, and its [SEP] ends one."""
+    settings = _settings(folder)
+    names = {f"{task}_token": settings.get(f"{task}_token") for task in (*_TASKS, "cls")}
+    names["bos_token"] = names["bos_token"] or names["cls_token"]
+    names["eos_token"] = names["eos_token"] or names["sep_token"]
+    found: Metadata = {}
+    for task, key in _TASKS.items():
+        token = names[f"{task}_token"]
+        at = None if token is None else token_to_id(token if isinstance(token, str) else token["content"])
+        if at is not None:
+            found[f"tokenizer.ggml.{key}_token_id"] = at
+    for task in ("bos", "eos"):
+        if isinstance(settings.get(f"add_{task}_token"), bool):
+            found[f"tokenizer.ggml.add_{task}_token"] = settings[f"add_{task}_token"]
+    return found

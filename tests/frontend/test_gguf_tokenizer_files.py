@@ -1,0 +1,308 @@
+"""What else a GGUF file says of its tokenizer: templates, what begins and ends texts; and what is refused."""
+
+import copy
+import random
+from pathlib import Path
+
+import pytest
+from builders.gguf_tokenizers import from_bert, from_sentencepiece, from_tokenizer_json, with_templates
+from builders.sentencepiece_models import AS_LLAMA, trained
+from builders.tokenizer_kinds import write_tokenizer
+
+from penstock.frontend.text.gguf import end_token_ids
+from penstock.frontend.text.gguf import write_tokenizer as write_from_gguf
+from penstock.frontend.text.tokenizer import Tokenizer
+from penstock.protocol.errors import ConfigError, RequestError
+
+TEMPLATES = Path(__file__).parents[1] / "builders" / "chat_templates"
+MESSAGES = [
+    {"role": "user", "content": "Hello, <b>you</b> 你好"},
+    {"role": "assistant", "content": "Hi! "},
+    {"role": "user", "content": " More "},
+]
+TOOL = {
+    "type": "function",
+    "function": {"name": "f", "description": "Does it", "parameters": {"type": "object", "properties": {}}},
+}
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED = range(1, 5)
+
+
+@pytest.fixture(scope="module")
+def byte_level(tmp_path_factory):
+    return from_tokenizer_json(write_tokenizer(tmp_path_factory.mktemp("byte_level"), "byte_level_with_bos"), "gpt-2")
+
+
+@pytest.fixture(scope="module")
+def word_pieces(tmp_path_factory):
+    return from_bert(write_tokenizer(tmp_path_factory.mktemp("bert"), "word_piece"))
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pieces")
+    (folder / "tokenizer.model").write_bytes(trained(**AS_LLAMA))
+    return from_sentencepiece(folder) | {"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2}
+
+
+def read(folder, metadata):
+    folder.mkdir(exist_ok=True)
+    write_from_gguf(metadata, folder)
+    return Tokenizer(folder)
+
+
+# --- templates -------------------------------------------------------------------------------------------------------
+
+
+def test_templates_render_as_transformers_renders_them(byte_level, tmp_path):
+    from transformers import AutoTokenizer
+
+    paths = sorted(TEMPLATES.glob("*.jinja"))
+    assert len(paths) > 15
+    for path in paths:
+        folder = tmp_path / path.stem
+        tokenizer = read(folder, with_templates(byte_level, default=path.read_text(encoding="utf-8")))
+        reference = AutoTokenizer.from_pretrained(folder)
+        options = {"add_generation_prompt": True, "tokenize": False, "documents": [], "tools": [TOOL]}
+        expected = reference.apply_chat_template(MESSAGES, **options)
+        assert tokenizer.apply_chat_template(MESSAGES, **options) == expected, path.stem
+        assert (tokenizer.bos_token, tokenizer.eos_token) == (reference.bos_token, reference.eos_token)
+
+
+def test_named_templates_are_chosen_by_name(byte_level, tmp_path):
+    named = with_templates(byte_level, default="plain", tool_use="{{ tools | length }} tools", rag="documents")
+    tokenizer = read(tmp_path / "named", named)
+    assert tokenizer.apply_chat_template(MESSAGES) == "plain"
+    assert tokenizer.apply_chat_template(MESSAGES, tools=[TOOL]) == "1 tools"
+    assert tokenizer.apply_chat_template(MESSAGES, chat_template="rag") == "documents"
+    tokenizer = read(tmp_path / "no default", with_templates(byte_level, rag="documents"))
+    with pytest.raises(RequestError, match="Choose a chat template by name.*rag"):
+        tokenizer.apply_chat_template(MESSAGES)
+
+
+@pytest.mark.parametrize("said", [{}, {"tokenizer.chat_template": ""}], ids=["none", "empty"])
+def test_a_file_without_a_template_says_what_to_do(byte_level, said, tmp_path):
+    with pytest.raises(RequestError, match="has no chat template. Give one with chat_template="):
+        read(tmp_path / "made", byte_level | said).apply_chat_template(MESSAGES)
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "", "a" * 65, "ü", "x.y", "a\0b"])
+def test_a_template_can_have_no_name_that_leads_elsewhere(name, byte_level, tmp_path):
+    with pytest.raises(ConfigError, match="chat template .* has a name"):
+        read(tmp_path / "made", byte_level | {f"tokenizer.chat_template.{name}": "x"})
+    assert not list((tmp_path / "made").rglob("*.jinja"))
+
+
+def test_templates_are_there_though_the_vocabulary_cannot_be_used(byte_level, tmp_path):
+    """With tokenizer=… the rest of the file is good."""
+    metadata = with_templates(byte_level, default="{{ messages[0].content }}") | {"tokenizer.ggml.pre": "unheard-of"}
+    with pytest.raises(ConfigError, match="'unheard-of', a way to cut text into words"):
+        write_from_gguf(metadata, tmp_path)
+    assert (tmp_path / "chat_template.jinja").is_file()
+    assert not (tmp_path / "tokenizer.json").exists()
+
+
+# --- what begins and ends texts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pre, said, has_bos, has_eos",
+    [
+        ("gpt-2", {}, False, False),
+        ("llama-bpe", {}, True, False),
+        ("llama-bpe", {"add_bos_token": False}, False, False),
+        ("gpt-2", {"add_bos_token": True, "add_eos_token": True}, True, True),
+    ],
+)
+def test_a_text_begins_and_ends_as_the_file_says(pre, said, has_bos, has_eos, byte_level, tmp_path):
+    flags = {f"tokenizer.ggml.{name}": value for name, value in said.items()}
+    tokenizer = read(tmp_path / "made", byte_level | {"tokenizer.ggml.pre": pre} | flags)
+    ids = tokenizer.encode("fox")
+    assert (ids[0] == tokenizer.bos_token_id, ids[-1] == tokenizer.eos_token_id) == (has_bos, has_eos)
+    assert tokenizer.encode("<|start|>fox") == tokenizer.encode("fox") if has_bos else True
+
+
+def with_tokens(metadata, *tokens, kind=CONTROL):
+    """Further tokens at the end, and the id of the first."""
+    first = len(metadata["tokenizer.ggml.tokens"])
+    changed = {
+        "tokenizer.ggml.tokens": [*metadata["tokenizer.ggml.tokens"], *tokens],
+        "tokenizer.ggml.token_type": [*metadata["tokenizer.ggml.token_type"], *[kind] * len(tokens)],
+    }
+    return metadata | changed, first
+
+
+@pytest.mark.parametrize(
+    "tokens, kind, said, expected",
+    [
+        (["<|endoftext|>", "<|im_start|>", "<|im_end|>"], CONTROL, {"eos": 2}, [2, 0]),  # as Qwen's generation_config
+        (["<|end_of_text|>", "<|eom_id|>", "<|eot_id|>"], CONTROL, {"eos": 2}, [2, 0, 1]),  # as Llama 3.1's
+        (["<|return|>", "<|call|>", "<|end|>", "<|endoftext|>"], CONTROL, {"eos": 0}, [0, 1, 3]),  # as gpt-oss's
+        (["<|endoftext|>", "<|end|>"], CONTROL, {"eos": 0}, [0, 1]),  # as Phi's
+        (
+            ["<|endoftext|>", "<|user|>", "<|observation|>"],
+            CONTROL,
+            {"eos": 0, "eot": 1, "eom": 2},
+            [0, 1, 2],
+        ),  # as GLM's
+        (["<eos>", "<end_of_turn>", "</s>"], USER_DEFINED, {"eos": 0}, [0, 1]),  # as Gemma's, whose </s> is markup
+        (["<|im_end|>", "stop"], NORMAL, {"eos": 1}, [1]),
+    ],
+)
+def test_ends_are_those_of_generation_config(tokens, kind, said, expected, byte_level):
+    metadata = {key: value for key, value in byte_level.items() if not key.endswith("token_id")}
+    metadata["tokenizer.ggml.tokens"] = [
+        f"{token} " if "end" in token else token for token in metadata["tokenizer.ggml.tokens"]
+    ]
+    metadata, first = with_tokens(metadata, *tokens, kind=kind)
+    named = {f"tokenizer.ggml.{task}_token_id": first + at for task, at in said.items()}
+    assert [at - first for at in end_token_ids(metadata | named)] == expected
+
+
+def test_special_tokens_are_hidden_and_others_shown(byte_level, tmp_path):
+    metadata, first = with_tokens(byte_level, "<hidden>")
+    metadata, _ = with_tokens(metadata, "<shown>", kind=USER_DEFINED)
+    tokenizer = read(tmp_path / "made", metadata)
+    assert tokenizer.encode("a<hidden>b<shown>", add_special_tokens=False)[1::2] == [first, first + 1]
+    assert tokenizer.decode(tokenizer.encode("a<hidden>b<shown>")) == "ab<shown>"
+
+
+def test_a_vocabulary_without_types_takes_its_named_tokens_for_special(byte_level, tmp_path):
+    metadata = {key: value for key, value in byte_level.items() if key != "tokenizer.ggml.token_type"}
+    tokenizer = read(tmp_path / "made", metadata)
+    assert tokenizer.encode("a<|end|>", add_special_tokens=False)[-1] == tokenizer.eos_token_id
+    assert tokenizer.decode(tokenizer.encode("a<|end|>")) == "a"
+
+
+def test_a_token_that_is_text_too_fills_nothing(byte_level, tmp_path):
+    """A converter's id 0 for what is missing must not make a letter special."""
+    letter = byte_level["tokenizer.ggml.tokens"].index("a")
+    tokenizer = read(tmp_path / "made", byte_level | {"tokenizer.ggml.padding_token_id": letter})
+    assert tokenizer.pad_token is None
+    assert tokenizer.decode(tokenizer.encode("banana")) == "banana"
+
+
+def test_empty_tokens_are_never_found(byte_level, tmp_path):
+    metadata, first = with_tokens(byte_level, "", "<x>")
+    tokenizer = read(tmp_path / "made", metadata)
+    assert tokenizer.encode("<x>", add_special_tokens=False) == [first + 1]
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+def without(key):
+    return lambda metadata: metadata.pop(f"tokenizer.ggml.{key}")
+
+
+def with_value(key, value):
+    return lambda metadata: metadata.update({f"tokenizer.ggml.{key}": value})
+
+
+def with_element(key, value):
+    return lambda metadata: metadata[f"tokenizer.ggml.{key}"].__setitem__(5, value)
+
+
+REFUSED = {
+    "no model": (without("model"), "the file has none"),
+    "none by name": (with_value("model", "none"), "the file has none"),
+    "model of another type": (with_value("model", 3), "tokenizer.ggml.model is 3, and a text belongs there"),
+    "unknown model": (with_value("model", "rwkv"), "'rwkv', a kind that is not read here; known are gpt2"),
+    "no tokens": (without("tokens"), "has no tokens"),
+    "empty tokens": (with_value("tokens", []), "has no tokens"),
+    "tokens that are one": (with_value("tokens", "abc"), "tokens is 'abc', and a list of texts belongs there"),
+    "a number among tokens": (with_element("tokens", 7), "tokens has 7 at place 5, and is a list of texts"),
+    "a list among tokens": (with_element("tokens", ["a"]), r"tokens has \['a'\] at place 5"),
+    "a token twice": (with_element("tokens", "e"), "tokens has 'e' twice, with the ids"),
+    "too few types": (with_value("token_type", [1, 1]), r"token_type has 2 numbers for \d+ tokens"),
+    "an unknown type": (with_element("token_type", 77), "token_type has 77, which is no type"),
+    "a truth among types": (with_element("token_type", True), "token_type has True at place 5"),
+    "too few scores": (with_value("scores", [0.5]), "scores has 1 numbers for"),
+    "no number for a score": (with_value("scores", [float("nan")] * 3), "scores has NaN at place 0"),
+    "an id behind the end": (with_value("eos_token_id", 1 << 31), "eos_token_id is 2,147,483,648, and the ids"),
+    "a negative id": (with_value("bos_token_id", -1), "bos_token_id is -1, and the ids of its tokens go from 0"),
+    "an id that is a text": (with_value("eos_token_id", "2"), "eos_token_id is '2', and a whole number belongs"),
+    "a flag that is a number": (with_value("add_bos_token", 1), "add_bos_token is 1, and true or false belongs"),
+    "a template that is a list": (
+        lambda metadata: metadata.update({"tokenizer.chat_template": [1, 2]}),
+        "chat_template is a list of 2 values, and a text belongs there",
+    ),
+}
+REFUSED_BYTE_PAIRS = {
+    "no name of words": (without("pre"), "doesn't say how text is cut into words.*early 2024"),
+    "unknown words": (with_value("pre", "x"), "'x', a way to cut text into words that is not known"),
+    "no merges": (without("merges"), "it has no tokenizer.ggml.merges"),
+    "a merge of one": (with_element("merges", "abc"), "merges has at place 5 one text"),
+    "a merge of a number": (with_element("merges", 3), "merges has 3 at place 5"),
+}
+REFUSED_PIECES = {
+    "no bytes": (
+        lambda metadata: metadata["tokenizer.ggml.tokens"].__setitem__(100, "<0xZZ>"),
+        "<0x61> is none of its",
+    ),
+    "rules cut short": (with_value("precompiled_charsmap", [1, 0, 0, 0, 9]), "rules for characters are cut short"),
+    "rules of no bytes": (with_value("precompiled_charsmap", [300]), "has a number that is no byte"),
+    "an endless token": (
+        lambda metadata: metadata["tokenizer.ggml.tokens"].__setitem__(300, "x" * 2000),
+        "length 2,000",
+    ),
+}
+CASES = {
+    **{("byte_level", name): case for name, case in {**REFUSED, **REFUSED_BYTE_PAIRS}.items()},
+    **{("pieces", name): case for name, case in {**REFUSED, **REFUSED_PIECES}.items()},
+    **{("word_pieces", name): case for name, case in REFUSED.items()},
+}
+
+
+@pytest.mark.parametrize("kind, name", CASES)
+def test_what_cannot_be_used_is_refused_in_a_sentence(kind, name, tmp_path, request):
+    damage, reason = CASES[kind, name]
+    metadata = copy.deepcopy(request.getfixturevalue(kind))
+    damage(metadata)
+    with pytest.raises(ConfigError, match=f"^The tokenizer in this GGUF file can't be used: .*({reason})") as caught:
+        write_from_gguf(metadata, tmp_path)
+    told = str(caught.value)
+    assert told.endswith("Give the original model's folder or hub id with tokenizer=…")
+    assert "\n" not in told and str(tmp_path) not in told
+    assert not (tmp_path / "tokenizer.json").exists()
+
+
+JUNK = (
+    *("", "x", "\ufffd", "\0", " ", "a b", "▁", "<0x0A>", 0, 1, -1, 3, 1 << 40, 0.5, float("inf"), float("nan")),
+    *(True, [], ["a"], [1], [[]], None, {}, "\ud800", "é" * 3000),
+)
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "pieces", "word_pieces"])
+def test_any_damage_ends_in_a_tokenizer_or_a_sentence(kind, tmp_path, request):
+    original = request.getfixturevalue(kind)
+    draw = random.Random(kind)
+    told = []
+    for number in range(120):
+        metadata = {key: list(value) if isinstance(value, list) else value for key, value in original.items()}
+        for _ in range(draw.randint(1, 3)):
+            damage(draw, metadata)
+        folder = tmp_path / str(number)
+        try:
+            read(folder, metadata).encode_batch(["The fox  <s> 12", "é\n"])
+        except ConfigError as error:
+            told.append(str(error))
+    assert 0 < len(told) < 120
+    assert [sentence for sentence in told if "\n" in sentence or len(sentence) > 600] == []
+
+
+def damage(draw, metadata):
+    key = draw.choice(sorted(metadata))
+    value = metadata[key]
+    if isinstance(value, list) and value and draw.random() < 0.8:
+        at = draw.randrange(len(value))
+        change = draw.random()
+        if change < 0.6:
+            value[at] = draw.choice((*JUNK, value[draw.randrange(len(value))]))
+        elif change < 0.8:
+            del value[at:]
+        else:
+            value[:] = value[::-1]
+    elif draw.random() < 0.2:
+        del metadata[key]
+    else:
+        metadata[key] = draw.choice(JUNK)
