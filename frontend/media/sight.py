@@ -19,9 +19,11 @@ from ...protocol.messages import column
 from ...protocol.options.config import EngineConfig
 from ..requests.media_sources import EncodedMedium
 from ..text.tokenizer import Tokenizer
+from .ahead import ahead
 from .decoded import DecodedMedium
 from .families.family import Family
 from .families.table import family_of
+from .places import SHORT_PLACES
 from .processes import MediaProcesses
 from .processor_files import ProcessorFiles
 from .typed import CUT, Typed, joined, pieces
@@ -99,8 +101,8 @@ class Sight:
                 )
 
     def read(self, media: Sequence[EncodedMedium]) -> Iterator[DecodedMedium | RequestError]:
-        """Decode and resize, each when it is asked for; blocks. What is wrong with one is its own refusal."""
-        return (self._read(each) for each in media)
+        """Decode and resize, the next few while one is asked for; blocks. What is wrong with one is its own refusal."""
+        return map(self._read, media) if len(media) == 1 else ahead(self._read, media, SHORT_PLACES)
 
     def _read(self, medium: EncodedMedium) -> DecodedMedium | RequestError:
         if medium.kind not in self.family.kinds:

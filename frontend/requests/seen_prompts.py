@@ -87,7 +87,7 @@ class MediaDoor:
         return replace(prompt, text=expanded.text, token_ids=expanded.token_ids, placed=expanded)
 
     def _decoded(self, encoded: Sequence[EncodedMedium]) -> list["DecodedMedium"]:
-        """Stops where one is refused or they are too many: those behind it cost nothing."""
+        """Stops where one is refused or they are too many: those far behind it cost nothing."""
         decoded: list[DecodedMedium] = []
         num_rows = num_bytes = 0
         deadline = time.monotonic() + _MOST_SECONDS

@@ -11,6 +11,7 @@ import numpy
 import pytest
 from PIL import Image, ImageOps
 
+from penstock.frontend.media.ahead import ahead
 from penstock.frontend.media.decoded import Layout, digest_of
 from penstock.frontend.media.families.family import Grid
 from penstock.frontend.media.families.qwen3 import Qwen3Vision
@@ -264,3 +265,19 @@ def test_animations_that_take_long_are_decoded_beside_pictures_and_one_after_the
         assert len(tight._all) <= 2
     finally:
         tight.close()
+
+
+def test_a_prompts_pictures_are_decoded_some_at_once_in_their_order_and_no_more_than_are_wanted():
+    both, begun = threading.Barrier(2), []
+
+    def work(number: int) -> int:
+        begun.append(number)
+        both.wait(60)  # for the one beside it
+        return number
+
+    found = ahead(work, range(10), 2)
+    assert [next(found), next(found)] == [0, 1]
+    assert set(begun) <= {0, 1, 2}
+    assert list(ahead(str, range(50), 8)) == [str(number) for number in range(50)]
+    with pytest.raises(ZeroDivisionError):
+        list(ahead(lambda number: 1 // number, [1, 0], 2))
