@@ -21,9 +21,9 @@ from ..answers.reply import Reply
 _FOLDER = Path(__file__).parent
 _STYLES = ("base", "controls", "talk", "markdown", "live")
 _SCRIPTS = (
-    "elements", "errors", "server", "pictures", "inline", "markdown", "settings", "record", "storage", "conversations",
-    "history", "messages", "probabilities", "answers", "edits", "files", "composer", "sidebar", "transfer", "notebook",
-    "plot", "live", "views", "start",
+    "elements", "errors", "server", "pictures", "videos", "inline", "markdown", "settings", "record", "storage",
+    "conversations", "history", "messages", "probabilities", "answers", "edits", "files", "composer", "sidebar",
+    "transfer", "notebook", "plot", "live", "views", "start",
 )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def page() -> Reply:
     text = text.replace("<script></script>", f"<script>{script}</script>")
     policy = (
         f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; connect-src 'self'; "
-        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "img-src data:; media-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     )
     headers = [(b"content-security-policy", policy.encode()), (b"referrer-policy", b"no-referrer")]

@@ -16,7 +16,7 @@ class ContentPart(msgspec.Struct, kw_only=True, omit_defaults=True):
     image_url: str | FreeForm | None = None
     video_url: str | FreeForm | None = None
     image: str | None = None
-    video: str | None = None
+    video: str | list[str] | None = None  # a file, or frames
     detail: str | None = None
     file_id: str | None = None
     min_pixels: int | None = None

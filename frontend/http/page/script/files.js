@@ -1,4 +1,4 @@
-// Files beside a question: chosen, dropped, pasted or taken away again. The text of one goes into the prompt; pictures are shown.
+// Files beside a question: chosen, dropped, pasted or taken away again. The text of one goes into the prompt; pictures and videos are shown.
 
 const MOST_FILE_BYTES = 1 << 20;
 let attached = [];
@@ -6,7 +6,7 @@ let attached = [];
 async function attach(files) {
   for (const file of files) {
     try {
-      attached.push(isPicture(file) ? await pictureOf(file) : { name: file.name, text: await textOf(file) });
+      attached.push(isPicture(file) ? await pictureOf(file) : isVideo(file) ? await videoOf(file) : { name: file.name, text: await textOf(file) });
     } catch (error) {
       toast(sentenceOf(error));
     }
@@ -21,7 +21,7 @@ async function textOf(file) {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
     if (!text.includes("\0")) return text;
   } catch { /* said below */ }
-  throw new Failure(`${file.name} holds no text. ${seesPictures() ? "The model takes pictures and text files" : "The model reads text files only"}.`);
+  throw new Failure(`${file.name} holds no text. ${seesPictures() ? `The model takes ${whatIsTaken()}` : "The model reads text files only"}.`);
 }
 
 function showFiles() {
@@ -33,8 +33,10 @@ function showFiles() {
     }))));
 }
 
+const whatIsTaken = () => new Intl.ListFormat("en", { type: "disjunction" }).format([...(seesPictures() ? ["pictures"] : []), ...(seesVideos() ? ["videos"] : []), "text files"]);
+
 function showWhatIsTaken() {
-  const label = seesPictures() ? "Attach pictures or text files" : "Attach text files";
+  const label = `Attach ${whatIsTaken()}`;
   Object.assign($("attach"), { title: label, ariaLabel: label });
 }
 

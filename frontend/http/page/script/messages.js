@@ -12,7 +12,7 @@ function showConversation() {
 
 function welcome() {
   return make("div", { class: "welcome" }, make("p", { class: "large" }, "What would you like to ask?"),
-    make("p", {}, "Conversations stay in this browser. Text files, and pictures for models that see, can be dropped or pasted here."));
+    make("p", {}, "Conversations stay in this browser. Text files, and pictures and videos for models that see them, can be dropped or pasted here."));
 }
 
 function showBar() {

@@ -47,17 +47,25 @@ function painted(canvas, bitmap, ground) {
 }
 
 // Small, and large while it is pressed in.
-function pictureButton({ name, url }) {
-  const button = make("button", { type: "button", class: "picture", "aria-pressed": "false", title: `${name}: show it large or small` }, make("img", { src: url, alt: name }));
-  button.onclick = () => button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") !== "true"));
+function pictureButton({ name, url, frames, rate }) {
+  const button = make("button", { type: "button", class: "picture", "aria-pressed": "false", title: `${name}: show it large or small` }, make("img", { src: url, alt: name }),
+    ...(frames ? [make("small", {}, `${name} · ${count(frames.length, "frame")}`)] : []));
+  button.onclick = () => {
+    const isPressed = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(isPressed));
+    if (isPressed && frames) play(button, { frames, rate });
+  };
   return button;
 }
 
-// As OpenAI's API has them.
-const picturePart = ({ url }) => ({ type: "image_url", image_url: { url } });
+// As OpenAI's API has them; a video, which it hasn't, as its frames.
+const picturePart = ({ url, frames, rate }) => frames ? { type: "video", video: frames, sample_fps: rate } : { type: "image_url", image_url: { url } };
 
 // The messages; a `Failure` where the model can't be sent them.
 function unlessUnseen(messages) {
-  if (seesPictures() || !messages.some(({ content }) => Array.isArray(content))) return messages;
-  throw new Failure(`${$("model").value} sees no pictures, and this conversation has some. Choose a model that does, or begin a new one.`);
+  const has = (type) => messages.some(({ content }) => Array.isArray(content) && content.some((part) => part.type === type));
+  for (const [kind, isUnseen] of [["pictures", has("image_url") && !seesPictures()], ["videos", has("video") && !seesVideos()]]) {
+    if (isUnseen) throw new Failure(`${$("model").value} sees no ${kind}, and this conversation has some. Choose a model that does, or begin a new one.`);
+  }
+  return messages;
 }

@@ -25,12 +25,21 @@ function fieldsOf(kinds, value) {
   return Object.fromEntries(read.filter(([, each]) => each !== undefined));
 }
 
+// A picture, or the frames of a video.
+const PICTURE_FIELDS = { name: orElse(asText, "picture"), url: asPicture };
+function asShown(value) {
+  const frames = isObject(value) && value.frames !== undefined ? listOf(asPicture)(value.frames) : undefined;
+  if (!frames) return objectOf(PICTURE_FIELDS)(value);
+  const rate = asAmount(value.rate);
+  return frames.length && frames.length === value.frames.length && rate ? { name: asText(value.name) ?? "video", url: frames[0], frames, rate } : undefined;
+}
+
 const TOKEN = { token: asText, logprob: asLogprob };
 const OF_EACH_MESSAGE = { content: asContent, created: asTime };
 const OF_MESSAGES = {
   user: {
     ...OF_EACH_MESSAGE,
-    files: listOf(objectOf({ name: asText, text: asText })), pictures: listOf(objectOf({ name: orElse(asText, "picture"), url: asPicture })),
+    files: listOf(objectOf({ name: asText, text: asText })), pictures: listOf(asShown),
   },
   assistant: {
     ...OF_EACH_MESSAGE,

@@ -118,7 +118,8 @@ function fromOpenAi(list) {
 // Of a message in parts: each that is no text. One without pixels of its own, such as an address, is left out later.
 function picturesOf(content) {
   const parts = Array.isArray(content) ? content.filter((part) => isObject(part) && typeof part.type === "string" && part.text === undefined) : [];
-  return parts.length ? parts.map((part) => ({ name: "picture", url: part.image_url?.url ?? part.image_url ?? part.image })) : undefined;
+  const asGiven = (part) => part.type === "video" ? { name: "video", frames: part.video ?? part.video_url, rate: part.sample_fps } : { name: "picture", url: part.image_url?.url ?? part.image_url ?? part.image };
+  return parts.length ? parts.map(asGiven) : undefined;
 }
 
 $("export-markdown").onclick = () => save(fileName(current, "md"), "text/markdown", asMarkdown(current));
