@@ -52,7 +52,7 @@ AT_HOME = {
         "frontend/media/decoding/images.py",
         "frontend/media/decoding/videos.py",
         *(f"frontend/media/families/{name}.py" for name in ("ernie", "family", "frames", "gemma3")),
-        *(f"frontend/media/families/{name}.py" for name in ("idefics3", "qwen2")),
+        *(f"frontend/media/families/{name}.py" for name in ("idefics3", "qwen2", "smolvlm")),
     },
     "av": {"frontend/media/decoding/films.py"},
 }

@@ -165,20 +165,17 @@ _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
     (
         lambda limits, request: request.media is not None and request.media.most_patches > limits.encoder.most_patches,
         "A picture or video of the prompt has {request.media.most_patches:,} patches, and the encoder takes "
-        "{limits.encoder.most_patches:,}. Give it fewer frames or make it smaller, or let it be made so, by "
-        'mm_processor_kwargs={{"max_frames": …, "max_pixels": …}}.',
+        "{limits.encoder.most_patches:,}. Give it fewer frames, or make it smaller.",
     ),
     (
         _has_too_large_frames,
         "A picture of the prompt, or a frame of a video, has more than {limits.encoder.most_of_frame:,} patches, which "
-        "are the most that see one another. Make it smaller, or let it be made so, by "
-        'mm_processor_kwargs={{"max_pixels": …}}.',
+        "are the most that see one another. Make it smaller.",
     ),
     (
         lambda limits, request: request.media is not None and request.media.most_rows > limits.encoder.num_rows,
         "A picture or video of the prompt has {request.media.most_rows:,} rows, and memory keeps "
-        "{limits.encoder.num_rows:,} of them. Make it smaller, or let it be made so, by "
-        'mm_processor_kwargs={{"max_pixels": …}}, or raise mm_cache.',
+        "{limits.encoder.num_rows:,} of them. Make it smaller, or raise mm_cache.",
     ),
     (
         lambda limits, request: (

@@ -17,6 +17,7 @@ class Layout(msgspec.Struct, frozen=True, gc=False):
     tiles: tuple[int, int] = (0, 0)  # rows and columns of tiles that a picture was cut into, without the whole one
     times: tuple[float, ...] = ()  # of a video's frames, in seconds
     frame_rate: float = 0.0  # of a video's frames as they were sampled
+    seconds: float = 0.0  # that the whole video lasts
 
 
 class DecodedMedium(msgspec.Struct, frozen=True, gc=False):

@@ -1,5 +1,6 @@
 """Reads pixels that the caller's process holds already: Pillow's images, and arrays of numpy, torch or others."""
 
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,6 +43,17 @@ def pixels_of_frames(frames: Sequence[Any]) -> tuple[bytes, Shape]:
             )
         _check_bytes(len(found), found[0].shape[0] * found[0].shape[1])
     return _joined(found)
+
+
+def png_files(pixels: bytes, shape: Shape) -> list[bytes]:
+    """Each frame as a file without loss, at the setting that takes least time."""
+    frames, height, width = shape
+    files = []
+    for frame in numpy.frombuffer(pixels, numpy.uint8).reshape(frames, height, width, 3):
+        file = io.BytesIO()
+        Image.fromarray(frame).save(file, "PNG", compress_level=1)
+        files.append(file.getvalue())
+    return files
 
 
 def _joined(frames: list[numpy.ndarray]) -> tuple[bytes, Shape]:

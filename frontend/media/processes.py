@@ -12,7 +12,7 @@ import msgspec
 
 from ...protocol.errors import LimitError, RequestError
 from ...protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
-from ..requests.media_sources import EncodedMedium
+from ..requests.encoded_media import EncodedMedium
 from .decoded import DecodedMedium, Layout
 from .families.family import Family
 from .families.table import AnyFamily

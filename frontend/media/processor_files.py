@@ -17,6 +17,7 @@ Settings = dict[str, Any]
 # Of groups in which transformers takes a processor's arguments, each for one of its parts.
 _GROUPS = {"images_kwargs": "image", "videos_kwargs": "video"}
 _SIZES = ("min_pixels", "max_pixels")
+PIXEL_SIZES = ("shortest_edge", "longest_edge", *_SIZES)  # of a size that counts pixels
 
 
 class ProcessorFiles(NamedTuple):
@@ -45,8 +46,14 @@ class ProcessorFiles(NamedTuple):
     def vision(self) -> Settings:
         return _dict(self.config.get("vision_config"))
 
-    def changed(self, given: Mapping[str, Any], image_names: Collection[str], video_names: Collection[str]) -> Any:
-        """The same with `mm_processor_kwargs`, of which every name must be one of these."""
+    def changed(
+        self,
+        given: Mapping[str, Any],
+        image_names: Collection[str],
+        video_names: Collection[str],
+        sizes: Mapping[str, Collection[str]],
+    ) -> Any:
+        """The same with `mm_processor_kwargs`, of which every name must be one of these. `sizes` are dicts."""
         image, video = dict(self.image), dict(self.video)
         known = {"image": image_names, "video": video_names}
         parts = {"image": image, "video": video}
@@ -58,6 +65,10 @@ class ProcessorFiles(NamedTuple):
                     f"mm_processor_kwargs: this model's processor has no {shown(name[1])}; it has {', '.join(names)}."
                     f"{suggestion(name[1], names)}"
                 )
+            if value is None:
+                continue
+            if name[1] in sizes:
+                _check_dict(name[1], value, sizes[name[1]])
             for place in places:
                 if name[1] == "size":  # counts, whatever the file says by other names
                     parts[place] = {key: old for key, old in parts[place].items() if key not in _SIZES}
@@ -74,6 +85,12 @@ def _flat(given: Mapping[str, Any]) -> list[tuple[tuple[str, str], Any]]:
         else:
             found.append((("", str(name)), value))
     return found
+
+
+def _check_dict(name: str, value: Any, names: Collection[str]) -> None:
+    if not isinstance(value, dict) or not value or not value.keys() <= set(names):
+        form = ", ".join(f'"{each}": …' for each in names)
+        raise ConfigError(f"mm_processor_kwargs: this model's processor has {name}={{{form}}}, not {shown(value)}.")
 
 
 def _dict(value: Any) -> Settings:
@@ -98,6 +115,14 @@ def whole(settings: Settings, name: str, default: int, most: int = 1 << 31) -> i
     return int(value)
 
 
+def same_as_encoders(settings: Settings, name: str, vision: Settings, its_name: str, default: int) -> int:
+    """A figure that stands in the processor's files and in the encoder's config, or in one of them."""
+    of_encoder = whole(vision, its_name, whole(settings, name, default, 256), 256)
+    if (found := whole(settings, name, of_encoder, 256)) != of_encoder:
+        raise ConfigError(f"The processor's {name} is {found}, and {its_name} of vision_config {of_encoder}.")
+    return found
+
+
 def number(settings: Settings, name: str, default: float | None, most: float = 1000) -> float | None:
     value = settings.get(name)
     if value is None:
@@ -119,11 +144,11 @@ def flag(settings: Settings, name: str, default: bool) -> bool:
 def pixel_limits(settings: Settings, least: int, most: int) -> tuple[int, int]:
     """min_pixels and max_pixels, which newer files call size's shortest_edge and longest_edge."""
     size = inner(settings, "size")
-    sized = {
-        "min_pixels": size.get("shortest_edge", size.get("min_pixels")),
-        "max_pixels": size.get("longest_edge", size.get("max_pixels")),
-    }
-    named = {name: settings[name] for name in _SIZES if settings.get(name) is not None}
-    both = {**sized, **named}
-    least, most = whole(both, "min_pixels", least), whole(both, "max_pixels", most)
+    least = _first((settings, "min_pixels"), (size, "shortest_edge"), (size, "min_pixels"), default=least)
+    most = _first((settings, "max_pixels"), (size, "longest_edge"), (size, "max_pixels"), default=most)
     return min(least, most), most
+
+
+def _first(*places: tuple[Settings, str], default: int) -> int:
+    """The whole number that stands in the first of these places that has one."""
+    return next((whole(*place, default) for place in places if place[0].get(place[1]) is not None), default)

@@ -2,7 +2,7 @@
 
     sight = Sight.of(files.folder, tokenizer, …)        None for a model that doesn't see
     media = sight.read(encoded)                         decoded in helper processes, or refused one by one
-    messages = sight.split_typed(messages)              before a template renders a conversation
+    messages = sight.split_messages(messages)           before a template renders a conversation
     expanded = sight.expand(text, media, is_chat=True)  tokens, media with their places, positions
 
 Light to import; what decodes and counts is imported when the first medium comes.
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...protocol.errors import ConfigError, LimitError, RequestError
 from ...protocol.fields.rules import shown
-from ...protocol.media import Medium, MediumKind
+from ...protocol.media import MediaPlan, Medium, MediumKind
 from ...protocol.messages import column
 from ...protocol.options.config import EngineConfig
-from ..requests.media_sources import EncodedMedium
+from ..requests.encoded_media import EncodedMedium
 from ..text.tokenizer import Tokenizer
 from .ahead import ahead
 from .decoded import DecodedMedium
@@ -107,15 +107,21 @@ class Sight:
     def _read(self, medium: EncodedMedium) -> DecodedMedium | RequestError:
         if medium.kind not in self.family.kinds:
             return RequestError(f"This model sees no {medium.kind}s.")
-        return self._processes.decode(medium)
+        decoded = self._processes.decode(medium)
+        if isinstance(decoded, DecodedMedium):
+            try:
+                self.family.check_fits(decoded)
+            except LimitError as error:
+                return error
+        return decoded
 
-    def open(self) -> None:
-        """Have helper processes again after `close`; they start when media come."""
+    def open(self, encoder: MediaPlan | None = None) -> None:
+        """Have helper processes (again, after `close`), which start when media come and make them as large as the
+        encoder takes them."""
+        if encoder is not None:
+            self.family = self.family.fitting(encoder)
+        self._processes.close()
         self._processes = MediaProcesses(self.family)
-
-    def num_rows(self, medium: DecodedMedium) -> int:
-        """How many tokens of a prompt it becomes, without those around its rows."""
-        return sum(self.family.replacement(medium).runs)
 
     def close(self) -> None:
         """End the helper processes; media that are being decoded are refused."""
@@ -124,8 +130,13 @@ class Sight:
     # --- prompts ---
 
     def split_typed(self, value: Any) -> Any:
-        """Messages, tools or options whose texts can't become media's tokens; `expand` takes the rendered text."""
+        """Tools or options whose texts can't become media's tokens; `expand` takes the rendered text."""
         return self._typed.cut(value)
+
+    def split_messages(self, messages: Sequence[Any]) -> Any:
+        """Likewise, without their media already; where templates leave videos out, they have placeholders instead."""
+        cut = self._typed.cut(messages)
+        return cut if self.family.has_video_parts else [_with_placeholders(each, self.family) for each in cut]
 
     @staticmethod
     def is_cut(text: str) -> bool:
@@ -136,13 +147,11 @@ class Sight:
     def without_cuts(text: str) -> str:
         return joined(text)
 
-    def expand(
-        self, prompt: str | Sequence[int], media: Sequence[DecodedMedium], *, is_chat: bool = False
-    ) -> Expanded:
+    def expand(self, prompt: str | Sequence[int], media: Sequence[DecodedMedium], *, is_chat: bool = False) -> Expanded:
         """Put media in place of a prompt's placeholders.
 
-        `is_chat`: the text was rendered by a template from values that `split_typed` gave, and has all its special
-        tokens. Raises `RequestError` where placeholders and media don't match.
+        `is_chat`: the text was rendered by a template from values that `split_messages` and `split_typed` gave, and
+        has all its special tokens. Raises `RequestError` where placeholders and media don't match.
         """
         from .placeholders import fill_ids, fill_text
 
@@ -176,6 +185,14 @@ class Sight:
         ]
         positions = positions_of(num_tokens, runs)
         return Expanded(filled.token_ids, media, positions.tobytes(), int(positions.max()) + 1, text)
+
+
+def _with_placeholders(message: Any, family: Family) -> Any:
+    if not isinstance(message, Mapping) or not isinstance(parts := message.get("content"), (list, tuple)):
+        return message
+    [placeholder] = (text for text, kind in family.placeholders.items() if kind == "video")
+    in_place = {"type": "text", "text": placeholder}
+    return {**message, "content": [in_place if each == {"type": "video"} else each for each in parts]}
 
 
 def _limits(given: Mapping[str, Any] | None, family: Family) -> dict[MediumKind, int]:

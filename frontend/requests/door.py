@@ -26,10 +26,10 @@ from ..text.end_tokens import in_vocabulary
 from ..text.template_input import too_long
 from ..text.tokenizer import Tokenizer
 from .door_checks import CHECKS, packed_prompt
+from .media_door import MediaDoor, require_no_media
 from .pending_request import PendingRequest
 from .prompts import Params, ParsedPrompt, parse_prompts
 from .request import Notify, counted_seed
-from .seen_prompts import MediaDoor, require_no_media
 
 # The end of a prompt in which a template may have begun the thought.
 _END_TOKENS, _END_CHARACTERS = 16, 64

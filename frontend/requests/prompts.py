@@ -18,7 +18,8 @@ from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
-from .media_sources import EncodedMedium, has_media, media_of_prompt
+from .encoded_media import EncodedMedium
+from .media_parts import has_media, media_of_prompt
 
 if TYPE_CHECKING:
     from ..media.sight import Expanded

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from ...protocol.errors import ConfigError, PenstockError, RequestError
+from ...protocol.media import MediaPlan
 from ...protocol.options.config import EngineConfig
 from ...protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..console import logs
@@ -20,7 +21,8 @@ from ..models.model_files import find_model
 from ..parsing import Parsings, settled
 from ..requests.conversation_checks import check_conversation
 from ..requests.door import Door
-from ..requests.media_sources import bare_media, take_media
+from ..requests.media_door import MediaDoor
+from ..requests.media_parts import bare_media, take_media
 from ..requests.pending_request import PendingRequest
 from ..requests.plain_types import plain
 from ..requests.prompts import (
@@ -31,7 +33,6 @@ from ..requests.prompts import (
     check_tools,
     may_have_media,
 )
-from ..requests.seen_prompts import MediaDoor
 from ..requests.tool_schemas import argument_schemas, tool_schema
 from ..text import end_tokens
 from ..text.chat import template_text
@@ -103,19 +104,20 @@ class PrivateSession(Session[PendingRequest]):
         with self._closed_by_errors():
             plan = self.plan = self.transport.wait_until_ready()
             self.door = Door(self.config, self.tokenizer, plan, self.default_params, self.parsings)
-            self._let_media_in(sees=plan.media is not None)
+            self._let_media_in(plan.media)
             logs.say(start_table(self.config, plan, logs.columns()), quiet=self.is_quiet)
             if (words := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:
                 logs.say(words, quiet=self.is_quiet)
 
-    def _let_media_in(self, *, sees: bool) -> None:
+    def _let_media_in(self, encoder: MediaPlan | None) -> None:
         """Let requests have media if the worker has an encoder, too."""
-        if not sees and self.config.enable_mm:
+        if encoder is None and self.config.enable_mm:
             raise ConfigError("enable_mm=True: this model's encoder is not supported yet; leave it out for text alone.")
-        if not sees and self.sight is not None:
+        if encoder is None and self.sight is not None:
             self.sight.close()
             self.sight = None
         if self.sight is not None:
+            self.sight.open(encoder)
             most = self.door.most_characters
             self.door.media = MediaDoor(self.sight, self._render_seen, most, self.door.plan.max_model_len)
 
@@ -165,7 +167,7 @@ class PrivateSession(Session[PendingRequest]):
         """A conversation's text, cut where somebody typed what stands for media; these are out of it already."""
         options = dict(template_options or {})
         if self.sight is not None:
-            messages, options = self.sight.split_typed(plain(messages)), self.sight.split_typed(plain(options))
+            messages, options = self.sight.split_messages(plain(messages)), self.sight.split_typed(plain(options))
             tools = None if tools is None else self.sight.split_typed([plain(tool_schema(tool)) for tool in tools])
         text: str = self.tokenizer.apply_chat_template(
             messages,
@@ -229,7 +231,7 @@ class PrivateSession(Session[PendingRequest]):
         given = None if tools is None else list(tools)
         turn = TemplateInput(list(messages), given, dict(options), adds_generation_prompt)
         if self.sight is not None:
-            turn.messages, turn.tools = self.sight.split_typed(turn.messages), self.sight.split_typed(turn.tools)
+            turn.messages, turn.tools = self.sight.split_messages(turn.messages), self.sight.split_typed(turn.tools)
             turn.options, turn.sees = self.sight.split_typed(turn.options), True
         return turn
 

@@ -16,7 +16,7 @@ from typing import Any
 from ...protocol.errors import ConfigError, RequestError
 from ...protocol.files.model_file import read_model_settings, values_of
 from ..models.model_files import find_tokenizer
-from ..requests.media_sources import bare_media, has_media, texts_alone
+from ..requests.media_parts import bare_media, has_media, texts_alone
 from ..requests.plain_types import well_formed
 from .end_tokens import listed
 from .incremental import Decoding, panics_as

@@ -131,6 +131,7 @@ def noise(height: int, width: int, seed: int = 0) -> Image.Image:
 def without_torchvision(name: str) -> ModuleType:
     """A module of transformers that imports torchvision, for its rules, which need none of it."""
     stand_ins = []
+    importlib.import_module(name.partition(".")[0])  # which asks whether torchvision is there
     if importlib.util.find_spec("torchvision") is None:
         for part in ("", ".transforms", ".transforms.functional", ".transforms.v2", ".transforms.v2.functional"):
             module = ModuleType("torchvision" + part)

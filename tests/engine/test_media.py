@@ -185,9 +185,9 @@ def test_pictures_are_encoded_one_after_the_other_beside_streams():
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (with_picture(1, 1, rows=21), "21 rows, and memory keeps 20.*max_pixels.*mm_cache"),
-        (with_picture(1, 1, num_patches=1001), "1,001 patches, and the encoder takes 1,000.*max_frames"),
-        (with_picture(1, 1, num_patches=501), "more than 500 patches.*max_pixels"),
+        (with_picture(1, 1, rows=21), "21 rows, and memory keeps 20.*mm_cache"),
+        (with_picture(1, 1, num_patches=1001), "1,001 patches, and the encoder takes 1,000.*fewer frames"),
+        (with_picture(1, 1, num_patches=501), "more than 500 patches.*smaller"),
         (prompt(1, [1, 2], media=[medium(1, (1, 2))]), "one behind the other"),
         (prompt(1, [1, 2], media=[medium(1, (1, 1)), medium(2, (0, 1))]), "one behind the other"),
         (prompt(1, [1, 2], media=[medium(1)]), "one behind the other"),

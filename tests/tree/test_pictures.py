@@ -5,6 +5,7 @@ The worker computes nothing, and checks each plan's media: `test_media.py` of th
 
 import asyncio
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from builders.served import running_model, served
 from penstock import LLM, AsyncLLM, ConfigError, SamplingParams
 from penstock.frontend.cli import main
 from penstock.frontend.http.schemas.chat import ContentPart
-from penstock.frontend.requests.media_sources import OPTIONS as OPTIONS_OF_MEDIA
+from penstock.frontend.requests.media_options import OPTIONS as OPTIONS_OF_MEDIA
 from penstock.frontend.session.private import PrivateSession
 
 OPTIONS: dict[str, Any] = {"load_format": "stand-in", "max_model_len": 512, "mm_cache": 64, "block_size": 16}
@@ -84,6 +85,13 @@ def test_a_picture_is_the_same_however_it_is_given(llm, tmp_path):
     assert other.num_cached_tokens == 0
 
 
+def test_a_picture_with_more_rows_than_are_kept_is_made_smaller(llm):
+    larger = {"type": "image", "image": picture(size=(512, 512))}  # 256 rows, where memory keeps 64
+    [output, alone] = llm.chat([about(larger), about()], PARAMS, use_tqdm=False)
+    assert output.error_code == 200, output.error_msg
+    assert len(output.prompt_token_ids) == len(alone.prompt_token_ids) + 64 + 2
+
+
 def test_a_prompt_brings_its_pictures_beside_its_text(llm):
     text = llm.apply_chat_template(about(BY_URL))
     assert text.count("<|image_pad|>") == 1
@@ -100,14 +108,14 @@ def test_what_is_wrong_with_a_picture_ends_its_request_alone(llm, tmp_path):
         about({"type": "image", "image": b"no picture"}),
         about(*[BY_URL] * 101),
         about({"type": "image"}),
-        about({"type": "image", "image": picture(size=(512, 512))}),  # 256 rows, where memory keeps 64
+        about({"type": "video", "video": [picture()] * 300}),  # a row at least for each two frames
         about(BY_URL),
     ]
     outputs = llm.chat(conversations, PARAMS, use_tqdm=False)
     assert [output.error_code for output in outputs] == [400] * 5 + [200]
-    sentences = ["No such file", "no format", "limit_mm_per_prompt", "holds no image", "mm_cache"]
+    sentences = ["No such file", "no format", "limit_mm_per_prompt", "holds no image", "mm_cache keeps 64.*max_frames"]
     for output, words in zip(outputs, sentences):
-        assert words in output.error_msg
+        assert re.search(words, output.error_msg), output.error_msg
     outputs = llm.generate(
         [
             {"prompt": "no place", "multimodal_data": {"image": URL}},
@@ -156,7 +164,7 @@ def test_pictures_that_are_too_many_are_not_all_decoded(private):
     params = SamplingParams(max_tokens=1)
     largest = {"type": "image", "image": picture(7, (1, 1)), "min_pixels": 2**30}
     [output] = private.chat([about(*[largest] * 50)], params, use_tqdm=False)
-    assert output.error_code == 400 and "The first 3 of this prompt's 50" in output.error_msg
+    assert output.error_code == 400 and "The first 9 of this prompt's 50" in output.error_msg
 
 
 def test_a_loop_answers_questions_about_pictures(folder):

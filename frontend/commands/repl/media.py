@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from ....protocol.errors import RequestError
 from ....protocol.media import MediumKind
 from ...llm import LLM
-from ...requests.media_sources import EncodedMedium, encoded
+from ...requests.encoded_media import EncodedMedium
+from ...requests.media_sources import encoded
 from .files import unquoted
 
 
@@ -51,7 +52,7 @@ def _tokens(llm: LLM, medium: EncodedMedium) -> str:
     [decoded] = sight.read([medium])
     if isinstance(decoded, RequestError):
         raise decoded
-    return f", {sight.num_rows(decoded):,} tokens"
+    return f", {sight.family.num_rows(decoded):,} tokens"
 
 
 def _size(count: int) -> str:

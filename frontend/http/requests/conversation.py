@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from ....protocol.errors import RequestError
-from ...requests.media_sources import EncodedMedium, take_media
+from ...requests.encoded_media import EncodedMedium
+from ...requests.media_parts import take_media
 from ...requests.prompts import RenderedPrompt
 from ...requests.tool_schemas import argument_schemas
 from ..answers.errors import ApiError

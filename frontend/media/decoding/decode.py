@@ -3,7 +3,7 @@
 from PIL import Image
 
 from ....protocol.errors import RequestError
-from ...requests.media_sources import EncodedMedium
+from ...requests.encoded_media import EncodedMedium
 from ..families.family import Family
 from ..families.frames import Frames
 from .images import read_image

@@ -8,7 +8,7 @@ import msgspec
 from PIL import Image
 
 from ....protocol.errors import LimitError, RequestError
-from ...requests.media_sources import MOST_FRAMES, EncodedMedium
+from ...requests.encoded_media import MOST_FRAMES, EncodedMedium
 from ..families.frames import Video
 from .films import MAGIC, open_film
 from .images import ANIMATED, opened, read_image, rgb_of

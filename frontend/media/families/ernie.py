@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....protocol.files.model_file import read_model_settings
-from ...requests.media_sources import MOST_FRAMES
-from ..processor_files import ProcessorFiles, flag, number, pixel_limits, whole
+from ...requests.encoded_media import MOST_FRAMES
+from ..processor_files import PIXEL_SIZES, ProcessorFiles, flag, number, pixel_limits, same_as_encoders, whole
 from .family import Family, Grid, Options, Replacement
 from .qwen2 import chosen_pixels
-from .sizes import check_ratio, fitted
+from .sizes import Room, check_ratio, fitted
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -47,6 +47,8 @@ class ErnieVision(Family, frozen=True):
 
     IMAGE_SETTINGS: ClassVar = ("min_pixels", "max_pixels", "size")
     VIDEO_SETTINGS: ClassVar = (*IMAGE_SETTINGS, "fps", "min_frames", "max_frames", "draw_on_frames")
+    SIZES: ClassVar = {"size": PIXEL_SIZES}
+    MAKE_SMALLER: ClassVar = {"image": "max_pixels", "video": "max_frames, fps, max_pixels"}
 
     @classmethod
     def of(cls, files: ProcessorFiles) -> "ErnieVision":
@@ -54,8 +56,8 @@ class ErnieVision(Family, frozen=True):
         # In a file that serves both, the figures are those of pictures.
         sized = {} if video is files.image else video
         return cls(
-            patch=whole(image, "patch_size", whole(vision, "patch_size", 14), 256),
-            merge=whole(image, "merge_size", whole(vision, "spatial_merge_size", 2), 16),
+            patch=same_as_encoders(image, "patch_size", vision, "patch_size", 14),
+            merge=same_as_encoders(image, "merge_size", vision, "spatial_merge_size", 2),
             image_pixels=pixel_limits(image, 56 * 56, 28 * 28 * 6177),
             video_pixels=pixel_limits(sized, 299 * 28 * 28, 1196 * 28 * 28),
             fps=number(video, "fps", 0.0) or 0.0,
@@ -75,18 +77,23 @@ class ErnieVision(Family, frozen=True):
     def image(self, image: "Image.Image", options: Options) -> "Frames":
         from .frames import BICUBIC, picture
 
-        return picture(image, *self._size(image.height, image.width, self.image_pixels, options), BICUBIC)
+        return picture(image, *self._size(image.height, image.width, 1, self.image_pixels, options), BICUBIC)
 
     def video(self, video: "Video", options: Options) -> "Frames":
         from .frames import BICUBIC, taken
 
-        size = self._size(video.height, video.width, self.video_pixels, options)
+        indices = self.sampled(video, options)
+        num_frames = len(indices) + -len(indices) % _PAIR
+        size = self._size(video.height, video.width, num_frames, self.video_pixels, options)
         draw = self._drawn if self.draws_times else _plain
-        return taken(video, self.sampled(video, options), *size, BICUBIC, multiple=_PAIR, draw=draw)
+        return taken(video, indices, *size, BICUBIC, multiple=_PAIR, draw=draw)
 
-    def _size(self, height: int, width: int, limits: tuple[int, int], options: Options) -> tuple[int, int]:
+    def _size(
+        self, height: int, width: int, num_frames: int, limits: tuple[int, int], options: Options
+    ) -> tuple[int, int]:
         check_ratio(height, width)
-        return fitted(height, width, self.patch * self.merge, *chosen_pixels(limits, options))
+        size = fitted(height, width, self.patch * self.merge, *chosen_pixels(limits, options))
+        return Room(self.patch, self.merge, 1, self.encoder).fitted(size, num_frames, limits[0])
 
     def sampled(self, video: "Video", options: Options) -> list[int]:
         """Which frames are seen."""

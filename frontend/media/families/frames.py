@@ -9,13 +9,12 @@ import numpy
 from PIL import Image
 
 from ....protocol.errors import LimitError, RequestError
-from ...requests.media_sources import RATES
+from ...requests.media_options import RATES
 from ..decoded import Layout
+from .sizes import MOST_RESULT_BYTES
 
 BILINEAR, BICUBIC, LANCZOS = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.LANCZOS
 UNKNOWN_FPS = 24.0  # of frames that come without a rate, as in transformers
-# Of one medium after resizing: more than twice what any encoder here takes at once.
-MOST_RESULT_BYTES = 64 << 20
 
 
 class Frames(NamedTuple):
@@ -55,7 +54,7 @@ def tiles(images: Sequence[Image.Image], rows: int, columns: int) -> Frames:
 
 def resized(image: Image.Image, height: int, width: int, resample: Image.Resampling) -> Image.Image:
     if height * width * 3 > MOST_RESULT_BYTES:
-        raise LimitError(f"The processor makes a picture of {width:,} x {height:,}; set max_pixels.")
+        raise LimitError(f"The processor makes a picture of {width:,} x {height:,}, which is too large.")
     return image.resize((width, height), resample)
 
 
@@ -71,9 +70,7 @@ def taken(
 ) -> Frames:
     """Sampled frames of a video with this size; the last is repeated until there is a multiple of frames."""
     if len(indices) * height * width * 3 > MOST_RESULT_BYTES:
-        raise LimitError(
-            f"{len(indices)} frames of {width} x {height} are too many; set max_frames, fps or max_pixels."
-        )
+        raise LimitError(f"{len(indices):,} frames of {width:,} x {height:,} are too many. Send fewer, or a lower fps.")
     found: list[numpy.ndarray] = []
     seen: list[int] = []
     for index, frame in video.frames(indices):
@@ -86,7 +83,8 @@ def taken(
     padding = -len(found) % multiple
     pixels = numpy.stack([*found, *found[-1:] * padding])
     times = tuple(index / video.rate for index in _padded(seen, padding))
-    return Frames(pixels, Layout((len(pixels), height, width), times=times, frame_rate=frame_rate))
+    shape, seconds = (len(pixels), height, width), video.num_frames / video.rate
+    return Frames(pixels, Layout(shape, times=times, frame_rate=frame_rate, seconds=seconds))
 
 
 def _padded(indices: list[int], padding: int) -> Iterable[int]:

@@ -39,18 +39,29 @@ class Gemma3Vision(Family, frozen=True):
         "pan_and_scan_min_ratio_to_activate",
     )
     VIDEO_SETTINGS: ClassVar = ()
+    SIZES: ClassVar = {"size": ("height", "width")}
+    MAKE_SMALLER: ClassVar = {"image": "pan_and_scan_max_num_crops"}
 
     @classmethod
     def of(cls, files: ProcessorFiles) -> "Gemma3Vision":
         image, vision = files.image, files.vision
         size = inner(image, "size")
         side = whole(vision, "image_size", 896, 1 << 13)
-        rows = whole(files.config, "mm_tokens_per_image", 256, 1 << 16)
+        of_model = whole(files.config, "mm_tokens_per_image", 256, 1 << 16)
+        of_image = whole(image, "image_seq_length", of_model, 1 << 16)
+        if (rows := whole(files.processor, "image_seq_length", of_image, 1 << 16)) != of_model:
+            raise ConfigError(f"The processor's image_seq_length is {rows}, and mm_tokens_per_image {of_model}.")
+        height, width = whole(size, "height", side, 1 << 13), whole(size, "width", side, 1 << 13)
+        if (height, width) != (side, side):
+            raise ConfigError(
+                f"The processor's size is {height} x {width}, and this model's encoder sees squares of {side} x {side} "
+                "alone. Leave size out."
+            )
         return cls(
-            height=whole(size, "height", side, 1 << 13),
-            width=whole(size, "width", side, 1 << 13),
+            height=height,
+            width=width,
             patch=whole(vision, "patch_size", 14, 256),
-            rows=whole(files.processor, "image_seq_length", whole(image, "image_seq_length", rows, 1 << 16), 1 << 16),
+            rows=rows,
             crops=flag(image, "do_pan_and_scan", False),
             min_crop=whole(image, "pan_and_scan_min_crop_size", 256),
             most_crops=whole(image, "pan_and_scan_max_num_crops", 4, 64),
@@ -80,7 +91,7 @@ class Gemma3Vision(Family, frozen=True):
         if min(length, shorter) < self.min_crop:
             return []
         is_wide = image.width >= image.height
-        starts = [length * number for number in range(count)]
+        starts = range(0, longer, length)[:count]  # small pictures have fewer
         ends = [min(start + length, longer) for start in starts]
         return [
             image.crop((start, 0, end, image.height) if is_wide else (0, start, image.width, end))

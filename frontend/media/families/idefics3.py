@@ -1,8 +1,11 @@
-"""Idefics3 and SmolVLM: a picture is cut into square tiles, and stands behind them as a whole."""
+"""Idefics3: a picture is cut into square tiles, and stands behind them as a whole."""
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from ....protocol.errors import ConfigError
+from ....protocol.media import MediumKind
 from ..processor_files import ProcessorFiles, flag, inner, whole
 from .family import Family, Options, Replacement
 
@@ -13,7 +16,8 @@ if TYPE_CHECKING:
     from .frames import Frames
 
 _AROUND, _GLOBAL, _ROW = "<fake_token_around_image>", "<global-img>", "<image>"
-_LONGEST = 4096  # of a side, whatever the settings say
+WHOLE_PICTURE = f"{_AROUND}{_GLOBAL}{_ROW}{_AROUND}"
+LONGEST = 4096  # of a side, whatever the settings say
 _MOST_TILES_A_SIDE = 6  # that have a token
 
 
@@ -37,21 +41,35 @@ class Idefics3Vision(Family, frozen=True):
     )
 
     IMAGE_SETTINGS: ClassVar = ("size", "max_image_size", "do_image_splitting")
-    VIDEO_SETTINGS: ClassVar = ()
+    VIDEO_SETTINGS: ClassVar[tuple[str, ...]] = ()
+    SIZES: ClassVar = {"size": ("longest_edge",), "max_image_size": ("longest_edge",)}
+    MAKE_SMALLER: ClassVar[Mapping[MediumKind, str]] = {"image": "size"}
 
     @classmethod
-    def of(cls, files: ProcessorFiles) -> "Idefics3Vision":
+    def of(cls, files: ProcessorFiles) -> Self:
+        figures: Any = cls.figures(files)
+        return cls(**figures)
+
+    @classmethod
+    def figures(cls, files: ProcessorFiles) -> dict[str, object]:
         image, vision = files.image, files.vision
-        side = whole(vision, "image_size", 364, _LONGEST)
-        tile = whole(inner(image, "max_image_size"), "longest_edge", side, _LONGEST)
+        side = whole(vision, "image_size", 364, LONGEST)
+        tile = whole(inner(image, "max_image_size"), "longest_edge", side, LONGEST)
         patch = whole(vision, "patch_size", 14, 256)
-        rows = (tile // patch) ** 2 // whole(files.config, "scale_factor", 2, 64) ** 2
-        return cls(
+        scale = whole(files.config, "scale_factor", 2, 64)
+        patches = tile // patch
+        rows = whole(files.processor, "image_seq_len", max((patches // scale) ** 2, 1), 1 << 16)
+        if patches % scale or (patches // scale) ** 2 != rows:
+            raise ConfigError(
+                f"The processor's tiles of {tile} x {tile} (max_image_size) have {patches} x {patches} patches, and "
+                f"{scale} x {scale} of them become a row: these are not the {rows} rows that image_seq_len says."
+            )
+        return dict(
             longest=whole(inner(image, "size"), "longest_edge", 4 * tile, 1 << 16),
             tile=tile,
             splits=flag(image, "do_image_splitting", True),
             patch=patch,
-            rows=whole(files.processor, "image_seq_len", max(rows, 1), 1 << 16),
+            rows=rows,
         )
 
     # --- pixels ---
@@ -59,7 +77,7 @@ class Idefics3Vision(Family, frozen=True):
     def image(self, image: "Image.Image", options: Options) -> "Frames":
         from .frames import LANCZOS, resized, tiles
 
-        image = resized(image, *self._first_size(image.height, image.width), LANCZOS)
+        image = resized(image, *self.first_size(image.height, image.width, self.longest), LANCZOS)
         if not self.splits:
             return tiles([resized(image, self.tile, self.tile, LANCZOS)], 0, 0)
         image = resized(image, *self._size_of_tiles(image.height, image.width), LANCZOS)
@@ -73,21 +91,22 @@ class Idefics3Vision(Family, frozen=True):
         left, top = column * self.tile, row * self.tile
         return image.crop((left, top, left + self.tile, top + self.tile))
 
-    def _first_size(self, height: int, width: int) -> tuple[int, int]:
-        """The longer side as long as it may be, the other even."""
+    @staticmethod
+    def first_size(height: int, width: int, longest: int) -> tuple[int, int]:
+        """The longer side so long, the other even."""
         ratio = width / height
         if width >= height:
-            width, height = self.longest, int(self.longest / ratio)
+            width, height = longest, int(longest / ratio)
             height += height % 2
         else:
-            height, width = self.longest, int(self.longest * ratio)
+            height, width = longest, int(longest * ratio)
             width += width % 2
         height, width = max(height, 1), max(width, 1)
         ratio = width / height
-        if width >= height and width > _LONGEST:
-            width, height = _LONGEST, int(_LONGEST / ratio)
-        elif height > width and height > _LONGEST:
-            height, width = _LONGEST, int(_LONGEST * ratio)
+        if width >= height and width > LONGEST:
+            width, height = LONGEST, int(LONGEST / ratio)
+        elif height > width and height > LONGEST:
+            height, width = LONGEST, int(LONGEST * ratio)
         return max(height, 1), max(width, 1)
 
     def _size_of_tiles(self, height: int, width: int) -> tuple[int, int]:
@@ -113,6 +132,5 @@ class Idefics3Vision(Family, frozen=True):
             "".join(f"{_AROUND}<row_{row + 1}_col_{column + 1}>{_ROW}" for column in range(columns)) + "\n"
             for row in range(rows)
         ]
-        whole_picture = f"{_AROUND}{_GLOBAL}{_ROW}{_AROUND}"
-        text = "".join(lines) + ("\n" if lines else "") + whole_picture
+        text = "".join(lines) + ("\n" if lines else "") + WHOLE_PICTURE
         return Replacement(text, (self.rows,) * medium.shape[0])

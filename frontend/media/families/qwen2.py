@@ -3,9 +3,9 @@
 import math
 from typing import TYPE_CHECKING, ClassVar
 
-from ..processor_files import ProcessorFiles, number, pixel_limits, whole
+from ..processor_files import PIXEL_SIZES, ProcessorFiles, number, pixel_limits, same_as_encoders, whole
 from .family import Family, Grid, Options, Replacement
-from .sizes import check_ratio, fitted
+from .sizes import Room, check_ratio, fitted
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -33,6 +33,8 @@ class Qwen2Vision(Family, frozen=True):
 
     IMAGE_SETTINGS: ClassVar[tuple[str, ...]] = ("min_pixels", "max_pixels", "size")
     VIDEO_SETTINGS: ClassVar[tuple[str, ...]] = (*IMAGE_SETTINGS, "fps", "num_frames", "min_frames", "max_frames")
+    SIZES: ClassVar = {"size": PIXEL_SIZES}
+    MAKE_SMALLER: ClassVar = {"image": "max_pixels", "video": "max_frames, fps, max_pixels"}
     PATCH: ClassVar[int] = 14
     IMAGE_PIXELS: ClassVar[tuple[int, int]] = (56 * 56, 28 * 28 * 1280)
     VIDEO_PIXELS: ClassVar[tuple[int, int]] = (128 * 28 * 28, 28 * 28 * 768)
@@ -40,11 +42,10 @@ class Qwen2Vision(Family, frozen=True):
     @classmethod
     def of(cls, files: ProcessorFiles) -> "Qwen2Vision":
         image, video, vision = files.image, files.video, files.vision
-        patch = whole(image, "patch_size", whole(vision, "patch_size", cls.PATCH), 256)
         return cls(
-            patch=patch,
-            merge=whole(image, "merge_size", whole(vision, "spatial_merge_size", 2), 16),
-            frames_of_patch=whole(image, "temporal_patch_size", whole(vision, "temporal_patch_size", 2), 16),
+            patch=same_as_encoders(image, "patch_size", vision, "patch_size", cls.PATCH),
+            merge=same_as_encoders(image, "merge_size", vision, "spatial_merge_size", 2),
+            frames_of_patch=same_as_encoders(image, "temporal_patch_size", vision, "temporal_patch_size", 2),
             image_pixels=pixel_limits(image, *cls.IMAGE_PIXELS),
             video_pixels=pixel_limits(video, *cls.VIDEO_PIXELS),
             fps=number(video, "fps", 2.0) or 2.0,
@@ -58,14 +59,19 @@ class Qwen2Vision(Family, frozen=True):
     def factor(self) -> int:
         return self.patch * self.merge
 
+    @property
+    def room(self) -> Room:
+        return Room(self.patch, self.merge, self.frames_of_patch, self.encoder)
+
     # --- pixels ---
 
     def image(self, image: "Image.Image", options: Options) -> "Frames":
         from .frames import BICUBIC, picture
 
         check_ratio(image.height, image.width)
-        height, width = fitted(image.height, image.width, self.factor, *chosen_pixels(self.image_pixels, options))
-        return picture(image, height, width, BICUBIC)
+        size = fitted(image.height, image.width, self.factor, *chosen_pixels(self.image_pixels, options))
+        size = self.room.fitted(size, 1, self.image_pixels[0])
+        return picture(image, *size, BICUBIC)
 
     def video(self, video: "Video", options: Options) -> "Frames":
         from .frames import BICUBIC, taken
@@ -76,7 +82,8 @@ class Qwen2Vision(Family, frozen=True):
 
     def video_size(self, num_frames: int, height: int, width: int, options: Options) -> tuple[int, int]:
         check_ratio(height, width)
-        return fitted(height, width, self.factor, *chosen_pixels(self.video_pixels, options))
+        size = fitted(height, width, self.factor, *chosen_pixels(self.video_pixels, options))
+        return self.room.fitted(size, num_frames, self.video_pixels[0])
 
     def sampled(self, video: "Video", options: Options) -> list[int]:
         """Which frames are seen."""

@@ -14,6 +14,7 @@ class Qwen3Vision(Qwen2Vision, frozen=True):
     """Pixels of a video are counted over all of its frames."""
 
     VIDEO_SETTINGS: ClassVar = ("size", "fps", "num_frames", "min_frames", "max_frames")
+    MAKE_SMALLER: ClassVar = {"image": "max_pixels", "video": "max_frames, fps, size"}
     PATCH: ClassVar = 16
     IMAGE_PIXELS: ClassVar = (256 * 256, 4096 * 4096)
     VIDEO_PIXELS: ClassVar = (128 * 32 * 32, 32 * 32 * 768)
@@ -27,7 +28,8 @@ class Qwen3Vision(Qwen2Vision, frozen=True):
         check_ratio(height, width)
         least, most = chosen_pixels(self.video_pixels, options)
         counted = round(num_frames / pair) * pair
-        return fitted(height, width, factor, least, most, num_frames, counted)
+        size = fitted(height, width, factor, least, most, num_frames, counted)
+        return self.room.fitted(size, num_frames, self.video_pixels[0] / num_frames)
 
     def spread(self, total: int, wanted: float, least: int, most: int) -> list[int]:
         from .frames import evenly

@@ -1,10 +1,43 @@
 """How large a picture is made for an encoder that takes any size, within a number of pixels (Qwen's smart_resize)."""
 
 import math
+from typing import NamedTuple
 
 from ....protocol.errors import RequestError
+from ....protocol.media import MediaPlan
 
+# Of one medium after resizing: more than twice what any encoder here takes at once.
+MOST_RESULT_BYTES = 64 << 20
 _MOST_RATIO = 200
+
+
+class Room(NamedTuple):
+    """How large frames may be, so that an encoder takes them."""
+
+    patch: int  # pixels along a side
+    merge: int  # patches along a side that become one row
+    frames_of_patch: int
+    encoder: MediaPlan | None  # once a worker has said what it takes
+
+    def fitted(self, size: tuple[int, int], num_frames: int, least_pixels: float) -> tuple[int, int]:
+        """`size`, which the processor gives to each of so many frames; less where the encoder takes no more.
+
+        Frames don't become smaller than `least_pixels` each, which the processor makes them at least.
+        """
+        if self.encoder is None:
+            return size
+        most = self._most_pixels(num_frames + -num_frames % self.frames_of_patch, self.encoder)
+        return fitted(*size, self.patch * self.merge, 0, max(most, least_pixels))
+
+    def _most_pixels(self, num_frames: int, encoder: MediaPlan) -> int:
+        """Of each frame."""
+        together = min(encoder.frames_together, num_frames)
+        num_patches = min(
+            encoder.most_of_frame // -(-together // self.frames_of_patch),
+            encoder.most_patches // -(-num_frames // self.frames_of_patch),
+            encoder.num_rows * self.merge**2 // -(-num_frames // self.frames_of_patch),
+        )
+        return min(num_patches * self.patch**2, MOST_RESULT_BYTES // 3 // num_frames)
 
 
 def check_ratio(height: float, width: float) -> None:

@@ -10,6 +10,7 @@ from .gemma3 import Gemma3Vision
 from .idefics3 import Idefics3Vision
 from .qwen2 import Qwen2Vision
 from .qwen3 import Qwen3Vision
+from .smolvlm import SmolVision
 
 _KINDS: dict[str, Any] = {
     "qwen2_vl": Qwen2Vision,
@@ -22,10 +23,10 @@ _KINDS: dict[str, Any] = {
     "ernie4_5_vl_moe": ErnieVision,
     "gemma3": Gemma3Vision,
     "idefics3": Idefics3Vision,
-    "smolvlm": Idefics3Vision,
+    "smolvlm": SmolVision,
 }
 # What travels to the helper processes.
-AnyFamily = ErnieVision | Gemma3Vision | Idefics3Vision | Qwen2Vision | Qwen3Vision
+AnyFamily = ErnieVision | Gemma3Vision | Idefics3Vision | Qwen2Vision | Qwen3Vision | SmolVision
 
 
 def family_of(files: ProcessorFiles, changes: Mapping[str, Any] | None = None) -> Family | None:
@@ -33,5 +34,5 @@ def family_of(files: ProcessorFiles, changes: Mapping[str, Any] | None = None) -
     kind = _KINDS.get(str(files.config.get("model_type")))
     if kind is None or not files.vision:
         return None
-    family: Family = kind.of(files.changed(changes or {}, kind.IMAGE_SETTINGS, kind.VIDEO_SETTINGS))
+    family: Family = kind.of(files.changed(changes or {}, kind.IMAGE_SETTINGS, kind.VIDEO_SETTINGS, kind.SIZES))
     return family

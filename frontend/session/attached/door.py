@@ -12,11 +12,12 @@ from ....protocol.errors import RequestError
 from ....protocol.parameters.sampling import SamplingParams
 from ...requests.conversation_checks import check_conversation
 from ...requests.door_checks import packed_prompt
-from ...requests.media_sources import packed_media, take_media
+from ...requests.encoded_media import packed_media
+from ...requests.media_door import NO_SIGHT
+from ...requests.media_parts import take_media
 from ...requests.plain_types import plain, well_formed
 from ...requests.prompts import Conversation, ParsedPrompt
 from ...requests.request import Notify
-from ...requests.seen_prompts import NO_SIGHT
 from ...requests.tool_schemas import tool_schema
 from .request import AttachedRequest
 

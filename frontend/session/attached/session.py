@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ....protocol.attach import AskAdapters, AskLoad, AskRender, AskUnload, Attached
 from ....protocol.errors import AdapterError
 from ....protocol.options.config import EngineConfig
-from ...requests.media_sources import bare_media
+from ...requests.media_parts import bare_media
 from ...requests.prompts import Conversation, Messages, check_template_options, check_tools
 from ..session import Session, adapter_folder, check_adapter_name
 from .door import AttachedDoor, on_the_wire

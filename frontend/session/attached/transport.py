@@ -182,7 +182,8 @@ def _packed(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> 
     if len(packed) - HEADER_BYTES <= LONGEST_FRAME:
         return packed, ""
     words = f"The request takes {len(packed) >> 20:,} MiB, and a daemon takes {LONGEST_FRAME >> 20} MiB in one message."
-    return b"", f"{words} Use a private tree for it."
+    smaller = "Send fewer or smaller pictures, or use" if any(each.wire.media for each in requests) else "Use"
+    return b"", f"{words} {smaller} a private tree for it."
 
 
 def _ask(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> Ask:

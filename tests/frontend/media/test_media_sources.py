@@ -12,10 +12,15 @@ import msgspec
 import numpy
 import pytest
 from builders.tiny_sight import noise
+from PIL import Image
 
+from penstock.frontend.media.decoding.images import read_image
 from penstock.frontend.requests import media_download, media_sources
+from penstock.frontend.requests.encoded_media import EncodedMedium, packed_media, unpacked_media
 from penstock.frontend.requests.media_download import downloaded
-from penstock.frontend.requests.media_sources import EncodedMedium, encoded, media_of_prompt, take_media, unpacked_media
+from penstock.frontend.requests.media_parts import media_of_prompt, take_media
+from penstock.frontend.requests.media_sources import encoded
+from penstock.protocol.attach import LONGEST_FRAME
 from penstock.protocol.errors import LimitError, RequestError
 
 PICTURE = noise(20, 30)
@@ -239,3 +244,35 @@ def test_a_server_on_the_internet_redirects_nobody_into_the_network_of_this_mach
         downloaded("image", f"{address}/inside?127.0.0.2:{port}", 100 << 10)
     outside.clear()
     assert downloaded("image", f"{address}/inside?127.0.0.2:{port}", 100 << 10) == FILE
+
+
+# --- on the way to a daemon ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(1500, 1000, 3), (3, 900, 600, 3)])
+def test_many_pixels_are_compressed_without_loss_on_their_way(shape):
+    kind = "image" if len(shape) == 3 else "video"
+    pixels = (numpy.arange(numpy.prod(shape)) // 7 % 251).astype(numpy.uint8).reshape(shape)
+    given = encoded(kind, pixels, {"max_pixels": 50}, may_open=False)
+    packed = packed_media([given])
+    assert len(packed) < len(given.data) // 2
+    [medium] = unpacked_media(packed)
+    assert medium.options == {"max_pixels": 50} and medium.form == ("file" if kind == "image" else "files")
+    files = [medium.data] if kind == "image" else msgspec.msgpack.decode(medium.data, type=list[bytes])
+    read = numpy.stack([numpy.asarray(read_image(file)) for file in files])
+    assert numpy.array_equal(read, pixels.reshape(-1, *shape[-3:]))
+
+
+def test_a_photograph_of_twelve_million_pixels_fits_into_a_message_to_the_daemon():
+    """With light that changes slowly, and a sensor's noise of some levels."""
+    random = numpy.random.default_rng(1)
+    light = Image.fromarray(random.integers(0, 255, (150, 200, 3), numpy.uint8)).resize((4000, 3000), Image.BICUBIC)
+    grain = random.integers(-6, 7, (3000, 4000, 3), numpy.int16)
+    photograph = Image.fromarray((numpy.asarray(light) + grain).clip(0, 255).astype(numpy.uint8))
+    given = encoded("image", photograph, may_open=False)
+    assert len(packed_media([given])) < LONGEST_FRAME < len(given.data)
+
+
+def test_few_pixels_go_as_they_are():
+    given = encoded("image", Image.new("RGB", (64, 64)), may_open=False)
+    assert unpacked_media(packed_media([given])) == [given]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import LimitError, PenstockError, RequestError
-from .media_sources import EncodedMedium
+from .encoded_media import EncodedMedium
 from .prompts import Conversation, ParsedPrompt, RenderedPrompt
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class MediaDoor:
             if isinstance(medium, RequestError):
                 raise medium
             decoded.append(medium)
-            num_rows += self._sight.num_rows(medium)
+            num_rows += self._sight.family.num_rows(medium)
             num_bytes += len(medium.pixels)
             if num_rows > self._most_tokens:
                 raise LimitError(

@@ -1,0 +1,87 @@
+"""SmolVLM: pictures as Idefics3 sees them, and videos, each frame of which is a square behind its time in the text."""
+
+import math
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar
+
+from ...requests.encoded_media import MOST_FRAMES
+from ..processor_files import ProcessorFiles, inner, number, whole
+from .family import Options, Replacement
+from .idefics3 import LONGEST, WHOLE_PICTURE, Idefics3Vision
+from .number_words import in_words
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from ..decoded import DecodedMedium
+    from .frames import Frames, Video
+
+_SKIPPED_SECONDS = 1  # at both ends of a long video
+
+
+class SmolVision(Idefics3Vision, frozen=True):
+    longest_of_frame: int  # side that a frame is resized to at first
+    fps: float
+    num_frames: int  # at most
+
+    placeholders: ClassVar = {**Idefics3Vision.placeholders, "<video>": "video"}
+    row_tokens: ClassVar = {**Idefics3Vision.row_tokens, "video": Idefics3Vision.row_tokens["image"]}
+    # Its chat templates leave videos out; transformers takes another template for conversations that have some.
+    has_video_parts: ClassVar = False
+
+    VIDEO_SETTINGS: ClassVar = ("size", "max_image_size", "fps", "num_frames")
+    MAKE_SMALLER: ClassVar = {**Idefics3Vision.MAKE_SMALLER, "video": "num_frames, fps"}
+
+    @classmethod
+    def figures(cls, files: ProcessorFiles) -> dict[str, object]:
+        found = super().figures(files)
+        video, sampling = files.video, inner(files.video, "video_sampling")
+        size = inner(video, "size") or inner(sampling, "video_size")
+        most = whole(sampling, "max_frames", 64, MOST_FRAMES)
+        return found | dict(
+            longest_of_frame=min(whole(size, "longest_edge", 4 * 364, 1 << 16), LONGEST),
+            fps=number(video, "fps", number(sampling, "fps", 1.0)),
+            num_frames=whole(video, "num_frames", most, MOST_FRAMES),
+        )
+
+    # --- pixels ---
+
+    def video(self, video: "Video", options: Options) -> "Frames":
+        from .frames import LANCZOS, resized, taken
+
+        def at_first(frame: "Image.Image", seconds: float) -> "Image.Image":
+            return resized(frame, *self.first_size(frame.height, frame.width, self.longest_of_frame), LANCZOS)
+
+        return taken(video, self.sampled(video, options), self.tile, self.tile, LANCZOS, draw=at_first)
+
+    def sampled(self, video: "Video", options: Options) -> list[int]:
+        """Which frames are seen: evenly, without the first and the last second of a long video."""
+        import numpy
+
+        total, rate = video.num_frames, video.rate
+        given = min(options.get(name, self.num_frames) for name in ("num_frames", "max_frames"))
+        most = min(self.num_frames, int(given))
+        if video.is_sampled and total <= most:
+            return list(range(total))
+        fps = float(options.get("fps", self.fps))
+        count = max(1, min(max(round(fps * (total / rate)), int(options.get("min_frames", 1))), most))
+        first, last = 0, total - 1
+        if total / rate - 2 * _SKIPPED_SECONDS > most * fps:
+            first, last = int(_SKIPPED_SECONDS * rate), min(int(total - _SKIPPED_SECONDS * rate), last)
+        if first >= last:
+            first, last = 0, total - 1
+        return [int(index) for index in numpy.unique(numpy.linspace(first, last, count, dtype=int))]
+
+    # --- tokens ---
+
+    def replacement(self, medium: "DecodedMedium") -> Replacement:
+        if medium.kind == "image":
+            return super().replacement(medium)
+        num_frames, length = medium.shape[0], timedelta(seconds=math.floor(medium.layout.seconds))
+        series = f"series of {in_words(num_frames)} frames from a {length} [H:MM:SS] video"
+        frames = [
+            f"\nFrame from {int(seconds // 60):02d}:{int(seconds % 60):02d}:{WHOLE_PICTURE}"
+            for seconds in medium.layout.times
+        ]
+        text = f"You are provided the following {series}.\n{''.join(frames)}\n\n"
+        return Replacement(text, (self.rows,) * num_frames)
