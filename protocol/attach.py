@@ -234,6 +234,8 @@ class OutputDelta(Part):
     finished: bool
     metrics: RequestMetrics | None
     num_cached_tokens: int
+    num_input_image_tokens: int = 0
+    num_input_video_tokens: int = 0
     prompt: str | None = None  # a conversation as it was rendered; with the first piece
     prompt_token_ids: bytes = b""  # with the first piece
     error_code: int = 200

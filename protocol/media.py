@@ -3,6 +3,8 @@
 A *medium* is one picture or video; an *entry* is the number under which workers keep the rows that its encoder made.
 """
 
+from array import array
+from collections.abc import Iterable
 from typing import Literal
 
 from .wire import Part
@@ -19,6 +21,11 @@ class Medium(Part):
     shape: tuple[int, int, int]  # frames, height, width
     spans: bytes  # int32 pairs of start in the prompt and length, ascending: where its rows stand, in their order
     num_patches: int  # that pass through the encoder's layers
+
+
+def num_rows(media: Iterable[Medium], kind: MediumKind) -> int:
+    """Tokens of a prompt that stand for rows of its pictures, or of its videos."""
+    return sum(sum(array("i", medium.spans)[1::2]) for medium in media if medium.kind == kind)
 
 
 class MediaPlan(Part):

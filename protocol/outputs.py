@@ -152,6 +152,8 @@ class RequestOutput(PlainOutput):
     finished: bool = False
     metrics: RequestMetrics | None = None
     num_cached_tokens: int = 0
+    num_input_image_tokens: int = 0  # of the prompt, which pictures' rows stand for
+    num_input_video_tokens: int = 0
     error_code: int = 200
     error_msg: str | None = None
     prompt_logprobs: list[LogprobsByToken | None] | None = None

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ...protocol.media import num_rows
 from ...protocol.messages import Delta, Logprobs, Prompt, float_values, request_and_sample, sequence_id, values
 from ...protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestMetrics, RequestOutput, Samples
 from ..parsing import PiecewiseReader
@@ -37,7 +38,8 @@ class PackedOutput(NamedTuple):
 
 class PendingRequest(Request):
     __slots__ = (
-        "_decode_token", "_is_fresh", "_lock", "_logprobs", "_packed_bytes", "_parser_error", "_readers", "_taken",
+        "_decode_token", "_is_fresh", "_lock", "_logprobs", "_num_image_tokens", "_num_video_tokens", "_packed_bytes",
+        "_parser_error", "_readers", "_taken",
         "charge", "is_chat", "num_bytes", "num_generated", "output", "prompt", "text", "unfinished",
     )  # fmt: skip
 
@@ -54,6 +56,7 @@ class PendingRequest(Request):
         super().__init__(notify)  # `error`: the tree has died, or it took too much
         self.prompt = prompt
         self.media_bytes = sum(len(medium.pixels) for medium in prompt.media)
+        self._num_image_tokens, self._num_video_tokens = (num_rows(prompt.media, kind) for kind in ("image", "video"))
         self.text = text
         self.num_generated = 0  # tokens of all its samples so far, taken or not
         self.unfinished = prompt.params.n
@@ -71,7 +74,15 @@ class PendingRequest(Request):
     def _start_output(self, prompt_token_ids: list[int]) -> None:
         samples = Samples(CompletionOutput(index, send_idx=self._taken) for index in range(self.prompt.params.n))
         metrics = RequestMetrics(self.prompt.arrival_time, num_prompt_tokens=len(prompt_token_ids))
-        self.output = RequestOutput(str(self.prompt.request_id), self.text, prompt_token_ids, samples, metrics=metrics)
+        self.output = RequestOutput(
+            str(self.prompt.request_id),
+            self.text,
+            prompt_token_ids,
+            samples,
+            metrics=metrics,
+            num_input_image_tokens=self._num_image_tokens,
+            num_input_video_tokens=self._num_video_tokens,
+        )
         self._logprobs: list[Logprobs] = []
         self._packed_bytes = 0  # of all that, as it was charged
         self.num_bytes = 0  # at most, when `take` has made objects of it

@@ -216,8 +216,12 @@ def test_over_http_pictures_come_as_data_urls(folder):
         status, longest = ask("/v1/chat/completions", messages=about(BY_URL), ignore_eos=True)
         assert status == 200 and longest["usage"]["total_tokens"] == OPTIONS["max_model_len"]
         assert longest["usage"]["prompt_tokens_details"]["cached_tokens"] == 16, "rows are cached as text is"
-        status, error = ask("/tokenize", messages=about(BY_URL))
-        assert status == 400 and "usage" in error["error"]["message"]
+        assert chat["usage"]["prompt_tokens_details"]["image_tokens"] == NUM_ROWS
+        assert chat["usage"]["prompt_tokens_details"]["video_tokens"] == 0
+        status, counted = ask("/tokenize", messages=about(BY_URL))
+        assert status == 200 and counted["count"] == len(counted["tokens"]) == chat["usage"]["prompt_tokens"]
+        status, error = ask("/tokenize", messages=about(*[BY_URL] * 101))
+        assert status == 400 and "limit_mm_per_prompt" in error["error"]["message"]
         part = {"type": "input_image", "image_url": URL}
         item = {"role": "user", "content": [part, {"type": "input_text", "text": "What is it?"}]}
         status, response = ask("/v1/responses", input=[item], max_output_tokens=4)

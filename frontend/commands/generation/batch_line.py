@@ -222,5 +222,5 @@ def _usage(output: RequestOutput) -> Usage:
         prompt_tokens=num_prompt,
         completion_tokens=num_output,
         total_tokens=num_prompt + num_output,
-        prompt_tokens_details=PromptDetails(cached_tokens=output.num_cached_tokens),
+        prompt_tokens_details=PromptDetails.of(output),
     )

@@ -114,6 +114,8 @@ def _piece(request: DaemonRequest, output: RequestOutput) -> OutputDelta:
         output.finished,
         output.metrics,
         output.num_cached_tokens,
+        output.num_input_image_tokens,
+        output.num_input_video_tokens,
         output.prompt if is_first and request.is_chat else None,
         column(output.prompt_token_ids) if is_first else b"",
         output.error_code,

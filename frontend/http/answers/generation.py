@@ -31,11 +31,11 @@ class Tally:
     """Tokens of a request so far. A prompt counts once, however many samples it has."""
 
     def __init__(self) -> None:
-        self._prompts: dict[int, tuple[int, int]] = {}  # tokens, and those of them that were cached
+        self._prompts: dict[int, tuple[int, PromptDetails]] = {}  # tokens, and what they are
         self.completion_tokens = 0
 
     def add(self, prompt: int, output: RequestOutput) -> None:
-        self._prompts[prompt] = len(output.prompt_token_ids), output.num_cached_tokens
+        self._prompts[prompt] = len(output.prompt_token_ids), PromptDetails.of(output)
         self.completion_tokens += sum(len(answer.token_ids) for answer in output.outputs)
 
     @property
@@ -43,16 +43,12 @@ class Tally:
         return sum(tokens for tokens, _ in self._prompts.values())
 
     @property
-    def cached_tokens(self) -> int:
-        return sum(cached for _, cached in self._prompts.values())
-
-    @property
     def usage(self) -> Usage:
         return Usage(
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
             total_tokens=self.prompt_tokens + self.completion_tokens,
-            prompt_tokens_details=PromptDetails(cached_tokens=self.cached_tokens),
+            prompt_tokens_details=PromptDetails.sum_of(details for _, details in self._prompts.values()),
         )
 
 

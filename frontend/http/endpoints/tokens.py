@@ -1,14 +1,19 @@
 """/tokenize and /detokenize: a text's tokens, and the text of tokens.
 
-Both run in threads, so that streams go on meanwhile. A text may have as many characters as a prompt of the model.
+Both run in threads, so that streams go on meanwhile. A text may have as many characters as a prompt of the model. A
+conversation's pictures and videos are decoded, since only then it is known how many tokens they are.
 """
 
+from collections.abc import Sequence
+
+from ...requests.media_parts import has_media
+from ...requests.prompts import ParsedPrompt
 from ..answers.errors import ApiError
 from ..answers.generation import check_length
 from ..answers.reply import Reply
 from ..endpoint import Call
 from ..loaded_model import LoadedModel
-from ..requests.conversation import as_tools, rendered, template_options
+from ..requests.conversation import as_messages, as_tools, rendered, template_options
 from ..schemas.others import DetokenizeReply, DetokenizeRequest, TokenizeReply, TokenizeRequest
 
 # Memory of a token in a list and in JSON, as a number and as a string.
@@ -19,16 +24,19 @@ async def tokenize(call: Call, request: TokenizeRequest) -> Reply:
     if (request.prompt is None) == (request.messages is None):
         raise ApiError(400, "Give either prompt or messages.", param="prompt")
     async with call.model(request.model) as model:
-        threads = model.threads.texts if request.messages is None else model.threads.templates
+        if request.messages is None:
+            threads = model.threads.texts
+        else:
+            threads = model.threads.media if has_media(as_messages(request.messages)) else model.threads.templates
         return await call.done(threads, _tokens, call, request, model, takes_long=True)
 
 
 def _tokens(call: Call, request: TokenizeRequest, model: LoadedModel) -> Reply:
-    text = request.prompt if request.prompt is not None else _conversation(request, model)
-    check_length("prompt" if request.prompt is not None else "messages", text, model)
-    adds = request.add_special_tokens
-    adds = request.messages is None if adds is None else adds
-    tokens = model.tokenizer.encode(text, adds)
+    if request.prompt is not None:
+        check_length("prompt", request.prompt, model)
+        tokens = list(model.tokenizer.encode(request.prompt, request.add_special_tokens is not False))
+    else:
+        tokens = list(_tokens_of_conversation(call, request, model))
     call.charge.grow((_STRING_BYTES if request.return_token_strs else _TOKEN_BYTES) * len(tokens))
     strings = [model.tokenizer.decode_token(token) for token in tokens] if request.return_token_strs else None
     return Reply.of(
@@ -36,7 +44,8 @@ def _tokens(call: Call, request: TokenizeRequest, model: LoadedModel) -> Reply:
     )
 
 
-def _conversation(request: TokenizeRequest, model: LoadedModel) -> str:
+def _tokens_of_conversation(call: Call, request: TokenizeRequest, model: LoadedModel) -> Sequence[int]:
+    """With as many tokens for each of its media as the prompt of an answer would have."""
     prompt = rendered(
         model,
         request.messages or [],
@@ -44,9 +53,22 @@ def _conversation(request: TokenizeRequest, model: LoadedModel) -> str:
         template_options(request.chat_template_kwargs),
         adds_generation_prompt=request.add_generation_prompt,
     )
-    if prompt.media:
-        raise ApiError(400, "/tokenize takes text alone; usage tells how many tokens a picture has.", param="messages")
-    return prompt.text if model.session.sight is None else model.session.sight.without_cuts(prompt.text)
+    check_length("messages", prompt.text, model)
+    call.charge.grow(sum(len(medium.data) for medium in prompt.media))
+    placed = ParsedPrompt(prompt.text, None, model.defaults, is_chat=True, media=prompt.media)
+    if (media := model.session.door.media) is not None:
+        [placed] = media.placed([placed])
+    if placed.refusal is not None:
+        raise ApiError(400, placed.refusal, param="messages")
+    if placed.token_ids is None:
+        return model.tokenizer.encode(placed.text or "", bool(request.add_special_tokens))
+    if request.add_special_tokens:
+        raise ApiError(
+            400,
+            "A conversation with media has the special tokens of its template; leave this out.",
+            param="add_special_tokens",
+        )
+    return placed.token_ids
 
 
 async def detokenize(call: Call, request: DetokenizeRequest) -> Reply:

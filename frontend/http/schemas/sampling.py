@@ -4,12 +4,14 @@ None is the same as not given; then the model's own default holds. Types and bou
 file says which parameters requests may give, and which have closer bounds for clients than for scripts.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from ....protocol.fields.rules import MOST
+from ....protocol.outputs import RequestOutput
 from ....protocol.parameters.sampling import MAX_LOGPROBS
 from .parameter_fields import struct_of
 
@@ -89,6 +91,21 @@ class Sampling(_WithChoices, kw_only=True, forbid_unknown_fields=True):
 
 class PromptDetails(msgspec.Struct, kw_only=True):
     cached_tokens: int = 0
+    image_tokens: int = 0  # that stand for rows of pictures, cached or not
+    video_tokens: int = 0  # likewise; OpenAI has no name for them
+
+    @classmethod
+    def of(cls, output: RequestOutput) -> "PromptDetails":
+        return cls(
+            cached_tokens=output.num_cached_tokens,
+            image_tokens=output.num_input_image_tokens,
+            video_tokens=output.num_input_video_tokens,
+        )
+
+    @classmethod
+    def sum_of(cls, several: Iterable["PromptDetails"]) -> "PromptDetails":
+        columns = zip(*(msgspec.structs.astuple(each) for each in several))
+        return cls(**dict(zip(cls.__struct_fields__, map(sum, columns))))
 
 
 class Usage(msgspec.Struct, kw_only=True):

@@ -51,6 +51,8 @@ class AttachedRequest(Request):
             finished=delta.finished,
             metrics=delta.metrics,
             num_cached_tokens=delta.num_cached_tokens,
+            num_input_image_tokens=delta.num_input_image_tokens,
+            num_input_video_tokens=delta.num_input_video_tokens,
             error_code=delta.error_code,
             error_msg=delta.error_msg,
             prompt_logprobs=delta.prompt_logprobs,
