@@ -6,14 +6,14 @@ conversation's pictures and videos are decoded, since only then it is known how 
 
 from collections.abc import Sequence
 
-from ...requests.media_parts import has_media
 from ...requests.prompts import ParsedPrompt
 from ..answers.errors import ApiError
 from ..answers.generation import check_length
 from ..answers.reply import Reply
 from ..endpoint import Call
 from ..loaded_model import LoadedModel
-from ..requests.conversation import as_messages, as_tools, rendered, template_options
+from ..requests.conversation import as_tools, rendered, template_options
+from ..schemas.chat import ChatMessage
 from ..schemas.others import DetokenizeReply, DetokenizeRequest, TokenizeReply, TokenizeRequest
 
 # Memory of a token in a list and in JSON, as a number and as a string.
@@ -27,8 +27,13 @@ async def tokenize(call: Call, request: TokenizeRequest) -> Reply:
         if request.messages is None:
             threads = model.threads.texts
         else:
-            threads = model.threads.media if has_media(as_messages(request.messages)) else model.threads.templates
+            threads = model.threads.media if _has_media(request.messages) else model.threads.templates
         return await call.done(threads, _tokens, call, request, model, takes_long=True)
+
+
+def _has_media(messages: Sequence[ChatMessage]) -> bool:
+    parts = (part for message in messages if isinstance(message.content, list) for part in message.content)
+    return any(part.text is None for part in parts)
 
 
 def _tokens(call: Call, request: TokenizeRequest, model: LoadedModel) -> Reply:
