@@ -1,21 +1,24 @@
 """Takes the pictures of the page that the documentation shows: a real model answers, a real Chromium looks.
 
-    python scripts/picture_page.py [FOLDER]
+    python scripts/picture_page.py [FOLDER] [--only NAME …]
 
 Writes docs/images/page-*.png anew, or into FOLDER. Look at them before they are kept. What pocket says is its own; the
-answer in markdown is a sample that this script writes, for pocket writes none.
+answer in markdown is a sample that this script writes, for pocket writes none. pocket-sight is asked what it can tell.
 """
 
 import argparse
+import base64
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "scripts")]
 
 from builders.browser import Page, browser  # noqa: E402
-from builders.page import ask, opened  # noqa: E402
+from builders.page import ask  # noqa: E402
 from builders.served import running_model, served  # noqa: E402
 
 WEATHER = {"type": "function", "function": {
@@ -64,6 +67,19 @@ def talk(page: Page) -> None:
     page.value("$('text').blur()")
 
 
+def look(page: Page) -> None:
+    page.value("$('temperature').value = '0'")
+    content = base64.b64encode((ROOT / "docs" / "images" / "shapes.png").read_bytes()).decode()
+    array = f"Uint8Array.from(atob('{content}'), (each) => each.charCodeAt(0))"
+    for _ in range(2):  # with the first picture its encoder gets ready
+        page.value("$('new').click()")
+        page.value(f"attach([new File([{array}], 'shapes.png', {{type: 'image/png'}})])")
+        for question in ("How many circles are there?", "What color is the triangle?"):
+            ask(page, question)
+    page.value("$('messages').scrollTop = 0")
+    page.value("$('text').blur()")
+
+
 def explain(page: Page) -> None:
     """A conversation that nobody had, to show how one looks."""
     answer = {"role": "assistant", "content": MARKDOWN, "ending": "stop"}
@@ -80,10 +96,25 @@ def watch(page: Page, rounds: int) -> None:
     page.ask("Input.dispatchMouseEvent", type="mouseMoved", x=300, y=150)
 
 
+def take(model_name: str, pictures: dict[str, tuple[dict[str, Any], Callable[[Page], None]]], folder: Path) -> None:
+    with (
+        running_model(model_name, max_num_seqs=16) as model,
+        served(*model, name=model_name) as server,
+        browser() as chromium,
+    ):
+        for name, (seen, work) in pictures.items():
+            page = chromium.open(server.address + "/", **seen)
+            page.until("card()?.is_loaded")
+            work(page)
+            page.picture(folder / f"page-{name}.png")
+            page.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "docs" / "images")
     parser.add_argument("--rounds", type=int, default=40, help="of requests that the plots show")
+    parser.add_argument("--only", nargs="+", help="names of the pictures that are taken")
     arguments = parser.parse_args()
     desk, tablet, phone = (dict(width=w, height=h) for w, h in ((1440, 900), (768, 1000), (375, 720)))
     pictures = {
@@ -92,12 +123,10 @@ def main() -> None:
         "talk-phone": (phone, talk),
         "live-dark": ({**desk, "is_dark": True}, lambda page: watch(page, arguments.rounds)),
     }
-    with running_model("pocket", max_num_seqs=16) as model, served(*model) as server, browser() as chromium:
-        for name, (seen, work) in pictures.items():
-            page = opened(chromium, server.address, **seen)
-            work(page)
-            page.picture(arguments.folder / f"page-{name}.png")
-            page.close()
+    for model, wanted in {"pocket": pictures, "pocket-sight": {"picture-light": (tablet, look)}}.items():
+        wanted = {name: each for name, each in wanted.items() if name in (arguments.only or wanted)}
+        if wanted:
+            take(model, wanted, arguments.folder)
 
 
 if __name__ == "__main__":

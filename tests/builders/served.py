@@ -41,6 +41,7 @@ def served(
     loop: asyncio.AbstractEventLoop,
     budget: Budget | None = None,
     say: Callable[[str], None] | None = None,
+    name: str = "pocket",
     **options: Any,
 ) -> Iterator[Served]:
     """A server on a free port for as long as the context is open; several may stand before one model. `say` is told of
@@ -50,7 +51,7 @@ def served(
         return asyncio.run_coroutine_threadsafe(work, loop).result(_BOUND)
 
     async def start() -> HttpServer:
-        models = OneModel(llm, "pocket", "another-name")
+        models = OneModel(llm, name, "another-name")
         server = HttpServer(models, HttpOptions(http="127.0.0.1:0", **options), budget, say)
         await server.start()
         return server
