@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 FloatKind = Literal["fp32", "fp16", "bf16"]
-# Types of ggml's blocks by their own names, in small letters.
-BlockKind = Literal["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "q4_k", "q5_k", "q6_k", "iq4_xs"]
+# Types of ggml's blocks by their own names in small letters, or the name of several that are stored alike.
+BlockKind = Literal[
+    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "q4_k", "q5_k", "q6_k", "iq4_xs",
+    "q2_k", "q3_k", "iq1", "iq2", "iq3_xxs", "iq3_s",
+]  # fmt: skip
 Kind = FloatKind | Literal["int8", "int4", "mxfp4", "joined"] | BlockKind
 _KINDS: dict[torch.dtype, FloatKind] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 DTYPES: dict[str, torch.dtype] = {kind: dtype for dtype, kind in _KINDS.items()}

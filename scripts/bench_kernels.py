@@ -2,6 +2,7 @@
 
     python scripts/bench_kernels.py                             # int8 and int4, 1 to 512 rows, 2 threads
     python scripts/bench_kernels.py --kinds int4 --rows 1 2 3   # of some formats and some numbers of rows only
+    python scripts/bench_kernels.py --kinds q4_k q6_k           # ggml's blocks, with random contents
     python scripts/bench_kernels.py --load                      # quantizing and packing a model's weights instead
 
 The shapes are Qwen3-0.6B's layers (440 M weights in 28; fewer are held, more together than a cache takes, and times are
@@ -24,7 +25,10 @@ from torch import Tensor
 
 from penstock.kernels.cpu.layer import Linear, Quantize, QuantizedRows, linear_arguments
 from penstock.kernels.cpu.library import Library, load
-from penstock.kernels.cpu.weights.packed import DEFAULT_GROUP_SIZE, Kind, NativeWeight, empty, pack
+from penstock.kernels.cpu.weights.blocks import pack_blocks
+from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, DEFAULT_GROUP_SIZE, Kind, NativeWeight, empty, pack
+from penstock.kernels.ggml_blocks import TYPES
+from penstock.kernels.ggml_part import GgmlPart
 
 MODEL_LAYERS = 28
 LAYER = ((4096, 1024), (1024, 2048), (6144, 1024), (1024, 3072))  # qkv, o, gate and up, down: (out, in)
@@ -53,11 +57,13 @@ class Products:
         num_rows = c_int32(rows)
         made = cls(library, kind, [], num_rows, 0, 0, [])
         packed: dict[tuple[int, int], NativeWeight] = {}
-        inputs = {inner: made.input_rows(rows, inner) for _, inner in layers}
+        group = BLOCK_KINDS[kind].inputs if kind in BLOCK_KINDS else 0
+        inputs = {inner: made.input_rows(rows, inner, group) for _, inner in layers}
         outputs = {shape: torch.empty(rows, shape[0]) for shape in layers}  # shared by the layers, as in a model
         for shape in layers:
-            first = packed.setdefault(shape, pack([torch.randn(shape).to(SOURCE_DTYPE)], kind, group_size))
-            weight = _copy(first)
+            if shape not in packed:
+                packed[shape] = _random(shape, kind, group_size)
+            weight = _copy(packed[shape])
             floats, integers = inputs[shape[1]]
             output = outputs[shape]
             arguments = linear_arguments(addressof(num_rows), floats, integers.structure(), weight, None, output)
@@ -67,8 +73,8 @@ class Products:
             made.num_weights += shape[0] * shape[1]
         return made
 
-    def input_rows(self, rows: int, features: int) -> tuple[Tensor, QuantizedRows]:
-        floats, integers = torch.randn(rows, features), QuantizedRows.empty(rows, features)
+    def input_rows(self, rows: int, features: int, group: int) -> tuple[Tensor, QuantizedRows]:
+        floats, integers = torch.randn(rows, features), QuantizedRows.empty(rows, features, group)
         structure = integers.structure()
         self.library.call(
             "penstock_quantize", Quantize(addressof(self.num_rows), floats.data_ptr(), features, structure)
@@ -77,11 +83,19 @@ class Products:
 
     def seconds(self, rows: int) -> float:
         self.num_rows.value = rows
-        function = self.library.function(f"penstock_linear_{self.kind}")
+        function = self.library.function(f"penstock_linear_{'blocks' if self.kind in BLOCK_KINDS else self.kind}")
         start = time.perf_counter()
         for address, _ in self.calls:
             function(address)
         return time.perf_counter() - start
+
+
+def _random(shape: tuple[int, int], kind: Kind, group_size: int) -> NativeWeight:
+    if kind not in BLOCK_KINDS:
+        return pack([torch.randn(shape).to(SOURCE_DTYPE)], kind, group_size)
+    (rows, inputs), type = shape, TYPES[kind.upper()]
+    octets = torch.randint(0, 256, (rows, inputs // type.block * type.nbytes), dtype=torch.uint8)
+    return pack_blocks([GgmlPart(kind.upper(), octets)])
 
 
 def _copy(weight: NativeWeight) -> NativeWeight:

@@ -1,13 +1,12 @@
 """Matrices in ggml's types with random contents, whose floats are such that products are numbers of ordinary size."""
 
 import torch
-from torch import Tensor
 
 from penstock.kernels.ggml_blocks import TYPES
 from penstock.kernels.ggml_part import GgmlPart
 
 # Where a block's floats lie, in octets; the rest of a block may be anything.
-_HALVES = {
+HALVES = {
     "Q4_0": (0,),
     "Q4_1": (0, 2),
     "Q5_0": (0,),
@@ -37,7 +36,7 @@ def random_part(type: str, outputs: int, inputs: int, seed: int = 0) -> GgmlPart
     block, nbytes, _ = TYPES[type]
     shape = outputs, inputs // block
     octets = torch.randint(0, 256, (*shape, nbytes), dtype=torch.uint8, generator=generator)
-    for place in _HALVES.get(type, ()):
+    for place in HALVES.get(type, ()):
         floats = torch.randn(*shape, 1, generator=generator) / 128
         octets[..., place : place + 2] = floats.half().view(torch.uint8)
     if type == "MXFP4":
@@ -49,8 +48,3 @@ def random_part(type: str, outputs: int, inputs: int, seed: int = 0) -> GgmlPart
                 octets[..., 49 + 2 * word] & 15 | (bits >> 4 * word & 15 << 0).to(torch.uint8) << 4
             )
     return GgmlPart(type, octets.flatten(1))
-
-
-def sized(type: str, rows: int, blocks: int, seed: int = 0) -> Tensor:
-    """Rows that meet a matrix of so many blocks."""
-    return torch.randn(rows, blocks * TYPES[type].block, generator=torch.Generator().manual_seed(seed))

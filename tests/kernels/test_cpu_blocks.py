@@ -4,7 +4,7 @@ from ctypes import addressof, c_int32
 
 import pytest
 import torch
-from builders.ggml_parts import random_part
+from builders.ggml_parts import HALVES, random_part
 from builders.native_variants import available_variants, quick_or_long
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,8 +13,8 @@ from torch import Tensor
 from penstock.kernels.cpu.layer import Embedding, Quantize, QuantizedRows, linear_arguments
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.weights import blocks as packing
-from penstock.kernels.cpu.weights.blocks import pack_blocks
-from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, NativeWeight
+from penstock.kernels.cpu.weights.blocks import kind_of, pack_blocks
+from penstock.kernels.cpu.weights.packed import NativeWeight
 from penstock.kernels.ggml_blocks import TYPES, GgmlBlocks
 from penstock.kernels.ggml_part import GgmlPart
 from penstock.kernels.reference.quantized import quantize_rows
@@ -22,7 +22,7 @@ from penstock.kernels.reference.quantized import quantize_rows
 VARIANTS = available_variants()
 pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
 quick = settings(max_examples=12, deadline=None, derandomize=True)
-WITH_KERNELS = [kind.upper() for kind in BLOCK_KINDS]
+WITH_KERNELS = [type for type in TYPES if kind_of(GgmlPart(type, torch.empty(0, 0, dtype=torch.uint8))) is not None]
 
 
 @pytest.fixture(params=quick_or_long(VARIANTS))
@@ -116,15 +116,16 @@ def test_the_largest_integers_do_not_overflow(library: Library, type: str) -> No
     """Every bit of a block set, or none, and inputs of the largest size with any signs."""
     for octet in (0, 255):
         part = random_part(type, 33, 512)
-        part.octets.copy_(torch.where(torch.rand(part.octets.shape) < 0.01, part.octets, octet))
-        floats = random_part(type, 33, 512).octets.unflatten(1, (-1, part.block.nbytes))
         ordinary = part.octets.unflatten(1, (-1, part.block.nbytes))
-        for place in (0, 2, 208):  # where some types have floats
-            if place + 2 <= part.block.nbytes:
-                ordinary[..., place : place + 2] = floats[..., place : place + 2]
+        floats = {place: ordinary[..., place : place + 2].clone() for place in HALVES.get(type, ())}
+        ordinary[torch.rand(ordinary.shape, generator=torch.Generator().manual_seed(1)) > 0.01] = octet
+        for place, halves in floats.items():
+            ordinary[..., place : place + 2] = halves
         x = torch.ones(3, 512) * torch.tensor([1.0, -1.0, 1.0])[:, None]
         x[2, 1::2] = -1
-        torch.testing.assert_close(product(library, x, pack_blocks([part])), formula(x, part), rtol=0, atol=0)
+        torch.testing.assert_close(
+            product(library, x, pack_blocks([part])), formula(x, part), rtol=0, atol=0, equal_nan=True
+        )
 
 
 @pytest.mark.parametrize("type", WITH_KERNELS)
@@ -181,5 +182,5 @@ def test_parts_pack_as_if_they_were_one(type: str) -> None:
     assert torch.equal(pack_blocks(pieces).data, whole.data)
     cut = part.columns(256, 512)
     assert torch.equal(pack_blocks([cut]).data, pack_blocks([GgmlPart(type, cut.octets.clone())]).data)
-    bits = 8 * whole.nbytes / (128 * 512)
-    assert bits <= 8 * part.nbytes / (103 * 512) + 0.13, f"{bits} bits a number"
+    bits, own_bits = 8 * whole.nbytes / (128 * 512), 8 * part.nbytes / (103 * 512)
+    assert bits <= max(own_bits + 0.13, 5.2 if part.type == "Q2_K" else 4.6), f"{bits} bits a number"

@@ -5,8 +5,15 @@
 
 namespace penstock {
 
-template <class Type, class Reader, const int8_t* Values = nullptr>
+// Takes no block of a file apart.
+struct NoReader {
+    static constexpr int64_t kFileBytes = 0;
+};
+
+template <class Type, class Reader, const int8_t* Values = nullptr, int UnitsInOne = 1>
 struct KernelsOf {
+    static constexpr float kUnit = 1.0f / UnitsInOne;
+
     static int64_t scratch_bytes(const Weight& weight, int64_t num_rows) {
         return BlockScratch<Type>(weight, num_rows).bytes;
     }
@@ -19,15 +26,21 @@ struct KernelsOf {
             multiply_one_tile<Type, Partials, count>(weight, Values, bias, panel, rows, target);
         });
     }
-    static void read_row(const Weight& weight, int64_t row, float* to) { read_blocks<Type>(weight, Values, row, to); }
+    static void read_row(const Weight& weight, int64_t row, float* to) { read_blocks<Type>(weight, Values, kUnit, row, to); }
+
+    static constexpr auto packer() {
+        if constexpr (Reader::kFileBytes == 0) return nullptr;
+        else return pack_blocks<Type, Reader>;
+    }
 
     static constexpr BlockKernels kernels() {
-        return {Type::kInputs, Type::kBytes, Values, scratch_bytes, prepare_rows<Type, Partials>, multiply,
-                pack_blocks<Type, Reader>, read_row};
+        return {Type::kInputs, Type::kBytes, kUnit, scratch_bytes, prepare_rows<Type, Partials>, multiply,
+                packer(), pack_block<Type>, read_row};
     }
 };
 
 extern const BlockKernels kQ4_0Kernels, kQ4_1Kernels, kQ5_0Kernels, kQ5_1Kernels, kQ8_0Kernels, kIq4NlKernels;
 extern const BlockKernels kQ4KKernels, kQ5KKernels, kQ6KKernels, kIq4XsKernels;
+extern const BlockKernels kQ2KKernels, kQ3KKernels, kIq1Kernels, kIq2Kernels, kIq3XxsKernels, kIq3SKernels;
 
 }  // namespace penstock

@@ -1,6 +1,6 @@
 // How a file's blocks get into panels, and a row of them out again as floats.
 //
-// A type's reader takes one block of the file apart: codes a byte each, unsigned; scales and mins one a group.
+// A type's reader takes one block of the file apart. Blocks of types without a reader come in parts (PackBlockParts).
 #pragma once
 #include <cstring>
 
@@ -8,12 +8,6 @@
 #include "vector.hpp"
 
 namespace penstock {
-
-struct FileBlock {
-    uint16_t d, dmin;
-    int8_t scales[16], mins[16];
-    uint8_t codes[kSuperBlock];
-};
 
 inline void read_half(uint16_t& to, const uint8_t* from) { std::memcpy(&to, from, sizeof to); }
 
@@ -196,11 +190,11 @@ inline float widened(const uint8_t* half) {
 
 // The numbers of an output, multiplied in ggml's order.
 template <class Type>
-void read_blocks(const Weight& weight, const int8_t* values, int64_t row, float* to) {
+void read_blocks(const Weight& weight, const int8_t* values, float unit, int64_t row, float* to) {
     const int64_t num_blocks = weight.in_features / Type::kInputs, lane = row % kPanel;
     const uint8_t* block = weight.panels + row / kPanel * num_blocks * Type::kBytes;
     for (int64_t index = 0; index < num_blocks; ++index, block += Type::kBytes) {
-        const float d = widened(block + lane * 2);
+        const float d = widened(block + lane * 2) * unit;
         const float dmin = Type::kHasMins ? widened(block + Type::kMinAt + lane * 2) : 0.0f;
         for (int64_t k = 0; k < Type::kInputs; ++k) {
             const int64_t place = place_of_group(k / Type::kGroup, lane);

@@ -6,9 +6,10 @@
 // What is inside a block is a whole number, exact in any order; blocks are added in ascending order, one fused product
 // each. So a row's bits depend neither on its company nor on the tile, the threads or the instruction set.
 //
-// A tile is up to kBlockTileRows rows times one panel, a block at a time; where sums of all its vectors would not stay in
-// registers, half of the panel after the other. A single tile takes codes apart as it multiplies. Where several tiles
-// meet a panel, each of its blocks is taken apart once, into bytes that stay in the first cache until all have met them.
+// A tile is up to kBlockTileRows rows times one panel; where sums of all its vectors would not stay in registers, half of
+// the panel after the other. A single tile takes codes apart as it multiplies, and fetches what comes next. Where several
+// tiles meet a panel, a stretch of 256 inputs is taken apart once, into bytes that stay in the first cache until all have
+// met them.
 #pragma once
 #include "block_types.hpp"
 #include "partials.hpp"
@@ -81,8 +82,15 @@ struct UnpackedCodes {
     }
 };
 
+// Fetches nothing: what comes next is fetched where codes are taken apart.
+struct NoFetch {};
+template <int Lines>
+inline void fetch(NoFetch&) {}
+
 template <class Type, class Sums>
 void unpack_block(uint8_t* to, const PackedCodes<Type, Sums>& codes) {
+    for (int64_t line = 0; line < Type::kBytes; line += 64)
+        __builtin_prefetch(codes.block + kFetchAhead + line, 0, 2);
     for (int64_t run = 0; run < Type::kInputs / kRun; ++run)
         unrolled<8>([&](auto t) PENSTOCK_INLINE {
             unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
@@ -99,10 +107,10 @@ struct BlockSums {
 };
 
 // sums += scales × codes × inputs over a run. `first` are the scales of its first half, `second` those of the other.
-template <class Type, class Sums, int Rows, int Vectors, class Source>
+template <class Type, class Sums, int Rows, int Vectors, class Source, class Ahead>
 PENSTOCK_INLINE inline void add_run(BlockSums<Rows, Vectors>& sums, const Source& codes, int64_t run, int64_t lane,
                                     const int8_t* inputs, int64_t width, const int32_t* offsets, int64_t num_offsets,
-                                    const Ints (&first)[Vectors], const Ints (&second)[Vectors], Fetch& ahead) {
+                                    const Ints (&first)[Vectors], const Ints (&second)[Vectors], Ahead& ahead) {
     constexpr int kFours = fours_in_a_partial<Type, Sums>(), kGroupFours = Type::kGroup / 4;
     Ints partial[Rows][Vectors];
     unrolled<8>([&](auto t) PENSTOCK_INLINE {
@@ -145,7 +153,8 @@ PENSTOCK_INLINE inline void end_block(float* totals, const BlockSums<Rows, Vecto
     const auto* d = reinterpret_cast<const uint16_t*>(block) + lane;
     const auto* dmin = reinterpret_cast<const uint16_t*>(block + Type::kMinAt) + lane;
     unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
-        const Vec scale = load_fp16(d + v * kLanes);
+        Vec scale = load_fp16(d + v * kLanes);
+        if constexpr (Type::kHasUnit) scale = scale * broadcast(rows.unit);
         Vec least = zero();
         if constexpr (Type::kHasMins) least = load_fp16(dmin + v * kLanes);
         unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
@@ -161,9 +170,9 @@ PENSTOCK_INLINE inline void end_block(float* totals, const BlockSums<Rows, Vecto
     });
 }
 
-template <class Type, class Sums, int Rows, int Vectors, class Source>
+template <class Type, class Sums, int Rows, int Vectors, class Source, class Ahead>
 PENSTOCK_INLINE inline void add_vectors(float* totals, const uint8_t* block, const Source& codes, const BlockRows& rows,
-                                        int64_t index, int64_t lane, Fetch& ahead) {
+                                        int64_t index, int64_t lane, Ahead& ahead) {
     constexpr int64_t kGroupsPerRun = kRun / Type::kGroup;
     const int8_t* inputs = rows.inputs + index * Type::kInputs;
     const int64_t num_offsets = rows.num_blocks * Type::kNumGroups;
@@ -212,13 +221,18 @@ PENSTOCK_INLINE inline void add_vectors(float* totals, const uint8_t* block, con
     end_block<Type>(totals, sums, taken, block, lane, rows, index);
 }
 
-// totals[row][output] += block `index` of the panel × the tile's rows.
-template <class Type, class Sums, int Rows, class Source>
-inline void add_block(float* totals, const uint8_t* block, const Source& codes, const BlockRows& rows, int64_t index,
-                      Fetch ahead) {
+// totals[row][output] += blocks from `first` up to `end` of the panel × the tile's rows, their codes taken apart before.
+template <class Type, class Sums, int Rows>
+void add_unpacked(float* totals, const uint8_t* block, const uint8_t* codes, const BlockRows& rows, int64_t first,
+                  int64_t end) {
     constexpr int kAtOnce = kVectorsAtOnce<Rows>;
+    NoFetch nothing;
     for (int64_t lane = 0; lane < kPanel; lane += kAtOnce * kLanes)
-        add_vectors<Type, Sums, Rows, kAtOnce>(totals, block, codes, rows, index, lane, ahead);
+        for (int64_t index = first; index < end; ++index) {
+            const int64_t before = index - first;
+            const UnpackedCodes own{codes + before * Type::kInputs * kPanel};
+            add_vectors<Type, Sums, Rows, kAtOnce>(totals, block + before * Type::kBytes, own, rows, index, lane, nothing);
+        }
 }
 
 inline BlockRows rows_from(const BlockRows& rows, int64_t first, int64_t num_groups) {
@@ -231,7 +245,7 @@ inline BlockRows rows_from(const BlockRows& rows, int64_t first, int64_t num_gro
     return own;
 }
 
-// What a block of rows needs beside a panel: offsets, sums for mins or terms, codes of one block, totals.
+// What a block of rows needs beside a panel: offsets, sums for mins or terms, codes of a stretch, totals.
 template <class Type>
 struct BlockScratch {
     static constexpr int64_t kAlign = 64;
@@ -243,7 +257,7 @@ struct BlockScratch {
         mins_at = round_up(words * sizeof(int32_t), kAlign);
         const int64_t taken = Type::kIsSuper ? num_blocks * Type::kNumGroups / 2 : num_blocks;
         codes_at = mins_at + round_up(Type::kHasMins ? num_rows * taken * sizeof(int32_t) : 0, kAlign);
-        totals_at = codes_at + Type::kInputs * kPanel;
+        totals_at = codes_at + kSuperBlock * kPanel;
         bytes = totals_at + num_rows * kPanel * sizeof(float);
     }
 };
@@ -261,10 +275,13 @@ void find_offsets(int32_t* offsets, const int32_t* halves, int64_t num_groups) {
     }
 }
 
-// The sum of 32 inputs.
-inline int32_t sum_of_run(const int32_t* halves, int64_t run) {
-    return low_half(halves[2 * run]) + high_half(halves[2 * run]) + low_half(halves[2 * run + 1]) +
-           high_half(halves[2 * run + 1]);
+// The sum of a group's inputs.
+template <class Type>
+int32_t sum_of_group(const int32_t* halves, int64_t group) {
+    constexpr int64_t kHalves = Type::kGroup / kHalvedWidth;
+    int32_t total = 0;
+    for (int64_t i = group * kHalves; i < (group + 1) * kHalves; ++i) total += low_half(halves[i]) + high_half(halves[i]);
+    return total;
 }
 
 template <class Type, class Sums>
@@ -282,14 +299,14 @@ BlockRows prepare_rows(const Quantized& inputs, int64_t first_row, int64_t num_r
         if constexpr (Type::kHasMins && Type::kIsSuper) {
             const int64_t pairs = num_blocks * Type::kNumGroups / 2;
             for (int64_t pair = 0; pair < pairs; ++pair)
-                mins[row * pairs + pair] = word_of(sum_of_run(halves, 2 * pair), sum_of_run(halves, 2 * pair + 1));
+                mins[row * pairs + pair] = word_of(sum_of_group<Type>(halves, 2 * pair), sum_of_group<Type>(halves, 2 * pair + 1));
         }
         if constexpr (Type::kHasMins && !Type::kIsSuper)
             for (int64_t block = 0; block < num_blocks; ++block)
-                terms[row * num_blocks + block] = scales[block] * static_cast<float>(sum_of_run(halves, block));
+                terms[row * num_blocks + block] = scales[block] * static_cast<float>(sum_of_group<Type>(halves, block));
     }
     return {inputs.values + first_row * inputs.width, inputs.scales + first_row * num_scales,
-            offsets, mins, terms, inputs.width, num_scales, num_blocks};
+            offsets, mins, terms, inputs.width, num_scales, num_blocks, block_kernels(weight.block_type).unit};
 }
 
 template <int Rows>
@@ -311,14 +328,17 @@ void multiply_one_tile(const Weight& weight, const int8_t* values, const float* 
     const uint8_t* block = weight.panels + panel * rows.num_blocks * Type::kBytes;
     fetch_output<Rows>(target);
     for (int64_t index = 0; index < rows.num_blocks; ++index, block += Type::kBytes) {
-        constexpr int64_t kTurns = kVectors / kVectorsAtOnce<Rows>, kSteps = Type::kInputs / 8 * kTurns;
-        const Fetch ahead{reinterpret_cast<const char*>(block) + kFetchAhead, Type::kBytes / kSteps, true};
-        add_block<Type, Sums, Rows>(totals, block, PackedCodes<Type, Sums>(block, values), rows, index, ahead);
+        constexpr int kAtOnce = kVectorsAtOnce<Rows>;
+        constexpr int64_t kSteps = Type::kInputs / 8 * (kVectors / kAtOnce);
+        Fetch ahead{reinterpret_cast<const char*>(block) + kFetchAhead, Type::kBytes / kSteps, true};
+        const PackedCodes<Type, Sums> codes(block, values);
+        for (int64_t lane = 0; lane < kPanel; lane += kAtOnce * kLanes)
+            add_vectors<Type, Sums, Rows, kAtOnce>(totals, block, codes, rows, index, lane, ahead);
     }
     write_totals<Rows>(weight, bias, totals, panel, target);
 }
 
-// Each block of the panel is taken apart for all tiles; meanwhile what comes next is fetched.
+// Each stretch of the panel is taken apart for all tiles.
 template <class Type, class Sums>
 void multiply_tiles(const Weight& weight, const int8_t* values, const float* bias, int64_t panel, const BlockRows& rows,
                     int64_t num_rows, Target target, void* memory) {
@@ -327,15 +347,16 @@ void multiply_tiles(const Weight& weight, const int8_t* values, const float* bia
     auto* totals = reinterpret_cast<float*>(static_cast<uint8_t*>(memory) + scratch.totals_at);
     const uint8_t* block = weight.panels + panel * rows.num_blocks * Type::kBytes;
     std::fill(totals, totals + num_rows * kPanel, 0.0f);
-    for (int64_t index = 0; index < rows.num_blocks; ++index, block += Type::kBytes) {
-        unpack_block(codes, PackedCodes<Type, Sums>(block, values));
-        over_tiles<kBlockTileRows>(RowRange{0, num_rows}, [&](RowRange own, int64_t tile, int64_t num_tiles) {
+    constexpr int64_t kTogether = kSuperBlock / Type::kInputs;
+    for (int64_t first = 0; first < rows.num_blocks; first += kTogether, block += kTogether * Type::kBytes) {
+        const int64_t end = std::min(rows.num_blocks, first + kTogether);
+        for (int64_t index = 0; index < end - first; ++index)
+            unpack_block(codes + index * Type::kInputs * kPanel,
+                         PackedCodes<Type, Sums>(block + index * Type::kBytes, values));
+        over_tiles<kBlockTileRows>(RowRange{0, num_rows}, [&](RowRange own, int64_t, int64_t) {
             const BlockRows given = rows_from(rows, own.first, Type::kNumGroups);
-            const int64_t lead = tile * Type::kBytes / num_tiles;
-            const Fetch ahead{reinterpret_cast<const char*>(block) + kFetchAhead + lead,
-                              Type::kBytes / num_tiles / (Type::kInputs / 8), false};
             with_rows<kBlockTileRows>(own.count, [&](auto count) {
-                add_block<Type, Sums, count>(totals + own.first * kPanel, block, UnpackedCodes{codes}, given, index, ahead);
+                add_unpacked<Type, Sums, count>(totals + own.first * kPanel, block, codes, given, first, end);
             });
         });
     }

@@ -33,6 +33,8 @@ struct BlockType {
     static constexpr Codes kCodes = kStored;
     static constexpr int kZero = Zero, kMost = Most;
     static constexpr bool kHasMins = HasMins, kIsSuper = Inputs == kSuperBlock;
+    // Whether its types' d is that of the file times a power of 2.
+    static constexpr bool kHasUnit = Inputs == kSuperBlock && Group == kHalfInputs && kStored == Codes::kLookedUpNibbles;
     static constexpr int64_t kNumGroups = Inputs / Group;
 
     static constexpr int64_t kMinAt = 2 * kPanel;  // of dmin
@@ -56,9 +58,24 @@ using Q4K = BlockType<256, 32, Codes::kNibbles, 0, 15, true>;
 using Q5K = BlockType<256, 32, Codes::kNibblesAndBit, 0, 31, true>;
 using Q6K = BlockType<256, 16, Codes::kNibblesAndTwoBits, 32, 32, false>;
 using Iq4Xs = BlockType<256, 32, Codes::kLookedUpNibbles, 128, 128, false>;
+// Smaller types get a nibble a number, which loses nothing either: of no more than 16 numbers each is one.
+using Q2K = BlockType<256, 16, Codes::kNibbles, 0, 3, true>;
+using Q3K = BlockType<256, 16, Codes::kNibbles, 4, 4, false>;
+using LookedUp = BlockType<256, 16, Codes::kLookedUpNibbles, 128, 128, false>;
 
 // What looked up nibbles stand for.
 constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+constexpr int8_t kIq1Values[16] = {-9, -7, -1, 1, 7, 9};
+constexpr int8_t kIq2Values[16] = {-43, -25, -8, 8, 25, 43};
+constexpr int8_t kIq3XxsValues[16] = {-62, -52, -44, -36, -28, -20, -12, -4, 4, 12, 20, 28, 36, 44, 52, 62};
+constexpr int8_t kIq3SValues[16] = {-15, -13, -11, -9, -7, -5, -3, -1, 1, 3, 5, 7, 9, 11, 13, 15};
+
+// A block of one output, each code a byte, unsigned; scales and mins one a group.
+struct FileBlock {
+    uint16_t d, dmin;
+    int8_t scales[16], mins[16];
+    uint8_t codes[kSuperBlock];
+};
 
 // Rows that meet a panel, and what was made ready for it (block_tiles.hpp).
 struct BlockRows {
@@ -69,19 +86,21 @@ struct BlockRows {
     const int32_t* mins;     // [rows, pairs of groups]: sums of their inputs, 16 bits each; of blocks of 256
     const float* terms;      // [rows, blocks]: scale × sum of the inputs; of blocks of 32
     int64_t width, num_scales, num_blocks;
+    float unit;
 };
 
 // One type's functions, and what the others have to know of it.
 struct BlockKernels {
     int64_t inputs;       // of a block, and of a row that share a scale
     int64_t block_bytes;  // of a panel's 32 outputs
-    const int8_t* values;  // of looked up nibbles, or null
+    float unit;           // what the file's d is multiplied by
     int64_t (*scratch_bytes)(const Weight& weight, int64_t num_rows);
     BlockRows (*prepare)(const Quantized& inputs, int64_t first_row, int64_t num_rows, const Weight& weight, void* scratch);
     // Rows of a block, prepared in this scratch memory, times a panel.
     void (*multiply)(const Weight& weight, const float* bias, int64_t panel, const BlockRows& rows, int64_t num_rows,
                      float* output, int64_t output_stride, void* scratch);
-    void (*pack_row)(uint8_t* panel, int64_t lane, const uint8_t* blocks, int64_t num_blocks);
+    void (*pack_row)(uint8_t* panel, int64_t lane, const uint8_t* blocks, int64_t num_blocks);  // or null
+    void (*pack_block)(uint8_t* block, int64_t lane, const FileBlock& from);
     void (*read_row)(const Weight& weight, int64_t row, float* to);
 };
 

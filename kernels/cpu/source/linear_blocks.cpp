@@ -14,6 +14,7 @@ const BlockKernels& block_kernels(int64_t type) {
     static constexpr const BlockKernels* kTypes[] = {
         nullptr,        &kQ4_0Kernels, &kQ4_1Kernels, &kQ5_0Kernels, &kQ5_1Kernels, &kQ8_0Kernels,
         &kIq4NlKernels, &kQ4KKernels,  &kQ5KKernels,  &kQ6KKernels,  &kIq4XsKernels,
+        &kQ2KKernels,   &kQ3KKernels,  &kIq1Kernels,  &kIq2Kernels,  &kIq3XxsKernels, &kIq3SKernels,
     };
     return *kTypes[type];
 }
@@ -24,6 +25,18 @@ struct PackBlocks {
     int64_t num_rows;
     int64_t first_row;  // the source's first row is this output feature of the weight
     Weight weight;      // written
+};
+
+// Blocks that were taken apart elsewhere.
+struct PackBlockParts {
+    const uint8_t* codes;  // [num_rows, in_features]
+    const uint16_t* d;     // [num_rows, blocks]
+    const uint16_t* dmin;  // likewise, or null
+    const int8_t* scales;  // [num_rows, blocks, 16]
+    const int8_t* mins;    // likewise, or null
+    int64_t num_rows;
+    int64_t first_row;
+    Weight weight;  // written
 };
 
 namespace {
@@ -72,6 +85,24 @@ void pack_rows(const PackBlocks& pack, PanelRows rows) {
     }
 }
 
+void pack_parts(const PackBlockParts& pack, PanelRows rows) {
+    const BlockKernels& kernels = block_kernels(pack.weight.block_type);
+    const int64_t inputs = kernels.inputs, num_blocks = pack.weight.in_features / inputs;
+    for (int64_t i = rows.first; i < rows.first + rows.count; ++i) {
+        const int64_t row = pack.first_row + i;
+        auto* block = const_cast<uint8_t*>(pack.weight.panels) + row / kPanel * num_blocks * kernels.block_bytes;
+        for (int64_t index = i * num_blocks; index < (i + 1) * num_blocks; ++index, block += kernels.block_bytes) {
+            FileBlock own{};
+            own.d = pack.d[index];
+            std::memcpy(own.scales, pack.scales + index * 16, 16);
+            std::memcpy(own.codes, pack.codes + index * inputs, inputs);
+            if (pack.dmin) own.dmin = pack.dmin[index];
+            if (pack.mins) std::memcpy(own.mins, pack.mins + index * 16, 16);
+            kernels.pack_block(block, row % kPanel, own);
+        }
+    }
+}
+
 }  // namespace
 }  // namespace penstock
 
@@ -90,4 +121,9 @@ extern "C" void penstock_pack_blocks(const void* arguments) {
     const auto& pack = *static_cast<const penstock::PackBlocks*>(arguments);
     penstock::over_panels(pack.num_rows, pack.first_row,
                           [&](penstock::PanelRows rows) { penstock::pack_rows(pack, rows); });
+}
+extern "C" void penstock_pack_block_parts(const void* arguments) {
+    const auto& pack = *static_cast<const penstock::PackBlockParts*>(arguments);
+    penstock::over_panels(pack.num_rows, pack.first_row,
+                          [&](penstock::PanelRows rows) { penstock::pack_parts(pack, rows); });
 }

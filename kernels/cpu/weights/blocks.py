@@ -1,13 +1,14 @@
 """Packs matrices whose parts are blocks of a GGUF file, in the order of source/block_types.hpp.
 
-Bytes are reordered and never rounded: the numbers are those of the file. Query, key and value may be of types unlike
-one another, and yet are one product: `JoinedWeight` holds them side by side, each packed in its own kind.
+Bytes are reordered and never rounded: the numbers are those of the file. Types of 1 to 3 bits are stored as nibbles,
+which stand for the few numbers that they have. Query, key and value may be of types unlike one another, and yet are one
+product: `JoinedWeight` holds them side by side, each packed in its own kind.
 """
 
 from collections.abc import Sequence
 from ctypes import Structure, addressof, c_int32, c_int64, c_void_p
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,25 +35,95 @@ class PackBlocks(Structure):
     ]
 
 
+class PackBlockParts(Structure):
+    """Arguments of penstock_pack_block_parts: blocks that were taken apart."""
+
+    _fields_ = [
+        ("codes", c_void_p),  # uint8 [out, in]
+        ("d", c_void_p),  # float16 [out, blocks]
+        ("dmin", c_void_p),  # likewise, or null
+        ("scales", c_void_p),  # int8 [out, blocks, 16]
+        ("mins", c_void_p),  # likewise, or null
+        ("num_rows", c_int64),
+        ("first_row", c_int64),
+        ("weight", Weight),
+    ]
+
+
+class _Smaller(NamedTuple):
+    """How a type of fewer bits than a nibble is stored as nibbles."""
+
+    kind: BlockKind
+    values: tuple[int, ...]  # what they stand for
+    unit: float = 1.0  # of its `d`, as GgmlBlocks has it
+
+
+_IQ1 = _Smaller("iq1", (-9, -7, -1, 1, 7, 9), 1 / 8)
+_IQ2 = _Smaller("iq2", (-43, -25, -8, 8, 25, 43), 1 / 8)
+_Q3 = _Smaller("q3_k", tuple(range(-4, 12)))
+_SMALLER = {
+    "Q2_K": _Smaller("q2_k", tuple(range(16))),
+    "Q3_K": _Q3,
+    "TQ1_0": _Q3,
+    "TQ2_0": _Q3,
+    "IQ1_S": _IQ1,
+    "IQ1_M": _IQ1,
+    "IQ2_XXS": _IQ2,
+    "IQ2_XS": _IQ2,
+    "IQ2_S": _IQ2,
+    "IQ3_XXS": _Smaller("iq3_xxs", (-62, *range(-52, 0, 8), *range(4, 53, 8), 62), 1 / 4),
+    "IQ3_S": _Smaller("iq3_s", tuple(range(-15, 16, 2))),
+}
+_GROUPS = 16  # of a block of a smaller type
+_NUMBERS_AT_ONCE = 1 << 22  # that are taken apart together
+
+
 def kind_of(part: GgmlPart) -> BlockKind | None:
     """The kind that it is packed in; None where there is no kernel for its type."""
+    if part.type in _SMALLER:
+        return _SMALLER[part.type].kind
     kind = part.type.lower()
     return kind if kind in BLOCK_KINDS else None  # type: ignore[return-value]
 
 
 def pack_blocks(parts: Sequence[GgmlPart]) -> NativeWeight:
-    """Pack the rows of all parts, one below the other; all are of one type that has a kernel."""
+    """Pack the rows of all parts, one below the other; all are of one kind."""
     kind = kind_of(parts[0])
     if kind is None:
         raise ValueError(f"No kernel multiplies blocks of {parts[0].type}.")
     weight = empty(kind, sum(part.shape[0] for part in parts), parts[0].shape[1])
     library, structure, first_row = load(), weight.structure(), 0
     for part in parts:
-        octets = part.octets if part.octets.stride(1) == 1 else part.octets.contiguous()
-        arguments = struct_of(PackBlocks, octets, octets.stride(0), len(octets), first_row, structure)
-        library.call("penstock_pack_blocks", arguments)
-        first_row += len(octets)
+        if part.type in _SMALLER:
+            _pack_smaller(part, structure, first_row)
+        else:
+            octets = part.octets if part.octets.stride(1) == 1 else part.octets.contiguous()
+            arguments = struct_of(PackBlocks, octets, octets.stride(0), len(octets), first_row, structure)
+            library.call("penstock_pack_blocks", arguments)
+        first_row += part.shape[0]
     return weight
+
+
+def _pack_smaller(part: GgmlPart, structure: Weight, first_row: int) -> None:
+    """Some rows after another, for what they are taken apart into is larger than they are."""
+    smaller, num_rows = _SMALLER[part.type], max(1, _NUMBERS_AT_ONCE // part.shape[1])
+    codes_of = torch.zeros(256, dtype=torch.uint8)
+    codes_of[torch.tensor(smaller.values) & 255] = torch.arange(len(smaller.values), dtype=torch.uint8)
+    for first in range(0, part.shape[0], num_rows):
+        blocks = part.rows(first, first + num_rows).blocks()
+        codes = codes_of[blocks.values.view(torch.uint8).int()]
+        d = (blocks.d / smaller.unit).half()
+        dmin = None if blocks.dmin is None else blocks.dmin.half()
+        scales, mins = _of_groups(blocks.scales, codes), None if blocks.mins is None else _of_groups(blocks.mins, codes)
+        place = len(codes), first_row + first, structure
+        load().call("penstock_pack_block_parts", struct_of(PackBlockParts, codes, d, dmin, scales, mins, *place))
+
+
+def _of_groups(numbers: Tensor | None, codes: Tensor) -> Tensor:
+    """int8 [out, blocks, 16]: one for each 16 inputs, where several groups may share one."""
+    if numbers is None:
+        return torch.ones(*codes.shape[:2], _GROUPS, dtype=torch.int8)
+    return numbers.to(torch.int8).repeat_interleave(_GROUPS // numbers.shape[2], 2).contiguous()
 
 
 def unpacked_blocks(weight: NativeWeight) -> Tensor:

@@ -51,6 +51,12 @@ BLOCK_KINDS: dict[Kind, BlockLayout] = {
     "q5_k": BlockLayout(8, 256, 2, 16, 5),
     "q6_k": BlockLayout(9, 256, 1, 16, 6),
     "iq4_xs": BlockLayout(10, 256, 1, 8, 4),
+    "q2_k": BlockLayout(11, 256, 2, 32, 4),
+    "q3_k": BlockLayout(12, 256, 1, 16, 4),
+    "iq1": BlockLayout(13, 256, 1, 16, 4),
+    "iq2": BlockLayout(14, 256, 1, 16, 4),
+    "iq3_xxs": BlockLayout(15, 256, 1, 16, 4),
+    "iq3_s": BlockLayout(16, 256, 1, 16, 4),
 }
 _SOURCE_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2} | dict.fromkeys(FLOAT8, 3)
 
