@@ -77,7 +77,7 @@ ARCHITECTURES = {
 }
 _PERMUTED = ("llama", "mistral3", "smollm3", "arcee", "granite", "minicpm")
 _WITH_NORMS_ADDED = ("gemma", "gemma2", "gemma3", "nemotron", "qwen3next", "qwen35", "qwen35moe")
-_MAPPED_AS = {"hy_v3": "glm4moe"}  # not in the tables of this version
+_MAPPED_AS = {"hy_v3": "dots1"}  # not in the tables of this version
 
 
 def as_gguf(
@@ -277,7 +277,7 @@ def _lfm2(name: str, tensor: Tensor, config: Config) -> Tensors:
 
 
 def _hunyuan3(name: str, tensor: Tensor, config: Config) -> Tensors:
-    name = name.replace("mlp.router.gate", "mlp.gate").replace("mlp.expert_bias", "mlp.gate.e_score_correction")
+    name = name.replace("mlp.router.gate", "mlp.gate").replace("mlp.expert_bias.bias", "mlp.gate.e_score_correction")
     yield name.replace("shared_mlp", "shared_experts"), tensor
 
 

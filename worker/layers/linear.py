@@ -158,8 +158,7 @@ class Head:
             weight = placement.ops.tied_weight(tied.table, placement.formats.of(HEAD))
         else:
             piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, first, last))
-            format = placement.formats.of(HEAD)
-            weight = weights.packed_as(format, [piece]) if format == EXACT else weights.packed([piece])
+            weight = weights.packed([piece])
         # Also of a tied head, as ERNIE's with use_bias.
         biases = [weights.vector("bias", (vocab_size,), (0, first, last))] if weights.has("bias") else []
         self.own = Linear(weight, biases, weights)

@@ -315,7 +315,6 @@ def _opened_gguf(model_folder: Path, config: ModelConfig) -> GgufCheckpoint | No
     """The GGUF files that the folder stands for, if it does."""
     if (linked := linked_files(model_folder)) is None:
         return None
-    check_weight_files(model_folder)
     found = GgufCheckpoint(model_folder, linked, config)
     check_layers(model_folder, found.names, config)
     return found

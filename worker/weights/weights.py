@@ -119,14 +119,12 @@ class Weights:
     def packed(self, pieces: list[CheckpointPiece]) -> Any:
         """The weight of products whose outputs are those of all pieces, one after the other."""
         # Layers of one product have one format: `quantized_kinds` has seen to that.
-        ops, format = self.placement.ops, self._format_of(pieces[0])
-        parts = (self.matrix(*piece) for piece in pieces)
-        return self._noted(self._kept("weight", format, pieces, lambda: ops.pack([*parts], format)))
+        return self._noted(self.packed_as(self._format_of(pieces[0]), pieces))
 
     def packed_as(self, format: WeightFormat, pieces: list[CheckpointPiece]) -> Any:
-        """The same in this format, which is of floats, even where it is stored in blocks."""
+        """The same in this format."""
         ops = self.placement.ops
-        parts = (_without_blocks(self.matrix(*piece)) for piece in pieces)
+        parts = (_fitting(self.matrix(*piece), format) for piece in pieces)
         return self._kept("weight", format, pieces, lambda: ops.pack([*parts], format))
 
     def packed_of(
@@ -185,13 +183,9 @@ class Weights:
         return self.placement.adapters.room_for([piece._replace(name=self.prefix + piece.name) for piece in pieces])
 
     def table(self, piece: CheckpointPiece, format: WeightFormat) -> Any:
-        """An embedding's table; one in float32 even where it is stored in blocks."""
-
-        def made() -> Any:
-            matrix = self.matrix(*piece)
-            return self.placement.ops.table(_without_blocks(matrix) if format.kind == "fp32" else matrix, format)
-
-        return self._kept("table", format, [piece], made)
+        """An embedding's table."""
+        ops = self.placement.ops
+        return self._kept("table", format, [piece], lambda: ops.table(_fitting(self.matrix(*piece), format), format))
 
     def _format_of(self, piece: CheckpointPiece) -> WeightFormat:
         return self.placement.formats.of((self.prefix + piece.name).removesuffix(".weight"))
@@ -233,8 +227,9 @@ class Weights:
         return kept
 
 
-def _without_blocks(matrix: WeightPart) -> WeightPart:
-    return matrix.dequantized() if isinstance(matrix, GgmlPart) else matrix
+def _fitting(matrix: WeightPart, format: WeightFormat) -> WeightPart:
+    """Numbers where float32 is asked for, even of what is stored in blocks: rows must not be rounded there either."""
+    return matrix.dequantized() if isinstance(matrix, GgmlPart) and format.kind == "fp32" else matrix
 
 
 def _described(pieces: list[CheckpointPiece]) -> str:
