@@ -13,8 +13,8 @@ from torch import Tensor
 from penstock.kernels.cpu.layer import Embedding, Quantize, QuantizedRows, linear_arguments
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.weights import blocks as packing
-from penstock.kernels.cpu.weights.blocks import kind_of, pack_blocks
-from penstock.kernels.cpu.weights.packed import NativeWeight
+from penstock.kernels.cpu.weights.blocks import KINDS_OF_TYPES, pack_blocks
+from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, NativeWeight
 from penstock.kernels.ggml_blocks import TYPES, GgmlBlocks
 from penstock.kernels.ggml_part import GgmlPart
 from penstock.kernels.reference.quantized import quantize_rows
@@ -22,7 +22,7 @@ from penstock.kernels.reference.quantized import quantize_rows
 VARIANTS = available_variants()
 pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
 quick = settings(max_examples=12, deadline=None, derandomize=True)
-WITH_KERNELS = [type for type in TYPES if kind_of(GgmlPart(type, torch.empty(0, 0, dtype=torch.uint8))) is not None]
+WITH_KERNELS = list(KINDS_OF_TYPES)
 
 
 @pytest.fixture(params=quick_or_long(VARIANTS))
@@ -78,6 +78,11 @@ def _with_block(total: Tensor, x: Tensor, scales: Tensor, blocks: GgmlBlocks, in
 
 def _fused(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     return (a.double() * b.double() + c.double()).float()
+
+
+def test_all_types_but_floats_of_4_bits_have_a_kernel() -> None:
+    assert set(TYPES) - set(KINDS_OF_TYPES) == {"MXFP4", "NVFP4"}
+    assert set(KINDS_OF_TYPES.values()) == set(BLOCK_KINDS)
 
 
 @pytest.mark.parametrize("group", [32, 256])

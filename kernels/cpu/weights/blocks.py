@@ -8,17 +8,18 @@ product: `JoinedWeight` holds them side by side, each packed in its own kind.
 from collections.abc import Sequence
 from ctypes import Structure, addressof, c_int32, c_int64, c_void_p
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
+from ...ggml_blocks import TYPES
 from ...ggml_part import GgmlPart
 from ...operands import BlockKind
 from ..layer import Embedding
 from ..library import load, struct_of
 from .huge_pages import zeroed
-from .packed import BLOCK_KINDS, NativeWeight, Weight, empty, packed_bytes
+from .packed import NativeWeight, Weight, empty, packed_bytes
 
 _LINE = 64  # bytes
 
@@ -74,16 +75,18 @@ _SMALLER = {
     "IQ3_XXS": _Smaller("iq3_xxs", (-62, *range(-52, 0, 8), *range(4, 53, 8), 62), 1 / 4),
     "IQ3_S": _Smaller("iq3_s", tuple(range(-15, 16, 2))),
 }
+# The kind that each of ggml's types is packed in, where blocks have a kernel.
+KINDS_OF_TYPES: dict[str, BlockKind] = {
+    **{kind.upper(): kind for kind in get_args(BlockKind) if kind.upper() in TYPES},
+    **{type: smaller.kind for type, smaller in _SMALLER.items()},
+}
 _GROUPS = 16  # of a block of a smaller type
 _NUMBERS_AT_ONCE = 1 << 22  # that are taken apart together
 
 
 def kind_of(part: GgmlPart) -> BlockKind | None:
     """The kind that it is packed in; None where there is no kernel for its type."""
-    if part.type in _SMALLER:
-        return _SMALLER[part.type].kind
-    kind = part.type.lower()
-    return kind if kind in BLOCK_KINDS else None  # type: ignore[return-value]
+    return KINDS_OF_TYPES.get(part.type)
 
 
 def pack_blocks(parts: Sequence[GgmlPart]) -> NativeWeight:

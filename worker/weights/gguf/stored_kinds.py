@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ....kernels import WeightFormat
-from ....kernels.cpu.weights.packed import BLOCK_KINDS
+from ....kernels.cpu.weights.blocks import KINDS_OF_TYPES
 from ....kernels.mxfp4_part import BLOCK
 from ....kernels.operands import DTYPES
 from ...models.config import ModelConfig
@@ -18,7 +18,9 @@ from .checkpoint import GgufCheckpoint
 from .tensors import FLOATS
 
 _FLOAT_KINDS = {type: WeightFormat.of(dtype) for type, dtype in FLOATS.items() if dtype in DTYPES.values()}
-_BLOCK_KINDS = {kind.upper(): WeightFormat(kind) for kind in BLOCK_KINDS} | {"MXFP4": WeightFormat("mxfp4", BLOCK)}
+_BLOCK_KINDS = {type: WeightFormat(kind) for type, kind in KINDS_OF_TYPES.items()} | {
+    "MXFP4": WeightFormat("mxfp4", BLOCK)
+}
 
 
 def with_stored_kinds(
