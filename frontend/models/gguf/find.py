@@ -4,6 +4,7 @@ Files beside a model's own are passed over: what it sees with (`mmproj`), and wh
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from ....protocol.errors import ConfigError
@@ -11,7 +12,9 @@ from ....protocol.files.gguf.header import file_name, is_gguf
 from ....protocol.files.gguf.parts import SUFFIX, is_later_part, parts_of
 from ....protocol.files.utf8 import shown as shown_path
 
-_BESIDE = ("mmproj", "imatrix")
+_ENCODER = "mmproj"
+_BESIDE = (_ENCODER, "imatrix")
+_PREFERRED = ("-f16", "-bf16")  # of files with the same encoder
 _MOST_NAMED = 8
 # Where a folder has weights of its own, those are the model.
 _OWN_WEIGHTS = ("*.safetensors", "rank-*-of-*/*.safetensors")
@@ -24,6 +27,21 @@ def gguf_files(path: Path) -> tuple[Path, ...] | None:
     if os.path.isfile(path) and (path.suffix == SUFFIX or is_gguf(path)):
         return parts_of(path)
     return None
+
+
+def encoder_beside(files: Sequence[Path]) -> Path | None:
+    """The file beside a model's with what it sees with, if one lies there; of several the one in the smallest floats.
+
+    Whether it belongs to this model shows in its header.
+    """
+    folder = files[0].parent
+    found = sorted(path for path in folder.glob(f"*{SUFFIX}") if _ENCODER in path.name.lower() and path.is_file())
+    return min(found, key=lambda path: (_rank(path), path.name), default=None)
+
+
+def _rank(path: Path) -> int:
+    words = [number for number, word in enumerate(_PREFERRED) if word in path.name.lower()]
+    return min(words, default=len(_PREFERRED))
 
 
 def _in_folder(folder: Path) -> tuple[Path, ...] | None:

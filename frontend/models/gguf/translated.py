@@ -17,26 +17,31 @@ from ....protocol.files.model_file import read_model_settings
 from ....protocol.files.own_folder import HeldFolder, is_own, make_own, remove_own
 from ....protocol.files.user_folders import reason
 from ....protocol.files.utf8 import names_in_utf8
+from .find import encoder_beside
 from .translation import LINK_FILE, translate
 
 _MADE = "translated GGUF file"  # the mark of a folder that is complete
-_FORMAT = b"1"  # of the translation; a new number has everything translated again
+_FORMAT = b"2"  # of the translation; a new number has everything translated again
 _KEPT = 32
 
 
-def translated_folder(files: Sequence[Path]) -> Path:
-    """The folder that stands for a model in these files, its parts in order; made now unless it was before."""
-    files = [file.resolve() for file in files]
+def translated_folder(files: Sequence[Path], mmproj: Path | None = None) -> Path:
+    """The folder that stands for a model in these files, its parts in order; made now unless it was before.
+
+    `mmproj` is the file with what it sees with, if that doesn't lie beside them under such a name.
+    """
+    files = [file.absolute() for file in files]  # links too: what they lead to may have no name of its own
+    mmproj = encoder_beside(files) if mmproj is None else mmproj.absolute()
     cache = cache_folder() / "gguf"
     try:
-        target = cache / _key(files)
+        target = cache / _key([*files, *([] if mmproj is None else [mmproj])])
         if is_own(target, _MADE) and (target / LINK_FILE).is_file():
             with suppress(OSError):
                 os.utime(target)  # used last, removed last
             return target
         cache.mkdir(mode=0o700, exist_ok=True)
         remove_own(target, _MADE)  # somebody has taken its files away
-        _translate_into(target, files)
+        _translate_into(target, files, mmproj)
     except OSError as error:
         raise ConfigError(
             f"What {file_name(files[0])} is translated to can't be kept in {cache}: {reason(error)}. Set "
@@ -53,12 +58,12 @@ def why_no_tokenizer(folder: Path) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _translate_into(target: Path, files: Sequence[Path]) -> None:
+def _translate_into(target: Path, files: Sequence[Path], mmproj: Path | None) -> None:
     making = HeldFolder.new(target.parent, ".making-", "unfinished translation")
     try:
         made = making.path / "model"
         make_own(made, _MADE)
-        translate(files, made)
+        translate(files, made, mmproj)
         try:
             made.rename(target)
         except OSError:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from builders.converted_gguf import write_converted
-from builders.gguf_file import gguf_bytes
+from builders.gguf_file import gguf_bytes, write_gguf
 from builders.gguf_mutations import mutated
 from builders.tokenizer_kinds import write_tokenizer
 
@@ -37,8 +37,9 @@ def file(tmp_path):
 def in_process(monkeypatch):
     """Without a helper process: what it does takes milliseconds then."""
 
-    def translate(files, target):
-        if refused := translation.refusal(translation.Job(list(map(str, files)), str(target))):
+    def translate(files, target, mmproj):
+        job = translation.Job(list(map(str, files)), str(target), None if mmproj is None else str(mmproj))
+        if refused := translation.refusal(job):
             raise ConfigError(refused)
 
     monkeypatch.setattr(translated_module, "translate", translate)
@@ -108,7 +109,8 @@ def test_a_file_and_a_folder_with_one_are_found(file, tmp_path, monkeypatch, nam
     tokenizer = tmp_path / "tokenizer"
     write_tokenizer(tokenizer, "byte_level")
     monkeypatch.chdir(file.parent)
-    (file.parent / "mmproj-tiny-F16.gguf").write_bytes(b"GGUF")
+    others = {"general.type": "mmproj", "general.architecture": "clip", "clip.projector_type": "qwen2vl_merger"}
+    write_gguf(file.with_name("mmproj-of-another-F16.gguf"), others)
     (file.parent / "README.md").write_text("")
     found = find_model(name, tokenizer)
     assert found.folder == translated_folder([file])
@@ -195,7 +197,7 @@ def test_a_header_that_takes_too_much_ends_its_process_alone(tmp_path, bounds, s
     large = tmp_path / "large.gguf"
     large.write_bytes(gguf_bytes([("tokens", [f"token {number}" for number in range(200_000)])]))
     with pytest.raises(ConfigError, match=says):
-        translation.translate([large], tmp_path, bounds)
+        translation.translate([large], tmp_path, bounds=bounds)
 
 
 def test_what_the_authors_recommend_is_the_usual_sampling(file, monkeypatch):
@@ -209,10 +211,13 @@ def test_what_the_authors_recommend_is_the_usual_sampling(file, monkeypatch):
         translated_folder([file])
 
 
-def test_a_link_to_a_file_is_the_file(file, tmp_path, monkeypatch):
+def test_links_are_translated_under_their_own_names(file, tmp_path, monkeypatch):
+    """As the hub's cache has them: what they lead to is named by a digest."""
     in_process(monkeypatch)
-    link = tmp_path / "link.gguf"
-    link.symlink_to(file)
-    folder = translated_folder([link])
-    assert folder == translated_folder([file])
-    assert [Path(each) for each in json.loads((folder / "gguf.json").read_text())["files"]] == [file]
+    blob = file.rename(file.with_name("0a1b2c"))
+    link = tmp_path / "model.gguf"
+    link.symlink_to(blob)
+    assert json.loads((translated_folder([link]) / "gguf.json").read_text())["files"] == [str(link)]
+    write_converted(blob, "llama", **{"llama.block_count": 0})
+    with pytest.raises(ConfigError, match=r"^model.gguf can't be used: it has 0 layers"):
+        translated_folder([link])

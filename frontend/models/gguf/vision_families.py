@@ -1,0 +1,245 @@
+"""What a model sees with: from the metadata of the file beside it (`mmproj-….gguf`) to `vision_config`.
+
+A row of the table is a kind of projector: the architectures of models that it belongs to, with the published class of
+both together, and what the encoder's config has. Keys are those of `clip.vision`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....protocol.fields.rules import shown
+from ....protocol.files.gguf.checked_bytes import MalformedError
+from ....protocol.files.gguf.header import Header
+from .common import Config
+from .model_metadata import shortest
+
+_MOST_LAYERS = 1024
+_LARGEST = 1 << 24
+_QWEN_FRAMES, _QWEN_MERGE = 2, 2
+
+
+class EncoderMetadata:
+    """The header of an encoder's file."""
+
+    def __init__(self, header: Header) -> None:
+        self._metadata = header.metadata
+        self._shapes = {each.name: each.shape for each in header.tensors}
+
+    @property
+    def projector(self) -> str | None:
+        """Its kind, by the key of both times."""
+        found = self._metadata.get("clip.projector_type", self._metadata.get("clip.vision.projector_type"))
+        return found if isinstance(found, str) else None
+
+    def count(self, key: str, default: int | None = None) -> int:
+        value = self._metadata.get(f"clip.vision.{key}", default)
+        if type(value) is not int or not 0 < value <= _LARGEST:
+            raise MalformedError(f"has clip.vision.{key}={shown(value)} where a positive count belongs")
+        return value
+
+    @property
+    def num_layers(self) -> int:
+        found = self.count("block_count")
+        if found > _MOST_LAYERS:
+            raise MalformedError(f"has {found:,} layers, and an encoder has {_MOST_LAYERS:,} at most")
+        return found
+
+    @property
+    def epsilon(self) -> float:
+        value = self._metadata.get("clip.vision.attention.layer_norm_epsilon", 1e-6)
+        if type(value) is not float:
+            raise MalformedError(f"has an epsilon of {shown(value)} where a number belongs")
+        return shortest(value)
+
+    def colours(self) -> Config:
+        names = ("image_mean", "image_std")
+        found = {name: self._metadata.get(f"clip.vision.{name}") for name in names}
+        for name, value in found.items():
+            if not isinstance(value, list) or len(value) != 3 or not all(type(each) is float for each in value):
+                raise MalformedError(f"has clip.vision.{name}={shown(value)} where three numbers belong")
+        return {name: [shortest(each) for each in value] for name, value in found.items() if value is not None}
+
+    def width(self) -> int:
+        """Of the inner layer, by its matrix: not every converter wrote it."""
+        hidden = self.count("embedding_length")
+        shape = self._shapes.get("v.blk.0.ffn_up.weight", ())
+        if len(shape) != 2 or hidden not in shape:
+            raise MalformedError("has no matrix v.blk.0.ffn_up.weight of the width of its stream")
+        return shape[1] if shape[0] == hidden else shape[0]
+
+    def rows(self, name: str) -> int:
+        shape = self._shapes.get(name, ())
+        if len(shape) != 2:
+            raise MalformedError(f"has no matrix {name}")
+        return shape[0]
+
+    @property
+    def taps(self) -> list[int]:
+        """Layers behind which further parts of rows are taken."""
+        names = (f"v.deepstack.{layer}.fc1.weight" for layer in range(self.num_layers))
+        return [layer for layer, name in enumerate(names) if name in self._shapes]
+
+    def full_layers(self) -> list[int]:
+        """Those that attend to a whole picture: each of so many the last."""
+        every = self.count("n_wa_pattern")
+        return list(range(every - 1, self.num_layers, every))
+
+
+@dataclass(frozen=True)
+class Projector:
+    """One kind of encoder with what makes rows of its patches."""
+
+    classes: Mapping[str, tuple[str, str]]  # by the model's architecture: that of both, and their model_type
+    vision: Callable[[EncoderMetadata], Config]
+    processor: Callable[[EncoderMetadata], Config]
+    token: str  # in whose place rows stand: the vocabulary has it
+    text: Config = field(default_factory=dict)  # of the text part, in place of what it says alone
+    sections: Config | None = None  # beside the sections of rotation, where it has them
+    outer: Callable[[EncoderMetadata], Config] = lambda given: {}
+
+
+def _qwen(given: EncoderMetadata) -> Config:
+    return {
+        "depth": given.num_layers,
+        "num_heads": given.count("attention.head_count"),
+        "patch_size": given.count("patch_size"),
+        "spatial_merge_size": given.count("spatial_merge_size", _QWEN_MERGE),
+        "temporal_patch_size": _QWEN_FRAMES,
+        "in_channels": 3,
+    }
+
+
+def _qwen2(given: EncoderMetadata) -> Config:
+    hidden, width = given.count("embedding_length"), given.width()
+    if width % hidden:
+        raise MalformedError(f"has an inner layer of {width} in an encoder of {hidden}")
+    own = {"embed_dim": hidden, "hidden_size": given.count("projection_dim"), "mlp_ratio": width // hidden}
+    return _qwen(given) | own | {"hidden_act": "quick_gelu"}
+
+
+def _qwen2_5(given: EncoderMetadata) -> Config:
+    own: Config = {"hidden_size": given.count("embedding_length"), "intermediate_size": given.width()}
+    own |= {"out_hidden_size": given.count("projection_dim"), "window_size": given.count("window_size", 112)}
+    more = {"fullatt_block_indexes": given.full_layers(), "tokens_per_second": 2, "hidden_act": "silu"}
+    return _qwen(given) | own | more
+
+
+def _qwen3(given: EncoderMetadata) -> Config:
+    own: Config = {"hidden_size": given.count("embedding_length"), "intermediate_size": given.width()}
+    own |= {"out_hidden_size": given.count("projection_dim"), "hidden_act": "gelu_pytorch_tanh"}
+    own |= {"num_position_embeddings": given.rows("v.position_embd.weight")}
+    return _qwen(given) | own | ({"deepstack_visual_indexes": given.taps} if given.taps else {})
+
+
+def _siglip(given: EncoderMetadata) -> Config:
+    return {
+        "num_hidden_layers": given.num_layers,
+        "num_attention_heads": given.count("attention.head_count"),
+        "hidden_size": given.count("embedding_length"),
+        "intermediate_size": given.width(),
+        "image_size": given.count("image_size"),
+        "patch_size": given.count("patch_size"),
+        "layer_norm_eps": given.epsilon,
+        "hidden_act": "gelu_pytorch_tanh",
+    }
+
+
+def _qwen_processor(least: int, most: int) -> Callable[[EncoderMetadata], Config]:
+    """The bounds of pixels, which few files have, are those that the models were published with."""
+    return lambda given: {
+        "patch_size": given.count("patch_size"),
+        "merge_size": given.count("spatial_merge_size", _QWEN_MERGE),
+        "temporal_patch_size": _QWEN_FRAMES,
+        "min_pixels": given.count("image_min_pixels", least),
+        "max_pixels": given.count("image_max_pixels", most),
+        **given.colours(),
+    }
+
+
+def _square_rows(given: EncoderMetadata) -> int:
+    """Of one picture of Gemma's."""
+    return (given.count("image_size") // given.count("patch_size") // given.count("projector.scale_factor", 4)) ** 2
+
+
+def _gemma_processor(given: EncoderMetadata) -> Config:
+    side = given.count("image_size")
+    return {"size": {"height": side, "width": side}, "image_seq_length": _square_rows(given), **given.colours()}
+
+
+def _idefics_processor(given: EncoderMetadata) -> Config:
+    side = given.count("image_size")
+    longest = given.count("preproc_image_size", 4 * side)
+    return {"size": {"longest_edge": longest}, "max_image_size": {"longest_edge": side}, **given.colours()}
+
+
+_QWEN2_PROCESSOR = _qwen_processor(3136, 12_845_056)
+_QWEN_TOKEN = "<|image_pad|>"
+PROJECTORS: dict[str, Projector] = {
+    "qwen2vl_merger": Projector(
+        {"qwen2vl": ("Qwen2VLForConditionalGeneration", "qwen2_vl")},
+        _qwen2, _QWEN2_PROCESSOR, _QWEN_TOKEN, {"model_type": "qwen2_vl_text"}, {"rope_type": "default"},
+    ),
+    "qwen2.5vl_merger": Projector(
+        {"qwen2vl": ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl")},
+        _qwen2_5, _QWEN2_PROCESSOR, _QWEN_TOKEN, {"model_type": "qwen2_5_vl_text"}, {"rope_type": "default"},
+    ),
+    "qwen3vl_merger": Projector(
+        {
+            "qwen3vl": ("Qwen3VLForConditionalGeneration", "qwen3_vl"),
+            "qwen3vlmoe": ("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe"),
+            "qwen35": ("Qwen3_5ForConditionalGeneration", "qwen3_5"),
+            "qwen35moe": ("Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe"),
+        },
+        _qwen3, _qwen_processor(65_536, 16_777_216), _QWEN_TOKEN,
+        sections={"rope_type": "default", "mrope_interleaved": True},
+    ),
+    "gemma3": Projector(
+        {"gemma3": ("Gemma3ForConditionalGeneration", "gemma3")},
+        _siglip, _gemma_processor, "<image_soft_token>",
+        outer=lambda given: {"mm_tokens_per_image": _square_rows(given)},
+    ),
+    "idefics3": Projector(
+        {"llama": ("Idefics3ForConditionalGeneration", "idefics3")},
+        _siglip, _idefics_processor, "<image>",
+        outer=lambda given: {"scale_factor": given.count("projector.scale_factor", 2)},
+    ),
+}  # fmt: skip
+# Of the model as a whole, whatever its parts say.
+_OF_THE_WHOLE = ("tie_word_embeddings", "dtype", "quantization_config", "bos_token_id", "eos_token_id", "pad_token_id")
+
+
+def fitting_projector(given: EncoderMetadata, metadata: Mapping[str, Any]) -> Projector | None:
+    """Its row, where the model beside it is one that it belongs to."""
+    projector = PROJECTORS.get(given.projector or "")
+    architecture = metadata.get("general.architecture")
+    if projector is None or architecture not in projector.classes:
+        return None
+    if given.count("projection_dim") != metadata.get(f"{architecture}.embedding_length"):
+        return None
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    return projector if isinstance(tokens, list) and projector.token in tokens else None
+
+
+def with_vision(text: Config, given: EncoderMetadata, projector: Projector, metadata: Mapping[str, Any]) -> Config:
+    """The config of model and encoder together."""
+    architecture = str(metadata["general.architecture"])
+    name, model_type = projector.classes[architecture]
+    part = {key: value for key, value in text.items() if key not in (*_OF_THE_WHOLE, "architectures")} | projector.text
+    if projector.sections is not None:
+        part |= _with_sections(part, projector.sections, metadata.get(f"{architecture}.rope.dimension_sections"))
+    whole = {key: text[key] for key in _OF_THE_WHOLE if key in text}
+    return {
+        "architectures": [name],
+        "model_type": model_type,
+        "text_config": part,
+        "vision_config": projector.vision(given),
+        **projector.outer(given),
+        **whole,
+    }
+
+
+def _with_sections(text: Config, beside: Config, sections: Any) -> Config:
+    if not isinstance(sections, list) or len(sections) < 3 or not all(type(each) is int for each in sections):
+        raise MalformedError(f"has sections of rotation that are {shown(sections)}")
+    return {"rope_scaling": beside | (text.get("rope_scaling") or {}) | {"mrope_section": sections[:3]}}
