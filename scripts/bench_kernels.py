@@ -129,7 +129,7 @@ def table(products: list[Products], rows: list[int], repeats: int, threads: int,
             rate, work = one.num_bytes / median / 1e9, 2 * one.num_weights * count / median / 1e9
             yield (
                 f"{count:>5} {one.kind:>6} {median * scale * 1e3:>10.2f} {best * scale * 1e3:>8.2f} {rate:>6.1f} "
-                f"{rate / statistics.mean(bandwidth):>8.0%} {work:>6.0f} {work / peak:>7.0%}"
+                f"{rate / statistics.mean(bandwidth):>8.0%} {work:>6.0f} {f'{work / peak:.0%}' if peak else '-':>7}"
             )
 
 

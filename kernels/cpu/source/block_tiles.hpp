@@ -100,6 +100,10 @@ void unpack_block(uint8_t* to, const PackedCodes<Type, Sums>& codes) {
         });
 }
 
+// Lines of what comes next, of which a step of 8 inputs fetches its share.
+template <class Type, int Vectors>
+constexpr int kLinesPerStep = (Type::kBytes * Vectors / kVectors / (Type::kInputs / 8) + 63) / 64;
+
 // Sums of some vectors of the panel for each row of a tile.
 template <int Rows, int Vectors>
 struct BlockSums {
@@ -114,7 +118,7 @@ PENSTOCK_INLINE inline void add_run(BlockSums<Rows, Vectors>& sums, const Source
     constexpr int kFours = fours_in_a_partial<Type, Sums>(), kGroupFours = Type::kGroup / 4;
     Ints partial[Rows][Vectors];
     unrolled<8>([&](auto t) PENSTOCK_INLINE {
-        if constexpr (t % 2 == 0) fetch<2>(ahead);
+        if constexpr (t % 2 == 0) fetch<kLinesPerStep<Type, Vectors>>(ahead);
         Bytes own[Vectors], magnitudes[Vectors];
         unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
             own[v] = codes.template four<t>(run, lane + v * kLanes);
