@@ -1,6 +1,6 @@
-"""List models: those that come with Penstock and those in the hub's cache, or the names and folders that are given. Of
-each its size, whether its family is supported, and whether it fits into the memory that is free now, or runs from the
-disk.
+"""List models: those that come with Penstock, those in the hub's cache, and the GGUF files in Ollama's, LM Studio's and
+llama.cpp's folders; or the names and folders that are given. Of each its size, whether its family is supported, and
+whether it fits into the memory that is free now, or runs from the disk.
 """
 
 import argparse
@@ -8,17 +8,21 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from ...protocol.errors import ConfigError
 from ...protocol.files.sizes import size
 from ...protocol.files.unreadable import pointer_in, pointer_refusal
 from ...protocol.survey import SURVEYED_TOKENS, ModelSurvey, Survey
 from ..console.printable import on_one_line
 from ..machine import ask_survey, cards
 from ..models.hub.cache import cache_root
-from ..models.model_names import BUNDLED, nearest_model
+from ..models.model_names import BUNDLED, is_stored_name, nearest_model
+from ..models.stores.stored_models import Listed, stored_model, stored_models
 from ..text.convert_tokenizer import has_tokenizer
 from .shared.cached_models import LocalModel, bundled_models, cached_models, models_in
+from .shared.gguf_models import described, gguf_at, gguf_in
 
 USAGE = "[MODEL ...]"
 
@@ -27,17 +31,20 @@ _SHARE_OF_CARD = 0.9  # the default of gpu_memory_utilization
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    words = "a model's name, its folder, or a folder that holds several; without any, all that are known"
+    words = "a model's name, its folder or GGUF file, or a folder that holds several; without any, all that are known"
     parser.add_argument("models", metavar="MODEL", nargs="*", help=words)
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Exit status 1 if there is no model that would run."""
-    found = list(_found(arguments.models, parser))
-    if not found:
-        print("There are no models: none is bundled or in the hub's cache. Give a folder, or `penstock pull` one.")
-        return 1
-    survey = ask_survey([model.folder for model in found], with_torch=bool(cards()))
+    with TemporaryDirectory(prefix="penstock-models-") as made:
+        asked = list(_found(arguments.models, parser))
+        found = [each for each in asked if isinstance(each, LocalModel)]
+        found += described([each for each in asked if isinstance(each, Listed)], Path(made))
+        if not found:
+            print("There are no models: none is bundled or in the hub's cache. Give a folder, or `penstock pull` one.")
+            return 1
+        survey = ask_survey([model.folder for model in found], with_torch=bool(cards()))
     place = _place(survey)
     rows: list[tuple[str, ...]] = [("model", "on disk", "family", "context", "runs here")]
     rows += [_row(model, each, place) for model, each in zip(found, survey.models, strict=True)]
@@ -56,21 +63,35 @@ def _named(name: str, parser: argparse.ArgumentParser) -> LocalModel:
     return found
 
 
-def _found(names: list[str], parser: argparse.ArgumentParser) -> Iterator[LocalModel]:
+def _found(names: list[str], parser: argparse.ArgumentParser) -> Iterator[LocalModel | Listed]:
     """What was asked for; with no argument all that is known."""
     if not names:
         yield from bundled_models()
         yield from cached_models()
+        yield from stored_models()
     for name in names:
         folder = Path(os.path.expanduser(name))
         is_bundled = name in BUNDLED and BUNDLED[name].is_dir()  # goes first where it is loaded, too
+        if is_stored_name(name):
+            yield _stored(name)
+            continue
+        if os.path.isfile(folder) and folder.suffix == ".gguf":
+            yield gguf_at(folder)
+            continue
         if is_bundled or not os.path.isdir(folder):
             yield _named(name, parser)
             continue
-        models = list(models_in(folder))
+        models: list[LocalModel | Listed] = [*models_in(folder), *gguf_in(folder)]
         if not models:
-            parser.error(f"{name} holds no model: there is no config.json in it or in a folder directly below")
+            parser.error(f"{name} holds no model: no GGUF file, nor config.json in it or in a folder directly below")
         yield from models
+
+
+def _stored(name: str) -> Listed:
+    try:
+        return Listed(name, stored_model(name))
+    except ConfigError as error:
+        return Listed(name, None, str(error))
 
 
 class _Place(NamedTuple):
@@ -101,6 +122,8 @@ def _place(survey: Survey) -> _Place:
 
 
 def _row(model: LocalModel, survey: ModelSurvey, place: _Place) -> tuple[str, ...]:
+    if model.refusal:
+        return model.name, size(model.size), "-", "-", f"no: {model.refusal}"
     if survey.refusal is not None and model.unfinished:
         verdict = f"no: {size(model.unfinished)} of its weights came so far; `penstock pull {model.name}` goes on"
         return model.name, size(model.size), "-", "-", verdict
@@ -119,6 +142,8 @@ def _row(model: LocalModel, survey: ModelSurvey, place: _Place) -> tuple[str, ..
 
 def _without_tokenizer(model: LocalModel) -> str:
     """Why a model whose weights are right can't be asked all the same; empty where it can."""
+    if model.is_gguf:  # has its vocabulary within
+        return ""
     if (pointer := pointer_in(model.folder)) is not None:
         return pointer_refusal(pointer).removeprefix(f"{model.folder}/")
     if not has_tokenizer(model.folder):

@@ -8,14 +8,16 @@ from ...protocol.errors import ConfigError
 from ...protocol.files.sizes import size
 from ..console.logs import is_quiet
 from ..models.model_files import pull_model
-from ..models.model_names import BUNDLED, HubName, hub_name
+from ..models.model_names import BUNDLED, GgufName, HubName, gguf_name, hub_name
 from .shared.cached_models import size_on_disk
 
 USAGE = "ID [ID ...] [options]"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", metavar="ID", nargs="+", help="id on the hub: OWNER/NAME or OWNER/NAME@REVISION")
+    parser.add_argument(
+        "models", metavar="ID", nargs="+", help="id on the hub: OWNER/NAME, OWNER/NAME@REVISION or OWNER/NAME:Q4_K_M"
+    )
     parser.add_argument("--revision", metavar="TEXT", help="branch, tag or commit (main)")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
@@ -27,9 +29,9 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     return 0
 
 
-def _named(name: str, revision: str | None) -> HubName:
+def _named(name: str, revision: str | None) -> HubName | GgufName:
     if name in BUNDLED:
         raise ConfigError(f"{name} comes with Penstock; there is nothing to download.")
-    if (model := hub_name(name, revision)) is None:
+    if (model := hub_name(name, revision) or gguf_name(name, revision)) is None:
         raise ConfigError(f"{name!r} is no id of a model on the hub, such as Qwen/Qwen3-0.6B.")
     return model

@@ -1,4 +1,4 @@
-"""Finds the files of a model: by a bundled name, a folder or GGUF file, or a hub id, in that order.
+"""Finds the files of a model: by a bundled name, a folder or GGUF file, one in another program's store, or a hub id.
 
 From the hub comes what the engine reads, into huggingface_hub's own cache (`hub/`); a model without `tokenizer.json`
 gets a converted tokenizer in Penstock's cache, and GGUF files stand there as the folder that they are translated to.
@@ -18,8 +18,10 @@ from ..text.convert_tokenizer import converted
 from .gguf.find import gguf_files
 from .gguf.translated import translated_folder, why_no_tokenizer
 from .hub.cache import cache_root
+from .hub.gguf import gguf_snapshot
 from .hub.snapshot import FileKinds, NotOnHub, require_listed, snapshot
-from .model_names import BUNDLED, HubName, hub_name, nearest_model
+from .model_names import BUNDLED, GgufName, HubName, gguf_name, hub_name, is_stored_name, nearest_model
+from .stores.stored_models import stored_model
 
 Found = TypeVar("Found")
 
@@ -28,6 +30,10 @@ class GgufFiles(NamedTuple):
     """A model in llama.cpp's form, its parts in order."""
 
     files: tuple[Path, ...]
+    encoder: Path | None = None  # what it sees with, if that may lie elsewhere than beside them
+
+    def translated(self) -> Path:
+        return translated_folder(self.files, self.encoder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ def find_model(
 
 def require_known(model: str, revision: str | None = None) -> None:
     """Raise where there is no such model, as far as that can be told without a download."""
-    folder = _found(model, revision, require_listed)
+    folder = _found(model, revision, require_listed, lambda name: require_listed(name.model))
     if isinstance(folder, Path):
         _require_config(folder)
 
@@ -86,11 +92,25 @@ def find_tokenizer(tokenizer: str | os.PathLike[str], revision: str | None = Non
 
 def _find_folder(name: str, revision: str | None, wanted: FileKinds, *, is_quiet: bool = False) -> Path:
     """The folder of a bundled name, a path, or a hub id; from the hub only what is wanted."""
-    found = _found(name, revision, partial(snapshot, wanted=wanted, is_quiet=is_quiet))
-    return translated_folder(found.files) if isinstance(found, GgufFiles) else found
+    found = _found(
+        name, revision, partial(snapshot, wanted=wanted, is_quiet=is_quiet), partial(_gguf_from_hub, is_quiet=is_quiet)
+    )
+    return found.translated() if isinstance(found, GgufFiles) else found
 
 
-def _found(name: str, revision: str | None, from_hub: Callable[[HubName], Found]) -> Path | GgufFiles | Found:
+def _gguf_from_hub(name: GgufName, *, is_quiet: bool) -> GgufFiles:
+    return GgufFiles(*gguf_snapshot(name, is_quiet=is_quiet))
+
+
+def _found(
+    name: str,
+    revision: str | None,
+    from_hub: Callable[[HubName], Found],
+    gguf_from_hub: Callable[[GgufName], GgufFiles | Found],
+) -> Path | GgufFiles | Found:
+    if is_stored_name(name):
+        stored = stored_model(name)
+        return GgufFiles(stored.files, stored.projector)
     bundled = BUNDLED.get(name)
     if bundled is not None and bundled.is_dir():
         return bundled
@@ -105,19 +125,24 @@ def _found(name: str, revision: str | None, from_hub: Callable[[HubName], Found]
         f"bundled models ({', '.join(BUNDLED)})" if bundled is None else f"the bundled model {name} (not installed)",
         f"the folder {_absolute(path)}" + (" (it is a file)" if os.path.isfile(path) else " (it does not exist)"),
     ]
-    on_hub = hub_name(name, revision)
-    if on_hub is None or os.path.exists(path):
-        raise _not_found(name, [*tried, "the hub (this is not a hub id)"])
+    on_hub, gguf_on_hub = hub_name(name, revision), gguf_name(name, revision)
     try:
-        return from_hub(on_hub)
+        if on_hub is not None and not os.path.exists(path):
+            return from_hub(on_hub)
+        if gguf_on_hub is not None and not os.path.exists(path):
+            return gguf_from_hub(gguf_on_hub)
     except NotOnHub as error:
         raise _not_found(name, [*tried, f"the hub: {error}"]) from error
+    raise _not_found(name, [*tried, "the hub (this is not a hub id)"])
 
 
-def pull_model(model: HubName, *, is_quiet: bool = False) -> ModelFiles:
+def pull_model(model: HubName | GgufName, *, is_quiet: bool = False) -> ModelFiles:
     """From the hub, whatever folder of that name there is."""
     try:
-        folder = snapshot(model, FileKinds(), is_quiet=is_quiet)
+        if isinstance(model, GgufName):
+            folder = _gguf_from_hub(model, is_quiet=is_quiet).translated()
+        else:
+            folder = snapshot(model, FileKinds(), is_quiet=is_quiet)
     except NotOnHub as error:
         raise _not_found(str(model), [f"the hub: {error}"]) from error
     return ModelFiles(str(model), folder, _with_tokenizer(folder))

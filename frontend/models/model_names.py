@@ -1,4 +1,4 @@
-"""Parses a model's name: a bundled name, a folder, or the id of one on the hub, with or without a revision.
+"""Parses a model's name: a bundled name, a folder, or the id of one on the hub, with a revision or a quantization.
 
 For one that is unknown it suggests a bundled model, one in the hub's cache, or a folder beside the one named.
 """
@@ -15,6 +15,9 @@ from ...protocol.fields.suggestion import nearest
 # Models that come with the package: name → folder.
 _FRONTEND = Path(__file__).parents[1]
 BUNDLED = {"pocket": _FRONTEND / "pocket", "pocket-sight": _FRONTEND / "pocket_sight"}
+
+# How names of models in other programs' stores begin.
+STORES = ("ollama:", "lmstudio:")
 
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([\w./+-]+))?")
 
@@ -59,15 +62,24 @@ def gguf_name(name: str, revision: str | None = None) -> GgufName | None:
     return GgufName(found, quantization) if found and colon and _QUANTIZATION.fullmatch(quantization) else None
 
 
+def is_stored_name(name: str) -> bool:
+    """Whether it is one of a model in another program's store."""
+    return name.startswith(STORES)
+
+
 def name_of(model: str) -> str:
     """What a model is called where nobody gave it a name: of a path the last part, since the rest says where things lie
     on this machine. A GGUF file is called without what its name says of the form, and of parts."""
-    is_path = model not in BUNDLED and (hub_name(model) is None or os.path.exists(model))
+    is_path = model not in BUNDLED and (not _is_name(model) or os.path.exists(model))
     if not is_path:
         return model
     path = Path(os.path.expanduser(model)).absolute()
     name = path.name if path.is_dir() else _OF_THE_FORM.sub("", path.name)
     return name or "model"
+
+
+def _is_name(model: str) -> bool:
+    return is_stored_name(model) or hub_name(model) is not None or gguf_name(model) is not None
 
 
 _OF_THE_FORM = re.compile(r"(-\d{5}-of-\d{5})?\.gguf$", re.IGNORECASE)

@@ -7,7 +7,6 @@ It runs in the Python in which llama-cpp-python is installed: `python -m peers.l
 """
 
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -43,7 +42,7 @@ def main(model: Path, asked: Path, out: Path) -> None:
     engine = WithLogits()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / MODEL_FILE).symlink_to(model.resolve())
-        engine.load(Path(folder), Settings("", len(os.sched_getaffinity(0)), 4096, 1))
+        engine.load(Path(folder), Settings("", 1, 4096, 1))
     engine.make_room([(wanted["text"], 1)])
     engine.clear()
     engine.decode([(token, position, 0, True) for position, token in enumerate(wanted["text"])])

@@ -5,7 +5,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from penstock.frontend.models.stores import ollama, stored_model, stored_models
+
 KIND = "application/vnd.ollama.image."
+
+
+def only_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """From now on stores are looked for in this folder alone, and in none of the machine's."""
+    for module in (stored_model, stored_models):
+        monkeypatch.setattr(module, "homes", lambda: [home])
+    monkeypatch.setattr(ollama, "_OF_THE_SERVICE", home / "service")
+    for name in ("OLLAMA_MODELS", "LLAMA_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    return home
 
 
 def ollama_model(store: Path, name: str, file: bytes, tag: str = "latest", **further: bytes) -> Path:

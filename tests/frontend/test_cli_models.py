@@ -5,13 +5,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from builders.gguf_file import write_gguf
+from builders.stores import lm_studio_files, ollama_model, only_home
 from builders.tiny_model import tiny_model
 from huggingface_hub import constants
 
 from penstock.frontend import cli
 from penstock.frontend.commands import models
 from penstock.frontend.models import model_files
+from penstock.protocol.conversion import Conversion
 from penstock.protocol.survey import GpuSurvey, ModelSurvey, Survey, TorchSurvey
+from penstock.worker.convert.convert import convert
 
 GIB = 1 << 30
 FITS = ModelSurvey(family="qwen3", context=32768, stored_bytes=GIB, cpu_bytes=2 * GIB, kv_bytes=200 << 20)
@@ -19,8 +23,9 @@ FITS = ModelSurvey(family="qwen3", context=32768, stored_bytes=GIB, cpu_bytes=2 
 
 @pytest.fixture(autouse=True)
 def own_places(tmp_path, monkeypatch) -> Path:
-    """An empty hub cache and nothing bundled."""
+    """An empty hub cache, no stores of other programs, and nothing bundled."""
     cache = tmp_path / "hub"
+    only_home(tmp_path, monkeypatch)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     for name in model_files.BUNDLED:
         monkeypatch.setitem(model_files.BUNDLED, name, tmp_path / "nothing")
@@ -157,3 +162,43 @@ def test_pointers_of_git_lfs_are_told_for_what_they_are(capsys, tmp_path, file):
     status, lines = listed(capsys, tmp_path / "cloned")
     assert status == 1
     assert any(f"{file} is a Git-LFS pointer" in line for line in lines)
+
+
+# --- GGUF files ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gguf(tmp_path) -> Path:
+    source = tiny_model(tmp_path / "made" / "tiny", "qwen3")
+    target = tmp_path / "files" / "tiny-Q8_0.gguf"
+    convert(Conversion(str(source), str(source), str(target), "q8_0", is_gguf=True), lambda said: None)
+    return target
+
+
+def test_gguf_files_in_other_programs_stores_are_listed_with_what_they_take(capsys, tmp_path, gguf):
+    content = gguf.read_bytes()
+    ollama_model(tmp_path / ".ollama" / "models", "tiny", content, tag="1b")
+    lm_studio_files(tmp_path, "org/tiny", "tiny.gguf", content=content)
+    lm_studio_files(tmp_path, "org/broken", "broken.gguf", content=content[:100])
+    write_gguf(lm_studio_files(tmp_path, "org/strange") / "strange.gguf", {"general.architecture": "strange"})
+    status, lines = listed(capsys)
+    assert status == 0
+    assert [line.split()[0] for line in lines[1:-2]] == [
+        "ollama:tiny:1b", "lmstudio:org/broken", "lmstudio:org/strange", "lmstudio:org/tiny"
+    ]  # fmt: skip
+    assert all("qwen3" in line and "1,024  yes, takes" in line for line in (lines[1], lines[4])), lines
+    assert "no: broken.gguf can't be used" in lines[2]
+    assert "no: strange.gguf can't be used: it " in lines[3]
+
+
+def test_gguf_files_are_listed_by_name_and_by_folder(capsys, tmp_path, gguf):
+    ollama_model(tmp_path / ".ollama" / "models", "tiny", gguf.read_bytes())
+    (gguf.parent / "mmproj-F16.gguf").write_bytes(b"GGUF")
+    status, lines = listed(capsys, "ollama:tiny", gguf, gguf.parent)
+    assert status == 0
+    assert [line.split()[0] for line in lines[1:-2]] == ["ollama:tiny", str(gguf), str(gguf)]
+
+
+def test_a_name_that_is_in_no_store_is_an_error(capsys):
+    assert cli.main(["models", "ollama:nowhere"]) == 1
+    assert "No model 'ollama:nowhere' was found" in capsys.readouterr().err

@@ -4,24 +4,21 @@ import json
 from pathlib import Path
 
 import pytest
-from builders.stores import KIND, layer, lm_studio_files, ollama_model, write_manifest
+from builders.stores import KIND, layer, lm_studio_files, ollama_model, only_home, write_manifest
+from builders.tiny_model import tiny_model
 
 from penstock.frontend.models.hub.gguf_names import chosen_files, labels
-from penstock.frontend.models.model_names import GgufName, HubName, gguf_name
-from penstock.frontend.models.stores import ollama
+from penstock.frontend.models.model_files import find_model, require_known
+from penstock.frontend.models.model_names import GgufName, HubName, gguf_name, name_of
 from penstock.frontend.models.stores.stored_models import stored_model, stored_models
+from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
+from penstock.worker.convert.convert import convert
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch) -> Path:
-    """A home without stores, and none of the machine's."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("pwd.getpwuid", lambda uid: (_ for _ in ()).throw(KeyError(uid)))
-    monkeypatch.setattr(ollama, "_OF_THE_SERVICE", tmp_path / "service")
-    for name in ("OLLAMA_MODELS", "LLAMA_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
+    return only_home(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -138,6 +135,21 @@ def test_nothing_in_a_store_is_changed(store):
     stored_model("ollama:tiny")
     list(stored_models())
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
+
+
+def test_a_stored_model_is_a_model(home, store, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(home / "cache"))
+    source = tiny_model(home / "tiny", "qwen3")
+    convert(Conversion(str(source), str(source), str(home / "tiny.gguf"), "q8_0", is_gguf=True), lambda said: None)
+    ollama_model(store, "tiny", (home / "tiny.gguf").read_bytes())
+    found = find_model("ollama:tiny")
+    assert (found.name, name_of(found.name)) == ("ollama:tiny", "ollama:tiny")
+    assert json.loads((found.folder / "config.json").read_text())["architectures"] == ["Qwen3ForCausalLM"]
+    assert (found.tokenizer_folder / "tokenizer.json").is_file()
+    assert find_model("ollama:tiny").folder == found.folder
+    require_known("ollama:tiny")
+    with pytest.raises(ModelNotFoundError):
+        require_known("ollama:other")
 
 
 # --- LM Studio, llama.cpp --------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ class LocalModel(NamedTuple):
     folder: Path
     size: int  # bytes on disk
     unfinished: int = 0  # of these, bytes of a download that was broken off
+    is_gguf: bool = False  # the folder has a config alone, made of its header
+    refusal: str = ""  # why it can't be looked at
 
 
 def bundled_models() -> Iterator[LocalModel]:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from ....protocol.errors import ConfigError
 from ....protocol.files.gguf.parts import is_later_part, parts_of
+from ..model_names import STORES
 from .stored_model import SUFFIX, StoredModel, entries, is_part, projector_in, stands_beside, under_homes
 
-PREFIX = "lmstudio:"
+_, PREFIX = STORES
 
 
 def folders() -> list[Path]:

@@ -16,9 +16,10 @@ from typing import Any
 from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import shown
 from ....protocol.files.model_file import read_model_json, require_regular
+from ..model_names import STORES
 from .stored_model import StoredModel, entries, is_part, under_homes
 
-PREFIX = "ollama:"
+PREFIX, _ = STORES
 _HOST, _NAMESPACE, _TAG = "registry.ollama.ai", "library", "latest"
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _KIND = "application/vnd.ollama.image."

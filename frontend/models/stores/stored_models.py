@@ -12,19 +12,13 @@ from ....protocol.files.user_folders import homes
 from . import lm_studio, ollama
 from .stored_model import SUFFIX, StoredModel, entries, stands_beside
 
-PREFIXES = (ollama.PREFIX, lm_studio.PREFIX)
-
 
 class Listed(NamedTuple):
-    """A model in a store, or why it can't be read."""
+    """A model, or why it can't be read."""
 
     name: str
     model: StoredModel | None
     refusal: str = ""
-
-
-def is_stored_name(name: str) -> bool:
-    return name.startswith(PREFIXES)
 
 
 def stored_model(name: str) -> StoredModel:
@@ -50,7 +44,7 @@ def _form_of(name: str) -> str:
 
 def _hint(name: str) -> str:
     """All names of a store begin alike, so they are compared without that."""
-    prefix = next(each for each in PREFIXES if name.startswith(each))
+    prefix = ollama.PREFIX if name.startswith(ollama.PREFIX) else lm_studio.PREFIX
     of_store = ollama.names() if prefix == ollama.PREFIX else lm_studio.names()
     known = {each.removeprefix(prefix): each for each, _ in of_store}
     return "" if (near := nearest(name.removeprefix(prefix), known)) is None else f" Did you mean {known[near]}?"
