@@ -1,5 +1,7 @@
 """Norms behind parts, parallel parts, MLPs without a gate: whatever they are computed with, and made-up weights."""
 
+from typing import Any
+
 import pytest
 import torch
 from builders.backends import INVARIANT_BACKENDS, load_on
@@ -52,9 +54,11 @@ def test_quantized_products_meet_the_rows_as_they_are(tmp_path, family, quantiza
 def test_integers_that_products_share_are_those_of_each_product_alone(tmp_path, family, monkeypatch):
     folder = tiny_model(tmp_path, family, **FAMILIES[family])
     shared = logits_of(load_on("native", folder, quantization="int8"))
-    monkeypatch.setattr(
-        NativeOperations, "_quantized", lambda ops, x, group: ops._record_quantize(x, x.another_quantized(x.width, group))
-    )
+
+    def quantized(ops: NativeOperations, x: Any, group: int) -> Any:
+        return ops._record_quantize(x, x.another_quantized(x.width, group))
+
+    monkeypatch.setattr(NativeOperations, "_quantized", quantized)
     assert torch.equal(logits_of(load_on("native", folder, quantization="int8")), shared)
 
 
