@@ -8,7 +8,7 @@ from ...protocol.errors import ConfigError
 from ...protocol.files.sizes import size
 from ..console.logs import is_quiet
 from ..models.model_files import pull_model
-from ..models.model_names import BUNDLED, GgufName, HubName, gguf_name, hub_name
+from ..models.model_names import BUNDLED, GgufName, HubName, gguf_name, hub_name, is_stored_name
 from .shared.cached_models import size_on_disk
 
 USAGE = "ID [ID ...] [options]"
@@ -32,6 +32,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 def _named(name: str, revision: str | None) -> HubName | GgufName:
     if name in BUNDLED:
         raise ConfigError(f"{name} comes with Penstock; there is nothing to download.")
+    if is_stored_name(name):
+        raise ConfigError(f"{name} is a name in another program's store, and that program downloads what lies there.")
     if (model := hub_name(name, revision) or gguf_name(name, revision)) is None:
         raise ConfigError(f"{name!r} is no id of a model on the hub, such as Qwen/Qwen3-0.6B.")
     return model

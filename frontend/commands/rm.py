@@ -10,7 +10,7 @@ from ...protocol.errors import ConfigError, PenstockError
 from ...protocol.files.sizes import size
 from ..daemon.background import line_to, status_of
 from ..models.hub.removal import is_of, removal_of
-from ..models.model_names import BUNDLED, HubName, hub_name
+from ..models.model_names import BUNDLED, HubName, gguf_name, hub_name, is_stored_name
 from .shared.options import add_socket, socket_of
 
 USAGE = "ID [ID ...] [options]"
@@ -36,6 +36,13 @@ def _named(name: str, revision: str | None) -> HubName:
     model = hub_name(name, revision)
     if name in BUNDLED:
         raise ConfigError(f"{name} comes with Penstock and is not in the cache; nothing was removed.")
+    if is_stored_name(name):
+        raise ConfigError(f"{name} is a name in another program's store, and that program removes what lies there.")
+    if (quantization := gguf_name(name, revision)) is not None:
+        raise ConfigError(
+            f"{name}: one quantization of a repository can't be removed alone. `penstock rm {quantization.model.id}` "
+            "removes all that was downloaded of it."
+        )
     if model is None:
         raise ConfigError(
             f"{name!r} is no id of a model on the hub, and only what was downloaded from there is removed. A folder of "

@@ -32,6 +32,7 @@ from ...protocol.files.utf8 import names_in_utf8
 from ...protocol.options.option_rules import COUNT, QUANTIZATION
 from ...protocol.processes.process import ChildProcess, inherited_path, start_process, wait_for_ends
 from ..console.standard_error import StandardError
+from .gguf.translated import is_translated
 from .model_files import find_model
 
 _MODULE = "penstock.worker.convert"
@@ -76,8 +77,13 @@ def convert_model(
         raise ConfigError("A GGUF file is for any number of ranks, and has groups of its own.")
     target = Path(os.path.expanduser(out)).absolute()
     if os.path.lexists(target):  # a link that leads nowhere, too
-        raise ConfigError(f"{target} exists, and is not written over. Remove it, or name another folder.")
+        raise ConfigError(f"{target} exists, and is not written over. Remove it, or give another name.")
     files = find_model(model, tokenizer, revision, is_quiet=quiet)
+    if is_translated(files.folder):
+        raise ConfigError(
+            f"{shown(files.name)} is a GGUF file, whose blocks no conversion changes. Convert the model that it was "
+            "made of, or run the file as it is."
+        )
     conversion = Conversion(
         source=str(files.folder),
         tokenizer=str(files.tokenizer_folder),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
+from ...protocol.files.gguf.parts import SUFFIX
 from ...protocol.files.model_file import require_regular
 from ...protocol.files.unreadable import foreign_model, pickle_in, pickle_refusal, pointer_in, pointer_refusal
 from ..text.convert_tokenizer import converted
@@ -21,7 +22,7 @@ from .hub.cache import cache_root
 from .hub.gguf import gguf_snapshot
 from .hub.snapshot import FileKinds, NotOnHub, require_listed, snapshot
 from .model_names import BUNDLED, GgufName, HubName, gguf_name, hub_name, is_stored_name, nearest_model
-from .stores.stored_models import stored_model
+from .stores.stored_models import stored_model, stored_under
 
 Found = TypeVar("Found")
 
@@ -121,9 +122,10 @@ def _found(
         return path.resolve()
     if name and os.path.isfile(path) and (what := foreign_model(_absolute(path))) is not None:
         raise ModelNotFoundError(what)
+    kind = "file" if path.suffix == SUFFIX else "folder"
     tried = [
         f"bundled models ({', '.join(BUNDLED)})" if bundled is None else f"the bundled model {name} (not installed)",
-        f"the folder {_absolute(path)}" + (" (it is a file)" if os.path.isfile(path) else " (it does not exist)"),
+        f"the {kind} {_absolute(path)}" + (" (it is a file)" if os.path.isfile(path) else " (it does not exist)"),
     ]
     on_hub, gguf_on_hub = hub_name(name, revision), gguf_name(name, revision)
     try:
@@ -158,7 +160,8 @@ def _with_tokenizer(folder: Path) -> Path:
 
 def _not_found(name: str, tried: list[str]) -> ModelNotFoundError:
     places = "".join(f"\n  - {place}" for place in tried)
-    hint = nearest_model(name, BUNDLED, str(cache_root()))
+    stored = stored_under(name)
+    hint = f" Did you mean {stored}?" if stored else nearest_model(name, BUNDLED, str(cache_root()))
     return ModelNotFoundError(f"No model {name!r} was found.{hint} Tried:{places}")
 
 

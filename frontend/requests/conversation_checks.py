@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...protocol.errors import RequestError
+from .media_parts import medium_of
 
 # Names under which callers give an assistant's thoughts.
 REASONING = ("reasoning_content", "thinking", "reasoning")
@@ -53,6 +54,10 @@ def _check_part(part: Any, sees: bool) -> None:
         return
     if kind not in (None, "text"):
         shown = repr(kind)[:64] if isinstance(kind, str) else type(kind).__name__
+        if not sees and medium_of(kind) is not None:
+            raise RequestError(
+                f"This model sees nothing: a part of a message must be text, and this one is of type {shown}."
+            )
         raise RequestError(f"Content of type {shown} is not supported: a part of a message must be text.")
     if not isinstance(_value(part, "text"), str):
         fault = _fault("this one", part, "text")

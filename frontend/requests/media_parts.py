@@ -20,6 +20,12 @@ _PART_TYPES: dict[str, MediumKind] = {
     "input_video": "video",
 }
 
+
+def medium_of(part_type: Any) -> MediumKind | None:
+    """Of a content part of this type; None where it is none of a medium."""
+    return _PART_TYPES.get(part_type) if isinstance(part_type, str) else None
+
+
 # --- conversations ---------------------------------------------------------------------------------------------------
 
 

@@ -52,9 +52,7 @@ def encoded(
     return EncodedMedium(kind, "file", _content(kind, source, may_open), options=checked)
 
 
-def _encoded_list(
-    kind: MediumKind, frames: Sequence[Any], options: dict[str, float], may_open: bool
-) -> EncodedMedium:
+def _encoded_list(kind: MediumKind, frames: Sequence[Any], options: dict[str, float], may_open: bool) -> EncodedMedium:
     """A video as a list of its frames."""
     if kind == "image":
         raise RequestError("An image is one picture; give a list of them as several parts, or as a video.")
@@ -159,7 +157,10 @@ def _too_large(kind: MediumKind) -> LimitError:
 
 
 def _closed(kind: MediumKind, what: str) -> RequestError:
-    return RequestError(f"A daemon opens no URL and no file: this {kind} is {what}. Send it as data: URL.")
+    return RequestError(
+        f"This {kind} is {what}, and nothing opens those of requests to a daemon, over HTTP or in a file of prompts. "
+        "Send it as data: URL."
+    )
 
 
 # --- types -----------------------------------------------------------------------------------------------------------

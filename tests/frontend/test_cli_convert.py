@@ -73,6 +73,16 @@ def test_what_the_worker_refuses_is_said_here(model, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("converting_here")
+@pytest.mark.parametrize("out, kind", [("again.gguf", "q4_0"), ("folder", "int8"), ("copy", "none")])
+def test_a_gguf_file_is_not_converted_again(model, tmp_path, out, kind, capsys):
+    assert cli.main(["convert", str(model), str(tmp_path / "model.gguf"), "--quantization", "q8_0", "--quiet"]) == 0
+    assert cli.main(["convert", str(tmp_path / "model.gguf"), str(tmp_path / out), "--quantization", kind]) == 1
+    assert "is a GGUF file, whose blocks no conversion changes" in (said := capsys.readouterr().err)
+    assert "model.gguf" in said and "cache" not in said
+    assert not (tmp_path / out).exists()
+
+
 def test_a_folder_that_exists_is_left_alone(model, capsys):
     assert cli.main(["convert", str(model), str(model), "--quantization", "int8"]) == 1
     assert "is not written over" in capsys.readouterr().err

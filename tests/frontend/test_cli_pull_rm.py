@@ -116,6 +116,11 @@ def test_what_is_no_id_is_not_pulled(name, capsys):
     assert "nothing to download" in (said := capsys.readouterr().err) or "is no id of a model" in said
 
 
+def test_what_is_in_another_programs_store_is_not_pulled(capsys):
+    assert cli.main(["pull", "ollama:tiny"]) == 1
+    assert "that program downloads" in capsys.readouterr().err
+
+
 # --- rm ---------------------------------------------------------------------------------------------------------------
 
 
@@ -221,6 +226,8 @@ def test_nothing_else_is_removed(cache, capsys):
         "../hub": "is no id of a model",
         "/": "is no id of a model",
         "owner/..": "is no id of a model",
+        "owner/tiny:Q4_K_M": "`penstock rm owner/tiny` removes all",
+        "ollama:tiny": "that program removes",
     }
     for name, sentence in sentences.items():
         assert cli.main(["rm", name, "--yes"]) == 1, name

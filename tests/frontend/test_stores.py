@@ -66,6 +66,23 @@ def test_a_name_that_is_not_there_is_told_with_what_was_tried_and_a_near_one(sto
 
 
 @pytest.mark.parametrize(
+    "name, meant",
+    [
+        ("qwen3:0.6b", "ollama:qwen3:0.6b"),
+        ("tiny", "ollama:tiny:latest"),
+        ("org/tiny-GGUF", "lmstudio:org/tiny-GGUF"),
+    ],
+)
+def test_a_name_without_its_stores_is_told_with_it(home, store, name, meant, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    ollama_model(store, "qwen3", b"GGUF", "0.6b")
+    ollama_model(store, "tiny", b"GGUF")
+    lm_studio_files(home, "org/tiny-GGUF", "tiny.gguf")
+    with pytest.raises(ModelNotFoundError, match=rf"Did you mean {meant}\?"):
+        find_model(name)
+
+
+@pytest.mark.parametrize(
     "name", ["ollama:../secret", "ollama:a/b/c/d", "ollama:", "ollama:qwen3:../x", "ollama:.hidden"]
 )
 def test_a_name_that_leads_out_of_the_store_is_none(home, store, name):

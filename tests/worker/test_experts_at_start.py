@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.gguf_models import as_gguf
 from builders.mxfp4_model import mxfp4_model
 from builders.quantized_model import Form, mixed_model, quantization_config
 from builders.tiny_model import tiny_model
@@ -43,6 +44,17 @@ def number_formats_of(folder: Path, directory: Path, quantization: str | None = 
         return start.plan().dtype
     finally:
         start.close()
+
+
+def test_a_gguf_files_types_are_named_as_the_file_has_them(tmp_path):
+    sizes = {"hidden_size": 256, "head_dim": 64, "intermediate_size": 256}
+    types = {"attn_v.": "Q6_K", "attn_q.": "Q4_K", "attn_k.": "Q4_K"}
+    folder = as_gguf(
+        tiny_model(tmp_path / "checkpoint", "qwen3", **sizes),
+        tmp_path / "model",
+        lambda name: next((type for part, type in types.items() if part in name), "Q5_K"),
+    )
+    assert set(number_formats_of(folder, tmp_path).split(", ")) == {"q4_k", "q5_k", "q6_k"}
 
 
 def test_experts_with_products_of_unlike_kinds_are_noted(tmp_path):

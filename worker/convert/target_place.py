@@ -65,4 +65,4 @@ def _require_free(target: Path, *, meanwhile: bool = False) -> None:
         return
     if meanwhile:
         raise ConfigError(f"{target} was made by someone else meanwhile, and is not written over.")
-    raise ConfigError(f"{target} exists, and is not written over. Remove it, or name another folder.")
+    raise ConfigError(f"{target} exists, and is not written over. Remove it, or give another name.")

@@ -208,7 +208,7 @@ class Weights:
         return self.source.octets(self.prefix + name, shape, part)
 
     def _noted(self, weight: Any) -> Any:
-        if kind := getattr(weight, "kind", ""):
+        for kind in getattr(weight, "kinds", ()):
             self.placement.kinds[kind] = None
         return weight
 

@@ -52,6 +52,10 @@ def translated_folder(files: Sequence[Path], mmproj: Path | None = None) -> Path
     return target
 
 
+def is_translated(folder: Path) -> bool:
+    return (folder / LINK_FILE).is_file()
+
+
 def why_no_tokenizer(folder: Path) -> str | None:
     """Why a translated folder has no tokenizer; None where it has one, or isn't one."""
     found = read_model_settings(folder / LINK_FILE).get("no_tokenizer")

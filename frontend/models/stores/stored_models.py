@@ -50,6 +50,15 @@ def _hint(name: str) -> str:
     return "" if (near := nearest(name.removeprefix(prefix), known)) is None else f" Did you mean {known[near]}?"
 
 
+def stored_under(name: str) -> str | None:
+    """The whole name of what its own program calls so: `ollama:qwen3:0.6b` of qwen3:0.6b."""
+    for prefix, of_store in ((ollama.PREFIX, ollama.names), (lm_studio.PREFIX, lm_studio.names)):
+        for whole, _ in of_store():
+            if whole.removeprefix(prefix) in (name, f"{name}:latest"):
+                return whole
+    return None
+
+
 def stored_models() -> Iterator[Listed]:
     """All that lies in the stores, under the names that `LLM` takes; of llama.cpp's downloads the files' own."""
     for names, read in ((ollama.names, ollama.read), (lm_studio.names, lm_studio.read)):

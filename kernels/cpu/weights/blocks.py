@@ -157,6 +157,10 @@ class JoinedWeight(NativeWeight):
             own.data.copy_(given.data)
         return joined
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(part.kind for part in self.parts())
+
     def parts(self) -> list[NativeWeight]:
         """Each of them, in memory that is the whole's."""
         found, start = [], 0

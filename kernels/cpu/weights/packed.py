@@ -142,6 +142,11 @@ class NativeWeight:
     data: Tensor  # uint8: panels, then int8's scales
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """Of its numbers."""
+        return (self.kind,)
+
+    @property
     def address(self) -> int:
         return self.data.data_ptr()
 
