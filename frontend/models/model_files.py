@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
+from ...protocol.files.gguf.header import file_name
 from ...protocol.files.gguf.parts import SUFFIX
 from ...protocol.files.model_file import require_regular
 from ...protocol.files.unreadable import foreign_model, pickle_in, pickle_refusal, pointer_in, pointer_refusal
@@ -122,6 +123,7 @@ def _found(
         return path.resolve()
     if name and os.path.isfile(path) and (what := foreign_model(_absolute(path))) is not None:
         raise ModelNotFoundError(what)
+    _require_usable(path)
     kind = "file" if path.suffix == SUFFIX else "folder"
     tried = [
         f"bundled models ({', '.join(BUNDLED)})" if bundled is None else f"the bundled model {name} (not installed)",
@@ -136,6 +138,16 @@ def _found(
     except NotOnHub as error:
         raise _not_found(name, [*tried, f"the hub: {error}"]) from error
     raise _not_found(name, [*tried, "the hub (this is not a hub id)"])
+
+
+def _require_usable(path: Path) -> None:
+    """Refuse what is there and is neither a folder nor a file; only of GGUF files links that lead nowhere are meant."""
+    if os.path.exists(path):
+        require_regular(path)
+    elif path.suffix == SUFFIX and os.path.islink(path):
+        raise ModelNotFoundError(
+            f"{file_name(path)} is a link to a file that is not there. Download the model again, or give its own file."
+        )
 
 
 def pull_model(model: HubName | GgufName, *, is_quiet: bool = False) -> ModelFiles:
@@ -154,7 +166,8 @@ def _with_tokenizer(folder: Path) -> Path:
     if (folder / "tokenizer.json").exists():
         return folder
     if (refusal := why_no_tokenizer(folder)) is not None:
-        raise ConfigError(f"{refusal} Give another one with tokenizer=…")
+        advice = "" if "tokenizer=" in refusal else " Give another one with tokenizer=…"
+        raise ConfigError(refusal + advice)
     return converted(folder)
 
 

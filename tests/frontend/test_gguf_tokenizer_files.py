@@ -79,6 +79,11 @@ def test_named_templates_are_chosen_by_name(byte_level, tmp_path):
         tokenizer.apply_chat_template(MESSAGES)
 
 
+def test_a_template_that_would_take_minutes_to_read_is_refused(byte_level, tmp_path):
+    with pytest.raises(ConfigError, match="has 2,000,001 characters"):
+        read(tmp_path / "made", with_templates(byte_level, default="{{ 1 }}" * 285_714 + "{{}"))
+
+
 @pytest.mark.parametrize("said", [{}, {"tokenizer.chat_template": ""}], ids=["none", "empty"])
 def test_a_file_without_a_template_says_what_to_do(byte_level, said, tmp_path):
     with pytest.raises(RequestError, match="has no chat template. Give one with chat_template="):

@@ -75,9 +75,12 @@ def test_shapes_have_none_to_four_dimensions_rows_first(path):
     assert [each.shape for each in read.tensors] == shapes
 
 
+_PRINTED = some.characters(codec="utf-8", exclude_categories=("C", "Z"))
+
+
 @given(
     metadata=some.dictionaries(
-        some.text(min_size=1, max_size=20).filter(lambda key: key != "general.alignment"),
+        some.text(_PRINTED, min_size=1, max_size=20).filter(lambda key: key != "general.alignment"),
         some.one_of(
             some.booleans(),
             some.integers(-(2**63), 2**64 - 1),
@@ -99,6 +102,13 @@ def test_texts_that_are_no_utf_8_are_read_and_names_are_not(path):
     assert read_header(path).metadata == {"general.author": "M\ufffdller"}
     assert "not UTF-8" in refusal(path, gguf_bytes([(b"M\xfcller", 1)]))
     assert "not UTF-8" in refusal(path, gguf_bytes([], [(b"M\xfcller", zeros((1,)))]))
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "red\x1b[31m", "two\nlines", "\u202eturned"])
+def test_names_that_can_not_be_printed_are_refused(path, name):
+    for content in (gguf_bytes([(name, 1)]), gguf_bytes([], [(name, zeros((1,)))])):
+        said = refusal(path, content)
+        assert "can't be printed" in said and said.isprintable()
 
 
 def head(num_tensors: int, num_keys: int, *rest: bytes, version: int = 3) -> bytes:

@@ -82,3 +82,10 @@ def test_what_is_no_plain_adapter_of_this_model_is_refused(tmp_path: Path):
     )
     (tmp_path / "none.gguf").write_bytes(b"GGUF")
     assert refusal(tmp_path / "none.gguf").startswith("none.gguf")
+    text = as_gguf(saved, folder, tmp_path / "alpha.gguf", **{"adapter.lora.alpha": "16"})
+    assert refusal(text) == "alpha.gguf has adapter.lora.alpha='16' where a number belongs. Convert it again."
+    few = {"blk.0.attn_q.weight.lora_a": torch.ones(4, 48), "blk.0.attn_q.weight.lora_b": torch.ones(7, 4)}
+    flat = {"blk.0.attn_q.weight.lora_a": torch.ones(4), "blk.0.attn_q.weight.lora_b": torch.ones(())}
+    for name, tensors in (("few", few), ("flat", flat)):
+        path = write_gguf(tmp_path / f"{name}.gguf", {"general.architecture": "llama", **LORA}, tensors)
+        assert "another model" in refusal(path)

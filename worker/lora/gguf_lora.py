@@ -4,6 +4,7 @@ The names are those of the model's own GGUF file, and so is the order of a matri
 from. Everything is checked before anything is read, as with PEFT's (`lora_files.py`).
 """
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
@@ -11,6 +12,7 @@ from typing import Self
 from torch import Tensor
 
 from ...protocol.errors import AdapterError, ConfigError
+from ...protocol.fields.rules import shown
 from ...protocol.files.gguf.header import file_name
 from ..weights.gguf.linked_files import LinkedFiles
 from ..weights.gguf.tensors import GgufTensors
@@ -21,6 +23,7 @@ from .lora_files import Target, check_module
 
 FindViews = Callable[[TensorNames], dict[str, View]]
 _DOWN, _UP = ".lora_a", ".lora_b"
+_ALPHA = "adapter.lora.alpha"
 
 
 class _Changed:
@@ -38,7 +41,7 @@ class _Changed:
         return self._tensors.has(name + _DOWN) and self._tensors.has(name + _UP)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return (self._tensors.shape(name + _UP)[0], self._tensors.shape(name + _DOWN)[-1]) if self.has(name) else ()
+        return (*self._tensors.shape(name + _UP)[:1], *self._tensors.shape(name + _DOWN)[-1:])
 
 
 class GgufAdapter:
@@ -76,8 +79,8 @@ class GgufAdapter:
         return down, up * self._scale(len(down))
 
     def _scale(self, rank: int) -> float:
-        alpha = self._tensors.metadata.get("adapter.lora.alpha", 0.0)
-        return float(alpha) / rank if alpha else 1.0
+        alpha: float = self._tensors.metadata.get(_ALPHA, 0.0)
+        return alpha / rank if alpha else 1.0
 
     def _shapes(self, module: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Of `down`, and of the rows of `up` that are this module's."""
@@ -85,8 +88,10 @@ class GgufAdapter:
         down, up = (self._tensors.shape(view.tensor + half) for half in (_DOWN, _UP))
         if isinstance(view, Rows) and len(up) == 2:
             chosen = view.chosen
-            rows = len(range(*chosen.indices(up[0]))) if isinstance(chosen, slice) else len(chosen)
-            up = rows, up[1]
+            if isinstance(chosen, slice):
+                up = len(range(*chosen.indices(up[0]))), up[1]
+            elif int(chosen.max()) < up[0]:  # else it hasn't all of them
+                up = len(chosen), up[1]
         return down, up
 
     def _checked_views(self, find_views: FindViews) -> dict[str, Rows | Columns]:
@@ -118,6 +123,11 @@ def _opened(path: Path) -> GgufTensors:
 def _check_metadata(name: str, tensors: GgufTensors) -> None:
     kinds = tensors.metadata.get("general.type", "model"), tensors.metadata.get("adapter.type", "")
     if kinds != ("adapter", "lora"):
-        raise AdapterError(f"{name} is of the kind {kinds[0]!r} {kinds[1]!r}; only LoRA adapters are loaded.", "files")
+        raise AdapterError(
+            f"{name} is of the kind {shown(kinds[0])} {shown(kinds[1])}; only LoRA adapters are loaded.", "files"
+        )
+    alpha = tensors.metadata.get(_ALPHA, 0.0)
+    if type(alpha) not in (int, float) or not math.isfinite(alpha):
+        raise AdapterError(f"{name} has {_ALPHA}={shown(alpha)} where a number belongs. Convert it again.", "files")
     if "adapter.alora.invocation_tokens" in tensors.metadata:
         raise AdapterError(f"{name} begins to act at certain tokens (aLoRA); only plain LoRA is supported.", "files")

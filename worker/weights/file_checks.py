@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.files.gguf.header import read_header
+from ...protocol.files.gguf.header import file_name, read_header
 from ...protocol.files.model_file import read_model_json, require_regular
 from ...protocol.files.unreadable import is_pointer, pointer_refusal
 from .gguf.linked_files import LinkedFiles, linked_files
@@ -37,7 +37,7 @@ def check_weight_files(folder: Path) -> None:
 def _check_gguf(linked: LinkedFiles) -> None:
     for path in linked.all:
         if not path.exists():
-            raise ModelNotFoundError(f"{path.name} is no longer where it was when it was read first.")
+            raise ModelNotFoundError(f"{file_name(path)} is no longer where it was when it was read first.")
         read_header(path)  # which finds every tensor within its file
 
 

@@ -7,9 +7,9 @@ from ....protocol.fields.rules import shown
 from ....protocol.files.gguf.checked_bytes import MalformedError
 from ....protocol.files.gguf.parts import GgufModel
 from ....protocol.parameters.sampling import SamplingParams
-from .common import Config, common_config
+from .common import EMBEDDING, Config, common_config
 from .families import FAMILIES
-from .model_metadata import ModelMetadata, shortest
+from .model_metadata import ModelMetadata, architecture_of, shortest
 
 # Named as transformers names it, and float16 as it widens to.
 _OF_ALL = {"dtype": "float16", "quantization_config": {"quant_method": "gguf"}}
@@ -25,15 +25,16 @@ _SAMPLING = {
 
 def config_of(model: GgufModel) -> Config:
     """Raises `MalformedError` where the metadata can't be that of a model, or is one of a family that isn't here."""
-    given = ModelMetadata(model)
-    row = FAMILIES.get(given.architecture)
+    architecture = architecture_of(model.metadata)
+    row = FAMILIES.get(architecture)
     if row is None:
         raise MalformedError(
-            f"is of the architecture {shown(given.architecture)}, and as GGUF only these run: {', '.join(FAMILIES)}"
+            f"is of the architecture {shown(architecture)}, and as GGUF only these run: {', '.join(FAMILIES)}"
         )
-    own = row(given)
-    config = common_config(given) | own | _OF_ALL
+    given = ModelMetadata(model)
+    config = common_config(given) | row(given) | _OF_ALL
     _check_heads(given, config)
+    _check_vocabulary(model.metadata, config)
     return config | {f"{name}_token_id": model.metadata[key] for name, key in _TOKENS.items() if key in model.metadata}
 
 
@@ -48,6 +49,16 @@ def _check_heads(given: ModelMetadata, config: Config) -> None:
     rotated = given.count("rope.dimension_count", head_dim)
     if not _PARTLY.intersection(config) and rotated not in (head_dim, config.get("global_head_dim")):
         raise MalformedError(f"rotates {rotated} of a head's {head_dim} numbers, and all of its family's rotate")
+
+
+def _check_vocabulary(metadata: dict[str, Any], config: Config) -> None:
+    """More rows than tokens are filling; fewer are another model's."""
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    if isinstance(tokens, list) and len(tokens) > config["vocab_size"]:
+        raise MalformedError(
+            f"has {len(tokens):,} tokens in its tokenizer, and rows of {config['vocab_size']:,} in {EMBEDDING}: they "
+            "are of two models. Download the file again, or use another one"
+        )
 
 
 _PARTLY = {"partial_rotary_factor", "rotary_dim"}

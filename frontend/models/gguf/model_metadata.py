@@ -6,6 +6,7 @@ file, and come as the shortest decimal that is the same float32: 1e-06, not 9.99
 
 import math
 import os
+import re
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ ARCHITECTURE_KEY = "general.architecture"
 _MOST_LAYERS = 4096
 _LARGEST = 1 << 31
 _MOST_FACTORS = 8192  # of a head's rotation
+_ARCHITECTURE = re.compile(r"[\w.-]{1,64}")  # it begins keys, and sentences about them
 
 
 class ModelMetadata:
@@ -26,7 +28,7 @@ class ModelMetadata:
     def __init__(self, model: GgufModel) -> None:
         self._metadata = model.metadata
         self._tensors = model.tensors
-        self.architecture = self._architecture()
+        self.architecture = architecture_of(model.metadata)
         self.num_layers = self.count("block_count") - self.count("nextn_predict_layers", 0)
         if not 0 < self.num_layers <= _MOST_LAYERS:
             raise MalformedError(f"has {self.num_layers:,} layers, and a model has 1 to {_MOST_LAYERS:,}")
@@ -113,14 +115,6 @@ class ModelMetadata:
             raise MalformedError(f"has {name} with values that are not above 0")
         return [shortest(each) for each in found]
 
-    def _architecture(self) -> str:
-        kind, found = self._metadata.get("general.type", "model"), self._metadata.get(ARCHITECTURE_KEY)
-        if kind in _OTHER_TYPES:
-            raise MalformedError(_OTHER_TYPES[kind])
-        if not isinstance(found, str):
-            raise MalformedError(f"has {ARCHITECTURE_KEY}={shown(found)} where the name of one belongs")
-        return found
-
     def _name(self, key: str) -> str:
         return f"{self.architecture}.{key}"
 
@@ -145,6 +139,15 @@ _OTHER_TYPES = {
     "imatrix": "holds an importance matrix, by which models are quantized, and no model",
 }
 Row = Callable[[ModelMetadata], dict[str, Any]]
+
+
+def architecture_of(metadata: dict[str, Any]) -> str:
+    kind, found = metadata.get("general.type", "model"), metadata.get(ARCHITECTURE_KEY)
+    if isinstance(kind, str) and kind in _OTHER_TYPES:
+        raise MalformedError(_OTHER_TYPES[kind])
+    if not isinstance(found, str) or not _ARCHITECTURE.fullmatch(found):
+        raise MalformedError(f"has {ARCHITECTURE_KEY}={shown(found)} where the name of one belongs")
+    return found
 
 
 def shortest(value: float) -> float:

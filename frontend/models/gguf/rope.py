@@ -22,6 +22,8 @@ _NONE = ("none", "linear", "yarn", "longrope")
 def rope(given: ModelMetadata, head_dim: int) -> dict[str, Any]:
     """`head_dim`: the numbers of a head that rotate."""
     theta = given.number("rope.freq_base", _USUAL_THETA)
+    if theta <= 0:
+        raise MalformedError(f"has {given.architecture}.rope.freq_base={shown(theta)}, and angles need one above 0")
     return {"rope_theta": theta, "rope_scaling": _scaling(given, theta, head_dim)}
 
 

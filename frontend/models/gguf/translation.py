@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ....protocol.errors import ConfigError, PenstockError
+from ....protocol.fields.rules import shown
 from ....protocol.files.gguf.checked_bytes import MalformedError
 from ....protocol.files.gguf.header import file_name
 from ....protocol.files.user_folders import reason
@@ -66,6 +67,8 @@ def refusal(job: Job) -> str:
         return f"{file_name(first)} can't be used: it {error}."
     except PenstockError as error:
         return str(error)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # of no known form
+        return f"{file_name(first)} can't be used: its metadata hold a value that no model has ({shown(str(error))})."
     except OSError as error:
         return f"What {file_name(first)} is translated to can't be kept: {reason(error)}. Set PENSTOCK_CACHE."
     return ""

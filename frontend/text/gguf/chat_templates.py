@@ -11,10 +11,11 @@ _KEY = "tokenizer.chat_template"
 _FOLDER = "additional_chat_templates"
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")  # it becomes the name of a file
 _MOST = 64
+_MOST_CHARACTERS = 1 << 20  # published ones have some 30,000 at most
 
 
 def write_chat_templates(metadata: Metadata, folder: Path) -> None:
-    if default := text(metadata, _KEY):
+    if default := _template(metadata, _KEY):
         (folder / "chat_template.jinja").write_text(default, encoding="utf-8")
     named = dict(_named(metadata))
     if len(named) > _MOST:
@@ -32,5 +33,14 @@ def _named(metadata: Metadata) -> Iterator[tuple[str, str]]:
         name = key.removeprefix(f"{_KEY}.")
         if not _NAME.fullmatch(name):
             raise ValueError(f"its chat template {shown(name)} has a name that is not of letters, digits and _")
-        if template := text(metadata, key):
+        if template := _template(metadata, key):
             yield name, template
+
+
+def _template(metadata: Metadata, key: str) -> str | None:
+    found = text(metadata, key)
+    if found is not None and len(found) > _MOST_CHARACTERS:
+        raise ValueError(
+            f"{shown(key)} has {len(found):,} characters, and no model's template has more than {_MOST_CHARACTERS:,}"
+        )
+    return found

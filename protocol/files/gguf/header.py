@@ -46,8 +46,8 @@ def read_header(path: Path) -> Header:
 
 
 def file_name(path: Path) -> str:
-    """The name of a file, for sentences."""
-    return shown_path(Path(path.name))
+    """The name of a file, for sentences: without what a terminal would take for orders."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in shown_path(Path(path.name)))
 
 
 def is_gguf(path: Path) -> bool:

@@ -42,14 +42,17 @@ def read_metadata(content: CheckedBytes, count: int) -> dict[str, Any]:
 
 
 def name_in(content: CheckedBytes, most_bytes: int, what: str) -> str:
-    """A short name, in UTF-8."""
+    """A short name, in UTF-8, of characters that are seen: sentences say it as it is."""
     length = content.u64()
     if not 0 < length <= most_bytes:
         raise MalformedError(f"has the name of a {what} with {length:,} bytes; it must have 1 to {most_bytes:,}")
     try:
-        return content.take(length).decode()
+        name = content.take(length).decode()
     except UnicodeDecodeError:
         raise MalformedError(f"has the name of a {what} that is not UTF-8") from None
+    if not name.isprintable():
+        raise MalformedError(f"has {shown(name)} as the name of a {what}, with characters that can't be printed")
+    return name
 
 
 def _value(content: CheckedBytes, most_elements: int) -> Any:

@@ -154,7 +154,7 @@ def test_a_missing_part_is_named_before_anything_is_translated(file, cache):
 
 
 def test_a_model_that_names_no_tokenizer_asks_for_one(file):
-    with pytest.raises(ConfigError, match="Give another one with tokenizer=…"):
+    with pytest.raises(ConfigError, match="with tokenizer=…$"):
         find_model(file)
     with pytest.raises(ConfigError, match="tokenizer=…"):
         find_tokenizer(file)
@@ -167,6 +167,11 @@ def test_a_model_that_names_no_tokenizer_asks_for_one(file):
         (gguf_bytes([]), r"^bad.gguf can't be used: it has general.architecture=None"),
         (gguf_bytes([("general.architecture", "bert"), ("bert.block_count", 1)]), "'bert', and as GGUF only these run"),
         (gguf_bytes([("general.type", "adapter")]), r"bad.gguf can't be used: it is a LoRA adapter"),
+        (gguf_bytes([("general.architecture", "clip")]), "'clip', and as GGUF only these run"),
+        (
+            gguf_bytes([("general.type", [1]), ("general.architecture", "x\x1b[31m")]),
+            r"architecture='x\\x1b\[31m' where",
+        ),
     ],
 )
 def test_a_file_that_is_no_model_ends_in_a_sentence_and_leaves_nothing(file, cache, content, says):
@@ -176,6 +181,44 @@ def test_a_file_that_is_no_model_ends_in_a_sentence_and_leaves_nothing(file, cac
         find_model(bad)
     assert str(bad.parent) not in str(raised.value)
     assert not any((cache / "penstock" / "gguf").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("case", "metadata", "says"),
+    [
+        ("llama", {"llama.rope.freq_base": 0.0}, "angles need one above 0"),
+        ("llama-l3", {"llama.rope.freq_base": -1.0}, "angles need one above 0"),
+        ("gemma2", {"gemma2.attention.head_count": 0}, "has 0 heads"),
+        ("llama", {"tokenizer.ggml.tokens": [f"{number}" for number in range(5000)]}, "5,000 tokens in its tokenizer"),
+    ],
+)
+def test_metadata_that_contradict_themselves_end_in_a_sentence(file, monkeypatch, case, metadata, says):
+    in_process(monkeypatch)
+    write_converted(file, case, **metadata)
+    assert says in (refused(file) or "")
+
+
+def test_a_value_that_no_check_foresees_ends_in_a_sentence(file, monkeypatch):
+    in_process(monkeypatch)
+    monkeypatch.setattr("penstock.frontend.models.gguf.config.common_config", lambda given: [][0])
+    assert (refused(file) or "").startswith(f"{file.name} can't be used: its metadata hold a value that no model has")
+
+
+def test_what_is_no_file_is_refused_without_waiting_for_it(file):
+    os.mkfifo(file.with_name("pipe.gguf"))
+    with pytest.raises(ConfigError, match="it is a pipe"):
+        require_known(str(file.with_name("pipe.gguf")))
+    for name, target in (("dangling.gguf", "nowhere.gguf"), ("loop.gguf", "loop.gguf")):
+        file.with_name(name).symlink_to(target)
+        with pytest.raises(ModelNotFoundError, match=f"^{name} is a link to a file that is not there"):
+            require_known(str(file.with_name(name)))
+
+
+def test_a_name_gives_a_terminal_no_orders(file):
+    bad = file.with_name("red\x1b[31m\n.gguf")
+    bad.write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"^red\\x1b\[31m\\n.gguf can't be used"):
+        find_model(bad)
 
 
 def test_mutated_files_end_in_a_sentence_each(file, monkeypatch):

@@ -3,13 +3,15 @@
 Blocks of ggml's types come as they are stored; small tensors come as floats, whatever they are stored as.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from torch import Tensor
 
 from ....kernels.float8_part import WeightPart
 from ....protocol.errors import ConfigError
+from ....protocol.files.gguf.header import file_name
 from ...models.config import ModelConfig
 from ..piece import Part, index_of
 from .expert_views import add_experts
@@ -31,7 +33,7 @@ class GgufCheckpoint:
         self._tensors = GgufTensors(files if config.vision is not None else files._replace(mmproj=None))
         self._views = views_of(self._tensors, config)
         self._used: set[str] = set()
-        self._file = files.files[0].name  # for sentences
+        self._file = file_name(files.files[0])
 
     @property
     def names(self) -> Iterable[str]:
@@ -42,7 +44,8 @@ class GgufCheckpoint:
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """Numbers of a tensor that must have this shape; dimensions of 1 don't count."""
-        floats = self._view(name).floats(self._tensors.stored)
+        with self._of_one_model(name, shape):
+            floats = self._view(name).floats(self._tensors.stored)
         if not fits(tuple(floats.shape), shape):
             raise ConfigError(self._misshapen(name, tuple(floats.shape), shape))
         found = floats.reshape(shape)[index_of(part)]
@@ -58,7 +61,8 @@ class GgufCheckpoint:
             return self.read(name, shape, part)
         if (whole := view.shape(find)) != shape:
             raise ConfigError(self._misshapen(name, whole, shape))
-        found = view.matrix(find, part)
+        with self._of_one_model(name, shape):
+            found = view.matrix(find, part)
         self._count(found.nbytes)
         return found
 
@@ -93,6 +97,17 @@ class GgufCheckpoint:
     def _count(self, nbytes: int) -> None:
         self.bytes_read += nbytes
         self._tensors.count(nbytes)
+
+    @contextmanager
+    def _of_one_model(self, name: str, wanted: tuple[int, ...]) -> Iterator[None]:
+        """Where tensors haven't the rows that a view takes of them, or don't fit one another."""
+        try:
+            yield
+        except (IndexError, RuntimeError) as error:
+            own = " and ".join(f"{each} {self._tensors.shape(each)}" for each in self._views[name].tensors)
+            raise ConfigError(
+                f"{own} in {self._file} can't give {name} the shape {wanted}, which its metadata asks for."
+            ) from error
 
     def _misshapen(self, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
         own = " and ".join(self._views[name].tensors)

@@ -4,15 +4,23 @@ Such a folder has a config, a tokenizer and templates as any model's, and in pla
 lie elsewhere: {"files": [all parts of the model, in order], "mmproj": the encoder's file, if it has one}.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from ....protocol.errors import ConfigError
+from ....protocol.errors import ConfigError, ModelNotFoundError
+from ....protocol.files.gguf.header import file_name
 from ....protocol.files.model_file import read_model_file
 
 LINK = "gguf.json"
+# What is said of a model's folder, and of a file in its place.
+_IN_ITS_PLACE = {
+    "Use the config.json that was published with these weights": "Download the file again, or use another one",
+    "its config.json": "its metadata",
+}
 
 
 class LinkedFiles(NamedTuple):
@@ -41,3 +49,18 @@ def linked_files(folder: Path) -> LinkedFiles | None:
         raise ConfigError(f"{folder / LINK} names no GGUF file.")
     mmproj = None if found.mmproj is None else Path(found.mmproj)
     return LinkedFiles(tuple(map(Path, found.files)), mmproj)
+
+
+@contextmanager
+def said_of_the_file(folder: Path) -> Iterator[None]:
+    """Where a folder is a translated one, which nobody knows, let errors about it speak of the file that was given."""
+    try:
+        yield
+    except (ConfigError, ModelNotFoundError) as error:
+        if (linked := linked_files(folder)) is None:
+            raise
+        name = file_name(linked.files[0])
+        said = str(error).replace(str(folder / "config.json"), f"The metadata of {name}").replace(str(folder), name)
+        for of_folders, of_files in _IN_ITS_PLACE.items():
+            said = said.replace(of_folders, of_files)
+        raise (ConfigError if isinstance(error, ConfigError) else ModelNotFoundError)(said) from error

@@ -17,7 +17,8 @@ from torch import Tensor
 from ....kernels.ggml_blocks import TYPES
 from ....kernels.ggml_part import GgmlPart
 from ....protocol.errors import ConfigError
-from ....protocol.files.gguf.header import read_header
+from ....protocol.fields.rules import shown
+from ....protocol.files.gguf.header import file_name, read_header
 from ....protocol.files.gguf.parts import PlacedTensor, read_model
 from ....protocol.files.gguf.types import BY_NAME
 from ..packed_file import in_mapping
@@ -68,6 +69,11 @@ class GgufTensors:
         self._placed = model.tensors
         if files.mmproj is not None:
             infos = read_header(files.mmproj).tensors
+            if shared := [info.name for info in infos if info.name in self._placed]:
+                raise ConfigError(
+                    f"{file_name(files.mmproj)} has {shown(shared[0])}, as {file_name(files.files[0])} has: it is no "
+                    "encoder of this model. Download it again, or start with enable_mm=False."
+                )
             self._placed |= {info.name: PlacedTensor(files.mmproj, info) for info in infos}
         self._open: dict[Path, BufferedReader] = {}
         self._mapped: dict[Path, mmap.mmap] = {}
@@ -111,7 +117,7 @@ class GgufTensors:
                 self._open[path] = open(path, "rb")
             self._mapped[path] = mmap.mmap(self._open[path].fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
         if len(self._mapped[path]) < end:
-            raise ConfigError(f"{path.name} was cut short since its header was read. Download it again.")
+            raise ConfigError(f"{file_name(path)} was cut short since its header was read. Download it again.")
         return self._mapped[path]
 
 
