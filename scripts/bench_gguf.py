@@ -47,7 +47,8 @@ def main() -> None:
     arguments = parse()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # engines are ended on the way out
     record = {"machine": about(), "limits": machine_limits(arguments.threads), "threads": arguments.threads}
-    record |= {"model": "GGUF files", "rounds": arguments.rounds, "files": {}, "read": {}}
+    model = ", ".join(each.name for each in arguments.files) or f"Qwen3-{arguments.shape} as GGUF"
+    record |= {"model": model, "rounds": arguments.rounds, "files": {}, "read": {}}
     folder = Path(arguments.models)
     for file in arguments.files or made_files(folder, arguments):
         measure(file, folder, arguments, record)

@@ -33,7 +33,8 @@ from torch import Tensor
 
 from penstock.frontend.models.conversion import convert_model
 from penstock.frontend.models.model_files import find_model
-from penstock.worker.models.load import load_model
+from penstock.worker.backends.torch.backend import TorchBackend
+from penstock.worker.models import load
 
 SCRIPTS = Path(__file__).resolve().parent
 NUM_ANSWERS, ANSWER_TOKENS, PROMPT_TOKENS = 16, 64, 24
@@ -91,8 +92,7 @@ def compared(file: Path, arguments: argparse.Namespace) -> Compared:
     text, rest = tokens[: arguments.tokens], tokens[-NUM_ANSWERS * PROMPT_TOKENS :]
     prompts = [each.tolist() for each in rest.split(PROMPT_TOKENS)]
     theirs = asked_of_llama_cpp(arguments.python, file, text, prompts)
-    widened: dict[str, Any] = {"quantization": {"*": None}, "dtype": "float32"} if arguments.widened else {}
-    model = load_model(found.folder, num_threads=torch.get_num_threads(), **widened)
+    model = (widened_model if arguments.widened else load.load_model)(found.folder, num_threads=torch.get_num_threads())
     ours, expected = logits_of(model, "fp32", text), torch.from_numpy(theirs["text"])
     difference = (centred(ours) - centred(expected)).abs()
     likeliest, margins = [], []
@@ -110,6 +110,20 @@ def compared(file: Path, arguments: argparse.Namespace) -> Compared:
         float(same.float().mean()),
         float(same[is_clear].float().mean()),
     )
+
+
+def widened_model(folder: Path, num_threads: int) -> load.Model:
+    """As where there are no native kernels: torch multiplies what the blocks mean, in float32."""
+    usual = load.select_backend
+
+    def backend(config: Any, device: torch.device, dtype: torch.dtype, ranks: Any, options: Any) -> TorchBackend:
+        return TorchBackend.create(device, torch.float32, ranks, False, "")
+
+    load.select_backend = backend  # type: ignore[assignment]
+    try:
+        return load.load_model(folder, dtype="float32", num_threads=num_threads)
+    finally:
+        load.select_backend = usual
 
 
 def asked_of_llama_cpp(python: str, file: Path, text: Tensor, prompts: list[list[int]]) -> dict[str, Any]:

@@ -35,7 +35,8 @@ def conditions(record: Record) -> Iterator[str]:
                 rates.append(f"{name} {rate:.0f} {'GOP/s' if unit == 'gop_s' else 'GFLOP/s'}")
         yield "limits: " + ", ".join(rates)
     model = record.get("model") or f"Qwen3-{record['shape']}"
-    yield f"{model} with random weights, Penstock {machine['revision']}, {machine['time']}"
+    weights = "" if ".gguf" in model else " with random weights"
+    yield f"{model}{weights}, Penstock {machine['revision']}, {machine['time']}"
     yield f"tokens/s, medians of {record['rounds']} alternated rounds; ¹ one round: slow, and not the best peer"
 
 
