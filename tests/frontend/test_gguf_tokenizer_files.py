@@ -79,6 +79,12 @@ def test_named_templates_are_chosen_by_name(byte_level, tmp_path):
         tokenizer.apply_chat_template(MESSAGES)
 
 
+def test_a_file_that_can_not_be_written_is_no_fault_of_the_tokenizers(byte_level, tmp_path):
+    (tmp_path / "tokenizer.json").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_from_gguf(byte_level, tmp_path)
+
+
 def test_a_template_that_would_take_minutes_to_read_is_refused(byte_level, tmp_path):
     with pytest.raises(ConfigError, match="has 2,000,001 characters"):
         read(tmp_path / "made", with_templates(byte_level, default="{{ 1 }}" * 285_714 + "{{}"))

@@ -70,7 +70,8 @@ def refusal(job: Job) -> str:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # of no known form
         return f"{file_name(first)} can't be used: its metadata hold a value that no model has ({shown(str(error))})."
     except OSError as error:
-        return f"What {file_name(first)} is translated to can't be kept: {reason(error)}. Set PENSTOCK_CACHE."
+        kept = f"What {file_name(first)} is translated to can't be kept: {reason(error)}."
+        return f"{kept} Set PENSTOCK_CACHE to a folder with room."
     return ""
 
 

@@ -42,7 +42,8 @@ def write_tokenizer(metadata: Metadata, folder: Path) -> None:
         settings = {**_settings(metadata, vocabulary.tokens), **made.settings}
         if vocabulary.model != Model.WORD_PIECES:
             add_begin_and_end(made.backend, settings)
-        made.backend.save(str(folder / "tokenizer.json"), pretty=False)
+        # Not by the library, which doesn't tell a full disk from anything else.
+        (folder / "tokenizer.json").write_text(made.backend.to_str(), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     if made.segmenter is not None:
         (folder / SEGMENTER_FILE).write_bytes(made.segmenter)
