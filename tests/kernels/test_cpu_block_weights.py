@@ -18,6 +18,7 @@ from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, NativeWeight
 from penstock.kernels.cpu.weights.quantized import pack_parts, unpacked_mxfp4
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes
 from penstock.kernels.float8_part import WeightPart
+from penstock.kernels.operands import Kind
 from penstock.kernels.reference.experts import activate
 from penstock.kernels.reference.quantized import quantize_rows
 
@@ -48,6 +49,14 @@ def test_a_recorded_product_quantizes_rows_as_its_weight_wants_them(type: str) -
     assert weight.kind in BLOCK_KINDS and torch.equal(unpacked_blocks(weight), part.dequantized())
     expected = in_8_bits(x, part.block.block) @ part.dequantized().T
     torch.testing.assert_close(linear(x, weight), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", BLOCK_KINDS)
+def test_a_cut_through_blocks_is_packed_as_the_numbers_that_it_is(kind: Kind) -> None:
+    cut, x = draws(48, 128), draws(5, 128)
+    weight = pack_parts([cut], kind, 0)
+    assert weight.kind == "fp32"
+    torch.testing.assert_close(linear(x, weight), x @ cut.T, rtol=1e-4, atol=1e-4)
 
 
 def test_parts_of_unlike_types_are_one_product() -> None:

@@ -71,7 +71,7 @@ def test_what_is_no_plain_adapter_of_this_model_is_refused(tmp_path: Path):
 
     assert "max_lora_rank=8" in refusal(as_gguf(saved, folder, tmp_path / "wide.gguf"))
     model_file = as_gguf(saved, folder, tmp_path / "model.gguf", **{"general.type": "model"})
-    assert "only LoRA adapters" in refusal(model_file)
+    assert "is no adapter: it is a GGUF file" in refusal(model_file)
     tokens = as_gguf(saved, folder, tmp_path / "late.gguf", **{"adapter.alora.invocation_tokens": [1, 2]})
     assert "aLoRA" in refusal(tokens)
     other = adapter(tmp_path / "other", tiny_model(tmp_path / "other model", "llama", hidden_size=64), rank=4)

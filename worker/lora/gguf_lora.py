@@ -121,11 +121,10 @@ def _opened(path: Path) -> GgufTensors:
 
 
 def _check_metadata(name: str, tensors: GgufTensors) -> None:
-    kinds = tensors.metadata.get("general.type", "model"), tensors.metadata.get("adapter.type", "")
-    if kinds != ("adapter", "lora"):
-        raise AdapterError(
-            f"{name} is of the kind {shown(kinds[0])} {shown(kinds[1])}; only LoRA adapters are loaded.", "files"
-        )
+    if (kind := tensors.metadata.get("general.type", "model")) != "adapter":
+        raise AdapterError(f"{name} is no adapter: it is a GGUF file of the type {shown(kind)}.", "files")
+    if (method := tensors.metadata.get("adapter.type", "")) != "lora":
+        raise AdapterError(f"{name} is an adapter of the type {shown(method)}; only LoRA adapters are loaded.", "files")
     alpha = tensors.metadata.get(_ALPHA, 0.0)
     if type(alpha) not in (int, float) or not math.isfinite(alpha):
         raise AdapterError(f"{name} has {_ALPHA}={shown(alpha)} where a number belongs. Convert it again.", "files")
