@@ -32,7 +32,7 @@ PRINTS = {
     "getting-started.md": ["What is 17 + 25? 42", "What is the capital of France? Paris", "7 0", "8 1"],
     "architecture.md": ["'5' stop 0"],
     "configuration.md": ["5"],
-    "pictures.md": ["2"],
+    "pictures.md": ["square"],
     "quantization.md": ["5"],
     "structured-output.md": ["What is 20 + 22? '42' stop", "What is the capital of Italy? 'Rome' stop"],
 }
