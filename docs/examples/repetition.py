@@ -10,7 +10,7 @@ for rule in (
     {"repetition_penalty": 1.3},  # over prompt and answer; suppress_repetition_in_generation=True: the answer alone
     {"presence_penalty": 1.0, "frequency_penalty": 0.5},
     {"no_repeat_ngram_size": 3},
-    {"early_stop": {"window_size": 12, "threshold": 0.6}},  # also an option of LLM: early_stop_config
+    {"early_stop": {"window_size": 12, "threshold": 0.4}},  # also an option of LLM: early_stop_config
 ):
     params = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True, **rule)
     [output] = llm.generate(prompt, params, use_tqdm=False)

@@ -123,7 +123,8 @@ def _found(
         return path.resolve()
     if name and os.path.isfile(path) and (what := foreign_model(_absolute(path))) is not None:
         raise ModelNotFoundError(what)
-    _require_usable(path)
+    if name:
+        _require_usable(path)
     kind = "file" if path.suffix == SUFFIX else "folder"
     tried = [
         f"bundled models ({', '.join(BUNDLED)})" if bundled is None else f"the bundled model {name} (not installed)",

@@ -8,6 +8,7 @@ from builders.backends import load_on
 from builders.hand_driven import HandDriven
 from builders.tiny_model import tiny_model
 
+from penstock.kernels import multiplies_bfloat16
 from penstock.protocol.errors import ConfigError
 from penstock.worker.models.load import Model, load_model
 
@@ -27,7 +28,11 @@ def test_logits_come_nearer_to_those_of_a_model_in_float32(tmp_path, family, bac
     folder = tiny_model(tmp_path, family, tie_word_embeddings=family == "qwen3")
     exact = logits_of(load_on(backend, folder, dtype="float32"))
     rounded = error_of(load_on(backend, folder, **form), exact)
-    assert 0 < error_of(load_on(backend, folder, **form, lm_head_fp32=True), exact) < rounded
+    nearer = error_of(load_on(backend, folder, **form, lm_head_fp32=True), exact)
+    if backend == "fast" and not multiplies_bfloat16():  # floats are widened for every product, the head's too
+        assert 0 < nearer == rounded
+    else:
+        assert 0 < nearer < rounded
 
 
 def test_nothing_else_changes_in_a_model_of_float32(tmp_path):
