@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from .ggml_grids import grid
+from .mxfp4_part import DOUBLED
 
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-_FP4_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # twice those of a 4-bit float
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ def _iq4_nl(block: Tensor) -> GgmlBlocks:
 
 def _mxfp4(block: Tensor) -> GgmlBlocks:
     powers = torch.arange(-128, 128, dtype=torch.float64).exp2().float()[block[..., :1].long()]
-    return GgmlBlocks(_looked_up(_FP4_VALUES, _nibbles(block[..., 1:])), powers)
+    return GgmlBlocks(_looked_up(DOUBLED, _nibbles(block[..., 1:])), powers)
 
 
 def _nvfp4(block: Tensor) -> GgmlBlocks:
@@ -114,7 +114,7 @@ def _nvfp4(block: Tensor) -> GgmlBlocks:
     normal = (1 + mantissas / 8) * (exponents - 7).exp2()
     scales = torch.where(exponents == 0, mantissas * 2.0**-9, normal) / 2
     scales = torch.where(block[..., :4] == 0x7F, 0.0, scales)  # no number
-    return GgmlBlocks(_looked_up(_FP4_VALUES, _nibbles(block[..., 4:], 16)), scales)
+    return GgmlBlocks(_looked_up(DOUBLED, _nibbles(block[..., 4:], 16)), scales)
 
 
 def _six_bit_scales(octets: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,10 +19,10 @@ from ..console.printable import on_one_line
 from ..machine import ask_survey, cards
 from ..models.hub.cache import cache_root
 from ..models.model_names import BUNDLED, is_stored_name, nearest_model
-from ..models.stores.stored_models import Listed, stored_model, stored_models
+from ..models.stores.stored_models import Listed, listed_file, stored_model, stored_models
 from ..text.convert_tokenizer import has_tokenizer
 from .shared.cached_models import LocalModel, bundled_models, cached_models, models_in
-from .shared.gguf_models import described, gguf_at, gguf_in
+from .shared.gguf_models import described, gguf_in
 
 USAGE = "[MODEL ...]"
 
@@ -76,7 +76,7 @@ def _found(names: list[str], parser: argparse.ArgumentParser) -> Iterator[LocalM
             yield _stored(name)
             continue
         if os.path.isfile(folder) and folder.suffix == ".gguf":
-            yield gguf_at(folder)
+            yield listed_file(folder)
             continue
         if is_bundled or not os.path.isdir(folder):
             yield _named(name, parser)

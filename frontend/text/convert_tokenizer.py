@@ -2,22 +2,19 @@
 
 SentencePiece models and tiktoken files are read here (`vocabulary/`). For the others `transformers` does it, once, in a
 helper process (it may import torch, and the front end doesn't). The result lies in Penstock's cache under a hash of
-what it was made from; it appears there whole or not at all.
+what it was made from.
 """
 
 import fnmatch
 import hashlib
 import importlib.util
-import os
 import sys
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.files.cache_folder import cache_folder
+from ...protocol.files.made_folders import MadeFolders
 from ...protocol.files.model_file import read_model_file
-from ...protocol.files.own_folder import HeldFolder, is_own, make_own, remove_own
 from ...protocol.files.user_folders import reason
 from ...protocol.processes.child import begin
 from ...protocol.processes.exit_status import describe_status
@@ -31,9 +28,8 @@ VOCABULARY_FILES = [
 ]
 _SMALL_FILES = ["*.json", "*.jinja", *VOCABULARY_FILES]
 _NOT_READ = ["*.index.json"]
-_MADE = "converted tokenizer"  # the mark of a folder that is complete
+_CONVERTED = MadeFolders("tokenizers", "converted tokenizer", "unfinished tokenizer", "tokenizer.json")
 _FORMAT = b"3"  # of the cache; a new number converts everything again
-_KEPT = 32
 # What transformers converts with: module → distribution.
 _NEEDED = {"transformers": "transformers"}
 _NEEDED_FOR_OTHER_IDS = {**_NEEDED, "sentencepiece": "sentencepiece", "google.protobuf": "protobuf"}
@@ -53,54 +49,31 @@ def converted(folder: Path) -> Path:
             f"{folder} holds no tokenizer: neither tokenizer.json nor any of {', '.join(VOCABULARY_FILES)}. "
             "Give the folder that does with tokenizer=…"
         )
-    cache = cache_folder() / "tokenizers"
-    target = cache / _key(sources)
-    if is_own(target, _MADE) and (target / "tokenizer.json").is_file():
-        with suppress(OSError):
-            os.utime(target)  # used last, removed last
-        return target
+    key = _key(sources)
     try:
-        cache.mkdir(mode=0o700, exist_ok=True)
-        remove_own(target, _MADE)  # somebody has taken its vocabulary away
-        _convert_into(target, folder)
+        return _CONVERTED.folder(key, partial(_convert_into, folder))
     except OSError as error:
         raise ConfigError(
-            f"The converted tokenizer of {folder} cannot be kept in {cache}: {reason(error)}. Set PENSTOCK_CACHE to a "
-            "folder with room, or give one that holds a tokenizer.json with tokenizer=…"
+            f"The converted tokenizer of {folder} cannot be kept in {_CONVERTED.place}: {reason(error)}. Set "
+            "PENSTOCK_CACHE to a folder with room, or give one that holds a tokenizer.json with tokenizer=…"
         ) from error
-    with suppress(OSError):  # another process may remove the same
-        _remove_oldest(cache)
-    return target
 
 
 def converted_before(folder: Path) -> Path | None:
     """What was made of it, if it was and is still there."""
-    if not (sources := _sources(folder)):
-        return None
-    found = cache_folder() / "tokenizers" / _key(sources)
-    return found if is_own(found, _MADE) else None
+    sources = _sources(folder)
+    return _CONVERTED.made_before(_key(sources)) if sources else None
 
 
 def remove_converted(made: Path) -> None:
-    remove_own(made, _MADE)
+    _CONVERTED.remove(made)
 
 
-def _convert_into(target: Path, folder: Path) -> None:
-    making = HeldFolder.new(target.parent, ".making-", "unfinished tokenizer")
-    try:
-        made = making.path / "tokenizer"
-        make_own(made, _MADE)
-        if (vocabulary := readable(folder)) is not None:
-            write_tokenizer(vocabulary, made)
-        else:
-            _convert(folder, made)
-        try:
-            made.rename(target)
-        except OSError:
-            if not is_own(target, _MADE):  # else another process was faster
-                raise
-    finally:
-        making.remove()
+def _convert_into(folder: Path, made: Path) -> None:
+    if (vocabulary := readable(folder)) is not None:
+        write_tokenizer(vocabulary, made)
+    else:
+        _convert(folder, made)
 
 
 def _sources(folder: Path) -> list[Path]:
@@ -150,12 +123,6 @@ def _is_installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # the package around it
         return False
-
-
-def _remove_oldest(cache: Path) -> None:
-    made = [path for path in cache.iterdir() if is_own(path, _MADE)]
-    for path in sorted(made, key=lambda path: path.stat().st_mtime)[:-_KEPT]:
-        remove_own(path, _MADE)
 
 
 # --- the helper process ----------------------------------------------------------------------------------------------

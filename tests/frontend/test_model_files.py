@@ -14,6 +14,7 @@ from penstock.frontend.models.model_names import nearest_model
 from penstock.frontend.text import convert_tokenizer
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
+from penstock.protocol.files.made_folders import KEPT, MadeFolders
 from penstock.protocol.files.own_folder import make_own
 
 
@@ -218,15 +219,17 @@ def test_a_conversion_that_fails_says_why_and_leaves_nothing(tmp_path, monkeypat
     assert list((tmp_path / "cache" / "penstock" / "tokenizers").iterdir()) == []
 
 
-def test_the_cache_of_conversions_keeps_the_ones_used_last(tmp_path):
-    (tmp_path / "foreign").mkdir()
-    for number in range(convert_tokenizer._KEPT + 3):
-        make_own(tmp_path / f"{number:03}", convert_tokenizer._MADE)
-        os.utime(tmp_path / f"{number:03}", (number, number))
-    convert_tokenizer._remove_oldest(tmp_path)
-    assert min(path.name for path in tmp_path.iterdir()) == "003"
-    assert len(list(tmp_path.iterdir())) == convert_tokenizer._KEPT + 1
-    assert (tmp_path / "foreign").is_dir()
+def test_the_cache_of_what_was_made_keeps_the_folders_used_last(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    folders = MadeFolders("made", "made folder", "unfinished folder", "file")
+    (folders.place / "foreign").mkdir(parents=True)
+    for number in range(KEPT + 3):
+        make_own(folders.place / f"{number:03}", folders.mark)
+        os.utime(folders.place / f"{number:03}", (number, number))
+    folders.remove_oldest()
+    assert min(path.name for path in folders.place.iterdir()) == "003"
+    assert len(list(folders.place.iterdir())) == KEPT + 1
+    assert (folders.place / "foreign").is_dir()
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model-00001-of-00002.safetensors"])

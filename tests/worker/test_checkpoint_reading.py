@@ -18,7 +18,7 @@ from penstock.worker.convert.convert import convert
 from penstock.worker.models.config import read_config
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
-from penstock.worker.weights import mapped_files
+from penstock.worker.weights import mappings
 from penstock.worker.weights.checkpoint import Checkpoint
 from penstock.worker.weights.dummy_source import DummySource
 from penstock.worker.weights.layer_formats import LayerFormats
@@ -311,7 +311,7 @@ def test_a_loaded_model_keeps_no_hold_of_its_files(tmp_path):
 
 
 def test_what_was_read_of_a_file_is_mapped_no_longer_than_it_is_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(mapped_files, "_MOST_READ", 0)
+    monkeypatch.setattr(mappings, "_MOST_READ", 0)
     file = tiny_model(tmp_path, "llama") / "model.safetensors"
     checkpoint = Checkpoint(tmp_path)
     rows = checkpoint.read("lm_head.weight", (307, 48))
@@ -324,7 +324,7 @@ def test_what_was_read_of_a_file_is_mapped_no_longer_than_it_is_used(tmp_path, m
 
 
 def test_a_file_that_takes_the_name_of_one_that_is_read_changes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(mapped_files, "_MOST_READ", 0)
+    monkeypatch.setattr(mappings, "_MOST_READ", 0)
     file = tiny_model(tmp_path / "model", "llama") / "model.safetensors"
     expected = load_file(file)["lm_head.weight"]
     checkpoint = Checkpoint(tmp_path / "model")

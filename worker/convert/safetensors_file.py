@@ -5,12 +5,13 @@ The header comes first in such a file, so all shapes must be known before the fi
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from .prepared_file import PreparedFile
 
 _STORED_AS = {
     torch.float32: "F32",
@@ -39,8 +40,8 @@ class TensorSpec(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class SafetensorsFile:
-    """Open until closed; `rows` may be given in any order."""
+class SafetensorsFile(PreparedFile):
+    """`rows` may be given in any order."""
 
     def __init__(self, path: Path, tensors: dict[str, TensorSpec]) -> None:
         self.tensors = tensors
@@ -57,10 +58,7 @@ class SafetensorsFile:
             }
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-(8 + len(text)) % _HEADER_ALIGN)
-        self._data_at = 8 + len(text)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        self._write(len(text).to_bytes(8, "little") + text, 0)
-        os.posix_fallocate(self._file, 0, self._data_at + end)
+        super().__init__(path, len(text).to_bytes(8, "little") + text, end)
 
     def rows(self, name: str, rows: Tensor, first: int = 0) -> None:
         """Write rows of a tensor, from its row `first` on."""
@@ -68,19 +66,8 @@ class SafetensorsFile:
         row_bytes = planned.nbytes // max(1, planned.shape[0]) if planned.shape else 0
         if rows.dtype != planned.dtype or rows.shape[1:] != planned.shape[1:]:
             raise ValueError(f"{name} is planned as {planned}, and {rows.dtype} {tuple(rows.shape)} comes")
-        content = rows.contiguous().flatten().view(torch.uint8).numpy().data
-        self._write(content, self._data_at + self._starts[name] + first * row_bytes)
+        self.put(rows.contiguous().flatten().view(torch.uint8), self._starts[name] + first * row_bytes)
 
     def whole(self, name: str, values: list[int]) -> None:
         """Write a small tensor at once."""
         self.rows(name, torch.tensor(values, dtype=self.tensors[name].dtype))
-
-    def close(self) -> None:
-        """All is on the disk afterwards."""
-        os.fsync(self._file)
-        os.close(self._file)
-
-    def _write(self, content: bytes | memoryview, at: int) -> None:
-        written = 0
-        while written < len(content):
-            written += os.pwrite(self._file, content[written:], at + written)

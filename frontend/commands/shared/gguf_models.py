@@ -8,10 +8,10 @@ from contextlib import closing
 from pathlib import Path
 
 from ....protocol.errors import ConfigError
-from ....protocol.files.gguf.parts import SUFFIX, is_later_part, parts_of
 from ...models.gguf.description import Describer
-from ...models.stores.stored_model import StoredModel, entries, stands_beside
-from ...models.stores.stored_models import Listed
+from ...models.gguf.file_names import is_model
+from ...models.stores.stored_model import entries
+from ...models.stores.stored_models import Listed, listed_file
 from .cached_models import LocalModel
 
 
@@ -32,13 +32,4 @@ def described(models: Iterable[Listed], folder: Path) -> Iterator[LocalModel]:
 
 def gguf_in(folder: Path) -> Iterator[Listed]:
     """The models that lie in a folder, by their files."""
-    for path in entries(folder):
-        if path.suffix == SUFFIX and path.is_file() and not stands_beside(path) and not is_later_part(path):
-            yield gguf_at(path)
-
-
-def gguf_at(path: Path) -> Listed:
-    try:
-        return Listed(str(path), StoredModel(str(path), parts_of(path)))
-    except ConfigError as error:
-        return Listed(str(path), None, str(error))
+    return map(listed_file, filter(is_model, entries(folder)))

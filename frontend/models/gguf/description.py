@@ -12,8 +12,9 @@ import msgspec
 from ....protocol.errors import ConfigError, PenstockError
 from ....protocol.files.gguf.checked_bytes import MalformedError
 from ....protocol.files.gguf.header import file_name
+from ....protocol.files.gguf.link import LINK_FILE
 from ....protocol.processes.bounded_process import BoundedProcess, JobDiedError, serve
-from .translation import BOUNDS, LINK_FILE
+from .translation import BOUNDS
 
 
 class _Job(msgspec.Struct, array_like=True):

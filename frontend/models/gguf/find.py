@@ -11,9 +11,8 @@ from ....protocol.errors import ConfigError
 from ....protocol.files.gguf.header import file_name, is_gguf
 from ....protocol.files.gguf.parts import SUFFIX, is_later_part, parts_of
 from ....protocol.files.utf8 import shown as shown_path
+from .file_names import is_encoder, stands_beside
 
-_ENCODER = "mmproj"
-_BESIDE = (_ENCODER, "imatrix")
 _PREFERRED = ("-f16", "-bf16")  # of files with the same encoder
 _MOST_NAMED = 8
 # Where a folder has weights of its own, those are the model.
@@ -35,7 +34,7 @@ def encoder_beside(files: Sequence[Path]) -> Path | None:
     Whether it belongs to this model shows in its header.
     """
     folder = files[0].parent
-    found = sorted(path for path in folder.glob(f"*{SUFFIX}") if _ENCODER in path.name.lower() and path.is_file())
+    found = sorted(path for path in folder.glob(f"*{SUFFIX}") if is_encoder(path.name) and path.is_file())
     return min(found, key=lambda path: (_rank(path), path.name), default=None)
 
 
@@ -47,7 +46,7 @@ def _rank(path: Path) -> int:
 def _in_folder(folder: Path) -> tuple[Path, ...] | None:
     if any(any(folder.glob(pattern)) for pattern in _OWN_WEIGHTS):
         return None
-    found = sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_file() and not _stands_beside(path))
+    found = sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_file() and not stands_beside(path.name))
     models = [path for path in found if not is_later_part(path)]
     if not found:
         return None
@@ -58,7 +57,3 @@ def _in_folder(folder: Path) -> tuple[Path, ...] | None:
     raise ConfigError(
         f"{shown_path(folder)} holds {len(models)} models: {', '.join(names)}{more}. Give the file of one of them."
     )
-
-
-def _stands_beside(path: Path) -> bool:
-    return any(word in path.name.lower() for word in _BESIDE)

@@ -14,10 +14,10 @@ from ....protocol.errors import ConfigError, PenstockError
 from ....protocol.fields.rules import shown
 from ....protocol.files.gguf.checked_bytes import MalformedError
 from ....protocol.files.gguf.header import file_name
+from ....protocol.files.gguf.link import LINK_FILE, Link
 from ....protocol.files.user_folders import reason
 from ....protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
 
-LINK_FILE = "gguf.json"
 BOUNDS = Bounds(cpu_seconds=120, memory_bytes=3 << 30, wall_seconds=600.0)
 
 
@@ -83,21 +83,21 @@ def write_files(files: tuple[Path, ...], target: Path, mmproj: Path | None = Non
 
     model = read_model(files)
     config = config_of(model)
-    link: dict[str, Any] = {"files": list(map(str, files))}
+    link = Link(list(map(str, files)))
     if mmproj is not None and (seeing := _seeing(config, model.metadata, mmproj)) is not None:
         config, processor = seeing
-        link["mmproj"] = str(mmproj)
+        link.mmproj = str(mmproj)
         _write(target / "preprocessor_config.json", processor)
     ends = [config["eos_token_id"]] if "eos_token_id" in config else []
     try:
         write_tokenizer(model.metadata, target)
         ends = end_token_ids(model.metadata)
     except ConfigError as error:  # another one may be given
-        link["no_tokenizer"] = str(error)
+        link.no_tokenizer = str(error)
         (target / "tokenizer.json").unlink(missing_ok=True)
     _write(target / "config.json", config)
     _write(target / "generation_config.json", generation_config_of(model.metadata, ends))
-    _write(target / LINK_FILE, link)
+    _write(target / LINK_FILE, msgspec.to_builtins(link))
 
 
 def _seeing(

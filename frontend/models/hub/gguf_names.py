@@ -9,13 +9,12 @@ from collections.abc import Iterable
 from ....protocol.errors import ConfigError
 from ....protocol.fields.suggestion import nearest
 from ....protocol.files.gguf.parts import SUFFIX
+from ..gguf.file_names import is_encoder, stands_beside
 from ..model_names import GgufName
 
 # In the repository or in a folder of it, as large models' parts are.
 _FILE = re.compile(r"(?:[\w][\w. +-]{0,199}/)?[\w][\w. +-]{0,199}\.gguf")
 _PART = re.compile(r"-(\d{5})-of-(\d{5})$")
-_BESIDE = ("mmproj", "imatrix")
-_PROJECTOR = "mmproj"
 _LABEL = re.compile(r"(?i)(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|BF16|F16|F32|MXFP4\w*)")
 
 
@@ -34,7 +33,7 @@ def chosen_files(names: Iterable[str], name: GgufName) -> list[str]:
         raise ConfigError(_which(name, fitting, models))
     parts = models[fitting[0]]
     _require_all(parts, name)
-    projectors = [each for each in files if is_beside(each) and _PROJECTOR in each.lower()]
+    projectors = [each for each in files if is_beside(each) and is_encoder(each)]
     # Of several the one of 16 bits that any processor reads.
     projectors.sort(key=lambda each: ("bf16" in each.lower(), "f16" not in each.lower(), each))
     return [*parts, *projectors[:1]]
@@ -50,7 +49,7 @@ def labels(names: Iterable[str]) -> list[str]:
 
 
 def is_beside(name: str) -> bool:
-    return any(word in name.rpartition("/")[2].lower() for word in _BESIDE)
+    return stands_beside(name.rpartition("/")[2])
 
 
 def _has_label(stem: str, label: str) -> bool:

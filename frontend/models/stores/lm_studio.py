@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ....protocol.errors import ConfigError
-from ....protocol.files.gguf.parts import is_later_part, parts_of
+from ....protocol.files.gguf.parts import SUFFIX, parts_of
+from ..gguf.file_names import is_encoder, is_model
 from ..model_names import STORES
-from .stored_model import SUFFIX, StoredModel, entries, is_part, projector_in, stands_beside, under_homes
+from .stored_model import StoredModel, entries, is_part, under_homes
 
 _, PREFIX = STORES
+FORM = f"a name in LM Studio's folders is {PREFIX}ORG/REPO or {PREFIX}ORG/REPO/FILE"
 
 
 def folders() -> list[Path]:
@@ -37,17 +39,19 @@ def names() -> Iterator[tuple[str, Path]]:
 def read(name: str, place: Path) -> StoredModel:
     """Raises `ConfigError` where there are several or a part is missing, `FileNotFoundError` where there is nothing."""
     if place.is_file() and place.suffix == SUFFIX:
-        return StoredModel(name, parts_of(place), projector_in(place.parent))
+        return StoredModel(name, parts_of(place), _projector_in(place.parent))
     models = _models_in(place)
     if not models:
         raise FileNotFoundError(place)
     if len(models) > 1:
         named = ", ".join(f"{name}/{model.name}" for model in models)
         raise ConfigError(f"{name} has {len(models)} models. Name one of them: {named}.")
-    return StoredModel(name, parts_of(models[0]), projector_in(place))
+    return StoredModel(name, parts_of(models[0]), _projector_in(place))
 
 
 def _models_in(folder: Path) -> list[Path]:
-    """Of models in parts the first ones."""
-    files = (path for path in entries(folder) if path.suffix == SUFFIX and path.is_file())
-    return [path for path in files if not stands_beside(path) and not is_later_part(path)]
+    return [path for path in entries(folder) if is_model(path)]
+
+
+def _projector_in(folder: Path) -> Path | None:
+    return next((path for path in entries(folder) if path.suffix == SUFFIX and is_encoder(path.name)), None)

@@ -20,6 +20,7 @@ from ..model_names import STORES
 from .stored_model import StoredModel, entries, is_part, under_homes
 
 PREFIX, _ = STORES
+FORM = f"a name in Ollama's store is {PREFIX}NAME or {PREFIX}NAME:TAG, as `ollama list` has it"
 _HOST, _NAMESPACE, _TAG = "registry.ollama.ai", "library", "latest"
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _KIND = "application/vnd.ollama.image."
@@ -33,7 +34,7 @@ def folders() -> list[Path]:
     return [*under_homes(".ollama/models"), _OF_THE_SERVICE]
 
 
-def manifests(name: str) -> list[Path]:
+def places(name: str) -> list[Path]:
     """Where the manifest of a model of this name may lie; nowhere if it can't be a name."""
     rest, _, tag = name.removeprefix(PREFIX).partition(":")
     parts = rest.split("/")

@@ -4,14 +4,29 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ....protocol.files.user_folders import homes
 
-SUFFIX = ".gguf"
 # A part of a name becomes a part of a path: none leads out of the store, or to a hidden file.
 _PART = re.compile(r"\w[\w.+-]{0,199}")
 _MOST_ENTRIES = 10_000
+
+
+class Store(Protocol):
+    """What each module of a store has."""
+
+    PREFIX: str  # of its models' names
+    FORM: str  # what such a name looks like
+
+    def places(self, name: str) -> list[Path]:
+        """Where a model of this name may lie; nowhere if it can't be a name."""
+
+    def names(self) -> Iterator[tuple[str, Path]]:
+        """Of all models there are, with their places."""
+
+    def read(self, name: str, place: Path) -> "StoredModel":
+        """Raises `ConfigError` where it can't be read, `FileNotFoundError` where there is nothing."""
 
 
 class StoredModel(NamedTuple):
@@ -24,16 +39,6 @@ class StoredModel(NamedTuple):
     @property
     def size(self) -> int:
         return sum(path.stat().st_size for path in (*self.files, *([self.projector] if self.projector else [])))
-
-
-def stands_beside(path: Path) -> bool:
-    """Whether it is no model: what one sees with, or what quantizing needs."""
-    return any(word in path.name.lower() for word in ("mmproj", "imatrix"))
-
-
-def projector_in(folder: Path) -> Path | None:
-    found = (path for path in entries(folder) if path.suffix == SUFFIX and "mmproj" in path.name.lower())
-    return next(found, None)
 
 
 def is_part(name: str) -> bool:

@@ -7,10 +7,13 @@ from typing import NamedTuple
 
 from ....protocol.errors import ConfigError, ModelNotFoundError
 from ....protocol.fields.suggestion import nearest
-from ....protocol.files.gguf.parts import is_later_part, parts_of
+from ....protocol.files.gguf.parts import parts_of
 from ....protocol.files.user_folders import homes
+from ..gguf.file_names import is_model
 from . import lm_studio, ollama
-from .stored_model import SUFFIX, StoredModel, entries, stands_beside
+from .stored_model import Store, StoredModel, entries
+
+_STORES: tuple[Store, ...] = (ollama, lm_studio)
 
 
 class Listed(NamedTuple):
@@ -23,60 +26,50 @@ class Listed(NamedTuple):
 
 def stored_model(name: str) -> StoredModel:
     """By a name that begins with a store's. Raises `ModelNotFoundError`, or `ConfigError` where it can't be read."""
-    if name.startswith(ollama.PREFIX):
-        tried, read = ollama.manifests(name), ollama.read
-    else:
-        tried, read = lm_studio.places(name), lm_studio.read
+    [store] = (each for each in _STORES if name.startswith(each.PREFIX))
+    tried = store.places(name)
     for place in tried:
         try:
-            return read(name, place)
+            return store.read(name, place)
         except (FileNotFoundError, NotADirectoryError):
             continue
-    places = "".join(f"\n  - {place} (it does not exist)" for place in tried) or f"\n  - nothing: {_form_of(name)}"
-    raise ModelNotFoundError(f"No model {name!r} was found.{_hint(name)} Tried:{places}")
-
-
-def _form_of(name: str) -> str:
-    if name.startswith(ollama.PREFIX):
-        return f"a name in Ollama's store is {ollama.PREFIX}NAME or {ollama.PREFIX}NAME:TAG, as `ollama list` has it"
-    return f"a name in LM Studio's folders is {lm_studio.PREFIX}ORG/REPO or {lm_studio.PREFIX}ORG/REPO/FILE"
-
-
-def _hint(name: str) -> str:
-    """All names of a store begin alike, so they are compared without that."""
-    prefix = ollama.PREFIX if name.startswith(ollama.PREFIX) else lm_studio.PREFIX
-    of_store = ollama.names() if prefix == ollama.PREFIX else lm_studio.names()
-    known = {each.removeprefix(prefix): each for each, _ in of_store}
-    return "" if (near := nearest(name.removeprefix(prefix), known)) is None else f" Did you mean {known[near]}?"
+    # All names of a store begin alike, so they are compared without that.
+    known = {each.removeprefix(store.PREFIX): each for each, _ in store.names()}
+    near = nearest(name.removeprefix(store.PREFIX), known)
+    hint = "" if near is None else f" Did you mean {known[near]}?"
+    places = "".join(f"\n  - {place} (it does not exist)" for place in tried) or f"\n  - nothing: {store.FORM}"
+    raise ModelNotFoundError(f"No model {name!r} was found.{hint} Tried:{places}")
 
 
 def stored_under(name: str) -> str | None:
     """The whole name of what its own program calls so: `ollama:qwen3:0.6b` of qwen3:0.6b."""
-    for prefix, of_store in ((ollama.PREFIX, ollama.names), (lm_studio.PREFIX, lm_studio.names)):
-        for whole, _ in of_store():
-            if whole.removeprefix(prefix) in (name, f"{name}:latest"):
+    for store in _STORES:
+        for whole, _ in store.names():
+            if whole.removeprefix(store.PREFIX) in (name, f"{name}:latest"):
                 return whole
     return None
 
 
 def stored_models() -> Iterator[Listed]:
     """All that lies in the stores, under the names that `LLM` takes; of llama.cpp's downloads the files' own."""
-    for names, read in ((ollama.names, ollama.read), (lm_studio.names, lm_studio.read)):
-        for name, place in names():
+    for store in _STORES:
+        for name, place in store.names():
             try:
-                yield Listed(name, read(name, place))
+                yield Listed(name, store.read(name, place))
             except (ConfigError, OSError) as error:
                 yield Listed(name, None, str(error))
-    for file in _downloads_of_llama_cpp():
-        try:
-            yield Listed(str(file), StoredModel(str(file), parts_of(file)))
-        except ConfigError as error:
-            yield Listed(str(file), None, str(error))
+    yield from map(listed_file, _downloads_of_llama_cpp())
+
+
+def listed_file(file: Path) -> Listed:
+    """A GGUF file that lies in no store, by its path."""
+    try:
+        return Listed(str(file), StoredModel(str(file), parts_of(file)))
+    except ConfigError as error:
+        return Listed(str(file), None, str(error))
 
 
 def _downloads_of_llama_cpp() -> Iterator[Path]:
     named = os.environ.get("LLAMA_CACHE")
     for folder in [Path(named)] if named else [home / ".cache" / "llama.cpp" for home in homes()]:
-        for path in entries(folder):
-            if path.suffix == SUFFIX and path.is_file() and not stands_beside(path) and not is_later_part(path):
-                yield path
+        yield from filter(is_model, entries(folder))

@@ -13,7 +13,8 @@ from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Punctuation
 
 from ....protocol.fields.rules import shown
-from . import word_patterns as patterns
+from ....protocol.files.gguf import word_patterns as patterns
+from ..vocabulary.tiktoken_tokenizer import SCHEMES
 from .metadata import PREFIX
 
 
@@ -151,7 +152,7 @@ _RULES: dict[WordRule, tuple[str, ...]] = {
     WordRule(_split(patterns.LINES, patterns.QWEN_2)): ("laguna",),
     WordRule(_split(patterns.EXAONE_MOE)): ("exaone-moe",),
     WordRule(_split(r"\p{N}{1,3}", patterns.MINICPM_5), ignore_merges=True): ("minicpm5",),
-    WordRule(_split(patterns.KIMI), ignore_merges=True, is_tiktoken=True): ("kimi-k2",),
+    WordRule(_split(SCHEMES["TikTokenTokenizer"].words), ignore_merges=True, is_tiktoken=True): ("kimi-k2",),
 }
 RULES = {name: rule for rule, names in _RULES.items() for name in names}
 # Of vocabularies whose tokens are characters, and in which a space is ▁.

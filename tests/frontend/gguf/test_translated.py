@@ -18,6 +18,7 @@ from penstock.frontend.models.gguf.translated import translated_folder
 from penstock.frontend.models.model_files import find_model, find_tokenizer, require_known
 from penstock.frontend.models.model_names import name_of
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
+from penstock.protocol.files import made_folders
 from penstock.protocol.processes.bounded_process import Bounds
 
 
@@ -95,7 +96,7 @@ def test_several_at_once_get_the_same_folder(file, monkeypatch):
 
 def test_only_so_many_are_kept_and_those_used_last(tmp_path, monkeypatch):
     in_process(monkeypatch)
-    monkeypatch.setattr(translated_module, "_KEPT", 2)
+    monkeypatch.setattr(made_folders, "KEPT", 2)
     files = [write_converted(tmp_path / f"{number}.gguf", "llama") for number in range(3)]
     folders = []
     for number, file in enumerate(files):

@@ -41,7 +41,6 @@ def convert_to_gguf(asked: Conversion, say: Say) -> ConversionResult:
     """Make the target file; raises `PenstockError`."""
     source, target = Path(asked.source), Path(asked.target)
     config = read_config(source, sees=False)
-    architecture = architecture_of(config)
     check_weight_files(source)
     if ranks_cut_for(source):
         raise ConfigError(f"{source} is cut for ranks. Convert its original.")

@@ -5,7 +5,6 @@
 The tensors' list comes first, so all shapes and types must be known before the first piece.
 """
 
-import os
 import struct
 from collections.abc import Mapping
 from math import prod
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ....protocol.files.gguf.types import GgmlType
+from ..prepared_file import PreparedFile
 
 _MAGIC, _VERSION, ALIGNMENT = b"GGUF", 3, 32
 
@@ -47,35 +47,20 @@ class GgufTensor(NamedTuple):
         return self.num_rows * self.row_bytes
 
 
-class GgufFile:
-    """Open until closed; `rows` may be given in any order."""
+class GgufFile(PreparedFile):
+    """`rows` may be given in any order."""
 
     def __init__(self, path: Path, metadata: Mapping[str, Value], tensors: dict[str, GgufTensor]) -> None:
         self.tensors = tensors
         self._starts, end = _places(tensors)
-        header = _header(metadata, tensors, self._starts)
-        self._data_at = len(header)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        self._write(header, 0)
-        os.posix_fallocate(self._file, 0, self._data_at + end)
+        super().__init__(path, _header(metadata, tensors, self._starts), end)
 
     def rows(self, name: str, octets: Tensor, first: int) -> None:
         """Write rows of a tensor, from its row `first` on: uint8 [rows, bytes of a row]."""
         planned = self.tensors[name]
         if octets.dtype != torch.uint8 or octets.shape[1] != planned.row_bytes:
             raise ValueError(f"{name} is planned as {planned}, and {octets.dtype} {tuple(octets.shape)} comes")
-        content = octets.contiguous().flatten().numpy().data
-        self._write(content, self._data_at + self._starts[name] + first * planned.row_bytes)
-
-    def close(self) -> None:
-        """All is on the disk afterwards."""
-        os.fsync(self._file)
-        os.close(self._file)
-
-    def _write(self, content: bytes | memoryview, at: int) -> None:
-        written = 0
-        while written < len(content):
-            written += os.pwrite(self._file, content[written:], at + written)
+        self.put(octets, self._starts[name] + first * planned.row_bytes)
 
 
 def header_bytes(metadata: Mapping[str, Value], tensors: dict[str, GgufTensor]) -> int:

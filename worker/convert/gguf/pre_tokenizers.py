@@ -8,45 +8,29 @@ from collections.abc import Iterator
 from typing import Any
 
 from ....protocol.errors import ConfigError
+from ....protocol.files.gguf import word_patterns as patterns
 
-_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_WORD, _SIGNS = r"[^\r\n\p{L}\p{N}]?\p{L}+", r" ?[^\s\p{L}\p{N}]+[\r\n]*"
-_CASED = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
-)
-_SIGNS_AND_SLASHES = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
-
-_QWEN2 = rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}|{_SIGNS}|{_SPACES}"
-_QWEN35 = (
-    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
-)
-_WITHOUT_CONTRACTIONS = rf"{_WORD}|\p{{N}}|{_SIGNS}|{_SPACES}"
-_LLAMA3 = rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}{{1,3}}|{_SIGNS}|{_SPACES}"
-_TEKKEN = rf"{_CASED[0]}|{_CASED[1]}|\p{{N}}|{_SIGNS_AND_SLASHES}|{_SPACES}"
-_GPT4O = rf"{_CASED[0]}{_CONTRACTIONS}?|{_CASED[1]}{_CONTRACTIONS}?|\p{{N}}{{1,3}}|{_SIGNS_AND_SLASHES}|{_SPACES}"
 _DIGITS = "each digit by itself"
 _GPT2 = "as GPT-2"
-_DEEPSEEK3 = (
+# As DeepSeek-V3's tokenizer.json writes it, with the characters themselves.
+_DEEPSEEK_3 = (
     r"\p{N}{1,3}",
     "[一-龥\u3040-ゟ゠-ヿ]+",
-    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+"
-    "[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+    patterns.DEEPSEEK_3.replace(r"\r\n", "\r\n"),
 )
 
 # By the rules, one after the other, and by whether a word that is a token is taken whole.
 _NAMES = {
     ((_GPT2,), False): "gpt-2",
     ((_DIGITS, _GPT2), False): "smollm",
-    ((_QWEN2,), False): "qwen2",
-    ((_QWEN35,), False): "qwen35",
-    ((_WITHOUT_CONTRACTIONS,), False): "ufakzeka",
-    ((_LLAMA3,), True): "llama-bpe",
-    ((_LLAMA3,), False): "dbrx",
-    ((_TEKKEN,), True): "tekken",
-    ((_GPT4O,), False): "gpt-4o",
-    (_DEEPSEEK3, False): "deepseek-v3",
+    ((patterns.QWEN_2,), False): "qwen2",
+    ((patterns.QWEN_3_5,), False): "qwen35",
+    ((patterns.UFAKZEKA,), False): "ufakzeka",
+    ((patterns.LLAMA_3,), True): "llama-bpe",
+    ((patterns.LLAMA_3,), False): "dbrx",
+    ((patterns.TEKKEN,), True): "tekken",
+    ((patterns.GPT_4O,), False): "gpt-4o",
+    (_DEEPSEEK_3, False): "deepseek-v3",
 }
 
 

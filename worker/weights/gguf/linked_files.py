@@ -1,7 +1,7 @@
 """The GGUF files that a translated model folder stands for, by its `gguf.json`. Reads no weights and imports no torch.
 
 Such a folder has a config, a tokenizer and templates as any model's, and in place of weights the paths of files that
-lie elsewhere: {"files": [all parts of the model, in order], "mmproj": the encoder's file, if it has one}.
+lie elsewhere.
 """
 
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ import msgspec
 
 from ....protocol.errors import ConfigError, ModelNotFoundError
 from ....protocol.files.gguf.header import file_name
+from ....protocol.files.gguf.link import LINK_FILE, Link
 from ....protocol.files.model_file import read_model_file
 
-LINK = "gguf.json"
 # What is said of a model's folder, and of a file in its place.
 _IN_ITS_PLACE = {
     "Use the config.json that was published with these weights": "Download the file again, or use another one",
@@ -32,21 +32,16 @@ class LinkedFiles(NamedTuple):
         return [*self.files, *([] if self.mmproj is None else [self.mmproj])]
 
 
-class _Link(msgspec.Struct):
-    files: list[str]
-    mmproj: str | None = None
-
-
 def linked_files(folder: Path) -> LinkedFiles | None:
     """None: the folder holds weights of its own, or none."""
     try:
-        found = msgspec.json.decode(read_model_file(folder / LINK), type=_Link)
+        found = msgspec.json.decode(read_model_file(folder / LINK_FILE), type=Link)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{folder / LINK} doesn't name a model's GGUF files: {error}.") from error
+        raise ConfigError(f"{folder / LINK_FILE} doesn't name a model's GGUF files: {error}.") from error
     if not found.files:
-        raise ConfigError(f"{folder / LINK} names no GGUF file.")
+        raise ConfigError(f"{folder / LINK_FILE} names no GGUF file.")
     mmproj = None if found.mmproj is None else Path(found.mmproj)
     return LinkedFiles(tuple(map(Path, found.files)), mmproj)
 

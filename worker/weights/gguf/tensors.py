@@ -1,8 +1,4 @@
-"""The tensors of GGUF files, each a view of its file, which is mapped when a tensor of it is first read.
-
-What was read of a mapped file counts as this process's memory until the mapping is given up, so all files are mapped
-anew after so many bytes. Files stay open, so that a mapping made later is of the same file, whatever took its name.
-"""
+"""The tensors of GGUF files, each a view of its file, which is mapped into memory (`../mappings.py`)."""
 
 import mmap
 from collections.abc import Iterable, Mapping
@@ -21,10 +17,10 @@ from ....protocol.fields.rules import shown
 from ....protocol.files.gguf.header import file_name, read_header
 from ....protocol.files.gguf.parts import PlacedTensor, read_model
 from ....protocol.files.gguf.types import BY_NAME
+from ..mappings import Mappings
 from ..packed_file import in_mapping
 from .linked_files import LinkedFiles
 
-_MOST_READ = 64 << 20  # bytes, before the files are mapped anew
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
 
 
@@ -75,9 +71,7 @@ class GgufTensors:
                     "encoder of this model. Download it again, or start with enable_mm=False."
                 )
             self._placed |= {info.name: PlacedTensor(files.mmproj, info) for info in infos}
-        self._open: dict[Path, BufferedReader] = {}
-        self._mapped: dict[Path, mmap.mmap] = {}
-        self._num_read = 0  # bytes since they were mapped
+        self._mappings = Mappings(_map)
 
     @property
     def names(self) -> Iterable[str]:
@@ -99,26 +93,20 @@ class GgufTensors:
 
     def stored(self, name: str) -> StoredTensor:
         file, info = self._placed[name]
-        octets = in_mapping(self._map(file, info.offset + info.nbytes), info.offset, info.nbytes)
+        mapped = self._mappings.of(file)
+        if len(mapped) < info.offset + info.nbytes:
+            raise ConfigError(f"{file_name(file)} was cut short since its header was read. Download it again.")
+        octets = in_mapping(mapped, info.offset, info.nbytes)
         width = BY_NAME[info.type].nbytes(info.shape[-1]) if info.shape else info.nbytes
         return StoredTensor(name, info.type, info.shape, octets.view(-1, width))
 
     def count(self, nbytes: int) -> None:
         """So many bytes were read of the mapped files."""
-        self._num_read += nbytes
-        if self._num_read > _MOST_READ:
-            # Views that are still in use keep their own mapping.
-            self._mapped.clear()
-            self._num_read = 0
+        self._mappings.count(nbytes)
 
-    def _map(self, path: Path, end: int) -> mmap.mmap:
-        if path not in self._mapped:
-            if path not in self._open:
-                self._open[path] = open(path, "rb")
-            self._mapped[path] = mmap.mmap(self._open[path].fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
-        if len(self._mapped[path]) < end:
-            raise ConfigError(f"{file_name(path)} was cut short since its header was read. Download it again.")
-        return self._mapped[path]
+
+def _map(_: Path, file: BufferedReader) -> mmap.mmap:
+    return mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
 
 
 def block_size(type: str) -> int:

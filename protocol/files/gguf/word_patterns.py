@@ -1,9 +1,9 @@
 """The patterns by which published tokenizers cut text into words, in the syntax of the `tokenizers` library.
 
+A GGUF file has only names for them.
+
 Runs of characters are given by their numbers where two that look alike would make another pattern.
 """
-
-from ..vocabulary.tiktoken_tokenizer import SCHEMES
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _BEFORE = r"[^\r\n\p{L}\p{N}]?"
@@ -35,7 +35,6 @@ QWEN_2 = _as_llama(r"\p{N}")
 QWEN_3_5 = rf"{_CONTRACTIONS}|{_BEFORE}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
 GPT_4O = _by_case(r"\p{N}{1,3}", f"{_CONTRACTIONS}?")
 TEKKEN = _by_case(r"\p{N}", "")
-KIMI = SCHEMES["TikTokenTokenizer"].words
 LING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 SEED_CODER = rf"{_CONTRACTIONS}|{_BEFORE}\p{{L}}+|\p{{N}}{{1}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}"
 UFAKZEKA = rf"{_BEFORE}\p{{L}}+|\p{{N}}|{_SIGNS}|{_SPACES}"

@@ -1,0 +1,33 @@
+"""A file whose space is taken before anything is written, so that a full disk shows at once: a header, then data in any
+order of places.
+"""
+
+import os
+from pathlib import Path
+
+from torch import Tensor
+
+
+class PreparedFile:
+    """Open until closed."""
+
+    def __init__(self, path: Path, header: bytes, data_bytes: int) -> None:
+        """Data lie right behind the header."""
+        self._data_at = len(header)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._write(header, 0)
+        os.posix_fallocate(self._file, 0, self._data_at + data_bytes)
+
+    def put(self, octets: Tensor, at: int) -> None:
+        """Write uint8 so far behind the data's beginning."""
+        self._write(octets.contiguous().flatten().numpy().data, self._data_at + at)
+
+    def close(self) -> None:
+        """All is on the disk afterwards."""
+        os.fsync(self._file)
+        os.close(self._file)
+
+    def _write(self, content: bytes | memoryview, at: int) -> None:
+        written = 0
+        while written < len(content):
+            written += os.pwrite(self._file, content[written:], at + written)
