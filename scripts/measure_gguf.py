@@ -10,7 +10,8 @@ it to every kind; its text is then held-out questions with their answers, else r
 - how many of the first 64 tokens of 16 greedy answers of llama.cpp's are the likeliest here, too, given those before
   them: all, and those that lie more than 0.01 before the next one there.
 
---widened has Penstock multiply floats, so that the rows aren't rounded to 8 bits on its side.
+--widened has both multiply floats, so that neither rounds rows to 8 bits: Penstock what the file's blocks mean, llama.cpp
+the file that it widens to float32 itself.
 """
 
 import argparse
@@ -78,10 +79,14 @@ def parse() -> argparse.Namespace:
 def pockets_files(folder: Path, python: str, kinds: list[str]) -> Iterator[Path]:
     whole = convert_model("pocket", folder / "pocket.gguf", quantization=None).path
     for kind in kinds:
-        subprocess.run(
-            [python, "-m", "peers.quantize_gguf", str(whole), kind], check=True, cwd=SCRIPTS, capture_output=True
-        )
-        yield folder / f"pocket-{kind}.gguf"
+        yield quantized(python, whole, kind)
+
+
+def quantized(python: str, file: Path, kind: str) -> Path:
+    """By llama.cpp, beside the file."""
+    command = [python, "-m", "peers.quantize_gguf", str(file), kind]
+    subprocess.run(command, check=True, cwd=SCRIPTS, capture_output=True)
+    return file.with_name(f"{file.stem}-{kind}.gguf")
 
 
 def compared(file: Path, arguments: argparse.Namespace) -> Compared:
@@ -91,7 +96,7 @@ def compared(file: Path, arguments: argparse.Namespace) -> Compared:
     tokens = held_out_tokens() if is_pocket else random_tokens(config["vocab_size"], arguments.tokens)
     text, rest = tokens[: arguments.tokens], tokens[-NUM_ANSWERS * PROMPT_TOKENS :]
     prompts = [each.tolist() for each in rest.split(PROMPT_TOKENS)]
-    theirs = asked_of_llama_cpp(arguments.python, file, text, prompts)
+    theirs = asked_of_llama_cpp(arguments, file, text, prompts)
     model = (widened_model if arguments.widened else load.load_model)(found.folder, num_threads=torch.get_num_threads())
     ours, expected = logits_of(model, "fp32", text), torch.from_numpy(theirs["text"])
     difference = (centred(ours) - centred(expected)).abs()
@@ -126,10 +131,18 @@ def widened_model(folder: Path, num_threads: int) -> load.Model:
         load.select_backend = usual
 
 
-def asked_of_llama_cpp(python: str, file: Path, text: Tensor, prompts: list[list[int]]) -> dict[str, Any]:
+def asked_of_llama_cpp(
+    arguments: argparse.Namespace, file: Path, text: Tensor, prompts: list[list[int]]
+) -> dict[str, Any]:
+    python, is_float = arguments.python, arguments.widened
     with TemporaryDirectory() as folder:
+        if is_float:
+            beside = Path(folder) / file.name
+            beside.symlink_to(file.resolve())
+            file = quantized(python, beside, "F32")
         asked, answered = Path(folder) / "asked.json", Path(folder) / "answered.npz"
-        asked.write_text(json.dumps({"text": text.tolist(), "prompts": prompts, "count": ANSWER_TOKENS}))
+        wanted = {"text": text.tolist(), "prompts": prompts, "count": ANSWER_TOKENS, "floats": is_float}
+        asked.write_text(json.dumps(wanted))
         command = [python, "-m", "peers.llama_logits", str(file.resolve()), str(asked), str(answered)]
         done = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True)
         if done.returncode:

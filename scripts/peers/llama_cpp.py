@@ -88,13 +88,18 @@ class LlamaCpp(ServedEngine):
         import llama_cpp
 
         self._free_context()
-        options = llama_cpp.llama_context_default_params()
+        options = self.context_options()
         options.n_seq_max, options.n_ctx, options.kv_unified = sequences, tokens, is_common
         options.n_batch = BATCH_TOKENS
         options.n_threads = options.n_threads_batch = self._settings.threads
         self._context = llama_cpp.llama_init_from_model(self._model, options)
         if not self._context:
             raise RuntimeError(f"llama.cpp has no room for {sequences} sequences of {tokens} tokens together")
+
+    def context_options(self) -> Any:
+        import llama_cpp
+
+        return llama_cpp.llama_context_default_params()
 
     def run(self, requests: list[Request]) -> list[list[int]]:
         import llama_cpp

@@ -1,9 +1,10 @@
 """What llama.cpp computes of a GGUF file: logits after every token of a text, and the likeliest answers to prompts.
 
-    {"text": [ids], "prompts": [[ids], …], "count": 64}    in, the path of a JSON file
+    {"text": [ids], "prompts": [[ids], …], "count": 64, "floats": false}    in, the path of a JSON file
     text [tokens, vocabulary], path-N [count], steps-N [count, vocabulary]    out, an .npz file
 
 It runs in the Python in which llama-cpp-python is installed: `python -m peers.llama_logits FILE.gguf IN.json OUT.npz`.
+With floats it keeps keys and values in float32 and attends without the shortcut that rounds them.
 """
 
 import json
@@ -21,9 +22,19 @@ from .serve import Settings
 class WithLogits(LlamaCpp):
     """Keeps the logits of which it gives the likeliest token."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_float: bool) -> None:
         super().__init__()
+        self._is_float = is_float
         self.kept: list[Any] = []
+
+    def context_options(self) -> Any:
+        import llama_cpp
+
+        options = super().context_options()
+        if self._is_float:
+            options.type_k = options.type_v = llama_cpp.GGML_TYPE_F32
+            options.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        return options
 
     def likeliest(self, number: int) -> int:
         import llama_cpp
@@ -39,7 +50,7 @@ class WithLogits(LlamaCpp):
 
 def main(model: Path, asked: Path, out: Path) -> None:
     wanted = json.loads(asked.read_text())
-    engine = WithLogits()
+    engine = WithLogits(wanted["floats"])
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / MODEL_FILE).symlink_to(model.resolve())
         engine.load(Path(folder), Settings("", 1, 4096, 1))

@@ -3,8 +3,7 @@
     python scripts/peers/quantize_gguf.py model-f32.gguf Q4_K_M IQ4_XS …     # writes model-f32-Q4_K_M.gguf and so on
 
 It runs in the Python in which llama-cpp-python is installed. The file of floats comes from `penstock convert MODEL
-OUT.gguf --quantization none`. Without a kind it writes all that need no importance
-matrix.
+OUT.gguf --quantization none`. Without a kind it writes all that need no importance matrix. F32 widens any file.
 """
 
 import argparse
@@ -39,7 +38,7 @@ def quantize(source: Path, target: Path, kind: str, threads: int = 1) -> None:
     options = llama_cpp.llama_model_quantize_default_params()
     options.ftype = file_type(kind)
     options.nthread = threads
-    options.allow_requantize = False
+    options.allow_requantize = kind == "F32"  # which widens, and loses nothing
     if llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(options)):
         target.unlink(missing_ok=True)
         raise RuntimeError(f"llama.cpp could not make {kind} of {source}")
