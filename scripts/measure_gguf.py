@@ -10,8 +10,8 @@ it to every kind; its text is then held-out questions with their answers, else r
 - how many of the first 64 tokens of 16 greedy answers of llama.cpp's are the likeliest here, too, given those before
   them: all, and those that lie more than 0.01 before the next one there.
 
---widened has both multiply floats, so that neither rounds rows to 8 bits: Penstock what the file's blocks mean, llama.cpp
-the file that it widens to float32 itself.
+--widened has both multiply floats, so that neither rounds rows to 8 bits: Penstock what the file's blocks mean,
+llama.cpp the file that it widens to float32 itself.
 """
 
 import argparse
