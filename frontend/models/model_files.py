@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.files.gguf.header import file_name
@@ -17,7 +17,7 @@ from ...protocol.files.gguf.parts import SUFFIX
 from ...protocol.files.model_file import require_regular
 from ...protocol.files.unreadable import foreign_model, pickle_in, pickle_refusal, pointer_in, pointer_refusal
 from ..text.convert_tokenizer import converted
-from .gguf.find import gguf_files
+from .gguf.find import GgufFiles, gguf_files
 from .gguf.translated import translated_folder, why_no_tokenizer
 from .hub.cache import cache_root
 from .hub.gguf import gguf_snapshot
@@ -26,16 +26,6 @@ from .model_names import BUNDLED, GgufName, HubName, gguf_name, hub_name, is_sto
 from .stores.stored_models import stored_model, stored_under
 
 Found = TypeVar("Found")
-
-
-class GgufFiles(NamedTuple):
-    """A model in llama.cpp's form, its parts in order."""
-
-    files: tuple[Path, ...]
-    encoder: Path | None = None  # what it sees with, if that may lie elsewhere than beside them
-
-    def translated(self) -> Path:
-        return translated_folder(self.files, self.encoder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +85,9 @@ def find_tokenizer(tokenizer: str | os.PathLike[str], revision: str | None = Non
 def _find_folder(name: str, revision: str | None, wanted: FileKinds, *, is_quiet: bool = False) -> Path:
     """The folder of a bundled name, a path, or a hub id; from the hub only what is wanted."""
     found = _found(
-        name, revision, partial(snapshot, wanted=wanted, is_quiet=is_quiet), partial(_gguf_from_hub, is_quiet=is_quiet)
+        name, revision, partial(snapshot, wanted=wanted, is_quiet=is_quiet), partial(gguf_snapshot, is_quiet=is_quiet)
     )
-    return found.translated() if isinstance(found, GgufFiles) else found
-
-
-def _gguf_from_hub(name: GgufName, *, is_quiet: bool) -> GgufFiles:
-    return GgufFiles(*gguf_snapshot(name, is_quiet=is_quiet))
+    return translated_folder(found) if isinstance(found, GgufFiles) else found
 
 
 def _found(
@@ -111,14 +97,13 @@ def _found(
     gguf_from_hub: Callable[[GgufName], GgufFiles | Found],
 ) -> Path | GgufFiles | Found:
     if is_stored_name(name):
-        stored = stored_model(name)
-        return GgufFiles(stored.files, stored.projector)
+        return stored_model(name)
     bundled = BUNDLED.get(name)
     if bundled is not None and bundled.is_dir():
         return bundled
     path = Path(os.path.expanduser(name))
     if name and (files := gguf_files(path)) is not None:
-        return GgufFiles(files)
+        return files
     if name and os.path.isdir(path):
         return path.resolve()
     if name and os.path.isfile(path) and (what := foreign_model(_absolute(path))) is not None:
@@ -155,7 +140,7 @@ def pull_model(model: HubName | GgufName, *, is_quiet: bool = False) -> ModelFil
     """From the hub, whatever folder of that name there is."""
     try:
         if isinstance(model, GgufName):
-            folder = _gguf_from_hub(model, is_quiet=is_quiet).translated()
+            folder = translated_folder(gguf_snapshot(model, is_quiet=is_quiet))
         else:
             folder = snapshot(model, FileKinds(), is_quiet=is_quiet)
     except NotOnHub as error:

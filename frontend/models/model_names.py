@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...protocol.fields.suggestion import nearest
+from ...protocol.files.gguf.parts import stem_of
 
 # Models that come with the package: name → folder.
 _FRONTEND = Path(__file__).parents[1]
@@ -74,15 +75,12 @@ def name_of(model: str) -> str:
     if not is_path:
         return model
     path = Path(os.path.expanduser(model)).absolute()
-    name = path.name if path.is_dir() else _OF_THE_FORM.sub("", path.name)
+    name = path.name if path.is_dir() else stem_of(path.name)
     return name or "model"
 
 
 def _is_name(model: str) -> bool:
     return is_stored_name(model) or hub_name(model) is not None or gguf_name(model) is not None
-
-
-_OF_THE_FORM = re.compile(r"(-\d{5}-of-\d{5})?\.gguf$", re.IGNORECASE)
 
 
 _MOST_ENTRIES = 10_000

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from penstock.frontend.models.stores import ollama, stored_model, stored_models
+from penstock.frontend.models.stores import ollama, store, stored_models
 
 KIND = "application/vnd.ollama.image."
 
 
 def only_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """From now on stores are looked for in this folder alone, and in none of the machine's."""
-    for module in (stored_model, stored_models):
+    for module in (store, stored_models):
         monkeypatch.setattr(module, "homes", lambda: [home])
     monkeypatch.setattr(ollama, "_OF_THE_SERVICE", home / "service")
     for name in ("OLLAMA_MODELS", "LLAMA_CACHE"):

@@ -41,17 +41,16 @@ def store(home) -> Path:
 def test_a_model_of_ollamas_is_found_by_the_name_that_ollama_lists(store, stored, tag, asked):
     ollama_model(store, stored, b"GGUF model", tag, template=b"{{ .Prompt }}", projector=b"GGUF eyes")
     found = stored_model(asked)
-    assert found.name == asked and [path.read_bytes() for path in found.files] == [b"GGUF model"]
-    assert found.projector is not None and found.projector.read_bytes() == b"GGUF eyes"
+    assert [path.read_bytes() for path in (*found.parts, *found.encoders)] == [b"GGUF model", b"GGUF eyes"]
     assert found.size == len(b"GGUF model" + b"GGUF eyes")
     assert [each.name for each in stored_models()] == [f"{asked}{'' if asked.endswith(tag) else ':latest'}"]
 
 
 def test_the_store_is_where_ollama_models_says_or_at_home_or_the_services(home, monkeypatch):
     ollama_model(home / "service", "tiny", b"of the service")
-    assert stored_model("ollama:tiny").files[0].read_bytes() == b"of the service"
+    assert stored_model("ollama:tiny").parts[0].read_bytes() == b"of the service"
     ollama_model(home / ".ollama/models", "tiny", b"at home")
-    assert stored_model("ollama:tiny").files[0].read_bytes() == b"at home"
+    assert stored_model("ollama:tiny").parts[0].read_bytes() == b"at home"
     monkeypatch.setenv("OLLAMA_MODELS", str(home / "elsewhere"))
     with pytest.raises(ModelNotFoundError, match="elsewhere/manifests"):
         stored_model("ollama:tiny")
@@ -109,7 +108,7 @@ def test_a_digest_that_is_none_is_refused(store, digest):
     with pytest.raises(ConfigError, match="which is no digest"):
         stored_model("ollama:tiny")
     [listed] = stored_models()
-    assert listed.model is None and "no digest" in listed.refusal
+    assert listed.files is None and "no digest" in listed.refusal
 
 
 def test_a_blob_of_another_size_or_kind_or_none_is_refused(store):
@@ -173,10 +172,11 @@ def test_a_stored_model_is_a_model(home, store, monkeypatch):
 
 
 def test_a_model_of_lm_studios_is_found_by_its_repository_and_its_file(home):
-    folder = lm_studio_files(home, "org/tiny-GGUF", "tiny-Q4_K_M.gguf", "mmproj-F16.gguf")
+    folder = lm_studio_files(home, "org/tiny-GGUF", "tiny-Q4_K_M.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf")
     found = stored_model("lmstudio:org/tiny-GGUF")
-    assert found.files == (folder / "tiny-Q4_K_M.gguf",) and found.projector == folder / "mmproj-F16.gguf"
-    assert stored_model("lmstudio:org/tiny-GGUF/tiny-Q4_K_M.gguf").files == found.files
+    assert found.parts == (folder / "tiny-Q4_K_M.gguf",)
+    assert found.encoders == (folder / "mmproj-F16.gguf", folder / "mmproj-BF16.gguf")
+    assert stored_model("lmstudio:org/tiny-GGUF/tiny-Q4_K_M.gguf") == found
     assert [each.name for each in stored_models()] == ["lmstudio:org/tiny-GGUF"]
 
 
@@ -190,12 +190,12 @@ def test_of_several_the_names_are_told(home):
 def test_parts_are_one_model_and_a_missing_one_is_named(home):
     parts = [f"big-0000{number}-of-00002.gguf" for number in (1, 2)]
     folder = lm_studio_files(home, "org/big", *parts)
-    assert [path.name for path in stored_model("lmstudio:org/big").files] == parts
+    assert [path.name for path in stored_model("lmstudio:org/big").parts] == parts
     (folder / parts[1]).unlink()
     with pytest.raises(ConfigError, match="big-00002-of-00002.gguf"):
         stored_model("lmstudio:org/big")
     [listed] = stored_models()
-    assert listed.model is None
+    assert listed.files is None
 
 
 def test_llama_cpps_downloads_are_listed_by_their_files(home):
@@ -233,7 +233,7 @@ def named(quantization: str) -> GgufName:
     ],
 )
 def test_of_a_repository_the_files_of_one_quantization_are_chosen_with_what_it_sees_with(asked, files):
-    assert chosen_files(REPOSITORY, named(asked)) == [*files, "mmproj-F16.gguf"]
+    assert chosen_files(REPOSITORY, named(asked)) == (files, "mmproj-F16.gguf")
 
 
 def test_another_quantization_is_told_with_those_there_are():

@@ -6,7 +6,7 @@ import pytest
 from builders.gguf_file import Typed, write_gguf, write_parts, zeros
 
 from penstock.protocol.errors import ConfigError
-from penstock.protocol.files.gguf.parts import is_later_part, parts_of, read_model
+from penstock.protocol.files.gguf.parts import part_number, parts_of, read_model, stem_of
 
 TENSORS = {name: zeros((2, 32)) for name in "abcde"}
 
@@ -19,7 +19,8 @@ def cut(folder, name="model"):
 def test_a_model_in_parts_is_found_by_any_of_them(tmp_path):
     files = cut(tmp_path)
     assert {parts_of(file) for file in files} == {tuple(files)}
-    assert [is_later_part(file) for file in files] == [False, True, True]
+    assert [part_number(file.name) for file in files] == [(1, 3), (2, 3), (3, 3)]
+    assert {stem_of(file.name) for file in files} == {"model"}
     model = read_model(parts_of(files[0]))
     assert model.metadata["general.architecture"] == "llama"
     assert {name: files.index(each.file) for name, each in model.tensors.items()} == dict(zip("abcde", (0, 0, 1, 2, 2)))
@@ -27,7 +28,7 @@ def test_a_model_in_parts_is_found_by_any_of_them(tmp_path):
 
 def test_a_model_in_one_file_is_a_model_of_one_part(tmp_path):
     file = write_gguf(tmp_path / "model.gguf", {}, TENSORS)
-    assert not is_later_part(file)
+    assert part_number(file.name) is None and stem_of(file.name) == "model"
     assert list(read_model(parts_of(file)).tensors) == list(TENSORS)
 
 

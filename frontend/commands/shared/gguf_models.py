@@ -8,28 +8,27 @@ from contextlib import closing
 from pathlib import Path
 
 from ....protocol.errors import ConfigError
-from ...models.gguf.description import Describer
-from ...models.gguf.file_names import is_model
-from ...models.stores.stored_model import entries
+from ...models.gguf.description import describer
+from ...models.gguf.find import models_in
 from ...models.stores.stored_models import Listed, listed_file
 from .cached_models import LocalModel
 
 
 def described(models: Iterable[Listed], folder: Path) -> Iterator[LocalModel]:
     """With folders within `folder`; of those that can't be read the reason."""
-    with closing(Describer()) as describer:
-        for number, (name, model, refusal) in enumerate(models):
+    with closing(describer()) as translator:
+        for number, (name, files, refusal) in enumerate(models):
             target = folder / str(number)
             target.mkdir()
             try:
-                if model is None:
+                if files is None:
                     raise ConfigError(refusal)
-                describer.describe(model.files, target)
-                yield LocalModel(name, target, model.size, is_gguf=True)
+                translator.translate(files, target)
+                yield LocalModel(name, target, files.size, is_gguf=True)
             except (ConfigError, OSError) as error:
-                yield LocalModel(name, target, model.size if model else 0, is_gguf=True, refusal=str(error))
+                yield LocalModel(name, target, files.size if files else 0, is_gguf=True, refusal=str(error))
 
 
 def gguf_in(folder: Path) -> Iterator[Listed]:
     """The models that lie in a folder, by their files."""
-    return map(listed_file, filter(is_model, entries(folder)))
+    return map(listed_file, models_in(folder))

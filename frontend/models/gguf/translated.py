@@ -4,7 +4,7 @@ A folder is named by a digest of the files' paths, sizes and times, so a file th
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from ....protocol.errors import ConfigError
@@ -14,27 +14,24 @@ from ....protocol.files.made_folders import MadeFolders
 from ....protocol.files.model_file import read_model_settings
 from ....protocol.files.user_folders import reason
 from ....protocol.files.utf8 import names_in_utf8
-from .find import encoder_beside
+from .find import GgufFiles
 from .translation import translate
 
 _TRANSLATED = MadeFolders("gguf", "translated GGUF file", "unfinished translation", LINK_FILE)
-_FORMAT = b"2"  # of the translation; a new number has everything translated again
+_FORMAT = b"3"  # of the translation; a new number has everything translated again
 
 
-def translated_folder(files: Sequence[Path], mmproj: Path | None = None) -> Path:
-    """The folder that stands for a model in these files, its parts in order; made now unless it was before.
-
-    `mmproj` is the file with what it sees with, if that doesn't lie beside them under such a name.
-    """
-    files = [file.absolute() for file in files]  # links too: what they lead to may have no name of its own
-    mmproj = encoder_beside(files) if mmproj is None else mmproj.absolute()
+def translated_folder(files: GgufFiles) -> Path:
+    """The folder that stands for a model in these files; made now unless it was before."""
+    # Links stay what they are: what they lead to may have no name of its own.
+    files = GgufFiles(tuple(map(Path.absolute, files.parts)), tuple(map(Path.absolute, files.encoders)))
+    key = _key((*files.parts, *files.encoders))
     try:
-        key = _key([*files, *([] if mmproj is None else [mmproj])])
-        return _TRANSLATED.folder(key, lambda made: translate(files, made, mmproj))
+        return _TRANSLATED.folder(key, lambda made: translate(files, made))
     except OSError as error:
         raise ConfigError(
-            f"What {file_name(files[0])} is translated to can't be kept in {_TRANSLATED.place}: {reason(error)}. Set "
-            "PENSTOCK_CACHE to a folder with room."
+            f"What {file_name(files.parts[0])} is translated to can't be kept in {_TRANSLATED.place}: {reason(error)}. "
+            "Set PENSTOCK_CACHE to a folder with room."
         ) from error
 
 
@@ -48,11 +45,14 @@ def why_no_tokenizer(folder: Path) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _key(files: Sequence[Path]) -> str:
+def _key(files: Iterable[Path]) -> str:
     digest = hashlib.blake2b(_FORMAT, digest_size=16)
     with names_in_utf8():
         for file in files:
-            status = file.stat()
+            try:
+                status = file.stat()
+            except OSError as error:
+                raise ConfigError(f"{file_name(file)} can't be read: {reason(error)}.") from None
             identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
             digest.update(f"{file}\0{identity}\0".encode())
     return digest.hexdigest()

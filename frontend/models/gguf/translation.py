@@ -4,9 +4,10 @@ The process reads the headers, writes the files into a folder that it is given, 
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,32 +18,47 @@ from ....protocol.files.gguf.header import file_name
 from ....protocol.files.gguf.link import LINK_FILE, Link
 from ....protocol.files.user_folders import reason
 from ....protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
+from .find import GgufFiles
 
 BOUNDS = Bounds(cpu_seconds=120, memory_bytes=3 << 30, wall_seconds=600.0)
 
 
 class Job(msgspec.Struct, array_like=True):
-    files: list[str]
+    parts: list[str]
+    encoders: list[str]
     target: str
-    mmproj: str | None = None  # a file that may have what the model sees with
+
+    @classmethod
+    def of(cls, files: GgufFiles, target: Path) -> "Job":
+        return cls(list(map(str, files.parts)), list(map(str, files.encoders)), str(target))
+
+    @property
+    def files(self) -> GgufFiles:
+        return GgufFiles(tuple(map(Path, self.parts)), tuple(map(Path, self.encoders)))
 
 
-class _Answer(msgspec.Struct, array_like=True):
-    refusal: str  # "": there is none
-
-
-def translate(files: Sequence[Path], target: Path, mmproj: Path | None = None, bounds: Bounds = BOUNDS) -> None:
+def translate(files: GgufFiles, target: Path, bounds: Bounds = BOUNDS) -> None:
     """Into an existing folder; raises a `ConfigError` of one sentence."""
-    helper = BoundedProcess("gguf", __name__, bounds)
-    try:
-        job = Job(list(map(str, files)), str(target), None if mmproj is None else str(mmproj))
-        answer = msgspec.json.decode(helper.ask(msgspec.json.encode(job)), type=_Answer)
-    except JobDiedError as error:
-        raise ConfigError(f"{file_name(files[0])} can't be used: reading its header {error}.") from None
-    finally:
-        helper.close()
-    if answer.refusal:
-        raise ConfigError(answer.refusal)
+    with closing(Translator(__name__, bounds)) as translator:
+        translator.translate(files, target)
+
+
+class Translator:
+    """The caller's side of a process that does such jobs, one after the other; `module` is what it runs."""
+
+    def __init__(self, module: str, bounds: Bounds = BOUNDS) -> None:
+        self._helper = BoundedProcess("gguf", module, bounds)
+
+    def translate(self, files: GgufFiles, target: Path) -> None:
+        try:
+            refusal = self._helper.ask(msgspec.json.encode(Job.of(files, target))).decode()
+        except JobDiedError as error:
+            raise ConfigError(f"{file_name(files.parts[0])} can't be used: reading its header {error}.") from None
+        if refusal:
+            raise ConfigError(refusal)
+
+    def close(self) -> None:
+        self._helper.close()
 
 
 # --- the process -----------------------------------------------------------------------------------------------------
@@ -52,42 +68,39 @@ def _load() -> Callable[[bytes], bytes]:
     from ...text import gguf  # noqa: F401 - so that memory is bounded beyond what the modules take
     from . import config  # noqa: F401
 
-    def work(job: bytes) -> bytes:
-        return msgspec.json.encode(_Answer(refusal(msgspec.json.decode(job, type=Job))))
-
-    return work
+    return lambda job: refusal(msgspec.json.decode(job, type=Job), write_files).encode()
 
 
-def refusal(job: Job) -> str:
+def refusal(job: Job, write: Callable[[GgufFiles, Path], None]) -> str:
     """Do a job; the sentence that refuses it, or none."""
-    first = Path(job.files[0])
+    name = file_name(job.files.parts[0])
     try:
-        write_files(tuple(map(Path, job.files)), Path(job.target), None if job.mmproj is None else Path(job.mmproj))
+        write(job.files, Path(job.target))
     except MalformedError as error:
-        return f"{file_name(first)} can't be used: it {error}."
+        return f"{name} can't be used: it {error}."
     except PenstockError as error:
         return str(error)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # of no known form
-        return f"{file_name(first)} can't be used: its metadata hold a value that no model has ({shown(str(error))})."
+        return f"{name} can't be used: its metadata hold a value that no model has ({shown(str(error))})."
     except OSError as error:
-        kept = f"What {file_name(first)} is translated to can't be kept: {reason(error)}."
+        kept = f"What {name} is translated to can't be kept: {reason(error)}."
         return f"{kept} Set PENSTOCK_CACHE to a folder with room."
     return ""
 
 
-def write_files(files: tuple[Path, ...], target: Path, mmproj: Path | None = None) -> None:
+def write_files(files: GgufFiles, target: Path) -> None:
     """All files of the folder. `gguf.json` names the GGUF files, and why there is no tokenizer where there is none."""
     from ....protocol.files.gguf.parts import read_model
     from ...text.gguf import end_token_ids, write_tokenizer
     from .config import config_of, generation_config_of
 
-    model = read_model(files)
+    model = read_model(files.parts)
     config = config_of(model)
-    link = Link(list(map(str, files)))
-    if mmproj is not None and (seeing := _seeing(config, model.metadata, mmproj)) is not None:
-        config, processor = seeing
-        link.mmproj = str(mmproj)
-        _write(target / "preprocessor_config.json", processor)
+    link = Link(list(map(str, files.parts)))
+    if (seeing := _seeing(config, model.metadata, files.encoders)) is not None:
+        config = seeing.config
+        link.encoder = str(seeing.encoder)
+        write_json(target / "preprocessor_config.json", seeing.processor)
     ends = [config["eos_token_id"]] if "eos_token_id" in config else []
     try:
         write_tokenizer(model.metadata, target)
@@ -95,28 +108,41 @@ def write_files(files: tuple[Path, ...], target: Path, mmproj: Path | None = Non
     except ConfigError as error:  # another one may be given
         link.no_tokenizer = str(error)
         (target / "tokenizer.json").unlink(missing_ok=True)
-    _write(target / "config.json", config)
-    _write(target / "generation_config.json", generation_config_of(model.metadata, ends))
-    _write(target / LINK_FILE, msgspec.to_builtins(link))
+    write_json(target / "config.json", config)
+    write_json(target / "generation_config.json", generation_config_of(model.metadata, ends))
+    write_json(target / LINK_FILE, msgspec.to_builtins(link))
 
 
-def _seeing(
-    config: dict[str, Any], metadata: dict[str, Any], mmproj: Path
-) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The config with an encoder, and its processor's; None where the encoder isn't this model's."""
+class _Seeing(NamedTuple):
+    """A model with what it sees with."""
+
+    encoder: Path
+    config: dict[str, Any]  # of both
+    processor: dict[str, Any]
+
+
+def _seeing(config: dict[str, Any], metadata: dict[str, Any], encoders: Iterable[Path]) -> _Seeing | None:
+    """With the first of these encoders that is this model's; None where none is."""
     from ....protocol.files.gguf.header import read_header
-    from .vision_families import EncoderMetadata, fitting_projector, with_vision
+    from .vision_families import EncoderMetadata, fitting_projector, may_see, with_vision
 
-    given = EncoderMetadata(read_header(mmproj))
-    try:
-        if (projector := fitting_projector(given, metadata)) is None:
-            return None
-        return with_vision(config, given, projector, metadata), projector.processor(given)
-    except MalformedError as error:
-        raise ConfigError(f"{file_name(mmproj)} can't be used: it {error}.") from None
+    refused: ConfigError | None = None
+    for encoder in encoders if may_see(metadata) else ():
+        try:
+            given = EncoderMetadata(read_header(encoder))
+            if (projector := fitting_projector(given, metadata)) is not None:
+                both = with_vision(config, given, projector, metadata)
+                return _Seeing(encoder, both, projector.processor(given))
+        except MalformedError as error:
+            refused = refused or ConfigError(f"{file_name(encoder)} can't be used: it {error}.")
+        except ConfigError as error:
+            refused = refused or error
+    if refused is not None:  # it may have been the one
+        raise refused
+    return None
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2), encoding="utf-8")
 
 

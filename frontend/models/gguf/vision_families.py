@@ -209,16 +209,25 @@ PROJECTORS: dict[str, Projector] = {
 _OF_THE_WHOLE = ("tie_word_embeddings", "dtype", "quantization_config", "bos_token_id", "eos_token_id", "pad_token_id")
 
 
+def may_see(metadata: Mapping[str, Any]) -> bool:
+    """Whether any encoder could be this model's: others needn't be opened."""
+    return any(_has_place(projector, metadata) for projector in PROJECTORS.values())
+
+
+def _has_place(projector: Projector, metadata: Mapping[str, Any]) -> bool:
+    """Whether a model is of an architecture that it belongs to, and has a token for its rows."""
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    is_known = metadata.get("general.architecture") in projector.classes
+    return is_known and isinstance(tokens, list) and projector.token in tokens
+
+
 def fitting_projector(given: EncoderMetadata, metadata: Mapping[str, Any]) -> Projector | None:
     """Its row, where the model beside it is one that it belongs to."""
     projector = PROJECTORS.get(given.projector or "")
-    architecture = metadata.get("general.architecture")
-    if projector is None or architecture not in projector.classes:
+    if projector is None or not _has_place(projector, metadata):
         return None
-    if given.count("projection_dim") != metadata.get(f"{architecture}.embedding_length"):
-        return None
-    tokens = metadata.get("tokenizer.ggml.tokens")
-    return projector if isinstance(tokens, list) and projector.token in tokens else None
+    width = metadata.get(f"{metadata['general.architecture']}.embedding_length")
+    return projector if given.count("projection_dim") == width else None
 
 
 def with_vision(text: Config, given: EncoderMetadata, projector: Projector, metadata: Mapping[str, Any]) -> Config:

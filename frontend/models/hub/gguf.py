@@ -5,23 +5,18 @@ offline. `gguf_names.py` tells which files those are.
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 from ....protocol.errors import ConfigError
 from ....protocol.files.gguf.parts import SUFFIX
+from ..gguf.find import GgufFiles
 from ..model_names import GgufName
 from .cache import cache_root, cached_folder, remember, snapshot_folder
-from .gguf_names import chosen_files, is_beside
+from .gguf_names import ChosenFiles, chosen_files
 from .repository import hub_errors, listing_of, reason_of
 from .snapshot import NotOnHub, fetch
 
 
-class HubGguf(NamedTuple):
-    files: tuple[Path, ...]  # in order
-    projector: Path | None
-
-
-def gguf_snapshot(name: GgufName, *, is_quiet: bool = False) -> HubGguf:
+def gguf_snapshot(name: GgufName, *, is_quiet: bool = False) -> GgufFiles:
     """Its files in the hub's cache, with what was missing downloaded. Raises as `snapshot` does."""
     try:
         listing = listing_of(name.model)
@@ -29,12 +24,13 @@ def gguf_snapshot(name: GgufName, *, is_quiet: bool = False) -> HubGguf:
         return _cached(name, reason_of(error, name.model))
     chosen = chosen_files([file.name for file in listing.files], name)
     folder = snapshot_folder(name.model, listing.commit)
-    fetch(listing, [file for file in listing.files if file.name in chosen], folder, is_quiet)
+    wanted = (*chosen.parts, chosen.encoder)
+    fetch(listing, [file for file in listing.files if file.name in wanted], folder, is_quiet)
     remember(name.model, listing.commit)
     return _in(folder, chosen)
 
 
-def _cached(name: GgufName, why: str) -> HubGguf:
+def _cached(name: GgufName, why: str) -> GgufFiles:
     folder = cached_folder(name.model)
     there = [str(path.relative_to(folder)) for path in folder.rglob(f"*{SUFFIX}")] if folder is not None else []
     if folder is None or not there:
@@ -45,6 +41,6 @@ def _cached(name: GgufName, why: str) -> HubGguf:
         raise NotOnHub(f"of {name} the cache {cache_root()} holds no whole model ({error}); {why}") from None
 
 
-def _in(folder: Path, names: list[str]) -> HubGguf:
-    projectors = [folder / name for name in names if is_beside(name)]
-    return HubGguf(tuple(folder / name for name in names if not is_beside(name)), projectors[0] if projectors else None)
+def _in(folder: Path, chosen: ChosenFiles) -> GgufFiles:
+    encoders = () if chosen.encoder is None else (folder / chosen.encoder,)
+    return GgufFiles(tuple(folder / name for name in chosen.parts), encoders)

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ....protocol.errors import ConfigError
-from ....protocol.files.gguf.parts import SUFFIX, parts_of
-from ..gguf.file_names import is_encoder, is_model
+from ....protocol.files.gguf.parts import SUFFIX
+from ..gguf.find import GgufFiles, files_of, is_model
 from ..model_names import STORES
-from .stored_model import StoredModel, entries, is_part, under_homes
+from .store import entries, is_part, under_homes
 
 _, PREFIX = STORES
 FORM = f"a name in LM Studio's folders is {PREFIX}ORG/REPO or {PREFIX}ORG/REPO/FILE"
@@ -36,22 +36,18 @@ def names() -> Iterator[tuple[str, Path]]:
                     yield f"{PREFIX}{owner.name}/{repository.name}{rest}", file
 
 
-def read(name: str, place: Path) -> StoredModel:
+def read(name: str, place: Path) -> GgufFiles:
     """Raises `ConfigError` where there are several or a part is missing, `FileNotFoundError` where there is nothing."""
     if place.is_file() and place.suffix == SUFFIX:
-        return StoredModel(name, parts_of(place), _projector_in(place.parent))
+        return files_of(place)
     models = _models_in(place)
     if not models:
         raise FileNotFoundError(place)
     if len(models) > 1:
         named = ", ".join(f"{name}/{model.name}" for model in models)
         raise ConfigError(f"{name} has {len(models)} models. Name one of them: {named}.")
-    return StoredModel(name, parts_of(models[0]), _projector_in(place))
+    return files_of(models[0])
 
 
 def _models_in(folder: Path) -> list[Path]:
     return [path for path in entries(folder) if is_model(path)]
-
-
-def _projector_in(folder: Path) -> Path | None:
-    return next((path for path in entries(folder) if path.suffix == SUFFIX and is_encoder(path.name)), None)

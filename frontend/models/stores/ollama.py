@@ -16,15 +16,16 @@ from typing import Any
 from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import shown
 from ....protocol.files.model_file import read_model_json, require_regular
+from ..gguf.find import GgufFiles
 from ..model_names import STORES
-from .stored_model import StoredModel, entries, is_part, under_homes
+from .store import entries, is_part, under_homes
 
 PREFIX, _ = STORES
 FORM = f"a name in Ollama's store is {PREFIX}NAME or {PREFIX}NAME:TAG, as `ollama list` has it"
 _HOST, _NAMESPACE, _TAG = "registry.ollama.ai", "library", "latest"
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _KIND = "application/vnd.ollama.image."
-_MODEL, _PROJECTOR, _ADAPTER = f"{_KIND}model", f"{_KIND}projector", f"{_KIND}adapter"
+_MODEL, _ENCODER, _ADAPTER = f"{_KIND}model", f"{_KIND}projector", f"{_KIND}adapter"
 _OF_THE_SERVICE = Path("/usr/share/ollama/.ollama/models")  # where its installer has the service keep them
 
 
@@ -61,7 +62,7 @@ def _short(host: str, namespace: str, model: str, tag: str) -> str:
     return f"{PREFIX}{'/'.join(parts)}:{tag}"
 
 
-def read(name: str, place: Path) -> StoredModel:
+def read(name: str, place: Path) -> GgufFiles:
     """The files that a manifest names; raises `ConfigError` where they can't be a model here, `FileNotFoundError` where
     there is no such manifest."""
     layers = _layers(read_model_json(place), place)
@@ -71,9 +72,10 @@ def read(name: str, place: Path) -> StoredModel:
         held = "no GGUF file" if _MODEL not in layers else f"{len(layers[_MODEL])} files"
         raise ConfigError(f"{name} can't be read from Ollama's store: {place} names {held}, not one.")
     store = place.parents[4]
-    [model] = (_blob(layer, store, place) for layer in layers[_MODEL])
-    projectors = [_blob(layer, store, place) for layer in layers.get(_PROJECTOR, [])]
-    return StoredModel(name, (model,), projectors[0] if projectors else None)
+    model, encoders = (
+        tuple(_blob(layer, store, place) for layer in layers.get(kind, [])) for kind in (_MODEL, _ENCODER)
+    )
+    return GgufFiles(model, encoders)
 
 
 def _layers(content: Any, manifest: Path) -> dict[str, list[dict[str, Any]]]:

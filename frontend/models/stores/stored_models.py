@@ -9,9 +9,9 @@ from ....protocol.errors import ConfigError, ModelNotFoundError
 from ....protocol.fields.suggestion import nearest
 from ....protocol.files.gguf.parts import parts_of
 from ....protocol.files.user_folders import homes
-from ..gguf.file_names import is_model
+from ..gguf.find import GgufFiles, models_in
 from . import lm_studio, ollama
-from .stored_model import Store, StoredModel, entries
+from .store import Store
 
 _STORES: tuple[Store, ...] = (ollama, lm_studio)
 
@@ -20,11 +20,11 @@ class Listed(NamedTuple):
     """A model, or why it can't be read."""
 
     name: str
-    model: StoredModel | None
+    files: GgufFiles | None
     refusal: str = ""
 
 
-def stored_model(name: str) -> StoredModel:
+def stored_model(name: str) -> GgufFiles:
     """By a name that begins with a store's. Raises `ModelNotFoundError`, or `ConfigError` where it can't be read."""
     [store] = (each for each in _STORES if name.startswith(each.PREFIX))
     tried = store.places(name)
@@ -64,7 +64,7 @@ def stored_models() -> Iterator[Listed]:
 def listed_file(file: Path) -> Listed:
     """A GGUF file that lies in no store, by its path."""
     try:
-        return Listed(str(file), StoredModel(str(file), parts_of(file)))
+        return Listed(str(file), GgufFiles(parts_of(file)))
     except ConfigError as error:
         return Listed(str(file), None, str(error))
 
@@ -72,4 +72,4 @@ def listed_file(file: Path) -> Listed:
 def _downloads_of_llama_cpp() -> Iterator[Path]:
     named = os.environ.get("LLAMA_CACHE")
     for folder in [Path(named)] if named else [home / ".cache" / "llama.cpp" for home in homes()]:
-        yield from filter(is_model, entries(folder))
+        yield from models_in(folder)

@@ -9,5 +9,5 @@ class Link(msgspec.Struct, omit_defaults=True):
     """Its content."""
 
     files: list[str]  # all parts of the model, in order
-    mmproj: str | None = None  # the file with its encoder, if it has one
+    encoder: str | None = None  # the file with what it sees with, if it has one
     no_tokenizer: str | None = None  # why there is none, where there is none

@@ -16,6 +16,7 @@ SUFFIX = ".gguf"
 MOST_PARTS = 10_000
 _NUMBER_KEY, _COUNT_KEY, _TENSORS_KEY = "split.no", "split.count", "split.tensors.count"
 _PART = re.compile(r"(?P<name>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+_FORM = re.compile(r"(-\d{5}-of-\d{5})?\.gguf\Z", re.IGNORECASE)
 
 
 class PlacedTensor(NamedTuple):
@@ -44,22 +45,31 @@ class GgufModel(NamedTuple):
         }
 
 
-def is_later_part(path: Path) -> bool:
-    """Whether its name says that it is a part, and not the first one."""
-    found = _PART.fullmatch(path.name)
-    return found is not None and int(found["number"]) != 1
+class PartNumber(NamedTuple):
+    number: int  # from 1
+    total: int
+
+
+def part_number(name: str) -> PartNumber | None:
+    """Which part of a model a file is by its name; None: the model is in one file."""
+    found = _PART.fullmatch(name)
+    return None if found is None else PartNumber(int(found["number"]), int(found["count"]))
+
+
+def stem_of(name: str) -> str:
+    """The name of a model by that of a file of it, whichever part that is."""
+    return _FORM.sub("", name)
 
 
 def parts_of(path: Path) -> tuple[Path, ...]:
     """All files of the model that a file belongs to, in order, by their names."""
-    found = _PART.fullmatch(path.name)
-    if found is None:
+    if (part := part_number(path.name)) is None:
         return (path,)
-    number, count = int(found["number"]), int(found["count"])
+    number, count = part
     if not 1 <= number <= count <= MOST_PARTS:
         raise ConfigError(f"{file_name(path)} can't be used: by its name it is part {number} of {count}.")
     files = tuple(
-        path.with_name(f"{found['name']}-{each:05}-of-{found['count']}{SUFFIX}") for each in range(1, count + 1)
+        path.with_name(f"{stem_of(path.name)}-{each:05}-of-{count:05}{SUFFIX}") for each in range(1, count + 1)
     )
     missing = [each for each in files if not each.is_file()]
     if missing:

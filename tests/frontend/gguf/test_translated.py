@@ -14,6 +14,7 @@ from builders.tokenizer_kinds import write_tokenizer
 from penstock.frontend.models.generation_config import default_params
 from penstock.frontend.models.gguf import translated as translated_module
 from penstock.frontend.models.gguf import translation
+from penstock.frontend.models.gguf.find import GgufFiles, files_of
 from penstock.frontend.models.gguf.translated import translated_folder
 from penstock.frontend.models.model_files import find_model, find_tokenizer, require_known
 from penstock.frontend.models.model_names import name_of
@@ -38,9 +39,8 @@ def file(tmp_path):
 def in_process(monkeypatch):
     """Without a helper process: what it does takes milliseconds then."""
 
-    def translate(files, target, mmproj):
-        job = translation.Job(list(map(str, files)), str(target), None if mmproj is None else str(mmproj))
-        if refused := translation.refusal(job):
+    def translate(files, target):
+        if refused := translation.refusal(translation.Job.of(files, target), translation.write_files):
             raise ConfigError(refused)
 
     monkeypatch.setattr(translated_module, "translate", translate)
@@ -48,44 +48,44 @@ def in_process(monkeypatch):
 
 def refused(file: Path) -> str | None:
     try:
-        translated_folder([file])
+        translated_folder(files_of(file))
     except ConfigError as error:
         return str(error)
     return None
 
 
 def test_a_file_is_translated_once_and_names_itself(file):
-    folder = translated_folder([file])
+    folder = translated_folder(files_of(file))
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == ["LlamaForCausalLM"]
     assert config["quantization_config"] == {"quant_method": "gguf"}
     assert json.loads((folder / "gguf.json").read_text())["files"] == [str(file)]
     made = (folder / "config.json").stat().st_mtime_ns
-    assert translated_folder([file]) == folder
+    assert translated_folder(files_of(file)) == folder
     assert (folder / "config.json").stat().st_mtime_ns == made
 
 
 def test_a_file_that_changed_is_translated_anew(file, monkeypatch):
     in_process(monkeypatch)
-    before = translated_folder([file])
+    before = translated_folder(files_of(file))
     write_converted(file, "qwen3")
-    after = translated_folder([file])
+    after = translated_folder(files_of(file))
     assert json.loads((after / "config.json").read_text())["model_type"] == "qwen3"
     assert before != after
 
 
 def test_a_folder_whose_files_were_taken_is_made_anew(file, monkeypatch):
     in_process(monkeypatch)
-    folder = translated_folder([file])
+    folder = translated_folder(files_of(file))
     (folder / "gguf.json").unlink()
-    assert translated_folder([file]) == folder
+    assert translated_folder(files_of(file)) == folder
     assert (folder / "gguf.json").is_file()
 
 
 def test_several_at_once_get_the_same_folder(file, monkeypatch):
     in_process(monkeypatch)
     found = []
-    threads = [threading.Thread(target=lambda: found.append(translated_folder([file]))) for _ in range(6)]
+    threads = [threading.Thread(target=lambda: found.append(translated_folder(files_of(file)))) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -100,7 +100,7 @@ def test_only_so_many_are_kept_and_those_used_last(tmp_path, monkeypatch):
     files = [write_converted(tmp_path / f"{number}.gguf", "llama") for number in range(3)]
     folders = []
     for number, file in enumerate(files):
-        folders.append(translated_folder([file]))
+        folders.append(translated_folder(files_of(file)))
         os.utime(folders[-1], (number, number))
     assert [folder.exists() for folder in folders] == [False, True, True]
 
@@ -114,7 +114,7 @@ def test_a_file_and_a_folder_with_one_are_found(file, tmp_path, monkeypatch, nam
     write_gguf(file.with_name("mmproj-of-another-F16.gguf"), others)
     (file.parent / "README.md").write_text("")
     found = find_model(name, tokenizer)
-    assert found.folder == translated_folder([file])
+    assert found.folder == translated_folder(files_of(file))
     assert found.name == name
     require_known(name)
 
@@ -122,7 +122,7 @@ def test_a_file_and_a_folder_with_one_are_found(file, tmp_path, monkeypatch, nam
 def test_a_file_is_found_whatever_it_is_called(file):
     other = file.rename(file.with_name("sha256-0a1b2c"))
     require_known(str(other))
-    assert translated_folder([other]).is_dir()
+    assert translated_folder(files_of(other)).is_dir()
 
 
 def test_a_file_has_a_name_without_its_form_and_its_place(file, monkeypatch):
@@ -241,18 +241,18 @@ def test_a_header_that_takes_too_much_ends_its_process_alone(tmp_path, bounds, s
     large = tmp_path / "large.gguf"
     large.write_bytes(gguf_bytes([("tokens", [f"token {number}" for number in range(200_000)])]))
     with pytest.raises(ConfigError, match=says):
-        translation.translate([large], tmp_path, bounds=bounds)
+        translation.translate(GgufFiles((large,)), tmp_path, bounds)
 
 
 def test_what_the_authors_recommend_is_the_usual_sampling(file, monkeypatch):
     in_process(monkeypatch)
     recommended = {"general.sampling.temp": 0.6, "general.sampling.top_k": 20, "general.sampling.top_p": 0.95}
     write_converted(file, "llama", **recommended)
-    params = default_params(translated_folder([file]))
+    params = default_params(translated_folder(files_of(file)))
     assert (params.temperature, params.top_k, params.top_p) == (0.6, 20, 0.95)
     write_converted(file, "llama", **{"general.sampling.temp": -1.0})
     with pytest.raises(ConfigError, match=r"it recommends sampling that can't be used: temperature"):
-        translated_folder([file])
+        translated_folder(files_of(file))
 
 
 def test_links_are_translated_under_their_own_names(file, tmp_path, monkeypatch):
@@ -261,7 +261,7 @@ def test_links_are_translated_under_their_own_names(file, tmp_path, monkeypatch)
     blob = file.rename(file.with_name("0a1b2c"))
     link = tmp_path / "model.gguf"
     link.symlink_to(blob)
-    assert json.loads((translated_folder([link]) / "gguf.json").read_text())["files"] == [str(link)]
+    assert json.loads((translated_folder(files_of(link)) / "gguf.json").read_text())["files"] == [str(link)]
     write_converted(blob, "llama", **{"llama.block_count": 0})
     with pytest.raises(ConfigError, match=r"^model.gguf can't be used: it has 0 layers"):
-        translated_folder([link])
+        translated_folder(files_of(link))

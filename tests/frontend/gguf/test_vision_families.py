@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from builders.converted_encoders import converted_encoders, write_pair
+from builders.converted_gguf import write_converted
 
 from penstock.frontend.media.families.table import family_of
 from penstock.frontend.media.processor_files import ProcessorFiles
-from penstock.frontend.models.gguf.find import encoder_beside
+from penstock.frontend.models.gguf.find import GgufFiles, files_of
 from penstock.frontend.models.gguf.translation import write_files
 from penstock.protocol.errors import ConfigError
 from penstock.worker.models.config import read_config
@@ -18,11 +19,16 @@ from penstock.worker.models.vision_config import VisionConfig
 FAMILIES = sorted(converted_encoders())
 
 
-def translated(tmp_path: Path, model: Path, encoder: Path | None) -> Path:
+def translated(tmp_path: Path, model: Path, *encoders: Path) -> Path:
     folder = tmp_path / "translated"
     folder.mkdir()
-    write_files((model,), folder, encoder)
+    write_files(GgufFiles((model,), encoders), folder)
     return folder
+
+
+def encoder_of(folder: Path) -> str | None:
+    """What a translated folder names."""
+    return json.loads((folder / "gguf.json").read_text()).get("encoder")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -44,7 +50,7 @@ def test_two_files_describe_the_model_that_was_converted(tmp_path, family):
 def test_the_front_end_knows_how_its_pictures_are_cut(tmp_path, family):
     folder = translated(tmp_path, *write_pair(tmp_path, family))
     assert family_of(ProcessorFiles.read(folder)) is not None
-    assert json.loads((folder / "gguf.json").read_text())["mmproj"] == str(tmp_path / "mmproj-model-f16.gguf")
+    assert encoder_of(folder) == str(tmp_path / "mmproj-model-f16.gguf")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +65,7 @@ def test_the_front_end_knows_how_its_pictures_are_cut(tmp_path, family):
 def test_an_encoder_of_another_model_is_passed_over(tmp_path, tokens, encoder):
     folder = translated(tmp_path, *write_pair(tmp_path, "Qwen3VL", tokens, **encoder))
     assert read_config(folder).vision is None
-    assert "mmproj" not in json.loads((folder / "gguf.json").read_text())
+    assert encoder_of(folder) is None
 
 
 @pytest.mark.parametrize(
@@ -72,9 +78,25 @@ def test_an_encoder_that_can_not_be_one_is_refused_by_its_own_name(tmp_path, key
     assert str(tmp_path) not in str(refused.value)
 
 
-def test_of_several_encoders_beside_a_model_the_smallest_floats_are_taken(tmp_path):
-    for name in ("mmproj-m-F32.gguf", "mmproj-m-BF16.gguf", "m-mmproj-F16.gguf", "m.gguf"):
+def test_an_encoder_that_is_damaged_harms_no_model_that_has_another_or_sees_nothing(tmp_path):
+    model, encoder = write_pair(tmp_path, "Qwen3VL")
+    damaged = tmp_path / "mmproj-damaged.gguf"
+    damaged.write_bytes(encoder.read_bytes()[:100])
+    assert encoder_of(translated(tmp_path, model, damaged, encoder)) == str(encoder)
+    (tmp_path / "text").mkdir()
+    text = write_converted(tmp_path / "text" / "llama.gguf", "llama")
+    assert encoder_of(translated(tmp_path / "text", text, damaged)) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "encoders"),
+    [
+        ("m-Q4_0.gguf", ["m-mmproj-F16.gguf", "m-mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"]),
+        ("b-00001-of-00002.gguf", ["b_mmproj_f32.gguf", "mmproj-a-f16.gguf", "mmproj-model.gguf"]),
+    ],
+)
+def test_of_several_encoders_those_named_like_the_model_come_first_then_those_of_16_bits(tmp_path, model, encoders):
+    for name in (*encoders, "b-00001-of-00002.gguf", "b-00002-of-00002.gguf", "m-Q4_0.gguf", "._mmproj-F16.gguf"):
         (tmp_path / name).touch()
-    assert encoder_beside([tmp_path / "m.gguf"]) == tmp_path / "m-mmproj-F16.gguf"
-    (tmp_path / "m-mmproj-F16.gguf").unlink()
-    assert encoder_beside([tmp_path / "m.gguf"]) == tmp_path / "mmproj-m-BF16.gguf"
+    (tmp_path / "m-mmproj-f16-of-nobody.gguf").symlink_to("nowhere")
+    assert [path.name for path in files_of(tmp_path / model).encoders] == encoders

@@ -30,7 +30,7 @@ class GgufCheckpoint:
         self.folder = folder
         self.bytes_read = 0
         # Without eyes an encoder's file isn't opened.
-        self._tensors = GgufTensors(files if config.vision is not None else files._replace(mmproj=None))
+        self._tensors = GgufTensors(files if config.vision is not None else files._replace(encoder=None))
         self._views = views_of(self._tensors, config)
         self._used: set[str] = set()
         self._file = file_name(files.files[0])

@@ -25,11 +25,11 @@ _IN_ITS_PLACE = {
 
 class LinkedFiles(NamedTuple):
     files: tuple[Path, ...]
-    mmproj: Path | None = None
+    encoder: Path | None = None  # with what it sees with
 
     @property
     def all(self) -> list[Path]:
-        return [*self.files, *([] if self.mmproj is None else [self.mmproj])]
+        return [*self.files, *([] if self.encoder is None else [self.encoder])]
 
 
 def linked_files(folder: Path) -> LinkedFiles | None:
@@ -42,8 +42,8 @@ def linked_files(folder: Path) -> LinkedFiles | None:
         raise ConfigError(f"{folder / LINK_FILE} doesn't name a model's GGUF files: {error}.") from error
     if not found.files:
         raise ConfigError(f"{folder / LINK_FILE} names no GGUF file.")
-    mmproj = None if found.mmproj is None else Path(found.mmproj)
-    return LinkedFiles(tuple(map(Path, found.files)), mmproj)
+    encoder = None if found.encoder is None else Path(found.encoder)
+    return LinkedFiles(tuple(map(Path, found.files)), encoder)
 
 
 @contextmanager

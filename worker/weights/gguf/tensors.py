@@ -63,14 +63,14 @@ class GgufTensors:
         model = read_model(files.files)
         self.metadata: Mapping[str, Any] = model.metadata
         self._placed = model.tensors
-        if files.mmproj is not None:
-            infos = read_header(files.mmproj).tensors
+        if files.encoder is not None:
+            infos = read_header(files.encoder).tensors
             if shared := [info.name for info in infos if info.name in self._placed]:
                 raise ConfigError(
-                    f"{file_name(files.mmproj)} has {shown(shared[0])}, as {file_name(files.files[0])} has: it is no "
+                    f"{file_name(files.encoder)} has {shown(shared[0])}, as {file_name(files.files[0])} has: it is no "
                     "encoder of this model. Download it again, or start with enable_mm=False."
                 )
-            self._placed |= {info.name: PlacedTensor(files.mmproj, info) for info in infos}
+            self._placed |= {info.name: PlacedTensor(files.encoder, info) for info in infos}
         self._mappings = Mappings(_map)
 
     @property

@@ -1,12 +1,13 @@
-"""What every store has: a model under a name that begins with the store's, and its GGUF files."""
+"""What a store is: models under names that begin with the store's, each with its GGUF files."""
 
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ....protocol.files.user_folders import homes
+from ..gguf.find import GgufFiles
 
 # A part of a name becomes a part of a path: none leads out of the store, or to a hidden file.
 _PART = re.compile(r"\w[\w.+-]{0,199}")
@@ -25,20 +26,8 @@ class Store(Protocol):
     def names(self) -> Iterator[tuple[str, Path]]:
         """Of all models there are, with their places."""
 
-    def read(self, name: str, place: Path) -> "StoredModel":
+    def read(self, name: str, place: Path) -> GgufFiles:
         """Raises `ConfigError` where it can't be read, `FileNotFoundError` where there is nothing."""
-
-
-class StoredModel(NamedTuple):
-    """A model in a store."""
-
-    name: str  # as `LLM` takes it
-    files: tuple[Path, ...]  # its parts in order
-    projector: Path | None = None  # what it sees with
-
-    @property
-    def size(self) -> int:
-        return sum(path.stat().st_size for path in (*self.files, *([self.projector] if self.projector else [])))
 
 
 def is_part(name: str) -> bool:
