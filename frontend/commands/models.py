@@ -12,11 +12,13 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from ...protocol.errors import ConfigError
+from ...protocol.files.gguf.parts import SUFFIX
 from ...protocol.files.sizes import size
 from ...protocol.files.unreadable import pointer_in, pointer_refusal
 from ...protocol.survey import SURVEYED_TOKENS, ModelSurvey, Survey
 from ..console.printable import on_one_line
 from ..machine import ask_survey, cards
+from ..models.gguf.find import no_such_file
 from ..models.hub.cache import cache_root
 from ..models.model_names import BUNDLED, is_stored_name, nearest_model
 from ..models.stores.stored_models import Listed, listed_file, stored_model, stored_models
@@ -75,9 +77,11 @@ def _found(names: list[str], parser: argparse.ArgumentParser) -> Iterator[LocalM
         if is_stored_name(name):
             yield _stored(name)
             continue
-        if os.path.isfile(folder) and folder.suffix == ".gguf":
+        if os.path.isfile(folder) and folder.suffix == SUFFIX:
             yield listed_file(folder)
             continue
+        if folder.suffix == SUFFIX and not os.path.exists(folder):
+            parser.error(no_such_file(folder.absolute()))
         if is_bundled or not os.path.isdir(folder):
             yield _named(name, parser)
             continue

@@ -28,6 +28,7 @@ from ...protocol.conversion import (
 )
 from ...protocol.errors import ConfigError, EngineDeadError
 from ...protocol.fields.rules import shown
+from ...protocol.files.gguf.parts import SUFFIX
 from ...protocol.files.utf8 import names_in_utf8
 from ...protocol.options.option_rules import COUNT, QUANTIZATION
 from ...protocol.processes.process import ChildProcess, inherited_path, start_process, wait_for_ends
@@ -102,7 +103,7 @@ def convert_model(
 
 
 def is_gguf_name(out: str | os.PathLike[str]) -> bool:
-    return os.fspath(out).endswith(".gguf")
+    return os.fspath(out).endswith(SUFFIX)
 
 
 def checked_kind(kind: object, *, is_gguf: bool) -> str:

@@ -17,7 +17,7 @@ from ...protocol.files.gguf.parts import SUFFIX
 from ...protocol.files.model_file import require_regular
 from ...protocol.files.unreadable import foreign_model, pickle_in, pickle_refusal, pointer_in, pointer_refusal
 from ..text.convert_tokenizer import converted
-from .gguf.find import GgufFiles, gguf_files
+from .gguf.find import GgufFiles, gguf_files, no_such_file
 from .gguf.translated import translated_folder, why_no_tokenizer
 from .hub.cache import cache_root
 from .hub.gguf import gguf_snapshot
@@ -109,11 +109,10 @@ def _found(
     if name and os.path.isfile(path) and (what := foreign_model(_absolute(path))) is not None:
         raise ModelNotFoundError(what)
     if name:
-        _require_usable(path)
-    kind = "file" if path.suffix == SUFFIX else "folder"
+        _require_usable(name, path)
     tried = [
         f"bundled models ({', '.join(BUNDLED)})" if bundled is None else f"the bundled model {name} (not installed)",
-        f"the {kind} {_absolute(path)}" + (" (it is a file)" if os.path.isfile(path) else " (it does not exist)"),
+        f"the folder {_absolute(path)}" + (" (it is a file)" if os.path.isfile(path) else " (it does not exist)"),
     ]
     on_hub, gguf_on_hub = hub_name(name, revision), gguf_name(name, revision)
     try:
@@ -126,14 +125,16 @@ def _found(
     raise _not_found(name, [*tried, "the hub (this is not a hub id)"])
 
 
-def _require_usable(path: Path) -> None:
-    """Refuse what is there and is neither a folder nor a file; only of GGUF files links that lead nowhere are meant."""
+def _require_usable(name: str, path: Path) -> None:
+    """Refuse what is neither a folder nor a file, and a GGUF file that isn't there: whoever names one means no hub."""
     if os.path.exists(path):
         require_regular(path)
     elif path.suffix == SUFFIX and os.path.islink(path):
         raise ModelNotFoundError(
             f"{file_name(path)} is a link to a file that is not there. Download the model again, or give its own file."
         )
+    elif path.suffix == SUFFIX:
+        raise ModelNotFoundError(no_such_file(_absolute(path)) + _stored_hint(name))
 
 
 def pull_model(model: HubName | GgufName, *, is_quiet: bool = False) -> ModelFiles:
@@ -159,9 +160,12 @@ def _with_tokenizer(folder: Path) -> Path:
 
 def _not_found(name: str, tried: list[str]) -> ModelNotFoundError:
     places = "".join(f"\n  - {place}" for place in tried)
-    stored = stored_under(name)
-    hint = f" Did you mean {stored}?" if stored else nearest_model(name, BUNDLED, str(cache_root()))
+    hint = _stored_hint(name) or nearest_model(name, BUNDLED, str(cache_root()))
     return ModelNotFoundError(f"No model {name!r} was found.{hint} Tried:{places}")
+
+
+def _stored_hint(name: str) -> str:
+    return f" Did you mean {stored}?" if (stored := stored_under(name)) else ""
 
 
 def _absolute(path: Path) -> Path:

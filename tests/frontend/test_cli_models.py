@@ -199,6 +199,12 @@ def test_gguf_files_are_listed_by_name_and_by_folder(capsys, tmp_path, gguf):
     assert [line.split()[0] for line in lines[1:-2]] == ["ollama:tiny", str(gguf), str(gguf)]
 
 
+def test_a_file_that_is_not_there_is_told_with_its_neighbours(capsys, gguf):
+    with pytest.raises(SystemExit):
+        cli.main(["models", str(gguf.with_name("tiny-Q8.gguf"))])
+    assert f"No file tiny-Q8.gguf lies in {gguf.parent}, which holds {gguf.name}." in capsys.readouterr().err
+
+
 def test_a_name_that_is_in_no_store_is_an_error(capsys):
     assert cli.main(["models", "ollama:nowhere"]) == 1
     assert "No model 'ollama:nowhere' was found" in capsys.readouterr().err

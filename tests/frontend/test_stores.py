@@ -70,6 +70,7 @@ def test_a_name_that_is_not_there_is_told_with_what_was_tried_and_a_near_one(sto
         ("qwen3:0.6b", "ollama:qwen3:0.6b"),
         ("tiny", "ollama:tiny:latest"),
         ("org/tiny-GGUF", "lmstudio:org/tiny-GGUF"),
+        ("org/two/b.gguf", "lmstudio:org/two/b.gguf"),
     ],
 )
 def test_a_name_without_its_stores_is_told_with_it(home, store, name, meant, monkeypatch):
@@ -77,6 +78,7 @@ def test_a_name_without_its_stores_is_told_with_it(home, store, name, meant, mon
     ollama_model(store, "qwen3", b"GGUF", "0.6b")
     ollama_model(store, "tiny", b"GGUF")
     lm_studio_files(home, "org/tiny-GGUF", "tiny.gguf")
+    lm_studio_files(home, "org/two", "a.gguf", "b.gguf")
     with pytest.raises(ModelNotFoundError, match=rf"Did you mean {meant}\?"):
         find_model(name)
 

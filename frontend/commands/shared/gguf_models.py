@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ....protocol.errors import ConfigError
 from ...models.gguf.description import describer
-from ...models.gguf.find import models_in
+from ...models.gguf.find import model_files_in
 from ...models.stores.stored_models import Listed, listed_file
 from .cached_models import LocalModel
 
@@ -31,4 +31,4 @@ def described(models: Iterable[Listed], folder: Path) -> Iterator[LocalModel]:
 
 def gguf_in(folder: Path) -> Iterator[Listed]:
     """The models that lie in a folder, by their files."""
-    return map(listed_file, models_in(folder))
+    return map(listed_file, model_files_in(folder))

@@ -6,6 +6,7 @@ Files beside a model's own are passed over, but for what it may see with. Hidden
 
 import os
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,10 +44,11 @@ def gguf_files(path: Path) -> GgufFiles | None:
 def files_of(part: Path) -> GgufFiles:
     """The model that a file belongs to, with the encoders beside it."""
     parts, folder = parts_of(part), part.parent
-    return GgufFiles(parts, tuple(folder / name for name in likely_encoders(parts[0].name, map(_name, _files(folder)))))
+    names = [path.name for path in _files(folder)]
+    return GgufFiles(parts, tuple(folder / name for name in likely_encoders(parts[0].name, names)))
 
 
-def models_in(folder: Path) -> list[Path]:
+def model_files_in(folder: Path) -> list[Path]:
     """The files of all models in a folder, of those in parts the first."""
     return [path for path in _files(folder) if is_model(path)]
 
@@ -58,24 +60,35 @@ def is_model(path: Path) -> bool:
     return is_first and path.suffix == SUFFIX and path.is_file() and not stands_beside(path.name)
 
 
+def no_such_file(path: Path) -> str:
+    """The sentence for a file that isn't there, with those that are, the nearest first."""
+    name, folder = file_name(path), shown_path(path.parent)
+    if not path.parent.is_dir():
+        return f"No file {name} was found: the folder {folder} does not exist."
+    others = [other.name for other in _files(path.parent)]
+    if not others:
+        return f"No file {name} lies in {folder}, nor any other GGUF file."
+    others.sort(key=lambda other: -SequenceMatcher(None, path.name, other).ratio())
+    return f"No file {name} lies in {folder}, which holds {_named(others)}."
+
+
+def _named(names: list[str]) -> str:
+    """Some of them, and how many more there are."""
+    named = ", ".join(file_name(Path(name)) for name in names[:_MOST_NAMED])
+    return named + (f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else "")
+
+
 def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.glob(f"[!.]*{SUFFIX}")) if path.is_file())
-
-
-def _name(path: Path) -> str:
-    return path.name
 
 
 def _in_folder(folder: Path) -> GgufFiles | None:
     if any(any(folder.glob(pattern)) for pattern in _OWN_WEIGHTS):
         return None
-    models = models_in(folder)
+    models = model_files_in(folder)
     if not models:  # a later part alone names the first, which is missing
         models = [path for path in _files(folder) if not stands_beside(path.name)][:1]
     if len(models) <= 1:
         return files_of(models[0]) if models else None
-    names = [file_name(path) for path in models[:_MOST_NAMED]]
-    more = f" and {len(models) - len(names)} more" if len(models) > len(names) else ""
-    raise ConfigError(
-        f"{shown_path(folder)} holds {len(models)} models: {', '.join(names)}{more}. Give the file of one of them."
-    )
+    names = _named([path.name for path in models])
+    raise ConfigError(f"{shown_path(folder)} holds {len(models)} models: {names}. Give the file of one of them.")

@@ -9,7 +9,7 @@ from ....protocol.errors import ConfigError, ModelNotFoundError
 from ....protocol.fields.suggestion import nearest
 from ....protocol.files.gguf.parts import parts_of
 from ....protocol.files.user_folders import homes
-from ..gguf.find import GgufFiles, models_in
+from ..gguf.find import GgufFiles, model_files_in
 from . import lm_studio, ollama
 from .store import Store
 
@@ -72,4 +72,4 @@ def listed_file(file: Path) -> Listed:
 def _downloads_of_llama_cpp() -> Iterator[Path]:
     named = os.environ.get("LLAMA_CACHE")
     for folder in [Path(named)] if named else [home / ".cache" / "llama.cpp" for home in homes()]:
-        yield from models_in(folder)
+        yield from model_files_in(folder)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -11,10 +12,11 @@ from builders.gguf_file import gguf_bytes, write_gguf
 from builders.gguf_mutations import mutated
 from builders.tokenizer_kinds import write_tokenizer
 
+from penstock.frontend.models import model_files
 from penstock.frontend.models.generation_config import default_params
 from penstock.frontend.models.gguf import translated as translated_module
 from penstock.frontend.models.gguf import translation
-from penstock.frontend.models.gguf.find import GgufFiles, files_of
+from penstock.frontend.models.gguf.find import GgufFiles, files_of, model_files_in
 from penstock.frontend.models.gguf.translated import translated_folder
 from penstock.frontend.models.model_files import find_model, find_tokenizer, require_known
 from penstock.frontend.models.model_names import name_of
@@ -137,6 +139,29 @@ def test_a_folder_with_several_models_is_refused_by_their_names(file):
     write_converted(file.with_name("other.gguf"), "llama")
     with pytest.raises(ConfigError, match=r"holds 2 models: other.gguf, tiny-llama-Q4_K_M.gguf. Give the file of one"):
         require_known(str(file.parent))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("tiny-llama.gguf", r"^No file tiny-llama.gguf lies in {0}, which holds tiny-llama-Q4_K_M.gguf, b.gguf\.$"),
+        ("there/tiny.gguf", r"^No file tiny.gguf was found: the folder {0}/there does not exist\.$"),
+        ("empty/tiny.gguf", r"^No file tiny.gguf lies in {0}/empty, nor any other GGUF file\.$"),
+    ],
+)
+def test_a_file_that_is_not_there_is_told_with_its_neighbours_and_no_hub_is_asked(file, monkeypatch, name, says):
+    monkeypatch.setattr(model_files, "require_listed", None)
+    monkeypatch.chdir(file.parent)
+    (file.parent / "empty").mkdir()
+    file.with_name("b.gguf").touch()
+    with pytest.raises(ModelNotFoundError, match=says.format(re.escape(str(file.parent)))):
+        require_known(name)
+
+
+def test_files_of_spaces_and_brackets_are_found_and_hidden_ones_are_not(file):
+    for name in ("a model (1).gguf", "._tiny-llama-Q4_K_M.gguf", "mmproj.gguf", "m-00002-of-00002.gguf"):
+        file.with_name(name).touch()
+    assert [path.name for path in model_files_in(file.parent)] == ["a model (1).gguf", "tiny-llama-Q4_K_M.gguf"]
 
 
 def test_weights_of_its_own_come_before_a_gguf_file(file):
