@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.files.gguf.header import file_name
 from ...protocol.files.gguf.parts import SUFFIX
+from ...protocol.files.gguf.refusals import file_name
 from ...protocol.files.model_file import require_regular
 from ...protocol.files.unreadable import foreign_model, pickle_in, pickle_refusal, pointer_in, pointer_refusal
 from ..text.convert_tokenizer import converted

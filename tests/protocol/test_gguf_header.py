@@ -135,7 +135,7 @@ REFUSED = {
     "nothing at all": (b"", "does not begin as a GGUF file"),
     "another format": (b"PK\x03\x04" + ROOM, "does not begin as a GGUF file"),
     "only the magic": (b"GGUF", "ends after 4 bytes"),
-    "version 1": (head(0, 0, version=1), "version 1 .*2 and 3"),
+    "version 1": (head(0, 0, version=1), "version 1 .*2 or 3"),
     "a version to come": (head(0, 0, version=4), "version 4"),
     "big-endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "big-endian"),
     "too many keys": (head(0, 2**63, ROOM), r"9,223,372,036,854,775,808 keys"),
@@ -214,7 +214,7 @@ def test_what_is_no_regular_file_is_refused_at_once(path, kind):
     make = {"a pipe": os.mkfifo, "a folder": os.mkdir, "a device": lambda path: path.symlink_to("/dev/zero")}
     make.get(kind, lambda path: None)(path)
     assert not is_gguf(path)
-    with pytest.raises(ConfigError, match=r"^model.gguf can't be (used: it is not a regular file|read: .*)\.$"):
+    with pytest.raises(ConfigError, match=r"^model.gguf can't be (used: it is not a regular file|read: .*)\. "):
         read_header(path)
 
 

@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.files.gguf.header import file_name, read_header
+from ...protocol.files.gguf.header import read_header
+from ...protocol.files.gguf.refusals import file_name
 from ...protocol.files.model_file import read_model_json, require_regular
 from ...protocol.files.unreadable import is_pointer, pointer_refusal
 from .gguf.linked_files import LinkedFiles, linked_files

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from ....protocol.files.gguf.checked_bytes import MalformedError
+from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 from .model_metadata import ModelMetadata, Row
 from .rope import rope
 
@@ -86,7 +86,7 @@ def dense_before_sparse(given: ModelMetadata) -> int:
     sparse = given.has_in_layers("ffn_gate_inp.weight")
     first = sparse.index(True) if True in sparse else given.num_layers
     if not all(sparse[first:]):
-        raise MalformedError("has layers without experts behind those with them, which its family hasn't")
+        raise MalformedError("has layers without experts behind those with them, which its family hasn't", UNSUPPORTED)
     return first
 
 

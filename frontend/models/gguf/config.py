@@ -4,8 +4,8 @@ from typing import Any
 
 from ....protocol.errors import RequestError
 from ....protocol.fields.rules import shown
-from ....protocol.files.gguf.checked_bytes import MalformedError
 from ....protocol.files.gguf.parts import GgufModel
+from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 from ....protocol.parameters.sampling import SamplingParams
 from .common import EMBEDDING, Config, common_config
 from .families import FAMILIES
@@ -14,6 +14,7 @@ from .model_metadata import ModelMetadata, architecture_of, shortest
 # Named as transformers names it, and float16 as it widens to.
 _OF_ALL = {"dtype": "float16", "quantization_config": {"quant_method": "gguf"}}
 _TOKENS = {name: f"tokenizer.ggml.{key}_token_id" for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))}
+_OF_ENCODERS = ("v.", "mm.", "a.")  # how their tensors' names begin
 _SAMPLING = {
     "temperature": "temp",
     "top_p": "top_p",
@@ -28,14 +29,23 @@ def config_of(model: GgufModel) -> Config:
     architecture = architecture_of(model.metadata)
     row = FAMILIES.get(architecture)
     if row is None:
-        raise MalformedError(
-            f"is of the architecture {shown(architecture)}, and as GGUF only these run: {', '.join(FAMILIES)}"
-        )
+        known = f"These do: {', '.join(FAMILIES)}."
+        raise MalformedError(f"is of the architecture {shown(architecture)}, which doesn't run as GGUF", known)
+    _check_encoder_apart(model)
     given = ModelMetadata(model)
     config = common_config(given) | row(given) | _OF_ALL
     _check_heads(given, config)
     _check_vocabulary(model.metadata, config)
     return config | {f"{name}_token_id": model.metadata[key] for name, key in _TOKENS.items() if key in model.metadata}
+
+
+def _check_encoder_apart(model: GgufModel) -> None:
+    """Ollama's own converter puts both into one file, and figures of rotation under keys of its own."""
+    if found := next((name for name in model.tensors if name.startswith(_OF_ENCODERS)), None):
+        raise MalformedError(
+            f"has what the model sees with in it ({found}), as files of Ollama's library have",
+            "Use files of which the encoder (mmproj) lies apart, such as OWNER/NAME:Q4_K_M on the hub.",
+        )
 
 
 def _check_heads(given: ModelMetadata, config: Config) -> None:
@@ -45,10 +55,14 @@ def _check_heads(given: ModelMetadata, config: Config) -> None:
         return
     values = given.count("attention.value_length", head_dim)
     if values not in (head_dim, config.get("global_head_dim")):
-        raise MalformedError(f"has keys of {head_dim} numbers and values of {values}, which its family hasn't")
+        raise MalformedError(
+            f"has keys of {head_dim} numbers and values of {values}, which its family hasn't", UNSUPPORTED
+        )
     rotated = given.count("rope.dimension_count", head_dim)
     if not _PARTLY.intersection(config) and rotated not in (head_dim, config.get("global_head_dim")):
-        raise MalformedError(f"rotates {rotated} of a head's {head_dim} numbers, and all of its family's rotate")
+        raise MalformedError(
+            f"rotates {rotated} of a head's {head_dim} numbers, and all of its family's rotate", UNSUPPORTED
+        )
 
 
 def _check_vocabulary(metadata: dict[str, Any], config: Config) -> None:
@@ -57,7 +71,7 @@ def _check_vocabulary(metadata: dict[str, Any], config: Config) -> None:
     if isinstance(tokens, list) and len(tokens) > config["vocab_size"]:
         raise MalformedError(
             f"has {len(tokens):,} tokens in its tokenizer, and rows of {config['vocab_size']:,} in {EMBEDDING}: they "
-            "are of two models. Download the file again, or use another one"
+            "are of two models"
         )
 
 

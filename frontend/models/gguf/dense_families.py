@@ -1,6 +1,6 @@
 """Rows of dense families: what their configs have beside the keys of all, or in their place."""
 
-from ....protocol.files.gguf.checked_bytes import MalformedError
+from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 from .common import (
     FULL,
     SLIDING,
@@ -110,7 +110,7 @@ def glm4(given: ModelMetadata) -> Config:
 def granite(given: ModelMetadata) -> Config:
     """Also Granite 4 without Mamba's layers or experts."""
     if not given.flag("rope.scaling.finetuned", True):
-        raise MalformedError("is a Granite whose layers don't rotate, which is not supported as GGUF")
+        raise MalformedError("is a Granite whose layers don't rotate, which doesn't run as GGUF", UNSUPPORTED)
     factors = {
         "attention_multiplier": given.number("attention.scale", 0.0) or head_dim(given) ** -0.5,
         "embedding_multiplier": given.number("embedding_scale", 0.0) or 1.0,

@@ -1,6 +1,6 @@
 """Rows of mixtures of experts."""
 
-from ....protocol.files.gguf.checked_bytes import MalformedError
+from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 from .common import Config, attention_bias, dense_before_sparse, experts, layer_types, named, rotated_part
 from .model_metadata import ModelMetadata
 
@@ -69,7 +69,7 @@ def routed(given: ModelMetadata) -> Config:
 
 def require_sigmoid(given: ModelMetadata) -> None:
     if given.count("expert_gating_func", _SIGMOID) not in (0, _SIGMOID):
-        raise MalformedError("chooses experts by another function than a sigmoid, which its family hasn't")
+        raise MalformedError("chooses experts by another function than a sigmoid, which its family hasn't", UNSUPPORTED)
 
 
 def uses_sigmoid(given: ModelMetadata) -> bool:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ....protocol.errors import ConfigError
-from ....protocol.files.gguf.header import file_name, is_gguf
+from ....protocol.files.gguf.header import is_gguf
 from ....protocol.files.gguf.parts import SUFFIX, part_number, parts_of
+from ....protocol.files.gguf.refusals import file_name
 from ....protocol.files.utf8 import shown as shown_path
 from .file_names import likely_encoders, stands_beside
 

@@ -1,6 +1,6 @@
 """Rows of Gemma's families, whose scores have a scale of their own and whose windows have positions of their own."""
 
-from ....protocol.files.gguf.checked_bytes import MalformedError
+from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 from .common import FULL, SLIDING, Config, layer_types, named
 from .model_metadata import ModelMetadata
 
@@ -77,7 +77,7 @@ def _is_wider(widths: list[int], readers: int) -> bool:
     own = len(widths) - readers
     is_wider = readers > 0 and widths[-1] == 2 * widths[0]
     if set(widths[:own]) != {widths[0]} or set(widths[own:]) - {widths[0] * (1 + is_wider)}:
-        raise MalformedError("has MLPs of widths that are not supported")
+        raise MalformedError("has MLPs of widths that its family hasn't", UNSUPPORTED)
     return is_wider
 
 
@@ -87,7 +87,7 @@ def _heads(given: ModelMetadata, kinds: list[str], readers: int) -> Config:
     in_windows = {count for count, kind in zip(counts, kinds, strict=True) if kind == SLIDING}
     elsewhere = {count for count, kind in zip(counts, kinds, strict=True) if kind == FULL}
     if len(in_windows) > 1 or len(elsewhere) > 1:
-        raise MalformedError("has layers of one kind with different numbers of key-value heads")
+        raise MalformedError("has layers of one kind with different numbers of key-value heads", UNSUPPORTED)
     values = given.has_in_layers("attn_v.weight")[: len(kinds) - readers]
     keys_serve = any(kind == FULL and not own for kind, own in zip(kinds, values, strict=False))
     return {

@@ -1,6 +1,6 @@
 """Rows of families of which most layers keep a state: gated delta nets, and short convolutions."""
 
-from ....protocol.files.gguf.checked_bytes import MalformedError
+from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 from .common import FULL, Config, attention_bias, dense_before_sparse, experts, named, rotated_part
 from .expert_families import dense_layers, require_sigmoid
 from .model_metadata import ModelMetadata
@@ -67,7 +67,7 @@ def lfm2_moe(given: ModelMetadata) -> Config:
 def _convolutions(given: ModelMetadata) -> Config:
     """Layers without keys convolve."""
     if given.count("attention.sliding_window", 0):
-        raise MalformedError("has windows beside short convolutions, which is not supported")
+        raise MalformedError("has windows beside short convolutions, which its family hasn't", UNSUPPORTED)
     attends = [count > 0 for count in given.counts("attention.head_count_kv")]
     return {
         "layer_types": [FULL if each else "conv" for each in attends],

@@ -1,6 +1,6 @@
 """DeepSeek's architecture, attention to latents: V2, V3, GLM-4.7-Flash (which computes as V3 does) and Youtu."""
 
-from ....protocol.files.gguf.checked_bytes import MalformedError
+from ....protocol.files.gguf.refusals import MalformedError
 from .common import Config, attention_bias, named
 from .expert_families import routed, uses_sigmoid
 from .model_metadata import ModelMetadata

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ....protocol.fields.rules import shown
-from ....protocol.files.gguf.checked_bytes import MalformedError
 from ....protocol.files.gguf.parts import GgufModel
+from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 
 ARCHITECTURE_KEY = "general.architecture"
 _MOST_LAYERS = 4096
@@ -126,25 +126,31 @@ class ModelMetadata:
 
     def _count(self, key: str, value: Any) -> int:
         if isinstance(value, list):
-            raise MalformedError(f"has {self._name(key)} differ by layer, which is not supported for its architecture")
+            raise MalformedError(f"has {self._name(key)} differ by layer, which its family hasn't", UNSUPPORTED)
         if type(value) is not int or not 0 <= value < _LARGEST:
             raise MalformedError(f"has {self._name(key)}={shown(value)} where a count belongs")
         return value
 
 
+# What they are, and what to do.
+_ENCODER = "holds what a model sees or hears with (mmproj), not the model", "Give the model's own file."
 _OTHER_TYPES = {
-    "mmproj": "holds what a model sees or hears with (mmproj), not the model. Give the model's own file",
-    "adapter": "is a LoRA adapter. Give the model that it was trained on, with enable_lora=True, and the adapter to "
-    "load_lora()",
-    "imatrix": "holds an importance matrix, by which models are quantized, and no model",
+    "mmproj": _ENCODER,
+    "adapter": (
+        "is a LoRA adapter",
+        "Give the model that it was trained on, with enable_lora=True, and the adapter to load_lora().",
+    ),
+    "imatrix": ("holds an importance matrix, by which models are quantized", "Give a model's own file."),
 }
+_OTHER_ARCHITECTURES = {"clip": _ENCODER}  # of files from before there were types
 Row = Callable[[ModelMetadata], dict[str, Any]]
 
 
 def architecture_of(metadata: dict[str, Any]) -> str:
     kind, found = metadata.get("general.type", "model"), metadata.get(ARCHITECTURE_KEY)
-    if isinstance(kind, str) and kind in _OTHER_TYPES:
-        raise MalformedError(_OTHER_TYPES[kind])
+    for value, others in ((kind, _OTHER_TYPES), (found, _OTHER_ARCHITECTURES)):
+        if isinstance(value, str) and value in others:
+            raise MalformedError(*others[value])
     if not isinstance(found, str) or not _ARCHITECTURE.fullmatch(found):
         raise MalformedError(f"has {ARCHITECTURE_KEY}={shown(found)} where the name of one belongs")
     return found

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from ....protocol.fields.rules import shown
-from ....protocol.files.gguf.checked_bytes import MalformedError
+from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 from .model_metadata import ModelMetadata
 
 _USUAL_THETA = 10_000.0
@@ -35,7 +35,7 @@ def _scaling(given: ModelMetadata, theta: float, head_dim: int) -> dict[str, Any
     factor = given.number("rope.scaling.factor", given.number("rope.scale_linear", 1.0))
     kind = given.text("rope.scaling.type", "linear")
     if kind not in _NONE:
-        raise MalformedError(f"has {given.architecture}.rope.scaling.type={shown(kind)}, which is not supported")
+        raise MalformedError(f"has {given.architecture}.rope.scaling.type={shown(kind)}", UNSUPPORTED)
     if kind == "yarn":
         return _yarn(given, factor)
     if kind == "linear" and factor not in (0, 1):

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ....protocol.errors import ConfigError
-from ....protocol.files.gguf.header import file_name
 from ....protocol.files.gguf.link import LINK_FILE
+from ....protocol.files.gguf.refusals import file_name, unreadable
 from ....protocol.files.made_folders import MadeFolders
 from ....protocol.files.model_file import read_model_settings
 from ....protocol.files.user_folders import reason
@@ -52,7 +52,7 @@ def _key(files: Iterable[Path]) -> str:
             try:
                 status = file.stat()
             except OSError as error:
-                raise ConfigError(f"{file_name(file)} can't be read: {reason(error)}.") from None
+                raise unreadable(file, error) from None
             identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
             digest.update(f"{file}\0{identity}\0".encode())
     return digest.hexdigest()

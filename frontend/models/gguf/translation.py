@@ -13,9 +13,8 @@ import msgspec
 
 from ....protocol.errors import ConfigError, PenstockError
 from ....protocol.fields.rules import shown
-from ....protocol.files.gguf.checked_bytes import MalformedError
-from ....protocol.files.gguf.header import file_name
 from ....protocol.files.gguf.link import LINK_FILE, Link
+from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError, file_name
 from ....protocol.files.user_folders import reason
 from ....protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
 from .find import GgufFiles
@@ -53,7 +52,9 @@ class Translator:
         try:
             refusal = self._helper.ask(msgspec.json.encode(Job.of(files, target))).decode()
         except JobDiedError as error:
-            raise ConfigError(f"{file_name(files.parts[0])} can't be used: reading its header {error}.") from None
+            raise ConfigError(
+                f"{file_name(files.parts[0])} can't be used: reading its header {error}. {UNSUPPORTED}"
+            ) from None
         if refusal:
             raise ConfigError(refusal)
 
@@ -73,17 +74,18 @@ def _load() -> Callable[[bytes], bytes]:
 
 def refusal(job: Job, write: Callable[[GgufFiles, Path], None]) -> str:
     """Do a job; the sentence that refuses it, or none."""
-    name = file_name(job.files.parts[0])
+    first = job.files.parts[0]
     try:
         write(job.files, Path(job.target))
     except MalformedError as error:
-        return f"{name} can't be used: it {error}."
+        return str(error.said_of(first))
     except PenstockError as error:
         return str(error)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # of no known form
-        return f"{name} can't be used: its metadata hold a value that no model has ({shown(str(error))})."
+        malformed = MalformedError(f"has a value in its metadata that no model has ({shown(str(error))})")
+        return str(malformed.said_of(first))
     except OSError as error:
-        kept = f"What {name} is translated to can't be kept: {reason(error)}."
+        kept = f"What {file_name(first)} is translated to can't be kept: {reason(error)}."
         return f"{kept} Set PENSTOCK_CACHE to a folder with room."
     return ""
 
@@ -134,7 +136,7 @@ def _seeing(config: dict[str, Any], metadata: dict[str, Any], encoders: Iterable
                 both = with_vision(config, given, projector, metadata)
                 return _Seeing(encoder, both, projector.processor(given))
         except MalformedError as error:
-            refused = refused or ConfigError(f"{file_name(encoder)} can't be used: it {error}.")
+            refused = refused or error.said_of(encoder)
         except ConfigError as error:
             refused = refused or error
     if refused is not None:  # it may have been the one

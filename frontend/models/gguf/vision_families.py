@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....protocol.fields.rules import shown
-from ....protocol.files.gguf.checked_bytes import MalformedError
 from ....protocol.files.gguf.header import Header
+from ....protocol.files.gguf.refusals import MalformedError
 from .common import Config
 from .model_metadata import shortest
 

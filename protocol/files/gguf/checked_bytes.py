@@ -7,16 +7,14 @@ before anything is read or kept. The file is not mapped: one that is cut short m
 import os
 import struct
 
+from .refusals import MalformedError
+
 # Real headers have up to some 30 MB, nearly all of it the vocabulary.
 MOST_BYTES = 128 << 20
 _PIECE_BYTES = 1 << 20
 
 U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
-
-
-class MalformedError(Exception):
-    """What is wrong with the file: the rest of a sentence that begins with its name."""
 
 
 class CheckedBytes:

@@ -1,8 +1,7 @@
 """Reads the header of one GGUF file: version, metadata, and the list of its tensors.
 
 Every count, length and offset is held against the file's size before it is used, so that a hostile file costs a
-sentence and little memory. The sentence names the file's own name only, since the rest says where things lie on this
-machine.
+sentence and little memory.
 """
 
 import os
@@ -10,15 +9,19 @@ import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import ConfigError
-from ..utf8 import shown as shown_path
-from .checked_bytes import CheckedBytes, MalformedError
+from ..unreadable import is_pointer
+from .checked_bytes import CheckedBytes
 from .metadata import read_metadata
+from .refusals import MalformedError, unreadable
 from .tensor_list import TensorInfo, read_tensors
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 # Opening must not wait for a pipe's other end, nor make a terminal this process's own.
+_POINTER = (
+    "is a Git-LFS pointer, for its repository was cloned without Git LFS",
+    "Run `git lfs pull` in its folder, or download it again.",
+)
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -29,7 +32,7 @@ class Header(NamedTuple):
 
 
 def read_header(path: Path) -> Header:
-    """The header of one file; raises a `ConfigError` of one sentence where it can't be used."""
+    """The header of one file; raises a `ConfigError` that says why it can't be used, and what to do."""
     try:
         file = os.open(path, _FLAGS)
         try:
@@ -40,14 +43,9 @@ def read_header(path: Path) -> Header:
         finally:
             os.close(file)
     except MalformedError as error:
-        raise ConfigError(f"{file_name(path)} can't be used: it {error}.") from None
+        raise (MalformedError(*_POINTER) if is_pointer(path) else error).said_of(path) from None
     except OSError as error:
-        raise ConfigError(f"{file_name(path)} can't be read: {error.strerror}.") from None
-
-
-def file_name(path: Path) -> str:
-    """The name of a file, for sentences: without what a terminal would take for orders."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in shown_path(Path(path.name)))
+        raise unreadable(path, error) from None
 
 
 def is_gguf(path: Path) -> bool:
@@ -70,9 +68,9 @@ def _header(content: CheckedBytes) -> Header:
     version = content.u32()
     if version not in VERSIONS:
         if int.from_bytes(version.to_bytes(4, "big"), "little") in VERSIONS:
-            raise MalformedError("is written for big-endian machines")
+            raise MalformedError("is written for big-endian machines", "Use one for little-endian machines.")
         raise MalformedError(
-            f"has version {version:,} of the format, of which {VERSIONS[0]} and {VERSIONS[1]} are read here"
+            f"has version {version:,} of the format", f"Use one in version {' or '.join(map(str, VERSIONS))}."
         )
     num_tensors, num_keys = content.u64(), content.u64()
     metadata = read_metadata(content, num_keys)

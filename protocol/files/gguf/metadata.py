@@ -8,7 +8,8 @@ import struct
 from typing import Any
 
 from ...fields.rules import shown
-from .checked_bytes import CheckedBytes, MalformedError
+from .checked_bytes import CheckedBytes
+from .refusals import MalformedError
 
 MOST_KEYS = 1 << 16
 MOST_KEY_BYTES = (1 << 16) - 1
@@ -35,7 +36,7 @@ def read_metadata(content: CheckedBytes, count: int) -> dict[str, Any]:
         try:
             found[key] = _value(content, MOST_ELEMENTS - num_elements)
         except MalformedError as error:
-            raise MalformedError(f"{error} (at the key {shown(key)})") from None
+            raise MalformedError(f"{error} (at the key {shown(key)})", error.advice) from None
         if isinstance(found[key], list):
             num_elements += len(found[key])
     return found

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from ...errors import ConfigError
 from ...fields.rules import shown
-from .header import Header, file_name, read_header
+from .header import Header, read_header
+from .refusals import file_name
 from .tensor_list import TensorInfo
 
 SUFFIX = ".gguf"
@@ -17,6 +18,8 @@ MOST_PARTS = 10_000
 _NUMBER_KEY, _COUNT_KEY, _TENSORS_KEY = "split.no", "split.count", "split.tensors.count"
 _PART = re.compile(r"(?P<name>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 _FORM = re.compile(r"(-\d{5}-of-\d{5})?\.gguf\Z", re.IGNORECASE)
+_NAMES = f"Give the files the names that they were published under, NAME-00001-of-0000N{SUFFIX} and so on."
+_ANEW = "Download all parts again, from one place."
 
 
 class PlacedTensor(NamedTuple):
@@ -67,7 +70,7 @@ def parts_of(path: Path) -> tuple[Path, ...]:
         return (path,)
     number, count = part
     if not 1 <= number <= count <= MOST_PARTS:
-        raise ConfigError(f"{file_name(path)} can't be used: by its name it is part {number} of {count}.")
+        raise ConfigError(f"{file_name(path)} can't be used: by its name it is part {number} of {count}. {_NAMES}")
     files = tuple(
         path.with_name(f"{stem_of(path.name)}-{each:05}-of-{count:05}{SUFFIX}") for each in range(1, count + 1)
     )
@@ -76,7 +79,7 @@ def parts_of(path: Path) -> tuple[Path, ...]:
         others = "" if len(missing) == 1 else f" (and {len(missing) - 1} more)"
         raise ConfigError(
             f"{file_name(missing[0])}{others} is missing beside {file_name(path)}: all {count} parts of a model are "
-            "needed."
+            "needed. Download what is missing into the same folder."
         )
     return files
 
@@ -89,10 +92,12 @@ def read_model(files: tuple[Path, ...]) -> GgufModel:
         if max(count if isinstance(count, int) else 0, 1) != len(files):
             raise ConfigError(
                 f"{file_name(file)} can't be used: it says that it is one of {shown(count)} parts, and by its name it "
-                f"is one of {len(files)}. Parts are called NAME-00001-of-0000N{SUFFIX}."
+                f"is one of {len(files)}. {_NAMES}"
             )
         if len(files) > 1 and header.metadata.get(_NUMBER_KEY) != number:
-            raise ConfigError(f"{file_name(file)} can't be used: it says that it is another part than its name says.")
+            raise ConfigError(
+                f"{file_name(file)} can't be used: it says that it is another part than its name says. {_NAMES}"
+            )
     model = GgufModel(files, headers)
     _check_tensors(model)
     return model
@@ -102,9 +107,9 @@ def _check_tensors(model: GgufModel) -> None:
     first = file_name(model.files[0])
     num_tensors = sum(len(header.tensors) for header in model.headers)
     if len(model.tensors) != num_tensors:
-        raise ConfigError(f"{first} can't be used: a tensor lies in two of its parts.")
+        raise ConfigError(f"{first} can't be used: a tensor lies in two of its parts. {_ANEW}")
     expected = model.metadata.get(_TENSORS_KEY, num_tensors)
     if len(model.files) > 1 and expected != num_tensors:
         raise ConfigError(
-            f"{first} can't be used: its parts have {num_tensors:,} tensors, and it names {shown(expected)}."
+            f"{first} can't be used: its parts have {num_tensors:,} tensors, and it names {shown(expected)}. {_ANEW}"
         )

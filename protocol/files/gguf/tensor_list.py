@@ -8,8 +8,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ...fields.rules import shown
-from .checked_bytes import CheckedBytes, MalformedError
+from .checked_bytes import CheckedBytes
 from .metadata import name_in
+from .refusals import UNSUPPORTED, MalformedError
 from .types import BY_NUMBER, GIVEN_UP, GgmlType
 
 ALIGNMENT_KEY = "general.alignment"
@@ -79,9 +80,10 @@ def _type(number: int, name: str) -> GgmlType:
         return BY_NUMBER[number]
     if number in GIVEN_UP:
         raise MalformedError(
-            f"has {shown(name)} in {GIVEN_UP[number]}, which llama.cpp itself has given up; quantize the model anew"
+            f"has {shown(name)} in {GIVEN_UP[number]}, which llama.cpp itself has given up",
+            "Quantize the model anew, or use another file of it.",
         )
-    raise MalformedError(f"has {shown(name)} in a type that is not known here (number {number:,})")
+    raise MalformedError(f"has {shown(name)} in a type that is not known here (number {number:,})", UNSUPPORTED)
 
 
 def _check_names(tensors: tuple[TensorInfo, ...]) -> None:

@@ -5,6 +5,7 @@ Files are those of llama.cpp's own converter, but for their weights.
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from builders.tiny_model import tiny_model
 
 from penstock.frontend.models.gguf.config import config_of
 from penstock.frontend.models.gguf.families import FAMILIES
-from penstock.protocol.files.gguf.checked_bytes import MalformedError
+from penstock.protocol.files.gguf.header import read_header
 from penstock.protocol.files.gguf.parts import read_model
+from penstock.protocol.files.gguf.refusals import MalformedError
 from penstock.worker.layers.rope import Rope
 from penstock.worker.models.config import ModelConfig, read_config
 from penstock.worker.models.mixers import with_projections_apart
@@ -130,8 +132,9 @@ def test_layers_that_guess_further_tokens_are_none_of_the_model(tmp_path):
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no architecture": ({"general.architecture": None}, "general.architecture=None"),
     "one of a number": ({"general.architecture": 7}, "general.architecture=7"),
-    "one that isn't here": ({"general.architecture": "mamba"}, "'mamba', and as GGUF only these run"),
+    "one that isn't here": ({"general.architecture": "mamba"}, "'mamba', which doesn't run.* These do: llama, "),
     "an encoder": ({"general.type": "mmproj"}, "mmproj.*Give the model's own file"),
+    "an old encoder": ({"general.architecture": "clip"}, "mmproj.*Give the model's own file"),
     "an adapter": ({"general.type": "adapter"}, "LoRA adapter"),
     "no layers": ({"llama.block_count": 0}, "0 layers"),
     "a billion layers": ({"llama.block_count": 10**9}, "1,000,000,000 layers"),
@@ -151,14 +154,20 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_metadata_that_can_not_be_a_models_is_refused(tmp_path, case):
     metadata, says = WRONG[case]
-    with pytest.raises(MalformedError, match=says):
-        config_of(read_model((write_converted(tmp_path / "model.gguf", "llama", **metadata),)))
+    file = write_converted(tmp_path / "model.gguf", "llama", **metadata)
+    with pytest.raises(MalformedError) as raised:
+        config_of(read_model((file,)))
+    assert re.fullmatch(rf"model.gguf can't be used: it .*{says}.*\.", str(raised.value.said_of(file)))
 
 
-def test_an_architecture_that_is_not_here_is_named_with_those_that_are(tmp_path):
-    write_gguf(tmp_path / "m.gguf", {"general.architecture": "mamba", "mamba.block_count": 2}, {"a": zeros((1,))})
-    with pytest.raises(MalformedError, match="'mamba', and as GGUF only these run: llama, "):
-        config_of(read_model((tmp_path / "m.gguf",)))
+def test_a_model_whose_encoder_lies_in_the_same_file_is_refused_with_what_to_use(tmp_path):
+    file = write_converted(tmp_path / "model.gguf", "llama")
+    header = read_header(file)
+    tensors = {each.name: zeros(each.shape) for each in header.tensors} | {"v.blk.0.attn_k.weight": zeros((4, 4))}
+    write_gguf(file, header.metadata, tensors)
+    with pytest.raises(MalformedError, match="what the model sees with in it") as raised:
+        config_of(read_model((file,)))
+    assert "OWNER/NAME:Q4_K_M" in raised.value.advice
 
 
 def test_a_file_without_an_embedding_is_refused(tmp_path):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ....kernels.float8_part import WeightPart
 from ....protocol.errors import ConfigError
-from ....protocol.files.gguf.header import file_name
+from ....protocol.files.gguf.refusals import file_name
 from ...models.config import ModelConfig
 from ..piece import Part, index_of
 from .expert_views import add_experts

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from ....protocol.errors import ConfigError, ModelNotFoundError
-from ....protocol.files.gguf.header import file_name
 from ....protocol.files.gguf.link import LINK_FILE, Link
+from ....protocol.files.gguf.refusals import file_name
 from ....protocol.files.model_file import read_model_file
 
 # What is said of a model's folder, and of a file in its place.

@@ -14,8 +14,9 @@ from ....kernels.ggml_blocks import TYPES
 from ....kernels.ggml_part import GgmlPart
 from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import shown
-from ....protocol.files.gguf.header import file_name, read_header
+from ....protocol.files.gguf.header import read_header
 from ....protocol.files.gguf.parts import PlacedTensor, read_model
+from ....protocol.files.gguf.refusals import file_name
 from ....protocol.files.gguf.types import BY_NAME
 from ..mappings import Mappings
 from ..packed_file import in_mapping
