@@ -21,7 +21,6 @@ from .models.groups import memory_bytes
 from .models.products import products
 from .start.available_memory import available_memory
 from .weights.file_checks import check_weight_files
-from .weights.gguf.linked_files import said_of_the_file
 from .weights.kept_files import LARGEST_SHARE
 from .weights.weight_files import identity, ranks_cut_for, weight_files
 
@@ -53,10 +52,9 @@ def _identified(folder: Path, without_weights: bool) -> ModelSurvey:
 def _model(folder: Path, without_weights: bool) -> ModelSurvey:
     """Whatever is wrong with one folder is said of that one."""
     try:
-        with said_of_the_file(folder):
-            config = read_config(folder)
-            if not without_weights:
-                check_weight_files(folder)
+        config = read_config(folder)
+        if not without_weights:
+            check_weight_files(folder)
         stored = 0 if without_weights else sum(path.stat().st_size for path in weight_files(folder))
     except PenstockError as error:
         return ModelSurvey(refusal=str(error).removeprefix(f"{folder}/").removeprefix(f"{folder} "))

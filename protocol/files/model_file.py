@@ -64,14 +64,14 @@ def read_model_settings(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def values_of(path: Path) -> Iterator[None]:
-    """Turn errors about the values of a file into one that names the file."""
+def values_of(file: Path | str) -> Iterator[None]:
+    """Turn errors about the values of a file into one that says what it is called."""
     try:
         yield
     except PenstockError:
         raise
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
-        raise ConfigError(f"{path} holds a value that cannot be used: {error}.") from error
+        raise ConfigError(f"{file} holds a value that cannot be used: {error}.") from error
 
 
 def require_regular(path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_checkpoint_with_more_layers_than_its_config_names_is_refused(tmp_path
     tiny_model(tmp_path, family, num_hidden_layers=5)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
-    with pytest.raises(ConfigError, match=r"5 layers, up to model\.layers\.4, and its config\.json names 3"):
+    with pytest.raises(ConfigError, match=r"5 layers, up to model\.layers\.4, and .*config\.json names 3"):
         load_model(tmp_path)
 
 

@@ -11,10 +11,10 @@ from builders.gguf_file import Octets, write_gguf, zeros
 from builders.gguf_models import as_gguf
 from builders.tiny_model import tiny_model
 
-from penstock.protocol.errors import ConfigError, ModelNotFoundError
+from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.gguf.header import read_header
 from penstock.worker.survey import survey
-from penstock.worker.weights.gguf.linked_files import LinkedFiles, linked_files, said_of_the_file
+from penstock.worker.weights.gguf.linked_files import LinkedFiles, linked_files
 from penstock.worker.weights.gguf.tensors import GgufTensors
 
 
@@ -62,19 +62,17 @@ def test_what_is_wrong_with_a_translated_folder_is_said_of_the_file(tmp_path: Pa
     (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 0}))
     refusal = survey([str(folder)], with_torch=False).models[0].refusal
     assert (
-        refusal
-        == f"The metadata of {file_of(folder).name}: intermediate_size must be a positive whole number, and is 0."
+        refusal == f"{file_of(folder).name}'s metadata: intermediate_size must be a positive whole number, and is 0."
     )
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
-    with pytest.raises(ConfigError) as raised, said_of_the_file(folder):
+    with pytest.raises(ConfigError) as raised:
         load_on("fast", folder)
     assert str(raised.value).startswith(f"{file_of(folder).name} has tensors of 2 layers")
     assert "config.json" not in str(raised.value) and str(tmp_path) not in str(raised.value)
-
-
-def test_of_a_models_own_folder_everything_is_said_as_it_is(tmp_path: Path):
-    with pytest.raises(ModelNotFoundError, match=str(tmp_path)), said_of_the_file(tmp_path):
-        raise ModelNotFoundError(f"{tmp_path} holds no config.json")
+    (folder / "config.json").write_text(json.dumps(config))
+    rewrite(folder, lambda tensors: tensors.update({"blk.0.of_nobody": zeros((1,))}))
+    with pytest.raises(ConfigError, match=f"^{file_of(folder).name} has tensors that no layer of llama reads"):
+        load_on("fast", folder)
 
 
 def test_an_encoder_takes_the_place_of_no_tensor_of_the_model(tmp_path: Path):

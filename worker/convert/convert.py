@@ -32,6 +32,7 @@ from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import read_model_json
 from ..models.config import ModelConfig, read_config
 from ..models.load import resolve_dtype
+from ..models.origin import origin_of
 from ..models.paddle_config import as_transformers_writes_it
 from ..models.products import HEAD, expert_layers
 from ..models.quantization import QUANTIZATION_FILES, QUANTIZATION_KEYS
@@ -188,7 +189,7 @@ def _write_config(
     path = source / "config.json"
     config = as_transformers_writes_it(read_model_json(path), path)
     if read.vision is None:
-        config = text_part(config, path)
+        config = text_part(config, origin_of(source))
     parts = [config, *(part for part in [config.get("text_config")] if isinstance(part, dict))]
     if not is_copied:
         for part, key in product(parts, QUANTIZATION_KEYS):

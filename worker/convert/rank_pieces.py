@@ -16,6 +16,7 @@ from ...kernels import TorchOperations, WeightFormat
 from ..media.encoder import Encoder
 from ..models.config import ModelConfig
 from ..models.decoder import Decoder
+from ..models.origin import origin_of
 from ..models.split import check_split
 from ..parallel import Parallel
 from ..weights.checkpoint import Checkpoint
@@ -39,7 +40,7 @@ def rank_pieces(
     read = {name for pieces in by_rank for name in pieces}
     if config.quantization is not None:  # 8-bit floats: a matrix is read with its scales
         read |= {f"{name.removesuffix('weight')}{scales}" for name in read for scales in COMPANIONS}
-    check_unread(folder, sorted(set(checkpoint.names) - read), config)
+    check_unread(origin_of(folder), sorted(set(checkpoint.names) - read), config)
     return by_rank
 
 

@@ -24,6 +24,7 @@ from .lora_files import Target, check_module
 FindViews = Callable[[TensorNames], dict[str, View]]
 _DOWN, _UP = ".lora_a", ".lora_b"
 _ALPHA = "adapter.lora.alpha"
+_MERGE = "Load the model with it merged in."
 
 
 class _Changed:
@@ -106,8 +107,8 @@ class GgufAdapter:
         if unknown := sorted(set(self._tensors.names) - known):
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
             raise AdapterError(
-                f"{self._name} holds {unknown[0]}{more}, which is no half of a pair for a projection of this model. It "
-                "was made for another model, or changes more than projections; merge it into the model instead.",
+                f"{self._name} holds {unknown[0]}{more}, which is no half of a pair for a projection of this model: it "
+                f"was made for another model, or changes more than projections. {_MERGE}",
                 "files",
             )
         return found
@@ -122,11 +123,22 @@ def _opened(path: Path) -> GgufTensors:
 
 def _check_metadata(name: str, tensors: GgufTensors) -> None:
     if (kind := tensors.metadata.get("general.type", "model")) != "adapter":
-        raise AdapterError(f"{name} is no adapter: it is a GGUF file of the type {shown(kind)}.", "files")
+        raise AdapterError(
+            f"{name} is no adapter: it is a GGUF file of the type {shown(kind)}. Give a file that "
+            "convert_lora_to_gguf.py wrote.",
+            "files",
+        )
+    if not tensors.architecture:
+        raise AdapterError(
+            f"{name} doesn't say of which architecture it is, which its rows' order depends on. Convert it again.",
+            "files",
+        )
     if (method := tensors.metadata.get("adapter.type", "")) != "lora":
-        raise AdapterError(f"{name} is an adapter of the type {shown(method)}; only LoRA adapters are loaded.", "files")
+        raise AdapterError(
+            f"{name} is an adapter of the type {shown(method)}, and only LoRA adapters are loaded. {_MERGE}", "files"
+        )
     alpha = tensors.metadata.get(_ALPHA, 0.0)
     if type(alpha) not in (int, float) or not math.isfinite(alpha):
         raise AdapterError(f"{name} has {_ALPHA}={shown(alpha)} where a number belongs. Convert it again.", "files")
     if "adapter.alora.invocation_tokens" in tensors.metadata:
-        raise AdapterError(f"{name} begins to act at certain tokens (aLoRA); only plain LoRA is supported.", "files")
+        raise AdapterError(f"{name} begins to act at certain tokens (aLoRA), which is not supported. {_MERGE}", "files")

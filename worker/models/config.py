@@ -28,6 +28,7 @@ from .layer_ropes import LayerRopes, read_layer_ropes
 from .mixers import Mixer, with_projections_apart
 from .mixtures import ExpertsConfig, read_experts
 from .nearest_family import unknown_architecture
+from .origin import CONFIG_FILE, Origin, origin_of
 from .paddle_config import as_transformers_writes_it
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, is_positive, read_rope
@@ -124,120 +125,121 @@ def read_config(model_folder: Path, sees: bool = True) -> ModelConfig:
 
     What a model sees with is left out unless it `sees`.
     """
-    path = model_folder / "config.json"
+    origin, path = origin_of(model_folder), model_folder / CONFIG_FILE
     try:
         config = read_model_json(path)
     except FileNotFoundError as error:
-        raise ModelNotFoundError(f"{model_folder} holds no config.json, so it is not a model folder.") from error
+        raise ModelNotFoundError(f"{model_folder} holds no {CONFIG_FILE}, so it is not a model folder.") from error
     if not isinstance(config, dict):
-        raise ConfigError(f"{path} holds no JSON object.")
-    with values_of(path):
+        raise ConfigError(f"{origin} holds no JSON object.")
+    with values_of(str(origin)):
         whole = as_transformers_writes_it(config, path)
-        config = text_part(whole, path)
-    _require_flags(config, path)
-    family = _family(config, path)
-    with values_of(path):
-        described, unsupported = _read_as(family, config, path)
-    refuse_unsupported(unsupported, family.name, path)
-    with values_of(path):
+        config = text_part(whole, origin)
+    _require_flags(config, origin)
+    family = _family(config, origin)
+    with values_of(str(origin)):
+        described, unsupported = _read_as(family, config, origin)
+    refuse_unsupported(unsupported, family.name, origin)
+    with values_of(str(origin)):
         if described.experts is not None and described.experts.of_media is not None:
-            described = replace(described, media_tokens=media_tokens(whole, path))
+            described = replace(described, media_tokens=media_tokens(whole, origin))
         if not sees:
             return described
-        vision = read_vision(whole, path, described.hidden_size, described.rms_norm_eps)
+        vision = read_vision(whole, origin, described.hidden_size, described.rms_norm_eps)
     return replace(described, vision=vision)
 
 
-def _read_as(family: Family, given: dict[str, Any], path: Path) -> tuple[ModelConfig, list[Unsupported]]:
+def _read_as(family: Family, given: dict[str, Any], origin: Origin) -> tuple[ModelConfig, list[Unsupported]]:
     """What the config says, and which of its keys ask for what the family hasn't got."""
     given = under_read_names(given, family.name)
     config = ReadKeys(family.defaults | given)
-    described = _described(config, family, path)
+    described = _described(config, family, origin)
     has_only_dense_layers = family.mixture is not None and described.experts is None
     idle = frozenset((EXPERTS,) if has_only_dense_layers else ())
     return described, unsupported_keys(given, config, family.name, idle)
 
 
-def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfig:
-    num_layers, num_heads = _count(config, "num_hidden_layers", path), _count(config, "num_attention_heads", path)
-    hidden_size = _count(config, "hidden_size", path)
-    latent = read_latent(config, partial(_count, config, path=path), path) if family.is_latent else None
-    context = _count(config, "max_position_embeddings", path)
-    windows = _windows(config, family, num_layers, path)
-    heads = _heads(config, family, windows, latent, path)
+def _described(config: dict[str, Any], family: Family, origin: Origin) -> ModelConfig:
+    num_layers, num_heads = _count(config, "num_hidden_layers", origin), _count(config, "num_attention_heads", origin)
+    hidden_size = _count(config, "hidden_size", origin)
+    latent = read_latent(config, partial(_count, config, origin=origin), origin) if family.is_latent else None
+    context = _count(config, "max_position_embeddings", origin)
+    windows = _windows(config, family, num_layers, origin)
+    heads = _heads(config, family, windows, latent, origin)
     rotated = tuple(latent.rope_dim if latent else each.head_dim for each in heads)
-    ropes = _ropes(config, family, windows, rotated, context, path)
+    ropes = _ropes(config, family, windows, rotated, context, origin)
     reached = 0 if family.has_whole_context else max((rope.max_position for rope in ropes.ropes), default=0)
-    mixers = family.mixers(config, num_layers, partial(_count, config, path=path))
-    experts = _experts(config, family, num_layers, path)
-    quantization = read_quantization(config, path)
+    count = partial(_count, config, origin=origin)
+    mixers = family.mixers(config, num_layers, count)
+    experts = _experts(config, family, num_layers, origin)
+    quantization = read_quantization(config, origin.folder / CONFIG_FILE)
     if quantization is not None and quantization.is_gguf:
         mixers = with_projections_apart(mixers)
     return ModelConfig(
         family=family,
-        vocab_size=_count(config, "vocab_size", path),
+        vocab_size=_count(config, "vocab_size", origin),
         hidden_size=hidden_size,
-        intermediate_size=_mlp_width(config, family, path),
+        intermediate_size=_mlp_width(config, family, origin),
         num_layers=num_layers,
         num_heads=num_heads,
         heads=heads,
-        rms_norm_eps=_positive(config, "rms_norm_eps", path, default=1e-6),
+        rms_norm_eps=_positive(config, "rms_norm_eps", origin, default=1e-6),
         tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
         windows=windows,
         biased=family.biased(config),
         ropes=ropes,
         qk_norm=family.qk_norm(config),
-        qkv_limit=_qkv_limit(config, family, path),
+        qkv_limit=_qkv_limit(config, family, origin),
         norm_places=family.norm_places(config),
         activation=read_activation(config, family.activation, family.meant_activations, _only(family, experts, mixers)),
         scales=family.scales(config),
         max_position=reached or context,
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
-        num_draft_layers=_count(config, "num_nextn_predict_layers", path, default=0),
+        num_draft_layers=_count(config, "num_nextn_predict_layers", origin, default=0),
         experts=experts,
         quantization=quantization,
         latent=latent,
-        token_inputs=read_token_inputs(config, partial(_count, config, path=path)) if family.has_token_inputs else None,
+        token_inputs=read_token_inputs(config, count) if family.has_token_inputs else None,
         widens_readers=family.widens_readers and bool(config.get("use_double_wide_mlp")),
         mixers=mixers,
     )
 
 
 def _heads(
-    config: dict[str, Any], family: Family, windows: Windows, latent: LatentConfig | None, path: Path
+    config: dict[str, Any], family: Family, windows: Windows, latent: LatentConfig | None, origin: Origin
 ) -> tuple[LayerHeads, ...]:
     if latent is not None:
         return (LayerHeads(1, latent.width),) * len(windows)
-    num_heads, hidden_size = _count(config, "num_attention_heads", path), _count(config, "hidden_size", path)
-    num_kv_heads = _count(config, "num_key_value_heads", path, default=num_heads)
-    usual = LayerHeads(num_kv_heads, _count(config, "head_dim", path, default=hidden_size // num_heads))
-    found = family.heads(config, usual, windows, lambda said, key: _count(said, key, path))
+    num_heads, hidden_size = _count(config, "num_attention_heads", origin), _count(config, "hidden_size", origin)
+    num_kv_heads = _count(config, "num_key_value_heads", origin, default=num_heads)
+    usual = LayerHeads(num_kv_heads, _count(config, "head_dim", origin, default=hidden_size // num_heads))
+    found = family.heads(config, usual, windows, lambda said, key: _count(said, key, origin))
     for each in found:
         if num_heads % each.num_kv_heads:
             shared = each.num_kv_heads
-            raise ConfigError(f"{path}: {num_heads} attention heads can't share {shared} key-value heads evenly.")
+            raise ConfigError(f"{origin}: {num_heads} attention heads can't share {shared} key-value heads evenly.")
     return found
 
 
 def _ropes(
-    config: dict[str, Any], family: Family, windows: Windows, rotated: tuple[int, ...], context: int, path: Path
+    config: dict[str, Any], family: Family, windows: Windows, rotated: tuple[int, ...], context: int, origin: Origin
 ) -> LayerRopes:
     """`rotated`: of each layer the numbers of a head that may be."""
 
     def read(said: dict[str, Any], layer: int) -> RopeConfig:
-        return read_rope(said, rotated[layer], context, family, path)
+        return read_rope(said, rotated[layer], context, family, origin)
 
     ropes = read_layer_ropes(config, family, windows, read)
     for reach in (reach for rope in ropes.ropes for reach in (rope.original_context, rope.max_position)):
         if not 0 < reach <= _LARGEST:
-            raise ConfigError(f"{path}: its rotary positions reach {shown(reach)} tokens, which no model's do.")
+            raise ConfigError(f"{origin}: its rotary positions reach {shown(reach)} tokens, which no model's do.")
     return ropes
 
 
-def _experts(config: dict[str, Any], family: Family, num_layers: int, path: Path) -> ExpertsConfig | None:
+def _experts(config: dict[str, Any], family: Family, num_layers: int, origin: Origin) -> ExpertsConfig | None:
     if family.mixture is None:
         return None
-    return read_experts(config, family.mixture, num_layers, lambda key: _count(config, key, path), str(path))
+    return read_experts(config, family.mixture, num_layers, lambda key: _count(config, key, origin), origin.config)
 
 
 def _only(family: Family, experts: ExpertsConfig | None, mixers: tuple[Mixer, ...]) -> Activation | None:
@@ -247,74 +249,75 @@ def _only(family: Family, experts: ExpertsConfig | None, mixers: tuple[Mixer, ..
     return "silu" if any(mixers) else None
 
 
-def _mlp_width(config: dict[str, Any], family: Family, path: Path) -> int:
-    given = _count(config, "intermediate_size", path)
+def _mlp_width(config: dict[str, Any], family: Family, origin: Origin) -> int:
+    given = _count(config, "intermediate_size", origin)
     if family.mlp_width is None:
         return given
     width = family.mlp_width(config)
     if not 0 < width <= _MOST["intermediate_size"]:
-        raise ConfigError(f"{path}: its keys give the MLP an inner layer of {shown(width)}, which no model's has.")
+        raise ConfigError(f"{origin}: its keys give the MLP an inner layer of {shown(width)}, which no model's has.")
     return width
 
 
-def _qkv_limit(config: dict[str, Any], family: Family, path: Path) -> float | None:
+def _qkv_limit(config: dict[str, Any], family: Family, origin: Origin) -> float | None:
     """Elsewhere the key stays unread."""
     if not family.clamps_qkv or config.get("clip_qkv") is None:
         return None
-    return _positive(config, "clip_qkv", path, default=0.0)
+    return _positive(config, "clip_qkv", origin, default=0.0)
 
 
-def _windows(config: dict[str, Any], family: Family, num_layers: int, path: Path) -> Windows:
+def _windows(config: dict[str, Any], family: Family, num_layers: int, origin: Origin) -> Windows:
     windows = family.windows(config, num_layers)
     if len(windows) != num_layers:
-        raise ConfigError(f"{path}: layer_types names {len(windows)} layers, and num_hidden_layers is {num_layers}.")
+        raise ConfigError(f"{origin}: layer_types names {len(windows)} layers, and num_hidden_layers is {num_layers}.")
     for window in windows:
         if window is not None and (type(window) is not int or window < 1):
-            raise ConfigError(f"{path}: sliding_window must be a positive whole number, and is {shown(window)}.")
+            raise ConfigError(f"{origin}: sliding_window must be a positive whole number, and is {shown(window)}.")
     return windows
 
 
-def _require_flags(config: dict[str, Any], path: Path) -> None:
+def _require_flags(config: dict[str, Any], origin: Origin) -> None:
     """A "false" in quotation marks would count as true."""
     for key in _FLAGS:
         if config.get(key) not in (None, False, True):
-            raise ConfigError(f"{path}: {key} must be true or false, and is {shown(config[key])}.")
+            raise ConfigError(f"{origin}: {key} must be true or false, and is {shown(config[key])}.")
 
 
-def _count(config: Mapping[str, Any], key: str, path: Path, default: int | None = None) -> int:
+def _count(config: Mapping[str, Any], key: str, origin: Origin, default: int | None = None) -> int:
     """A missing one is the default, if there is one, which may be 0."""
     value = config.get(key)
     if default is not None and value in (None, default):
         return default
     if type(value) is not int or value < 1:
-        raise ConfigError(f"{path}: {key} must be a positive whole number, and is {shown(value)}.")
+        raise ConfigError(f"{origin}: {key} must be a positive whole number, and is {shown(value)}.")
     if value > (most := _MOST.get(key, _LARGEST)):
-        raise ConfigError(f"{path}: {key} is {shown(value)}, and no model has more than {most:,}.")
+        raise ConfigError(f"{origin}: {key} is {shown(value)}, and no model has more than {most:,}.")
     return value
 
 
-def _positive(config: dict[str, Any], key: str, path: Path, default: float) -> float:
+def _positive(config: dict[str, Any], key: str, origin: Origin, default: float) -> float:
     value = config.get(key, default)
     if not is_positive(value):
-        raise ConfigError(f"{path}: {key} must be a positive number, and is {shown(value)}.")
+        raise ConfigError(f"{origin}: {key} must be a positive number, and is {shown(value)}.")
     return value
 
 
-def _family(config: dict[str, Any], path: Path) -> Family:
+def _family(config: dict[str, Any], origin: Origin) -> Family:
     architectures = config.get("architectures") or []
     if not isinstance(architectures, list):
-        raise ConfigError(f"{path}: architectures must be a list of names, and is {shown(architectures)}.")
+        raise ConfigError(f"{origin}: architectures must be a list of names, and is {shown(architectures)}.")
     for architecture in filter(_is_text, architectures):
         if architecture in FAMILIES:
             return FAMILIES[architecture]
-    raise ConfigError(f"{path} {unknown_architecture(config, architectures, partial(_unsupported_as, config, path))}")
+    unsupported_as = partial(_unsupported_as, config, origin)
+    raise ConfigError(f"{origin} {unknown_architecture(config, architectures, unsupported_as)}")
 
 
-def _unsupported_as(config: dict[str, Any], path: Path, family: Family) -> list[str] | None:
+def _unsupported_as(config: dict[str, Any], origin: Origin, family: Family) -> list[str] | None:
     """The keys that couldn't be honoured if this were a model of the family; None if it can't be one."""
     try:
-        with values_of(path):
-            return [each.key for each in _read_as(family, config, path)[1]]
+        with values_of(str(origin)):
+            return [each.key for each in _read_as(family, config, origin)[1]]
     except ConfigError:
         return None
 

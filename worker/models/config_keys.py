@@ -14,13 +14,13 @@ All families' tables are in `key_tables.py`. Imports no torch.
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 from .family_keys import FAMILY_KEYS, FamilyKeys
 from .key_tables import COMPUTATIONS, FEATURES, HARMLESS, HARMLESS_WORDS, OTHER_NAMES
+from .origin import Origin
 
 _WORD = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]*")
 _SHOWN = 4  # keys that one sentence names
@@ -73,16 +73,16 @@ def unsupported_keys(
     return [one for one in found if one is not None and one.what not in idle]
 
 
-def refuse_unsupported(found: list[Unsupported], family: str, path: Path) -> None:
+def refuse_unsupported(found: list[Unsupported], family: str, origin: Origin) -> None:
     if not found:
         return
     named = ", ".join(map(str, found[:_SHOWN])) + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
     features = " and ".join(dict.fromkeys(one.what for one in found[:_SHOWN]))
     verb, them = ("ask", "these keys") if len(found) > 1 else ("asks", "this key")
     raise ConfigError(
-        f"{path}: {named} {verb} for {features}, which is not supported for models of {family}, and ignoring it would "
-        f"change every answer. If the weights were trained without it, remove {them} from config.json; otherwise use "
-        "another model."
+        f"{origin}: {named} {verb} for {features}, which is not supported for models of {family}, and ignoring it "
+        f"would change every answer. If the weights were trained without it, remove {them} from config.json; otherwise "
+        "use another model."
     )
 
 

@@ -5,11 +5,11 @@ heads. Reads no weights and imports no torch.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
+from .origin import Origin
 from .rope_config import RopeConfig
 
 
@@ -36,15 +36,15 @@ class LatentConfig:
         return self.rank + self.rope_dim
 
 
-def read_latent(config: dict[str, Any], count: Callable[[str], int], path: Path) -> LatentConfig:
+def read_latent(config: dict[str, Any], count: Callable[[str], int], origin: Origin) -> LatentConfig:
     """`count` reads a positive whole number of the config."""
     is_interleaved = config.get("rope_interleave", True)
     if type(is_interleaved) is not bool:
-        raise ConfigError(f"{path}: rope_interleave must be true or false, and is {shown(is_interleaved)}.")
+        raise ConfigError(f"{origin}: rope_interleave must be true or false, and is {shown(is_interleaved)}.")
     heads, key_heads = count("num_attention_heads"), config.get("num_key_value_heads")
     if key_heads not in (None, heads):
         raise ConfigError(
-            f"{path}: num_key_value_heads is {shown(key_heads)}; with latent attention each of the {heads} attention "
+            f"{origin}: num_key_value_heads is {shown(key_heads)}; with latent attention each of the {heads} attention "
             "heads has a key of its own, and no other number is supported."
         )
     return LatentConfig(

@@ -46,6 +46,7 @@ from .config import ModelConfig, read_config
 from .decoder import Decoder
 from .demand import CheckRoom, demand_of, kept_weights, kv_kind, write_through
 from .groups import LayerGroup, groups_of
+from .origin import origin_of
 from .products import HEAD, expert_layers, quantized_kinds
 from .split import check_split
 
@@ -209,8 +210,8 @@ def _read(
         decoder = Decoder(Weights(source, placement), config)
         if config.vision is not None:
             encoder = Encoder(Weights(source, backend.encoder_placement(placement)), config.vision)
-        unread = check_unread(model_folder, source.leftovers(), config)
-        check_biases(model_folder, source.names, config)
+        unread = check_unread(origin_of(model_folder), source.leftovers(), config)
+        check_biases(origin_of(model_folder), source.names, config)
     except BaseException:
         if placement.cache is not None:
             placement.cache.close()  # what is half written
@@ -316,7 +317,7 @@ def _opened_gguf(model_folder: Path, config: ModelConfig) -> GgufCheckpoint | No
     if (linked := linked_files(model_folder)) is None:
         return None
     found = GgufCheckpoint(model_folder, linked, config)
-    check_layers(model_folder, found.names, config)
+    check_layers(origin_of(model_folder), found.names, config)
     return found
 
 
@@ -331,7 +332,7 @@ def _opened(
         source = CutCheckpoint(model_folder, config.quantization, ranks.rank, ranks.size)
     else:
         source = Checkpoint(model_folder, config.quantization, config)
-    check_layers(model_folder, source.names, config)
+    check_layers(origin_of(model_folder), source.names, config)
     return source, with_head_as_stored(config, model_folder, source.names)
 
 

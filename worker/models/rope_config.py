@@ -7,11 +7,11 @@ The angles are computed in `worker/layers/rope.py`.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
+from .origin import Origin
 
 # The figures without which a variant means nothing.
 _NEEDED = {
@@ -171,23 +171,23 @@ class RopeConfig:
         return self.trained_context
 
 
-def read_rope(config: dict[str, Any], head_dim: int, context: int, family: RopeRules, path: Path) -> RopeConfig:
+def read_rope(config: dict[str, Any], head_dim: int, context: int, family: RopeRules, origin: Origin) -> RopeConfig:
     """The variant that `config` asks for; `head_dim` are the numbers of a head that may be rotated."""
     older, newer = config.get("rope_scaling"), config.get("rope_parameters")
     figures = older or newer or {}
     if not isinstance(figures, dict):
-        raise ConfigError(f"{path}: the figures of rotary positions must be an object, and are {shown(figures)}.")
+        raise ConfigError(f"{origin}: the figures of rotary positions must be an object, and are {shown(figures)}.")
     if any(isinstance(figure, dict) for figure in figures.values()):
-        raise ConfigError(f"{path}: rotary positions that differ by layer ({', '.join(figures)}) are not supported.")
+        raise ConfigError(f"{origin}: rotary positions that differ by layer ({', '.join(figures)}) are not supported.")
     kind = figures.get("rope_type") or figures.get("type") or "default"
     known = family.rope_kinds or _USUAL
     if not isinstance(kind, str) or kind not in known:
-        raise ConfigError(f"{path}: rope type {shown(kind)} is not supported; supported are {', '.join(known)}.")
+        raise ConfigError(f"{origin}: rope type {shown(kind)} is not supported; supported are {', '.join(known)}.")
     kind = known[kind]
     alpha = figures.get("alpha") if family.stretches_base and kind == "dynamic" else None
     if alpha:
         kind, figures = "default", {name: value for name, value in figures.items() if name != "alpha"}
-    own = _own_figures(kind, figures, family, path)
+    own = _own_figures(kind, figures, family, origin)
     part: Any = config.get(family.rotated) if family.rotated else None
     share = part / head_dim if is_positive(part) else part
     partial = _first_given(figures.get("partial_rotary_factor"), config.get("partial_rotary_factor"), share, 1.0)
@@ -197,16 +197,17 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, family: RopeR
     rotary_dim = int(head_dim * partial) if is_known else 0
     if rotary_dim < 2 or rotary_dim % 2 or ((kind == "dynamic" or alpha) and rotary_dim == 2):
         rotating = f"{partial:.0%}" if is_positive(partial) else shown(partial)
-        raise ConfigError(f"{path}: heads of {head_dim} of which {rotating} rotate are not supported.")
-    own |= {name: _listed(name, figures.get(name), rotary_dim // 2, path) for name in _LISTS.get(kind, ())}
+        raise ConfigError(f"{origin}: heads of {head_dim} of which {rotating} rotate are not supported.")
+    own |= {name: _listed(name, figures.get(name), rotary_dim // 2, origin) for name in _LISTS.get(kind, ())}
     name = "original_max_position_embeddings"
     original = _first_given(config.get(name), figures.get(name), context)
     if kind == "longrope" and original == 1:
-        raise ConfigError(f"{path}: {name} must be more than 1 for rope type 'longrope'.")
+        raise ConfigError(f"{origin}: {name} must be more than 1 for rope type 'longrope'.")
     theta = _first_given(figures.get("rope_theta"), config.get("rope_theta"), family.rope_theta)
-    theta = _bounded("rope_theta", theta, path)
+    theta = _bounded("rope_theta", theta, origin)
     if alpha:
-        theta = _bounded("rope_theta", theta * _bounded("alpha", alpha, path) ** (rotary_dim / (rotary_dim - 2)), path)
+        stretched = theta * _bounded("alpha", alpha, origin) ** (rotary_dim / (rotary_dim - 2))
+        theta = _bounded("rope_theta", stretched, origin)
     return RopeConfig(
         kind=kind,
         theta=theta,
@@ -214,7 +215,7 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, family: RopeR
         rotary_dim=rotary_dim,
         factor=own.get("factor", 1.0),
         trained_context=context,
-        original_context=int(_bounded(name, original, path)),
+        original_context=int(_bounded(name, original, origin)),
         figures=figures | own,
         query_scale=own.get(QUERY_SCALE, 0.0),
         axes=_axes(figures, family, rotary_dim // 2),
@@ -231,41 +232,41 @@ def _axes(figures: dict[str, Any], family: RopeRules, num_angles: int) -> tuple[
     return rule(section, num_angles)
 
 
-def _own_figures(kind: str, figures: dict[str, Any], family: RopeRules, path: Path) -> dict[str, Any]:
+def _own_figures(kind: str, figures: dict[str, Any], family: RopeRules, origin: Origin) -> dict[str, Any]:
     """Those that the variant computes with; what others would is left unread, and what none would is refused."""
     further = (QUERY_SCALE,) if family.scales_queries else ()
     for name, value in figures.items():
         if name not in (*_KNOWN, *further) and value not in (None, False, *_NEUTRAL.get(name, ())):
             raise ConfigError(
-                f"{path}: {name}={shown(value)} among the figures of rotary positions changes the angles in a way that "
-                "is not supported. If the weights were trained without it, remove it from config.json."
+                f"{origin}: {name}={shown(value)} among the figures of rotary positions changes the angles in a way "
+                "that is not supported. If the weights were trained without it, remove it from config.json."
             )
     if missing := [name for name in _NEEDED[kind] if figures.get(name) is None]:
-        raise ConfigError(f"{path}: rope type {kind!r} needs {', '.join(missing)}.")
+        raise ConfigError(f"{origin}: rope type {kind!r} needs {', '.join(missing)}.")
     names = (*_NEEDED[kind], *_FURTHER.get(kind, ()), *further)
-    found = {name: _bounded(name, figures[name], path) for name in names if figures.get(name) is not None}
+    found = {name: _bounded(name, figures[name], origin) for name in names if figures.get(name) is not None}
     if kind == "llama3" and found["high_freq_factor"] <= found["low_freq_factor"]:
         high = shown(figures["high_freq_factor"])
-        raise ConfigError(f"{path}: high_freq_factor must be above low_freq_factor, and is {high}.")
+        raise ConfigError(f"{origin}: high_freq_factor must be above low_freq_factor, and is {high}.")
     # Some models have both alike.
     if kind == "yarn" and found.get("beta_fast", 32) < found.get("beta_slow", 1):
-        raise ConfigError(f"{path}: beta_fast must not be below beta_slow, and is {figures.get('beta_fast', 32)}.")
+        raise ConfigError(f"{origin}: beta_fast must not be below beta_slow, and is {figures.get('beta_fast', 32)}.")
     if kind == "yarn" and not isinstance(figures.get("truncate", True), (bool, type(None))):
-        raise ConfigError(f"{path}: truncate must be true or false, and is {shown(figures['truncate'])}.")
+        raise ConfigError(f"{origin}: truncate must be true or false, and is {shown(figures['truncate'])}.")
     return found
 
 
-def _listed(name: str, value: Any, count: int, path: Path) -> list[float]:
+def _listed(name: str, value: Any, count: int, origin: Origin) -> list[float]:
     if not isinstance(value, list) or len(value) != count:
         given = f"a list of {len(value)}" if isinstance(value, list) else shown(value)
-        raise ConfigError(f"{path}: {name} must be a list of {count} numbers, one for each angle, and is {given}.")
-    return [_bounded(name, each, path) for each in value]
+        raise ConfigError(f"{origin}: {name} must be a list of {count} numbers, one for each angle, and is {given}.")
+    return [_bounded(name, each, origin) for each in value]
 
 
-def _bounded(name: str, value: Any, path: Path) -> float:
+def _bounded(name: str, value: Any, origin: Origin) -> float:
     bound = _BOUNDS[name]
     if type(value) not in (int, float) or not abs(value) < _LARGEST or not bound.holds(value):
-        raise ConfigError(f"{path}: {name} must be {bound.sentence}, and is {shown(value)}.")
+        raise ConfigError(f"{origin}: {name} must be {bound.sentence}, and is {shown(value)}.")
     return float(value)
 
 

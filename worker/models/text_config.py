@@ -5,12 +5,12 @@ Such a config has what the decoder is made of under `text_config`, and beside it
 """
 
 import re
-from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 from .ernie_vl_config import ERNIE_VL, ernie_vl_text
+from .origin import Origin
 
 _MISTRAL_3 = "Mistral3ForConditionalGeneration"
 _LLAMA = dict.fromkeys(("", "llama"), "LlamaForCausalLM")
@@ -61,7 +61,7 @@ _PREFIXES = (
 )
 
 
-def text_part(config: dict[str, Any], path: Path) -> dict[str, Any]:
+def text_part(config: dict[str, Any], origin: Origin) -> dict[str, Any]:
     """The config of the decoder alone; the config itself where it is one of a decoder."""
     architectures = config.get("architectures")
     named = architectures if isinstance(architectures, list) else []
@@ -73,15 +73,15 @@ def text_part(config: dict[str, Any], path: Path) -> dict[str, Any]:
     if inner is None and any(each in _FLAT for each in named):
         inner, beside = config, {}
     if not isinstance(inner, dict):
-        raise ConfigError(f"{path}: text_config must be an object that describes the decoder, and is {shown(inner)}.")
+        raise ConfigError(f"{origin}: text_config must be an object that describes the decoder, and is {shown(inner)}.")
     inner = {key: value for key, value in inner.items() if not _OF_PICTURES.fullmatch(key)}
     if any(each in ERNIE_VL for each in named):
-        inner = ernie_vl_text(inner, path)
+        inner = ernie_vl_text(inner, origin)
     if isinstance(decoder, dict):
         kind = inner.get("model_type") or ""
         if kind not in decoder:
             known = ", ".join(filter(None, decoder))
-            raise ConfigError(f"{path}: text_config has model_type {shown(kind)}, and only {known} are supported.")
+            raise ConfigError(f"{origin}: text_config has model_type {shown(kind)}, and only {known} are supported.")
         decoder = decoder[kind]
     # An outer key that the decoder has too means the same there, and the decoder's own says what is computed.
     outer = {key: value for key, value in beside.items() if not _OF_PICTURES.fullmatch(key) and key != "text_config"}

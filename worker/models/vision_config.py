@@ -14,6 +14,7 @@ from ...protocol.files.model_file import read_model_settings
 from .activations import Activation, read_activation
 from .config_keys import ReadKeys, refuse_unsupported, unsupported_keys
 from .family_keys import under_read_names
+from .origin import Origin
 from .vision_families import VISION_FAMILIES, VisionFamily
 
 # Far above what any encoder has: a folder may come from a stranger, and memory is planned by these numbers.
@@ -92,7 +93,7 @@ class VisionConfig:
         return numbers * item_size + 2 * self.patch_numbers
 
 
-def read_vision(config: dict[str, Any], path: Path, hidden_size: int, epsilon: float) -> VisionConfig | None:
+def read_vision(config: dict[str, Any], origin: Origin, hidden_size: int, epsilon: float) -> VisionConfig | None:
     """The encoder of the model in this whole config.json; None where there is none, or none that runs here.
 
     `hidden_size` and `epsilon` (of norms) are the text part's.
@@ -104,22 +105,24 @@ def read_vision(config: dict[str, Any], path: Path, hidden_size: int, epsilon: f
         return None
     given = config.get("vision_config")
     if not isinstance(given, dict):
-        raise ConfigError(f"{path}: vision_config must be an object that describes an encoder, and is {shown(given)}.")
+        raise ConfigError(f"{origin}: vision_config must describe an encoder by an object, and is {shown(given)}.")
     given = under_read_names(given, family.name)
     outer = {key: config.get(key) for key in family.outer_keys}
     stated = {key: value for key, value in (given | outer).items() if value is not None}
     keys = ReadKeys({**family.defaults, **stated})
-    described = _described(keys, family, hidden_size, epsilon, path)
-    refuse_unsupported(unsupported_keys(given, keys, family.name), family.name, path)
+    described = _described(keys, family, hidden_size, epsilon, origin)
+    refuse_unsupported(unsupported_keys(given, keys, family.name), family.name, origin)
     if described.out_size != hidden_size:
         raise ConfigError(
-            f"{path}: {family.out_width} of vision_config is {described.out_size}, and hidden_size of the text part "
+            f"{origin}: {family.out_width} of vision_config is {described.out_size}, and hidden_size of the text part "
             f"{hidden_size}."
         )
     return described
 
 
-def _described(config: ReadKeys, family: VisionFamily, out_size: int, out_epsilon: float, path: Path) -> VisionConfig:
+def _described(
+    config: ReadKeys, family: VisionFamily, out_size: int, out_epsilon: float, origin: Origin
+) -> VisionConfig:
     def count(key: str) -> int:
         key = family.keys.get(key, key)
         value = config.get(key)
@@ -127,34 +130,34 @@ def _described(config: ReadKeys, family: VisionFamily, out_size: int, out_epsilo
             value = value[0]
         if type(value) is not int or not 0 < value <= _MOST.get(key, _LARGEST):
             most = _MOST.get(key, _LARGEST)
-            raise ConfigError(f"{path}: {key} of vision_config must be from 1 to {most:,}, and is {shown(value)}.")
+            raise ConfigError(f"{origin}: {key} of vision_config must be from 1 to {most:,}, and is {shown(value)}.")
         return value
 
     num_layers, hidden_size, num_heads = count("depth"), count(family.width), count("num_heads")
     least = 4 if family.rotates else 1
     if hidden_size % (least * num_heads):
         raise ConfigError(
-            f"{path}: an encoder of {hidden_size} numbers has no {num_heads} heads of a multiple of {least}."
+            f"{origin}: an encoder of {hidden_size} numbers has no {num_heads} heads of a multiple of {least}."
         )
     if count("in_channels") != _CHANNELS:
-        raise ConfigError(f"{path}: in_channels of vision_config is {count('in_channels')}, and only 3 are supported.")
+        raise ConfigError(f"{origin}: in_channels of vision_config is {count('in_channels')}, and only 3 are known.")
     patch_size = count("patch_size")
     table_side = None
     if family.places == "resampled":
-        table_side = _side(count, "num_position_embeddings", path)
+        table_side = _side(count, "num_position_embeddings", origin)
     elif family.places is not None:
         table_side = count("image_size") // patch_size
     if family.merging == "mean":
-        merge = _pooled(table_side or 0, _side(count, "mm_tokens_per_image", path), path)
-        _check_size(path.parent, count("image_size"))
+        merge = _pooled(table_side or 0, _side(count, "mm_tokens_per_image", origin), origin)
+        _check_size(origin, count("image_size"))
     else:
         merge = count("spatial_merge_size")
     window, full_layers = None, tuple(range(num_layers))
     if family.has_windows:
         window = count("window_size") // merge // patch_size
-        full_layers = _layers(config, "fullatt_block_indexes", num_layers, path)
+        full_layers = _layers(config, "fullatt_block_indexes", num_layers, origin)
         if not window:
-            raise ConfigError(f"{path}: window_size of vision_config is less than the {merge * patch_size} of a row.")
+            raise ConfigError(f"{origin}: window_size of vision_config is less than the {merge * patch_size} of a row.")
     width = count("mlp_ratio") * hidden_size if "mlp_ratio" in family.defaults else count("intermediate_size")
     return VisionConfig(
         family=family,
@@ -169,68 +172,70 @@ def _described(config: ReadKeys, family: VisionFamily, out_size: int, out_epsilo
         out_size=out_size if family.out_width is None else count(family.out_width),
         window=window,
         full_layers=full_layers,
-        taps=() if family.taps is None else _layers(config, family.taps, num_layers, path),
+        taps=() if family.taps is None else _layers(config, family.taps, num_layers, origin),
         table_side=table_side,
-        epsilon=_epsilon(config, family, path),
+        epsilon=_epsilon(config, family, origin),
         out_epsilon=out_epsilon,
-        rope_theta=_theta(config, family, path),
-        image_colours=_colours(path.parent, "image", family),
-        video_colours=_colours(path.parent, "video", family),
+        rope_theta=_theta(config, family, origin),
+        image_colours=_colours(origin, "image", family),
+        video_colours=_colours(origin, "video", family),
     )
 
 
-def _layers(config: ReadKeys, key: str, num_layers: int, path: Path) -> tuple[int, ...]:
+def _layers(config: ReadKeys, key: str, num_layers: int, origin: Origin) -> tuple[int, ...]:
     """Numbers of layers, ascending."""
     value = config.get(key)
     is_list = isinstance(value, list) and all(type(each) is int and 0 <= each < num_layers for each in value)
     if not is_list or sorted(set(value)) != value:
-        raise ConfigError(f"{path}: {key} of vision_config must be layers of {num_layers}, and is {shown(value)}.")
+        raise ConfigError(f"{origin}: {key} of vision_config must be layers of {num_layers}, and is {shown(value)}.")
     return tuple(value)
 
 
-def _side(count: Callable[[str], int], key: str, path: Path) -> int:
+def _side(count: Callable[[str], int], key: str, origin: Origin) -> int:
     """Of a square of so many places."""
     side = round(count(key) ** 0.5)
     if side * side != count(key):
-        raise ConfigError(f"{path}: {key} is {count(key)}, which is no square.")
+        raise ConfigError(f"{origin}: {key} is {count(key)}, which is no square.")
     return side
 
 
-def _pooled(patches: int, rows: int, path: Path) -> int:
+def _pooled(patches: int, rows: int, origin: Origin) -> int:
     """Patches along each side of a row, of so many along each side of a picture."""
     if patches == 0 or patches % rows:
         raise ConfigError(
-            f"{path}: {patches} patches along a side can't become the {rows} that mm_tokens_per_image says."
+            f"{origin}: {patches} patches along a side can't become the {rows} that mm_tokens_per_image says."
         )
     return patches // rows
 
 
-def _check_size(folder: Path, side: int) -> None:
+def _check_size(origin: Origin, side: int) -> None:
     """The processor makes squares of this side of all pictures."""
-    for key, value in (_image_settings(folder).get("size") or {}).items():
+    for key, value in (_image_settings(origin.folder).get("size") or {}).items():
         if key in ("height", "width") and value != side:
-            raise ConfigError(f"{folder}: the processor's size has {key}={shown(value)}, and image_size is {side}.")
+            size = f"{key}={shown(value)}"
+            raise ConfigError(f"{origin.model}: the processor's size has {size}, and image_size is {side}.")
 
 
-def _epsilon(config: ReadKeys, family: VisionFamily, path: Path) -> float:
+def _epsilon(config: ReadKeys, family: VisionFamily, origin: Origin) -> float:
     key = family.keys.get("epsilon")
     value = family.epsilon if key is None else config.get(key)
     if type(value) not in (int, float) or not 0 <= value < 1:
-        raise ConfigError(f"{path}: {key} of vision_config must be from 0 to 1, and is {shown(value)}.")
+        raise ConfigError(f"{origin}: {key} of vision_config must be from 0 to 1, and is {shown(value)}.")
     return float(value)
 
 
-def _theta(config: ReadKeys, family: VisionFamily, path: Path) -> float:
+def _theta(config: ReadKeys, family: VisionFamily, origin: Origin) -> float:
     figures = config.get("rope_parameters") or {}
     kind = figures.get("rope_type", "axial") if isinstance(figures, dict) else figures
     theta: Any = figures.get("rope_theta", family.rope_theta) if isinstance(figures, dict) else None
     if kind not in ("axial", "default") or type(theta) not in (int, float) or theta <= 1:
-        raise ConfigError(f"{path}: rope_parameters={shown(figures)} of vision_config is not supported.")
+        raise ConfigError(f"{origin}: rope_parameters={shown(figures)} of vision_config is not supported.")
     return float(theta)
 
 
-def _colours(folder: Path, kind: str, family: VisionFamily) -> Colours:
+def _colours(origin: Origin, kind: str, family: VisionFamily) -> Colours:
     """As the processor of pictures, or of videos, has them."""
+    folder = origin.folder
     both, image = read_model_settings(folder / "processor_config.json"), _image_settings(folder)
     video = both.get("video_processor") or read_model_settings(folder / "video_preprocessor_config.json")
     settings = (video or image) if kind == "video" else image
@@ -238,11 +243,11 @@ def _colours(folder: Path, kind: str, family: VisionFamily) -> Colours:
     if settings.get("do_normalize") is False:
         mean, deviation = (0.0,) * _CHANNELS, (1.0,) * _CHANNELS
     else:
-        mean = _of_colours(settings.get("image_mean"), mean, "image_mean", folder)
-        deviation = _of_colours(settings.get("image_std"), deviation, "image_std", folder)
+        mean = _of_colours(settings.get("image_mean"), mean, "image_mean", origin)
+        deviation = _of_colours(settings.get("image_std"), deviation, "image_std", origin)
     scale = settings.get("rescale_factor", 1 / 255)
     if type(scale) not in (int, float) or not 0 < scale <= 1:
-        raise ConfigError(f"{folder}: the processor's rescale_factor must be from 0 to 1, and is {shown(scale)}.")
+        raise ConfigError(f"{origin.model}: the processor's rescale_factor must be from 0 to 1, and is {shown(scale)}.")
     return Colours(1.0 if settings.get("do_rescale") is False else scale, mean, deviation)
 
 
@@ -251,11 +256,11 @@ def _image_settings(folder: Path) -> dict[str, Any]:
     return both.get("image_processor") or read_model_settings(folder / "preprocessor_config.json")
 
 
-def _of_colours(value: Any, usual: tuple[float, ...], name: str, folder: Path) -> tuple[float, ...]:
+def _of_colours(value: Any, usual: tuple[float, ...], name: str, origin: Origin) -> tuple[float, ...]:
     if value is None:
         return usual
     least = -1e6 if name == "image_mean" else 1e-6
     is_list = isinstance(value, list) and len(value) == _CHANNELS
     if not is_list or not all(type(each) in (int, float) and least <= each <= 1e6 for each in value):
-        raise ConfigError(f"{folder}: the processor's {name} must be three numbers, and is {shown(value)}.")
+        raise ConfigError(f"{origin.model}: the processor's {name} must be three numbers, and is {shown(value)}.")
     return tuple(map(float, value))

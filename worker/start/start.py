@@ -23,7 +23,6 @@ from ..parallel import Parallel
 from ..sampler import LogitsProcessors
 from ..steps.runner import Runner
 from ..steps.slots import SlotTable
-from ..weights.gguf.linked_files import said_of_the_file
 from .device_memory import memory_of
 from .media_memory import media_plan
 
@@ -49,8 +48,7 @@ class Start:
         names = self.config.logits_processors if rank == 0 else None
         self.processors = LogitsProcessors.load(names) if names else None
         before = self.memory.used_bytes()
-        with said_of_the_file(Path(launch.model_folder)):
-            self.model = self._load_model(launch)
+        self.model = self._load_model(launch)
         self.weight_bytes = max(0, self.memory.used_bytes() - before)
         if (library := self.model.backend.library) is not None:
             self.ranks = self.ranks.through_memory(library)

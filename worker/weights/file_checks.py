@@ -38,7 +38,10 @@ def check_weight_files(folder: Path) -> None:
 def _check_gguf(linked: LinkedFiles) -> None:
     for path in linked.all:
         if not path.exists():
-            raise ModelNotFoundError(f"{file_name(path)} is no longer where it was when it was read first.")
+            raise ModelNotFoundError(
+                f"{file_name(path)} is no longer where it was when it was read first. Put it back there, or start with "
+                "it where it is now."
+            )
         read_header(path)  # which finds every tensor within its file
 
 

@@ -6,10 +6,10 @@ the same ones without `model.` in front. Reads no weights and imports no torch.
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from ...protocol.errors import ConfigError
 from ..models.config import ModelConfig
+from ..models.origin import Origin
 from ..models.text_config import PICTURE_TENSORS, text_name
 
 _LAYER = re.compile(r"(?:model\.layers|blk)\.(\d+)\.")  # the second one: as GGUF files call what isn't known
@@ -39,18 +39,18 @@ def is_paddles(stored: Iterable[str]) -> bool:
     return any(name.startswith(PADDLE_PREFIX) for name in stored)
 
 
-def check_layers(folder: Path, names: Iterable[str], config: ModelConfig) -> None:
+def check_layers(origin: Origin, names: Iterable[str], config: ModelConfig) -> None:
     """Refuse a checkpoint that has more layers than its config names, before anything is read."""
     numbers = [int(match[1]) for name in names if (match := _LAYER.match(name)) and not _HARMLESS.search(name)]
     found = max(numbers, default=-1) + 1
     if found > config.num_layers + config.num_draft_layers:
         raise ConfigError(
-            f"{folder} has tensors of {found} layers, up to model.layers.{found - 1}, and its config.json names "
-            f"{config.num_layers} (num_hidden_layers). Use the config.json that was published with these weights."
+            f"{origin.model} has tensors of {found} layers, up to model.layers.{found - 1}, and {origin.config} names "
+            f"{config.num_layers} (num_hidden_layers). {origin.remedy}."
         )
 
 
-def check_biases(folder: Path, names: Iterable[str], config: ModelConfig) -> None:
+def check_biases(origin: Origin, names: Iterable[str], config: ModelConfig) -> None:
     """Refuse a checkpoint in which a layer lacks a bias that all others have: layers take biases as they find them.
 
     Tools that quantize leave some layers as they are, and give others biases of 0.
@@ -68,20 +68,19 @@ def check_biases(folder: Path, names: Iterable[str], config: ModelConfig) -> Non
         alike = {layer for layer in range(config.num_layers) if kinds[layer] == kinds[min(found)]}
         if missing := alike - found:
             raise ConfigError(
-                f"{folder} holds model.layers.{min(found)}.{tensor}, and for layer {min(missing)} no such tensor. "
-                "Download the model again as a whole."
+                f"{origin.model} holds model.layers.{min(found)}.{tensor}, and for layer {min(missing)} no such "
+                "tensor. Download the model again as a whole."
             )
 
 
-def check_unread(folder: Path, unread: Sequence[str], config: ModelConfig) -> list[str]:
+def check_unread(origin: Origin, unread: Sequence[str], config: ModelConfig) -> list[str]:
     """Refuse a checkpoint with tensors that no layer has read, but for those that change no answer: those it gives."""
     harmless = [name for name in unread if _is_harmless(name, config)]
     if unknown := [name for name in unread if name not in harmless]:
         named = ", ".join(unknown[:_SHOWN]) + (", …" if len(unknown) > _SHOWN else "")
         raise ConfigError(
-            f"{folder} has tensors that no layer of {config.family.name} reads, {len(unknown)} in all: {named}. Its "
-            "answers would be another model's without them. Use the config.json that was published with these weights, "
-            "or an engine that knows this model."
+            f"{origin.model} has tensors that no layer of {config.family.name} reads, {len(unknown)} in all: {named}. "
+            f"Its answers would be another model's without them. {origin.remedy}, or an engine that knows this model."
         )
     return [name for name in harmless if not name.startswith("lm_head.") and "rotary_emb." not in name]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ....kernels.float8_part import WeightPart
 from ....protocol.errors import ConfigError
-from ....protocol.files.gguf.refusals import file_name
+from ....protocol.files.gguf.refusals import AGAIN, file_name
 from ...models.config import ModelConfig
 from ..piece import Part, index_of
 from .expert_views import add_experts
@@ -67,7 +67,7 @@ class GgufCheckpoint:
         return found
 
     def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        raise ConfigError(f"{self._file} has no {name}, whose bytes would be no numbers by themselves.")
+        raise ValueError(f"{name} is asked for as bytes, and {self._file} has numbers")
 
     def group_size(self, module: str) -> int:
         return block_size(self.type_of(module))
@@ -90,7 +90,7 @@ class GgufCheckpoint:
 
     def _view(self, name: str) -> View:
         if name not in self._views:
-            raise ConfigError(f"{self._file} holds no tensor for {name}, which this model's metadata asks for.")
+            raise ConfigError(f"{self._file} holds no tensor for {name}, which its metadata asks for. {AGAIN}")
         self._used.add(name)
         return self._views[name]
 
@@ -106,12 +106,12 @@ class GgufCheckpoint:
         except (IndexError, RuntimeError) as error:
             own = " and ".join(f"{each} {self._tensors.shape(each)}" for each in self._views[name].tensors)
             raise ConfigError(
-                f"{own} in {self._file} can't give {name} the shape {wanted}, which its metadata asks for."
+                f"{own} in {self._file} can't give {name} the shape {wanted}, which its metadata asks for. {AGAIN}"
             ) from error
 
     def _misshapen(self, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
         own = " and ".join(self._views[name].tensors)
-        return f"{own} in {self._file} gives {name} the shape {found}, and its metadata asks for {wanted}."
+        return f"{own} in {self._file} gives {name} the shape {found}, and its metadata asks for {wanted}. {AGAIN}"
 
 
 def views_of(stored: TensorNames, config: ModelConfig) -> dict[str, View]:
