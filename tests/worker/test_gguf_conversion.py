@@ -8,7 +8,7 @@ import numpy
 import pytest
 import torch
 from builders.tiny_model import tiny_model
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from penstock.kernels.ggml_part import GgmlPart
 from penstock.protocol.conversion import Conversion
@@ -204,13 +204,25 @@ def test_a_context_ends_where_llama_cpp_would_forget_a_window(tmp_path):
 )
 def test_what_llama_cpp_would_compute_otherwise_is_refused(tmp_path, family, options, why):
     source = tiny_model(tmp_path / "model", family, **options)
-    with pytest.raises(ConfigError, match=why):
+    with pytest.raises(ConfigError, match=why) as raised:
         written(source)
+    assert "llama.cpp's own convert_hf_to_gguf.py" in str(raised.value) or "OUT becomes a folder" in str(raised.value)
     assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize("lacks", ["experts.0.", "experts.2.", "experts.3."])
+def test_a_model_that_lacks_an_expert_is_refused(tmp_path, lacks):
+    source = tiny_model(tmp_path / "model", "qwen3_moe", **FAMILIES["qwen3_moe"])
+    tensors = load_file(source / "model.safetensors")
+    name = f"model.layers.1.mlp.{lacks}down_proj.weight"
+    assert name in tensors
+    save_file({each: tensor for each, tensor in tensors.items() if each != name}, source / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"^blk.1.ffn_down_exps.weight is made of .* Download the model again"):
+        written(source)
 
 
 def test_a_weight_that_is_no_number_is_refused_and_nothing_is_left(tmp_path):
     source = tiny_model(tmp_path / "model", "qwen3", poison=7)
-    with pytest.raises(ConfigError, match="embed_tokens.weight holds what is no number"):
+    with pytest.raises(ConfigError, match="embed_tokens.weight holds NaN or infinity"):
         written(source, "q8_0")
     assert list(tmp_path.iterdir()) == [source]

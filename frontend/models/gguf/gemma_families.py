@@ -1,12 +1,11 @@
 """Rows of Gemma's families, whose scores have a scale of their own and whose windows have positions of their own."""
 
+from ....protocol.files.gguf.gemma import LAYERS_SCALED_BY_WIDTH, WINDOWS_BUT_EVERY
 from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 from .common import FULL, SLIDING, Config, layer_types, named
 from .model_metadata import ModelMetadata
 
 _GELU = "gelu_pytorch_tanh"
-# The largest models of a generation, by their number of layers: they scale scores by the width of the stream.
-_SCALED_BY_WIDTH = {"gemma2": 46, "gemma3": 62}
 
 
 def gemma(given: ModelMetadata) -> Config:
@@ -22,7 +21,7 @@ def gemma2(given: ModelMetadata) -> Config:
         query_pre_attn_scalar=_scalar(given),
         attn_logit_softcapping=given.number("attn_logit_softcapping", 50.0),
         final_logit_softcapping=given.number("final_logit_softcapping", 30.0),
-        **layer_types(given, 2),
+        **_windows(given),
     )
 
 
@@ -36,12 +35,12 @@ def gemma3(given: ModelMetadata) -> Config:
         final_logit_softcapping=given.number("final_logit_softcapping", 0.0) or None,
         rope_theta=given.number("rope.freq_base", 1_000_000.0),
         rope_local_base_freq=given.number("rope.freq_base_swa", 10_000.0),
-        **layer_types(given, 6),
+        **_windows(given),
     )
 
 
 def gemma4(given: ModelMetadata) -> Config:
-    windows = layer_types(given, 6)
+    windows = _windows(given)
     kinds = windows["layer_types"]
     widths, readers = given.counts("feed_forward_length"), given.count("attention.shared_kv_layers", 0)
     config = named(
@@ -64,10 +63,14 @@ def gemma4(given: ModelMetadata) -> Config:
     return config | _experts(given)
 
 
+def _windows(given: ModelMetadata) -> Config:
+    return layer_types(given, WINDOWS_BUT_EVERY[given.architecture])
+
+
 def _scalar(given: ModelMetadata) -> int:
     """What scores are divided by the root of."""
     hidden, heads = given.count("embedding_length"), given.count("attention.head_count")
-    if given.num_layers == _SCALED_BY_WIDTH[given.architecture]:
+    if given.num_layers == LAYERS_SCALED_BY_WIDTH[given.architecture]:
         return hidden // heads
     return given.count("attention.key_length", hidden // heads)
 

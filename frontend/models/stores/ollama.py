@@ -67,10 +67,16 @@ def read(name: str, place: Path) -> GgufFiles:
     there is no such manifest."""
     layers = _layers(read_model_json(place), place)
     if _ADAPTER in layers:
-        raise ConfigError(f"{name} is a model with a LoRA adapter, and such are not read from Ollama's store.")
+        raise ConfigError(
+            f"{name} is a model with a LoRA adapter, and such are not read from Ollama's store. Give the model that it "
+            "was trained on, with enable_lora=True, and the adapter to load_lora()."
+        )
     if len(layers.get(_MODEL, [])) != 1:
         held = "no GGUF file" if _MODEL not in layers else f"{len(layers[_MODEL])} files"
-        raise ConfigError(f"{name} can't be read from Ollama's store: {place} names {held}, not one.")
+        raise ConfigError(
+            f"{name} can't be read from Ollama's store: {place} names {held}, not one. Use the model from the hub, as "
+            "OWNER/NAME or OWNER/NAME:Q4_K_M."
+        )
     store = place.parents[4]
     model, encoders = (
         tuple(_blob(layer, store, place) for layer in layers.get(kind, [])) for kind in (_MODEL, _ENCODER)

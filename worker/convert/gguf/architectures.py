@@ -1,30 +1,17 @@
-"""The families that can be written as GGUF: what llama.cpp calls their architecture and its tensors.
+"""The families that can be written as GGUF: what llama.cpp calls their architecture, and which tensors it has there.
 
-What a family can have and llama.cpp's architecture can't is refused in `check_expressible.py`.
+Names are the file's; which tensor of the model each is, `../../weights/gguf/` says for reading and for writing. What a
+family can have and llama.cpp's architecture can't is refused in `check_expressible.py`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from ...models.config import ModelConfig
-
-# Modules of a layer, by their names here.
-_ATTENTION = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-}
-_NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
-_NORMS_AROUND = {
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "post_attention_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-}
-_HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
-_MLP = {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
-_QKV = ("attn_q", "attn_k", "attn_v")
+_QKV = frozenset(("attn_q", "attn_k", "attn_v"))
+_PLAIN = _QKV | {"attn_norm", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"}
+_NORMS_BEHIND = frozenset(("post_attention_norm", "post_ffw_norm"))
+_HEAD_NORMS = frozenset(("attn_q_norm", "attn_k_norm"))
+_EXPERTS = frozenset(("ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"))
+_SHARED_EXPERT = frozenset(("ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"))
 
 
 @dataclass(frozen=True)
@@ -32,54 +19,47 @@ class Architecture:
     """How llama.cpp has a family."""
 
     name: str
-    modules: Mapping[str, str] = field(default_factory=lambda: _NORMS | _ATTENTION | _MLP)
-    biased: frozenset[str] = frozenset()  # those that may have a bias, by their names there
-    fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the rows of several in one, by names there
-    rotates_pairs: bool = False  # the rows of queries and keys are in another order than where halves rotate
+    parts: frozenset[str] = _PLAIN  # of a layer
+    biased: frozenset[str] = frozenset()  # those that may have a bias
     ties_head: bool = False  # it has no head of its own
     keeps_windows: bool = False
     has_head_dim: bool = True  # else heads divide the hidden size
     renormalizes: bool = True  # the weights of a token's experts
 
+    @property
+    def fuses_mlp(self) -> bool:
+        """Gate and up lie in one tensor."""
+        return "ffn_gate" not in self.parts
 
-_LLAMA = Architecture(
-    "llama", biased=frozenset({*_QKV, "attn_output", "ffn_gate", "ffn_up", "ffn_down"}), rotates_pairs=True
-)
-_QWEN2 = Architecture("qwen2", biased=frozenset(_QKV), has_head_dim=False)
-_QWEN3 = Architecture("qwen3", modules=_NORMS | _ATTENTION | _HEAD_NORMS | _MLP)
+
+_LLAMA = Architecture("llama", biased=_QKV | {"attn_output", "ffn_gate", "ffn_up", "ffn_down"})
+_QWEN2 = Architecture("qwen2", biased=_QKV, has_head_dim=False)
+_QWEN3 = Architecture("qwen3", parts=_PLAIN | _HEAD_NORMS)
 _GEMMA = Architecture("gemma", ties_head=True)
-_ERNIE = Architecture("ernie4_5", biased=frozenset({*_QKV, "attn_output"}))
+_GEMMA2 = Architecture("gemma2", parts=_PLAIN | _NORMS_BEHIND, ties_head=True, keeps_windows=True)
+_ERNIE = Architecture("ernie4_5", biased=_QKV | {"attn_output"})
+_PHI3 = Architecture("phi3", parts=_PLAIN - _QKV - {"ffn_gate"} | {"attn_qkv"}, has_head_dim=False)
 
 # By the families' names here.
 ARCHITECTURES = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
-    "mixtral": replace(_LLAMA, biased=frozenset()),
+    "mixtral": replace(_LLAMA, parts=_PLAIN | _EXPERTS, biased=frozenset()),
     "qwen2": _QWEN2,
-    "qwen2_moe": replace(_QWEN2, name="qwen2moe", renormalizes=False),
+    "qwen2_moe": replace(
+        _QWEN2, name="qwen2moe", parts=_PLAIN | _EXPERTS | _SHARED_EXPERT | {"ffn_gate_inp_shexp"}, renormalizes=False
+    ),
     "qwen3": _QWEN3,
-    "qwen3_moe": replace(_QWEN3, name="qwen3moe"),
+    "qwen3_moe": replace(_QWEN3, name="qwen3moe", parts=_QWEN3.parts | _EXPERTS),
     "gemma": _GEMMA,
-    "gemma2": replace(_GEMMA, name="gemma2", modules=_NORMS_AROUND | _ATTENTION | _MLP, keeps_windows=True),
-    "gemma3_text": Architecture("gemma3", modules=_NORMS_AROUND | _ATTENTION | _HEAD_NORMS | _MLP, keeps_windows=True),
-    "phi3": Architecture("phi3", fused={"attn_qkv": _QKV, "ffn_up": ("ffn_gate", "ffn_up")}, has_head_dim=False),
+    "gemma2": _GEMMA2,
+    "gemma3_text": replace(_GEMMA2, name="gemma3", parts=_GEMMA2.parts | _HEAD_NORMS, ties_head=False),
+    "phi3": _PHI3,
     "ernie4_5": _ERNIE,
-    "ernie4_5_moe": replace(_ERNIE, name="ernie4_5-moe"),
+    "ernie4_5_moe": replace(
+        _ERNIE,
+        name="ernie4_5-moe",
+        parts=_PLAIN | _EXPERTS | _SHARED_EXPERT,
+        biased=_ERNIE.biased | {"exp_probs_b"},
+    ),
 }
-
-
-def experts_of(config: ModelConfig) -> dict[str, str]:
-    """The modules of sparse layers, below a layer's name; an expert's number is left out."""
-    if config.experts is None:
-        return {}
-    names = config.experts.names
-    block = f"{names.block}." if names.block else ""
-    kinds = ("gate", "up", "down")
-    found = {f"{block}{names.router}": "ffn_gate_inp"}
-    for kind, part in zip(kinds, names.gate_up_down, strict=True):
-        found[f"{block}{names.experts}.{part}"] = f"ffn_{kind}_exps"
-    for kind, part in zip(kinds, ("gate_proj", "up_proj", "down_proj"), strict=True):
-        found[f"{block}{names.shared}.{part}"] = f"ffn_{kind}_shexp"
-    if names.shared_gate is not None:
-        found[f"{block}{names.shared_gate}"] = "ffn_gate_inp_shexp"
-    return found

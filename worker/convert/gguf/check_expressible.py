@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterator
 
 from ....protocol.errors import ConfigError
+from ....protocol.files.gguf.gemma import LAYERS_SCALED_BY_WIDTH
 from ...models.config import ModelConfig
 from ...models.rope_config import RopeConfig
 from .architectures import ARCHITECTURES, Architecture
+from .refusal import inexpressible
 
 _KINDS_OF_ROPE = {"default", "linear", "yarn", "llama3", "longrope"}
-# The scores of the largest Gemmas are divided by the root of hidden size / heads, which llama.cpp knows by the layers.
-_LAYERS_OF_GEMMA_27B = {"gemma2": 46, "gemma3": 62}
 
 
 def architecture_of(config: ModelConfig) -> Architecture:
@@ -22,7 +22,7 @@ def architecture_of(config: ModelConfig) -> Architecture:
             "llama.cpp's own convert_hf_to_gguf.py may know this one."
         )
     if why := next(_reasons(config, architecture), None):
-        raise ConfigError(f"The model is not written as GGUF: {why}, which llama.cpp's {architecture.name} can't have.")
+        raise inexpressible(f"{why}, which llama.cpp's {architecture.name} can't have")
     return architecture
 
 
@@ -36,7 +36,7 @@ def _reasons(config: ModelConfig, architecture: Architecture) -> Iterator[str]:
         yield "its head has numbers of its own"
     if config.activation != ("gelu_tanh" if architecture.name.startswith("gemma") else "silu"):
         yield f"its activation is {config.activation}"
-    if architecture.name in _LAYERS_OF_GEMMA_27B:
+    if architecture.name in LAYERS_SCALED_BY_WIDTH:
         yield from _of_gemma(config, architecture)
     if len({window for window in config.windows if window is not None}) > 1:
         yield "its windows differ from layer to layer"
@@ -46,8 +46,8 @@ def _reasons(config: ModelConfig, architecture: Architecture) -> Iterator[str]:
 
 
 def _of_gemma(config: ModelConfig, architecture: Architecture) -> Iterator[str]:
-    is_27b = config.num_layers == _LAYERS_OF_GEMMA_27B[architecture.name]
-    divisor = config.hidden_size // config.num_heads if is_27b else config.heads[0].head_dim
+    by_width = config.num_layers == LAYERS_SCALED_BY_WIDTH[architecture.name]
+    divisor = config.hidden_size // config.num_heads if by_width else config.heads[0].head_dim
     if config.scales.scores is None or not math.isclose(config.scales.scores, divisor**-0.5, rel_tol=1e-6):
         yield "query_pre_attn_scalar is not the size of a head"
     is_second = architecture.name == "gemma2"

@@ -119,7 +119,10 @@ class _Piece(NamedTuple):
         with safe_open(self.source.file, framework="pt") as file:
             rows: Tensor = self.source.of(file)[self.first : self.last]
         if not rows.isfinite().all():
-            raise ConfigError(f"{self.source.name} holds what is no number, so {name} can't be written from it.")
+            raise ConfigError(
+                f"{self.source.name} holds NaN or infinity, so {name} can't be written from it. Download the model "
+                "again as a whole."
+            )
         rows = rows.float() + self.tensor.added if self.tensor.added else rows
         if size := self.tensor.head_dim:
             rows = rows.unflatten(0, (-1, 2, size // 2)).transpose(1, 2).flatten(0, 2)

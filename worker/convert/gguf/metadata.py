@@ -5,6 +5,7 @@ Keys and values are those that its own converter writes. Counts are integers, ep
 
 import math
 
+from ....protocol.files.gguf.gemma import WINDOWS_BUT_EVERY
 from ...models.config import ModelConfig
 from ...models.rope_config import RopeConfig
 from .architectures import Architecture
@@ -90,7 +91,7 @@ def _of_windows(config: ModelConfig, architecture: Architecture) -> dict[str, Va
         return {"attention.sliding_window": 0} if architecture.name == "phi3" else {}
     has_window = [each is not None for each in config.windows]
     found: dict[str, Value] = {"attention.sliding_window": window}
-    every = 2 if architecture.name == "gemma2" else 6
+    every = WINDOWS_BUT_EVERY[architecture.name]
     if has_window != [(layer + 1) % every != 0 for layer in range(config.num_layers)]:
         found["attention.sliding_window_pattern"] = has_window
     if len(config.ropes.ropes) > 1 and (rope := config.ropes.of(has_window.index(True))) is not None:

@@ -5,11 +5,12 @@
     pairs         rows of queries and keys, so that numbers rotate against their neighbours, not against the other half
     norms         with the 1 that Gemma's are stored without
 
-It works on names and shapes and reads no weights.
+All this is how such files are read (`../../weights/gguf/`), the other way round. It works on names and shapes and reads
+no weights.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -20,18 +21,15 @@ from ....protocol.errors import ConfigError
 from ...layers.rope import inverse_frequencies
 from ...models.config import ModelConfig
 from ...models.text_config import PICTURE_TENSORS
+from ...weights.gguf.checkpoint import views_of
+from ...weights.gguf.views import Made, Rows, View, less_one
 from ..conversion_plan import StoredTensor
-from .architectures import Architecture, experts_of
+from .architectures import Architecture
+from .refusal import inexpressible
 
-TypeOf = Callable[[str, tuple[int, ...]], str]
-
-_TOP = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight",
-}
-_LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
-_EXPERT = re.compile(r"(.+)\.(\d+)\.([^.]+)")
+_TOP = ("token_embd", "output_norm", "output")
+_PART = re.compile(r"blk\.\d+\.(.+)")
+_LAYER = re.compile(r"model\.layers\.(\d+)\.")
 _NOT_READ = ("rotary_emb.inv_freq",)
 
 
@@ -46,25 +44,77 @@ class PlannedTensor:
     values: Tensor | None = None  # in place of sources: float32, as it is written
 
 
-class _Place(NamedTuple):
-    """Where a tensor goes: within which one, and before or behind which others of it."""
+class _Part(NamedTuple):
+    """A tensor of the model, and how it is seen in the file."""
 
-    name: str
-    order: int = 0
-    is_stacked: bool = False
+    view: View
+    source: StoredTensor
+
+    @property
+    def first_row(self) -> int:
+        """Of the file's tensor, where others lie beside it."""
+        chosen = self.view.chosen if isinstance(self.view, Rows) else None
+        return (chosen.start or 0) if isinstance(chosen, slice) else 0
+
+
+class _ArchitectureTensors:
+    """What llama.cpp's architecture has, by name, as if it lay in a file already."""
+
+    def __init__(self, architecture: Architecture, config: ModelConfig) -> None:
+        self._has = architecture
+        self._mlp_width = config.intermediate_size
+
+    @property
+    def architecture(self) -> str:
+        return self._has.name
+
+    def has(self, name: str) -> bool:
+        module, _, kind = name.rpartition(".")
+        if module in _TOP:
+            return kind == "weight"
+        parts = {"weight": self._has.parts, "bias": self._has.biased}.get(kind, frozenset())
+        return (match := _PART.fullmatch(module)) is not None and match[1] in parts
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of what tells how others are seen."""
+        return (2 * self._mlp_width,) if self._has.fuses_mlp and name.endswith(".ffn_up.weight") else ()
 
 
 def planned_tensors(
     config: ModelConfig, architecture: Architecture, stored: Iterable[StoredTensor]
 ) -> dict[str, PlannedTensor]:
-    """By their names in the file, in its order."""
-    places = _Places(config, architecture)
-    found: dict[str, list[tuple[_Place, StoredTensor]]] = {}
+    """By their names in the file, in its order. Raises where llama.cpp has no place for a tensor."""
+    views = views_of(_ArchitectureTensors(architecture, config), config)
+    found: dict[str, list[_Part]] = {}
     for source in stored:
-        if (place := places.of(source.name)) is not None:
-            found.setdefault(place.name, []).append((place, source))
-    planned = {name: _planned(name, parts, config, architecture) for name, parts in found.items()}
+        if not _is_written(source.name, config):
+            continue
+        if (view := views.get(source.name)) is None:
+            raise inexpressible(f"llama.cpp's architecture {architecture.name} has no place for its {source.name}")
+        [name] = view.tensors
+        found.setdefault(name, []).append(_Part(view, source))
+    sizes = _sizes(views.values())
+    planned = {name: _planned(name, parts, sizes.get(name), config) for name, parts in found.items()}
     return dict(sorted((planned | _of_positions(config)).items(), key=_order))
+
+
+def _sizes(views: Iterable[View]) -> dict[str, int]:
+    """How many rows the tensors have that several lie in."""
+    sizes: dict[str, int] = {}
+    for view in views:
+        if isinstance(view, Rows) and isinstance(view.chosen, slice) and view.chosen.stop is not None:
+            sizes[view.tensor] = max(sizes.get(view.tensor, 0), view.chosen.stop)
+    return sizes
+
+
+def _is_written(name: str, config: ModelConfig) -> bool:
+    """Not what it sees with, nor a head that is the table, nor layers that guess further tokens."""
+    if PICTURE_TENSORS.match(name) or name.endswith(_NOT_READ):
+        return False
+    if name.startswith("lm_head.") and config.tie_word_embeddings:
+        return False
+    layer = _LAYER.match(name)
+    return layer is None or int(layer[1]) < config.num_layers
 
 
 def _order(item: tuple[str, PlannedTensor]) -> tuple[int, str]:
@@ -73,71 +123,37 @@ def _order(item: tuple[str, PlannedTensor]) -> tuple[int, str]:
     return (int(match[1]) if match else -1, item[0])
 
 
-class _Places:
-    def __init__(self, config: ModelConfig, architecture: Architecture) -> None:
-        self._config, self._architecture = config, architecture
-        self._experts = experts_of(config)
-        self._own_names = {
-            part: (name, order) for name, parts in architecture.fused.items() for order, part in enumerate(parts)
-        }
-
-    def of(self, name: str) -> _Place | None:
-        """None: it isn't part of the file. Raises where llama.cpp has no place for it."""
-        is_head = name.startswith("lm_head.")
-        if PICTURE_TENSORS.match(name) or name.endswith(_NOT_READ) or (is_head and self._config.tie_word_embeddings):
-            return None
-        if (match := _LAYER.fullmatch(name)) is None:
-            if name in _TOP:
-                return _Place(_TOP[name])
-        elif int(match[1]) >= self._config.num_layers:  # of what guesses further tokens
-            return None
-        elif place := self._in_layer(match[2]):
-            return place._replace(name=f"blk.{match[1]}.{place.name}")
-        raise ConfigError(
-            f"The model has {name}, for which llama.cpp's architecture {self._architecture.name} has no place, so it "
-            "is not written as GGUF."
-        )
-
-    def _in_layer(self, name: str) -> _Place | None:
-        experts = self._config.experts
-        if experts is not None and name == f"{experts.names.block}.{experts.names.choice_bias}":
-            return _Place("exp_probs_b.bias")
-        module, _, kind = name.rpartition(".")
-        if (match := _EXPERT.fullmatch(module)) and kind == "weight":
-            stack = self._experts.get(f"{match[1]}.{match[3]}")
-            return None if stack is None else _Place(f"{stack}.weight", int(match[2]), is_stacked=True)
-        own = self._architecture.modules.get(module) or self._experts.get(module)
-        if own is None or (kind == "bias" and own not in self._architecture.biased) or kind not in ("weight", "bias"):
-            return None
-        whole, order = self._own_names.get(own, (own, 0))
-        return _Place(f"{whole}.{kind}", order)
-
-
-def _planned(
-    name: str, parts: list[tuple[_Place, StoredTensor]], config: ModelConfig, architecture: Architecture
-) -> PlannedTensor:
-    parts = sorted(parts, key=lambda part: part[0].order)
-    sources = tuple(source for _, source in parts)
-    part = re.sub(r"^blk\.\d+\.", "", name)
-    planned = PlannedTensor(_shape(name, parts, config), sources)
-    if part.endswith("_norm.weight") and config.family.norm.is_stored_less_one:
+def _planned(name: str, parts: list[_Part], num_rows: int | None, config: ModelConfig) -> PlannedTensor:
+    parts = sorted(parts, key=lambda part: part.first_row)
+    if num_rows is not None:
+        _require_rows(name, parts, num_rows)
+    view = parts[0].view
+    planned = PlannedTensor(_shape(name, parts), tuple(part.source for part in parts))
+    if isinstance(view, Made) and view.make is less_one:
         return replace(planned, added=1.0)
-    if architecture.rotates_pairs and part.partition(".")[0] in ("attn_q", "attn_k"):
+    if isinstance(view, Rows) and isinstance(view.chosen, Tensor):  # halves of pairs
         return replace(planned, head_dim=config.heads[0].head_dim)
     return planned
 
 
-def _shape(name: str, parts: list[tuple[_Place, StoredTensor]], config: ModelConfig) -> tuple[int, ...]:
-    shapes = {source.shape for _, source in parts}
-    *rows, inputs = shape = parts[0][1].shape
-    if parts[0][0].is_stacked:
-        count = config.experts.num_experts if config.experts is not None else 0
-        if len(shapes) > 1 or [place.order for place, _ in parts] != list(range(count)):
-            raise ConfigError(f"For {name} the model holds {len(parts)} experts, not {count} of one shape.")
-        return (count, *shape)
+def _require_rows(name: str, parts: list[_Part], num_rows: int) -> None:
+    """All of them, one behind the other."""
+    counts = [part.source.shape[0] for part in parts]
+    is_whole = [part.first_row for part in parts] == [sum(counts[:number]) for number in range(len(parts))]
+    if not is_whole or sum(counts) != num_rows or len({part.source.shape[1:] for part in parts}) > 1:
+        raise ConfigError(
+            f"{name} is made of {num_rows:,} rows, and {parts[0].source.name} and so on have others. Download the "
+            "model again as a whole."
+        )
+
+
+def _shape(name: str, parts: list[_Part]) -> tuple[int, ...]:
+    *rows, inputs = shape = parts[0].source.shape
+    if name.endswith("_exps.weight"):
+        return (len(parts), *shape)
     if name.endswith(("_shexp.weight", "exp_probs_b.bias")) and rows == [1]:
         return (inputs,)
-    return shape if len(parts) == 1 else (sum(source.shape[0] for _, source in parts), *shape[1:])
+    return shape if len(parts) == 1 else (sum(part.source.shape[0] for part in parts), *shape[1:])
 
 
 def _of_positions(config: ModelConfig) -> dict[str, PlannedTensor]:

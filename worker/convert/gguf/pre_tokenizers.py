@@ -7,8 +7,8 @@ written, since llama.cpp would split otherwise.
 from collections.abc import Iterator
 from typing import Any
 
-from ....protocol.errors import ConfigError
 from ....protocol.files.gguf import word_patterns as patterns
+from .refusal import inexpressible
 
 _DIGITS = "each digit by itself"
 _GPT2 = "as GPT-2"
@@ -39,9 +39,8 @@ def pre_tokenizer_name(tokenizer: dict[str, Any]) -> str:
     rules = tuple(_rules(tokenizer["pre_tokenizer"]))
     name = _NAMES.get((rules, bool(tokenizer["model"].get("ignore_merges"))))
     if name is None:
-        raise ConfigError(
-            "The model's tokenizer splits texts by rules that llama.cpp has no name for "
-            f"({' then '.join(rules) or 'none'}), so it is not written as GGUF."
+        raise inexpressible(
+            f"its tokenizer splits texts by rules that llama.cpp has no name for ({' then '.join(rules) or 'none'})"
         )
     return name
 

@@ -15,6 +15,7 @@ from ....protocol.errors import ConfigError
 from ....protocol.files.model_file import read_model_json, read_model_settings, read_model_text, values_of
 from .gguf_file import Value
 from .pre_tokenizers import pre_tokenizer_name
+from .refusal import inexpressible
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
@@ -31,9 +32,7 @@ def vocabulary_metadata(folder: Path, model_folder: Path, size: int) -> dict[str
     tokenizer = read_model_json(path)
     with values_of(path):
         if tokenizer["model"]["type"] != "BPE":
-            raise ConfigError(
-                f"The model's tokenizer is of the kind {tokenizer['model']['type']}, and only BPE is written as GGUF."
-            )
+            raise inexpressible(f"its tokenizer is of the kind {tokenizer['model']['type']}, and only BPE is written")
         is_of_bytes = "ByteLevel" in _kinds(tokenizer.get("pre_tokenizer"))
         tokens, kinds = _tokens(tokenizer, size)
         found = _of_bytes(tokenizer) if is_of_bytes else _of_sentencepiece(tokenizer, tokens)
@@ -61,7 +60,9 @@ def _tokens(tokenizer: dict[str, Any], size: int) -> tuple[list[str], list[int]]
     if (unknown := model.get("unk_token")) is not None:
         named[model["vocab"][unknown]] = (unknown, _UNKNOWN)
     if (last := max(named, default=-1)) >= size:
-        raise ConfigError(f"The tokenizer has a token {last:,}, and the model's embedding {size:,} rows.")
+        raise ConfigError(
+            f"The tokenizer has a token {last:,}, and the model's embedding {size:,} rows. Give the model's own."
+        )
     tokens = [named.get(number, (f"[PAD{number}]", _UNUSED)) for number in range(size)]
     return [text for text, _ in tokens], [kind for _, kind in tokens]
 
@@ -79,7 +80,7 @@ def _pairs(tokenizer: dict[str, Any]) -> list[list[str]]:
 
 def _of_sentencepiece(tokenizer: dict[str, Any], tokens: list[str]) -> dict[str, Value]:
     if not tokenizer["model"].get("byte_fallback"):
-        raise ConfigError("The model's tokenizer has no tokens for bytes, without which llama.cpp can't use it.")
+        raise inexpressible("its tokenizer has no tokens for bytes, without which llama.cpp can't use it")
     ranks: dict[str, int] = {}
     for pair in _pairs(tokenizer):
         ranks.setdefault("".join(pair), len(ranks))

@@ -22,9 +22,7 @@ from ...models.part_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION
 from .views import ALL, Made, Rows, View, halves_of_pairs, less_one, row
 
 # Architectures whose converters reorder the rows of queries and keys.
-_IN_PAIRS = frozenset(
-    ("llama", "smollm3", "arcee", "granite", "granitemoe", "granitehybrid", "mistral3", "internlm2", "minicpm")
-)
+_IN_PAIRS = frozenset(("llama", "smollm3", "arcee", "granite", "mistral3", "internlm2", "minicpm"))
 _KINDS = ("weight", "bias")
 
 
