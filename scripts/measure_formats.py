@@ -88,7 +88,8 @@ def logits_of(model: Model, kind: str, token_ids: Tensor) -> Tensor:
             logit_rows=torch.arange(len(positions)),
             memory=memory,
         )
-        found.append(model.forward_pass.logits(model.forward_pass.forward(batch), batch.logit_rows))
+        # A copy: the next chunk's lie in the same memory.
+        found.append(model.forward_pass.logits(model.forward_pass.forward(batch), batch.logit_rows).clone())
     return torch.cat(found)
 
 

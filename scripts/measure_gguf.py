@@ -1,17 +1,17 @@
 """Whether Penstock computes of a GGUF file what llama.cpp does: logits, perplexity and likeliest tokens, file by file.
 
-    python scripts/measure_gguf.py --python PYTHON [FILE.gguf …] [--kinds Q4_K_M,Q8_0,…] [--tokens 512] [--widened]
+    python scripts/measure_gguf.py --python PYTHON [FILE.gguf …] [--kinds Q4_K_M,Q8_0,…] [--tokens 512]
 
 PYTHON is one in which llama-cpp-python is installed. Without a FILE, pocket is written as GGUF and llama.cpp quantizes
-it to every kind; its text is then held-out questions with their answers, else random tokens. Of each file the table has
+it to every kind; its text is then held-out questions with their answers, else random tokens. Both engines round rows to
+8 bits before they multiply; both can also multiply floats: Penstock what the blocks mean, llama.cpp the file that
+it widens to float32 itself, with keys and values in float32. Of each file the table has
 
-- the largest and the mean difference of logits over the text, each token's less their mean,
-- the perplexity of the text by both, and
+- the largest difference of logits over the text, each token's less their mean: of both in floats, of each from
+  llama.cpp in floats, and of both as they are,
+- the perplexity of the text by both as they are, and
 - how many of the first 64 tokens of 16 greedy answers of llama.cpp's are the likeliest here, too, given those before
   them: all, and those that lie more than 0.01 before the next one there.
-
---widened has both multiply floats, so that neither rounds rows to 8 bits: Penstock what the file's blocks mean,
-llama.cpp the file that it widens to float32 itself.
 """
 
 import argparse
@@ -29,7 +29,7 @@ import torch
 from bench_harness import machine
 from measure_float8 import held_out_tokens
 from measure_formats import logits_of, random_tokens
-from peers.quantize_gguf import WITHOUT_MATRIX
+from peers.quantize_gguf import UD, WITHOUT_MATRIX
 from torch import Tensor
 
 from penstock.frontend.models.conversion import convert_model
@@ -44,8 +44,9 @@ POCKETS_VOCABULARY = 2048
 
 
 class Compared(NamedTuple):
-    largest: float  # difference of logits
-    mean: float
+    floats: float  # the largest difference of logits, both multiplying floats
+    from_floats: tuple[float, float]  # llama.cpp's, ours
+    largest: float  # as they are
     perplexities: tuple[float, float]  # llama.cpp's, ours
     same: float  # of all tokens
     same_where_clear: float  # of those with a margin
@@ -53,14 +54,14 @@ class Compared(NamedTuple):
     def row(self, file: Path) -> str:
         theirs, ours = self.perplexities
         growth, same = f"{ours / theirs - 1:+.2%}", f"{self.same:.1%} | {self.same_where_clear:.1%}"
-        logits = f"{self.largest:.1e} | {self.mean:.1e}"
+        logits = " | ".join(f"{each:.1e}" for each in (self.floats, *self.from_floats, self.largest))
         return f"| {file.name} | {logits} | {theirs:.3f} | {ours:.3f} | {growth} | {same} |"
 
 
 def main() -> None:
     arguments = parse()
-    print(f"{machine()}\n\n| file | largest Δ logit | mean | perplexity, llama.cpp | here | | same likeliest | clear |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print(f"{machine()}\n\n| file | Δ in floats | llama.cpp from floats | here from floats | Δ between both |", end="")
+    print(" perplexity, llama.cpp | here | | same likeliest | clear |\n" + "| --- " * 10 + "|")
     with TemporaryDirectory() as made:
         for file in arguments.files or pockets_files(Path(made), arguments.python, arguments.kinds):
             print(compared(file, arguments).row(file), flush=True)
@@ -70,9 +71,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--python", required=True, help="one in which llama-cpp-python is installed")
-    parser.add_argument("--kinds", type=lambda words: words.split(","), default=list(WITHOUT_MATRIX))
+    parser.add_argument("--kinds", type=lambda words: words.split(","), default=[*WITHOUT_MATRIX, UD])
     parser.add_argument("--tokens", type=int, default=512)
-    parser.add_argument("--widened", action="store_true")
     return parser.parse_args()
 
 
@@ -96,10 +96,12 @@ def compared(file: Path, arguments: argparse.Namespace) -> Compared:
     tokens = held_out_tokens() if is_pocket else random_tokens(config["vocab_size"], arguments.tokens)
     text, rest = tokens[: arguments.tokens], tokens[-NUM_ANSWERS * PROMPT_TOKENS :]
     prompts = [each.tolist() for each in rest.split(PROMPT_TOKENS)]
-    theirs = asked_of_llama_cpp(arguments, file, text, prompts)
-    model = (widened_model if arguments.widened else load.load_model)(found.folder, num_threads=torch.get_num_threads())
+    python = arguments.python
+    theirs = asked_of_llama_cpp(python, file, text, prompts)
+    model = load.load_model(found.folder, num_threads=torch.get_num_threads())
     ours, expected = logits_of(model, "fp32", text), torch.from_numpy(theirs["text"])
-    difference = (centred(ours) - centred(expected)).abs()
+    floats = logits_of(widened_model(found.folder), "fp32", text)
+    truth = torch.from_numpy(asked_of_llama_cpp(python, file, text, [], is_float=True)["text"])
     likeliest, margins = [], []
     for number, prompt in enumerate(prompts):
         path, steps = (torch.from_numpy(theirs[f"{name}-{number}"]) for name in ("path", "steps"))
@@ -109,15 +111,16 @@ def compared(file: Path, arguments: argparse.Namespace) -> Compared:
         margins.append(best[:, 0] - best[:, 1] > MARGIN)
     same, is_clear = torch.cat(likeliest), torch.cat(margins)
     return Compared(
-        float(difference.max()),
-        float(difference.mean()),
+        apart(floats, truth),
+        (apart(expected, truth), apart(ours, truth)),
+        apart(ours, expected),
         (perplexity(expected, text), perplexity(ours, text)),
         float(same.float().mean()),
         float(same[is_clear].float().mean()),
     )
 
 
-def widened_model(folder: Path, num_threads: int) -> load.Model:
+def widened_model(folder: Path) -> load.Model:
     """As where there are no native kernels: torch multiplies what the blocks mean, in float32."""
     usual = load.select_backend
 
@@ -126,15 +129,14 @@ def widened_model(folder: Path, num_threads: int) -> load.Model:
 
     load.select_backend = backend  # type: ignore[assignment]
     try:
-        return load.load_model(folder, dtype="float32", num_threads=num_threads)
+        return load.load_model(folder, dtype="float32", num_threads=torch.get_num_threads())
     finally:
         load.select_backend = usual
 
 
 def asked_of_llama_cpp(
-    arguments: argparse.Namespace, file: Path, text: Tensor, prompts: list[list[int]]
+    python: str, file: Path, text: Tensor, prompts: list[list[int]], is_float: bool = False
 ) -> dict[str, Any]:
-    python, is_float = arguments.python, arguments.widened
     with TemporaryDirectory() as folder:
         if is_float:
             beside = Path(folder) / file.name
@@ -149,6 +151,10 @@ def asked_of_llama_cpp(
             sys.exit(f"llama.cpp failed on {file}:\n{done.stderr[-2000:]}")
         with numpy.load(answered) as content:
             return dict(content)
+
+
+def apart(some: Tensor, others: Tensor) -> float:
+    return float((centred(some) - centred(others)).abs().max())
 
 
 def centred(logits: Tensor) -> Tensor:

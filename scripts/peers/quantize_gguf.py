@@ -3,7 +3,9 @@
     python scripts/peers/quantize_gguf.py model-f32.gguf Q4_K_M IQ4_XS …     # writes model-f32-Q4_K_M.gguf and so on
 
 It runs in the Python in which llama-cpp-python is installed. The file of floats comes from `penstock convert MODEL
-OUT.gguf --quantization none`. Without a kind it writes all that need no importance matrix. F32 widens any file.
+OUT.gguf --quantization none`. Without a kind it writes all that need no importance matrix. F32 widens any file;
+UD is Q4_K_M with a type of its own for each part and some layers, as files have them that were quantized by what each
+tensor can bear.
 """
 
 import argparse
@@ -18,11 +20,21 @@ WITHOUT_MATRIX = (
     *("Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M", "Q6_K", "IQ3_S", "IQ3_M", "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0"),
 )
 
+UD = "UD"
+# The first pattern that a tensor's name has gives its type.
+UD_TYPES = (
+    (r"blk\.[02468]\.ffn_down", "Q6_K"), (r"blk\.[13579]\.ffn_down", "IQ4_XS"), (r"ffn_down", "Q5_K"),
+    (r"blk\.[0-5]\.ffn_up", "Q5_1"), (r"ffn_up", "IQ4_NL"), (r"blk\.[0-3]\.ffn_gate", "Q4_1"),
+    (r"attn_q\.", "IQ4_XS"), (r"attn_k\.", "Q5_0"), (r"attn_v\.", "Q8_0"), (r"blk\.[048]\.attn_output", "F16"),
+    (r"attn_output", "Q3_K"), (r"token_embd", "Q6_K"),
+)  # fmt: skip
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("file", type=Path, help="a GGUF file of floats")
-    parser.add_argument("kinds", nargs="*", metavar="KIND", default=WITHOUT_MATRIX, help="Q4_K_M, IQ4_XS, …; or all")
+    every = [*WITHOUT_MATRIX, UD]
+    parser.add_argument("kinds", nargs="*", metavar="KIND", default=every, help="Q4_K_M, IQ4_XS, …; or all")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
     for kind in arguments.kinds:
@@ -36,7 +48,11 @@ def quantize(source: Path, target: Path, kind: str, threads: int = 1) -> None:
     import llama_cpp
 
     options = llama_cpp.llama_model_quantize_default_params()
-    options.ftype = file_type(kind)
+    options.ftype = file_type("Q4_K_M" if kind == UD else kind)
+    if kind == UD:
+        ends = [(None, llama_cpp.GGML_TYPE_COUNT)]
+        rows = [(pattern.encode(), getattr(llama_cpp, f"GGML_TYPE_{name}")) for pattern, name in UD_TYPES]
+        options.tt_overrides = (llama_cpp.llama_model_tensor_override * (len(rows) + 1))(*rows, *ends)
     options.nthread = threads
     options.allow_requantize = kind == "F32"  # which widens, and loses nothing
     if llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(options)):
