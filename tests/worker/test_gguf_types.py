@@ -13,7 +13,9 @@ from builders.native_variants import available_variants
 from builders.rank_processes import found_by_ranks
 from builders.tiny_model import tiny_model
 
+from penstock.kernels.ggml_blocks import TYPES
 from penstock.kernels.ggml_part import GgmlPart
+from penstock.protocol.files.gguf.types import BY_NAME
 from penstock.worker.models.config import read_config
 from penstock.worker.weights.gguf.checkpoint import GgufCheckpoint
 from penstock.worker.weights.gguf.linked_files import linked_files
@@ -167,3 +169,8 @@ def test_layers_have_the_kinds_of_their_tensors(tmp_path: Path):
     assert kinds() == inner | outer | asked
     assert kinds(quantization="int8") == inner | outer | asked | {"model.layers.0.mlp.down_proj": "int8"}
     assert kinds(lm_head_fp32=True) == inner | outer | asked | {"lm_head": "fp32"}
+
+
+def test_blocks_are_as_large_as_headers_take_them_for():
+    sizes = {name: (BY_NAME[name].block_elements, BY_NAME[name].block_bytes) for name in TYPES}
+    assert {name: (each.block, each.nbytes) for name, each in TYPES.items()} == sizes

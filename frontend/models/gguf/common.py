@@ -81,9 +81,14 @@ def layer_types(given: ModelMetadata, every: int) -> Config:
     return {"layer_types": kinds, "sliding_window": window or None}
 
 
+def sparse_layers(given: ModelMetadata) -> list[bool]:
+    """Of each layer whether it has experts."""
+    return given.has_in_layers("ffn_gate_inp.weight")
+
+
 def dense_before_sparse(given: ModelMetadata) -> int:
     """The layers without experts, which come first."""
-    sparse = given.has_in_layers("ffn_gate_inp.weight")
+    sparse = sparse_layers(given)
     first = sparse.index(True) if True in sparse else given.num_layers
     if not all(sparse[first:]):
         raise MalformedError("has layers without experts behind those with them, which its family hasn't", UNSUPPORTED)

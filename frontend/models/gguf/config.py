@@ -13,7 +13,13 @@ from .model_metadata import ModelMetadata, architecture_of, shortest
 
 # Named as transformers names it, and float16 as it widens to.
 _OF_ALL = {"dtype": "float16", "quantization_config": {"quant_method": "gguf"}}
-_TOKENS = {name: f"tokenizer.ggml.{key}_token_id" for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))}
+_TOKENS = {
+    "bos_token_id": "tokenizer.ggml.bos_token_id",
+    "eos_token_id": "tokenizer.ggml.eos_token_id",
+    "pad_token_id": "tokenizer.ggml.padding_token_id",
+}
+# Keys of configs of which only a part of each head may rotate.
+_PARTLY = {"partial_rotary_factor", "rotary_dim"}
 _OF_ENCODERS = ("v.", "mm.", "a.")  # how their tensors' names begin
 _SAMPLING = {
     "temperature": "temp",
@@ -36,7 +42,11 @@ def config_of(model: GgufModel) -> Config:
     config = common_config(given) | row(given) | _OF_ALL
     _check_heads(given, config)
     _check_vocabulary(model.metadata, config)
-    return config | {f"{name}_token_id": model.metadata[key] for name, key in _TOKENS.items() if key in model.metadata}
+    return config | _token_ids(model.metadata)
+
+
+def _token_ids(metadata: dict[str, Any]) -> Config:
+    return {name: metadata[key] for name, key in _TOKENS.items() if key in metadata}
 
 
 def _check_encoder_apart(model: GgufModel) -> None:
@@ -75,20 +85,14 @@ def _check_vocabulary(metadata: dict[str, Any], config: Config) -> None:
         )
 
 
-_PARTLY = {"partial_rotary_factor", "rotary_dim"}
-
-
 def generation_config_of(metadata: dict[str, Any], end_tokens: list[int]) -> Config:
     """The tokens that end an answer, and how the model's authors sample, where the file says it."""
-    sampling = {
-        name: metadata[key] for name, part in _SAMPLING.items() if (key := f"general.sampling.{part}") in metadata
-    }
-    chosen: dict[str, Any] = {
-        name: shortest(value) if isinstance(value, float) else value for name, value in sampling.items()
-    }
+    keys = {name: f"general.sampling.{part}" for name, part in _SAMPLING.items()}
+    found = {name: metadata[key] for name, key in keys.items() if key in metadata}
+    chosen: Config = {name: shortest(each) if isinstance(each, float) else each for name, each in found.items()}
     try:
         SamplingParams(**chosen)
     except RequestError as error:
         raise MalformedError(f"recommends sampling that can't be used: {str(error).rstrip('.')}") from None
-    tokens = {f"{name}_token_id": metadata[key] for name, key in _TOKENS.items() if key in metadata}
-    return tokens | {"eos_token_id": end_tokens} | ({"do_sample": True} | chosen if chosen else {})
+    sampling = {"do_sample": True, **chosen} if chosen else {}
+    return {**_token_ids(metadata), "eos_token_id": end_tokens, **sampling}

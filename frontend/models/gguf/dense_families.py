@@ -14,7 +14,7 @@ from .common import (
     rotated_part,
 )
 from .model_metadata import ModelMetadata
-from .rope import rope
+from .rope import rope, yarn, yarn_betas
 
 
 def llama(given: ModelMetadata) -> Config:
@@ -32,12 +32,9 @@ def mistral3(given: ModelMetadata) -> Config:
     config = named("Ministral3ForCausalLM", "ministral3", sliding_window=None)
     weight = given.number("rope.scaling.yarn_log_multiplier", 0.0)
     own = {
-        "rope_type": "yarn",
+        **yarn(given),
+        **yarn_betas(given),
         "rope_theta": given.number("rope.freq_base"),
-        "factor": given.number("rope.scaling.factor"),
-        "original_max_position_embeddings": given.count("rope.scaling.original_context_length"),
-        "beta_fast": given.number("rope.scaling.yarn_beta_fast", 32.0),
-        "beta_slow": given.number("rope.scaling.yarn_beta_slow", 1.0),
         "mscale": weight,
         "mscale_all_dim": weight,
         "llama_4_scaling_beta": given.number("attention.temperature_scale"),

@@ -1,8 +1,18 @@
 """Rows of mixtures of experts."""
 
 from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
-from .common import Config, attention_bias, dense_before_sparse, experts, layer_types, named, rotated_part
+from .common import (
+    Config,
+    attention_bias,
+    dense_before_sparse,
+    experts,
+    layer_types,
+    named,
+    rotated_part,
+    sparse_layers,
+)
 from .model_metadata import ModelMetadata
+from .rope import stretches_by_yarn, yarn
 
 _SIGMOID = 2  # llama.cpp's number for it
 
@@ -22,13 +32,13 @@ def qwen3_moe(given: ModelMetadata) -> Config:
 
 def dense_layers(given: ModelMetadata) -> Config:
     """As Qwen's configs say it."""
-    sparse = given.has_in_layers("ffn_gate_inp.weight")
+    sparse = sparse_layers(given)
     return {"decoder_sparse_step": 1, "mlp_only_layers": [layer for layer, each in enumerate(sparse) if not each]}
 
 
 def ernie4_5_moe(given: ModelMetadata) -> Config:
     step = given.count("interleave_moe_layer_step", 1) or 1
-    sparse = given.has_in_layers("ffn_gate_inp.weight")
+    sparse = sparse_layers(given)
     numbers = [layer for layer, each in enumerate(sparse) if each]
     if not numbers or numbers != [layer for layer in range(numbers[0], numbers[-1] + 1) if (layer + 1) % step == 0]:
         raise MalformedError("has experts in other layers than its metadata says")
@@ -48,9 +58,7 @@ def ernie4_5_moe(given: ModelMetadata) -> Config:
 
 def olmoe(given: ModelMetadata) -> Config:
     """Its configs call the width of an expert that of the MLP."""
-    width = given.count("expert_feed_forward_length", max(given.counts("feed_forward_length", 0)))
-    own = {key: value for key, value in experts(given).items() if key != "moe_intermediate_size"}
-    own |= {"intermediate_size": width, "norm_topk_prob": False}
+    own = {"norm_topk_prob": False, **experts(given, width="intermediate_size")}
     return named("OlmoeForCausalLM", "olmoe", **own, **attention_bias(given))
 
 
@@ -101,13 +109,12 @@ def hy_v3(given: ModelMetadata) -> Config:
     shared = given.count("expert_shared_feed_forward_length", width)
     if width == 0 or shared % width:
         raise MalformedError("has shared experts whose width is no multiple of an expert's")
-    sparse = given.has_in_layers("ffn_gate_inp.weight")
     return named(
         "HYV3ForCausalLM",
         "hy_v3",
         num_shared_experts=shared // width,
         router_scaling_factor=given.number("expert_weights_scale", 1.0),
-        mlp_layer_types=["sparse" if each else "dense" for each in sparse],
+        mlp_layer_types=["sparse" if each else "dense" for each in sparse_layers(given)],
         **experts(given),
         **attention_bias(given),
     )
@@ -116,11 +123,9 @@ def hy_v3(given: ModelMetadata) -> Config:
 def gpt_oss(given: ModelMetadata) -> Config:
     """YaRN's figures are those of its published configs, which llama.cpp takes as its own defaults."""
     own = experts(given, "num_local_experts", "intermediate_size")
-    theta, factor = given.number("rope.freq_base", 150_000.0), given.number("rope.scaling.factor", 1.0)
-    scaling = None
-    if given.text("rope.scaling.type", "none") == "yarn":
-        original = given.count("rope.scaling.original_context_length")
-        betas = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
-        scaling = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original, **betas}
-    own |= {"rope_parameters": {**(scaling or {"rope_type": "default"}), "rope_theta": theta}, "rope_scaling": None}
+    figures: Config = {"rope_type": "default"}
+    if stretches_by_yarn(given):
+        figures = {**yarn(given), "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
+    figures["rope_theta"] = given.number("rope.freq_base", 150_000.0)
+    own |= {"rope_parameters": figures, "rope_scaling": None}
     return named("GptOssForCausalLM", "gpt_oss", **own, **attention_bias(given), **layer_types(given, 2))

@@ -4,6 +4,7 @@ from ....protocol.files.gguf.refusals import MalformedError
 from .common import Config, attention_bias, named
 from .expert_families import routed, uses_sigmoid
 from .model_metadata import ModelMetadata
+from .rope import stretches_by_yarn, yarn, yarn_betas
 
 
 def deepseek2(given: ModelMetadata) -> Config:
@@ -41,15 +42,9 @@ def _attention(given: ModelMetadata) -> Config:
 
 def _stretched(given: ModelMetadata) -> Config:
     """YaRN; the file has a tenth of the weight by which DeepSeek's scores grow."""
-    factor = given.number("rope.scaling.factor", 1.0)
-    if given.text("rope.scaling.type", "none") != "yarn":
+    if not stretches_by_yarn(given):
         return {}
-    original = given.count("rope.scaling.original_context_length")
-    scaling = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
-    scaling |= {
-        name: given.number(f"rope.scaling.yarn_{name}", usual)
-        for name, usual in (("beta_fast", 32.0), ("beta_slow", 1.0))
-    }
+    scaling = yarn(given) | yarn_betas(given)
     if given.has("rope.scaling.yarn_log_multiplier"):
         weight = float(f"{given.number('rope.scaling.yarn_log_multiplier') * 10:.6g}")
         scaling |= {"mscale": weight, "mscale_all_dim": weight}

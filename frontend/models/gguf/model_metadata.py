@@ -97,10 +97,9 @@ class ModelMetadata:
             raise MalformedError(f"has no matrix {name}, which every model has")
         return placed.info.shape[0]
 
-    def factors(self, *names: str) -> list[float] | None:
-        """The numbers of a short vector of float32, by the first of these names that is there."""
-        name = next((each for each in names if each in self._tensors), None)
-        if name is None:
+    def factors(self, name: str) -> list[float] | None:
+        """The numbers of a short vector of float32, if it is there."""
+        if name not in self._tensors:
             return None
         file, info = self._tensors[name]
         count = info.nbytes // 4
@@ -132,7 +131,10 @@ class ModelMetadata:
         return value
 
 
-# What they are, and what to do.
+# What a family's config has, by the metadata.
+Row = Callable[[ModelMetadata], dict[str, Any]]
+
+# What files of other types are, and what to do.
 _ENCODER = "holds what a model sees or hears with (mmproj), not the model", "Give the model's own file."
 _OTHER_TYPES = {
     "mmproj": _ENCODER,
@@ -143,8 +145,6 @@ _OTHER_TYPES = {
     "imatrix": ("holds an importance matrix, by which models are quantized", "Give a model's own file."),
 }
 _OTHER_ARCHITECTURES = {"clip": _ENCODER}  # of files from before there were types
-Row = Callable[[ModelMetadata], dict[str, Any]]
-
 
 def architecture_of(metadata: dict[str, Any]) -> str:
     kind, found = metadata.get("general.type", "model"), metadata.get(ARCHITECTURE_KEY)

@@ -28,38 +28,59 @@ def rope(given: ModelMetadata, head_dim: int) -> dict[str, Any]:
 
 
 def _scaling(given: ModelMetadata, theta: float, head_dim: int) -> dict[str, Any] | None:
-    if (long := given.factors("rope_factors_long.weight", "blk.0.rope_factors_long.weight")) is not None:
+    if (long := given.factors("rope_factors_long.weight")) is not None:
         return _longrope(given, long)
-    if (factors := given.factors("rope_freqs.weight", "blk.0.rope_freqs.weight")) is not None:
+    if (factors := given.factors("rope_freqs.weight")) is not None:
         return _of_factors(given, factors, theta, head_dim)
     factor = given.number("rope.scaling.factor", given.number("rope.scale_linear", 1.0))
     kind = given.text("rope.scaling.type", "linear")
     if kind not in _NONE:
         raise MalformedError(f"has {given.architecture}.rope.scaling.type={shown(kind)}", UNSUPPORTED)
     if kind == "yarn":
-        return _yarn(given, factor)
+        return yarn(given) | _own_figures(given)
     if kind == "linear" and factor not in (0, 1):
         return {"rope_type": "linear", "factor": factor}
     return None
 
 
-def _yarn(given: ModelMetadata, factor: float) -> dict[str, Any]:
+def stretches_by_yarn(given: ModelMetadata) -> bool:
+    return given.text("rope.scaling.type", "none") == "yarn"
+
+
+def yarn(given: ModelMetadata) -> dict[str, Any]:
+    """What all families that stretch so have."""
+    return {
+        "rope_type": "yarn",
+        "factor": given.number("rope.scaling.factor", 1.0),
+        "original_max_position_embeddings": _original_context(given),
+    }
+
+
+def yarn_betas(given: ModelMetadata) -> dict[str, Any]:
+    """Where a family's configs always have them."""
+    usual = {"beta_fast": 32.0, "beta_slow": 1.0}
+    return {name: given.number(f"rope.scaling.yarn_{name}", value) for name, value in usual.items()}
+
+
+def _own_figures(given: ModelMetadata) -> dict[str, Any]:
+    """Where the file has them."""
     keys = {"beta_fast": "yarn_beta_fast", "beta_slow": "yarn_beta_slow", "attention_factor": "yarn_attn_factor"}
-    own = {name: given.number(f"rope.scaling.{key}") for name, key in keys.items() if given.has(f"rope.scaling.{key}")}
-    original = given.count("rope.scaling.original_context_length", given.count("context_length"))
-    return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original, **own}
+    return {name: given.number(f"rope.scaling.{key}") for name, key in keys.items() if given.has(f"rope.scaling.{key}")}
+
+
+def _original_context(given: ModelMetadata) -> int:
+    return given.count("rope.scaling.original_context_length", given.count("context_length"))
 
 
 def _longrope(given: ModelMetadata, long: list[float]) -> dict[str, Any]:
-    short = given.factors("rope_factors_short.weight", "blk.0.rope_factors_short.weight")
+    short = given.factors("rope_factors_short.weight")
     if short is None:
         raise MalformedError("has factors of long contexts (rope_factors_long) without those of short ones")
-    context = given.count("context_length")
     scaling = {
         "rope_type": "longrope",
         "long_factor": long,
         "short_factor": short,
-        "original_max_position_embeddings": given.count("rope.scaling.original_context_length", context),
+        "original_max_position_embeddings": _original_context(given),
     }
     if given.has("rope.scaling.attn_factor"):
         scaling["attention_factor"] = given.number("rope.scaling.attn_factor")
