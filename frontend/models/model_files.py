@@ -87,7 +87,16 @@ def _find_folder(name: str, revision: str | None, wanted: FileKinds, *, is_quiet
     found = _found(
         name, revision, partial(snapshot, wanted=wanted, is_quiet=is_quiet), partial(gguf_snapshot, is_quiet=is_quiet)
     )
-    return translated_folder(found) if isinstance(found, GgufFiles) else found
+    return _translated(name, found) if isinstance(found, GgufFiles) else found
+
+
+def _translated(name: str, files: GgufFiles) -> Path:
+    try:
+        return translated_folder(files)
+    except ConfigError as error:
+        if is_stored_name(name):  # a store may call its files by digests alone
+            raise ConfigError(f"{name} can't be loaded. {error}") from error
+        raise
 
 
 def _found(

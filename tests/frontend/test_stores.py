@@ -147,6 +147,13 @@ def test_a_model_without_one_file_or_with_an_adapter_is_refused(store):
         stored_model("ollama:tuned")
 
 
+def test_a_file_that_is_no_model_is_refused_by_the_models_name(store, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(store.parent))
+    ollama_model(store, "tiny", b"GGUF")
+    with pytest.raises(ConfigError, match=r"^ollama:tiny can't be loaded\. sha256-.* it ends after 4 bytes"):
+        find_model("ollama:tiny")
+
+
 def test_nothing_in_a_store_is_changed(store):
     ollama_model(store, "tiny", b"GGUF", projector=b"GGUF eyes")
     before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}

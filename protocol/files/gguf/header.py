@@ -27,7 +27,7 @@ _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 class Header(NamedTuple):
     version: int
-    metadata: dict[str, Any]  # lists as lists
+    metadata: dict[str, Any]
     tensors: tuple[TensorInfo, ...]  # in the file's order
 
 
