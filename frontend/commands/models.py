@@ -18,7 +18,7 @@ from ...protocol.files.unreadable import pointer_in, pointer_refusal
 from ...protocol.survey import SURVEYED_TOKENS, ModelSurvey, Survey
 from ..console.printable import on_one_line
 from ..machine import ask_survey, cards
-from ..models.gguf.find import no_such_file
+from ..models.gguf.find import is_gguf_file, no_such_file
 from ..models.hub.cache import cache_root
 from ..models.model_names import BUNDLED, is_stored_name, nearest_model
 from ..models.stores.stored_models import Listed, listed_file, stored_model, stored_models
@@ -77,7 +77,7 @@ def _found(names: list[str], parser: argparse.ArgumentParser) -> Iterator[LocalM
         if is_stored_name(name):
             yield _stored(name)
             continue
-        if os.path.isfile(folder) and folder.suffix == SUFFIX:
+        if is_gguf_file(folder):
             yield listed_file(folder)
             continue
         if folder.suffix == SUFFIX and not os.path.exists(folder):

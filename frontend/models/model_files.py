@@ -105,33 +105,47 @@ def _found(
     from_hub: Callable[[HubName], Found],
     gguf_from_hub: Callable[[GgufName], GgufFiles | Found],
 ) -> Path | GgufFiles | Found:
-    if is_stored_name(name):
-        return stored_model(name)
-    bundled = BUNDLED.get(name)
-    if bundled is not None and bundled.is_dir():
-        return bundled
-    path = Path(os.path.expanduser(name))
-    if name and (files := gguf_files(path)) is not None:
-        return files
-    if name and os.path.isdir(path):
-        return path.resolve()
-    if name and os.path.isfile(path) and (what := foreign_model(_absolute(path))) is not None:
-        raise ModelNotFoundError(what)
-    if name:
-        _require_usable(name, path)
-    tried = [
-        f"bundled models ({', '.join(BUNDLED)})" if bundled is None else f"the bundled model {name} (not installed)",
-        f"the folder {_absolute(path)}" + (" (it is a file)" if os.path.isfile(path) else " (it does not exist)"),
-    ]
-    on_hub, gguf_on_hub = hub_name(name, revision), gguf_name(name, revision)
+    if (here := _on_this_machine(name)) is not None:
+        return here
+    is_taken = os.path.exists(os.path.expanduser(name))
     try:
-        if on_hub is not None and not os.path.exists(path):
+        if (on_hub := hub_name(name, revision)) is not None and not is_taken:
             return from_hub(on_hub)
-        if gguf_on_hub is not None and not os.path.exists(path):
+        if (gguf_on_hub := gguf_name(name, revision)) is not None and not is_taken:
             return gguf_from_hub(gguf_on_hub)
     except NotOnHub as error:
-        raise _not_found(name, [*tried, f"the hub: {error}"]) from error
-    raise _not_found(name, [*tried, "the hub (this is not a hub id)"])
+        raise _not_found(name, [*_tried(name), f"the hub: {error}"]) from error
+    raise _not_found(name, [*_tried(name), "the hub (this is not a hub id)"])
+
+
+def _on_this_machine(name: str) -> Path | GgufFiles | None:
+    """In another program's store, bundled, or under a path. Raises where only this machine can be meant."""
+    if is_stored_name(name):
+        return stored_model(name)
+    if name in BUNDLED and BUNDLED[name].is_dir():
+        return BUNDLED[name]
+    if not name:
+        return None
+    path = Path(os.path.expanduser(name))
+    if (files := gguf_files(path)) is not None:
+        return files
+    if os.path.isdir(path):
+        return path.resolve()
+    if os.path.isfile(path) and (what := foreign_model(_absolute(path))) is not None:
+        raise ModelNotFoundError(what)
+    _require_usable(name, path)
+    return None
+
+
+def _tried(name: str) -> list[str]:
+    """Where a model was looked for on this machine."""
+    path = Path(os.path.expanduser(name))
+    bundled = f"the bundled model {name} (not installed)"
+    why = "it is a file" if os.path.isfile(path) else "it does not exist"
+    return [
+        bundled if name in BUNDLED else f"bundled models ({', '.join(BUNDLED)})",
+        f"the folder {_absolute(path)} ({why})",
+    ]
 
 
 def _require_usable(name: str, path: Path) -> None:

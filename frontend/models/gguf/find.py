@@ -37,9 +37,12 @@ def gguf_files(path: Path) -> GgufFiles | None:
     """The model that a path stands for; None where it stands for none in this form."""
     if os.path.isdir(path):  # False also for what can be no path
         return _in_folder(path)
-    if os.path.isfile(path) and (path.suffix == SUFFIX or is_gguf(path)):
-        return files_of(path)
-    return None
+    return files_of(path) if is_gguf_file(path) else None
+
+
+def is_gguf_file(path: Path) -> bool:
+    """By its name or its first bytes: stores and caches have names of their own."""
+    return os.path.isfile(path) and (path.suffix == SUFFIX or is_gguf(path))
 
 
 def files_of(part: Path) -> GgufFiles:
