@@ -68,6 +68,8 @@ class DeviceRows:
     max_context: int  # no context is longer
     are_answers: bool = False  # each has one query, and none reads what another one stores in this step
     prompts: PromptRows | None = None  # None: it is not known which rows are
+    # int64 [T]: the end of the keys that each query sees, which never falls within a row; None: each sees itself last.
+    seen_ends: Tensor | None = None
 
     @property
     def num_rows(self) -> int:

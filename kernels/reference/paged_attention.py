@@ -84,14 +84,19 @@ def attention_paged(
     sinks: Tensor | None = None,
     softcap: float | None = None,
 ) -> Tensor:
-    """[T, heads, head_dim] of queries over their rows' stored keys and values, causal, within `window` if given."""
+    """[T, heads, head_dim] of queries over their rows' stored keys and values, within `window` if given.
+
+    Causal, or up to the ends that the rows give.
+    """
     attended = torch.zeros_like(query)
     starts = rows.query_starts.tolist()
     for row, context in enumerate(rows.context_lengths.tolist()):
         if context:
             own = slice(starts[row], starts[row + 1])
             keys, values = _stored(kv, rows.block_tables[row], context)
-            attended[own] = attend(query[own].float(), keys, values, scale, window, sinks, softcap).to(query.dtype)
+            ends = None if rows.seen_ends is None else rows.seen_ends[own]
+            found = attend(query[own].float(), keys, values, scale, window, sinks, softcap, ends)
+            attended[own] = found.to(query.dtype)
     return attended
 
 

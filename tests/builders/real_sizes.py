@@ -4,7 +4,7 @@ Families are functions that give `Case`s. Kernels' files are imported inside of 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -131,6 +131,10 @@ def attention(sizes: Sizes) -> Iterator[Case]:
                 query = sizes.random(len(rows.kv_slots), num_heads, head_dim, dtype=dtype)
                 what = f"{kind}, {queries} of {contexts[:4]}, window {window}"
                 yield Case(operation, what, (query, kv, rows, head_dim**-0.5, window))
+                if queries > 5:
+                    lasts = torch.tensor(contexts, device=sizes.device).repeat_interleave(queries)
+                    pictures = replace(rows, seen_ends=lasts)
+                    yield Case(operation, f"{what}, of a picture", (query, kv, pictures, head_dim**-0.5, window))
 
 
 def heads(sizes: Sizes) -> Iterator[Case]:

@@ -164,6 +164,8 @@ def _rows(call: OneCall, rows: DeviceRows) -> Step:
     call.point(positions=torch.cat([torch.arange(end - count, end) for end, count in ends]))
     call.point(query_starts=rows.query_starts, context_lengths=rows.context_lengths)
     call.point(block_tables=rows.block_tables, kv_slots=rows.kv_slots)
+    if rows.seen_ends is not None:
+        call.point(seen_ends=rows.seen_ends)
     return call.step
 
 
@@ -244,7 +246,7 @@ def only_rows(name: str, arguments: tuple[Any, ...], rows: slice) -> tuple[Any, 
 
 def _is_field(parameter: inspect.Parameter, argument: Any) -> bool:
     """Whether a field of the step points to it."""
-    return parameter.annotation is int and isinstance(argument, Tensor)
+    return int in (parameter.annotation, *get_args(parameter.annotation)) and isinstance(argument, Tensor)
 
 
 def _is_buffer(parameter: inspect.Parameter, argument: Any) -> bool:

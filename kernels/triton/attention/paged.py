@@ -1,19 +1,25 @@
-"""Causal attention of a step's queries over the paged memory of keys and values, for answers and prompts alike.
+"""Attention of a step's queries over the paged memory of keys and values, for answers and prompts alike.
+
+A query sees its row's keys up to its own, or up to an end that it is given: in some models the tokens of a picture see
+one another.
 
 A program takes one tile of queries (`tile.py`) and one head of keys. Where queries are few, the context is split into
 stretches that have programs of their own, and the last of them adds these up (`split.py`). How long the stretches are
 depends on a tile's positions, and on how many rows the step has.
 
 `attention_paged` takes the tiles that are fastest for the step. What stands in other rows changes no bit of a row's
-output; the step's shape (its rows and tokens, and how many queries a row has at most) may change the last ones.
+output; the step's shape (its rows and tokens, how many queries a row has at most, and whether there are ends) may
+change the last ones.
 `attention_paged_invariant` has one tile and one order of sums for all, whatever the step: a token has the same bits
-alone, in company, and however its prompt was chunked. It has the price of smaller tiles. Queries are contiguous; block
-0 may always be read.
+alone, in company, and however its prompt was chunked. It has the price of smaller tiles. Ends change no bit of queries
+that see themselves last: what lies behind those is looked at, and weighs nothing. Queries are contiguous; block 0 may
+always be read.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 import torch
 import triton
@@ -60,13 +66,13 @@ _COUNTS = ["num_rows", "tiles_a_row", "least_queries", "most_queries", "splits_a
 
 @triton.jit(do_not_specialize=[*_COUNTS, "table_width"])
 def attention_kernel(
-    query, output, parts, sums, sinks, counters, query_starts, context_lengths, block_tables, keys, values, key_scales,
-    value_scales, table_width, num_rows, tiles_a_row, least_queries, most_queries, splits_at_most, shortest_split,
-    window, scale, POSITIONS: tl.constexpr, GROUP: tl.constexpr, SHARED: tl.constexpr, KEYS: tl.constexpr,
-    HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ADDS_SPLITS: tl.constexpr,
+    query, output, parts, sums, sinks, seen_ends, counters, query_starts, context_lengths, block_tables, keys, values,
+    key_scales, value_scales, table_width, num_rows, tiles_a_row, least_queries, most_queries, splits_at_most,
+    shortest_split, window, scale, POSITIONS: tl.constexpr, GROUP: tl.constexpr, SHARED: tl.constexpr,
+    KEYS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ADDS_SPLITS: tl.constexpr,
     HAS_SINKS: tl.constexpr,
 ):  # fmt: skip
-    """A program: one tile, one head, and one split or all of them."""
+    """A program: one tile, one head, and one split or, as always with ends, all of them."""
     head, split, has_one = tl.program_id(1), tl.program_id(2), tl.num_programs(2) > 1
     number = tl.num_programs(0) - 1 - tl.program_id(0)  # late tiles see the most keys, so they begin first
     rows = LaunchRows(query_starts, context_lengths, num_rows, tiles_a_row, least_queries, most_queries)
@@ -81,22 +87,28 @@ def attention_kernel(
     own, members = tl.arange(0, POSITIONS * GROUP) // GROUP, tl.arange(0, POSITIONS * GROUP) % GROUP
     positions = tile.position + own
     is_there = (positions >= tile.first) & (positions < tile.context) & (members < SHARED)
+    lasts = positions
+    if seen_ends is not None:
+        # Splits are as long as they are without: there are more of them.
+        lasts = tl.load(seen_ends + tile.token + own, mask=is_there, other=0).to(tl.int32) - 1
+        end = tl.maximum(end, tl.max(lasts, 0) + 1)
+        beyond = tl.cdiv(end, length)
     members += head * SHARED
     heads = (tile.token + own) * (tl.num_programs(1) * SHARED) + members
     queries = queries_at(query + heads.to(tl.int64) * HEAD_DIM, is_there, keys, HEAD_DIM)
     table = block_tables + tile.row.to(tl.int64) * table_width
     memory = memory_of(table, keys, values, key_scales, value_scales, head, tl.num_programs(1), HEAD_DIM)
-    reach = tl.where(window > 0, window, end)
+    firsts = positions - tl.where(window > 0, window, end) + 1
     if ADDS_SPLITS:
         low, high = tl.where(has_one, split, first_split), tl.where(has_one, split + 1, beyond)
         weighted, highest, total = attend_split_by_split(
-            queries, positions, low, high, length, begin, end, tile.context, reach, scale, memory, KEYS, HEAD_DIM,
+            queries, firsts, lasts, low, high, length, begin, end, tile.context, scale, memory, KEYS, HEAD_DIM,
             BLOCK_SIZE,
         )  # fmt: skip
     else:
-        low, high = tl.maximum(split * length, begin), tl.minimum((split + 1) * length, end)
+        low, high = tl.maximum(split * length, begin), tl.where(has_one, tl.minimum((split + 1) * length, end), end)
         weighted, highest, total = attend(
-            queries, positions, low, high, tile.context, reach, scale, memory, KEYS, HEAD_DIM, BLOCK_SIZE
+            queries, firsts, lasts, low, high, tile.context, scale, memory, KEYS, HEAD_DIM, BLOCK_SIZE
         )
 
     if has_one & (beyond - first_split > 1):
@@ -119,7 +131,9 @@ def attention_by_shape(
 ) -> Tensor:
     """In a step with prompts, rows of one query attend as they do in a step without."""
     scoring, shared = Scoring(scale, window, sinks), triton.next_power_of_2(query.shape[1] // kv.num_heads)
-    few = tiles_of_few(kv.kind, shared, rows.max_queries, rows, kv.num_heads)
+    few = None
+    if rows.seen_ends is None:  # a picture's tokens aren't few
+        few = tiles_of_few(kv.kind, shared, rows.max_queries, rows, kv.num_heads)
     if few is None and rows.num_rows > 1 and rows.may_have_answers:
         few = tiles_of_few(kv.kind, shared, 1, rows, kv.num_heads)
     least = 1 if few is None else few.most_queries + 1
@@ -162,7 +176,9 @@ def _attention_of_many(query: Tensor, kv: PagedKV, rows: DeviceRows, scoring: Sc
         attend_by_tiles(MANY[kv.kind].choice(key, attend_by_tiles))
         return output
 
-    theirs = library_for(query, kv, rows) if scoring.sinks is None else None
+    theirs = None
+    if scoring.sinks is None and rows.seen_ends is None:  # of which no library knows
+        theirs = library_for(query, kv, rows)
     return attend(OURS if theirs is None else PROMPTS[kv.kind].choice(key, attend))
 
 
@@ -182,7 +198,8 @@ def _launch(
 ) -> None:
     """Writes the output of the rows that the tiles are for."""
     num_heads, num_tiles = kv.num_heads, tiles.count(rows)
-    if num_tiles * num_heads > MOST:
+    seen_ends = rows.seen_ends if tiles.most_queries > 1 else None  # a lone query sees all
+    if seen_ends is not None or num_tiles * num_heads > MOST:
         tiles = tiles.unsplit()
     num_splits = tiles.num_splits(rows)
     counts = (rows.num_rows, tiles.a_row, tiles.least_queries, tiles.most_queries)
@@ -193,9 +210,9 @@ def _launch(
     has_sinks = scoring.sinks is not None
     sinks = scoring.sinks if has_sinks else sums
     attention_kernel[num_tiles, num_heads, num_splits](
-        query, output, parts, sums, sinks, counters(query.device), rows.query_starts, rows.context_lengths,
-        rows.block_tables, kv.keys, kv.values, *scales, rows.block_tables.shape[1], *counts, tiles.splits_at_most,
-        tiles.split, scoring.window or 0, scoring.scale * LOG2_E, tiles.positions, tiles.group,
+        query, output, parts, sums, sinks, seen_ends, counters(query.device), rows.query_starts,
+        rows.context_lengths, rows.block_tables, kv.keys, kv.values, *scales, rows.block_tables.shape[1], *counts,
+        tiles.splits_at_most, tiles.split, scoring.window or 0, scoring.scale * LOG2_E, tiles.positions, tiles.group,
         query.shape[1] // num_heads, choice["KEYS"], kv.head_dim, kv.block_size, tiles.adds_splits, has_sinks,
         num_warps=choice.num_warps, num_stages=choice.num_stages,
     )  # fmt: skip
@@ -205,26 +222,36 @@ def examples() -> Iterator[Example]:
     for kind in ("bf16", "int8"):
         yield _example(kind, 128, FEW[kind].default(90, (128, 16)), 16)
         yield _example(kind, 64, FEW[kind].default(90, (64, 16)), 16, has_sinks=True)
-    choice = INVARIANT["bf16"].default(90, (128,))
-    yield _example("bf16", 128, choice, choice["ROWS"], adds_splits=True)
+    for has_ends in (False, True):
+        choice = INVARIANT["bf16"].default(90, (128,))
+        yield _example("bf16", 128, choice, choice["ROWS"], adds_splits=True, has_ends=has_ends)
     for targets in ((80, 89), (90,), (100,)):
-        for kind, head_dim in (("bf16", 128), ("bf16", 256), ("int8", 128)):
+        for kind, head_dim, has_ends in (
+            ("bf16", 128, False), ("bf16", 256, False), ("int8", 128, False), ("bf16", 256, True), ("int8", 256, True)
+        ):  # fmt: skip
             choice = MANY[kind].default(targets[0], (head_dim,))
-            yield replace(_example(kind, head_dim, choice, choice["ROWS"]), targets=targets)
+            yield replace(_example(kind, head_dim, choice, choice["ROWS"], has_ends=has_ends), targets=targets)
 
 
 def _example(
-    kind: str, head_dim: int, choice: LaunchConfig, num_rows: int, adds_splits: bool = False, has_sinks: bool = False
+    kind: str,
+    head_dim: int,
+    choice: LaunchConfig,
+    num_rows: int,
+    adds_splits: bool = False,
+    has_sinks: bool = False,
+    has_ends: bool = False,
 ) -> Example:
     """Of a tile that has 4 query heads."""
-    constants = dict(
+    constants: dict[str, Any] = dict(
         POSITIONS=num_rows // 4, GROUP=4, SHARED=4, KEYS=choice["KEYS"], HEAD_DIM=head_dim, BLOCK_SIZE=16,
         ADDS_SPLITS=adds_splits, HAS_SINKS=has_sinks,
     )  # fmt: skip
-    types = _types(kind)
+    types = _types(kind) | ({"seen_ends": "*i64"} if has_ends else {})
+    constants |= {} if has_ends else {"seen_ends": None}
     aligned = tuple(name for name, kept in types.items() if kept.startswith("*"))
     types = {name: types[name] for name in attention_kernel.arg_names if name in types}
-    name = f"attention {kind} {head_dim}, {num_rows} rows{', sinks' if has_sinks else ''}"
+    name = f"attention {kind} {head_dim}, {num_rows} rows{', sinks' * has_sinks}{', ends' * has_ends}"
     return Example(name, attention_kernel, types, constants, choice.num_warps, choice.num_stages, aligned)
 
 

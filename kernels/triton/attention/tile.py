@@ -118,22 +118,22 @@ def queries_at(heads, is_there, keys, HEAD_DIM: tl.constexpr):
 
 @triton.jit
 def attend(
-    queries, positions, first, last, context, reach, scale, memory, KEYS: tl.constexpr, HEAD_DIM: tl.constexpr,
+    queries, firsts, lasts, first, last, context, scale, memory, KEYS: tl.constexpr, HEAD_DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
 ):  # fmt: skip
-    """The softmax of queries over the keys first:last, each seeing the last `reach` up to its own position.
+    """The softmax of queries over the keys first:last, each seeing those from its own first to its own last one.
 
     `scale` makes scores powers of 2.
     """
     HAS_SCALES: tl.constexpr = memory.key_heads.dtype.element_ty == tl.int8
-    weighted, highest, total = nothing(positions.shape[0], HEAD_DIM)
+    weighted, highest, total = nothing(lasts.shape[0], HEAD_DIM)
     for step in range(first // KEYS, tl.cdiv(last, KEYS)):
         tokens = step * KEYS + tl.arange(0, KEYS)
         is_there, places = tokens < context, places_of(memory, tokens, context, BLOCK_SIZE)
         scores = tl.dot(queries, tl.trans(keys_at(memory, places, HEAD_DIM)), input_precision="ieee")
         if HAS_SCALES:
             scores *= scales_at(memory.key_scales, places, is_there)[None, :]
-        is_seen = (tokens[None, :] <= positions[:, None]) & (tokens[None, :] > positions[:, None] - reach)
+        is_seen = (tokens[None, :] >= firsts[:, None]) & (tokens[None, :] <= lasts[:, None])
         scores = tl.where(is_seen, scores * scale, float("-inf"))
 
         most = tl.maximum(highest, tl.max(scores, 1))
@@ -148,15 +148,15 @@ def attend(
 
 @triton.jit
 def attend_split_by_split(
-    queries, positions, split, beyond, length, first, last, context, reach, scale, memory, KEYS: tl.constexpr,
+    queries, firsts, lasts, split, beyond, length, first, last, context, scale, memory, KEYS: tl.constexpr,
     HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):  # fmt: skip
     """`attend` to each split by itself and add them up: the bits of programs that have one split each."""
-    weighted, highest, total = nothing(positions.shape[0], HEAD_DIM)
+    weighted, highest, total = nothing(lasts.shape[0], HEAD_DIM)
     while split < beyond:
         low, high = tl.maximum(split * length, first), tl.minimum((split + 1) * length, last)
         more, more_highest, more_total = attend(
-            queries, positions, low, high, context, reach, scale, memory, KEYS, HEAD_DIM, BLOCK_SIZE
+            queries, firsts, lasts, low, high, context, scale, memory, KEYS, HEAD_DIM, BLOCK_SIZE
         )
         weighted, highest, total = added(weighted, highest, total, more, more_highest, more_total)
         split += 1

@@ -90,9 +90,9 @@ def answer_kernel(
     if not has_one:
         low, high = begin, position
     older = tl.full((GROUP,), position - 1, tl.int32)
-    reach = tl.where(window > 0, window - 1, context)
+    firsts = older - tl.where(window > 0, window - 1, context) + 1
     weighted, highest, total = attend(
-        queries, older, low, high, position, reach, scale, memory, KEYS, HEAD_DIM, BLOCK_SIZE
+        queries, firsts, older, low, high, position, scale, memory, KEYS, HEAD_DIM, BLOCK_SIZE
     )
     if (not has_one) | (split == beyond - 1):
         place = (tl.load(slots + row) * NUM_KEYS + head) * HEAD_DIM

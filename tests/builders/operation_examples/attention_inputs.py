@@ -48,7 +48,7 @@ def attention_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Rows, 
         query = torch.randn(rows.query_starts[-1], num_heads, head_dim, generator=generator)
         sinks = sinks_of(num_heads, generator) if has_sinks else None
         yield query, memory[0], memory[1], rows, head_dim**-0.5, window, sinks
-        for seen_ends in (_whole_contexts(rows), _spans_of_three(rows)):
+        for seen_ends in (_whole_contexts(rows), spans_of_three(rows)):
             seeing = replace(rows, seen_ends=seen_ends, plans={})
             yield query, memory[0], memory[1], seeing, head_dim**-0.5, window, sinks
 
@@ -58,7 +58,7 @@ def _whole_contexts(rows: Rows) -> Tensor:
     return torch.cat([torch.full_like(rows.ends_of(row), n) for row, n in enumerate(rows.context_lengths)])
 
 
-def _spans_of_three(rows: Rows) -> Tensor:
+def spans_of_three(rows: Rows) -> Tensor:
     """Tokens that see the others of a span, cut where their rows end."""
     ends = [(-(-rows.ends_of(row) // 3) * 3).clamp(max=n) for row, n in enumerate(rows.context_lengths)]
     return torch.cat(ends)

@@ -19,9 +19,9 @@ _CASES: tuple[tuple[list[tuple[int, int]], int, int, int, int, int | None], ...]
 
 def inputs(seed: int) -> Iterator[tuple[Tensor, PagedKV, DeviceRows, float, int | None, Tensor | None]]:
     generator = torch.Generator().manual_seed(seed)
-    for number, (kind, has_sinks) in enumerate(product(KV_DTYPES, (False, True))):
-        shape, num_heads, num_kv_heads, head_dim, block_size, window = _CASES[(number // 2 + seed) % len(_CASES)]
-        rows, num_blocks = paged_step(shape, block_size, seed)
+    for number, (kind, has_sinks, has_spans) in enumerate(product(KV_DTYPES, (False, True), (False, True))):
+        shape, num_heads, num_kv_heads, head_dim, block_size, window = _CASES[(number // 4 + seed) % len(_CASES)]
+        rows, num_blocks = paged_step(shape, block_size, seed, has_spans)
         keys, values = torch.randn(2, num_blocks, block_size, num_kv_heads, head_dim, generator=generator)
         query = torch.randn(len(rows.kv_slots), num_heads, head_dim, generator=generator)
         dtype = {"fp32": torch.float32, "fp16": torch.float16}.get(kind, torch.bfloat16)

@@ -1,19 +1,22 @@
 """Steps over KV memory, made from a seed, on which all versions of an operation must agree."""
 
 import torch
-from builders.operation_examples.attention_inputs import paged_rows
+from builders.operation_examples.attention_inputs import paged_rows, spans_of_three
 from torch import Tensor
 
 from penstock.kernels.paged import KV_DTYPES, DeviceRows, PagedKV
 from penstock.kernels.reference.paged_attention import in_8_bits
 
 
-def paged_step(shape: list[tuple[int, int]], block_size: int, seed: int) -> tuple[DeviceRows, int]:
+def paged_step(
+    shape: list[tuple[int, int]], block_size: int, seed: int, has_spans: bool = False
+) -> tuple[DeviceRows, int]:
     """Rows of the given (queries, context), blocks handed out in random order; and the number of blocks."""
     rows, num_blocks = paged_rows(shape, block_size, seed)
     starts, contexts = (torch.tensor(counts, dtype=torch.int32) for counts in (rows.query_starts, rows.context_lengths))
     most = max(queries for queries, _ in shape), max(context for _, context in shape)
-    return DeviceRows(starts, contexts, rows.block_tables, rows.kv_slots, *most), num_blocks
+    ends = spans_of_three(rows) if has_spans else None
+    return DeviceRows(starts, contexts, rows.block_tables, rows.kv_slots, *most, seen_ends=ends), num_blocks
 
 
 def empty_memory(kind: str, num_blocks: int, num_heads: int, block_size: int, head_dim: int) -> PagedKV:
