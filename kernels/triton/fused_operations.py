@@ -96,8 +96,16 @@ class FusedOperations(TritonOperations):
     def gated_norm(self, x: Value, gate: Value, weight: Tensor, epsilon: float, num_heads: int) -> Tensor:
         return super().gated_norm(plain(x), plain(gate), weight, epsilon, num_heads)
 
-    def route(self, logits: Value, bias: Tensor | None, routing: Routing, factors: Tensor | None = None) -> Routes:
-        return super().route(plain(logits), bias, routing, factors)
+    def route(
+        self,
+        logits: Value,
+        bias: Tensor | None,
+        routing: Routing,
+        factors: Tensor | None = None,
+        token_kinds: Tensor | None = None,
+        kind: int = 0,
+    ) -> Routes:
+        return super().route(plain(logits), bias, routing, factors, token_kinds, kind)
 
     def experts(self, x: Value, routes: Routes, weights: ExpertWeights) -> Tensor:
         return super().experts(plain(x), routes, weights)

@@ -152,8 +152,16 @@ class TritonOperations(TensorOperations):
     def gated_norm(self, x: Tensor, gate: Tensor, weight: Tensor, epsilon: float, num_heads: int) -> Tensor:
         return gated_norm(x, gate, weight, epsilon, num_heads)
 
-    def route(self, logits: Tensor, bias: Tensor | None, routing: Routing, factors: Tensor | None = None) -> Routes:
-        return route(logits, bias, routing, factors)
+    def route(
+        self,
+        logits: Tensor,
+        bias: Tensor | None,
+        routing: Routing,
+        factors: Tensor | None = None,
+        token_kinds: Tensor | None = None,
+        kind: int = 0,
+    ) -> Routes:
+        return route(logits, bias, routing, factors, token_kinds, kind)
 
     def experts(self, x: Tensor, routes: Routes, weights: ExpertWeights) -> Tensor:
         return (experts_invariant if self.is_invariant else experts)(x, routes, weights)

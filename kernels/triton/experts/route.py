@@ -1,6 +1,7 @@
 """The choice of each token's experts: one program a token, which holds all scores and takes out the best one by one.
 
-Experts lie as [group, expert of the group]. Of equal scores the lowest number comes first.
+Experts lie as [group, expert of the group]. Of equal scores the lowest number comes first. Where tokens have kinds,
+those of another kind are given no expert.
 """
 
 from collections.abc import Iterator
@@ -17,13 +18,16 @@ from ..compiled import Example
 from ..ordered import NONE, id_of, in_order, value_of
 from ..rows import block_of, warps_of
 
+_NO_KIND = -1
 
-@triton.jit
+
+@triton.jit(do_not_specialize=["kind"])
 def _route(
-    logits, bias, factors, experts, weights, least_sum, scale, SCORE: tl.constexpr, GROUPS: tl.constexpr,
+    logits, bias, factors, kinds, experts, weights, kind, least_sum, scale, SCORE: tl.constexpr, GROUPS: tl.constexpr,
     WIDTH: tl.constexpr, KEPT: tl.constexpr, IS_BEST_TWO: tl.constexpr, TOP_K: tl.constexpr, RENORMALIZES: tl.constexpr,
     BLOCK_GROUPS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
+    """With a kind below 0 tokens have none, and nothing is read of `kinds`."""
     token, groups, places = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_GROUPS), tl.arange(0, BLOCK_WIDTH)
     numbers = groups[:, None] * WIDTH + places[None, :]
     is_expert = (groups < GROUPS)[:, None] & (places < WIDTH)[None, :]
@@ -57,6 +61,8 @@ def _route(
     shares *= scale
     if factors is not None:
         shares *= tl.load(factors + chosen, mask=ranks < TOP_K, other=0).to(tl.float32)
+    is_other = tl.load(kinds + token, mask=kind >= 0, other=kind) != kind
+    chosen, shares = tl.where(is_other, -1, chosen), tl.where(is_other, 0.0, shares)
     tl.store(experts + token * TOP_K + ranks, chosen, mask=ranks < TOP_K)
     tl.store(weights + token * TOP_K + ranks, shares, mask=ranks < TOP_K)
 
@@ -85,18 +91,18 @@ def route(
     bias: Tensor | None,
     routing: Routing,
     factors: Tensor | None = None,
-    token_kinds: None = None,
+    token_kinds: Tensor | None = None,
     kind: int = 0,
 ) -> Routes:
-    """Models whose tokens have kinds are refused on a GPU."""
     tokens, device = len(logits), logits.device
     routes = Routes(
         torch.empty(tokens, routing.top_k, dtype=torch.int32, device=device),
         torch.empty(tokens, routing.top_k, dtype=torch.float32, device=device),
     )
     if tokens:
-        numbers = (routing.least_sum, routing.scale)
-        _route[tokens,](logits.contiguous(), bias, factors, *routes, *numbers, **_constants(routing))
+        kinds, own = (routes.experts, _NO_KIND) if token_kinds is None else (token_kinds, kind)
+        numbers = (own, routing.least_sum, routing.scale)
+        _route[tokens,](logits.contiguous(), bias, factors, kinds, *routes, *numbers, **_constants(routing))
     return routes
 
 
@@ -120,8 +126,10 @@ def examples() -> Iterator[Example]:
         ("softmax of chosen", Routing(32, 4, "softmax_of_chosen", renormalizes=False), False),
         ("groups", Routing(256, 8, "sigmoid", 8, 4, "best_two", scale=2.5), True),
     ):
-        types = {"logits": "*fp32", "experts": "*i32", "weights": "*fp32", "least_sum": "fp32", "scale": "fp32"}
+        types = {"logits": "*fp32", "kinds": "*i32", "experts": "*i32", "weights": "*fp32"}
+        types |= {"kind": "i32", "least_sum": "fp32", "scale": "fp32"}
         types |= {"bias": "*fp32"} if has_bias else {}
         constants = _constants(routing) | {"factors": None} | ({} if has_bias else {"bias": None})
         num_warps = int(constants.pop("num_warps"))
-        yield Example(f"route, {name}", _route, types, constants, num_warps, aligned=("logits", "experts", "weights"))
+        aligned = ("logits", "kinds", "experts", "weights")
+        yield Example(f"route, {name}", _route, types, constants, num_warps, aligned=aligned)

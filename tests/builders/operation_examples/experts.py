@@ -30,8 +30,7 @@ _ACTIVATIONS = (
 )
 
 
-def route_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor | None, Routing, Tensor | None, None, int]]:
-    """Of tokens without kinds, which no kernel for GPUs knows."""
+def route_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor | None, Routing, Tensor | None, Tensor | None, int]]:
     generator = torch.Generator().manual_seed(seed)
     for tokens, routing, has_bias in _RULES:
         logits = torch.randn(tokens, routing.num_experts, generator=generator) * 2
@@ -39,6 +38,8 @@ def route_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor | None, Routing, Te
         factors = torch.randn(routing.num_experts, generator=generator) if has_bias else None
         yield logits, bias, routing, factors, None, 0
         yield logits.round(), None, routing, None, None, 0  # many of which are equal
+        kinds = torch.randint(0, 2, (tokens,), dtype=torch.int32, generator=generator)
+        yield logits, bias, routing, factors, kinds, tokens % 2
     yield torch.randn(3, 16, generator=generator).bfloat16(), None, Routing(16, 4), None, None, 0
 
 
