@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
+from builders import seeing_ernie, seeing_squares
 from builders.absent_card import Card
 from builders.adapters import adapter
 from builders.runner_harness import TinyEngine, no_mask, prompt, slotted_runner
@@ -38,7 +40,11 @@ FORMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "experts, deterministic": ("mixtral", {}, {"deterministic": True}),
     "shared expert, int8": ("qwen2_moe", {}, {"quantization": "int8"}),
     "adapters": ("llama", {}, {"max_loras": 2, "max_lora_rank": 8}),
+    "experts by kind": ("Ernie", {}, {}),
+    "whole spans": ("Gemma3", {}, {}),
+    "whole spans, deterministic": ("Gemma3", {}, {"deterministic": True}),
 }
+_SEEING = {"Ernie": seeing_ernie.seeing_model, "Gemma3": seeing_squares.seeing_model}
 PARAMS = (
     {},
     {"temperature": 1.0, "top_p": 0.9},
@@ -92,7 +98,11 @@ def started(card: Card, folder: Path, form: str) -> Any:
     from penstock.worker.start.memory import Size
 
     family, shape, options = FORMS[form]
-    files = tiny_model(folder / "model", family, num_hidden_layers=1, max_position_embeddings=LONGEST, **shape)
+    files = folder / "model"
+    if family in _SEEING:
+        _SEEING[family](files, family)
+    else:
+        tiny_model(files, family, num_hidden_layers=1, max_position_embeddings=LONGEST, **shape)
     options = {"dtype": "bfloat16", **options}
     backend = BackendOptions(deterministic=options.pop("deterministic", False))
     model = load_model(files, options=backend, **options)
@@ -112,8 +122,20 @@ def ready(model: Any) -> Any:
     from penstock.worker.backends.triton.graph_capture import GraphCapture
 
     runner = slotted_runner(model, num_blocks=2001, max_model_len=LONGEST - 99, num_slots=ROWS)
+    if (vision := model.config.vision) is not None and vision.family.has_whole_spans:
+        runner._batch = _of_pictures
     GraphCapture(model, runner.table, runner.memory, runner.ranks).capture_all(1 << 30, lambda number, total: None)
     return runner
+
+
+def _of_pictures(*given: Any) -> Any:
+    """A step whose prompts are pictures."""
+    from penstock.worker.backends.triton.device_batch import DeviceBatch
+
+    batch = DeviceBatch(*given)
+    if not batch.only_decodes:
+        batch.seen_ends = torch.from_numpy(numpy.repeat(batch.step_rows.ends, batch.step_rows.num_tokens))
+    return batch
 
 
 def serve(runner: Any, trace: Trace) -> int:

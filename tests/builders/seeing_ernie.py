@@ -16,7 +16,7 @@ from penstock.protocol.messages import column
 
 IMAGE, IMAGE_START, IMAGE_END, VIDEO, VIDEO_START, VIDEO_END = MARKS = tuple(range(390, 396))
 _NAMES = ("image_token_id", "image_start_token_id", "image_end_token_id")
-_TOKENS = dict(zip((*_NAMES, *(name.replace("image", "video") for name in _NAMES)), MARKS, strict=True))
+_TOKENS = (*_NAMES, *(name.replace("image", "video") for name in _NAMES))
 _TEXT: dict[str, Any] = dict(
     vocab_size=400, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
     num_key_value_heads=2, max_position_embeddings=4096, pad_token_id=0, bos_token_id=1, eos_token_id=2,
@@ -29,13 +29,16 @@ _VISION: dict[str, Any] = dict(
 )
 
 
-def seeing_model(folder: Path, family: str = "", seed: int = 0) -> Any:
-    """Written into the folder."""
+def seeing_model(
+    folder: Path, family: str = "", seed: int = 0, vocab_size: int = 400, marks: tuple[int, ...] = MARKS
+) -> Any:
+    """Written into the folder; `marks` are in the order of MARKS."""
     import transformers
 
     config = transformers.Ernie4_5_VLMoeConfig(
-        text_config=dict(_TEXT), vision_config=dict(_VISION), tie_word_embeddings=False, **_TOKENS
-    )
+        text_config=_TEXT | {"vocab_size": vocab_size}, vision_config=dict(_VISION), tie_word_embeddings=False,
+        **dict(zip(_TOKENS, marks, strict=True)),
+    )  # fmt: skip
     torch.manual_seed(seed)
     model = transformers.Ernie4_5_VLMoeForConditionalGeneration(config).eval()
     for name, weight in model.named_parameters():
@@ -44,7 +47,7 @@ def seeing_model(folder: Path, family: str = "", seed: int = 0) -> Any:
     for name, bias in model.named_buffers():
         if "e_score_correction_bias" in name:
             bias.data = torch.randn_like(bias) / 20
-    model.lm_head.weight.data[list(MARKS)] = 0  # an answer hardly has one
+    model.lm_head.weight.data[list(marks)] = 0  # an answer hardly has one
     model.save_pretrained(folder)
     return model
 

@@ -36,14 +36,17 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def seeing_model(folder: Path, family: str, seed: int = 0) -> Any:
-    """Written into the folder."""
+def seeing_model(
+    folder: Path, family: str, seed: int = 0, vocab_size: int = 400, image_token: int = IMAGE, **vision: Any
+) -> Any:
+    """Written into the folder; `vision` goes before what the table has of the encoder."""
     import transformers
 
     text, encoder, both = FAMILIES[family]
     config = getattr(transformers, f"{family}Config")(
-        text_config=dict(text), vision_config=dict(encoder), tie_word_embeddings=False, image_token_id=IMAGE, **both
-    )
+        text_config=text | {"vocab_size": vocab_size}, vision_config=encoder | vision, tie_word_embeddings=False,
+        image_token_id=image_token, **both,
+    )  # fmt: skip
     torch.manual_seed(seed)
     model = getattr(transformers, f"{family}ForConditionalGeneration")(config).eval()
     for name, weight in model.named_parameters():
@@ -52,7 +55,7 @@ def seeing_model(folder: Path, family: str, seed: int = 0) -> Any:
             weight.data = usual + torch.randn_like(weight) / 5
         else:
             weight.data = torch.randn_like(weight) / 5
-    model.lm_head.weight.data[IMAGE] = 0  # an answer hardly has one
+    model.lm_head.weight.data[image_token] = 0  # an answer hardly has one
     model.save_pretrained(folder)
     return model
 

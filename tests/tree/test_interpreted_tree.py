@@ -4,7 +4,11 @@ Slow: the quick tests have such a worker in their own process (tests/worker/test
 called again instead of replayed, with their spare rows.
 """
 
+from pathlib import Path
+
 import pytest
+from builders.answering_folders import FOLDERS
+from builders.seeing_model import noise
 
 from penstock import LLM, SamplingParams
 
@@ -49,3 +53,27 @@ def test_many_rows_and_long_answers_are_the_processors_too(request, options):
     request.getfixturevalue("interpreted")
     with LLM("pocket", **SMALL, **options) as llm:
         assert answers(llm, questions, 12) == expected
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", FOLDERS)
+def test_questions_about_pictures_get_the_processors_answers(request, tmp_path: Path, family: str):
+    write, mark = FOLDERS[family]
+    folder = write(tmp_path / "model")
+    prompts = [
+        {"prompt": f"hello {mark} world", "multimodal_data": {"image": [noise(1, (32, 24))]}},
+        {"prompt": f"{mark}{mark} fox", "multimodal_data": {"image": [noise(2, (24, 24)), noise(1, (32, 24))]}},
+        {"prompt": "the quick brown fox jumps over the lazy dog"},
+    ]
+    params = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
+
+    def tokens() -> list[list[int]]:
+        with LLM(folder, max_model_len=96, max_num_batched_tokens=40, **SMALL) as llm:
+            outputs = llm.generate(prompts, params, use_tqdm=False)
+            assert [output.error_msg for output in outputs] == [None] * len(prompts)
+            assert llm.stats().encoded_media == 2
+        return [list(output.outputs[0].token_ids) for output in outputs]
+
+    expected = tokens()
+    request.getfixturevalue("interpreted")
+    assert tokens() == expected

@@ -78,8 +78,6 @@ class Backend(ABC):
     takes_blocks: ClassVar[bool] = False
     # Whether blocks that no token reaches any more can serve others, in groups with tables of their own.
     gives_back: ClassVar[bool] = True
-    # Whether tokens may see others behind them, as pictures' rows do in some models.
-    sees_ahead: ClassVar[bool] = True
     # Why this runs slower than it could, if it does.
     missing: str = ""
 

@@ -1,6 +1,5 @@
 """Loads a model folder as a model that runs batches: number formats, ranks, weights, and a report of what was read."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -50,7 +49,6 @@ from .origin import origin_of
 from .products import HEAD, expert_layers, quantized_kinds
 from .split import check_split
 
-_LOG = logging.getLogger(__name__)
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -167,7 +165,6 @@ def load_model(
     backend = select_backend(config, device, number, ranks, options or BackendOptions())
     if num_threads is not None:
         backend.use_threads(num_threads)
-    config = _without_sight(config, backend)
     formats = _layer_formats(config, backend, quantization or _converted_with(model_folder, backend), lm_head_fp32)
     gguf = None if load_format == "dummy" else _opened_gguf(model_folder, config)
     if gguf is not None and backend.takes_blocks:
@@ -249,18 +246,6 @@ def select_backend(
     return TorchBackend.create(device, dtype, ranks, options.deterministic, missing)
 
 
-def _without_sight(config: ModelConfig, backend: Backend) -> ModelConfig:
-    """What runs here of a model that sees: all of it, or its text part."""
-    if config.vision is None or not config.vision.family.has_whole_spans or backend.sees_ahead:
-        return config
-    _LOG.warning(
-        "%s answers texts alone here: the rows of a picture see one another in it, and there are no kernels for that "
-        "on a GPU yet. For pictures use device='cpu'.",
-        config.family.name,
-    )
-    return replace(config, vision=None)
-
-
 def _lacking_on_gpus(config: ModelConfig) -> str:
     if config.latent is not None:
         return "keeps latents in place of keys and values (MLA)"
@@ -273,8 +258,6 @@ def _lacking_on_gpus(config: ModelConfig) -> str:
         return "takes the mean off queries and keys (LayerNorm by head)"
     if config.family.norms_values:
         return "norms values"
-    if config.media_tokens:
-        return "has experts for text and others for pictures"
     if config.family.norms_after_rotation:
         return "norms queries and keys behind their rotation"
     return ""

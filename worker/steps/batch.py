@@ -129,11 +129,11 @@ def step_batch(table: SlotTable, rows: StepRows, memory: ModelMemory) -> Batch:
         shifted_rotations=None if rotations is None else on_device(rotations, table.device),
         shifted_end=0 if rotations is None else int(rotations.max()) + 1,
         adapted=LoraMapping.of(adapters, rows.num_tokens, table.device) if (adapters >= 0).any() else None,
-        token_kinds=_token_kinds(table, token_ids, positions < table.num_prompt[rows.slots][row_of_token]),
+        token_kinds=token_kinds(table, token_ids, positions < table.num_prompt[rows.slots][row_of_token]),
     )
 
 
-def _token_kinds(table: SlotTable, token_ids: Tensor, is_prompt: numpy.ndarray) -> Tensor | None:
+def token_kinds(table: SlotTable, token_ids: Tensor, is_prompt: numpy.ndarray) -> Tensor | None:
     """[T] int32; None where all are of text. What a model writes is text, whatever it is."""
     if table.media_tokens is None or not is_prompt.any():
         return None

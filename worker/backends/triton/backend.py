@@ -48,7 +48,6 @@ class TritonBackend(Backend):
     batch = DeviceBatch  # type: ignore[assignment]  # of one group of layers
 
     gives_back: ClassVar[bool] = False  # a graph knows one table of blocks
-    sees_ahead: ClassVar[bool] = False
     ops: TritonOperations  # type: ignore[assignment]  # no latents: `select_backend` refuses them
     options: BackendOptions = field(default_factory=BackendOptions)
 

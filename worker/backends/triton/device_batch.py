@@ -18,10 +18,10 @@ from ....kernels.paged import DeviceRows, PromptRows, Rotation
 from ....kernels.sampling import NO_ROW
 from ...device import on_device, pinned
 from ...kv.model_memory import ModelMemory
-from ...steps.batch import LayerStep, shifted_rotations
+from ...steps.batch import LayerStep, shifted_rotations, token_kinds
 from ...steps.block_tables import BlockTables
 from ...steps.slots import SlotTable
-from ...steps.step_rows import StepRows
+from ...steps.step_rows import Ints, StepRows
 
 if TYPE_CHECKING:  # its kernels import triton
     from ....kernels.triton.operations import TritonOperations
@@ -80,6 +80,7 @@ def inputs_of(
     adapted: DeviceLoraMapping | None,
     are_answers: bool,
     prompts: PromptRows | None = None,
+    seen_ends: Tensor | None = None,
 ) -> Inputs:
     width = -(-max_context // table.block_size)
     counts = (columns.slots, columns.starts, columns.query_starts)
@@ -95,6 +96,7 @@ def inputs_of(
         # The kernel for answers alone takes a token's position for its row of the rotary table.
         are_answers and table.device_rotation_starts is None,
         prompts,
+        seen_ends,
     )
     return Inputs(found.token_ids, _rotations(found.positions, columns, table), rows, adapted)
 
@@ -116,8 +118,9 @@ class DeviceBatch:
     rotations_by_layer: list[Rotation | None]
     adapted: DeviceLoraMapping | None
     token_inputs: Any = None
-    token_kinds: None = None
+    token_kinds: Tensor | None = None
     placed: PlacedRows | None = None
+    seen_ends: Tensor | None = None  # [T] int64, on the host, as a `Batch` has it
 
     def __init__(self, table: SlotTable, step_rows: StepRows, memory: ModelMemory) -> None:
         self.step_rows = step_rows
@@ -143,12 +146,16 @@ class DeviceBatch:
         """[3, T]: the tokens' rows in the rotary tables by time, height and width, if some have three."""
         if not self.table.prompt_rotations:
             return None
+        found = shifted_rotations(self.table, self.step_rows, *self._places)
+        return on_device(found, self.table.device) if found is not None and found.ndim == 2 else None
+
+    @cached_property
+    def _places(self) -> tuple[Ints, Ints]:
+        """[T] each: the tokens' rows and positions."""
         rows = self.step_rows
         row_of_token = numpy.repeat(numpy.arange(len(rows)), rows.num_tokens)
-        firsts = rows.starts - numpy.array(self.query_starts[:-1])
-        positions = numpy.arange(self.num_tokens) + firsts[row_of_token]
-        found = shifted_rotations(self.table, rows, row_of_token, positions)
-        return on_device(found, self.table.device) if found is not None and found.ndim == 2 else None
+        firsts = rows.starts - numpy.array(self.query_starts[:-1], numpy.int64)
+        return row_of_token, numpy.arange(self.num_tokens) + firsts[row_of_token]
 
     @cached_property
     def rotations_end(self) -> int:
@@ -171,8 +178,10 @@ class DeviceBatch:
         if self.adapters is not None:
             parts = (self.adapters.tokens, self.adapters.blocks)
             adapted = DeviceLoraMapping(*(part.to(device, non_blocking=True) for part in parts))
+        seen_ends = None if self.seen_ends is None else on_device(self.seen_ends.numpy(), device)
+        prompts, are_answers = self._prompts(), self.only_decodes
         return inputs_of(
-            columns, self.table, ops, self.num_tokens, most, longest, adapted, self.only_decodes, self._prompts()
+            columns, self.table, ops, self.num_tokens, most, longest, adapted, are_answers, prompts, seen_ends
         )
 
     def _prompts(self) -> PromptRows:
@@ -184,6 +193,10 @@ class DeviceBatch:
         """Set the inputs that layers read."""
         self.token_ids, self.rows, self.adapted = inputs.token_ids, inputs.rows, inputs.adapted
         self.rotations_by_layer = rotations_by_layer
+        if self.table.media_tokens is not None:
+            row_of_token, positions = self._places
+            is_prompt = positions < self.table.num_prompt[self.step_rows.slots][row_of_token]
+            self.token_kinds = token_kinds(self.table, inputs.token_ids, is_prompt)
 
     def of_layer(self, layer: int) -> LayerStep:
         found = self.step_rows.segments

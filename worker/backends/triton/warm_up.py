@@ -67,6 +67,7 @@ def warm_up(
         device,
         shifts_rotations=model.shifts_rotations,
         groups=model.groups(max_model_len),
+        media_tokens=model.config.media_tokens,
     )
     for slot in range(size.num_slots):
         table.parameters.enter(slot, _ANYTHING, 1, seed=slot, sample=0)
@@ -93,6 +94,8 @@ def _tune(model: Model, size: Size, memory: ModelMemory, table: SlotTable, kept:
         for rows in _sizes_of_prompts(int(largest.num_tokens.max())):
             _computed_with_all_logits(model, rows, memory, table)
         _ask_for_more(model, memory, table)
+        if (vision := model.config.vision) is not None and vision.family.has_whole_spans:
+            _see_ahead(model, memory, table)
         if model.adapters is not None:
             table.adapters[0] = 0  # of which nothing is loaded
             _computed(model, _decodes(1, 2), memory, table)
@@ -107,6 +110,13 @@ def _ask_for_more(model: Model, memory: ModelMemory, table: SlotTable) -> None:
         token_logprobs(logits, torch.zeros(1, dtype=torch.int64, device=table.device), num_top)
     table.parameters.enter(0, _ANYTHING, 1, seed=0, sample=0)
     _computed(model, _decodes(1, 2), memory, table, _mask(1, model.vocab_size))
+
+
+def _see_ahead(model: Model, memory: ModelMemory, table: SlotTable) -> None:
+    """Run the kernels that prompts need in which the rows of a picture see one another."""
+    batch = _batch(model, _rows([0], [2]), memory, table)
+    batch.seen_ends = torch.full((2,), 2)
+    model.forward_pass.forward(batch)
 
 
 def _peak(model: Model, size: Size, memory: ModelMemory, table: SlotTable) -> int:

@@ -1,0 +1,106 @@
+"""Models that see on a GPU's kernels, in Triton's interpreter: rows, positions, spans, experts, answers.
+
+In one process, with the real runner; `tests/tree/test_interpreted_tree.py` has the whole tree. Slow, so scenes are
+small, and the quick tests have those families alone that need something of their own.
+"""
+
+from builders import interpreted  # isort: skip  before anything that imports triton
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import seeing_ernie, seeing_models, seeing_squares
+from builders.backends import load_on
+from builders.runner_harness import slotted_runner
+from builders.seeing_runner import SeeingRunner, Seen
+
+from penstock.worker.backends.backend import BackendOptions
+from penstock.worker.models.load import Model, load_model
+
+Scenes = Callable[[str], list[Any]]
+
+
+def squares(family: str) -> list[Any]:
+    scene = seeing_squares.Scene
+    rows = {"Gemma3": 9, "Idefics3": 4}[family]
+    return [
+        scene(family, rows).text(7, 8).picture(2).text(30),
+        scene(family, rows).picture(seed=1).picture(seed=2).text(*range(50, 59)),
+        scene(family, rows).text(*range(50, 56)),
+    ]
+
+
+def grids(family: str) -> list[Any]:
+    scene = seeing_ernie.Scene if family == "Ernie" else seeing_models.Scene
+    return [
+        scene(family).text(7, 8).picture(4, 6).text(30),
+        scene(family).picture(2, 2, seed=1).video(2, 2, 6, seed=6),
+        scene(family).text(*range(50, 56)),
+    ]
+
+
+# By family: what writes its folder, and its prompts.
+FAMILIES: dict[str, tuple[Any, Scenes]] = {
+    "Gemma3": (seeing_squares.seeing_model, squares),
+    "Ernie": (seeing_ernie.seeing_model, grids),
+    "Qwen3VL": (seeing_models.seeing_model, grids),
+    "Qwen2_5_VL": (seeing_models.seeing_model, grids),
+    "Idefics3": (seeing_squares.seeing_model, squares),
+}
+QUICK = ("Gemma3", "Ernie")
+
+
+def on_triton(folder: Path, **options: Any) -> Model:
+    with interpreted.interpretation():
+        model = load_model(folder, dtype="float32", options=BackendOptions(**options))
+    assert type(model.backend).__name__ == "TritonBackend"
+    return model
+
+
+def entered(model: Model, scenes: list[Any], reference: Any) -> tuple[SeeingRunner, list[Seen]]:
+    runner = SeeingRunner(slotted_runner(model, max_model_len=256, num_blocks=64))
+    seen = []
+    for scene in scenes:
+        positions = b"" if isinstance(scene, seeing_squares.Scene) else scene.positions(reference)
+        seen.append(runner.enter(scene, positions))
+        runner.encode(seen[-1])
+    return runner, seen
+
+
+def answers(model: Model, scenes: list[Any], reference: Any, apart: bool = False, budget: int = 20) -> list[Seen]:
+    runner, seen = entered(model, scenes, reference)
+    for group in [[each] for each in seen] if apart else [seen]:
+        runner.answer(group, 3, budget)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "family", [family if family in QUICK else pytest.param(family, marks=pytest.mark.long) for family in FAMILIES]
+)
+def test_its_answers_about_pictures_are_the_processors(tmp_path, family):
+    write, scenes = FAMILIES[family]
+    reference = write(tmp_path, family)
+    model = on_triton(tmp_path)
+    assert model.report.leftovers == []
+    expected = answers(load_on("invariant", tmp_path, dtype="float32"), scenes(family), reference)
+    found = answers(model, scenes(family), reference)
+    assert [each.tokens for each in found] == [each.tokens for each in expected]
+    for own, other in zip(found, expected, strict=True):
+        for place, (these, those) in enumerate(zip(own.logprobs, other.logprobs, strict=True)):
+            off = max(abs(logprob - those[token]) for token, logprob in these.items() if token in those)
+            assert off < 1e-3, f"token {place} of {own.scene.tokens}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", QUICK)
+def test_in_the_deterministic_form_company_and_chunks_change_no_bit_of_what_a_picture_says(tmp_path, family):
+    write, scenes = FAMILIES[family]
+    reference = write(tmp_path, family, seed=1)
+    model = on_triton(tmp_path, deterministic=True)
+    found = [
+        [each.logprobs for each in answers(model, scenes(family)[:2], reference, apart, budget)]
+        for apart, budget in ((True, 100), (False, 13))
+    ]
+    assert found[0] == found[1]
