@@ -69,7 +69,7 @@ def _require_config(folder: Path) -> None:
         raise ModelNotFoundError(
             foreign_model(folder)
             or f"{folder} has no config.json, so it is not a model's folder. Give the folder that holds config.json "
-            "and the *.safetensors files."
+            "and the *.safetensors files, or a GGUF file."
         ) from None
 
 
@@ -176,8 +176,7 @@ def _with_tokenizer(folder: Path) -> Path:
     if (folder / "tokenizer.json").exists():
         return folder
     if (refusal := why_no_tokenizer(folder)) is not None:
-        advice = "" if "tokenizer=" in refusal else " Give another one with tokenizer=…"
-        raise ConfigError(refusal + advice)
+        raise ConfigError(refusal)
     return converted(folder)
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 import tokenizers
 
-from ...protocol.errors import PenstockError, RequestError
+from ...protocol.errors import RequestError
 from .byte_level import BYTE_OF_CHARACTER
 
 _REPLACEMENT = "\ufffd"
@@ -286,7 +286,7 @@ _PANIC = "PanicException"  # its module cannot be imported
 
 
 @contextmanager
-def panics_as(kind: type[PenstockError], what: str) -> Iterator[None]:
+def panics_as(kind: type[Exception], what: str) -> Iterator[None]:
     """`what` could not be done; the library's own words follow."""
     try:
         yield

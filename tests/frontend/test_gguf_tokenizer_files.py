@@ -9,7 +9,7 @@ from builders.gguf_tokenizers import from_bert, from_sentencepiece, from_tokeniz
 from builders.sentencepiece_models import AS_LLAMA, trained
 from builders.tokenizer_kinds import write_tokenizer
 
-from penstock.frontend.text.gguf import end_token_ids
+from penstock.frontend.text.gguf import end_token_ids, tokenizer_files
 from penstock.frontend.text.gguf import write_tokenizer as write_from_gguf
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, RequestError
@@ -48,6 +48,16 @@ def read(folder, metadata):
     folder.mkdir(exist_ok=True)
     write_from_gguf(metadata, folder)
     return Tokenizer(folder)
+
+
+def test_what_breaks_the_library_is_refused_in_one_sentence(byte_level, tmp_path, monkeypatch):
+    def broken(metadata, tokens):
+        raise type("PanicException", (BaseException,), {})("index out of bounds")
+
+    monkeypatch.setattr(tokenizer_files, "byte_level_tokenizer", broken)
+    with pytest.raises(ConfigError, match="library failed .index out of bounds.* Give the original model's") as raised:
+        write_from_gguf(byte_level, tmp_path)
+    assert str(raised.value).count("can't be used") == 1
 
 
 # --- templates -------------------------------------------------------------------------------------------------------

@@ -87,5 +87,5 @@ def test_an_async_one_that_could_not_start_tells_why(tmp_path):
 
     assert asyncio.run(told()) == (
         f"<AsyncLLM '{tmp_path}': failed ({tmp_path} has no config.json, so it is not a model's folder. "
-        "Give the folder that holds config.json and the *.safetensors files.)>"
+        "Give the folder that holds config.json and the *.safetensors files, or a GGUF file.)>"
     )

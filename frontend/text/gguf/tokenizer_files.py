@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import tokenizers
 
-from ....protocol.errors import ConfigError
 from ..incremental import panics_as
 from ..vocabulary.folder import add_begin_and_end
 from ..vocabulary.segmenter import SEGMENTER_FILE
@@ -35,7 +34,7 @@ def write_tokenizer(metadata: Metadata, folder: Path) -> None:
 
     The templates are written first: they are good with another tokenizer, too.
     """
-    with said_of_the_tokenizer(), panics_as(ConfigError, "The tokenizer in this GGUF file can't be used"):
+    with said_of_the_tokenizer(), panics_as(ValueError, "its tokens can't be put together"):
         write_chat_templates(metadata, folder)
         vocabulary = read_vocabulary(metadata)
         made = _made(metadata, vocabulary)

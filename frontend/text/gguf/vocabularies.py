@@ -39,8 +39,6 @@ def said_of_the_tokenizer() -> Iterator[None]:
     """Turn a ValueError about the metadata into a sentence."""
     try:
         yield
-    except ConfigError:  # is a sentence
-        raise
     except ValueError as error:
         raise ConfigError(
             f"The tokenizer in this GGUF file can't be used: {error}. Give the original model's folder or hub id with "
