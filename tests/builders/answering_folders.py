@@ -3,9 +3,10 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from builders import seeing_ernie, seeing_squares
-from builders.seeing_model import answering_model
+from builders.seeing_model import answering_model, noise
 from builders.tiny_sight import ERNIE, seeing_folder
 from tokenizers import Tokenizer
 
@@ -43,3 +44,14 @@ FOLDERS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "Ernie": (ernie_folder, "<|IMAGE_START|><|image@placeholder|><|IMAGE_END|>"),
     "Qwen3VL": (answering_model, "<|vision_start|><|image_pad|><|vision_end|>"),
 }
+
+
+def questions(family: str) -> list[dict[str, Any]]:
+    """About one picture, about two, of which one is that again, and about none."""
+    _, mark = FOLDERS[family]
+    first, second = noise(1, (32, 24)), noise(2, (24, 24))
+    return [
+        {"prompt": f"hello {mark} world", "multimodal_data": {"image": [first]}},
+        {"prompt": f"{mark}{mark} fox", "multimodal_data": {"image": [second, first]}},
+        {"prompt": "the quick brown fox jumps over the lazy dog"},
+    ]

@@ -7,8 +7,7 @@ called again instead of replayed, with their spare rows.
 from pathlib import Path
 
 import pytest
-from builders.answering_folders import FOLDERS
-from builders.seeing_model import noise
+from builders.answering_folders import FOLDERS, questions
 
 from penstock import LLM, SamplingParams
 
@@ -58,13 +57,8 @@ def test_many_rows_and_long_answers_are_the_processors_too(request, options):
 @pytest.mark.long
 @pytest.mark.parametrize("family", FOLDERS)
 def test_questions_about_pictures_get_the_processors_answers(request, tmp_path: Path, family: str):
-    write, mark = FOLDERS[family]
-    folder = write(tmp_path / "model")
-    prompts = [
-        {"prompt": f"hello {mark} world", "multimodal_data": {"image": [noise(1, (32, 24))]}},
-        {"prompt": f"{mark}{mark} fox", "multimodal_data": {"image": [noise(2, (24, 24)), noise(1, (32, 24))]}},
-        {"prompt": "the quick brown fox jumps over the lazy dog"},
-    ]
+    write, _ = FOLDERS[family]
+    folder, prompts = write(tmp_path / "model"), questions(family)
     params = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
 
     def tokens() -> list[list[int]]:

@@ -93,7 +93,7 @@ def test_a_picture_may_lie_across_the_end_of_a_split_and_answers_stand_beside_it
 
 @pytest.mark.parametrize("kind", QUICK_KINDS)
 def test_a_token_has_the_same_bits_alone_in_company_and_however_its_prompt_is_chunked(kind: str) -> None:
-    """Behind a picture, too, in a step that has none of it; and where splits of the context become longer."""
+    """Behind a picture, too, in a step that has none of it; and within one whose first part was found in the cache."""
     for seed, length in ((0, 80), (1, 280)):
         chance = random.Random(seed)
         requests = Requests(Form(kind, 3, 1, 16, window=chance.choice((None, 50))), [length, 40])
@@ -107,6 +107,8 @@ def test_a_token_has_the_same_bits_alone_in_company_and_however_its_prompt_is_ch
                 window = requests.form.window
                 given = (query, requests.memory(), rows, requests.form.head_dim**-0.5, window, None)
                 assert torch.equal(FORMS["invariant"].versions["triton"](*given), whole[first:end]), (first, end)
+        first, end = max(pictures[0], key=lambda picture: picture[1] - picture[0])
+        assert torch.equal(attended(requests, [(0, first + 1, end)], pictures, "invariant"), whole[first + 1 : end])
 
 
 def test_splits_are_no_longer_where_a_picture_begins_before_they_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
