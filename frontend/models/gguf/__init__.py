@@ -1,6 +1,5 @@
 """Makes of a GGUF file the folder that its model was published in: config.json, tokenizer, templates, and no weights.
 
 `translated.py` keeps such folders in Penstock's cache and has them made in a process with limits. `config.py` reads the
-metadata by the table in `families.py`, a row for each of llama.cpp's architectures that has a family here; `find.py`
-says which files a name stands for.
+metadata by the rows in `families/`; `find.py` says which files a name stands for.
 """

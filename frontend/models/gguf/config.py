@@ -7,9 +7,9 @@ from ....protocol.fields.rules import shown
 from ....protocol.files.gguf.parts import GgufModel
 from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 from ....protocol.parameters.sampling import SamplingParams
-from .common import EMBEDDING, Config, common_config
-from .families import FAMILIES
-from .model_metadata import ModelMetadata, architecture_of, shortest
+from .families.common import EMBEDDING, Config, common_config
+from .families.metadata import ModelMetadata, architecture_of, shortest
+from .families.table import FAMILIES
 
 # Named as transformers names it, and float16 as it widens to.
 _OF_ALL = {"dtype": "float16", "quantization_config": {"quant_method": "gguf"}}

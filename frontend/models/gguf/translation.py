@@ -126,7 +126,8 @@ class _Seeing(NamedTuple):
 def _seeing(config: dict[str, Any], metadata: dict[str, Any], encoders: Iterable[Path]) -> _Seeing | None:
     """With the first of these encoders that is this model's; None where none is."""
     from ....protocol.files.gguf.header import read_header
-    from .vision_families import EncoderMetadata, fitting_projector, may_see, with_vision
+    from .families.encoder_metadata import EncoderMetadata
+    from .families.vision import fitting_projector, may_see, with_vision
 
     refused: ConfigError | None = None
     for encoder in encoders if may_see(metadata) else ():

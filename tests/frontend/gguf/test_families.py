@@ -16,7 +16,7 @@ from builders.gguf_file import write_gguf, zeros
 from builders.tiny_model import tiny_model
 
 from penstock.frontend.models.gguf.config import config_of
-from penstock.frontend.models.gguf.families import FAMILIES
+from penstock.frontend.models.gguf.families.table import FAMILIES
 from penstock.protocol.files.gguf.header import read_header
 from penstock.protocol.files.gguf.parts import read_model
 from penstock.protocol.files.gguf.refusals import MalformedError

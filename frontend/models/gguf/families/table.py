@@ -3,13 +3,10 @@
 A row reads from the metadata what a config of its family has beside the keys of all families, or in their place.
 """
 
-from . import dense_families as dense
-from . import expert_families as mixtures
-from . import gemma_families as gemmas
-from . import hybrid_families as hybrids
+from . import dense, gemma, hybrid, mixtures
 from .common import plain
-from .latent_families import deepseek2
-from .model_metadata import Row
+from .latent import deepseek2
+from .metadata import Row
 
 FAMILIES: dict[str, Row] = {
     "llama": dense.llama,
@@ -38,10 +35,10 @@ FAMILIES: dict[str, Row] = {
     "nemotron": dense.nemotron,
     "jais2": dense.jais2,
     "starcoder2": dense.starcoder2,
-    "gemma": gemmas.gemma,
-    "gemma2": gemmas.gemma2,
-    "gemma3": gemmas.gemma3,
-    "gemma4": gemmas.gemma4,
+    "gemma": gemma.gemma,
+    "gemma2": gemma.gemma2,
+    "gemma3": gemma.gemma3,
+    "gemma4": gemma.gemma4,
     "qwen2moe": mixtures.qwen2_moe,
     "qwen3moe": mixtures.qwen3_moe,
     "qwen3vlmoe": mixtures.qwen3_moe,
@@ -53,9 +50,9 @@ FAMILIES: dict[str, Row] = {
     "hy_v3": mixtures.hy_v3,
     "gpt-oss": mixtures.gpt_oss,
     "deepseek2": deepseek2,
-    "qwen3next": hybrids.qwen3_next,
-    "qwen35": hybrids.qwen3_5,
-    "qwen35moe": hybrids.qwen3_5_moe,
-    "lfm2": hybrids.lfm2,
-    "lfm2moe": hybrids.lfm2_moe,
+    "qwen3next": hybrid.qwen3_next,
+    "qwen35": hybrid.qwen3_5,
+    "qwen35moe": hybrid.qwen3_5_moe,
+    "lfm2": hybrid.lfm2,
+    "lfm2moe": hybrid.lfm2_moe,
 }

@@ -8,82 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....protocol.fields.rules import shown
-from ....protocol.files.gguf.header import Header
-from ....protocol.files.gguf.refusals import MalformedError
+from .....protocol.fields.rules import shown
+from .....protocol.files.gguf.refusals import MalformedError
 from .common import Config
-from .model_metadata import shortest
+from .encoder_metadata import EncoderMetadata
 
-_MOST_LAYERS = 1024
-_LARGEST = 1 << 24
 _QWEN_FRAMES, _QWEN_MERGE = 2, 2
-
-
-class EncoderMetadata:
-    """The header of an encoder's file."""
-
-    def __init__(self, header: Header) -> None:
-        self._metadata = header.metadata
-        self._shapes = {each.name: each.shape for each in header.tensors}
-
-    @property
-    def projector(self) -> str | None:
-        """Its kind, by the key of both times."""
-        found = self._metadata.get("clip.projector_type", self._metadata.get("clip.vision.projector_type"))
-        return found if isinstance(found, str) else None
-
-    def count(self, key: str, default: int | None = None) -> int:
-        value = self._metadata.get(f"clip.vision.{key}", default)
-        if type(value) is not int or not 0 < value <= _LARGEST:
-            raise MalformedError(f"has clip.vision.{key}={shown(value)} where a positive count belongs")
-        return value
-
-    @property
-    def num_layers(self) -> int:
-        found = self.count("block_count")
-        if found > _MOST_LAYERS:
-            raise MalformedError(f"has {found:,} layers, and an encoder has {_MOST_LAYERS:,} at most")
-        return found
-
-    @property
-    def epsilon(self) -> float:
-        value = self._metadata.get("clip.vision.attention.layer_norm_epsilon", 1e-6)
-        if type(value) is not float:
-            raise MalformedError(f"has an epsilon of {shown(value)} where a number belongs")
-        return shortest(value)
-
-    def colours(self) -> Config:
-        names = ("image_mean", "image_std")
-        found = {name: self._metadata.get(f"clip.vision.{name}") for name in names}
-        for name, value in found.items():
-            if not isinstance(value, list) or len(value) != 3 or not all(type(each) is float for each in value):
-                raise MalformedError(f"has clip.vision.{name}={shown(value)} where three numbers belong")
-        return {name: [shortest(each) for each in value] for name, value in found.items() if value is not None}
-
-    def width(self) -> int:
-        """Of the inner layer, by its matrix: not every converter wrote it."""
-        hidden = self.count("embedding_length")
-        shape = self._shapes.get("v.blk.0.ffn_up.weight", ())
-        if len(shape) != 2 or hidden not in shape:
-            raise MalformedError("has no matrix v.blk.0.ffn_up.weight of the width of its stream")
-        return shape[1] if shape[0] == hidden else shape[0]
-
-    def rows(self, name: str) -> int:
-        shape = self._shapes.get(name, ())
-        if len(shape) != 2:
-            raise MalformedError(f"has no matrix {name}")
-        return shape[0]
-
-    @property
-    def taps(self) -> list[int]:
-        """Layers behind which further parts of rows are taken."""
-        names = (f"v.deepstack.{layer}.fc1.weight" for layer in range(self.num_layers))
-        return [layer for layer, name in enumerate(names) if name in self._shapes]
-
-    def full_layers(self) -> list[int]:
-        """Those that attend to a whole picture: each of so many the last."""
-        every = self.count("n_wa_pattern")
-        return list(range(every - 1, self.num_layers, every))
 
 
 @dataclass(frozen=True)
@@ -111,7 +41,7 @@ def _qwen(given: EncoderMetadata) -> Config:
 
 
 def _qwen2(given: EncoderMetadata) -> Config:
-    hidden, width = given.count("embedding_length"), given.width()
+    hidden, width = given.count("embedding_length"), given.width
     if width % hidden:
         raise MalformedError(f"has an inner layer of {width} in an encoder of {hidden}")
     own = {"embed_dim": hidden, "hidden_size": given.count("projection_dim"), "mlp_ratio": width // hidden}
@@ -119,14 +49,14 @@ def _qwen2(given: EncoderMetadata) -> Config:
 
 
 def _qwen2_5(given: EncoderMetadata) -> Config:
-    own: Config = {"hidden_size": given.count("embedding_length"), "intermediate_size": given.width()}
+    own: Config = {"hidden_size": given.count("embedding_length"), "intermediate_size": given.width}
     own |= {"out_hidden_size": given.count("projection_dim"), "window_size": given.count("window_size", 112)}
-    more = {"fullatt_block_indexes": given.full_layers(), "tokens_per_second": 2, "hidden_act": "silu"}
+    more = {"fullatt_block_indexes": given.full_layers, "tokens_per_second": 2, "hidden_act": "silu"}
     return _qwen(given) | own | more
 
 
 def _qwen3(given: EncoderMetadata) -> Config:
-    own: Config = {"hidden_size": given.count("embedding_length"), "intermediate_size": given.width()}
+    own: Config = {"hidden_size": given.count("embedding_length"), "intermediate_size": given.width}
     own |= {"out_hidden_size": given.count("projection_dim"), "hidden_act": "gelu_pytorch_tanh"}
     own |= {"num_position_embeddings": given.rows("v.position_embd.weight")}
     return _qwen(given) | own | ({"deepstack_visual_indexes": given.taps} if given.taps else {})
@@ -137,7 +67,7 @@ def _siglip(given: EncoderMetadata) -> Config:
         "num_hidden_layers": given.num_layers,
         "num_attention_heads": given.count("attention.head_count"),
         "hidden_size": given.count("embedding_length"),
-        "intermediate_size": given.width(),
+        "intermediate_size": given.width,
         "image_size": given.count("image_size"),
         "patch_size": given.count("patch_size"),
         "layer_norm_eps": given.epsilon,
@@ -153,7 +83,7 @@ def _qwen_processor(least: int, most: int) -> Callable[[EncoderMetadata], Config
         "temporal_patch_size": _QWEN_FRAMES,
         "min_pixels": given.count("image_min_pixels", least),
         "max_pixels": given.count("image_max_pixels", most),
-        **given.colours(),
+        **given.colours,
     }
 
 
@@ -164,13 +94,13 @@ def _square_rows(given: EncoderMetadata) -> int:
 
 def _gemma_processor(given: EncoderMetadata) -> Config:
     side = given.count("image_size")
-    return {"size": {"height": side, "width": side}, "image_seq_length": _square_rows(given), **given.colours()}
+    return {"size": {"height": side, "width": side}, "image_seq_length": _square_rows(given), **given.colours}
 
 
 def _idefics_processor(given: EncoderMetadata) -> Config:
     side = given.count("image_size")
     longest = given.count("preproc_image_size", 4 * side)
-    return {"size": {"longest_edge": longest}, "max_image_size": {"longest_edge": side}, **given.colours()}
+    return {"size": {"longest_edge": longest}, "max_image_size": {"longest_edge": side}, **given.colours}
 
 
 _QWEN2_PROCESSOR = _qwen_processor(3136, 12_845_056)

@@ -8,9 +8,9 @@ frequency by its own.
 import math
 from typing import Any
 
-from ....protocol.fields.rules import shown
-from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
-from .model_metadata import ModelMetadata
+from .....protocol.fields.rules import shown
+from .....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
+from .metadata import ModelMetadata
 
 _USUAL_THETA = 10_000.0
 # What every published config of `llama3` has.

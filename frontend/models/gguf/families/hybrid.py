@@ -1,9 +1,9 @@
 """Rows of families of which most layers keep a state: gated delta nets, and short convolutions."""
 
-from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
+from .....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 from .common import FULL, Config, attention_bias, dense_before_sparse, experts, named, rotated_part
-from .expert_families import dense_layers, require_sigmoid
-from .model_metadata import ModelMetadata
+from .metadata import ModelMetadata
+from .mixtures import dense_layers, require_sigmoid
 
 _USUAL_INTERVAL = 4
 

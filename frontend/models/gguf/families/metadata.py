@@ -11,9 +11,9 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from ....protocol.fields.rules import shown
-from ....protocol.files.gguf.parts import GgufModel
-from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
+from .....protocol.fields.rules import shown
+from .....protocol.files.gguf.parts import GgufModel
+from .....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 
 ARCHITECTURE_KEY = "general.architecture"
 _MOST_LAYERS = 4096

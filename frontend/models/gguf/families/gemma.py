@@ -1,9 +1,9 @@
 """Rows of Gemma's families, whose scores have a scale of their own and whose windows have positions of their own."""
 
-from ....protocol.files.gguf.gemma import LAYERS_SCALED_BY_WIDTH, WINDOWS_BUT_EVERY
-from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
+from .....protocol.files.gguf.gemma import LAYERS_SCALED_BY_WIDTH, WINDOWS_BUT_EVERY
+from .....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 from .common import FULL, SLIDING, Config, layer_types, named
-from .model_metadata import ModelMetadata
+from .metadata import ModelMetadata
 
 _GELU = "gelu_pytorch_tanh"
 

@@ -1,9 +1,9 @@
 """DeepSeek's architecture, attention to latents: V2, V3, GLM-4.7-Flash (which computes as V3 does) and Youtu."""
 
-from ....protocol.files.gguf.refusals import MalformedError
+from .....protocol.files.gguf.refusals import MalformedError
 from .common import Config, attention_bias, named
-from .expert_families import routed, uses_sigmoid
-from .model_metadata import ModelMetadata
+from .metadata import ModelMetadata
+from .mixtures import routed, uses_sigmoid
 from .rope import stretches_by_yarn, yarn, yarn_betas
 
 

@@ -1,6 +1,6 @@
 """Rows of dense families: what their configs have beside the keys of all, or in their place."""
 
-from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
+from .....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 from .common import (
     FULL,
     SLIDING,
@@ -13,7 +13,7 @@ from .common import (
     named,
     rotated_part,
 )
-from .model_metadata import ModelMetadata
+from .metadata import ModelMetadata
 from .rope import rope, yarn, yarn_betas
 
 

@@ -1,6 +1,6 @@
 """Rows of mixtures of experts."""
 
-from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
+from .....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 from .common import (
     Config,
     attention_bias,
@@ -11,7 +11,7 @@ from .common import (
     rotated_part,
     sparse_layers,
 )
-from .model_metadata import ModelMetadata
+from .metadata import ModelMetadata
 from .rope import stretches_by_yarn, yarn
 
 _SIGMOID = 2  # llama.cpp's number for it

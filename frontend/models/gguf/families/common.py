@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
-from .model_metadata import ModelMetadata, Row
+from .....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
+from .metadata import ModelMetadata, Row
 from .rope import rope
 
 Config = dict[str, Any]
