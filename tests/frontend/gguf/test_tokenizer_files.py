@@ -14,7 +14,7 @@ from penstock.frontend.text.gguf import write_tokenizer as write_from_gguf
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, RequestError
 
-TEMPLATES = Path(__file__).parents[1] / "builders" / "chat_templates"
+TEMPLATES = Path(__file__).parents[2] / "builders" / "chat_templates"
 MESSAGES = [
     {"role": "user", "content": "Hello, <b>you</b> 你好"},
     {"role": "assistant", "content": "Hi! "},

@@ -23,7 +23,7 @@ from penstock.frontend.text.gguf.word_rules import PLAIN_NAMES, RULES
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.frontend.text.vocabulary.segmenter import SEGMENTER_FILE
 
-TRAINED_EXPERTS = Path(__file__).parents[1] / "builders" / "trained_experts"
+TRAINED_EXPERTS = Path(__file__).parents[2] / "builders" / "trained_experts"
 # What cuts of words differ about.
 HARD = [
     *TEXTS,
