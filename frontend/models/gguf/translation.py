@@ -23,6 +23,8 @@ BOUNDS = Bounds(cpu_seconds=120, memory_bytes=3 << 30, wall_seconds=600.0)
 
 
 class Job(msgspec.Struct, array_like=True):
+    """Files to read, and an existing folder to write into."""
+
     parts: list[str]
     encoders: list[str]
     target: str

@@ -61,23 +61,23 @@ class _ArchitectureTensors:
     """What llama.cpp's architecture has, by name, as if it lay in a file already."""
 
     def __init__(self, architecture: Architecture, config: ModelConfig) -> None:
-        self._has = architecture
+        self._written = architecture
         self._mlp_width = config.intermediate_size
 
     @property
     def architecture(self) -> str:
-        return self._has.name
+        return self._written.name
 
     def has(self, name: str) -> bool:
         module, _, kind = name.rpartition(".")
         if module in _TOP:
             return kind == "weight"
-        parts = {"weight": self._has.parts, "bias": self._has.biased}.get(kind, frozenset())
+        parts = {"weight": self._written.parts, "bias": self._written.biased}.get(kind, frozenset())
         return (match := _PART.fullmatch(module)) is not None and match[1] in parts
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of what tells how others are seen."""
-        return (2 * self._mlp_width,) if self._has.fuses_mlp and name.endswith(".ffn_up.weight") else ()
+        """Of `ffn_up`, which tells whether the gate lies in it."""
+        return (2 * self._mlp_width,) if self._written.fuses_mlp and name.endswith(".ffn_up.weight") else ()
 
 
 def planned_tensors(
