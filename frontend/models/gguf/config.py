@@ -46,7 +46,11 @@ def config_of(model: GgufModel) -> Config:
 
 
 def _token_ids(metadata: dict[str, Any]) -> Config:
-    return {name: metadata[key] for name, key in _TOKENS.items() if key in metadata}
+    found = {name: metadata[key] for name, key in _TOKENS.items() if key in metadata}
+    for name, value in found.items():
+        if type(value) is not int or value < 0:
+            raise MalformedError(f"has {_TOKENS[name]}={shown(value)} where the id of a token belongs")
+    return found
 
 
 def _check_encoder_apart(model: GgufModel) -> None:

@@ -147,6 +147,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a base in a text": ({"llama.rope.freq_base": "10000"}, "where a number belongs"),
     "unknown stretching": ({"llama.rope.scaling.type": "foo"}, "rope.scaling.type='foo'"),
     "half of each head rotates": ({"llama.rope.dimension_count": 8}, "rotates 8 of a head's 16"),
+    "an end in a text": ({"tokenizer.ggml.eos_token_id": "2"}, "eos_token_id='2' where the id of a token belongs"),
     "wider values": ({"llama.attention.value_length": 32}, "keys of 16 numbers and values of 32"),
 }
 
