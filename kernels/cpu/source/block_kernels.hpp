@@ -20,11 +20,10 @@ struct KernelsOf {
     static void multiply(const Weight& weight, const float* bias, int64_t panel, const BlockRows& rows, int64_t num_rows,
                          float* output, int64_t output_stride, void* scratch) {
         const Target target{output, output_stride};
-        if (num_rows > kBlockTileRows)
-            return multiply_tiles<Type, Partials>(weight, Values, bias, panel, rows, num_rows, target, scratch);
-        with_rows<kBlockTileRows>(num_rows, [&](auto count) {
-            multiply_one_tile<Type, Partials, count>(weight, Values, bias, panel, rows, target);
-        });
+        if (is_unpacked<Type>(num_rows))
+            multiply_unpacked<Type, Partials>(weight, Values, bias, panel, rows, num_rows, target, scratch);
+        else
+            multiply_packed<Type, Partials>(weight, Values, bias, panel, rows, num_rows, target);
     }
     static void read_row(const Weight& weight, int64_t row, float* to) { read_blocks<Type>(weight, Values, kUnit, row, to); }
 

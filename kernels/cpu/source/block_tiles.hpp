@@ -7,9 +7,9 @@
 // each. So a row's bits depend neither on its company nor on the tile, the threads or the instruction set.
 //
 // A tile is up to kBlockTileRows rows times one panel; where sums of all its vectors would not stay in registers, half of
-// the panel after the other. A single tile takes codes apart as it multiplies, and fetches what comes next. Where several
-// tiles meet a panel, a stretch of 256 inputs is taken apart once, into bytes that stay in the first cache until all have
-// met them.
+// the panel after the other. Codes are taken apart as they are multiplied, by every tile anew: the units that multiply are
+// not those that shift. Codes that lie in two planes cost more, so where many tiles meet them their panel is taken apart
+// once, into bytes that stay in the second cache.
 #pragma once
 #include "block_types.hpp"
 #include "partials.hpp"
@@ -82,27 +82,41 @@ struct UnpackedCodes {
     }
 };
 
+// Where the codes of a panel's blocks are: as they are packed, or taken apart before.
+template <class Type, class Sums>
+struct PackedPanel {
+    const int8_t* values;
+    PackedCodes<Type, Sums> block(const uint8_t* block, int64_t) const { return {block, values}; }
+};
+template <class Type>
+struct UnpackedPanel {
+    const uint8_t* bytes;
+    UnpackedCodes block(const uint8_t*, int64_t index) const { return {bytes + index * Type::kInputs * kPanel}; }
+};
+
+template <class Type, class Sums>
+void unpack_panel(uint8_t* to, const uint8_t* block, const int8_t* values, int64_t num_blocks) {
+    for (int64_t index = 0; index < num_blocks; ++index, block += Type::kBytes) {
+        const PackedCodes<Type, Sums> codes(block, values);
+        for (int64_t line = 0; line < Type::kBytes; line += 64) __builtin_prefetch(block + kFetchAhead + line, 0, 2);
+        for (int64_t run = 0; run < Type::kInputs / kRun; ++run, to += kRun * kPanel)
+            unrolled<8>([&](auto t) PENSTOCK_INLINE {
+                unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
+                    const int64_t lane = v * kLanes;
+                    store_bytes(to + t * kPanel * 4 + lane * 4, codes.template four<t>(run, lane));
+                });
+            });
+    }
+}
+
 // Fetches nothing: what comes next is fetched where codes are taken apart.
 struct NoFetch {};
 template <int Lines>
 inline void fetch(NoFetch&) {}
 
-template <class Type, class Sums>
-void unpack_block(uint8_t* to, const PackedCodes<Type, Sums>& codes) {
-    for (int64_t line = 0; line < Type::kBytes; line += 64)
-        __builtin_prefetch(codes.block + kFetchAhead + line, 0, 2);
-    for (int64_t run = 0; run < Type::kInputs / kRun; ++run)
-        unrolled<8>([&](auto t) PENSTOCK_INLINE {
-            unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
-                const int64_t lane = v * kLanes;
-                store_bytes(to + (run * 8 + t) * kPanel * 4 + lane * 4, codes.template four<t>(run, lane));
-            });
-        });
-}
-
-// Lines of what comes next, of which a step of 8 inputs fetches its share.
-template <class Type, int Vectors>
-constexpr int kLinesPerStep = (Type::kBytes * Vectors / kVectors / (Type::kInputs / 8) + 63) / 64;
+// Lines of what comes next, of which a step of 8 inputs fetches its share, where a panel meets so many tiles at least.
+template <class Type, int Vectors, int Tiles>
+constexpr int kLinesPerStep = (Type::kBytes * Vectors / kVectors / (Type::kInputs / 8) / Tiles + 63) / 64;
 
 // Sums of some vectors of the panel for each row of a tile.
 template <int Rows, int Vectors>
@@ -110,15 +124,21 @@ struct BlockSums {
     Ints of[Rows][Vectors];
 };
 
+// Calls body(row, vector) for each of them, both constants.
+template <int Rows, int Vectors, class Body>
+PENSTOCK_INLINE inline void over_block(const Body& body) {
+    unrolled<Rows>([&](auto r) PENSTOCK_INLINE { unrolled<Vectors>([&](auto v) PENSTOCK_INLINE { body(r, v); }); });
+}
+
 // sums += scales × codes × inputs over a run. `first` are the scales of its first half, `second` those of the other.
-template <class Type, class Sums, int Rows, int Vectors, class Source, class Ahead>
+template <class Type, class Sums, int Lines, int Rows, int Vectors, class Source, class Ahead>
 PENSTOCK_INLINE inline void add_run(BlockSums<Rows, Vectors>& sums, const Source& codes, int64_t run, int64_t lane,
                                     const int8_t* inputs, int64_t width, const int32_t* offsets, int64_t num_offsets,
                                     const Ints (&first)[Vectors], const Ints (&second)[Vectors], Ahead& ahead) {
     constexpr int kFours = fours_in_a_partial<Type, Sums>(), kGroupFours = Type::kGroup / 4;
     Ints partial[Rows][Vectors];
     unrolled<8>([&](auto t) PENSTOCK_INLINE {
-        if constexpr (t % 2 == 0) fetch<kLinesPerStep<Type, Vectors>>(ahead);
+        if constexpr (t % 2 == 0) fetch<Lines>(ahead);
         Bytes own[Vectors], magnitudes[Vectors];
         unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
             own[v] = codes.template four<t>(run, lane + v * kLanes);
@@ -149,24 +169,62 @@ PENSTOCK_INLINE inline void add_run(BlockSums<Rows, Vectors>& sums, const Source
     });
 }
 
-// totals += sums × (d × the row's scale), and what is taken off.
+template <class Type, class Sums, int Lines, int Rows, int Vectors, class Source, class Ahead>
+PENSTOCK_INLINE inline BlockSums<Rows, Vectors> sums_of_block(const uint8_t* block, const Source& codes,
+                                                              const BlockRows& rows, int64_t index, int64_t lane,
+                                                              Ahead& ahead) {
+    constexpr int64_t kGroupsPerRun = kRun / Type::kGroup;
+    const int8_t* inputs = rows.inputs + index * Type::kInputs;
+    const int64_t num_offsets = rows.num_blocks * Type::kNumGroups;
+    const int32_t* offsets = rows.offsets + index * Type::kNumGroups;
+    BlockSums<Rows, Vectors> sums;
+    over_block<Rows, Vectors>([&](auto r, auto v) PENSTOCK_INLINE { sums.of[r][v] = zero_ints(); });
+    if constexpr (!Type::kIsSuper) {
+        Ints none[Vectors];
+        unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
+            if constexpr (Sums::kIsNarrow) none[v] = Sums::no_scale();
+            else none[v] = zero_ints();
+        });
+        add_run<Type, Sums, Lines>(sums, codes, 0, lane, inputs, rows.width, offsets, num_offsets, none, none, ahead);
+    } else {
+        const auto* scales = reinterpret_cast<const int8_t*>(block + Type::kScalesAt) + lane * 2;
+        for (int64_t pair = 0; pair < Type::kNumGroups / 2; ++pair) {
+            Ints first[Vectors], second[Vectors];
+            unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
+                const Ints both = load_int8_pairs(scales + pair * kPanel * 2 + v * kLanes * 2);
+                first[v] = Sums::first_scale(both);
+                second[v] = Sums::second_scale(both);
+            });
+            if constexpr (kGroupsPerRun == 1) {
+                unrolled<2>([&](auto half) PENSTOCK_INLINE {
+                    const int64_t run = pair * 2 + half;
+                    add_run<Type, Sums, Lines>(sums, codes, run, lane, inputs + run * kRun, rows.width, offsets + run,
+                                               num_offsets, half ? second : first, half ? second : first, ahead);
+                });
+            } else {
+                add_run<Type, Sums, Lines>(sums, codes, pair, lane, inputs + pair * kRun, rows.width, offsets + pair * 2,
+                                           num_offsets, first, second, ahead);
+            }
+        }
+    }
+    return sums;
+}
+
+// total += sums × (d × the row's scale), of blocks of 32 with what is added to them
 template <class Type, int Rows, int Vectors>
-PENSTOCK_INLINE inline void end_block(float* totals, const BlockSums<Rows, Vectors>& sums,
-                                      const BlockSums<Rows, Vectors>& taken, const uint8_t* block, int64_t lane,
-                                      const BlockRows& rows, int64_t index) {
+PENSTOCK_INLINE inline void add_sums(float* totals, const BlockSums<Rows, Vectors>& sums, const uint8_t* block,
+                                     int64_t lane, const BlockRows& rows, int64_t index) {
     const auto* d = reinterpret_cast<const uint16_t*>(block) + lane;
     const auto* dmin = reinterpret_cast<const uint16_t*>(block + Type::kMinAt) + lane;
     unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
         Vec scale = load_fp16(d + v * kLanes);
         if constexpr (Type::kHasUnit) scale = scale * broadcast(rows.unit);
         Vec least = zero();
-        if constexpr (Type::kHasMins) least = load_fp16(dmin + v * kLanes);
+        if constexpr (Type::kHasMins && !Type::kIsSuper) least = load_fp16(dmin + v * kLanes);
         unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
             float* own = totals + r * kPanel + lane + v * kLanes;
-            const float given = rows.scales[r * rows.num_scales + index];
-            Vec total = fma(to_float(sums.of[r][v]), scale * broadcast(given), load(own));
-            if constexpr (Type::kHasMins && Type::kIsSuper)
-                total = fma(to_float(taken.of[r][v]), least * broadcast(-given), total);
+            const Vec given = broadcast(rows.scales[r * rows.num_scales + index]);
+            Vec total = fma(to_float(sums.of[r][v]), scale * given, load(own));
             if constexpr (Type::kHasMins && !Type::kIsSuper)
                 total = fma(least, broadcast(rows.terms[r * rows.num_blocks + index]), total);
             store(own, total);
@@ -174,69 +232,32 @@ PENSTOCK_INLINE inline void end_block(float* totals, const BlockSums<Rows, Vecto
     });
 }
 
-template <class Type, class Sums, int Rows, int Vectors, class Source, class Ahead>
-PENSTOCK_INLINE inline void add_vectors(float* totals, const uint8_t* block, const Source& codes, const BlockRows& rows,
-                                        int64_t index, int64_t lane, Ahead& ahead) {
-    constexpr int64_t kGroupsPerRun = kRun / Type::kGroup;
-    const int8_t* inputs = rows.inputs + index * Type::kInputs;
-    const int64_t num_offsets = rows.num_blocks * Type::kNumGroups;
-    const int32_t* offsets = rows.offsets + index * Type::kNumGroups;
-    BlockSums<Rows, Vectors> sums, taken;
-    unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
-        unrolled<Vectors>([&](auto v) PENSTOCK_INLINE { sums.of[r][v] = taken.of[r][v] = zero_ints(); });
-    });
-    if constexpr (!Type::kIsSuper) {
-        Ints none[Vectors];
+// totals -= mins × sums of the inputs × (dmin × the row's scale). Behind the products' sums, not among them: both
+// together have no room in registers.
+template <class Type, int Rows, int Vectors>
+PENSTOCK_INLINE inline void take_mins(float* totals, const uint8_t* block, int64_t lane, const BlockRows& rows,
+                                      int64_t index) {
+    constexpr int64_t kPairs = Type::kNumGroups / 2;
+    const auto* dmin = reinterpret_cast<const uint16_t*>(block + Type::kMinAt) + lane;
+    const auto* mins = reinterpret_cast<const int8_t*>(block + Type::kMinsAt) + lane * 2;
+    const int32_t* words = rows.mins + index * kPairs;
+    BlockSums<Rows, Vectors> taken;
+    over_block<Rows, Vectors>([&](auto r, auto v) PENSTOCK_INLINE { taken.of[r][v] = zero_ints(); });
+    for (int64_t pair = 0; pair < kPairs; ++pair)
         unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
-            if constexpr (Sums::kIsNarrow) none[v] = Sums::no_scale();
-            else none[v] = zero_ints();
-        });
-        add_run<Type, Sums>(sums, codes, 0, lane, inputs, rows.width, offsets, num_offsets, none, none, ahead);
-    } else {
-        const auto* scales = reinterpret_cast<const int8_t*>(block + Type::kScalesAt) + lane * 2;
-        const auto* mins = reinterpret_cast<const int8_t*>(block + Type::kMinsAt) + lane * 2;
-        for (int64_t pair = 0; pair < Type::kNumGroups / 2; ++pair) {
-            Ints first[Vectors], second[Vectors];
-            unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
-                const Ints both = load_int8_pairs(scales + pair * kPanel * 2 + v * kLanes * 2);
-                first[v] = Sums::first_scale(both);
-                second[v] = Sums::second_scale(both);
-                if constexpr (Type::kHasMins) {
-                    const Ints pairs = load_int8_pairs(mins + pair * kPanel * 2 + v * kLanes * 2);
-                    const int32_t* words = rows.mins + index * (Type::kNumGroups / 2) + pair;
-                    const int64_t num_words = rows.num_blocks * (Type::kNumGroups / 2);
-                    unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
-                        taken.of[r][v] = add_pair_products(taken.of[r][v], pairs, words[r * num_words]);
-                    });
-                }
+            const Ints both = load_int8_pairs(mins + pair * kPanel * 2 + v * kLanes * 2);
+            unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+                taken.of[r][v] = add_pair_products(taken.of[r][v], both, words[r * rows.num_blocks * kPairs + pair]);
             });
-            if constexpr (kGroupsPerRun == 1) {
-                unrolled<2>([&](auto half) PENSTOCK_INLINE {
-                    const int64_t run = pair * 2 + half;
-                    add_run<Type, Sums>(sums, codes, run, lane, inputs + run * kRun, rows.width, offsets + run, num_offsets,
-                                        half ? second : first, half ? second : first, ahead);
-                });
-            } else {
-                add_run<Type, Sums>(sums, codes, pair, lane, inputs + pair * kRun, rows.width, offsets + pair * 2,
-                                    num_offsets, first, second, ahead);
-            }
-        }
-    }
-    end_block<Type>(totals, sums, taken, block, lane, rows, index);
-}
-
-// totals[row][output] += blocks from `first` up to `end` of the panel × the tile's rows, their codes taken apart before.
-template <class Type, class Sums, int Rows>
-void add_unpacked(float* totals, const uint8_t* block, const uint8_t* codes, const BlockRows& rows, int64_t first,
-                  int64_t end) {
-    constexpr int kAtOnce = kVectorsAtOnce<Rows>;
-    NoFetch nothing;
-    for (int64_t lane = 0; lane < kPanel; lane += kAtOnce * kLanes)
-        for (int64_t index = first; index < end; ++index) {
-            const int64_t before = index - first;
-            const UnpackedCodes own{codes + before * Type::kInputs * kPanel};
-            add_vectors<Type, Sums, Rows, kAtOnce>(totals, block + before * Type::kBytes, own, rows, index, lane, nothing);
-        }
+        });
+    unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
+        const Vec least = load_fp16(dmin + v * kLanes);
+        unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+            float* own = totals + r * kPanel + lane + v * kLanes;
+            const Vec given = broadcast(-rows.scales[r * rows.num_scales + index]);
+            store(own, fma(to_float(taken.of[r][v]), least * given, load(own)));
+        });
+    });
 }
 
 inline BlockRows rows_from(const BlockRows& rows, int64_t first, int64_t num_groups) {
@@ -249,11 +270,19 @@ inline BlockRows rows_from(const BlockRows& rows, int64_t first, int64_t num_gro
     return own;
 }
 
-// What a block of rows needs beside a panel: offsets, sums for mins or terms, codes of a stretch, totals.
+// Whether a panel is taken apart once for so many rows. Nibbles and bytes are never: that costs less than to read it
+// from another place. What lies in two planes is from so many rows on that the other way would take as long.
+constexpr int64_t kFewestForUnpacked = 64;
+template <class Type>
+constexpr bool is_unpacked(int64_t num_rows) {
+    return Type::kPlaneAt < Type::kBytes && num_rows >= kFewestForUnpacked;
+}
+
+// What a block of rows needs beside a panel: offsets, sums for mins or terms, codes of the panel.
 template <class Type>
 struct BlockScratch {
     static constexpr int64_t kAlign = 64;
-    int64_t offsets_at = 0, mins_at, codes_at, totals_at, bytes;
+    int64_t offsets_at = 0, mins_at, codes_at, bytes;
 
     BlockScratch(const Weight& weight, int64_t num_rows) {
         const int64_t num_blocks = weight.in_features / Type::kInputs;
@@ -261,8 +290,7 @@ struct BlockScratch {
         mins_at = round_up(words * sizeof(int32_t), kAlign);
         const int64_t taken = Type::kIsSuper ? num_blocks * Type::kNumGroups / 2 : num_blocks;
         codes_at = mins_at + round_up(Type::kHasMins ? num_rows * taken * sizeof(int32_t) : 0, kAlign);
-        totals_at = codes_at + kSuperBlock * kPanel;
-        bytes = totals_at + num_rows * kPanel * sizeof(float);
+        bytes = codes_at + (is_unpacked<Type>(num_rows) ? weight.in_features * kPanel : 0);
     }
 };
 
@@ -325,47 +353,58 @@ PENSTOCK_INLINE inline void write_totals(const Weight& weight, const float* bias
     });
 }
 
-template <class Type, class Sums, int Rows>
-void multiply_one_tile(const Weight& weight, const int8_t* values, const float* bias, int64_t panel, const BlockRows& rows,
-                       Target target) {
+template <class Type, class Sums, int Rows, int Tiles, class Panel, class Ahead>
+void multiply_tile(const Weight& weight, const Panel& codes, const float* bias, int64_t panel, const BlockRows& rows,
+                   Target target, Ahead ahead) {
+    constexpr int kAtOnce = kVectorsAtOnce<Rows>, kLines = kLinesPerStep<Type, kAtOnce, Tiles>;
     alignas(64) float totals[Rows * kPanel] = {};
     const uint8_t* block = weight.panels + panel * rows.num_blocks * Type::kBytes;
     fetch_output<Rows>(target);
     for (int64_t index = 0; index < rows.num_blocks; ++index, block += Type::kBytes) {
-        constexpr int kAtOnce = kVectorsAtOnce<Rows>;
-        constexpr int64_t kSteps = Type::kInputs / 8 * (kVectors / kAtOnce);
-        Fetch ahead{reinterpret_cast<const char*>(block) + kFetchAhead, Type::kBytes / kSteps, true};
-        const PackedCodes<Type, Sums> codes(block, values);
-        for (int64_t lane = 0; lane < kPanel; lane += kAtOnce * kLanes)
-            add_vectors<Type, Sums, Rows, kAtOnce>(totals, block, codes, rows, index, lane, ahead);
+        const auto own = codes.block(block, index);
+        for (int64_t lane = 0; lane < kPanel; lane += kAtOnce * kLanes) {
+            const auto sums = sums_of_block<Type, Sums, kLines, Rows, kAtOnce>(block, own, rows, index, lane, ahead);
+            add_sums<Type>(totals, sums, block, lane, rows, index);
+            if constexpr (Type::kHasMins && Type::kIsSuper) take_mins<Type, Rows, kAtOnce>(totals, block, lane, rows, index);
+        }
     }
     write_totals<Rows>(weight, bias, totals, panel, target);
 }
 
-// Each stretch of the panel is taken apart for all tiles.
+// Rows times a panel whose codes are taken apart as they are multiplied, by every tile anew.
 template <class Type, class Sums>
-void multiply_tiles(const Weight& weight, const int8_t* values, const float* bias, int64_t panel, const BlockRows& rows,
-                    int64_t num_rows, Target target, void* memory) {
-    const BlockScratch<Type> scratch(weight, num_rows);
-    auto* codes = static_cast<uint8_t*>(memory) + scratch.codes_at;
-    auto* totals = reinterpret_cast<float*>(static_cast<uint8_t*>(memory) + scratch.totals_at);
-    const uint8_t* block = weight.panels + panel * rows.num_blocks * Type::kBytes;
-    std::fill(totals, totals + num_rows * kPanel, 0.0f);
-    constexpr int64_t kTogether = kSuperBlock / Type::kInputs;
-    for (int64_t first = 0; first < rows.num_blocks; first += kTogether, block += kTogether * Type::kBytes) {
-        const int64_t end = std::min(rows.num_blocks, first + kTogether);
-        for (int64_t index = 0; index < end - first; ++index)
-            unpack_block(codes + index * Type::kInputs * kPanel,
-                         PackedCodes<Type, Sums>(block + index * Type::kBytes, values));
-        over_tiles<kBlockTileRows>(RowRange{0, num_rows}, [&](RowRange own, int64_t, int64_t) {
-            const BlockRows given = rows_from(rows, own.first, Type::kNumGroups);
-            with_rows<kBlockTileRows>(own.count, [&](auto count) {
-                add_unpacked<Type, Sums, count>(totals + own.first * kPanel, block, codes, given, first, end);
-            });
+void multiply_packed(const Weight& weight, const int8_t* values, const float* bias, int64_t panel, const BlockRows& rows,
+                     int64_t num_rows, Target target) {
+    const int64_t panel_bytes = rows.num_blocks * Type::kBytes;
+    const uint8_t* packed = weight.panels + panel * panel_bytes;
+    const PackedPanel<Type, Sums> codes{values};
+    over_tiles<kBlockTileRows>(RowRange{0, num_rows}, [&](RowRange own, int64_t tile, int64_t num_tiles) {
+        const BlockRows given = rows_from(rows, own.first, Type::kNumGroups);
+        with_rows<kBlockTileRows>(own.count, [&](auto count) {
+            constexpr int64_t kSteps = Type::kInputs / 8 * (kVectors / kVectorsAtOnce<count>);
+            const Fetch ahead = fetch_for(packed, panel_bytes, Type::kBytes / kSteps, tile, num_tiles, true);
+            const Target to = target.from(own.first, 0);
+            if (num_tiles == 1) multiply_tile<Type, Sums, count, 1>(weight, codes, bias, panel, given, to, ahead);
+            else multiply_tile<Type, Sums, count, 2>(weight, codes, bias, panel, given, to, ahead);
         });
-    }
-    for (int64_t row = 0; row < num_rows; ++row)
-        write_totals<1>(weight, bias, totals + row * kPanel, panel, target.from(row, 0));
+    });
+}
+
+// Rows times a panel that is taken apart once for all of them.
+template <class Type, class Sums>
+void multiply_unpacked(const Weight& weight, const int8_t* values, const float* bias, int64_t panel,
+                       const BlockRows& rows, int64_t num_rows, Target target, void* memory) {
+    uint8_t* bytes = static_cast<uint8_t*>(memory) + BlockScratch<Type>(weight, num_rows).codes_at;
+    const uint8_t* packed = weight.panels + panel * rows.num_blocks * Type::kBytes;
+    unpack_panel<Type, Sums>(bytes, packed, values, rows.num_blocks);
+    const UnpackedPanel<Type> codes{bytes};
+    over_tiles<kBlockTileRows>(RowRange{0, num_rows}, [&](RowRange own, int64_t, int64_t) {
+        const BlockRows given = rows_from(rows, own.first, Type::kNumGroups);
+        with_rows<kBlockTileRows>(own.count, [&](auto count) {
+            const Target to = target.from(own.first, 0);
+            multiply_tile<Type, Sums, count, 1>(weight, codes, bias, panel, given, to, NoFetch{});
+        });
+    });
 }
 
 }  // namespace penstock
