@@ -29,6 +29,10 @@ class GpuExperts:
         return self.weight.kind
 
     @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return self.weight.kinds
+
+    @property
     def out_features(self) -> int:
         return self.weight.out_features // self.num_experts
 

@@ -1,4 +1,4 @@
-"""Weight matrices as the GPU's products read them, in five number formats.
+"""Weight matrices as the GPU's products read them, in five number formats; gpu_blocks.py has those in ggml's blocks.
 
   fp32, fp16, bf16   [out, in], as they are
   int8               [out, in] around 0, a float32 scale for each output
@@ -6,7 +6,7 @@
 
 Of 4-bit values, blocks of 2H inputs lie together: byte j of a block holds input j in its lower half and input H + j in
 its upper half, so that a product meets two runs of neighbouring inputs, each within one group. H is the largest power
-of two, at most 64, that divides the group. Scales and zeros lie [groups, out], neighbours for neighbouring outputs.
+of two, at most 64, that divides the group. Scales and zeros lie [out, groups].
 
 What a quantized checkpoint holds is taken over exactly where there is a product for it; the rest (8 bits in groups or
 with zeros, groups of odd sizes, rows merged from unlike parts) becomes int8 with a scale for each output.
@@ -42,6 +42,10 @@ class GpuWeight:
     scales: Tensor | None = None  # int8: float32 [out]; int4: [out, groups] in a checkpoint's own float format
     zeros: Tensor | None = None  # int4: uint8 [out, groups]; None: all 8
     order: Tensor | None = None  # int32 [in], of an act-order checkpoint: which input meets value k
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return (self.kind,)
 
     @property
     def half(self) -> int:

@@ -4,9 +4,10 @@
   linear_gpu     float weights as GPUs store them; x is rounded to the weight's dtype, unless it is a row alone
   linear_wint8   8-bit weights, rows as they come
   linear_wint4   4-bit weights in groups, rows as they come
+  linear_blocks  weights in blocks of ggml's types, whose numbers are rounded to x's dtype; rows as they come
   linear_int8    8-bit weights and rows quantized to 8 bits, each with a scale of its own
   linear_int4    4-bit weights in groups and rows quantized to 8 bits
-  linear_dequantized   8-bit or 4-bit weights that are floats in x's dtype before they are multiplied
+  linear_dequantized   8-bit or 4-bit weights, or blocks, that are floats in x's dtype before they are multiplied
   linear_few_rows      a product of few rows with what stands around it in a layer
 
 The bits of a row of an `_invariant` form depend on that row and the weight alone, not on how many rows there are; those
@@ -15,10 +16,11 @@ of quantized rows do in any case, since sums of integers are exact. The formulas
 
 from torch import Tensor
 
+from ..gpu_blocks import GpuBlocks, unpacked_blocks
 from ..gpu_weights import GpuWeight, unpacked
 from ..operands import DTYPES, Norm
 from ..packed_weight import PackedWeight
-from ..registry import op
+from ..registry import Op, op
 from .pointwise import gate, rms_norm
 from .quantized import linear_quantized
 
@@ -69,8 +71,17 @@ linear_wint4_invariant = linear_wint4.invariant()
 
 
 @op(tolerance=1e-4)
+def linear_blocks(x: Tensor, weight: GpuBlocks, bias: Tensor | None) -> Tensor:
+    return _product(x, unpacked_blocks(weight).to(x.dtype), bias)
+
+
+linear_blocks_invariant = linear_blocks.invariant()
+
+
+@op(tolerance=1e-4)
 def linear_dequantized(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
-    return _dequantized_product(x, weight, bias)
+    formula = linear_blocks.reference if isinstance(weight, GpuBlocks) else _dequantized_product
+    return formula(x, weight, bias)
 
 
 @op(tolerance=1e-6)
@@ -101,7 +112,13 @@ def linear_few_rows(
     Rows are never quantized.
     """
     met = x if norm is None else rms_norm.reference(x, norm.weight, norm.epsilon)
-    product = (linear_gpu if weight.kind in DTYPES else linear_wint8).reference(met, weight, bias)
+    product = _of_kind(weight).reference(met, weight, bias)
     if is_gated:
         product = gate.reference(product, "silu")
     return product if stream is None else stream.add_(product)
+
+
+def _of_kind(weight: GpuWeight) -> Op:
+    if isinstance(weight, GpuBlocks):
+        return linear_blocks
+    return linear_gpu if weight.kind in DTYPES else linear_wint8

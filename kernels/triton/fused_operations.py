@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ..experts import ExpertWeights, Routes, Routing
+from ..gpu_weights import GpuWeight
 from ..lora import DeviceLoraMapping
 from ..operands import Activation, HeadLayout, Norm, ProjectionNorm
 from ..paged import DeviceRows, PagedKV, Rotation
@@ -25,7 +26,7 @@ class FusedOperations(TritonOperations):
     """Operations whose norms and products may be deferred."""
 
     def linear(self, x: Value, weight: Multiplier, bias: Tensor | None) -> Value:
-        if 0 < x.shape[0] <= FEW_ROWS and not weight.is_exact:
+        if 0 < x.shape[0] <= FEW_ROWS and not weight.is_exact and isinstance(weight.weight, GpuWeight):
             return DeferredProduct(x if isinstance(x, DeferredNorm) else plain(x), weight.weight, bias)
         return super().linear(plain(x), weight, bias)
 

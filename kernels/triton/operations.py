@@ -6,17 +6,20 @@ the invariant form a row's bits depend on that row alone.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..block_kinds import CODES
 from ..experts import ExpertWeights, Routes, Routing
 from ..float8_part import WeightPart
+from ..gpu_blocks import kind_of, pack_blocks
 from ..gpu_experts import GpuExperts, pack_experts
 from ..gpu_weights import GpuWeight, pack
 from ..lora import DeviceLoraMapping, LoraConfig
-from ..operands import DTYPES, Activation, HeadLayout, WeightFormat
+from ..operands import DTYPES, Activation, HeadLayout, Kind, WeightFormat
 from ..operations import TensorOperations
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..states import DeltaHeads, LayerStates, Segments, StateActivation
@@ -30,7 +33,9 @@ from .experts.add_gated import add_gated
 from .experts.experts import experts, experts_invariant
 from .experts.route import route
 from .interpreter import mend
+from .products.joined import JoinedWeight, Product, linear_joined
 from .products.linear import linear, linear_int8, linear_invariant, linear_wint8
+from .products.linear_blocks import linear_blocks, linear_blocks_invariant
 from .products.linear_int4 import linear_wint4, linear_wint4_invariant
 from .products.lora import TritonLora, add_lora
 from .rms_norm import add_layer_norm, add_rms_norm
@@ -38,12 +43,11 @@ from .sampling import adjust, logprobs  # noqa: F401  register what is called by
 from .states import causal_convolution, delta_net, gated_norm
 from .step_inputs import prepare
 
-Product = Callable[[Tensor, GpuWeight, Tensor | None], Tensor]
 # By what a weight holds: the fast product, and the one whose rows are free of their company.
-_PRODUCTS: dict[str, tuple[Product, Product]] = {
+_PRODUCTS: dict[Kind, tuple[Product, Product]] = {
     "int8": (linear_wint8, linear_invariant),
     "int4": (linear_wint4, linear_wint4_invariant),
-}
+} | dict.fromkeys(CODES, (linear_blocks, linear_blocks_invariant))
 _OF_FLOATS = (linear, linear_invariant)
 _OF_QUANTIZED_ROWS = (linear_int8, linear_int8)
 
@@ -54,9 +58,14 @@ if is_interpreted():
 class Multiplier(NamedTuple):
     """A weight, and the product that it was packed for."""
 
-    product: Product
-    weight: GpuWeight
-    is_exact: bool  # gives float32, whatever the rows are
+    product: Callable[..., Tensor]  # of rows, the weight and a bias
+    weight: GpuWeight | JoinedWeight
+    is_exact: bool = False  # gives float32, whatever the rows are
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Of its numbers."""
+        return self.weight.kinds
 
 
 def _exact(product: Product) -> Product:
@@ -70,6 +79,18 @@ class TritonOperations(TensorOperations):
     step_inputs = staticmethod(prepare)  # what a step reads, of its rows' counts
 
     def pack(self, parts: list[WeightPart], format: WeightFormat) -> Multiplier:
+        # Neighbours in blocks of one kind make a weight, and so do those that are no blocks.
+        packed = [self._packed([*run], kind, format) for kind, run in groupby(parts, kind_of)]
+        if len(packed) == 1:
+            return packed[0]
+        products, weights, _ = zip(*packed, strict=True)
+        return Multiplier(linear_joined, JoinedWeight(products, weights))
+
+    def _packed(self, parts: list[Any], kind: Kind | None, format: WeightFormat) -> Multiplier:
+        if kind is not None:
+            return Multiplier(_PRODUCTS[kind][self.is_invariant], pack_blocks(parts, self.device))
+        if format.kind in CODES:  # a cut through blocks comes as numbers, and so does a table that is multiplied with
+            format = WeightFormat.of(self.activations)
         weight = pack(parts, format, self.device)
         forms = _PRODUCTS.get(weight.kind, _OF_FLOATS)
         if weight.kind == "int8" and format.quantizes_rows:

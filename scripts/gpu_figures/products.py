@@ -7,6 +7,7 @@ There are two layers, so that what one reads is not in the cache from the round 
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from bench_models import SHAPES
@@ -24,8 +25,10 @@ _FORMS = {
     "int8": ("linear_int8", "int8", 0),
     "wint8": ("linear_wint8", "int8", 0),
     "int4": ("linear_wint4", "int4", 64),
+    "q4_k": ("linear_blocks", "q4_k", 0),
+    "q6_k": ("linear_blocks", "q6_k", 0),
 }
-_FEW_ROWS_FORMS = {"bf16": ("bf16", 0), "wint8": ("int8", 0), "int4": ("int4", 64)}
+_FEW_ROWS_FORMS = {"bf16": ("bf16", 0), "wint8": ("int8", 0), "int4": ("int4", 64), "q4_k": ("q4_k", 0)}
 _FEW_ROWS, _MANY_ROWS = (1, 16), (256, 4096)
 _LAYERS = 2
 
@@ -62,13 +65,10 @@ def _by_torch(setting: Setting, form: str, product: TorchProduct) -> Iterator[Fi
 
 
 def _of_form(setting: Setting, form: str) -> Iterator[Figure]:
-    from penstock.kernels import WeightFormat
-    from penstock.kernels.gpu_weights import pack
-
     op, kind, group_size = _FORMS[form]
     multiply, device = version(op), torch.device(setting.device)
-    shapes = setting.sized(list(Work.of(SHAPES["8b"]).products.values()), [(70, 64), (33, 96)]) * _LAYERS
-    weights = [pack([_random(shape, device) * 0.02], WeightFormat(kind, group_size), device) for shape in shapes]
+    shapes = setting.sized(list(Work.of(SHAPES["8b"]).products.values()), [(70, 256), (33, 256)]) * _LAYERS
+    weights = [_packed(kind, group_size, shape, device) for shape in shapes]
     num_weights = sum(outputs * inputs for outputs, inputs in shapes) / _LAYERS
     for rows in (*_FEW_ROWS, *_MANY_ROWS)[: setting.sized(None, 2)]:
         calls: list[Callable[[], Tensor]] = [
@@ -83,16 +83,14 @@ def _of_form(setting: Setting, form: str) -> Iterator[Figure]:
 
 
 def _with_their_surroundings(setting: Setting, form: str) -> Iterator[Figure]:
-    from penstock.kernels import WeightFormat
-    from penstock.kernels.gpu_weights import pack
     from penstock.kernels.operands import Norm
 
     kind, group_size = _FEW_ROWS_FORMS[form]
     multiply, device = version("linear_few_rows"), torch.device(setting.device)
-    small = {"qkv": (70, 64), "o": (64, 96), "gate, up": (80, 64), "down": (64, 96)}
+    small = {"qkv": (70, 256), "o": (64, 256), "gate, up": (80, 256), "down": (64, 256)}
     shapes = setting.sized(Work.of(SHAPES["8b"]).products, small)
     weights = {
-        name: [pack([_random(shape, device) * 0.02], WeightFormat(kind, group_size), device) for _ in range(_LAYERS)]
+        name: [_packed(kind, group_size, shape, device) for _ in range(_LAYERS)]
         for name, shape in shapes.items()
     }
     num_weights = sum(outputs * inputs for outputs, inputs in shapes.values())
@@ -107,6 +105,21 @@ def _with_their_surroundings(setting: Setting, form: str) -> Iterator[Figure]:
         seconds = setting.clock().seconds(calls) * len(calls) / _LAYERS
         name = f"products of a layer with their norms, sums and gate, {form}, {rows:,} rows"
         yield setting.bytes_figure(name, num_weights * WEIGHT_BYTES[kind], seconds)
+
+
+def _packed(kind: str, group_size: int, shape: tuple[int, int], device: torch.device) -> Any:
+    """Of random numbers, or of a GGUF file's blocks with random contents, whose time doesn't hang on what they are."""
+    from penstock.kernels import WeightFormat
+    from penstock.kernels.ggml_blocks import TYPES
+    from penstock.kernels.ggml_part import GgmlPart
+    from penstock.kernels.gpu_blocks import pack_blocks
+    from penstock.kernels.gpu_weights import pack
+
+    if kind.upper() not in TYPES:
+        return pack([_random(shape, device) * 0.02], WeightFormat(kind, group_size), device)
+    block, nbytes, _ = TYPES[kind.upper()]
+    octets = torch.randint(0, 256, (shape[0], shape[1] // block * nbytes), dtype=torch.uint8)
+    return pack_blocks([GgmlPart(kind.upper(), octets)], device)
 
 
 def _random(shape: tuple[int, int], device: torch.device) -> Tensor:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-# Bytes of one weight, int4's float16 scale for each 64 of them counted in.
-WEIGHT_BYTES = {"bf16": 2.0, "int8": 1.0, "wint8": 1.0, "int4": 0.5 + 2 / 64}
+# Bytes of one weight, int4's float16 scale for each 64 of them counted in, and all that blocks have.
+WEIGHT_BYTES = {"bf16": 2.0, "int8": 1.0, "wint8": 1.0, "int4": 0.5 + 2 / 64, "q4_k": 4.625 / 8, "q6_k": 6.5625 / 8}
 # Bits of one key's or value's number, and bytes of the scale beside each head of it.
 _KV_BITS = {"bf16": (16, 0), "int8": (8, 2)}
 

@@ -17,6 +17,7 @@ import torch
 from builders import seeing_ernie, seeing_squares
 from builders.absent_card import Card
 from builders.adapters import adapter
+from builders.gguf_models import as_gguf
 from builders.runner_harness import TinyEngine, no_mask, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 
@@ -26,7 +27,14 @@ from penstock.protocol.messages import Prompt
 
 ROWS, BUDGET, LONGEST = 40, 600, 1200
 ADAPTER = "own"
-# Model, and how it is loaded.
+
+
+def _mixed_type(name: str) -> str:
+    """Of a GGUF file's tensor."""
+    return "Q6_K" if any(part in name for part in ("attn_v.", "ffn_down", "token_embd")) else "Q4_K"
+
+
+# Model, and how it is loaded; `stored_as` is what the tensors of a GGUF file are.
 FORMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "bf16": ("qwen3", {}, {}),
     "int8": ("qwen3", {}, {"quantization": "int8"}),
@@ -39,6 +47,7 @@ FORMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "experts, int4": ("qwen3_moe", {}, {"quantization": "int4"}),
     "experts, deterministic": ("mixtral", {}, {"deterministic": True}),
     "shared expert, int8": ("qwen2_moe", {}, {"quantization": "int8"}),
+    "blocks": ("qwen3", {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}, {"stored_as": _mixed_type}),
     "adapters": ("llama", {}, {"max_loras": 2, "max_lora_rank": 8}),
     "experts by kind": ("Ernie", {}, {}),
     "whole spans": ("Gemma3", {}, {}),
@@ -104,6 +113,8 @@ def started(card: Card, folder: Path, form: str) -> Any:
     else:
         tiny_model(files, family, num_hidden_layers=1, max_position_embeddings=LONGEST, **shape)
     options = {"dtype": "bfloat16", **options}
+    if types := options.pop("stored_as", None):
+        files = as_gguf(files, folder / "in blocks", types)
     backend = BackendOptions(deterministic=options.pop("deterministic", False))
     model = load_model(files, options=backend, **options)
     if model.adapters is not None:

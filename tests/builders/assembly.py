@@ -33,9 +33,9 @@ def _value(given: str, registers: dict[str, Words]) -> Words:
 
 def _permuted(a: Words, b: Words, selector: Words) -> Words:
     both = b.astype(numpy.uint64) << numpy.uint64(32) | a
-    places = [int(selector) >> 4 * byte & 15 for byte in range(4)]
-    assert max(places) < 8, "the sign of a byte is not computed here"
-    return sum((both >> 8 * place & 255) << 8 * byte for byte, place in enumerate(places)).astype(numpy.uint32)
+    places = [numpy.uint64(8) * (selector >> 4 * byte & 15) for byte in range(4)]
+    assert numpy.max(places) < 64, "the sign of a byte is not computed here"
+    return sum((both >> place & 255) << 8 * byte for byte, place in enumerate(places)).astype(numpy.uint32)
 
 
 def _multiplied(dtype: torch.dtype, a: Words, b: Words, c: Words) -> Words:
@@ -55,6 +55,7 @@ _INSTRUCTIONS = {
     "mov.b32": lambda a: a,
     "shr.b32": lambda a, b: a >> b,
     "and.b32": lambda a, b: a & b,
+    "or.b32": lambda a, b: a | b,
     "prmt.b32": _permuted,
     "fma.rn.bf16x2": partial(_multiplied, torch.bfloat16),
     "fma.rn.f16x2": partial(_multiplied, torch.float16),
@@ -70,16 +71,21 @@ class _Outputs:
 
 
 def _inline(builder, text: str, constraints: str, handles, types, is_pure: bool, pack: int) -> _Outputs:
-    """One output; the numbers of a thread are `pack` neighbours, which share a register as far as they fit into one."""
+    """The numbers of a thread are `pack` neighbours, which share a register as far as they fit into one. Outputs are of
+    types that inputs have."""
     words = [numpy.ascontiguousarray(each.data).reshape(-1, pack).view(numpy.uint32) for each in handles]
     inputs = [register for each in words for register in each.T]
-    given = handles[-1]  # of the output's type
     found = computed(text, inputs, constraints.count("="))
-    numbers = numpy.stack(found, 1).view(given.data.dtype).reshape(given.data.shape)
-    return _Outputs([TensorHandle(numbers, given.dtype)])
+    each = len(found) // len(types)
+    outputs = []
+    for place, type in enumerate(types):
+        given = next(handle for handle in handles if handle.dtype.scalar == type.scalar)
+        numbers = numpy.stack(found[each * place : each * (place + 1)], 1).view(given.data.dtype)
+        outputs.append(TensorHandle(numbers.reshape(given.data.shape), given.dtype))
+    return _Outputs(outputs)
 
 
 @pytest.fixture
 def interprets_assembly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interpreted kernels may call `tl.inline_asm_elementwise`, with an output of the last argument's type."""
+    """Interpreted kernels may call `tl.inline_asm_elementwise`, with outputs of types that arguments have, too."""
     monkeypatch.setattr(InterpreterBuilder, "create_inline_asm", _inline)

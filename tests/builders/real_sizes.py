@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from builders.ggml_parts import random_part
 from gpu_figures.kernels import filled_memory, steps_rows
 from torch import Tensor
 
@@ -51,6 +52,24 @@ def products(sizes: Sizes) -> Iterator[Case]:
             for rows in sizes.sized((1, 3, 16, 70, 256, 2048), (1, 17)):
                 x, bias = sizes.random(rows, inputs), sizes.random(outputs) if rows % 2 else None
                 yield Case(operation, f"{rows} × {inputs} → {outputs}", (x, weight, bias))
+
+
+def blocks(sizes: Sizes) -> Iterator[Case]:
+    """Products with a GGUF file's blocks of every kind: few rows, many, and very many, which meet floats."""
+    from penstock.kernels.gpu_blocks import KINDS, pack_blocks
+
+    shapes = sizes.sized([(6144, 4096), (1000, 1024)], [(40, 256)])
+    for kind, type in {kind: type for type, kind in KINDS.items()}.items():
+        for outputs, inputs in shapes:
+            weight = pack_blocks([random_part(type, outputs, inputs)], torch.device(sizes.device))
+            for rows in sizes.sized((1, 16, 70, 2048), (1, 17)):
+                what = f"{kind}, {rows} × {inputs} → {outputs}"
+                x, bias = sizes.random(rows, inputs), sizes.random(outputs) if rows % 2 else None
+                yield Case("linear_blocks", what, (x, weight, bias))
+                if rows <= sizes.sized(16, 17):
+                    yield Case("linear_blocks_invariant", what, (x, weight, bias))
+                    stream = sizes.random(rows, outputs)
+                    yield Case("linear_few_rows", f"{what}, added", (x, weight, bias, None, stream, False))
 
 
 def _dequantized(sizes: Sizes) -> Iterator[Case]:
@@ -197,5 +216,5 @@ def logits(sizes: Sizes) -> Iterator[Case]:
 
 
 FAMILIES: dict[str, Callable[[Sizes], Iterator[Case]]] = {
-    family.__name__: family for family in (products, few_rows, experts, attention, heads, rows, logits)
+    family.__name__: family for family in (products, few_rows, blocks, experts, attention, heads, rows, logits)
 }

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from penstock.kernels.block_kinds import KINDS_OF_TYPES
 from penstock.kernels.cpu.layer import Embedding, Quantize, QuantizedRows, linear_arguments
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.weights import blocks as packing
-from penstock.kernels.cpu.weights.blocks import KINDS_OF_TYPES, pack_blocks
+from penstock.kernels.cpu.weights.blocks import pack_blocks
 from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, NativeWeight
 from penstock.kernels.ggml_blocks import TYPES, GgmlBlocks
 from penstock.kernels.ggml_part import GgmlPart

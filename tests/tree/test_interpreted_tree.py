@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 from builders.answering_folders import FOLDERS, questions
+from builders.bundled_model import FOLDER
 
 from penstock import LLM, SamplingParams
+from penstock.protocol.conversion import Conversion
+from penstock.worker.convert.convert import convert
 
 SMALL = {"dtype": "float32", "num_gpu_blocks_override": 16, "max_num_seqs": 4, "quiet": True}
 NO_THOUGHT = {"enable_thinking": False}
@@ -71,3 +74,21 @@ def test_questions_about_pictures_get_the_processors_answers(request, tmp_path: 
     expected = tokens()
     request.getfixturevalue("interpreted")
     assert tokens() == expected
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", [{}, {"deterministic": True}], ids=str)
+def test_a_gguf_file_s_blocks_give_the_answers_of_the_numbers_that_they_stand_for(
+    request, tmp_path, monkeypatch, options
+):
+    """Which torch computes with on the processor, where the native kernels make 8-bit integers of rows."""
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PENSTOCK_CPU_VARIANT", "none")
+    file = tmp_path / "pocket-Q4_K.gguf"
+    convert(Conversion(str(FOLDER), str(FOLDER), str(file), "q4_k", is_gguf=True), lambda said: None)
+    asked = ("Hello!", "What is the capital of France?")
+    with LLM(file, **SMALL) as llm:
+        expected = answers(llm, asked, 8)
+    request.getfixturevalue("interpreted")
+    with LLM(file, **SMALL, **options) as llm:
+        assert answers(llm, asked, 8) == expected

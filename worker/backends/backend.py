@@ -18,11 +18,13 @@ from ..kv.kv_cache import AnyKVCache, KVShape
 from ..kv.model_memory import ModelMemory
 from ..media.encoder import Encoder
 from ..media.encoder_pass import EncoderPass, TensorPass
+from ..models.config import ModelConfig
 from ..models.decoder import Decoder
 from ..parallel import Parallel
 from ..sampler import Sampler, sample
 from ..steps.batch import step_batch
 from ..steps.slots import SlotTable
+from ..weights.gguf.checkpoint import GgufCheckpoint
 from ..weights.layer_formats import LayerFormats
 from ..weights.packed_cache import NotKept, PackedCache
 from ..weights.weights import Placement
@@ -74,8 +76,6 @@ class Backend(ABC):
     multiplies_integers: ClassVar[bool] = True
     # Of what a checkpoint has in MXFP4, where there are products of it.
     mxfp4: ClassVar[WeightFormat | None] = None
-    # Whether what a GGUF file has in blocks is multiplied as it is, where there are products of its type.
-    takes_blocks: ClassVar[bool] = False
     # Whether blocks that no token reaches any more can serve others, in groups with tables of their own.
     gives_back: ClassVar[bool] = True
     # Why this runs slower than it could, if it does.
@@ -106,6 +106,13 @@ class Backend(ABC):
                 "a GPU. Leave it out, or use dtype='float32'."
             )
         return WeightFormat("fp32")
+
+    def stored_formats(
+        self, formats: LayerFormats, config: ModelConfig, source: GgufCheckpoint, keeps_head: bool
+    ) -> LayerFormats:
+        """The formats of layers that come from a GGUF file: those of its blocks where there are products of them;
+        `keeps_head`: but for the head, whose format was asked for."""
+        return formats
 
     def cache(
         self, model_folder: Path, formats: LayerFormats, ranks: Parallel, expert_parallel: bool = False

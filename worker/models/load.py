@@ -34,7 +34,6 @@ from ..weights.file_checks import check_weight_files
 from ..weights.find_layout import own_layout
 from ..weights.gguf.checkpoint import GgufCheckpoint, views_of
 from ..weights.gguf.linked_files import linked_files
-from ..weights.gguf.stored_kinds import with_stored_kinds
 from ..weights.layer_formats import LayerFormats
 from ..weights.own_head import with_head_as_stored
 from ..weights.packed_cache import PackedCache
@@ -167,8 +166,8 @@ def load_model(
         backend.use_threads(num_threads)
     formats = _layer_formats(config, backend, quantization or _converted_with(model_folder, backend), lm_head_fp32)
     gguf = None if load_format == "dummy" else _opened_gguf(model_folder, config)
-    if gguf is not None and backend.takes_blocks:
-        formats = with_stored_kinds(formats, config, gguf, lm_head_fp32)
+    if gguf is not None:
+        formats = backend.stored_formats(formats, config, gguf, lm_head_fp32)
     cache, not_kept = kept_weights(load_format, backend, model_folder, formats, ranks, expert_parallel)
     demand = demand_of(config, backend, formats, ranks, cache, not_kept, number)
     is_written_through = check_room is not None and check_room(demand)

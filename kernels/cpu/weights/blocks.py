@@ -8,12 +8,12 @@ product: `JoinedWeight` holds them side by side, each packed in its own kind.
 from collections.abc import Sequence
 from ctypes import Structure, addressof, c_int32, c_int64, c_void_p
 from dataclasses import dataclass
-from typing import Any, NamedTuple, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...ggml_blocks import TYPES
+from ...block_kinds import CODES, KINDS_OF_TYPES, SMALLER_TYPES
 from ...ggml_part import GgmlPart
 from ...operands import BlockKind
 from ..layer import Embedding
@@ -22,6 +22,7 @@ from .huge_pages import zeroed
 from .packed import NativeWeight, Weight, empty, packed_bytes
 
 _LINE = 64  # bytes
+_NUMBERS_AT_ONCE = 1 << 22  # that are taken apart together
 
 
 class PackBlocks(Structure):
@@ -51,39 +52,6 @@ class PackBlockParts(Structure):
     ]
 
 
-class _Smaller(NamedTuple):
-    """How a type of fewer bits than a nibble is stored as nibbles."""
-
-    kind: BlockKind
-    values: tuple[int, ...]  # what they stand for
-    unit: float = 1.0  # of its `d`, as GgmlBlocks has it
-
-
-_IQ1 = _Smaller("iq1", (-9, -7, -1, 1, 7, 9), 1 / 8)
-_IQ2 = _Smaller("iq2", (-43, -25, -8, 8, 25, 43), 1 / 8)
-_Q3 = _Smaller("q3_k", tuple(range(-4, 12)))
-_SMALLER = {
-    "Q2_K": _Smaller("q2_k", tuple(range(16))),
-    "Q3_K": _Q3,
-    "TQ1_0": _Q3,
-    "TQ2_0": _Q3,
-    "IQ1_S": _IQ1,
-    "IQ1_M": _IQ1,
-    "IQ2_XXS": _IQ2,
-    "IQ2_XS": _IQ2,
-    "IQ2_S": _IQ2,
-    "IQ3_XXS": _Smaller("iq3_xxs", (-62, *range(-52, 0, 8), *range(4, 53, 8), 62), 1 / 4),
-    "IQ3_S": _Smaller("iq3_s", tuple(range(-15, 16, 2))),
-}
-# The kind that each of ggml's types is packed in, where blocks have a kernel.
-KINDS_OF_TYPES: dict[str, BlockKind] = {
-    **{kind.upper(): kind for kind in get_args(BlockKind) if kind.upper() in TYPES},
-    **{type: smaller.kind for type, smaller in _SMALLER.items()},
-}
-_GROUPS = 16  # of a block of a smaller type
-_NUMBERS_AT_ONCE = 1 << 22  # that are taken apart together
-
-
 def kind_of(part: GgmlPart) -> BlockKind | None:
     """The kind that it is packed in; None where there is no kernel for its type."""
     return KINDS_OF_TYPES.get(part.type)
@@ -97,7 +65,7 @@ def pack_blocks(parts: Sequence[GgmlPart]) -> NativeWeight:
     weight = empty(kind, sum(part.shape[0] for part in parts), parts[0].shape[1])
     library, structure, first_row = load(), weight.structure(), 0
     for part in parts:
-        if part.type in _SMALLER:
+        if part.type in SMALLER_TYPES:
             _pack_smaller(part, structure, first_row)
         else:
             octets = part.octets if part.octets.stride(1) == 1 else part.octets.contiguous()
@@ -109,24 +77,16 @@ def pack_blocks(parts: Sequence[GgmlPart]) -> NativeWeight:
 
 def _pack_smaller(part: GgmlPart, structure: Weight, first_row: int) -> None:
     """Some rows after another, for what they are taken apart into is larger than they are."""
-    smaller, num_rows = _SMALLER[part.type], max(1, _NUMBERS_AT_ONCE // part.shape[1])
-    codes_of = torch.zeros(256, dtype=torch.uint8)
-    codes_of[torch.tensor(smaller.values) & 255] = torch.arange(len(smaller.values), dtype=torch.uint8)
+    stored, num_rows = CODES[SMALLER_TYPES[part.type]], max(1, _NUMBERS_AT_ONCE // part.shape[1])
     for first in range(0, part.shape[0], num_rows):
         blocks = part.rows(first, first + num_rows).blocks()
-        codes = codes_of[blocks.values.view(torch.uint8).int()]
-        d = (blocks.d / smaller.unit).half()
+        codes = stored.of(blocks.values)
+        d = (blocks.d / stored.unit).half()
         dmin = None if blocks.dmin is None else blocks.dmin.half()
-        scales, mins = _of_groups(blocks.scales, codes), None if blocks.mins is None else _of_groups(blocks.mins, codes)
+        scales = stored.of_groups(blocks.scales, codes)
+        mins = None if blocks.mins is None else stored.of_groups(blocks.mins, codes)
         place = len(codes), first_row + first, structure
         load().call("penstock_pack_block_parts", struct_of(PackBlockParts, codes, d, dmin, scales, mins, *place))
-
-
-def _of_groups(numbers: Tensor | None, codes: Tensor) -> Tensor:
-    """int8 [out, blocks, 16]: one for each 16 inputs, where several groups may share one."""
-    if numbers is None:
-        return torch.ones(*codes.shape[:2], _GROUPS, dtype=torch.int8)
-    return numbers.to(torch.int8).repeat_interleave(_GROUPS // numbers.shape[2], 2).contiguous()
 
 
 def unpacked_blocks(weight: NativeWeight) -> Tensor:

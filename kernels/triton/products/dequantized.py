@@ -1,4 +1,4 @@
-"""Products of very many rows with 8-bit or 4-bit weights: the weight becomes floats for a moment, for cuBLAS.
+"""Products of very many rows with 8-bit or 4-bit weights, or blocks: they become floats for a moment, for cuBLAS.
 
 Where rows are a thousand or more, a prompt's product is bound by multiplications, of which a library's kernel for
 floats does more in a second than one that unpacks weights on the way. Writing the floats down costs as much as reading
@@ -13,13 +13,28 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ...block_kinds import CODES
+from ...gpu_blocks import RUN, SPAN, GpuBlocks
 from ...gpu_weights import GpuWeight, half_block
 from ...reference import products
 from ..compiled import Example
 from ..switches import DEQUANTIZED_PRODUCTS
+from .part_sums_blocks import (
+    UNLIKE_KINDS,
+    block_lines,
+    block_types,
+    codes_of_pair,
+    constants,
+    numbers_of_run,
+    plane_of,
+    planes_of,
+    words_of,
+)
 
 _LEAST_ROWS = 1024
 _BLOCK = 1024  # bytes of a line that a program reads
+_LINES = 32  # of which a program reads a span of blocks
+_RUN, _SPAN = tl.constexpr(RUN), tl.constexpr(SPAN)
 
 
 @triton.jit
@@ -49,12 +64,36 @@ def _floats_of_int4(
         tl.store(output + line * inputs + own, floats.to(output.dtype.element_ty), mask=is_input)
 
 
+@triton.jit
+def _floats_of_blocks(
+    values, plane, d, dmin, scales, mins, table, output, outputs, inputs, BITS: tl.constexpr, BLOCK: tl.constexpr,
+    GROUP: tl.constexpr, ZERO: tl.constexpr, UNIT: tl.constexpr, IS_POWER: tl.constexpr, LINES: tl.constexpr,
+):  # fmt: skip
+    """A span of some lines."""
+    span, lines = tl.program_id(1), tl.program_id(0).to(tl.int64) * LINES + tl.arange(0, LINES)
+    own = tl.minimum(lines, outputs - 1)
+    weight = block_lines(values, plane, d, dmin, scales, mins, table, own, inputs, BITS, BLOCK)
+    words, above = words_of(weight, span, BLOCK), plane_of(weight, span, BITS)
+    for pair in tl.static_range(2):
+        codes = codes_of_pair(weight, above, span, pair, BITS)
+        for side in tl.static_range(2):
+            run = 2 * pair + side
+            floats = numbers_of_run(codes[side], weight, words, run, BLOCK, GROUP, ZERO, UNIT, IS_POWER)
+            places = (span * _SPAN + run * _RUN + tl.arange(0, _RUN))[None, :]
+            is_there = (lines < outputs)[:, None] & (places < inputs)
+            tl.store(output + own[:, None] * inputs + places, floats.to(output.dtype.element_ty), mask=is_there)
+
+
 @products.linear_dequantized.implement("triton")
 def linear_dequantized(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     floats = torch.empty(weight.out_features, weight.in_features, dtype=x.dtype, device=x.device)
     grid = (weight.out_features, triton.cdiv(weight.values.shape[1], _BLOCK))
     options = {"BLOCK": _BLOCK}
-    if weight.kind == "int4" and weight.scales is not None:
+    if isinstance(weight, GpuBlocks):
+        grid = (triton.cdiv(weight.out_features, _LINES), triton.cdiv(weight.in_features, SPAN))
+        shape = (weight.out_features, weight.in_features)
+        _floats_of_blocks[grid](*planes_of(weight), floats, *shape, **constants(weight.codes), LINES=_LINES)
+    elif weight.kind == "int4" and weight.scales is not None:
         sizes = (weight.in_features, weight.scales.shape[1], weight.group_size, weight.half)
         _floats_of_int4[grid](weight.values, weight.scales, weight.zeros, floats, *sizes, **options)
     else:
@@ -75,6 +114,14 @@ def examples() -> Iterator[Example]:
     types = {"values": "*u8", "scales": "*fp16", "zeros": "*u8", "output": "*bf16", **sizes, "groups": "i32"}
     for group, has_zeros in ((128, True), (64, False)):
         kept = {name: of for name, of in types.items() if has_zeros or name != "zeros"}
-        constants: dict[str, int | None] = {"GROUP": group, "HALF": half_block(group), "BLOCK": _BLOCK}
-        constants |= {} if has_zeros else {"zeros": None}
-        yield Example(f"floats of int4, groups of {group}", _floats_of_int4, kept, constants, aligned=tuple(kept))
+        cuts: dict[str, int | None] = {"GROUP": group, "HALF": half_block(group), "BLOCK": _BLOCK}
+        cuts |= {} if has_zeros else {"zeros": None}
+        yield Example(f"floats of int4, groups of {group}", _floats_of_int4, kept, cuts, aligned=tuple(kept))
+    for kind in UNLIKE_KINDS:
+        codes = CODES[kind]
+        types = {**block_types(codes), "output": "*bf16", "outputs": "i32", "inputs": "i32"}
+        fixed = {**constants(codes), "LINES": _LINES}
+        absent = [name for name in _floats_of_blocks.arg_names if name not in {**types, **fixed}]
+        yield Example(
+            f"floats of {kind}", _floats_of_blocks, types, fixed | dict.fromkeys(absent), aligned=tuple(types)
+        )

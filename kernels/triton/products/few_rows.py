@@ -7,20 +7,24 @@ tile. A gated product's tile takes lines of the gate and of its partner in turn,
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from ...gpu_blocks import SPAN, GpuBlocks
 from ...gpu_weights import GpuWeight, half_block
 from ...operands import DTYPES, Norm
 from ...reference.products import linear_few_rows
 from ..compiled import Example
 from ..rms_norm import rms_norm
 from ..tuning import Key, LaunchConfig
-from .few_rows_choice import NORMED_ROWS, NORMED_ROWS_OF_INT4, TUNINGS, row_block
+from .few_rows_blocks import multiply_few_rows_blocks
+from .few_rows_choice import NORMED_ROWS, NORMED_ROWS_OF_HALVES, TUNINGS, row_block
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
 from .part_sums import sum_of_part
+from .part_sums_blocks import constants, planes_of
 from .part_sums_int4 import sum_of_int4_part
 from .parts import room_for
 
@@ -35,7 +39,6 @@ def multiply_few_rows(
     first_output = tl.program_id(0) * (BLOCK_N // 2 if IS_GATED else BLOCK_N)
     lines = lines_of_tile(first_output, num_outputs, BLOCK_N, IS_GATED).to(tl.int64)
     weight_lines, part = values + lines * num_inputs, tl.program_id(1)
-    part * tl.cdiv(tl.cdiv(num_inputs, BLOCK_K), PARTS) * BLOCK_K
     x_rows = x + tl.minimum(tl.arange(0, BLOCK_M), num_rows - 1) * num_inputs
     met_type: tl.constexpr = x.dtype.element_ty if values.dtype.element_ty == tl.int8 else values.dtype.element_ty
     sums, squares = sum_of_part(
@@ -83,7 +86,7 @@ def multiply_few(
     is_gated: bool = False,
 ) -> Tensor:
     """[rows, outputs] in x's dtype; with `stream` the product is added to it in place, and it is what is given."""
-    most_normed = NORMED_ROWS_OF_INT4 if weight.kind == "int4" else NORMED_ROWS
+    most_normed = NORMED_ROWS if weight.kind in (*DTYPES, "int8") else NORMED_ROWS_OF_HALVES
     if norm is not None and (len(x) > most_normed or weight.order is not None):
         x, norm = rms_norm(x, norm.weight, norm.epsilon), None
     x = x.contiguous() if weight.order is None else x.index_select(1, weight.order)
@@ -120,15 +123,21 @@ def _launch(
     norm_weight, epsilon = norm or (None, 0.0)
     common = (bias, norm_weight, output, *joined, epsilon, rows, outputs, inputs)
     options = {"BLOCK_M": row_block(rows), "IS_GATED": is_gated, "ADDS": stream is not None, **choice.options}
-    if weight.kind == "int4":
-        kernel = multiply_few_rows_int4
-        weights: tuple[Tensor | None, ...] = (weight.values, weight.scales, weight.zeros)
-        options |= {"GROUP": weight.group_size, "HALF": weight.half, "IS_EVEN": inputs % (2 * weight.half) == 0}
-    else:
-        kernel, weights = multiply_few_rows, (weight.values, weight.scales)
-        options |= {"IS_EVEN": inputs % choice["BLOCK_K"] == 0}
-    kernel[(tiles, parts)](x, *weights, *common, **options)
+    kernel, weights, kept = _kernel_of(weight, choice)
+    kernel[(tiles, parts)](x, *weights, *common, **kept, **options)
     return output
+
+
+def _kernel_of(weight: GpuWeight, choice: LaunchConfig) -> tuple[Any, tuple[Tensor | None, ...], dict[str, Any]]:
+    """What multiplies with a weight, what it is given of it, and what it is compiled for."""
+    inputs = weight.in_features
+    if isinstance(weight, GpuBlocks):
+        kept = constants(weight.codes) | {"IS_EVEN": inputs % SPAN == 0}
+        return multiply_few_rows_blocks, planes_of(weight), kept
+    if weight.kind == "int4":
+        kept = {"GROUP": weight.group_size, "HALF": weight.half, "IS_EVEN": inputs % (2 * weight.half) == 0}
+        return multiply_few_rows_int4, (weight.values, weight.scales, weight.zeros), kept
+    return multiply_few_rows, (weight.values, weight.scales), {"IS_EVEN": inputs % choice["BLOCK_K"] == 0}
 
 
 def examples() -> Iterator[Example]:

@@ -7,13 +7,14 @@ into registers) counts for 4-bit weights.
 
 import triton
 
+from ...block_kinds import CODES
 from ..tuning import Key, LaunchConfig, Tuning
 from .tiles import num_parts
 
 # Up to which a norm on the way costs less than a launch. Each program norms all rows again; where weights take half a
 # byte, that is soon more than their way from memory.
 NORMED_ROWS = 16
-NORMED_ROWS_OF_INT4 = 8
+NORMED_ROWS_OF_HALVES = 8
 _MANY_LINES = 16384  # enough for a tile of 128 on each multiprocessor
 _INTERPRETED = LaunchConfig.of(BLOCK_N=64, BLOCK_K=128, PARTS=2)
 # An interpreted program takes as long as it has lines, whatever its tile: of a whole model's products few are best.
@@ -60,6 +61,15 @@ def _int4_default(architecture: int, key: Key) -> LaunchConfig:
     return LaunchConfig.of(4 if rows == 8 else 2, 6, BLOCK_N=block_n, PARTS=parts)
 
 
+def _blocks_default(architecture: int, key: Key) -> LaunchConfig:
+    width, rows, lines, inputs, *_ = key
+    if not architecture:
+        return LaunchConfig.of(BLOCK_N=64, PARTS=2) if lines < _OF_A_MODEL else LaunchConfig.of(BLOCK_N=1024, PARTS=1)
+    if width == 4:
+        return LaunchConfig.of(BLOCK_N=32, PARTS=num_parts(lines, inputs, 32), num_stages=3)
+    return LaunchConfig.of(8 if rows == 64 else 4, 4, BLOCK_N=64, PARTS=num_parts(lines, inputs, 64))
+
+
 _FLOAT_CHOICES = [
     *(LaunchConfig.of(BLOCK_N=32, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 4)),
     *(LaunchConfig.of(BLOCK_N=64, BLOCK_K=128, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
@@ -78,7 +88,15 @@ _INT4_CHOICES = [
     *(LaunchConfig.of(BLOCK_N=128, PARTS=parts, num_stages=5) for parts in (1, 4)),
     *(LaunchConfig.of(BLOCK_N=64, PARTS=parts, num_warps=8, num_stages=4) for parts in (1, 4)),
 ]
+_BLOCKS_CHOICES = [
+    *(LaunchConfig.of(BLOCK_N=64, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
+    *(LaunchConfig.of(BLOCK_N=64, PARTS=parts, num_warps=2, num_stages=4) for parts in (1, 2, 4, 8)),
+    *(LaunchConfig.of(BLOCK_N=128, PARTS=parts, num_stages=3) for parts in (1, 4)),
+    *(LaunchConfig.of(BLOCK_N=64, PARTS=parts, num_warps=8, num_stages=3) for parts in (1, 4)),
+]
 FLOATS = Tuning("few_rows", _float_default, _FLOAT_CHOICES)
 INT8 = Tuning("few_rows_int8", _int8_default, _INT8_CHOICES)
 INT4 = Tuning("few_rows_int4", _int4_default, _INT4_CHOICES)
-TUNINGS = {"fp32": FLOATS, "fp16": FLOATS, "bf16": FLOATS, "int8": INT8, "int4": INT4}
+TUNINGS = {"fp32": FLOATS, "fp16": FLOATS, "bf16": FLOATS, "int8": INT8, "int4": INT4} | {
+    kind: Tuning(f"few_rows_{kind}", _blocks_default, _BLOCKS_CHOICES) for kind in CODES
+}

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from builders.ggml_parts import random_part
 
+from penstock.kernels.gpu_blocks import pack_blocks
 from penstock.kernels.gpu_weights import GpuWeight, pack
 from penstock.kernels.operands import Norm, WeightFormat
 from penstock.kernels.quantized_part import QuantizedPart
@@ -53,6 +55,11 @@ def _of_few(seed: int) -> Iterator[tuple[Any, ...]]:
         scales = torch.rand(50, 5, generator=generator).half() / 16
         part = QuantizedPart(values, scales, zeros, 32, order)
         yield _arguments(pack([part], WeightFormat("fp32"), _CPU), (2, 50, 160, True, True, False), generator)
+    for number, type in enumerate(("Q4_0", "Q4_K", "Q5_1", "Q5_K", "Q6_K", "Q8_0", "IQ4_XS", "MXFP4")):
+        rows, outputs, _, *around = _USES[number % 4]
+        inputs = 256 if "_K" in type or "XS" in type else 96
+        weight = pack_blocks([random_part(type, outputs, inputs, seed)], _CPU)
+        yield _arguments(weight, (rows, outputs, inputs, *around), generator)  # type: ignore[arg-type]
 
 
 def _arguments(

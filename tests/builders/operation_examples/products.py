@@ -1,11 +1,14 @@
 """Examples for kernels/reference/products.py, made from a seed."""
 
 from collections.abc import Iterator, Sequence
-from itertools import cycle
+from itertools import cycle, islice
 
 import torch
+from builders.ggml_parts import random_part
 from torch import Tensor
 
+from penstock.kernels.block_kinds import CODES
+from penstock.kernels.gpu_blocks import KINDS, RUN, pack_blocks
 from penstock.kernels.gpu_weights import GpuWeight, pack
 from penstock.kernels.operands import WeightFormat
 from penstock.kernels.quantized_part import QuantizedPart
@@ -54,3 +57,17 @@ def int4_inputs(seed: int) -> Inputs:
 def integer_inputs(seed: int) -> Inputs:
     yield from int8_inputs(seed)
     yield from int4_inputs(seed)
+    yield from islice(block_inputs(seed), seed % 3, None, 3)
+
+
+def block_inputs(seed: int) -> Inputs:
+    """Of each kind a type."""
+    generator = torch.Generator().manual_seed(seed)
+    for kind, type in {kind: type for type, kind in KINDS.items()}.items():
+        rows, outputs = torch.randint(1, 70, (2,), generator=generator).tolist()
+        inputs = CODES[kind].block * int(
+            torch.randint(1, 9 if CODES[kind].block == RUN else 4, (), generator=generator)
+        )
+        weight = pack_blocks([random_part(type, outputs, inputs, seed)], _CPU)
+        bias = torch.randn(outputs, generator=generator) if rows % 2 else None
+        yield torch.randn(rows, inputs, generator=generator), weight, bias

@@ -79,6 +79,7 @@ EXAMPLES: dict[str, Callable[[int], Iterator[tuple[Any, ...]]]] = {
     "products.linear_gpu": products.float_inputs,
     "products.linear_wint8": products.int8_inputs,
     "products.linear_wint4": products.int4_inputs,
+    "products.linear_blocks": products.block_inputs,
     "products.linear_dequantized": products.integer_inputs,
     "products.linear_int8": products.int8_inputs,
     "products.linear_int4": products.int4_inputs,

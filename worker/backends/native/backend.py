@@ -24,6 +24,8 @@ from ...models.decoder import Decoder
 from ...parallel import Parallel
 from ...sampler import Sampler
 from ...steps.slots import SlotTable
+from ...weights.gguf.checkpoint import GgufCheckpoint
+from ...weights.gguf.stored_kinds import with_stored_kinds
 from ...weights.layer_formats import LayerFormats
 from ...weights.packed_cache import NotKept, PackedCache
 from ...weights.weight_files import weight_files
@@ -43,7 +45,6 @@ _QUANTIZED |= {f"w{kind}": format for kind, format in _QUANTIZED.items()}
 class NativeBackend(Backend):
     library: Library
     ops: NativeOperations
-    takes_blocks: ClassVar[bool] = True
     mxfp4: ClassVar[WeightFormat | None] = WeightFormat("mxfp4", BLOCK)
 
     @classmethod
@@ -68,6 +69,11 @@ class NativeBackend(Backend):
 
     def quantized(self, name: str) -> WeightFormat:
         return _QUANTIZED[name]
+
+    def stored_formats(
+        self, formats: LayerFormats, config: ModelConfig, source: GgufCheckpoint, keeps_head: bool
+    ) -> LayerFormats:
+        return with_stored_kinds(formats, config, source, keeps_head)
 
     def cache(
         self, model_folder: Path, formats: LayerFormats, ranks: Parallel, expert_parallel: bool = False

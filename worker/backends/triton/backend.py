@@ -17,10 +17,13 @@ from ....protocol.errors import ConfigError
 from ....protocol.processes.trace import Trace
 from ...kv.kv_cache import DeviceKVCache, KVShape
 from ...kv.model_memory import ModelMemory
+from ...models.config import ModelConfig
 from ...models.decoder import Decoder
 from ...parallel import Parallel
 from ...sampler import Sampler
 from ...steps.slots import SlotTable
+from ...weights.gguf.checkpoint import GgufCheckpoint
+from ...weights.gguf.stored_kinds import with_kinds_of_blocks
 from ...weights.layer_formats import LayerFormats
 from ...weights.weights import Placement
 from ..backend import Backend, BackendOptions, ReportProgress
@@ -72,6 +75,11 @@ class TritonBackend(Backend):
 
     def quantized(self, name: str) -> WeightFormat:
         return _QUANTIZED[name]
+
+    def stored_formats(
+        self, formats: LayerFormats, config: ModelConfig, source: GgufCheckpoint, keeps_head: bool
+    ) -> LayerFormats:
+        return with_kinds_of_blocks(formats, config, source, keeps_head)
 
     def kv_kind(self, kind: str) -> str:
         if kind not in KV_DTYPES:

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ....kernels import WeightFormat
-from ....kernels.cpu.weights.blocks import KINDS_OF_TYPES
+from ....kernels.block_kinds import KINDS_OF_TYPES
+from ....kernels.gpu_blocks import KINDS
 from ....kernels.mxfp4_part import BLOCK
 from ....kernels.operands import DTYPES
 from ...models.config import ModelConfig
-from ...models.products import HEAD, TABLE, products
+from ...models.products import HEAD, TABLE, VISION, products
 from ..layer_formats import LayerFormats
 from .checkpoint import GgufCheckpoint
 from .tensors import FLOATS
@@ -37,6 +38,21 @@ def with_stored_kinds(
         named[HEAD] = formats.of(HEAD)
     table = source.type_of(TABLE)
     return LayerFormats(formats.own, named | {TABLE: (_BLOCK_KINDS | _FLOAT_KINDS).get(table, formats.own)})
+
+
+def with_kinds_of_blocks(
+    formats: LayerFormats, config: ModelConfig, source: GgufCheckpoint, keeps_head: bool
+) -> LayerFormats:
+    """For a GPU's kernels, which multiply blocks of dense layers as they are. All else is widened: experts, an encoder,
+    and the embedding's table, even where it serves as the head."""
+    named = dict(formats.named)
+    for product in products(config):
+        if not product.is_of_experts and not product.layers[0].startswith(VISION):
+            types = {layer: source.type_of(layer) for layer in product.layers}
+            named |= {layer: WeightFormat(KINDS[type]) for layer, type in types.items() if type in KINDS}
+    if keeps_head:
+        named[HEAD] = formats.of(HEAD)
+    return LayerFormats(formats.own, named)
 
 
 def _type_of(layer: str, source: GgufCheckpoint) -> str:

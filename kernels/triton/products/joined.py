@@ -1,0 +1,32 @@
+"""Products of rows with weights of several kinds that stand side by side: query and key in one, value in another.
+
+Each is a product of its own, and their outputs are put beside one another.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...gpu_weights import GpuWeight
+from ...operands import Kind
+
+Product = Callable[[Tensor, GpuWeight, Tensor | None], Tensor]  # of rows, a weight and its bias
+
+
+class JoinedWeight(NamedTuple):
+    """As one matrix."""
+
+    products: tuple[Product, ...]
+    weights: tuple[GpuWeight, ...]
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return tuple(weight.kind for weight in self.weights)
+
+
+def linear_joined(x: Tensor, weight: JoinedWeight, bias: Tensor | None) -> Tensor:
+    sizes = [each.out_features for each in weight.weights]
+    biases = [None] * len(sizes) if bias is None else bias.split(sizes)
+    return torch.cat([product(x, own, part) for product, own, part in zip(*weight, biases, strict=True)], 1)

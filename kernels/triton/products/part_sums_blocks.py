@@ -1,0 +1,230 @@
+"""Sums over a part of the inputs, of weights in blocks of ggml's types (gpu_blocks.py); the rows stay as they come.
+
+A tile's numbers are those that the blocks stand for, rounded once to the rows' format before they meet. A number's
+product of scale and value is exact in float32 for every kind, so its bits are those of ggml whether or not a compiler
+fuses it with what is taken off.
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ...block_kinds import CODES, BlockCodes
+from ...gpu_blocks import LOOKED_UP_ZERO, RUN, SPAN, GpuBlocks, float_type
+from .looked_up import looked_up
+from .norm_on_the_way import factors_of, weighed
+from .tiles import met
+
+_RUN, _SPAN = tl.constexpr(RUN), tl.constexpr(SPAN)
+UNLIKE_KINDS = [kind for kind in CODES if kind not in ("iq2", "iq3_xxs", "iq3_s")]  # which are compiled as iq1 is
+_TWO_TO_23, _TWO_TO_23_BITS = tl.constexpr(2.0**23), tl.constexpr(0x4B000000)  # a float, and how it is written
+
+
+class BlockLines(NamedTuple):
+    """Where the lines of a tile begin in each plane of a weight; what its kind doesn't have is None."""
+
+    octets: tl.tensor
+    plane: tl.tensor
+    d: tl.tensor
+    dmin: tl.tensor
+    scales: tl.tensor
+    mins: tl.tensor
+    table: tl.tensor  # of what is looked up, the same for all lines
+
+
+def planes_of(weight: GpuBlocks) -> tuple[Tensor | None, ...]:
+    """What kernels are given of a weight."""
+    return (weight.values, *weight.planes, weight.table)
+
+
+def block_types(codes: BlockCodes, scales: str = "scales", mins: str = "mins") -> dict[str, str]:
+    """The same of a kind, in an example: types by the names of a kernel's arguments, two of which may be others."""
+    floats = "*i64" if codes.block == RUN else "*fp16"
+    words = "*i32" if codes.group == RUN else "*i64"
+    found = {"values": "*u8", "d": floats}
+    found |= {"plane": "*u8"} if codes.bits in (5, 6) else {}
+    found |= {"dmin": floats} if codes.has_mins else {}
+    found |= {scales: words} if codes.block > codes.group else {}
+    found |= {mins: words} if codes.has_mins and codes.block > codes.group else {}
+    return found | ({"table": "*i32"} if codes.values else {})
+
+
+def constants(codes: BlockCodes) -> dict[str, int | float | bool]:
+    """Of a kind, for kernels."""
+    zero = LOOKED_UP_ZERO if codes.values else codes.zero
+    is_power = float_type(codes) == torch.bfloat16
+    sizes = {"BITS": codes.bits, "BLOCK": codes.block, "GROUP": codes.group}
+    return {**sizes, "ZERO": zero, "UNIT": codes.unit, "IS_POWER": is_power}
+
+
+@triton.jit
+def block_lines(
+    values, plane, d, dmin, scales, mins, table, lines, num_inputs, BITS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """`lines` are int64."""
+    spans, pairs = tl.cdiv(num_inputs, _SPAN), tl.cdiv(num_inputs, 2 * _SPAN)
+    floats = spans if BLOCK == _RUN else pairs
+    values += lines * (spans * (_SPAN if BITS == 8 else _SPAN // 2))
+    if plane is not None:
+        plane += lines * (_RUN * (pairs if BITS == 5 else spans))
+    d += lines * floats
+    if dmin is not None:
+        dmin += lines * floats
+    if scales is not None:
+        scales += lines * spans
+    if mins is not None:
+        mins += lines * spans
+    return BlockLines(values, plane, d, dmin, scales, mins, table)
+
+
+@triton.jit
+def words_of(weight, span, BLOCK: tl.constexpr):
+    """What a span's scales and mins are made of, for each line: d, scales, dmin, mins; what isn't there is d again."""
+    place = span if BLOCK == _RUN else span // 2
+    d = tl.load(weight.d + place)
+    scales, dmin, mins = d, d, d
+    if weight.scales is not None:
+        scales = tl.load(weight.scales + span)
+    if weight.dmin is not None:
+        dmin = tl.load(weight.dmin + place)
+    if weight.mins is not None:
+        mins = tl.load(weight.mins + span)
+    return d, scales, dmin, mins
+
+
+@triton.jit
+def _float_of(word, run: tl.constexpr, BLOCK: tl.constexpr, IS_POWER: tl.constexpr):
+    """float32 [lines]: a block's, for this run of a span."""
+    if BLOCK == _RUN:
+        half = (word >> (16 * run)).to(tl.int16)
+        found = half.to(tl.bfloat16 if IS_POWER else tl.float16, bitcast=True).to(tl.float32)
+    else:
+        found = word.to(tl.float32)
+    return found
+
+
+@triton.jit
+def _of_groups(factor, word, run: tl.constexpr, GROUP: tl.constexpr):
+    """A factor of lines times the whole numbers of this run's groups: [lines, 1], or [lines, RUN] of two groups."""
+    if GROUP == _RUN:
+        found = (factor * (word >> (8 * run)).to(tl.int8).to(tl.float32))[:, None]
+    else:
+        first = factor * (word >> (16 * run)).to(tl.int8).to(tl.float32)
+        second = factor * (word >> (16 * run + 8)).to(tl.int8).to(tl.float32)
+        found = tl.where(tl.arange(0, _RUN)[None, :] < GROUP, first[:, None], second[:, None])
+    return found
+
+
+@triton.jit
+def numbers_of_run(
+    codes, weight, words, run: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, ZERO: tl.constexpr,
+    UNIT: tl.constexpr, IS_POWER: tl.constexpr,
+):  # fmt: skip
+    """float32 [lines, RUN] of a run's codes."""
+    d, scales, dmin, mins = words
+    scale = _float_of(d, run, BLOCK, IS_POWER) * UNIT
+    if weight.scales is not None:
+        scale = _of_groups(scale, scales, run, GROUP)
+    else:
+        scale = scale[:, None]
+    # Where a code is written into 2^23, conversions of integers are spared.
+    numbers = ((codes | _TWO_TO_23_BITS).to(tl.float32, bitcast=True) - (_TWO_TO_23 + ZERO)) * scale
+    if weight.dmin is not None:
+        least = _float_of(dmin, run, BLOCK, IS_POWER)
+        if weight.mins is not None:
+            numbers -= _of_groups(least, mins, run, GROUP)
+        else:
+            numbers -= least[:, None]
+    return numbers
+
+
+@triton.jit
+def plane_of(weight, span, BITS: tl.constexpr):
+    """Of a span: of each byte of its plane the bits from the lowest one on; where it has none, nothing that counts."""
+    if BITS == 5:
+        bytes = tl.load(weight.plane[:, None] + span // 2 * _RUN + tl.arange(0, _RUN)[None, :]).to(tl.int32)
+        found = bytes >> ((span & 1) * 4)
+    elif BITS == 6:
+        found = tl.load(weight.plane[:, None] + span * _RUN + tl.arange(0, _RUN)[None, :]).to(tl.int32)
+    else:
+        found = tl.zeros((weight.octets.shape[0], 1), tl.int32)
+    return found
+
+
+@triton.jit
+def _above(plane, run: tl.constexpr, BITS: tl.constexpr):
+    """What a plane adds to the halves of a run."""
+    WIDTH: tl.constexpr = BITS - 4
+    return (plane >> (WIDTH * run) & ((1 << WIDTH) - 1)) << 4
+
+
+@triton.jit
+def codes_of_pair(weight, plane, span, pair: tl.constexpr, BITS: tl.constexpr):
+    """int32 [lines, RUN] of two runs that are neighbours in a span."""
+    within = tl.arange(0, _RUN)[None, :]
+    if BITS == 8:
+        bytes = weight.octets[:, None] + (span * _SPAN + 2 * pair * _RUN) + within
+        lower, upper = tl.load(bytes).to(tl.int32), tl.load(bytes + _RUN).to(tl.int32)
+    else:
+        octets = tl.load(weight.octets[:, None] + (span * (_SPAN // 2) + pair * _RUN) + within)
+        if weight.table is not None:
+            lower, upper = looked_up(octets, weight.table)
+            lower, upper = lower.to(tl.int32), upper.to(tl.int32)
+        else:
+            lower, upper = octets.to(tl.int32) & 15, octets.to(tl.int32) >> 4
+            if BITS > 4:
+                lower, upper = lower | _above(plane, 2 * pair, BITS), upper | _above(plane, 2 * pair + 1, BITS)
+    return lower, upper
+
+
+@triton.jit
+def _factors_of(norm_weight, span, num_inputs):
+    """A norm's, of a span's four runs."""
+    start = span * _SPAN
+    return (
+        factors_of(norm_weight, start, num_inputs, _RUN), factors_of(norm_weight, start + _RUN, num_inputs, _RUN),
+        factors_of(norm_weight, start + 2 * _RUN, num_inputs, _RUN),
+        factors_of(norm_weight, start + 3 * _RUN, num_inputs, _RUN),
+    )  # fmt: skip
+
+
+@triton.jit
+def sum_of_blocks_part(
+    x_rows, weight, norm_weight, part, num_inputs, sums, BITS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
+    ZERO: tl.constexpr, UNIT: tl.constexpr, IS_POWER: tl.constexpr, PARTS: tl.constexpr, IS_EVEN: tl.constexpr,
+    met_type: tl.constexpr,
+):  # fmt: skip
+    """[lines, rows] over a part of the inputs, beginning with zeros as `sums`; of normed rows [1, rows] squares too."""
+    spans = tl.cdiv(num_inputs, _SPAN)
+    length = tl.cdiv(spans, PARTS)
+    squares = tl.zeros((x_rows.shape[0], _RUN if norm_weight is not None else 1), tl.float32)
+    # Read a span ahead: what is as narrow as scales passes no shared memory, and would be waited for.
+    words = words_of(weight, tl.minimum(part * length, spans - 1), BLOCK)
+    if norm_weight is not None:
+        factors = _factors_of(norm_weight, part * length, num_inputs)
+    for span in range(part * length, tl.minimum((part + 1) * length, spans)):
+        words_ahead = words_of(weight, tl.minimum(span + 1, spans - 1), BLOCK)
+        if norm_weight is not None:
+            factors_ahead = _factors_of(norm_weight, span + 1, num_inputs)
+        plane = plane_of(weight, span, BITS)
+        for pair in tl.static_range(2):
+            codes = codes_of_pair(weight, plane, span, pair, BITS)
+            for side in tl.static_range(2):
+                inputs = span * _SPAN + (2 * pair + side) * _RUN + tl.arange(0, _RUN)[None, :]
+                if IS_EVEN:
+                    x_tile = tl.load(x_rows[:, None] + inputs)
+                else:
+                    x_tile = tl.load(x_rows[:, None] + inputs, mask=inputs < num_inputs, other=0)
+                if norm_weight is not None:
+                    x_tile, squares = weighed(x_tile, factors[2 * pair + side], squares)
+                numbers = numbers_of_run(
+                    codes[side], weight, words, 2 * pair + side, BLOCK, GROUP, ZERO, UNIT, IS_POWER
+                )
+                sums = tl.dot(met(numbers, met_type), tl.trans(met(x_tile, met_type)), sums, input_precision="ieee")
+        words = words_ahead
+        if norm_weight is not None:
+            factors = factors_ahead
+    return sums, tl.sum(squares, 1)[None, :]

@@ -1,0 +1,96 @@
+"""GGUF files on a GPU's kernels, in Triton's interpreter: blocks of dense layers stay as they are, and answers are the
+processor's from the same numbers."""
+
+from builders import interpreted  # isort: skip  before anything that imports triton
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders.backends import load_on
+from builders.gguf_models import as_gguf
+from builders.runner_harness import TinyEngine, prompt, slotted_runner
+from builders.tiny_model import tiny_model
+
+from penstock.kernels.gpu_blocks import GpuBlocks, unpacked_blocks
+from penstock.kernels.triton.products.joined import JoinedWeight
+from penstock.worker.models.load import Model, load_model
+from penstock.worker.parallel import Parallel
+from penstock.worker.weights.weight_bytes import estimated_weight_bytes
+
+from .test_gguf_types import K_SHAPES, MIXTURES, q4_k_m
+
+QUICK = ("qwen3, Q4_K_M",)
+TRIED = (*QUICK, "llama, Q5_K", "llama, a type a part", "phi3, a type a part", "qwen3 moe, Q4_K_M", "gpt-oss, MXFP4")
+
+
+def on_triton(folder: Path, **options: Any) -> Model:
+    with interpreted.interpretation():
+        return load_model(folder, **options)
+
+
+def answers(model: Model) -> list[list[int]]:
+    """Of a few requests, the prompts in chunks."""
+    asked = [prompt(number, [(7 * place + number) % 290 + 5 for place in range(20)], max_tokens=4) for number in (1, 2)]
+    engine = TinyEngine(slotted_runner(model), max_num_batched_tokens=16)
+    return [list(answer.tokens) for answer in engine.run(*asked)]
+
+
+def files(folder: Path, name: str, **overrides: Any) -> tuple[Path, Path]:
+    """In blocks, and with the same numbers in floats."""
+    family, shape, types = MIXTURES[name]
+    checkpoint = tiny_model(folder / "checkpoint", family, **{"num_hidden_layers": 1, **shape, **overrides})
+    widened = as_gguf(checkpoint, folder / "widened", types, is_widened=True)
+    return as_gguf(checkpoint, folder / "in blocks", types), widened
+
+
+@pytest.mark.parametrize(
+    "name", [each if each in QUICK else pytest.param(each, marks=pytest.mark.long) for each in TRIED]
+)
+def test_its_greedy_answers_are_the_processors_from_the_same_numbers(name: str, tmp_path: Path):
+    in_blocks, widened = files(tmp_path, name)
+    expected = answers(load_on("invariant", widened, dtype=torch.float32))
+    assert answers(on_triton(in_blocks, dtype=torch.float32)) == expected
+
+
+@pytest.mark.long
+def test_a_head_of_its_own_and_16_bit_numbers_give_the_same_as_widened(tmp_path: Path):
+    in_blocks, widened = files(tmp_path, "qwen3, Q4_K_M", tie_word_embeddings=False)
+    model = on_triton(in_blocks, dtype=torch.bfloat16)
+    assert model.decoder.head.own.weight.kinds == ("q6_k",)
+    assert answers(model) == answers(on_triton(widened, dtype=torch.bfloat16))
+
+
+def test_blocks_of_dense_layers_are_kept_and_all_else_is_widened(tmp_path: Path):
+    checkpoint = tiny_model(tmp_path / "checkpoint", "qwen3", **K_SHAPES, head_dim=64, tie_word_embeddings=True)
+    folder = as_gguf(checkpoint, tmp_path / "model", lambda name: "BF16" if "ffn_down" in name else q4_k_m(name))
+    model = on_triton(folder, dtype=torch.float16)
+    layer = model.decoder.layers[0]
+    assert isinstance(layer.attention.qkv.weight.weight, JoinedWeight)
+    assert layer.attention.qkv.weight.kinds == ("q4_k", "q6_k")
+    assert isinstance(layer.mlp.gate_up.weight.weight, GpuBlocks)
+    assert layer.mlp.down.own.weight.kinds == model.decoder.head.own.weight.kinds == ("fp16",)
+    assert model.report.kinds == ("q4_k", "q6_k", "fp16")
+    assert estimated_weight_bytes(model.config, model.decoder.placement.formats, 1) > 2 * model.vocab_size * 256
+    asked = on_triton(folder, dtype=torch.float16, quantization="int8").decoder
+    assert asked.layers[0].mlp.gate_up.weight.kinds == ("q4_k",)
+    assert asked.layers[0].mlp.down.own.weight.kinds == ("int8",)
+
+
+def test_experts_are_widened(tmp_path: Path):
+    in_blocks, _ = files(tmp_path, "qwen3 moe, Q4_K_M")
+    model = on_triton(in_blocks, dtype=torch.bfloat16)
+    layer = model.decoder.layers[0]
+    assert layer.mlp.experts.gate_up.kinds == layer.mlp.experts.down.kinds == ("bf16",)
+    assert "q4_k" in model.report.kinds and "bf16" in model.report.kinds
+
+
+def test_ranks_share_blocks_and_widen_what_a_cut_goes_through(tmp_path: Path):
+    in_blocks, widened = files(tmp_path, "qwen3, Q4_K_M", head_dim=32, intermediate_size=768)
+    layers = [on_triton(in_blocks, dtype=torch.float32, ranks=Parallel(rank, 2)).decoder.layers[0] for rank in range(2)]
+    assert [layer.attention.output.own.weight.kinds for layer in layers] == [("fp32",)] * 2
+    downs = [layer.mlp.down.own.weight.weight for layer in layers]
+    assert [(down.kind, down.in_features) for down in downs] == [("q6_k", 256), ("q6_k", 512)]
+    whole = on_triton(widened, dtype=torch.float32).decoder.layers[0].mlp.down.own.weight.weight.values
+    assert torch.equal(torch.cat([unpacked_blocks(down) for down in downs], 1), whole)
