@@ -109,8 +109,11 @@ def write_files(files: GgufFiles, target: Path) -> None:
     try:
         write_tokenizer(model.metadata, target)
         ends = end_token_ids(model.metadata)
-    except ConfigError as error:  # another one may be given
-        link.no_tokenizer = str(error)
+    except ValueError as error:  # another one may be given
+        link.no_tokenizer = (
+            f"The tokenizer in {file_name(files.parts[0])} can't be used: {error}. Give the original model's folder or "
+            "hub id with tokenizer=…"
+        )
         (target / "tokenizer.json").unlink(missing_ok=True)
     write_json(target / "config.json", config)
     write_json(target / "generation_config.json", generation_config_of(model.metadata, ends))

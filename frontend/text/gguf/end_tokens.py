@@ -7,7 +7,7 @@ are those that llama.cpp takes for ends, without the ones that belong to the mid
 from ..vocabulary.sentencepiece_model import Kind
 from .metadata import Metadata
 from .token_list import TokenList
-from .vocabularies import read_vocabulary, said_of_the_tokenizer
+from .vocabularies import read_vocabulary
 
 _NAMES = frozenset(
     (
@@ -22,9 +22,8 @@ _NO_ENDS = {("<|return|>", "<|call|>"): "<|end|>", ("<|calls|>", "<|flush|>"): "
 
 
 def end_token_ids(metadata: Metadata) -> list[int]:
-    """As generation_config.json has them, the file's own eos first; a `ConfigError` where there is no vocabulary."""
-    with said_of_the_tokenizer():
-        tokens = read_vocabulary(metadata).tokens
+    """As generation_config.json has them, the file's own eos first; a ValueError where there is no vocabulary."""
+    tokens = read_vocabulary(metadata).tokens
     named = [tokens.ids[task] for task in ("eos", "eot", "eom") if task in tokens.ids]
     return list(dict.fromkeys([*named, *_by_their_names(tokens)]))
 

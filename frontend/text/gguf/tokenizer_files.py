@@ -16,7 +16,7 @@ from .chat_templates import write_chat_templates
 from .metadata import Metadata
 from .sentencepiece import tokenizer_of
 from .token_list import TokenList
-from .vocabularies import Model, Vocabulary, read_vocabulary, said_of_the_tokenizer
+from .vocabularies import Model, Vocabulary, read_vocabulary
 from .word_pieces import word_piece_tokenizer
 
 _ALGORITHMS = {Model.SENTENCEPIECE: Algorithm.BPE, Model.UNIGRAM: Algorithm.UNIGRAM}
@@ -30,11 +30,11 @@ class _Made(NamedTuple):
 
 
 def write_tokenizer(metadata: Metadata, folder: Path) -> None:
-    """Into a folder that is there; raises a `ConfigError` of one sentence where the metadata can't be used.
+    """Into a folder that is there; raises a ValueError that says what can't be used, as the rest of a sentence.
 
     The templates are written first: they are good with another tokenizer, too.
     """
-    with said_of_the_tokenizer(), panics_as(ValueError, "its tokens can't be put together"):
+    with panics_as(ValueError, "its tokens can't be put together"):
         write_chat_templates(metadata, folder)
         vocabulary = read_vocabulary(metadata)
         made = _made(metadata, vocabulary)

@@ -1,11 +1,8 @@
 """The kinds of vocabularies that a GGUF file may have, by `tokenizer.ggml.model`, and what holds of each by default."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import Enum
 from typing import NamedTuple
 
-from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import shown
 from .metadata import PREFIX, Metadata, text
 from .token_list import Defaults, TokenList, read_tokens
@@ -32,18 +29,6 @@ _DEFAULTS = {
     Model.UNIGRAM: Defaults(dict(eos=1, unk=2, pad=0), adds_eos=True),
     Model.WORD_PIECES: Defaults(dict(bos=101, unk=100, sep=102, pad=0, mask=103), adds_bos=True),
 }
-
-
-@contextmanager
-def said_of_the_tokenizer() -> Iterator[None]:
-    """Turn a ValueError about the metadata into a sentence."""
-    try:
-        yield
-    except ValueError as error:
-        raise ConfigError(
-            f"The tokenizer in this GGUF file can't be used: {error}. Give the original model's folder or hub id with "
-            "tokenizer=…"
-        ) from error
 
 
 def read_vocabulary(metadata: Metadata) -> Vocabulary:

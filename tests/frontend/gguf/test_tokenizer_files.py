@@ -12,7 +12,7 @@ from builders.tokenizer_kinds import write_tokenizer
 from penstock.frontend.text.gguf import end_token_ids, tokenizer_files
 from penstock.frontend.text.gguf import write_tokenizer as write_from_gguf
 from penstock.frontend.text.tokenizer import Tokenizer
-from penstock.protocol.errors import ConfigError, RequestError
+from penstock.protocol.errors import RequestError
 
 TEMPLATES = Path(__file__).parents[2] / "builders" / "chat_templates"
 MESSAGES = [
@@ -55,9 +55,8 @@ def test_what_breaks_the_library_is_refused_in_one_sentence(byte_level, tmp_path
         raise type("PanicException", (BaseException,), {})("index out of bounds")
 
     monkeypatch.setattr(tokenizer_files, "byte_level_tokenizer", broken)
-    with pytest.raises(ConfigError, match="library failed .index out of bounds.* Give the original model's") as raised:
+    with pytest.raises(ValueError, match=r"^its tokens can't be put together: .* failed \(index out of bounds\)"):
         write_from_gguf(byte_level, tmp_path)
-    assert str(raised.value).count("can't be used") == 1
 
 
 # --- templates -------------------------------------------------------------------------------------------------------
@@ -96,7 +95,7 @@ def test_a_file_that_can_not_be_written_is_no_fault_of_the_tokenizers(byte_level
 
 
 def test_a_template_that_would_take_minutes_to_read_is_refused(byte_level, tmp_path):
-    with pytest.raises(ConfigError, match="has 2,000,001 characters"):
+    with pytest.raises(ValueError, match="has 2,000,001 characters"):
         read(tmp_path / "made", with_templates(byte_level, default="{{ 1 }}" * 285_714 + "{{}"))
 
 
@@ -108,7 +107,7 @@ def test_a_file_without_a_template_says_what_to_do(byte_level, said, tmp_path):
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "", "a" * 65, "ü", "x.y", "a\0b"])
 def test_a_template_can_have_no_name_that_leads_elsewhere(name, byte_level, tmp_path):
-    with pytest.raises(ConfigError, match="chat template .* has a name"):
+    with pytest.raises(ValueError, match="chat template .* has a name"):
         read(tmp_path / "made", byte_level | {f"tokenizer.chat_template.{name}": "x"})
     assert not list((tmp_path / "made").rglob("*.jinja"))
 
@@ -116,7 +115,7 @@ def test_a_template_can_have_no_name_that_leads_elsewhere(name, byte_level, tmp_
 def test_templates_are_there_though_the_vocabulary_cannot_be_used(byte_level, tmp_path):
     """With tokenizer=… the rest of the file is good."""
     metadata = with_templates(byte_level, default="{{ messages[0].content }}") | {"tokenizer.ggml.pre": "unheard-of"}
-    with pytest.raises(ConfigError, match="'unheard-of', a way to cut text into words"):
+    with pytest.raises(ValueError, match="'unheard-of', a way to cut text into words"):
         write_from_gguf(metadata, tmp_path)
     assert (tmp_path / "chat_template.jinja").is_file()
     assert not (tmp_path / "tokenizer.json").exists()
@@ -279,11 +278,10 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(kind, name, tmp_path, requ
     damage, reason = CASES[kind, name]
     metadata = copy.deepcopy(request.getfixturevalue(kind))
     damage(metadata)
-    with pytest.raises(ConfigError, match=f"^The tokenizer in this GGUF file can't be used: .*({reason})") as caught:
+    with pytest.raises(ValueError, match=reason) as caught:
         write_from_gguf(metadata, tmp_path)
     told = str(caught.value)
-    assert told.endswith("Give the original model's folder or hub id with tokenizer=…")
-    assert "\n" not in told and str(tmp_path) not in told
+    assert not told.endswith(".") and "\n" not in told and str(tmp_path) not in told
     assert not (tmp_path / "tokenizer.json").exists()
 
 
@@ -305,7 +303,7 @@ def test_any_damage_ends_in_a_tokenizer_or_a_sentence(kind, tmp_path, request):
         folder = tmp_path / str(number)
         try:
             read(folder, metadata).encode_batch(["The fox  <s> 12", "é\n"])
-        except ConfigError as error:
+        except ValueError as error:
             told.append(str(error))
     assert 0 < len(told) < 120
     assert [sentence for sentence in told if "\n" in sentence or len(sentence) > 600] == []
