@@ -11,9 +11,7 @@
 // not those that shift. Codes that lie in two planes cost more, so where many tiles meet them their panel is taken apart
 // once, into bytes that stay in the second cache.
 #pragma once
-#include "block_types.hpp"
-#include "partials.hpp"
-#include "tiles.hpp"
+#include "block_rows.hpp"
 
 namespace penstock {
 
@@ -26,87 +24,12 @@ constexpr int kBlockTileRows = 4;
 template <int Rows>
 constexpr int kVectorsAtOnce = Rows * kVectors <= 2 * kBlockTileRows ? kVectors : kVectors / 2;
 
-// Whether codes of a type are bytes with a sign, as narrow products want what fills a byte.
-template <class Type, class Sums>
-constexpr bool kIsSigned = Sums::kIsNarrow && Type::kMost > 63;
-
 // How many fours of inputs a partial sum takes: what fits into 16 bits, or a whole group.
 template <class Type, class Sums>
 constexpr int fours_in_a_partial() {
     int fours = Type::kGroup / 4;
     while (Sums::kIsNarrow && fours * Type::kMost * 254 > 32767) fours /= 2;
     return fours;
-}
-
-template <class Type, class Sums>
-constexpr bool kHasOffsets = Type::kZero != 0 && !kIsSigned<Type, Sums>;
-
-// Codes of a block as they are packed. `four<T>(run, lane)` are those of inputs 4 T to 4 T + 3 of a run.
-template <class Type, class Sums>
-struct PackedCodes {
-    const uint8_t* block;
-    Bytes table{};
-
-    PackedCodes(const uint8_t* block, const int8_t* values) : block(block) {
-        if constexpr (Type::kCodes == Codes::kLookedUpNibbles)
-            table = kIsSigned<Type, Sums> ? load_table(values) : flip_bits(load_table(values), 0x80);
-    }
-
-    template <int T>
-    Bytes four(int64_t run, int64_t lane) const {
-        const uint8_t *codes = block + Type::kCodesAt + lane * 4, *plane = block + Type::kPlaneAt + lane * 4;
-        if constexpr (Type::kCodes == Codes::kBytes) {
-            const Bytes bytes = load_bytes(codes + (run * 8 + T) * kPanel * 4);
-            return kIsSigned<Type, Sums> ? flip_bits(bytes, 0x80) : bytes;
-        }
-        const Bytes pairs = load_bytes(codes + (run * 4 + T / 2) * kPanel * 4);
-        const Bytes nibbles = T % 2 ? high_nibbles(pairs) : low_nibbles(pairs);
-        if constexpr (Type::kCodes == Codes::kLookedUpNibbles) return look_up(table, nibbles);
-        if constexpr (Type::kCodes == Codes::kNibblesAndBit)
-            return join_bits(nibbles, keep_bits(shifted<4 - T>(load_bytes(plane + run * kPanel * 4)), 0x10));
-        if constexpr (Type::kCodes == Codes::kNibblesAndTwoBits) {
-            const Bytes bits = load_bytes(plane + (run * 2 + T / 4) * kPanel * 4);
-            return join_bits(nibbles, keep_bits(shifted<4 - 2 * (T % 4)>(bits), 0x30));
-        }
-        return nibbles;
-    }
-};
-
-// The same as bytes, [inputs / 4][32][4].
-struct UnpackedCodes {
-    const uint8_t* bytes;
-
-    template <int T>
-    Bytes four(int64_t run, int64_t lane) const {
-        return load_bytes(bytes + (run * 8 + T) * kPanel * 4 + lane * 4);
-    }
-};
-
-// Where the codes of a panel's blocks are: as they are packed, or taken apart before.
-template <class Type, class Sums>
-struct PackedPanel {
-    const int8_t* values;
-    PackedCodes<Type, Sums> block(const uint8_t* block, int64_t) const { return {block, values}; }
-};
-template <class Type>
-struct UnpackedPanel {
-    const uint8_t* bytes;
-    UnpackedCodes block(const uint8_t*, int64_t index) const { return {bytes + index * Type::kInputs * kPanel}; }
-};
-
-template <class Type, class Sums>
-void unpack_panel(uint8_t* to, const uint8_t* block, const int8_t* values, int64_t num_blocks) {
-    for (int64_t index = 0; index < num_blocks; ++index, block += Type::kBytes) {
-        const PackedCodes<Type, Sums> codes(block, values);
-        for (int64_t line = 0; line < Type::kBytes; line += 64) __builtin_prefetch(block + kFetchAhead + line, 0, 2);
-        for (int64_t run = 0; run < Type::kInputs / kRun; ++run, to += kRun * kPanel)
-            unrolled<8>([&](auto t) PENSTOCK_INLINE {
-                unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
-                    const int64_t lane = v * kLanes;
-                    store_bytes(to + t * kPanel * 4 + lane * 4, codes.template four<t>(run, lane));
-                });
-            });
-    }
 }
 
 // Fetches nothing: what comes next is fetched where codes are taken apart.
@@ -258,87 +181,6 @@ PENSTOCK_INLINE inline void take_mins(float* totals, const uint8_t* block, int64
             store(own, fma(to_float(taken.of[r][v]), least * given, load(own)));
         });
     });
-}
-
-inline BlockRows rows_from(const BlockRows& rows, int64_t first, int64_t num_groups) {
-    BlockRows own = rows;
-    own.inputs += first * rows.width;
-    own.scales += first * rows.num_scales;
-    own.offsets += first * rows.num_blocks * num_groups;
-    own.mins += first * rows.num_blocks * num_groups / 2;
-    own.terms += first * rows.num_blocks;
-    return own;
-}
-
-// Whether a panel is taken apart once for so many rows. Nibbles and bytes are never: that costs less than to read it
-// from another place. What lies in two planes is from so many rows on that the other way would take as long.
-constexpr int64_t kFewestForUnpacked = 64;
-template <class Type>
-constexpr bool is_unpacked(int64_t num_rows) {
-    return Type::kPlaneAt < Type::kBytes && num_rows >= kFewestForUnpacked;
-}
-
-// What a block of rows needs beside a panel: offsets, sums for mins or terms, codes of the panel.
-template <class Type>
-struct BlockScratch {
-    static constexpr int64_t kAlign = 64;
-    int64_t offsets_at = 0, mins_at, codes_at, bytes;
-
-    BlockScratch(const Weight& weight, int64_t num_rows) {
-        const int64_t num_blocks = weight.in_features / Type::kInputs;
-        const int64_t words = Type::kZero ? num_rows * num_blocks * Type::kNumGroups : 0;
-        mins_at = round_up(words * sizeof(int32_t), kAlign);
-        const int64_t taken = Type::kIsSuper ? num_blocks * Type::kNumGroups / 2 : num_blocks;
-        codes_at = mins_at + round_up(Type::kHasMins ? num_rows * taken * sizeof(int32_t) : 0, kAlign);
-        bytes = codes_at + (is_unpacked<Type>(num_rows) ? weight.in_features * kPanel : 0);
-    }
-};
-
-template <class Type, class Sums>
-void find_offsets(int32_t* offsets, const int32_t* halves, int64_t num_groups) {
-    constexpr int64_t kHalves = Type::kGroup / kHalvedWidth;
-    for (int64_t group = 0; group < num_groups; ++group) {
-        int32_t low = 0, high = 0;
-        for (int64_t i = 0; i < kHalves; ++i) {
-            low += low_half(halves[group * kHalves + i]);
-            high += high_half(halves[group * kHalves + i]);
-        }
-        offsets[group] = Sums::kIsNarrow ? word_of(-Type::kZero * low, -Type::kZero * high) : -Type::kZero * (low + high);
-    }
-}
-
-// The sum of a group's inputs.
-template <class Type>
-int32_t sum_of_group(const int32_t* halves, int64_t group) {
-    constexpr int64_t kHalves = Type::kGroup / kHalvedWidth;
-    int32_t total = 0;
-    for (int64_t i = group * kHalves; i < (group + 1) * kHalves; ++i) total += low_half(halves[i]) + high_half(halves[i]);
-    return total;
-}
-
-template <class Type, class Sums>
-BlockRows prepare_rows(const Quantized& inputs, int64_t first_row, int64_t num_rows, const Weight& weight, void* memory) {
-    const int64_t num_blocks = weight.in_features / Type::kInputs, num_scales = inputs.scales_per_row();
-    const BlockScratch<Type> scratch(weight, num_rows);
-    auto* offsets = static_cast<int32_t*>(memory);
-    auto* mins = reinterpret_cast<int32_t*>(static_cast<uint8_t*>(memory) + scratch.mins_at);
-    auto* terms = reinterpret_cast<float*>(mins);
-    for (int64_t row = 0; row < num_rows; ++row) {
-        const int32_t* halves = inputs.sums + (first_row + row) * inputs.sums_per_row();
-        const float* scales = inputs.scales + (first_row + row) * num_scales;
-        if constexpr (kHasOffsets<Type, Sums>)
-            find_offsets<Type, Sums>(offsets + row * num_blocks * Type::kNumGroups, halves, num_blocks * Type::kNumGroups);
-        if constexpr (Type::kHasMins && Type::kIsSuper) {
-            const int64_t pairs = num_blocks * Type::kNumGroups / 2;
-            for (int64_t pair = 0; pair < pairs; ++pair)
-                mins[row * pairs + pair] = word_of(sum_of_group<Type>(halves, 2 * pair), sum_of_group<Type>(halves, 2 * pair + 1));
-        }
-        if constexpr (Type::kHasMins && !Type::kIsSuper)
-            for (int64_t block = 0; block < num_blocks; ++block)
-                terms[row * num_blocks + block] = scales[block] * static_cast<float>(sum_of_group<Type>(halves, block));
-    }
-    return {inputs.values + first_row * inputs.width, inputs.scales + first_row * num_scales,
-            offsets, mins, terms, inputs.width, num_scales, num_blocks, block_kernels(weight.block_type).unit};
 }
 
 template <int Rows>

@@ -77,7 +77,7 @@ struct FileBlock {
     uint8_t codes[kSuperBlock];
 };
 
-// Rows that meet a panel, and what was made ready for it (block_tiles.hpp).
+// Rows that meet a panel, and what was made ready for it (block_rows.hpp).
 struct BlockRows {
     const int8_t* inputs;    // [rows, width]
     const float* scales;     // [rows, num_scales]: one for each block
@@ -104,7 +104,7 @@ struct BlockKernels {
     void (*read_row)(const Weight& weight, int64_t row, float* to);
 };
 
-// As Python numbers them (weights/blocks.py).
+// As Python numbers them (weights/packed.py).
 const BlockKernels& block_kernels(int64_t type);
 
 // How many neighbours of a row share a scale where it meets this weight; 0: all.

@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// As weights/blocks.py numbers them.
+// As weights/packed.py numbers them.
 const BlockKernels& block_kernels(int64_t type) {
     static constexpr const BlockKernels* kTypes[] = {
         nullptr,        &kQ4_0Kernels, &kQ4_1Kernels, &kQ5_0Kernels, &kQ5_1Kernels, &kQ8_0Kernels,

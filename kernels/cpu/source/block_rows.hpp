@@ -1,0 +1,91 @@
+// What is made ready of rows before they meet a panel of blocks: what partial sums start from, and what minima take off.
+#pragma once
+#include "block_codes.hpp"
+
+namespace penstock {
+
+template <class Type, class Sums>
+constexpr bool kHasOffsets = Type::kZero != 0 && !kIsSigned<Type, Sums>;
+
+inline BlockRows rows_from(const BlockRows& rows, int64_t first, int64_t num_groups) {
+    BlockRows own = rows;
+    own.inputs += first * rows.width;
+    own.scales += first * rows.num_scales;
+    own.offsets += first * rows.num_blocks * num_groups;
+    own.mins += first * rows.num_blocks * num_groups / 2;
+    own.terms += first * rows.num_blocks;
+    return own;
+}
+
+// Whether a panel is taken apart once for so many rows. Nibbles and bytes are never: that costs less than to read it
+// from another place. What lies in two planes is from so many rows on that the other way would take as long.
+constexpr int64_t kFewestForUnpacked = 64;
+template <class Type>
+constexpr bool is_unpacked(int64_t num_rows) {
+    return Type::kPlaneAt < Type::kBytes && num_rows >= kFewestForUnpacked;
+}
+
+// What a block of rows needs beside a panel: offsets, sums for mins or terms, codes of the panel.
+template <class Type>
+struct BlockScratch {
+    static constexpr int64_t kAlign = 64;
+    int64_t offsets_at = 0, mins_at, codes_at, bytes;
+
+    BlockScratch(const Weight& weight, int64_t num_rows) {
+        const int64_t num_blocks = weight.in_features / Type::kInputs;
+        const int64_t words = Type::kZero ? num_rows * num_blocks * Type::kNumGroups : 0;
+        mins_at = round_up(words * sizeof(int32_t), kAlign);
+        const int64_t taken = Type::kIsSuper ? num_blocks * Type::kNumGroups / 2 : num_blocks;
+        codes_at = mins_at + round_up(Type::kHasMins ? num_rows * taken * sizeof(int32_t) : 0, kAlign);
+        bytes = codes_at + (is_unpacked<Type>(num_rows) ? weight.in_features * kPanel : 0);
+    }
+};
+
+template <class Type, class Sums>
+void find_offsets(int32_t* offsets, const int32_t* halves, int64_t num_groups) {
+    constexpr int64_t kHalves = Type::kGroup / kHalvedWidth;
+    for (int64_t group = 0; group < num_groups; ++group) {
+        int32_t low = 0, high = 0;
+        for (int64_t i = 0; i < kHalves; ++i) {
+            low += low_half(halves[group * kHalves + i]);
+            high += high_half(halves[group * kHalves + i]);
+        }
+        offsets[group] = Sums::kIsNarrow ? word_of(-Type::kZero * low, -Type::kZero * high) : -Type::kZero * (low + high);
+    }
+}
+
+// The sum of a group's inputs.
+template <class Type>
+int32_t sum_of_group(const int32_t* halves, int64_t group) {
+    constexpr int64_t kHalves = Type::kGroup / kHalvedWidth;
+    int32_t total = 0;
+    for (int64_t i = group * kHalves; i < (group + 1) * kHalves; ++i) total += low_half(halves[i]) + high_half(halves[i]);
+    return total;
+}
+
+template <class Type, class Sums>
+BlockRows prepare_rows(const Quantized& inputs, int64_t first_row, int64_t num_rows, const Weight& weight, void* memory) {
+    const int64_t num_blocks = weight.in_features / Type::kInputs, num_scales = inputs.scales_per_row();
+    const BlockScratch<Type> scratch(weight, num_rows);
+    auto* offsets = static_cast<int32_t*>(memory);
+    auto* mins = reinterpret_cast<int32_t*>(static_cast<uint8_t*>(memory) + scratch.mins_at);
+    auto* terms = reinterpret_cast<float*>(mins);
+    for (int64_t row = 0; row < num_rows; ++row) {
+        const int32_t* halves = inputs.sums + (first_row + row) * inputs.sums_per_row();
+        const float* scales = inputs.scales + (first_row + row) * num_scales;
+        if constexpr (kHasOffsets<Type, Sums>)
+            find_offsets<Type, Sums>(offsets + row * num_blocks * Type::kNumGroups, halves, num_blocks * Type::kNumGroups);
+        if constexpr (Type::kHasMins && Type::kIsSuper) {
+            const int64_t pairs = num_blocks * Type::kNumGroups / 2;
+            for (int64_t pair = 0; pair < pairs; ++pair)
+                mins[row * pairs + pair] = word_of(sum_of_group<Type>(halves, 2 * pair), sum_of_group<Type>(halves, 2 * pair + 1));
+        }
+        if constexpr (Type::kHasMins && !Type::kIsSuper)
+            for (int64_t block = 0; block < num_blocks; ++block)
+                terms[row * num_blocks + block] = scales[block] * static_cast<float>(sum_of_group<Type>(halves, block));
+    }
+    return {inputs.values + first_row * inputs.width, inputs.scales + first_row * num_scales,
+            offsets, mins, terms, inputs.width, num_scales, num_blocks, block_kernels(weight.block_type).unit};
+}
+
+}  // namespace penstock
