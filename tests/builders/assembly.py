@@ -11,7 +11,7 @@ from functools import partial
 import numpy
 import pytest
 import torch
-from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _get_np_dtype
 
 Words = numpy.ndarray
 
@@ -54,6 +54,7 @@ def _lanes(words: Words, dtype: torch.dtype) -> torch.Tensor:
 _INSTRUCTIONS = {
     "mov.b32": lambda a: a,
     "shr.b32": lambda a, b: a >> b,
+    "shl.b32": lambda a, b: a << b,
     "and.b32": lambda a, b: a & b,
     "or.b32": lambda a, b: a | b,
     "prmt.b32": _permuted,
@@ -71,21 +72,18 @@ class _Outputs:
 
 
 def _inline(builder, text: str, constraints: str, handles, types, is_pure: bool, pack: int) -> _Outputs:
-    """The numbers of a thread are `pack` neighbours, which share a register as far as they fit into one. Outputs are of
-    types that inputs have."""
+    """The numbers of a thread are `pack` neighbours, which share a register as far as they fit into one."""
     words = [numpy.ascontiguousarray(each.data).reshape(-1, pack).view(numpy.uint32) for each in handles]
     inputs = [register for each in words for register in each.T]
     found = computed(text, inputs, constraints.count("="))
-    each = len(found) // len(types)
-    outputs = []
+    each, outputs = len(found) // len(types), []
     for place, type in enumerate(types):
-        given = next(handle for handle in handles if handle.dtype.scalar == type.scalar)
-        numbers = numpy.stack(found[each * place : each * (place + 1)], 1).view(given.data.dtype)
-        outputs.append(TensorHandle(numbers.reshape(given.data.shape), given.dtype))
+        numbers = numpy.stack(found[each * place : each * (place + 1)], 1).view(_get_np_dtype(type.scalar))
+        outputs.append(TensorHandle(numbers.reshape(handles[0].data.shape), type.scalar))
     return _Outputs(outputs)
 
 
 @pytest.fixture
 def interprets_assembly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interpreted kernels may call `tl.inline_asm_elementwise`, with outputs of types that arguments have, too."""
+    """Interpreted kernels may call `tl.inline_asm_elementwise`."""
     monkeypatch.setattr(InterpreterBuilder, "create_inline_asm", _inline)

@@ -67,7 +67,9 @@ def _blocks_default(architecture: int, key: Key) -> LaunchConfig:
         return LaunchConfig.of(BLOCK_N=64, PARTS=2) if lines < _OF_A_MODEL else LaunchConfig.of(BLOCK_N=1024, PARTS=1)
     if width == 4:
         return LaunchConfig.of(BLOCK_N=32, PARTS=num_parts(lines, inputs, 32), num_stages=3)
-    return LaunchConfig.of(8 if rows == 64 else 4, 4, BLOCK_N=64, PARTS=num_parts(lines, inputs, 64))
+    if rows > 16:
+        return LaunchConfig.of(8 if rows == 64 else 4, 4, BLOCK_N=64, PARTS=num_parts(lines, inputs, 64))
+    return LaunchConfig.of(4, 5, BLOCK_N=64, PARTS=num_parts(lines, inputs, 64))
 
 
 _FLOAT_CHOICES = [
@@ -89,7 +91,7 @@ _INT4_CHOICES = [
     *(LaunchConfig.of(BLOCK_N=64, PARTS=parts, num_warps=8, num_stages=4) for parts in (1, 4)),
 ]
 _BLOCKS_CHOICES = [
-    *(LaunchConfig.of(BLOCK_N=64, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
+    *(LaunchConfig.of(BLOCK_N=64, PARTS=parts, num_stages=5) for parts in (1, 2, 4, 8)),
     *(LaunchConfig.of(BLOCK_N=64, PARTS=parts, num_warps=2, num_stages=4) for parts in (1, 2, 4, 8)),
     *(LaunchConfig.of(BLOCK_N=128, PARTS=parts, num_stages=3) for parts in (1, 4)),
     *(LaunchConfig.of(BLOCK_N=64, PARTS=parts, num_warps=8, num_stages=3) for parts in (1, 4)),

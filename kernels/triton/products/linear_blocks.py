@@ -75,8 +75,10 @@ def _default(architecture: int, key: Key) -> LaunchConfig:
     if width == 4:  # not for matrix units
         return LaunchConfig.of(BLOCK_M=16, BLOCK_N=32, PARTS=num_parts(outputs, inputs, 32), num_stages=3)
     if rows <= FEW_ROWS:
-        # Eight warps, for sums of 64 rows, of this part and of others, would not fit into four warps' registers.
-        return LaunchConfig.of(8, 3, BLOCK_M=rows, BLOCK_N=64, PARTS=num_parts(outputs, inputs, 64))
+        # Eight warps, for sums of 64 rows, of this part and of others, would not fit into four warps' registers; newer
+        # units have memory of their own for them.
+        warps = 4 if architecture >= 100 else 8
+        return LaunchConfig.of(warps, 3, BLOCK_M=rows, BLOCK_N=64, PARTS=num_parts(outputs, inputs, 64))
     return LaunchConfig.of(BLOCK_M=64, BLOCK_N=128, PARTS=1, num_stages=3)
 
 
@@ -112,20 +114,23 @@ def linear_blocks_invariant(x: Tensor, weight: GpuBlocks, bias: Tensor | None) -
 def examples() -> Iterator[Example]:
     """The prompt steps of models from 0.6 to 8 billion weights, and the row-invariant tile."""
     few, many = (1024, 4096), (24576, 4096)
-    for kind in UNLIKE_KINDS:
-        yield _example(kind, f"{kind}, many rows", 512, many, False)
-    kinds: tuple[Kind, ...] = ("q4_k", "q6_k", "q8_0")
-    for kind in kinds:
-        yield _example(kind, f"{kind}, few rows, invariant", FEW_ROWS, few, True)
-        yield _example(kind, f"{kind}, any rows, invariant", FEW_ROWS, few, False)
+    for targets in ((80, 89, 90), (100,)):
+        for kind in UNLIKE_KINDS:
+            yield _example(kind, f"{kind}, many rows", 512, many, False, targets)
+        kinds: tuple[Kind, ...] = ("q4_k", "q6_k", "q8_0")
+        for kind in kinds:
+            yield _example(kind, f"{kind}, few rows, invariant", FEW_ROWS, few, True, targets)
+            yield _example(kind, f"{kind}, any rows, invariant", FEW_ROWS, few, False, targets)
 
 
-def _example(kind: Kind, name: str, rows: int, shape: tuple[int, int], is_spread: bool) -> Example:
-    choice = _default(90, (2, rows, *shape))
+def _example(
+    kind: Kind, name: str, rows: int, shape: tuple[int, int], is_spread: bool, targets: tuple[int, ...]
+) -> Example:
+    choice = _default(targets[0], (2, rows, *shape))
     types, aligned = finishing_types("bf16", {}, "fp32" if is_spread else None)
     of_weight = block_types(CODES[kind], "group_scales", "group_mins")
     types |= {"x": "*bf16", **of_weight}
     kept = {**dict(choice.blocks), **constants(CODES[kind]), "IS_SPREAD": is_spread, "IS_EVEN": True}
     absent = [each for each in multiply_blocks.arg_names if each not in {**types, **kept}]
-    options = (choice.num_warps, choice.num_stages, (*aligned, "x", *of_weight))
+    options = (choice.num_warps, choice.num_stages, (*aligned, "x", *of_weight), targets)
     return Example(f"product, {name}", multiply_blocks, types, kept | dict.fromkeys(absent), *options)

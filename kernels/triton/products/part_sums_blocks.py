@@ -14,13 +14,13 @@ from torch import Tensor
 
 from ...block_kinds import CODES, BlockCodes
 from ...gpu_blocks import LOOKED_UP_ZERO, RUN, SPAN, GpuBlocks, float_type
-from .looked_up import looked_up
+from .codes_apart import above_two_to_23, halves_of, halves_with_plane, looked_up
 from .norm_on_the_way import factors_of, weighed
 from .tiles import met
 
 _RUN, _SPAN = tl.constexpr(RUN), tl.constexpr(SPAN)
 UNLIKE_KINDS = [kind for kind in CODES if kind not in ("iq2", "iq3_xxs", "iq3_s")]  # which are compiled as iq1 is
-_TWO_TO_23, _TWO_TO_23_BITS = tl.constexpr(2.0**23), tl.constexpr(0x4B000000)  # a float, and how it is written
+_TWO_TO_23 = tl.constexpr(2.0**23)
 
 
 class BlockLines(NamedTuple):
@@ -130,8 +130,7 @@ def numbers_of_run(
         scale = _of_groups(scale, scales, run, GROUP)
     else:
         scale = scale[:, None]
-    # Where a code is written into 2^23, conversions of integers are spared.
-    numbers = ((codes | _TWO_TO_23_BITS).to(tl.float32, bitcast=True) - (_TWO_TO_23 + ZERO)) * scale
+    numbers = (above_two_to_23(codes) - (_TWO_TO_23 + ZERO)) * scale
     if weight.dmin is not None:
         least = _float_of(dmin, run, BLOCK, IS_POWER)
         if weight.mins is not None:
@@ -143,40 +142,35 @@ def numbers_of_run(
 
 @triton.jit
 def plane_of(weight, span, BITS: tl.constexpr):
-    """Of a span: of each byte of its plane the bits from the lowest one on; where it has none, nothing that counts."""
+    """Of a span, and where in its bytes the first run's bits are; where there is none, nothing that counts."""
+    within = tl.arange(0, _RUN)[None, :]
     if BITS == 5:
-        bytes = tl.load(weight.plane[:, None] + span // 2 * _RUN + tl.arange(0, _RUN)[None, :]).to(tl.int32)
-        found = bytes >> ((span & 1) * 4)
+        found, place = tl.load(weight.plane[:, None] + span // 2 * _RUN + within), (span & 1) * 4
     elif BITS == 6:
-        found = tl.load(weight.plane[:, None] + span * _RUN + tl.arange(0, _RUN)[None, :]).to(tl.int32)
+        found, place = tl.load(weight.plane[:, None] + span * _RUN + within), 0
     else:
-        found = tl.zeros((weight.octets.shape[0], 1), tl.int32)
-    return found
-
-
-@triton.jit
-def _above(plane, run: tl.constexpr, BITS: tl.constexpr):
-    """What a plane adds to the halves of a run."""
-    WIDTH: tl.constexpr = BITS - 4
-    return (plane >> (WIDTH * run) & ((1 << WIDTH) - 1)) << 4
+        found, place = tl.zeros((weight.octets.shape[0], 1), tl.uint8), 0
+    return found, place
 
 
 @triton.jit
 def codes_of_pair(weight, plane, span, pair: tl.constexpr, BITS: tl.constexpr):
-    """int32 [lines, RUN] of two runs that are neighbours in a span."""
+    """uint8 [lines, RUN] of two runs that are neighbours in a span."""
     within = tl.arange(0, _RUN)[None, :]
     if BITS == 8:
         bytes = weight.octets[:, None] + (span * _SPAN + 2 * pair * _RUN) + within
-        lower, upper = tl.load(bytes).to(tl.int32), tl.load(bytes + _RUN).to(tl.int32)
+        lower, upper = tl.load(bytes), tl.load(bytes + _RUN)
     else:
         octets = tl.load(weight.octets[:, None] + (span * (_SPAN // 2) + pair * _RUN) + within)
         if weight.table is not None:
             lower, upper = looked_up(octets, weight.table)
-            lower, upper = lower.to(tl.int32), upper.to(tl.int32)
+        elif BITS == 4:
+            lower, upper = halves_of(octets)
         else:
-            lower, upper = octets.to(tl.int32) & 15, octets.to(tl.int32) >> 4
-            if BITS > 4:
-                lower, upper = lower | _above(plane, 2 * pair, BITS), upper | _above(plane, 2 * pair + 1, BITS)
+            WIDTH: tl.constexpr = BITS - 4
+            above, place = plane
+            lower_place = place + 2 * pair * WIDTH
+            lower, upper = halves_with_plane(octets, above, lower_place, lower_place + WIDTH, WIDTH)
     return lower, upper
 
 

@@ -23,8 +23,13 @@ from penstock.kernels.triton.fused_operations import FusedOperations
 from penstock.kernels.triton.interpreter import mend
 from penstock.kernels.triton.operations import TritonOperations
 from penstock.kernels.triton.products import dequantized, few_rows_choice, linear_blocks
+from penstock.kernels.triton.products.codes_apart import (
+    packed_above_two_to_23,
+    packed_halves_of,
+    packed_halves_with_plane,
+    permuted,
+)
 from penstock.kernels.triton.products.joined import JoinedWeight
-from penstock.kernels.triton.products.looked_up import permuted
 from penstock.worker.parallel import Parallel
 
 mend()
@@ -175,11 +180,47 @@ with interpreted.interpretation():
         tl.store(lower + tl.arange(0, 256), found_lower)
         tl.store(upper + tl.arange(0, 256), found_upper)
 
+    @triton.jit
+    def _every_half(octets, lower, upper, floats):
+        places = tl.arange(0, 256)
+        found_lower, found_upper = packed_halves_of(tl.load(octets + places))
+        tl.store(lower + places, found_lower)
+        tl.store(upper + places, found_upper)
+        tl.store(floats + places, packed_above_two_to_23(tl.load(octets + places)).to(tl.float32, bitcast=True))
+
+    @triton.jit
+    def _every_plane(octets, plane, lower, upper, place, WIDTH: tl.constexpr):
+        places = tl.arange(0, 256)
+        found = packed_halves_with_plane(tl.load(octets + places), tl.load(plane + places), place, 8 - WIDTH, WIDTH)
+        tl.store(lower + places, found[0])
+        tl.store(upper + places, found[1])
+
+
+BYTES = torch.arange(256, dtype=torch.uint8)
+
 
 def test_the_instructions_that_look_halves_up_find_each_of_them(interprets_assembly):  # noqa: F811
     lower, upper = torch.empty(2, 256, dtype=torch.uint8).unbind()
     table = (torch.tensor(IQ4_VALUES) + 128).to(torch.uint8)
     _every_byte[(1,)](lower, upper, table.view(torch.int32))
-    octets = torch.arange(256)
-    assert torch.equal(lower, table[octets % 16])
-    assert torch.equal(upper, table[octets // 16])
+    assert torch.equal(lower, table[BYTES.long() % 16])
+    assert torch.equal(upper, table[BYTES.long() // 16])
+
+
+def test_the_instructions_that_take_bytes_apart_find_each_half_and_write_each_byte_as_a_float(
+    interprets_assembly,  # noqa: F811
+):
+    lower, upper = torch.empty(2, 256, dtype=torch.uint8).unbind()
+    floats = torch.empty(256)
+    _every_half[(1,)](BYTES, lower, upper, floats)
+    assert torch.equal(lower, BYTES % 16) and torch.equal(upper, BYTES // 16)
+    assert torch.equal(floats, BYTES + 2.0**23)
+
+
+@pytest.mark.parametrize(("width", "place"), [(1, 0), (1, 5), (2, 0), (2, 4)])
+def test_the_instructions_that_put_bits_above_halves_find_each_of_them(width, place, interprets_assembly):  # noqa: F811
+    lower, upper = torch.empty(2, 256, dtype=torch.uint8).unbind()
+    plane = torch.randint(0, 256, (256,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    _every_plane[(1,)](BYTES, plane, lower, upper, place, WIDTH=width)
+    assert torch.equal(lower, BYTES % 16 + 16 * (plane >> place & (1 << width) - 1))
+    assert torch.equal(upper, BYTES // 16 + 16 * (plane >> 8 - width))
