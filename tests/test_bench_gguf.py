@@ -32,8 +32,10 @@ def test_a_token_reads_all_weights_but_a_table_and_of_experts_those_in_use(tmp_p
 
 
 def test_a_row_of_the_comparison_has_both_perplexities_and_their_distance():
-    row = Compared(0.25, 0.01, (8.0, 8.04), 0.5, 1.0).row(Path("here/tiny.gguf"))
-    assert row == "| tiny.gguf | 2.5e-01 | 1.0e-02 | 8.000 | 8.040 | +0.50% | 50.0% | 100.0% |"
+    row = Compared(1e-4, (0.25, 0.5), 0.3, (8.0, 8.04), 0.5, 1.0).row(Path("here/tiny.gguf"))
+    assert row == (
+        "| tiny.gguf | 1.0e-04 | 2.5e-01 | 5.0e-01 | 3.0e-01 | 8.000 | 8.040 | +0.50% | 50.0% | 100.0% |"
+    )
 
 
 def test_perplexity_is_that_of_the_next_tokens_and_a_constant_changes_nothing():
