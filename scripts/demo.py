@@ -27,7 +27,7 @@ SHOWN = 4  # of the batch's answers
 EARLIER_TURNS = 20  # of the long conversation
 THOUGHT_OVER = "What is 348 + 275?"
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "shapes.png"
-ABOUT_PICTURE = ("Which shape is blue?", "Is there a star?", "Describe the picture.")
+ABOUT_PICTURE = ("Which shape is blue?", "Is there a star?", "How many red circles are there?")
 FOLLOWING = ("What is the opposite of hot?", "What is 21 + 14?")
 BRIEFLY = SamplingParams(temperature=0, max_tokens=48)
 AT_LENGTH = SamplingParams(temperature=0, max_tokens=256)
