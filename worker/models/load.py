@@ -201,13 +201,13 @@ def _read(
     source: Source, placement: Placement, backend: Backend, config: ModelConfig, model_folder: Path
 ) -> tuple[Decoder, Encoder | None, list[str]]:
     """The layers with their weights, those of an encoder too, and the tensors that none of them needs."""
-    encoder = None
+    encoder, origin = None, origin_of(model_folder)
     try:
         decoder = Decoder(Weights(source, placement), config)
         if config.vision is not None:
             encoder = Encoder(Weights(source, backend.encoder_placement(placement)), config.vision)
-        unread = check_unread(origin_of(model_folder), source.leftovers(), config)
-        check_biases(origin_of(model_folder), source.names, config)
+        unread = check_unread(origin, source.leftovers(), config)
+        check_biases(origin, source.names, config)
     except BaseException:
         if placement.cache is not None:
             placement.cache.close()  # what is half written
