@@ -107,8 +107,7 @@ def write_files(files: GgufFiles, target: Path) -> None:
         write_json(target / "preprocessor_config.json", seeing.processor)
     ends = [config["eos_token_id"]] if "eos_token_id" in config else []
     try:
-        write_tokenizer(model.metadata, target)
-        ends = end_token_ids(model.metadata)
+        ends = end_token_ids(write_tokenizer(model.metadata, target))
     except ValueError as error:  # another one may be given
         link.no_tokenizer = (
             f"The tokenizer in {file_name(files.parts[0])} can't be used: {error}. Give the original model's folder or "

@@ -5,9 +5,7 @@ are those that llama.cpp takes for ends, without the ones that belong to the mid
 """
 
 from ..vocabulary.sentencepiece_model import Kind
-from .metadata import Metadata
 from .token_list import TokenList
-from .vocabularies import read_vocabulary
 
 _NAMES = frozenset(
     (
@@ -21,9 +19,8 @@ _MARKUP = "</s>"  # in Gemma's vocabularies the end of crossed-out text
 _NO_ENDS = {("<|return|>", "<|call|>"): "<|end|>", ("<|calls|>", "<|flush|>"): "<|end|>"}
 
 
-def end_token_ids(metadata: Metadata) -> list[int]:
-    """As generation_config.json has them, the file's own eos first; a ValueError where there is no vocabulary."""
-    tokens = read_vocabulary(metadata).tokens
+def end_token_ids(tokens: TokenList) -> list[int]:
+    """As generation_config.json has them, the file's own eos first."""
     named = [tokens.ids[task] for task in ("eos", "eot", "eom") if task in tokens.ids]
     return list(dict.fromkeys([*named, *_by_their_names(tokens)]))
 

@@ -15,6 +15,7 @@ _IDS = {
     **dict(cls="cls", mask="mask"),
 }
 _UNDEFINED = 0
+_KINDS = {_UNDEFINED: Kind.UNUSED, **{int(kind): kind for kind in Kind}}
 # Converters fill a vocabulary up to the number of the model's rows with these.
 _FILLING = re.compile(r"\[PAD\d+\]")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
@@ -100,9 +101,9 @@ def _kinds(metadata: Metadata, named: list[str], ids: Mapping[str, int]) -> list
     else:
         if len(numbers) < len(named):
             raise ValueError(f"{key} has {len(numbers):,} numbers for {len(named):,} tokens")
-        if unknown := set(numbers) - {*Kind, _UNDEFINED}:
+        if unknown := set(numbers) - _KINDS.keys():
             raise ValueError(f"{key} has {shown(min(unknown))}, which is no type of a token")
-        kinds = [Kind(number) if number != _UNDEFINED else Kind.UNUSED for number in numbers[: len(named)]]
+        kinds = [_KINDS[number] for number in numbers[: len(named)]]
     # What begins and ends a text is no part of one, whatever a converter thought of it.
     for task in ("bos", "eos", "eot", "eom"):
         if task in ids and kinds[ids[task]] in (Kind.NORMAL, Kind.UNUSED):

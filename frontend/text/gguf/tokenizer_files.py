@@ -29,10 +29,11 @@ class _Made(NamedTuple):
     segmenter: bytes | None = None
 
 
-def write_tokenizer(metadata: Metadata, folder: Path) -> None:
-    """Into a folder that is there; raises a ValueError that says what can't be used, as the rest of a sentence.
+def write_tokenizer(metadata: Metadata, folder: Path) -> TokenList:
+    """Into a folder that is there; gives the file's tokens.
 
-    The templates are written first: they are good with another tokenizer, too.
+    Raises a ValueError that says what can't be used, as the rest of a sentence. The templates are written first: they
+    are good with another tokenizer, too.
     """
     with panics_as(ValueError, "its tokens can't be put together"):
         write_chat_templates(metadata, folder)
@@ -46,6 +47,7 @@ def write_tokenizer(metadata: Metadata, folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     if made.segmenter is not None:
         (folder / SEGMENTER_FILE).write_bytes(made.segmenter)
+    return vocabulary.tokens
 
 
 def _made(metadata: Metadata, vocabulary: Vocabulary) -> _Made:

@@ -11,12 +11,21 @@ namespace penstock {
 
 inline void read_half(uint16_t& to, const uint8_t* from) { std::memcpy(&to, from, sizeof to); }
 
+// Four octets at once.
+inline uint32_t read_word(const uint8_t* from) {
+    uint32_t word;
+    std::memcpy(&word, from, sizeof word);
+    return word;
+}
+inline void write_word(uint8_t* to, uint32_t word) { std::memcpy(to, &word, sizeof word); }
+
 // Each `width` codes are the low halves of so many octets, then their high halves.
 inline void read_nibbles(uint8_t* codes, const uint8_t* from, int64_t count, int64_t width) {
     for (int64_t start = 0; start < count; start += 2 * width, from += width)
-        for (int64_t i = 0; i < width; ++i) {
-            codes[start + i] = from[i] & 15;
-            codes[start + width + i] = from[i] >> 4;
+        for (int64_t i = 0; i < width; i += 4) {
+            const uint32_t word = read_word(from + i);
+            write_word(codes + start + i, word & 0x0f0f0f0f);
+            write_word(codes + start + width + i, word >> 4 & 0x0f0f0f0f);
         }
 }
 
@@ -48,7 +57,8 @@ struct ReadQ4_1 {
 };
 
 inline void add_bits(uint8_t* codes, const uint8_t* bits) {
-    for (int64_t i = 0; i < 32; ++i) codes[i] |= (bits[i / 8] >> i % 8 & 1) << 4;
+    const uint32_t word = read_word(bits);
+    for (int64_t i = 0; i < 32; ++i) codes[i] |= (word >> i & 1) << 4;
 }
 
 struct ReadQ5_0 {
@@ -95,7 +105,8 @@ struct ReadQ5K {
         read_half(to.dmin, from + 2);
         read_six_bit_scales(to, from + 4);
         read_nibbles(to.codes, from + 48, 256, 32);
-        for (int64_t i = 0; i < 256; ++i) to.codes[i] |= (from[16 + i % 32] >> i / 32 & 1) << 4;
+        for (int64_t run = 0; run < 8; ++run)
+            for (int64_t i = 0; i < 32; ++i) to.codes[run * 32 + i] |= (from[16 + i] >> run & 1) << 4;
     }
 };
 
@@ -105,8 +116,9 @@ struct ReadQ6K {
         read_half(to.d, from + 208);
         std::memcpy(to.scales, from + 192, 16);
         read_nibbles(to.codes, from, 256, 64);
-        for (int64_t i = 0; i < 256; ++i)
-            to.codes[i] |= (from[128 + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3) << 4;
+        for (int64_t run = 0; run < 8; ++run)
+            for (int64_t i = 0; i < 32; ++i)
+                to.codes[run * 32 + i] |= (from[128 + run / 4 * 32 + i] >> run % 4 * 2 & 3) << 4;
     }
 };
 
@@ -142,18 +154,16 @@ void pack_block(uint8_t* block, int64_t lane, const FileBlock& from) {
         for (int64_t k = 0; k < Type::kInputs; k += 4) std::memcpy(to + k * kPanel, codes + k, 4);
         return;
     }
-    for (int64_t k = 0; k < Type::kInputs; k += 8, to += kPanel * 4) {
-        uint8_t octets[4];
-        for (int64_t j = 0; j < 4; ++j) octets[j] = static_cast<uint8_t>((codes[k + j] & 15) | codes[k + 4 + j] << 4);
-        std::memcpy(to, octets, 4);
-    }
-    constexpr int64_t kBits = Type::kCodes == Codes::kNibblesAndBit ? 1 : 2, kInputs = 32 / kBits;
+    for (int64_t k = 0; k < Type::kInputs; k += 8, to += kPanel * 4)
+        write_word(to, (read_word(codes + k) & 0x0f0f0f0f) | (read_word(codes + k + 4) & 0x0f0f0f0f) << 4);
     if constexpr (Type::kCodes == Codes::kNibblesAndBit || Type::kCodes == Codes::kNibblesAndTwoBits) {
-        for (int64_t start = 0; start < Type::kInputs; start += kInputs, plane += kPanel * 4) {
-            uint8_t octets[4] = {};
-            for (int64_t i = 0; i < kInputs; ++i)
-                octets[i % 4] = static_cast<uint8_t>(octets[i % 4] | codes[start + i] >> 4 << i / 4 * kBits);
-            std::memcpy(plane, octets, 4);
+        constexpr bool kIsOneBit = Type::kCodes == Codes::kNibblesAndBit;
+        constexpr int64_t kBits = kIsOneBit ? 1 : 2, kWords = 8 / kBits;
+        for (int64_t start = 0; start < Type::kInputs; start += 4 * kWords, plane += kPanel * 4) {
+            uint32_t octets = 0;
+            for (int64_t word = 0; word < kWords; ++word)
+                octets |= (read_word(codes + start + 4 * word) >> 4 & (kIsOneBit ? 0x01010101 : 0x03030303)) << word * kBits;
+            write_word(plane, octets);
         }
     }
 }

@@ -14,6 +14,7 @@
 #include "integer_rows.hpp"
 #include "linear_amx.hpp"
 #include "linear_output.hpp"
+#include "partials.hpp"
 #include "step.hpp"
 #include "tiles.hpp"
 
@@ -57,6 +58,39 @@ PENSTOCK_INLINE inline void dot_nibbles(TileOf<Ints, Rows>& sums, const uint8_t*
         dot_step(sums, weights, inputs, stride);
         unrolled<kVectors>([&](auto v) PENSTOCK_INLINE { weights[v] = format.bytes(high_nibbles(pairs[v])); });
         dot_step(sums, weights, inputs + 4, stride);
+    }
+}
+
+// The same where products are added up in 16 bits for as long as they are sure to fit.
+template <class Sums, class Format, int Rows, int Lines>
+PENSTOCK_INLINE inline void dot_nibbles_in_halves(TileOf<Ints, Rows>& sums, const uint8_t* nibbles, const int8_t* inputs,
+                                                  int64_t stride, int64_t count, Fetch& ahead) {
+    constexpr int kEights = Format::kMost * 254 * 8 <= 32767 ? 4 : 2;
+    static_assert(Format::kMost * 254 * 2 * kEights <= 32767);
+    const Format format;
+    const int8_t* end = inputs + count;
+    while (inputs < end) {
+        TileOf<Ints, Rows> partial;
+        over_tile<Rows>([&](auto r, auto v) PENSTOCK_INLINE { partial.of[r][v] = zero_ints(); });
+        for (int eight = 0; eight < kEights; ++eight, inputs += 8, nibbles += kPanel * 4) {
+            fetch<Lines>(ahead);
+            unrolled<2>([&](auto half) PENSTOCK_INLINE {
+                Bytes weights[kVectors];
+                unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
+                    const Bytes pairs = load_bytes(nibbles + v * kLanes * 4);
+                    weights[v] = format.bytes(half ? high_nibbles(pairs) : low_nibbles(pairs));
+                });
+                unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+                    const auto four = Sums::broadcast(inputs + r * stride + half * 4);
+                    unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
+                        partial.of[r][v] = Sums::add_products(partial.of[r][v], weights[v], four);
+                    });
+                });
+            });
+        }
+        over_tile<Rows>([&](auto r, auto v) PENSTOCK_INLINE {
+            sums.of[r][v] = Sums::merged(sums.of[r][v], partial.of[r][v], Sums::no_scale());
+        });
     }
 }
 
@@ -104,8 +138,11 @@ void multiply_tile(const Product<Quantized>& product, const typename Format::Sha
             unrolled<kVectors>([&](auto v) PENSTOCK_INLINE { sums.of[r][v] = start; });
         });
         fetch<Lines>(ahead);
-        dot_nibbles<Format, Rows, Lines>(sums, weights + shape.nibbles_at(index), tile.inputs + first, tile.width, count,
-                                         ahead);
+        const uint8_t* nibbles = weights + shape.nibbles_at(index);
+        if constexpr (Partials::kIsNarrow)
+            dot_nibbles_in_halves<Partials, Format, Rows, Lines>(sums, nibbles, tile.inputs + first, tile.width, count, ahead);
+        else
+            dot_nibbles<Format, Rows, Lines>(sums, nibbles, tile.inputs + first, tile.width, count, ahead);
         end_group<Format, Rows>(totals, sums, tile, offsets, weights + shape.scales_at(index));
     }
     write_tile<Format, Rows>(product, totals, panel, first_row, target);

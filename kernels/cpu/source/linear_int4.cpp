@@ -11,6 +11,7 @@ struct Int4Format {
     using Shape = Int4Shape;
     static constexpr bool kCorrects = kHasZeros;
     static constexpr float kUnit = 1.0f;
+    static constexpr int kMost = 15;
 
     static int32_t offset(int32_t total) { return kHasZeros ? total : -static_cast<int32_t>(kInt4Zero) * total; }
     static Bytes bytes(Bytes nibbles) { return nibbles; }

@@ -11,6 +11,7 @@ struct Mxfp4Format {
     using Shape = Mxfp4Shape;
     static constexpr bool kCorrects = false;
     static constexpr float kUnit = 0.5f;
+    static constexpr int kMost = 2 * kMxfp4Zero;
 
     Bytes table = load_table(kMxfp4Unsigned);
 

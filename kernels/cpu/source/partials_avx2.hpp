@@ -47,7 +47,9 @@ struct NarrowPartials {
     static Ints second_scale(Ints pairs) { return {_mm256_blend_epi16(pairs.lanes, _mm256_srli_epi32(pairs.lanes, 16), 0x55)}; }
     static Ints no_scale() { return {_mm256_set1_epi16(1)}; }
     static Ints add_products(Ints partial, Bytes codes, Four inputs) {
-        return {_mm256_add_epi16(partial.lanes, _mm256_maddubs_epi16(codes.groups, inputs.bytes))};
+        __m256i sum = _mm256_add_epi16(partial.lanes, _mm256_maddubs_epi16(codes.groups, inputs.bytes));
+        asm("" : "+x"(sum));  // else g++ 12 adds products in another order, with all that are waiting in memory
+        return {sum};
     }
     static Ints merged(Ints sum, Ints partial, Ints scale) {
         return {_mm256_add_epi32(sum.lanes, _mm256_madd_epi16(partial.lanes, scale.lanes))};

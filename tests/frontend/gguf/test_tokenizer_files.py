@@ -168,14 +168,15 @@ def with_tokens(metadata, *tokens, kind=CONTROL):
         (["<|im_end|>", "stop"], NORMAL, {"eos": 1}, [1]),
     ],
 )
-def test_ends_are_those_of_generation_config(tokens, kind, said, expected, byte_level):
+def test_ends_are_those_of_generation_config(tokens, kind, said, expected, byte_level, tmp_path):
     metadata = {key: value for key, value in byte_level.items() if not key.endswith("token_id")}
     metadata["tokenizer.ggml.tokens"] = [
         f"{token} " if "end" in token else token for token in metadata["tokenizer.ggml.tokens"]
     ]
     metadata, first = with_tokens(metadata, *tokens, kind=kind)
     named = {f"tokenizer.ggml.{task}_token_id": first + at for task, at in said.items()}
-    assert [at - first for at in end_token_ids(metadata | named)] == expected
+    tokens = write_from_gguf(metadata | named, tmp_path)
+    assert [at - first for at in end_token_ids(tokens)] == expected
 
 
 def test_special_tokens_are_hidden_and_others_shown(byte_level, tmp_path):
