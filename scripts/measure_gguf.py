@@ -1,15 +1,15 @@
 """Whether Penstock computes of a GGUF file what llama.cpp does: logits, perplexity and likeliest tokens, file by file.
 
-    python scripts/measure_gguf.py --python PYTHON [FILE.gguf …] [--kinds Q4_K_M,Q8_0,…] [--tokens 512]
+    python scripts/measure_gguf.py --python PYTHON [FILE.gguf …] [--kinds Q4_K_M,Q8_0,…] [--tokens 512] [--texts 3]
 
 PYTHON is one in which llama-cpp-python is installed. Without a FILE, pocket is written as GGUF and llama.cpp quantizes
 it to every kind; its text is then held-out questions with their answers, else random tokens. Both engines round rows to
 8 bits before they multiply; both can also multiply floats: Penstock what the blocks mean, llama.cpp the file that
 it widens to float32 itself, with keys and values in float32. Of each file the table has
 
-- the largest difference of logits over the text, each token's less their mean: of both in floats, of each from
+- the largest difference of logits over the texts, each token's less their mean: of both in floats, of each from
   llama.cpp in floats, and of both as they are,
-- the perplexity of the text by both as they are, and
+- the perplexity of the texts by both as they are, and
 - how many of the first 64 tokens of 16 greedy answers of llama.cpp's are the likeliest here, too, given those before
   them: all, and those that lie more than 0.01 before the next one there.
 """
@@ -19,7 +19,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -72,7 +72,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--python", required=True, help="one in which llama-cpp-python is installed")
     parser.add_argument("--kinds", type=lambda words: words.split(","), default=[*WITHOUT_MATRIX, UD])
-    parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--tokens", type=int, default=512, help="of each text")
+    parser.add_argument("--texts", type=int, default=3)
     return parser.parse_args()
 
 
@@ -93,15 +94,16 @@ def compared(file: Path, arguments: argparse.Namespace) -> Compared:
     found = find_model(file)
     config = json.loads((found.folder / "config.json").read_text())
     is_pocket = config["vocab_size"] == POCKETS_VOCABULARY
-    tokens = held_out_tokens() if is_pocket else random_tokens(config["vocab_size"], arguments.tokens)
-    text, rest = tokens[: arguments.tokens], tokens[-NUM_ANSWERS * PROMPT_TOKENS :]
+    num_tokens = arguments.tokens * arguments.texts
+    tokens = held_out_tokens() if is_pocket else random_tokens(config["vocab_size"], num_tokens)
+    texts, rest = tokens[:num_tokens].split(arguments.tokens), tokens[-NUM_ANSWERS * PROMPT_TOKENS :]
     prompts = [each.tolist() for each in rest.split(PROMPT_TOKENS)]
     python = arguments.python
-    theirs = asked_of_llama_cpp(python, file, text, prompts)
+    theirs = asked_of_llama_cpp(python, file, texts, prompts)
     model = load.load_model(found.folder, num_threads=torch.get_num_threads())
-    ours, expected = logits_of(model, "fp32", text), torch.from_numpy(theirs["text"])
-    floats = logits_of(widened_model(found.folder), "fp32", text)
-    truth = torch.from_numpy(asked_of_llama_cpp(python, file, text, [], is_float=True)["text"])
+    widened = widened_model(found.folder)
+    ours, floats = (torch.cat([logits_of(each, "fp32", text) for text in texts]) for each in (model, widened))
+    expected, truth = after_texts(theirs), after_texts(asked_of_llama_cpp(python, file, texts, [], is_float=True))
     likeliest, margins = [], []
     for number, prompt in enumerate(prompts):
         path, steps = (torch.from_numpy(theirs[f"{name}-{number}"]) for name in ("path", "steps"))
@@ -114,7 +116,7 @@ def compared(file: Path, arguments: argparse.Namespace) -> Compared:
         apart(floats, truth),
         (apart(expected, truth), apart(ours, truth)),
         apart(ours, expected),
-        (perplexity(expected, text), perplexity(ours, text)),
+        (perplexity(expected, texts), perplexity(ours, texts)),
         float(same.float().mean()),
         float(same[is_clear].float().mean()),
     )
@@ -135,7 +137,7 @@ def widened_model(folder: Path) -> load.Model:
 
 
 def asked_of_llama_cpp(
-    python: str, file: Path, text: Tensor, prompts: list[list[int]], is_float: bool = False
+    python: str, file: Path, texts: Sequence[Tensor], prompts: list[list[int]], is_float: bool = False
 ) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         if is_float:
@@ -143,7 +145,8 @@ def asked_of_llama_cpp(
             beside.symlink_to(file.resolve())
             file = quantized(python, beside, "F32")
         asked, answered = Path(folder) / "asked.json", Path(folder) / "answered.npz"
-        wanted = {"text": text.tolist(), "prompts": prompts, "count": ANSWER_TOKENS, "floats": is_float}
+        wanted = {"texts": [text.tolist() for text in texts], "prompts": prompts}
+        wanted |= {"count": ANSWER_TOKENS, "floats": is_float}
         asked.write_text(json.dumps(wanted))
         command = [python, "-m", "peers.llama_logits", str(file.resolve()), str(asked), str(answered)]
         done = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True)
@@ -151,6 +154,11 @@ def asked_of_llama_cpp(
             sys.exit(f"llama.cpp failed on {file}:\n{done.stderr[-2000:]}")
         with numpy.load(answered) as content:
             return dict(content)
+
+
+def after_texts(answered: dict[str, Any]) -> Tensor:
+    """The logits of all texts, one below the other."""
+    return torch.cat([torch.from_numpy(logits) for name, logits in answered.items() if name.startswith("text")])
 
 
 def apart(some: Tensor, others: Tensor) -> float:
@@ -161,8 +169,11 @@ def centred(logits: Tensor) -> Tensor:
     return logits - logits.mean(1, keepdim=True)
 
 
-def perplexity(logits: Tensor, tokens: Tensor) -> float:
-    return math.exp(-logits[:-1].log_softmax(1).gather(1, tokens[1:, None]).mean())
+def perplexity(logits: Tensor, texts: Sequence[Tensor]) -> float:
+    """Of each token after the first of each text."""
+    pairs = zip(logits.split([len(text) for text in texts]), texts, strict=True)
+    found = [after[:-1].log_softmax(1).gather(1, text[1:, None]) for after, text in pairs]
+    return math.exp(-torch.cat(found).mean())
 
 
 if __name__ == "__main__":

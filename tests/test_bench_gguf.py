@@ -38,9 +38,9 @@ def test_a_row_of_the_comparison_has_both_perplexities_and_their_distance():
     )
 
 
-def test_perplexity_is_that_of_the_next_tokens_and_a_constant_changes_nothing():
-    logits, tokens = torch.zeros(5, 8), torch.arange(5)
-    assert perplexity(logits, tokens) == pytest.approx(8.0)
+def test_perplexity_is_that_of_the_next_tokens_of_all_texts_and_a_constant_changes_nothing():
+    logits, tokens = torch.zeros(8, 8), torch.arange(5)
+    assert perplexity(logits, [tokens, tokens[:3]]) == pytest.approx(8.0)
     assert torch.allclose(centred(logits + 3), centred(logits))
 
 

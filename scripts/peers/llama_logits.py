@@ -1,7 +1,7 @@
-"""What llama.cpp computes of a GGUF file: logits after every token of a text, and the likeliest answers to prompts.
+"""What llama.cpp computes of a GGUF file: logits after every token of texts, and the likeliest answers to prompts.
 
-    {"text": [ids], "prompts": [[ids], …], "count": 64, "floats": false}    in, the path of a JSON file
-    text [tokens, vocabulary], path-N [count], steps-N [count, vocabulary]    out, an .npz file
+    {"texts": [[ids], …], "prompts": [[ids], …], "count": 64, "floats": false}   in, the path of a JSON file
+    text-N [tokens, vocabulary], path-N [count], steps-N [count, vocabulary]       out, an .npz file
 
 It runs in the Python in which llama-cpp-python is installed: `python -m peers.llama_logits FILE.gguf IN.json OUT.npz`.
 With floats it keeps keys and values in float32 and attends without the shortcut that rounds them.
@@ -54,10 +54,12 @@ def main(model: Path, asked: Path, out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / MODEL_FILE).symlink_to(model.resolve())
         engine.load(Path(folder), Settings("", 1, 4096, 1))
-    engine.make_room([(wanted["text"], 1)])
-    engine.clear()
-    engine.decode([(token, position, 0, True) for position, token in enumerate(wanted["text"])])
-    found = {"text": engine.take()}
+    found = {}
+    for number, text in enumerate(wanted["texts"]):
+        engine.make_room([(text, 1)])
+        engine.clear()
+        engine.decode([(token, position, 0, True) for position, token in enumerate(text)])
+        found[f"text-{number}"] = engine.take()
     for number, prompt in enumerate(wanted["prompts"]):
         engine.make_room([(prompt, wanted["count"])])
         [path] = engine.run([(prompt, wanted["count"])])
