@@ -9,7 +9,11 @@ from ...protocol.errors import ConfigError, RequestError
 from ...protocol.files.model_file import read_model_file
 from ...protocol.parameters.sampling import SamplingParams
 
-_PARAMS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+_PARAMS = (
+    *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
+    *("stop_strings",),
+)
+_OTHER_NAMES = {"stop_strings": "stop"}
 
 
 def default_params(model_folder: Path) -> SamplingParams:
@@ -22,7 +26,7 @@ def default_params(model_folder: Path) -> SamplingParams:
     try:
         found = msgspec.json.decode(content, type=dict[str, Any])
         _check(found)
-        chosen = {name: found[name] for name in _PARAMS if found.get(name) is not None}
+        chosen = {_OTHER_NAMES.get(name, name): found[name] for name in _PARAMS if found.get(name) is not None}
         if found.get("do_sample") is False:
             chosen["temperature"] = 0.0
         return SamplingParams(**chosen)

@@ -27,6 +27,7 @@ class GgufFiles(NamedTuple):
 
     parts: tuple[Path, ...]  # in order
     encoders: tuple[Path, ...] = ()  # what it may see with, the likeliest first; whether one is its own, headers tell
+    parameters: Path | None = None  # how a store has it sampled (stored_parameters.py)
 
     @property
     def size(self) -> int:

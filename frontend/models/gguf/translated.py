@@ -24,8 +24,12 @@ _FORMAT = b"3"  # of the translation; a new number has everything translated aga
 def translated_folder(files: GgufFiles) -> Path:
     """The folder that stands for a model in these files; made now unless it was before."""
     # Links stay what they are: what they lead to may have no name of its own.
-    files = GgufFiles(tuple(map(Path.absolute, files.parts)), tuple(map(Path.absolute, files.encoders)))
-    key = _key((*files.parts, *files.encoders))
+    files = GgufFiles(
+        tuple(map(Path.absolute, files.parts)),
+        tuple(map(Path.absolute, files.encoders)),
+        files.parameters and files.parameters.absolute(),
+    )
+    key = _key((*files.parts, *files.encoders, *([files.parameters] if files.parameters else [])))
     try:
         return _TRANSLATED.folder(key, lambda made: translate(files, made))
     except OSError as error:

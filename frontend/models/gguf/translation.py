@@ -28,14 +28,17 @@ class Job(msgspec.Struct, array_like=True):
     parts: list[str]
     encoders: list[str]
     target: str
+    parameters: str | None = None
 
     @classmethod
     def of(cls, files: GgufFiles, target: Path) -> "Job":
-        return cls(list(map(str, files.parts)), list(map(str, files.encoders)), str(target))
+        parameters = None if files.parameters is None else str(files.parameters)
+        return cls(list(map(str, files.parts)), list(map(str, files.encoders)), str(target), parameters)
 
     @property
     def files(self) -> GgufFiles:
-        return GgufFiles(tuple(map(Path, self.parts)), tuple(map(Path, self.encoders)))
+        parameters = None if self.parameters is None else Path(self.parameters)
+        return GgufFiles(tuple(map(Path, self.parts)), tuple(map(Path, self.encoders)), parameters)
 
 
 def translate(files: GgufFiles, target: Path, bounds: Bounds = BOUNDS) -> None:
@@ -69,7 +72,7 @@ class Translator:
 
 def _load() -> Callable[[bytes], bytes]:
     from ...text import gguf  # noqa: F401 - so that memory is bounded beyond what the modules take
-    from . import config  # noqa: F401
+    from . import config, stored_parameters  # noqa: F401
 
     return lambda job: refusal(msgspec.json.decode(job, type=Job), write_files).encode()
 
@@ -97,6 +100,7 @@ def write_files(files: GgufFiles, target: Path) -> None:
     from ....protocol.files.gguf.parts import read_model
     from ...text.gguf import end_token_ids, write_tokenizer
     from .config import config_of, generation_config_of
+    from .stored_parameters import with_stored_parameters
 
     model = read_model(files.parts)
     config = config_of(model)
@@ -106,8 +110,10 @@ def write_files(files: GgufFiles, target: Path) -> None:
         link.encoder = str(seeing.encoder)
         write_json(target / "preprocessor_config.json", seeing.processor)
     ends = [config["eos_token_id"]] if "eos_token_id" in config else []
+    tokens = None
     try:
-        ends = end_token_ids(write_tokenizer(model.metadata, target))
+        tokens = write_tokenizer(model.metadata, target)
+        ends = end_token_ids(tokens)
     except ValueError as error:  # another one may be given
         link.no_tokenizer = (
             f"The tokenizer in {file_name(files.parts[0])} can't be used: {error}. Give the original model's folder or "
@@ -115,7 +121,10 @@ def write_files(files: GgufFiles, target: Path) -> None:
         )
         (target / "tokenizer.json").unlink(missing_ok=True)
     write_json(target / "config.json", config)
-    write_json(target / "generation_config.json", generation_config_of(model.metadata, ends))
+    generation = generation_config_of(model.metadata, ends)
+    if files.parameters is not None:
+        generation = with_stored_parameters(generation, files.parameters, tokens)
+    write_json(target / "generation_config.json", generation)
     write_json(target / LINK_FILE, msgspec.to_builtins(link))
 
 

@@ -26,6 +26,7 @@ _HOST, _NAMESPACE, _TAG = "registry.ollama.ai", "library", "latest"
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _KIND = "application/vnd.ollama.image."
 _MODEL, _ENCODER, _ADAPTER = f"{_KIND}model", f"{_KIND}projector", f"{_KIND}adapter"
+_PARAMETERS = f"{_KIND}params"
 _OF_THE_SERVICE = Path("/usr/share/ollama/.ollama/models")  # where its installer has the service keep them
 
 
@@ -78,10 +79,10 @@ def read(name: str, place: Path) -> GgufFiles:
             "OWNER/NAME or OWNER/NAME:Q4_K_M."
         )
     store = place.parents[4]
-    model, encoders = (
-        tuple(_blob(layer, store, place) for layer in layers.get(kind, [])) for kind in (_MODEL, _ENCODER)
+    model, encoders, parameters = (
+        tuple(_blob(layer, store, place) for layer in layers.get(kind, [])) for kind in (_MODEL, _ENCODER, _PARAMETERS)
     )
-    return GgufFiles(model, encoders)
+    return GgufFiles(model, encoders, parameters[-1] if parameters else None)
 
 
 def _layers(content: Any, manifest: Path) -> dict[str, list[dict[str, Any]]]:
