@@ -1,12 +1,15 @@
 """The weights of many experts as the GPU's grouped products read them: one expert's matrix below the other's."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from .float8_part import WeightPart
+from .ggml_part import GgmlPart
+from .gpu_blocks import GpuBlocks, Planes, kind_of, pack_blocks
 from .gpu_weights import GpuWeight, pack
 from .operands import Kind, WeightFormat
 from .quantized_part import MIDDLE
@@ -39,10 +42,7 @@ class GpuExperts:
     def of(self, number: int) -> GpuWeight:
         """One expert's."""
         rows = slice(number * self.out_features, (number + 1) * self.out_features)
-        scales, zeros = (None if each is None else each[rows] for each in (self.weight.scales, self.weight.zeros))
-        return replace(
-            self.weight, out_features=self.out_features, values=self.weight.values[rows], scales=scales, zeros=zeros
-        )
+        return _with_lines(self.weight, self.out_features, lambda tensor: tensor[rows])
 
 
 def pack_experts(
@@ -61,6 +61,8 @@ def pack_experts(
 
 
 def _packed(parts: Sequence[WeightPart], format: WeightFormat, device: torch.device) -> GpuWeight:
+    if len(kinds := {kind_of(part) for part in parts}) == 1 and None not in kinds:
+        return pack_blocks(cast(Sequence[GgmlPart], parts), device)
     weight = pack(parts, format, device)
     if weight.order is None:
         return weight
@@ -69,15 +71,22 @@ def _packed(parts: Sequence[WeightPart], format: WeightFormat, device: torch.dev
     return pack(floats, WeightFormat("int8"), device)
 
 
+def _with_lines(weight: GpuWeight, out_features: int, lines: Callable[[Tensor], Tensor]) -> GpuWeight:
+    """The weight that has so many outputs, in the lines that are made of each of its tensors."""
+    if isinstance(weight, GpuBlocks):
+        planes = Planes._make(None if each is None else lines(each) for each in weight.planes)
+        return replace(weight, out_features=out_features, values=lines(weight.values), planes=planes)
+    scales, zeros = (None if each is None else lines(each) for each in (weight.scales, weight.zeros))
+    return replace(weight, out_features=out_features, values=lines(weight.values), scales=scales, zeros=zeros)
+
+
 def _room(first: GpuWeight, count: int) -> GpuWeight:
     """For as many like the first."""
-    scales, zeros = (None if each is None else _taller(each, count) for each in (first.scales, first.zeros))
-    values = _taller(first.values, count)
-    return replace(first, out_features=count * first.out_features, values=values, scales=scales, zeros=zeros)
 
+    def taller(tensor: Tensor) -> Tensor:
+        return tensor.new_empty(count * len(tensor), *tensor.shape[1:])
 
-def _taller(tensor: Tensor, times: int) -> Tensor:
-    return tensor.new_empty(times * len(tensor), *tensor.shape[1:])
+    return _with_lines(first, count * first.out_features, taller)
 
 
 def _placed(room: GpuWeight, own: GpuWeight, number: int) -> GpuWeight:
@@ -89,12 +98,16 @@ def _placed(room: GpuWeight, own: GpuWeight, number: int) -> GpuWeight:
     if own.zeros is not None and room.zeros is None and room.scales is not None:
         room = replace(room, zeros=torch.full(room.scales.shape, MIDDLE, dtype=torch.uint8, device=own.zeros.device))
     rows = slice(number * own.out_features, (number + 1) * own.out_features)
-    room.values[rows] = own.values
-    if room.scales is not None and own.scales is not None:
-        room.scales[rows] = own.scales
-    if room.zeros is not None:
-        room.zeros[rows] = MIDDLE if own.zeros is None else own.zeros
+    for whole, lines in zip(_tensors(room), _tensors(own), strict=True):
+        if whole is not None:
+            whole[rows] = MIDDLE if lines is None else lines
     return room
+
+
+def _tensors(weight: GpuWeight) -> tuple[Tensor | None, ...]:
+    """Where only one of two weights has zeros, it is the room for all."""
+    further = weight.planes if isinstance(weight, GpuBlocks) else (weight.scales, weight.zeros)
+    return (weight.values, *further)
 
 
 def _layout(weight: GpuWeight) -> str:

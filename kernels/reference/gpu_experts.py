@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ..experts import ExpertBlocks, ExpertWeights, Routes
+from ..gpu_blocks import GpuBlocks, unpacked_blocks
 from ..gpu_experts import GpuExperts
 from ..gpu_weights import unpacked
 from ..operands import DTYPES
@@ -49,7 +50,9 @@ def _product(rows: Tensor, experts: GpuExperts, biases: Tensor | None, number: i
     weight, bias = experts.of(number), None if biases is None else biases[number].float()
     if experts.quantizes_rows:
         return linear_quantized(rows.float(), unpacked(weight), bias)
-    if weight.kind in DTYPES:
+    if isinstance(weight, GpuBlocks):
+        product = rows.float() @ unpacked_blocks(weight).to(rows.dtype).float().T
+    elif weight.kind in DTYPES:
         product = rows.to(weight.values.dtype).float() @ weight.values.float().T
     else:
         product = rows.float() @ unpacked(weight).dequantized().T

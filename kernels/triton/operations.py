@@ -101,6 +101,8 @@ class TritonOperations(TensorOperations):
         return Multiplier(_exact(product) if is_exact else product, weight, is_exact)
 
     def pack_experts(self, parts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> GpuExperts:
+        if format.kind in CODES:  # as above
+            format = WeightFormat.of(self.activations)
         return pack_experts(parts, count, format, self.device)
 
     def table(self, part: WeightPart, format: WeightFormat) -> Tensor:

@@ -1,5 +1,5 @@
-"""GGUF files on a GPU's kernels, in Triton's interpreter: blocks of dense layers stay as they are, and answers are the
-processor's from the same numbers."""
+"""GGUF files on a GPU's kernels, in Triton's interpreter: blocks stay as they are, and answers are the processor's from
+the same numbers."""
 
 from builders import interpreted  # isort: skip  before anything that imports triton
 
@@ -21,8 +21,8 @@ from penstock.worker.weights.weight_bytes import estimated_weight_bytes
 
 from .test_gguf_types import K_SHAPES, MIXTURES, q4_k_m
 
-QUICK = ("qwen3, Q4_K_M",)
-TRIED = (*QUICK, "llama, Q5_K", "llama, a type a part", "phi3, a type a part", "qwen3 moe, Q4_K_M", "gpt-oss, MXFP4")
+QUICK = ("qwen3 moe, Q4_K_M",)
+TRIED = (*QUICK, "qwen3, Q4_K_M", "llama, Q5_K", "llama, a type a part", "phi3, a type a part", "gpt-oss, MXFP4")
 
 
 def on_triton(folder: Path, **options: Any) -> Model:
@@ -62,7 +62,7 @@ def test_a_head_of_its_own_and_16_bit_numbers_give_the_same_as_widened(tmp_path:
     assert answers(model) == answers(on_triton(widened, dtype=torch.bfloat16))
 
 
-def test_blocks_of_dense_layers_are_kept_and_all_else_is_widened(tmp_path: Path):
+def test_blocks_are_kept_and_all_else_is_widened(tmp_path: Path):
     checkpoint = tiny_model(tmp_path / "checkpoint", "qwen3", **K_SHAPES, head_dim=64, tie_word_embeddings=True)
     folder = as_gguf(checkpoint, tmp_path / "model", lambda name: "BF16" if "ffn_down" in name else q4_k_m(name))
     model = on_triton(folder, dtype=torch.float16)
@@ -78,12 +78,35 @@ def test_blocks_of_dense_layers_are_kept_and_all_else_is_widened(tmp_path: Path)
     assert asked.layers[0].mlp.down.own.weight.kinds == ("int8",)
 
 
-def test_experts_are_widened(tmp_path: Path):
-    in_blocks, _ = files(tmp_path, "qwen3 moe, Q4_K_M")
-    model = on_triton(in_blocks, dtype=torch.bfloat16)
-    layer = model.decoder.layers[0]
-    assert layer.mlp.experts.gate_up.kinds == layer.mlp.experts.down.kinds == ("bf16",)
-    assert "q4_k" in model.report.kinds and "bf16" in model.report.kinds
+def test_experts_are_kept_and_widened_where_gate_and_up_are_unlike(tmp_path: Path):
+    name = "qwen3 moe, Q4_K_M"
+    in_blocks, _ = files(tmp_path, name)
+    experts = on_triton(in_blocks, dtype=torch.bfloat16).decoder.layers[0].mlp.experts
+    assert (experts.gate_up.kinds, experts.down.kinds) == (("q4_k",), ("q6_k",))
+
+    def types(part: str) -> str:
+        return "Q8_0" if "ffn_up" in part else q4_k_m(part)
+
+    unlike = as_gguf(tmp_path / "checkpoint", tmp_path / "unlike", types)
+    experts = on_triton(unlike, dtype=torch.bfloat16).decoder.layers[0].mlp.experts
+    assert (experts.gate_up.kinds, experts.down.kinds) == (("bf16",), ("q6_k",))
+
+
+@pytest.mark.parametrize("expert_parallel", [False, True])
+def test_ranks_share_experts_by_width_where_blocks_end_or_whole(expert_parallel: bool, tmp_path: Path):
+    in_blocks, widened = files(tmp_path, "qwen3 moe, Q4_K_M", moe_intermediate_size=512)
+    ranks = [Parallel(rank, 2) for rank in range(2)]
+    options: dict[str, Any] = {"dtype": torch.float32, "expert_parallel": expert_parallel}
+    found = [on_triton(in_blocks, ranks=each, **options).decoder.layers[0].mlp.experts for each in ranks]
+    assert [(each.gate_up.kinds, each.down.kinds) for each in found] == [(("q4_k",), ("q6_k",))] * 2
+    whole = on_triton(widened, dtype=torch.float32).decoder.layers[0].mlp.experts.down
+    for number in range(whole.num_experts):
+        if expert_parallel:
+            rank, own = divmod(number, found[0].num_experts)
+            numbers = unpacked_blocks(found[rank].down.of(own))
+        else:
+            numbers = torch.cat([unpacked_blocks(each.down.of(number)) for each in found], 1)
+        assert torch.equal(numbers, whole.of(number).values)
 
 
 def test_ranks_share_blocks_and_widen_what_a_cut_goes_through(tmp_path: Path):

@@ -6,6 +6,7 @@ gated).
 
 import triton
 
+from ...block_kinds import CODES
 from ..tuning import Key, LaunchConfig, Tuning
 
 FEW_PAIRS, MANY_PAIRS = 16, 64  # of a block
@@ -45,6 +46,16 @@ def _int4_default(architecture: int, key: Key) -> LaunchConfig:
     return LaunchConfig.of(2, 6, BLOCK_N=64) if pairs == FEW_PAIRS else LaunchConfig.of(8, 4, BLOCK_N=64)
 
 
+def _blocks_default(architecture: int, key: Key) -> LaunchConfig:
+    width, _, lines, *_ = key
+    if not architecture:
+        return _interpreted(lines)
+    if width == 4:
+        return LaunchConfig.of(BLOCK_N=32, num_stages=3)
+    # Taking codes apart wants registers, of which more warps have more.
+    return LaunchConfig.of(8, 3, BLOCK_N=64)
+
+
 def _interpreted(lines: int, **blocks: int) -> LaunchConfig:
     """An interpreted program takes as long as it has lines, whatever its tile: of a whole model's products few are
     best."""
@@ -65,7 +76,13 @@ _INT4_CHOICES = [
     *(LaunchConfig.of(warps, 6, BLOCK_N=64) for warps in (2, 4)),
     *(LaunchConfig.of(8, 4, BLOCK_N=lines) for lines in (64, 128)),
 ]
+_BLOCK_CHOICES = [
+    *(LaunchConfig.of(warps, 3, BLOCK_N=64) for warps in (2, 4, 8)),
+    LaunchConfig.of(8, 3, BLOCK_N=128),
+]
 FLOATS = Tuning("experts", _float_default, _FLOAT_CHOICES)
 INT8 = Tuning("experts_int8", _int8_default, _INT8_CHOICES)
 INT4 = Tuning("experts_int4", _int4_default, _INT4_CHOICES)
-TUNINGS = {"fp32": FLOATS, "fp16": FLOATS, "bf16": FLOATS, "int8": INT8, "int4": INT4}
+TUNINGS = {"fp32": FLOATS, "fp16": FLOATS, "bf16": FLOATS, "int8": INT8, "int4": INT4} | {
+    kind: Tuning(f"experts_{kind}", _blocks_default, _BLOCK_CHOICES) for kind in CODES
+}

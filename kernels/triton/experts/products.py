@@ -4,35 +4,30 @@
   down          the rows that this left, one for each pair
 
 Programs of blocks that are empty end at once. Lines of a tile, its gating and its sums are those of few_rows.py; inputs
-are not cut into parts, since there are as many tiles as experts make them.
+are not cut into parts, since there are as many tiles as experts make them. Weights in ggml's blocks have a kernel of
+their own (products_blocks.py).
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ...experts import ExpertBlocks, GatedActivation
+from ...gpu_blocks import SPAN, GpuBlocks
 from ...gpu_experts import GpuExperts
 from ...gpu_weights import half_block
 from ..compiled import Example
-from ..products.few_rows_ending import lines_of_tile
 from ..products.part_sums import sum_of_part
+from ..products.part_sums_blocks import constants, planes_of
 from ..products.part_sums_int4 import sum_of_int4_part
 from ..products.tiles import finished
 from ..tuning import LaunchConfig
 from .choice import FEW_PAIRS, MANY_PAIRS, TUNINGS
-
-
-class Activation(NamedTuple):
-    """The numbers of `GatedActivation`, as a kernel takes them."""
-
-    slope: tl.tensor
-    shift: tl.tensor
-    limit: tl.tensor
-    cubic: tl.tensor
+from .products_blocks import multiply_experts_blocks
+from .tile import Activation, outputs_and_lines, pairs_and_rows, store_results
 
 
 @triton.jit
@@ -43,8 +38,8 @@ def multiply_experts(
 ):  # fmt: skip
     expert = tl.load(experts + tl.program_id(0))
     if expert >= 0:
-        own, rows = _pairs_and_rows(pairs, SHARE, SIZE)
-        first_output, lines = _outputs_and_lines(expert, num_outputs, BLOCK_N, IS_GATED)
+        own, rows = pairs_and_rows(pairs, SHARE, SIZE)
+        first_output, lines = outputs_and_lines(expert, num_outputs, BLOCK_N, IS_GATED)
         met_type: tl.constexpr = x.dtype.element_ty if values.dtype.element_ty == tl.int8 else values.dtype.element_ty
         zeros = tl.zeros((BLOCK_N, SIZE), tl.int32 if met_type == tl.int8 else tl.float32)
         sums, _ = sum_of_part(
@@ -53,7 +48,7 @@ def multiply_experts(
         )  # fmt: skip
         scales_of_rows = None if row_scales is None else tl.load(row_scales + rows)
         results = finished(sums, scales, scales_of_rows, bias, lines)
-        _store(results, output, own, first_output, num_outputs, Activation(slope, shift, limit, cubic), IS_GATED)
+        store_results(results, output, own, first_output, num_outputs, Activation(slope, shift, limit, cubic), IS_GATED)
 
 
 @triton.jit
@@ -64,8 +59,8 @@ def multiply_experts_int4(
 ):  # fmt: skip
     expert = tl.load(experts + tl.program_id(0))
     if expert >= 0:
-        own, rows = _pairs_and_rows(pairs, SHARE, SIZE)
-        first_output, lines = _outputs_and_lines(expert, num_outputs, BLOCK_N, IS_GATED)
+        own, rows = pairs_and_rows(pairs, SHARE, SIZE)
+        first_output, lines = outputs_and_lines(expert, num_outputs, BLOCK_N, IS_GATED)
         blocks = tl.cdiv(num_inputs, 2 * HALF)
         groups = tl.cdiv(blocks * 2 * HALF, GROUP)
         own_zeros = None if zeros is None else zeros + lines * groups
@@ -74,38 +69,7 @@ def multiply_experts_int4(
             0, num_inputs, tl.zeros((BLOCK_N, SIZE), tl.float32), GROUP, HALF, 1, IS_EVEN, x.dtype.element_ty,
         )  # fmt: skip
         results = finished(sums, None, None, bias, lines)
-        _store(results, output, own, first_output, num_outputs, Activation(slope, shift, limit, cubic), IS_GATED)
-
-
-@triton.jit
-def _pairs_and_rows(pairs, SHARE: tl.constexpr, SIZE: tl.constexpr):
-    """This block's pairs, and the rows that they read; those that are none read the first one."""
-    own = tl.load(pairs + tl.program_id(0) * SIZE + tl.arange(0, SIZE))
-    return own, (tl.maximum(own, 0) // SHARE).to(tl.int64)
-
-
-@triton.jit
-def _outputs_and_lines(expert, num_outputs, BLOCK_N: tl.constexpr, IS_GATED: tl.constexpr):
-    """This tile's first output, and its lines in the weight of all experts."""
-    first_output = tl.program_id(1) * (BLOCK_N // 2 if IS_GATED else BLOCK_N)
-    lines = lines_of_tile(first_output, num_outputs, BLOCK_N, IS_GATED)
-    return first_output, lines + expert.to(tl.int64) * num_outputs * (2 if IS_GATED else 1)
-
-
-@triton.jit
-def _store(results, output, own, first_output, num_outputs, activation, IS_GATED: tl.constexpr):
-    """Results [lines, pairs]."""
-    BLOCK: tl.constexpr = results.shape[0] // 2 if IS_GATED else results.shape[0]
-    if IS_GATED:
-        gate, up = tl.split(tl.permute(tl.reshape(results, [BLOCK, 2, results.shape[1]]), [0, 2, 1]))
-        gate = tl.minimum(gate, activation.limit)
-        up = tl.minimum(tl.maximum(up, -activation.limit), activation.limit)
-        inner = tl.where(activation.cubic != 0, gate + activation.cubic * gate * gate * gate, gate)
-        results = gate / (1 + tl.exp(-activation.slope * inner)) * (up + activation.shift)
-    outputs = first_output + tl.arange(0, BLOCK)
-    is_there = (outputs < num_outputs)[:, None] & (own >= 0)[None, :]
-    places = output + own.to(tl.int64)[None, :] * num_outputs + outputs[:, None]
-    tl.store(places, results.to(output.dtype.element_ty), mask=is_there)
+        store_results(results, output, own, first_output, num_outputs, Activation(slope, shift, limit, cubic), IS_GATED)
 
 
 def multiply(
@@ -125,9 +89,12 @@ def multiply(
     numbers = activation or GatedActivation()
     figures = (numbers.slope, numbers.shift, numbers.limit, numbers.cubic)
     common = (bias, output, *blocks, *figures, output.shape[1], weight.in_features)
-    options = {"SHARE": len(output) // len(x), "IS_GATED": is_gated, "SIZE": size, **choice.options}
+    options: dict[str, Any] = {"SHARE": len(output) // len(x), "IS_GATED": is_gated, "SIZE": size, **choice.options}
     grid = (num_blocks, triton.cdiv(output.shape[1], tile))
-    if weight.kind == "int4":
+    if isinstance(weight, GpuBlocks):
+        options |= constants(weight.codes) | {"IS_EVEN": weight.in_features % SPAN == 0}
+        multiply_experts_blocks[grid](x, *planes_of(weight), *common, **options)
+    elif weight.kind == "int4":
         options |= {"GROUP": weight.group_size, "HALF": weight.half}
         is_even = weight.in_features % (2 * weight.half) == 0
         weights = (weight.values, weight.scales, weight.zeros)

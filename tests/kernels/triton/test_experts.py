@@ -7,15 +7,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+from builders.ggml_parts import random_part
 from builders.operation_examples.experts import routes
 from builders.quantized_parts import draws, floats, part
 from torch import Tensor
 
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
+from penstock.kernels.float8_part import WeightPart
+from penstock.kernels.ggml_blocks import TYPES
+from penstock.kernels.gpu_blocks import KINDS, GpuBlocks, unpacked_blocks
 from penstock.kernels.gpu_experts import GpuExperts, pack_experts
 from penstock.kernels.gpu_weights import unpacked
 from penstock.kernels.operands import WeightFormat
-from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference import experts, gpu_experts
 from penstock.kernels.reference.quantized import quantize_int8
 from penstock.kernels.triton.experts.choice import TUNINGS
@@ -105,7 +108,37 @@ def test_every_choice_that_is_tried_computes_the_same(name, monkeypatch):
             torch.testing.assert_close(compute(x, chosen, weights).float(), expected, rtol=0, atol=bound)
 
 
-def packed(parts: list[list[QuantizedPart | Tensor]], form: WeightFormat = FORMS["bf16"]) -> GpuExperts:
+QUICK_TYPES = (("Q4_K", "Q6_K"), ("Q8_0", "Q5_1"), ("MXFP4", "IQ4_NL"))
+OTHER_TYPES = [(type, type) for type in KINDS if type not in ("Q4_K", "Q8_0", "MXFP4")]
+
+
+def weights_in_blocks(types: tuple[str, str], first: int = 0) -> ExpertWeights:
+    """Of three experts from the first on; gate and up in one type, down in the other."""
+    inner = width = max(TYPES[type].block for type in types)
+    shapes = ((2 * width, inner), (inner, width))
+    gate_up, down = (
+        pack_experts(([random_part(type, *shape, seed=seed)] for seed in range(3)), 3, WeightFormat("fp32"), CPU)
+        for type, shape in zip(types, shapes, strict=True)
+    )
+    return ExpertWeights(gate_up, down, None, None, first, 3, width, GatedActivation())
+
+
+@pytest.mark.parametrize(
+    "types", [*QUICK_TYPES, *(pytest.param(types, marks=pytest.mark.long) for types in OTHER_TYPES)]
+)
+@pytest.mark.parametrize("count", [2, 70])
+def test_experts_in_blocks_give_what_their_numbers_do(types, count):
+    weights = weights_in_blocks(types, first=1)
+    x, chosen = draws(count, weights.down.out_features) / 64, routes(count, 2, 5, torch.Generator().manual_seed(1))
+    expected = gpu_experts.experts_gpu.reference(x, chosen, weights)
+    bound = 1e-4 * float(expected.abs().max())
+    torch.testing.assert_close(compute(x, chosen, weights), expected, rtol=1e-4, atol=bound)
+    together = compute_invariant(x, chosen, weights)
+    torch.testing.assert_close(together, expected, rtol=1e-4, atol=bound)
+    assert torch.equal(compute_invariant(x[1:2], some(chosen, slice(1, 2)), weights), together[1:2])
+
+
+def packed(parts: list[list[WeightPart]], form: WeightFormat = FORMS["bf16"]) -> GpuExperts:
     return pack_experts(parts, len(parts), form, CPU)
 
 
@@ -126,7 +159,22 @@ def test_inputs_in_an_order_of_their_own_become_int8():
         assert torch.equal(found.of(number).values, quantize_int8(floats(*of_expert)).values)
 
 
+def test_blocks_of_each_expert_are_taken_over_as_they_are():
+    parts = [[random_part("Q5_K", 40, 512, seed=2 * number + half) for half in range(2)] for number in range(3)]
+    found = packed(parts)
+    assert isinstance(found.weight, GpuBlocks) and found.kinds == ("q5_k",)
+    for number, of_expert in enumerate(parts):
+        assert torch.equal(unpacked_blocks(found.of(number)), torch.cat([each.dequantized() for each in of_expert]))
+
+
+def test_gate_and_up_in_unlike_blocks_become_floats():
+    parts = [[random_part("Q4_K", 40, 256), random_part("Q6_K", 40, 256)] for _ in range(2)]
+    assert packed(parts).kinds == ("bf16",)
+
+
 def test_experts_in_unlike_formats_are_refused():
+    with pytest.raises(ValueError, match="Expert 1 is stored as q6_k in groups of 16, .* those before it as q4_k in"):
+        packed([[random_part("Q4_K", 40, 256)], [random_part("Q6_K", 40, 256)]])
     with pytest.raises(ValueError, match="Expert 1 is stored as int4 in groups of 64 .* those before it as int4 in"):
         packed([[part()], [part(group_size=64)]])
     with pytest.raises(ValueError, match="Expert 1 is stored as bf16, 128 inputs, those before it as int4"):

@@ -43,13 +43,14 @@ def with_stored_kinds(
 def with_kinds_of_blocks(
     formats: LayerFormats, config: ModelConfig, source: GgufCheckpoint, keeps_head: bool
 ) -> LayerFormats:
-    """For a GPU's kernels, which multiply blocks of dense layers as they are. All else is widened: experts, an encoder,
-    and the embedding's table, even where it serves as the head."""
+    """For a GPU's kernels, which multiply blocks as they are. All else is widened: experts whose gate and up are of
+    unlike types, an encoder, and the embedding's table, even where it serves as the head."""
     named = dict(formats.named)
     for product in products(config):
-        if not product.is_of_experts and not product.layers[0].startswith(VISION):
-            types = {layer: source.type_of(layer) for layer in product.layers}
-            named |= {layer: WeightFormat(KINDS[type]) for layer, type in types.items() if type in KINDS}
+        types = {layer: source.type_of(layer) for layer in product.layers}
+        if product.layers[0].startswith(VISION) or (product.is_of_experts and len({*types.values()}) > 1):
+            continue
+        named |= {layer: WeightFormat(KINDS[type]) for layer, type in types.items() if type in KINDS}
     if keeps_head:
         named[HEAD] = formats.of(HEAD)
     return LayerFormats(formats.own, named)
