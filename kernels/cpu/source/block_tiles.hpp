@@ -205,7 +205,8 @@ void multiply_tile(const Weight& weight, const Panel& codes, const float* bias, 
     for (int64_t index = 0; index < rows.num_blocks; ++index, block += Type::kBytes) {
         const auto own = codes.block(block, index);
         for (int64_t lane = 0; lane < kPanel; lane += kAtOnce * kLanes) {
-            asm volatile("" ::: "memory");  // else g++ 12 reads all inputs ahead of both halves, and stores them again
+            // Else g++ 12 reads all inputs ahead of both halves, and stores them again.
+            if constexpr (kAtOnce < kVectors) asm volatile("" ::: "memory");
             const auto sums = sums_of_block<Type, Sums, kLines, Rows, kAtOnce>(block, own, rows, index, lane, ahead);
             add_sums<Type>(totals, sums, block, lane, rows, index);
             if constexpr (Type::kHasMins && Type::kIsSuper) take_mins<Type, Rows, kAtOnce>(totals, block, lane, rows, index);
