@@ -1,0 +1,83 @@
+"""One test over many cases that names every one that fails.
+
+`@for_each("name", VALUES)` is written like `pytest.mark.parametrize` and may be stacked like it, but all cases run
+within one test. A case is cheap to collect, report and send between processes only if it is not a test of its own.
+Each case gets a `monkeypatch` and a `tmp_path` of its own where the test asks for one.
+"""
+
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import pytest
+from _pytest.mark import ParameterSet
+
+
+class Case(NamedTuple):
+    label: str
+    values: dict[str, Any]
+
+
+def for_each(names: str, values: Iterable[Any], ids: Iterable[str] | Callable[[Any], Any] | None = None) -> Callable:
+    """Run the decorated test once for each value, or each tuple of values if there are several names."""
+    axis = list(cases_of([name.strip() for name in names.split(",")], list(values), ids))
+    assert axis, f"there is no case of {names}"
+
+    def decorate(test: Callable) -> Callable:
+        inner = getattr(test, "loops_over", None)
+        function, axes = inner if inner else (test, [])
+        return looped(function, [axis, *axes])
+
+    return decorate
+
+
+def cases_of(names: list[str], values: list[Any], ids: Iterable[str] | Callable[[Any], Any] | None) -> Iterator[Case]:
+    labels = list(ids) if ids is not None and not callable(ids) else [None] * len(values)
+    for value, given in zip(values, labels, strict=True):
+        parameters = ParameterSet.extract_from(value, force_tuple=len(names) == 1)
+        assert not parameters.marks, f"a case of {names} has marks; only a test can be skipped or selected"
+        single = parameters.values[0] if len(names) == 1 else parameters.values
+        label = given or parameters.id or (ids(single) if callable(ids) else None)
+        shown = ", ".join(map(repr, parameters.values))
+        yield Case(str(label) if label else shown[:200], dict(zip(names, parameters.values, strict=True)))
+
+
+def looped(function: Callable, axes: list[list[Case]]) -> Callable:
+    signature = inspect.signature(function)
+    filled = {name for axis in axes for name in axis[0].values}
+    assert filled <= signature.parameters.keys(), f"{function.__name__} doesn't take {filled}"
+
+    @functools.wraps(function)
+    def test(**fixtures: Any) -> None:
+        count, failed, failures = 0, [], []
+        for cases in itertools.product(*axes):
+            count += 1
+            values = {name: value for case in cases for name, value in case.values.items()}
+            try:
+                with ExitStack() as own:
+                    function(**values, **fixtures_of_a_case(fixtures, count, own))
+            except (Exception, pytest.fail.Exception) as error:
+                failed.append(" | ".join(case.label for case in cases))
+                error.add_note(f"The case: {failed[-1]}")
+                failures.append(error)
+        if failures:
+            raise BaseExceptionGroup(f"{len(failed)} of {count} cases failed: {'; '.join(failed)}", failures)
+
+    parameters = [parameter for name, parameter in signature.parameters.items() if name not in filled]
+    test.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    test.loops_over = (function, axes)  # type: ignore[attr-defined]
+    return test
+
+
+def fixtures_of_a_case(fixtures: dict[str, Any], count: int, own: ExitStack) -> dict[str, Any]:
+    """The test's fixtures, with those that a case changes replaced by its own."""
+    given = dict(fixtures)
+    if "monkeypatch" in given:
+        given["monkeypatch"] = own.enter_context(given["monkeypatch"].context())
+    if "tmp_path" in given:
+        given["tmp_path"] = given["tmp_path"] / str(count)
+        given["tmp_path"].mkdir()
+    return given
