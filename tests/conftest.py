@@ -1,12 +1,17 @@
-"""The surroundings of every test: folders of this run's own, nothing from the network, repeatable examples."""
+"""The surroundings of every test: folders of this run's own, nothing from the network, repeatable examples.
+
+Also decides which tests stay together when several processes share them, and says how long each folder took.
+"""
 
 import gc
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,6 +32,16 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
 
+# Fixtures that keep a process tree for the whole run, and the group of tests that shares a process because of them: so
+# each tree starts once.
+SHARED_TREES = {
+    "daemon": "daemon", "private": "daemon", "pocket": "http_server",
+    "llm": "tree", "split": "split", "stand_in": "stand_in",
+}  # fmt: skip
+# Folders whose tests mostly wait for processes come first, and the many small ones fill what is left at the end.
+ORDER = ("daemon", "tree", "http_server", "chaos", "docs", "worker", "kernels", "frontend")
+seconds_of_parts: Counter[str] = Counter()
+
 # While thousands of tests are collected, whose objects stay until the end: see `pytest_collection_finish`.
 gc.disable()
 
@@ -34,6 +49,45 @@ settings.register_profile(
     "repeatable", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for name in getattr(item, "fixturenames", ()):
+            if name in SHARED_TREES:
+                item.add_marker(pytest.mark.xdist_group(SHARED_TREES[name]))
+                break
+    ranks = {folder: rank for rank, folder in enumerate(ORDER)}
+    items.sort(key=lambda item: ranks.get(part_of(item.nodeid), len(ORDER)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadGroupScheduling
+
+    class ByTreeOrFile(LoadGroupScheduling):
+        """Tests that share a tree are one group (xdist_group), and so are those of each file."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            return super()._split_scope(nodeid).split("::")[0]
+
+    return ByTreeOrFile(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+def part_of(nodeid: str) -> str:
+    folder, slash, _ = nodeid.partition("/")
+    return folder if slash else "others"
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    seconds_of_parts[part_of(report.nodeid)] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    took = ", ".join(f"{part} {seconds:.0f}" for part, seconds in seconds_of_parts.most_common() if seconds >= 1)
+    if took:
+        terminalreporter.write_line(f"seconds in each folder, waiting included: {took}")
 
 
 def pytest_collection_finish() -> None:
