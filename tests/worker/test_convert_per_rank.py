@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from builders.backends import load_on
-from builders.held_tensors import check_equal
+from builders.compared_models import check_equal
 from builders.tiny_gemma4 import MIXTURE
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
@@ -42,7 +42,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     # Heads that differ by layer, and what every rank has whole.
     "gemma4": ("gemma4_text", {"intermediate_size": 128}),
     "gemma4, mixture": (
-        "gemma4_text", MIXTURE | {"hidden_size": 64, "intermediate_size": 128, "moe_intermediate_size": 64}
+        "gemma4_text",
+        MIXTURE | {"hidden_size": 64, "intermediate_size": 128, "moe_intermediate_size": 64},
     ),
     "lfm2": ("lfm2", {"block_ff_dim": 192, "block_multiple_of": 64}),
 }

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from builders.cases import for_each
+from builders.compared_models import logits_of, opened
 from builders.float8_model import FLOAT8_FORMS, Float8Form, float8_model
-from builders.hand_driven import HandDriven
 from builders.native_variants import available_variants
 from safetensors.torch import load_file, save_file
 
@@ -21,14 +22,14 @@ from penstock.kernels.gpu_weights import unpacked as gpu_unpacked
 from penstock.protocol.errors import ConfigError
 from penstock.worker.models import load
 from penstock.worker.models.config import read_config
-from penstock.worker.models.load import Model, load_model
-from penstock.worker.weights.checkpoint import Checkpoint
+from penstock.worker.models.load import load_model
 
 MATRICES = {"self_attn.q_proj": (128, 64), "self_attn.v_proj": (64, 64), "mlp.down_proj": (64, 112)}
 BY_NAME = {form.name: form for form in FLOAT8_FORMS}
 DOWN, DOWN_SHAPE = "model.layers.1.mlp.down_proj.weight", (64, 112)
 
 native = pytest.mark.skipif(not available_variants(), reason="there are no native kernels here")
+each_form = for_each("form", FLOAT8_FORMS, ids=str)
 
 
 @pytest.fixture(scope="module")
@@ -37,34 +38,23 @@ def written(tmp_path_factory) -> Callable[[Float8Form], tuple[Path, Path]]:
     return cache(lambda form: float8_model(tmp_path_factory.mktemp(str(form)), form))
 
 
-@pytest.fixture(params=FLOAT8_FORMS, ids=str)
-def form(request) -> Float8Form:
-    return request.param
-
-
-def opened(folder: Path) -> Checkpoint:
-    return Checkpoint(folder, read_config(folder).quantization)
-
-
-def logits_of(model: Model) -> torch.Tensor:
-    driven = HandDriven(model)
-    return driven.step([(driven.add(list(range(5, 29))), 24)], every_token=True)
-
-
 def no_library() -> None:
     raise LibraryError("switched off")
 
 
-@pytest.mark.parametrize("module", MATRICES)
-def test_a_matrix_means_what_its_tool_wrote(written, form, module):
+@each_form
+def test_a_matrix_means_what_its_tool_wrote(written, form):
     model, twin = written(form)
-    name = f"model.layers.1.{module}.weight"
-    part = opened(model).matrix(name, MATRICES[module])
-    assert isinstance(part, Float8Part)
-    assert torch.equal(part.dequantized(), load_file(twin / "model.safetensors")[name])
+    checkpoint, floats = opened(model), load_file(twin / "model.safetensors")
+    for module, shape in MATRICES.items():
+        name = f"model.layers.1.{module}.weight"
+        part = checkpoint.matrix(name, shape)
+        assert isinstance(part, Float8Part)
+        assert torch.equal(part.dequantized(), floats[name]), module
 
 
-@pytest.mark.parametrize("share", [(0, 0, 37), (0, 37, 64), (1, 0, 56), (1, 56, 112), (1, 50, 51)], ids=str)
+@each_form
+@for_each("share", [(0, 0, 37), (0, 37, 64), (1, 0, 56), (1, 56, 112), (1, 50, 51)], ids=str)
 def test_a_ranks_share_is_what_slicing_the_whole_gives_even_within_a_block(written, form, share):
     model, twin = written(form)
     dim, first, last = share
@@ -84,6 +74,7 @@ def test_blocks_of_128_end_where_the_matrix_does(tmp_path):
         assert torch.equal(opened(model).matrix(DOWN, (160, 296), share).dequantized(), expected), share
 
 
+@each_form
 def test_with_torch_alone_it_gives_the_logits_of_its_twin(written, form, monkeypatch):
     monkeypatch.setattr(load, "load_library", no_library)
     model, twin = (load_model(folder) for folder in written(form))
@@ -91,20 +82,30 @@ def test_with_torch_alone_it_gives_the_logits_of_its_twin(written, form, monkeyp
     assert torch.equal(logits_of(model), logits_of(twin))
 
 
+# The option, and what gives the twin the same: int8 where nothing is said, and a head (tied here) in floats.
+QUANTIZATIONS: list[tuple[object, object]] = [
+    (None, {"*.layers.*": "int8"}),
+    ("int8", "int8"),
+    ("int4", "int4"),
+    ({"*": None}, {"*.layers.*": "int8", "*": None}),
+    (
+        {"*.mlp.*": "int4"} | dict.fromkeys(("*.q_proj", "*.k_proj", "*.v_proj")),
+        {"*.layers.*": "int8", "*.mlp.*": "int4"} | dict.fromkeys(("*.q_proj", "*.k_proj", "*.v_proj")),
+    ),
+]
+# A form is read before a kind is made of it: every form with one kind, and one form by blocks with all of them.
+KINDS_OF_FORMS = [
+    *((form, *QUANTIZATIONS[number % len(QUANTIZATIONS)]) for number, form in enumerate(FLOAT8_FORMS)),
+    *((BY_NAME["deepseek"], *each) for each in QUANTIZATIONS[1:]),
+]
+
+
 @native
-@pytest.mark.parametrize("quantization", [None, "int8", "int4", {"*": None}, {"*.mlp.*": "int4", "*.q_proj": None}])
-def test_the_kernels_get_what_they_get_of_the_twin_in_float32(written, form, quantization):
-    """From the float32 product of value and scale, rounded once; int8 where nothing is said."""
-    if isinstance(quantization, dict) and "*.q_proj" in quantization:
-        quantization |= dict.fromkeys(("*.k_proj", "*.v_proj"))
-    as_option = json.dumps(quantization) if isinstance(quantization, dict) else quantization
-    folder, twin_folder = written(form)
-    model = load_model(folder, quantization=as_option)
-    # The head is in floats, and tied here.
-    of_twin = {None: {"*.layers.*": "int8"}, "int8": "int8", "int4": "int4"}.get(
-        as_option, {"*.layers.*": "int8"} | (quantization if isinstance(quantization, dict) else {})
-    )
-    twin = load_model(twin_folder, quantization=json.dumps(of_twin) if isinstance(of_twin, dict) else of_twin)
+@for_each("form, quantization, of_twin", KINDS_OF_FORMS)
+def test_the_kernels_get_what_they_get_of_the_twin_in_float32(written, form, quantization, of_twin):
+    """From the float32 product of value and scale, rounded once."""
+    options = [json.dumps(each) if isinstance(each, dict) else each for each in (quantization, of_twin)]
+    model, twin = (load_model(folder, quantization=option) for folder, option in zip(written(form), options))
     assert model.report.leftovers == []
     assert torch.equal(logits_of(model), logits_of(twin))
 
@@ -116,7 +117,7 @@ def test_bfloat16_is_the_product_rounded_once(written):
     assert torch.equal(logits_of(model), logits_of(floats))
 
 
-@pytest.mark.parametrize("kind", ["int8", "int4", "bf16"])
+@for_each("kind", ["int8", "int4", "bf16"])
 def test_a_gpus_weights_are_those_of_the_floats(written, kind):
     model, twin = written(BY_NAME["deepseek"])
     part, floats = opened(model).matrix(DOWN, DOWN_SHAPE), load_file(twin / "model.safetensors")[DOWN]
@@ -134,7 +135,8 @@ def test_without_a_word_a_gpus_weight_is_int8(written):
 
 
 @native
-@pytest.mark.parametrize("kind", ["int8", "int4", "bf16"])
+@each_form
+@for_each("kind", ["int8", "int4", "bf16"])
 def test_some_rows_turned_over_are_packed_as_their_floats_are(written, form, kind):
     """As weights of single heads are, which begin within a block."""
     model, _ = written(form)
@@ -156,7 +158,7 @@ def damaged(folder: Path, form: Float8Form, **changes: torch.Tensor | None) -> P
     return model
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name, changes, sentence",
     [
         ("deepseek", {"weight_scale_inv": None}, r"down_proj is stored as 8-bit floats, and beside it lies no"),
@@ -172,7 +174,7 @@ def test_what_does_not_fit_together_is_named(tmp_path, name, changes, sentence):
         opened(model).matrix(DOWN, DOWN_SHAPE)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "changes, sentence",
     [
         ({"quant_method": "fp8", "weight_block_size": [128]}, "not as fp8 writes it"),
@@ -182,7 +184,7 @@ def test_what_does_not_fit_together_is_named(tmp_path, name, changes, sentence):
         ({"quant_method": "modelopt"}, "it has no 'quant_algo'"),
     ],
 )
-def test_a_form_that_is_not_read_is_named(written, tmp_path, changes, sentence):
+def test_a_form_that_is_not_read_is_named(tmp_path, changes, sentence):
     model, _ = float8_model(tmp_path, Float8Form("other", (0, 0), changes))
     with pytest.raises(ConfigError, match=sentence):
         read_config(model)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 from builders.backends import load_on
+from builders.compared_models import found_by_ranks
 from builders.gguf_models import as_gguf
 from builders.hand_driven import HandDriven
 from builders.native_variants import available_variants
-from builders.rank_processes import found_by_ranks
 from builders.tiny_model import tiny_model
 
 from penstock.kernels.ggml_blocks import TYPES

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from builders.compared_models import found_by_ranks
 from builders.hand_driven import HandDriven
 from builders.mxfp4_model import mxfp4_model
-from builders.rank_processes import found_by_ranks
 from builders.tiny_gemma4 import MIXTURE as GEMMA4_MIXTURE
 from builders.tiny_model import tiny_model
 

@@ -4,9 +4,9 @@ Both ranks compute one plan in step, without a tree.
 """
 
 import pytest
+from builders.compared_models import found_by_ranks
 from builders.mxfp4_model import mxfp4_model
 from builders.native_variants import available_variants
-from builders.rank_processes import found_by_ranks
 
 PROMPTS = [[(13 * number + 7 * place) % 290 + 5 for place in range(1 + 11 * number)] for number in range(5)]
 # One process is one rank; it prints a digest of each row's logits for each way in which the rows are computed.

@@ -1,4 +1,4 @@
-"""Checkpoints that are quantized already: what is read from each layout is what its tool meant, whole or in parts."""
+"""Checkpoints that are quantized already: each layout is read as its tool meant it, whole or in parts, and computed."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -8,7 +8,11 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from builders.quantized_model import FORMS, Form, quantized_model
+from builders.backends import load_on
+from builders.cases import for_each
+from builders.compared_models import logits_of, opened
+from builders.native_variants import available_variants
+from builders.quantized_model import FORMS, Form, quantization_config, quantized_model
 from builders.tiny_model import tiny_model
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
@@ -16,9 +20,13 @@ from safetensors.torch import load_file
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.protocol.errors import ConfigError
 from penstock.worker.models.config import read_config
-from penstock.worker.weights.checkpoint import Checkpoint
+from penstock.worker.models.load import load_model
 
 MATRICES = {"self_attn.q_proj": (128, 64), "self_attn.v_proj": (64, 64), "mlp.down_proj": (64, 112)}
+QUERY, QUERY_SHAPE = "model.layers.0.self_attn.q_proj.weight", (128, 64)
+DOWN, DOWN_SHAPE = "model.layers.0.mlp.down_proj.weight", (64, 112)
+
+each_form = for_each("form", FORMS, ids=str)
 
 
 def arrays(model: Path) -> dict[str, numpy.ndarray]:
@@ -35,23 +43,16 @@ def written(tmp_path_factory) -> Callable[[Form], tuple[Path, Path]]:
     return cache(lambda form: quantized_model(tmp_path_factory.mktemp(str(form)), form))
 
 
-@pytest.fixture(params=FORMS, ids=str)
-def form(request) -> Form:
-    return request.param
-
-
-def opened(folder) -> Checkpoint:
-    return Checkpoint(folder, read_config(folder).quantization)
-
-
-@pytest.mark.parametrize("module", MATRICES)
-def test_a_matrix_means_what_its_tool_wrote(written, form, module):
+@each_form
+def test_a_matrix_means_what_its_tool_wrote_and_symmetric_ones_bring_no_zeros(written, form):
     model, twin = written(form)
-    name = f"model.layers.1.{module}.weight"
-    part = opened(model).matrix(name, MATRICES[module])
-    assert isinstance(part, QuantizedPart)
-    assert part.bits == form.bits
-    assert torch.equal(part.dequantized(), load_file(twin / "model.safetensors")[name])
+    checkpoint, floats = opened(model), load_file(twin / "model.safetensors")
+    for module, shape in MATRICES.items():
+        name = f"model.layers.1.{module}.weight"
+        part = checkpoint.matrix(name, shape)
+        assert isinstance(part, QuantizedPart)
+        assert (part.bits, part.zeros is None) == (form.bits, form.is_symmetric)
+        assert torch.equal(part.dequantized(), floats[name]), module
 
 
 def shares() -> Iterator[tuple[Form, tuple[int, int, int]]]:
@@ -63,52 +64,60 @@ def shares() -> Iterator[tuple[Form, tuple[int, int, int]]]:
             yield from ((form, (1, first, last)) for first, last in ((0, 5), (5, 47), (63, 64)))
 
 
-@pytest.mark.parametrize("form, share", list(shares()), ids=str)
+@for_each("form, share", list(shares()))
 def test_a_ranks_share_is_what_slicing_the_whole_gives(written, form, share):
-    model, _ = written(form)
-    name, shape = "model.layers.0.self_attn.q_proj.weight", (128, 64)
-    whole = opened(model).matrix(name, shape).dequantized()
-    dim, first, last = share
-    assert torch.equal(opened(model).matrix(name, shape, share).dequantized(), whole.narrow(dim, first, last - first))
+    checkpoint, (dim, first, last) = opened(written(form)[0]), share
+    whole = checkpoint.matrix(QUERY, QUERY_SHAPE).dequantized()
+    found = checkpoint.matrix(QUERY, QUERY_SHAPE, share).dequantized()
+    assert torch.equal(found, whole.narrow(dim, first, last - first))
 
 
 def test_the_last_ranks_share_of_inputs_ends_in_a_shorter_group(written):
-    model, _ = written(Form("gptq"))
-    name, shape = "model.layers.0.mlp.down_proj.weight", (64, 112)
-    whole = opened(model).matrix(name, shape).dequantized()
-    assert torch.equal(opened(model).matrix(name, shape, (1, 64, 112)).dequantized(), whole[:, 64:])
+    checkpoint = opened(written(Form("gptq"))[0])
+    whole = checkpoint.matrix(DOWN, DOWN_SHAPE).dequantized()
+    assert torch.equal(checkpoint.matrix(DOWN, DOWN_SHAPE, (1, 64, 112)).dequantized(), whole[:, 64:])
 
 
-@pytest.mark.parametrize("layout", ["gptq", "awq", "pack-quantized"])
+@for_each("layout", ["gptq", "awq", "pack-quantized"])
 def test_inputs_are_divided_between_groups_only(written, layout):
-    model, _ = written(Form(layout))
     with pytest.raises(ConfigError, match=r"down_proj .* 32 inputs.* at 56 and 112, within such a group"):
-        opened(model).matrix("model.layers.0.mlp.down_proj.weight", (64, 112), (1, 56, 112))
+        opened(written(Form(layout))[0]).matrix(DOWN, DOWN_SHAPE, (1, 56, 112))
 
 
-def rewritten(model: Path, **changes: object) -> Path:
-    config = json.loads((model / "config.json").read_text())
-    config["quantization_config"] |= changes
-    (model / "config.json").write_text(json.dumps(config))
-    return model
+@each_form
+def test_with_torch_alone_it_gives_the_logits_of_its_twin(written, form):
+    model, twin = (load_on("fast", folder) for folder in written(form))
+    assert model.report.leftovers == []
+    assert torch.allclose(logits_of(model), logits_of(twin), atol=1e-5)
 
 
-@pytest.mark.parametrize("says_more", [False, True])
-def test_what_the_first_tools_wrote_into_a_file_of_its_own_is_read(tmp_path, says_more):
+@pytest.mark.skipif(not available_variants(), reason="there are no native kernels here")
+@each_form
+def test_native_kernels_differ_from_the_twin_by_the_rounding_of_activations(written, form):
+    model, twin = (load_model(folder) for folder in written(form))
+    assert model.report.leftovers == []
+    assert torch.cosine_similarity(logits_of(model), logits_of(twin)).min() > 0.998
+
+
+def change_config(model: Path, **changes: object) -> None:
+    """Set keys of config.json; None removes one."""
+    path = model / "config.json"
+    config = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+
+
+@for_each("more", [{}, {"quant_method": "gptq"}])
+def test_what_the_first_tools_wrote_into_a_file_of_its_own_is_read(tmp_path, more):
     model, twin = quantized_model(tmp_path, Form("gptq", is_ordered=True))
-    config = json.loads((model / "config.json").read_text())
-    del config["quantization_config"]
-    (model / "config.json").write_text(json.dumps(config))
+    change_config(model, quantization_config=None)
     own = {"bits": 4, "group_size": 32, "damp_percent": 0.01, "desc_act": True, "sym": True}
-    if says_more:
-        own["quant_method"] = "gptq"
-    (model / "quantize_config.json").write_text(json.dumps(own))
+    (model / "quantize_config.json").write_text(json.dumps(own | more))
     name = "model.layers.1.mlp.down_proj.weight"
-    part = opened(model).matrix(name, (64, 112))
+    part = opened(model).matrix(name, DOWN_SHAPE)
     assert torch.equal(part.dequantized(), load_file(twin / "model.safetensors")[name])
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"bits": 3}', '{"group_size": 128}', '{"bits": 4, "group_size": "x"}'])
+@for_each("text", ["{", "[]", '{"bits": 3}', '{"group_size": 128}', '{"bits": 4, "group_size": "x"}'])
 def test_a_file_of_its_own_that_says_nothing_of_use_is_named(tmp_path, text):
     folder = tiny_model(tmp_path, "llama")
     (folder / "quantize_config.json").write_text(text)
@@ -128,14 +137,17 @@ def test_modules_may_have_groups_and_bits_of_their_own(tmp_path):
     mixed[name] = floats[name].numpy()
     floats |= {key: each for key, each in load_file(others_twin / "model.safetensors").items() if "down_proj" in key}
     save(mixed, model)
-    rewritten(
-        model,
-        dynamic={
-            r"-:.*\.1\.self_attn\.k_proj.*": {},
-            r".*\.mlp\.down_proj.*": {"bits": 8, "group_size": 16},
-            r"+:model\.layers\.\d+\.mlp\..*": {"bits": 4},
-        },
-    )
+    rules = {
+        r"-:.*\.1\.self_attn\.k_proj.*": {},
+        r".*\.mlp\.down_proj.*": {"bits": 8, "group_size": 16},
+        r"+:model\.layers\.\d+\.mlp\..*": {"bits": 4},
+    }
+    change_config(model, quantization_config=quantization_config(Form("gptq")) | {"dynamic": rules})
+    check_means(model, floats)
+
+
+def check_means(model: Path, floats: dict[str, torch.Tensor]) -> None:
+    """Quantized matrices of the second layer mean these numbers, and its keys are these floats."""
     checkpoint = opened(model)
     for module, shape in MATRICES.items():
         name = f"model.layers.1.{module}.weight"
@@ -144,7 +156,7 @@ def test_modules_may_have_groups_and_bits_of_their_own(tmp_path):
     assert torch.equal(checkpoint.matrix(name, (64, 64)), floats[name])
 
 
-@pytest.mark.parametrize("layout", ["gptq", "awq"])
+@for_each("layout", ["gptq", "awq"])
 def test_auto_round_packs_as_one_of_two_others(tmp_path, layout):
     """Its own file has no list of groups; `extra_config` names what has other groups, and what stays floats."""
     model, twin = quantized_model(tmp_path / "most", Form(layout, group_size=32))
@@ -155,24 +167,13 @@ def test_auto_round_packs_as_one_of_two_others(tmp_path, layout):
     kept |= {name: each for name, each in arrays(others).items() if name.startswith(down) and "g_idx" not in name}
     floats[f"{down}.weight"] = load_file(others_twin / "model.safetensors")[f"{down}.weight"]
     save(kept | {f"{key}.weight": floats[f"{key}.weight"].numpy()}, model)
-    config = json.loads((model / "config.json").read_text())
-    config["quantization_config"] = {
+    written_by = {
         "autoround_version": "0.14.2", "bits": 4, "data_type": "int", "group_size": 32, "iters": 200, "sym": True,
         "packing_format": f"auto_round:auto_{layout}", "quant_method": "auto-round",
         "extra_config": {key: {"bits": 16, "data_type": "float"}, down: {"bits": 4, "group_size": 16}},
     }  # fmt: skip
-    (model / "config.json").write_text(json.dumps(config))
-    checkpoint = opened(model)
-    for module, shape in MATRICES.items():
-        name = f"model.layers.1.{module}.weight"
-        assert torch.equal(checkpoint.matrix(name, shape).dequantized(), floats[name]), module
-    assert torch.equal(checkpoint.matrix(f"{key}.weight", (64, 64)), floats[f"{key}.weight"])
-
-
-def test_symmetric_weights_bring_no_zeros(written, form):
-    model, _ = written(form)
-    part = opened(model).matrix("model.layers.0.self_attn.q_proj.weight", (128, 64))
-    assert (part.zeros is None) == form.is_symmetric
+    change_config(model, quantization_config=written_by)
+    check_means(model, floats)
 
 
 def test_a_stored_zero_of_the_largest_value_is_zero(tmp_path):
@@ -181,7 +182,7 @@ def test_a_stored_zero_of_the_largest_value_is_zero(tmp_path):
     tensors = arrays(model)
     tensors["model.layers.0.self_attn.q_proj.qzeros"].fill(-1)
     save(tensors, model)
-    part = opened(model).matrix("model.layers.0.self_attn.q_proj.weight", (128, 64))
+    part = opened(model).matrix(QUERY, QUERY_SHAPE)
     assert part.zeros is not None and not part.zeros.any()
 
 
@@ -191,7 +192,7 @@ def test_what_a_tool_left_in_floats_is_read_as_floats(tmp_path):
     assert torch.equal(head, load_file(twin / "model.safetensors")["lm_head.weight"])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "damage, sentence",
     [
         ("scales", r"q_proj has 3 scales for 64 inputs, and config\.json says groups of 32"),
@@ -209,21 +210,26 @@ def test_what_does_not_fit_together_is_named(tmp_path, damage, sentence):
         tensors[name] = numpy.concatenate((tensors[name], tensors[name][: 1 if damage == "scales" else 2]))
     save(tensors, model)
     with pytest.raises(ConfigError, match=sentence):
-        opened(model).matrix("model.layers.0.self_attn.q_proj.weight", (128, 64))
+        opened(model).matrix(QUERY, QUERY_SHAPE)
 
 
-@pytest.mark.parametrize("layout", ["gptq", "awq", "pack-quantized", "int-quantized"])
+@for_each("layout", ["gptq", "awq", "pack-quantized", "int-quantized"])
 def test_another_number_of_outputs_than_the_config_asks_for_is_named(written, layout):
     model, _ = written(Form(layout, bits=8 if layout == "int-quantized" else 4))
     with pytest.raises(ConfigError, match=r"q_proj has 128 outputs, and config\.json asks for 256"):
-        opened(model).matrix("model.layers.0.self_attn.q_proj.weight", (256, 64))
+        opened(model).matrix(QUERY, (256, 64))
 
 
+COMPRESSED = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
 WEIGHTS = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
 
 
-@pytest.mark.parametrize(
-    "quantization_config, sentence",
+def compressed(**weights: object) -> dict[str, object]:
+    return COMPRESSED | {"config_groups": {"a": {"weights": WEIGHTS | weights}}}
+
+
+@for_each(
+    "written_config, sentence",
     [
         ({"quant_method": "hqq"}, r"quantized \(hqq\), and its methods are not among gptq, awq, auto-round"),
         ({}, r"quantized \(an unnamed method\)"),
@@ -252,46 +258,16 @@ WEIGHTS = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, 
             r"quantized \(gptq, dynamic '\+:\.\*up_proj', 3 bits\), and 4 and 8 bits are read",
         ),
         ({"quant_method": "awq", "bits": 4, "version": "gemv"}, r"awq, version gemv\), and only version gemm"),
-        (
-            {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"},
-            r"\(compressed-tensors, nvfp4-pack-quantized\)",
-        ),
-        (
-            {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"a": {}}},
-            "not as compressed-tensors writes it",
-        ),
-        (
-            {
-                "quant_method": "compressed-tensors",
-                "format": "pack-quantized",
-                "config_groups": {"a": {"weights": WEIGHTS | {"num_bits": 2}}},
-            },
-            r"\(compressed-tensors, 2 bits\)",
-        ),
-        (
-            {
-                "quant_method": "compressed-tensors",
-                "format": "pack-quantized",
-                "config_groups": {"a": {"weights": WEIGHTS | {"num_bits": "4"}}},
-            },
-            r"\(compressed-tensors, '4' bits\)",
-        ),
-        (
-            {
-                "quant_method": "compressed-tensors",
-                "format": "pack-quantized",
-                "config_groups": {"a": {"weights": WEIGHTS}},
-                "sparsity_config": {"format": "sparse-24-bitmask"},
-            },
-            "sparse weights are not read",
-        ),
+        (COMPRESSED | {"format": "nvfp4-pack-quantized"}, r"\(compressed-tensors, nvfp4-pack-quantized\)"),
+        (COMPRESSED | {"config_groups": {"a": {}}}, "not as compressed-tensors writes it"),
+        (compressed(num_bits=2), r"\(compressed-tensors, 2 bits\)"),
+        (compressed(num_bits="4"), r"\(compressed-tensors, '4' bits\)"),
+        (compressed() | {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse weights are not read"),
     ],
 )
-def test_a_quantization_that_is_not_read_is_named_with_a_way_out(tmp_path, quantization_config, sentence):
+def test_a_quantization_that_is_not_read_is_named_with_a_way_out(tmp_path, written_config, sentence):
     folder = tiny_model(tmp_path, "llama")
-    config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = quantization_config
-    (folder / "config.json").write_text(json.dumps(config))
+    change_config(folder, quantization_config=written_config)
     with pytest.raises(ConfigError, match=sentence) as raised:
         read_config(folder)
     assert "ConfigError(" not in str(raised.value)
@@ -299,7 +275,6 @@ def test_a_quantization_that_is_not_read_is_named_with_a_way_out(tmp_path, quant
 
 def test_the_first_name_of_compressed_tensors_configs_is_known(tmp_path):
     model, _ = quantized_model(tmp_path, Form("pack-quantized"))
-    config = json.loads((model / "config.json").read_text())
-    config["compression_config"] = config.pop("quantization_config")
-    (model / "config.json").write_text(json.dumps(config))
+    own = json.loads((model / "config.json").read_text())["quantization_config"]
+    change_config(model, quantization_config=None, compression_config=own)
     assert str(read_config(model).quantization) == "compressed-tensors, 4 bits, in groups of 32"

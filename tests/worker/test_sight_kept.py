@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 from builders import seeing_ernie, seeing_models, seeing_squares
 from builders.backends import load_on
-from builders.held_tensors import check_equal
+from builders.compared_models import check_equal
 from safetensors.torch import load_file
 
 from penstock.protocol.conversion import Conversion

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from builders.backends import load_on
+from builders.compared_models import check_equal
 from builders.float8_model import FLOAT8_FORMS, Float8Form
-from builders.held_tensors import check_equal
 from builders.quantized_model import Form, quantization_config, quantized_copy
 from builders.runner_harness import slotted_runner
 from builders.seeing_models import Scene, seeing_model

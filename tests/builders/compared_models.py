@@ -1,0 +1,146 @@
+"""Two models that should compute the same: their logits, the tensors they keep, their conversions, and their ranks.
+
+Ranks are processes of their own, without a tree: each runs one program, and prints what it found as JSON.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from builders.hand_driven import HandDriven
+from safetensors.torch import load_file
+
+from penstock.protocol.conversion import Conversion
+from penstock.worker.convert import convert
+from penstock.worker.models.config import read_config
+from penstock.worker.models.load import Model, load_model
+from penstock.worker.weights.checkpoint import Checkpoint
+
+PROMPTS = [[7, 8, 9], list(range(20, 60)), [11] * 17]
+_LAYERS = ("penstock.worker.layers", "penstock.worker.models.decoder", "penstock.worker.media")
+
+
+def logits_of(model: Model, tokens: Iterable[int] = range(5, 29)) -> torch.Tensor:
+    """The logits of every token of a prompt."""
+    driven, prompt = HandDriven(model), list(tokens)
+    return driven.step([(driven.add(prompt), len(prompt))], every_token=True)
+
+
+def assert_alike(first: Model, second: Model) -> None:
+    """Their greedy answers to a few prompts, computed in chunks and together, have the same bits."""
+    assert second.report.leftovers == []
+    (texts, logits), (other_texts, other_logits) = _answers(first), _answers(second)
+    assert texts == other_texts
+    assert torch.equal(logits, other_logits)
+
+
+def _answers(model: Model) -> tuple[list[list[int]], torch.Tensor]:
+    driven = HandDriven(model)
+    logits = driven.greedy([driven.add(prompt) for prompt in PROMPTS], 16, budget=32)
+    return driven.histories, torch.cat(logits)
+
+
+# --- tensors ----------------------------------------------------------------------------------------------------------
+
+
+def kept_tensors(value: Any, path: str = "decoder") -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor that a loaded model keeps, with the way to it."""
+    if isinstance(value, torch.Tensor):
+        yield path, value.to_dense() if value.is_mkldnn else value
+    elif isinstance(value, (list, tuple)):
+        for number, each in enumerate(value):
+            yield from kept_tensors(each, f"{path}[{number}]")
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from kept_tensors(getattr(value, field.name), f"{path}.{field.name}")
+    elif type(value).__module__.startswith(_LAYERS):
+        for name, each in vars(value).items():
+            yield from kept_tensors(each, f"{path}.{name}")
+
+
+def check_equal(found: Any, right: Any) -> None:
+    found, right = dict(kept_tensors(found)), dict(kept_tensors(right))
+    assert found.keys() == right.keys() and len(right) > 15
+    assert [name for name, tensor in right.items() if not torch.equal(found[name], tensor)] == []
+
+
+def assert_same_files(folders: Sequence[Path]) -> None:
+    """Two folders' safetensors hold the same tensors, file by file."""
+    paths = [sorted(path.relative_to(folder) for path in folder.rglob("*.safetensors")) for folder in folders]
+    assert paths[0] == paths[1] and paths[0]
+    for path in paths[0]:
+        first, second = (load_file(folder / path) for folder in folders)
+        assert first.keys() == second.keys()
+        assert [name for name in first if not torch.equal(first[name], second[name])] == [], path
+
+
+def opened(folder: Path) -> Checkpoint:
+    config = read_config(folder)
+    return Checkpoint(folder, config.quantization, config)
+
+
+def converted(source: Path, target: Path, quantization: str | None = None, **options: Any) -> Path:
+    """The checkpoint as `penstock convert` writes it."""
+    asked = Conversion(str(source), str(source), str(target), quantization, **options)
+    convert.convert(asked, lambda progress: None)
+    return target
+
+
+# --- ranks ------------------------------------------------------------------------------------------------------------
+
+
+def found_by_ranks(program: str, arguments: Sequence[Sequence[Any]]) -> list[Any]:
+    """What each rank's process printed; it is given its arguments as JSON."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, json.dumps(own)],
+            stdout=subprocess.PIPE,
+            env={"PYTHONPATH": ":".join(sys.path)},
+        )
+        for own in arguments
+    ]
+    try:
+        return [json.loads(process.communicate(timeout=300)[0]) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+# One process is one rank, for all folders in turn; it prints each row's tokens, every logit, and how much was read.
+_READING = """
+import json, sys
+from pathlib import Path
+
+import torch
+from builders.hand_driven import HandDriven
+from penstock.worker.models.load import load_model
+from penstock.worker.parallel import Parallel
+
+rank, rendezvous, prompts, *folders = json.loads(sys.argv[1])
+torch.set_num_threads(1)
+ranks = Parallel.join(rank, 2, Path(rendezvous), torch.device("cpu"))
+found = []
+for folder in folders:
+    model = load_model(Path(folder), ranks=ranks)
+    driven = HandDriven(model)
+    logits = driven.greedy([driven.add(prompt) for prompt in prompts], 4, budget=32)
+    found.append([driven.histories, torch.cat(logits).tolist(), model.report.bytes_read])
+ranks.leave()
+print(json.dumps(found))
+"""
+
+
+def assert_ranks_read_alike(rendezvous: Path, folders: Sequence[Path]) -> None:
+    """Of two ranks each reads its share of these folders, and two neighbours each give the same."""
+    alone = [load_model(folder).report.bytes_read for folder in folders]
+    arguments = [[rank, str(rendezvous), PROMPTS, *map(str, folders)] for rank in range(2)]
+    for of_rank in found_by_ranks(_READING, arguments):
+        for first, second in zip(of_rank[::2], of_rank[1::2], strict=True):
+            assert first == second
+        assert all(found[2] < 0.7 * whole for found, whole in zip(of_rank, alone, strict=True))
