@@ -1,9 +1,13 @@
-"""Sessions over process trees that stay warm: what a model of an `Engine` opens is a tree that is lent.
+"""Sessions over process trees that stay warm: what an `Engine` or an `LLM` opens is a tree that is lent.
 
-The processes are real, with stand-ins for workers. Closing such a session drops its requests and gives the tree back,
-so that a test of thousands of starts and stops takes the time of the calls alone.
+The processes are real. Closing such a session drops its requests and gives the tree back, so that a test of thousands
+of starts and stops takes the time of the calls alone.
 """
 
+import copy
+import itertools
+import os
+import queue
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,12 +18,16 @@ from unittest import mock
 
 from builders.watching import wait_until
 
+from penstock.frontend import llm
 from penstock.frontend.allspark import installed_model
+from penstock.frontend.console import logs
+from penstock.frontend.console.start_table import start_table
 from penstock.frontend.requests.pending_request import PendingRequest
 from penstock.frontend.session.private import PrivateSession
 from penstock.frontend.session.session import Session
 from penstock.frontend.session.transport import Transport
 from penstock.protocol.errors import AdapterError, ClosedError, OutOfMemoryError, PenstockError
+from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.stats import Stats
 
 SETTINGS = {
@@ -31,7 +39,7 @@ SETTINGS = {
 class WarmTransport(Transport[PendingRequest]):
     """The way to a tree for the time that it is lent."""
 
-    def __init__(self, trees: "WarmTrees", tree: PrivateSession) -> None:
+    def __init__(self, trees: "WarmTrees | LentTrees", tree: PrivateSession) -> None:
         super().__init__()
         self.closed_meanwhile = "closed"
         self.inner = tree.transport
@@ -151,6 +159,60 @@ class WarmTrees:
 
     def close(self) -> None:
         for tree in self._trees:
+            tree.transport.close()
+
+
+class LentTrees:
+    """A tree for each model and set of options that an `LLM` was opened with; it is lent to one after another."""
+
+    def __init__(self) -> None:
+        self._trees: dict[str, PrivateSession] = {}
+
+    def lend(self, model: Any, options: dict[str, Any]) -> PrivateSession:
+        chosen = {name: value for name, value in sorted(options.items()) if name != "quiet"}
+        faults = os.environ.get("PENSTOCK_FAULTS")  # which a worker reads when it starts
+        key = repr((os.path.realpath(model) if os.path.exists(model) else model, chosen, faults))
+        if key in self._trees and self._trees[key].transport.error is not None:
+            del self._trees[key]
+        if key not in self._trees:
+            self._trees[key] = PrivateSession.open(model, {**chosen, "quiet": True})
+            self._trees[key].wait_until_ready()
+            self._trees[key].door._numbers = itertools.count(1 << 20)  # those of a session begin with 0
+        return self._lent(self._trees[key], is_quiet=logs.is_quiet(bool(options.get("quiet"))))
+
+    def _lent(self, tree: PrivateSession, *, is_quiet: bool) -> PrivateSession:
+        session = copy.copy(tree)
+        session.is_quiet = is_quiet
+        session.transport = WarmTransport(self, tree)
+        session.door = copy.copy(tree.door)
+        session.door._numbers, session.door._seeds = itertools.count(), itertools.count()
+        table = start_table(tree.config, tree.plan, logs.columns())
+        session.wait_until_ready = lambda: logs.say(table, quiet=is_quiet)
+        return session
+
+    def take_back(self, tree: PrivateSession) -> None:
+        """Whoever comes next finds it idle, and nothing of a request with the same number is still on its way: what a
+        later request is told comes behind it."""
+        if tree.transport.error is None:
+            wait_until(lambda: is_idle(tree.transport.stats()), 60, "the tree is idle")
+            arrived: queue.SimpleQueue[PendingRequest] = queue.SimpleQueue()
+            with tree.stream([5], SamplingParams(max_tokens=1), arrived.put) as stream:
+                while not stream.is_over:
+                    arrived.get(timeout=60)
+                    stream.poll()
+
+    def is_busy(self) -> bool:
+        """Whether any of them computes an answer."""
+        return any(tree.transport.stats().running for tree in list(self._trees.values()) if tree.plan is not None)
+
+    @contextmanager
+    def in_place(self) -> Iterator["LentTrees"]:
+        """Within it each `LLM` runs on these trees."""
+        with mock.patch.object(llm, "open_model", self.lend):
+            yield self
+
+    def close(self) -> None:
+        for tree in self._trees.values():
             tree.transport.close()
 
 

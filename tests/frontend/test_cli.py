@@ -1,45 +1,28 @@
-"""The command `penstock` as a shell sees it: options, prompts in, answers out, errors and exit status."""
+"""The command `penstock` before it runs anything: options, help, slips of the hand, and what a cut answer is told."""
 
 import argparse
-import json
 import os
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from importlib import import_module
 
 import msgspec
 import pytest
+from builders.cases import for_each
+from builders.shell import run_here, standard_streams, status_of
+from builders.starts import command, finished
 from builders.tiny_model import tiny_model
 
 import penstock
-from penstock import LLM
 from penstock.frontend import cli
 from penstock.frontend.commands import generate
+from penstock.frontend.commands.generation.endings import Endings, with_usual_limit
+from penstock.frontend.commands.generation.prompts import Row
 from penstock.frontend.commands.shared.model_options import with_defaults
 from penstock.frontend.commands.shared.options import given
+from penstock.frontend.llm import LLM
 from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
 from penstock.protocol.parameters.sampling import SamplingParams
-
-BOUND = 60  # seconds; a wait never ends a test that passes
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("cli") / "tiny"
-    tiny_model(folder, "llama")
-    return folder
-
-
-def command(*words: object) -> list[str]:
-    return [sys.executable, "-m", "penstock", *map(str, words)]
-
-
-def generated(model: Path, *words: object, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-    """`penstock generate` on the worker without a model, so that no run waits for torch."""
-    call = command("generate", model, "--load-format", "stand-in", "--quiet", "--ignore-eos", "--max-tokens", 3, *words)
-    return subprocess.run(call, input=stdin, capture_output=True, text=True, timeout=BOUND)
 
 
 @pytest.fixture
@@ -52,14 +35,18 @@ def parser() -> argparse.ArgumentParser:
 # --- before anything runs ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("word", ["--help", "--version"])
-def test_help_and_version_answer_without_loading_anything(word):
-    code = (
-        "import sys\nfrom penstock.frontend.cli import main\n"
-        f"try: main([{word!r}])\nexcept SystemExit as end: print(end.code, *{{'msgspec', 'torch'}} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=BOUND)
-    assert done.stdout.splitlines()[-1].split() == ["0"], done
+def test_help_and_version_answer_without_loading_anything():
+    code = """
+import sys
+from penstock.frontend.cli import main
+for word in ("--help", "--version"):
+    try:
+        main([word])
+    except SystemExit as end:
+        print(end.code, *{"msgspec", "torch"} & set(sys.modules))
+"""
+    lines = finished([sys.executable, "-c", code]).stdout.splitlines()
+    assert lines[-3:] == ["0", f"penstock {penstock.__version__}", "0"], lines
 
 
 def test_version_is_the_packages_own(capsys):
@@ -68,7 +55,7 @@ def test_version_is_the_packages_own(capsys):
     assert capsys.readouterr().out == f"penstock {penstock.__version__}\n"
 
 
-@pytest.mark.parametrize("words", [[], ["generat"], ["--nonsense"]])
+@for_each("words", [[], ["generat"], ["--nonsense"]])
 def test_no_such_command_is_a_wrong_command_line(words, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(words)
@@ -76,7 +63,7 @@ def test_no_such_command_is_a_wrong_command_line(words, capsys):
     assert "usage: penstock" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@for_each(
     "words, sentence",
     [
         (["genrate"], "Did you mean generate?"),
@@ -106,7 +93,7 @@ def test_a_slip_of_the_hand_is_a_sentence_that_says_what_was_meant(words, senten
     assert end.value.code == 2 and sentence in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["help"], ["help", "help"], ["help", "generate"]])
+@for_each("words", [["help"], ["help", "help"], ["help", "generate"]])
 def test_help_is_a_command_too(words, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(words)
@@ -120,19 +107,27 @@ def test_no_command_at_all_shows_the_commands(capsys):
     assert end.value.code == 2 and "complete prompts" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["models"], ["help"], ["generate", "--help"], ["--version"]])
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_behind_standard_output_is_a_sentence(words, unbuffered):
+FULL = "penstock: standard output cannot be written: No space left on device.\n"
+
+
+@for_each("words", [["models"], ["help"], ["generate", "--help"], ["--version"]])
+@for_each("is_buffered", [True, False])
+def test_a_full_disk_behind_standard_output_is_a_sentence(words, is_buffered, tmp_path):
+    with open(os.devnull) as nothing, open("/dev/full", "w") as full, open(tmp_path / "said", "w+") as said:
+        with standard_streams(nothing.fileno(), full.fileno(), said.fileno(), is_buffered=is_buffered):
+            assert status_of(*words) == 1
+            if sys.stdout is not None:
+                sys.stdout.flush()  # so would the interpreter at its end, and fail if anything were left
+        assert (tmp_path / "said").read_text() == FULL
+
+
+def test_a_full_disk_is_told_once_by_a_whole_process():
     with open("/dev/full", "w") as full:
-        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-        done = subprocess.run(
-            command(*words), stdout=full, stderr=subprocess.PIPE, text=True, timeout=BOUND, env=environment
-        )
-    assert done.returncode == 1
-    assert done.stderr == "penstock: standard output cannot be written: No space left on device.\n"
+        done = command("help", stdout=full, stderr=-1)
+    assert (done.returncode, done.stderr) == (1, FULL)
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
+@for_each("name", cli.COMMANDS)
 def test_help_of_a_command_names_its_usage(name, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main([name, "--help"])
@@ -140,7 +135,7 @@ def test_help_of_a_command_names_its_usage(name, capsys):
     assert f"usage: penstock {name}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("struct", [EngineConfig, SamplingParams])
+@for_each("struct", [EngineConfig, SamplingParams])
 def test_every_field_that_describes_itself_is_an_option(struct, parser):
     described = {field.name for field in msgspec.structs.fields(struct) if hasattr(field.type, "__metadata__")}
     options = {action.dest for action in parser._actions}
@@ -152,7 +147,7 @@ def test_the_only_name_that_both_kinds_of_options_share_is_the_seed():
     assert names[0] & names[1] == {"seed"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "words, wanted",
     [
         (["--temperature", "0"], {"temperature": 0}),
@@ -171,7 +166,7 @@ def test_sampling_options_are_read_by_their_types_and_only_those_given(words, wa
     SamplingParams(**wanted)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "words, wanted",
     [
         (
@@ -188,7 +183,7 @@ def test_engine_options_are_read_by_their_types_and_only_those_given(words, want
     EngineConfig.from_options("model", **wanted)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "words, sentence",
     [
         (["--temperature", "nan"], "temperature=nan: must be a finite number"),
@@ -229,113 +224,46 @@ def test_a_model_that_is_nowhere_is_told_with_each_place_on_a_line_of_its_own(ca
     assert len(places) == 3 and all(place.startswith("  - ") for place in places)
 
 
-def test_the_models_own_sampling_defaults_hold_where_nothing_else_was_said(tmp_path):
+def test_the_models_own_sampling_defaults_hold_where_nothing_else_was_said(shell, tmp_path):
     tiny_model(tmp_path, "llama")
     (tmp_path / "generation_config.json").write_text('{"temperature": 0.25, "top_p": 0.5}')
-    with LLM(tmp_path, load_format="stand-in", quiet=True) as llm:
+    with shell.trees.in_place(), LLM(tmp_path, load_format="stand-in", quiet=True) as llm:
         params = with_defaults(llm, {"top_p": 0.75})
     assert (params.temperature, params.top_p) == (0.25, 0.75)
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
+# --- what is said of answers that were cut ----------------------------------------------------------------------------
 
 
-def test_one_prompt_prints_its_answer_and_nothing_else(model):
-    done = generated(model, "--format", "jsonl", "a prompt")
-    text = json.loads(done.stdout)["outputs"][0]["text"]
-    assert generated(model, "a prompt").stdout == text + "\n"
-    assert (done.returncode, done.stderr) == (0, "")
+@for_each(
+    "params, reason, num_tokens, remark",
+    [
+        ({}, "length", 512, "the answer was cut at 512 tokens; --max-tokens allows more."),
+        ({}, "length", 90, "the answer was cut: the context is full; a larger --max-model-len holds more."),
+        ({}, "stop", 512, None),
+        ({"min_tokens": 9}, "length", 512, "the answer was cut at 512 tokens; --max-tokens allows more."),
+        ({"min_tokens": 900}, "length", 900, "the answer was cut at 900 tokens; --max-tokens allows more."),
+        ({"min_length": 900}, "length", 900, "the answer was cut at 900 tokens; --max-tokens allows more."),
+        ({"max_tokens": 90}, "length", 90, "the answer was cut at 90 tokens, the max_tokens that were given."),
+        ({"max_tokens": 90}, "length", 80, "the answer was cut: the context is full; a larger --max-model-len"),
+        ({"max_length": 900}, "length", 890, "the answer was cut at the max_length that was given."),
+    ],
+)
+def test_a_cut_is_told_with_who_asked_for_it(params, reason, num_tokens, remark):
+    endings = Endings()
+    answer = CompletionOutput(token_ids=[1] * num_tokens, finish_reason=reason)
+    row = with_usual_limit(Row("one", SamplingParams(**params)))
+    endings.add(row, RequestOutput("0", None, [1], Samples([answer])))
+    remarks = list(endings.remarks())
+    assert remarks == [] if remark is None else remarks[0].startswith(remark)
 
 
-def test_several_answers_stand_under_the_numbers_of_their_prompts(model):
-    done = generated(model, stdin="one\n\ntwo\nthree\n")
-    assert done.returncode == 0, done.stderr
-    assert sorted(line for line in done.stdout.splitlines() if line.startswith("==>")) == [
-        "==> 0 <==",
-        "==> 1 <==",
-        "==> 2 <==",
-    ]
-
-
-def test_samples_of_one_prompt_are_told_apart(model):
-    done = generated(model, "a prompt", "--n", 2)
-    assert "==> 0, answer 0 <==" in done.stdout
-    assert "==> 0, answer 1 <==" in done.stdout
-
-
-def test_json_lines_come_back_with_number_id_and_what_their_own_parameters_asked_for(model, tmp_path):
-    lines = ['{"prompt": "one", "id": "a", "max_tokens": 1}', "", "[1, 2, 3]", '{"prompt": "b", "n": 2, "logprobs": 0}']
-    (tmp_path / "in.jsonl").write_text("\n".join(lines))
-    done = generated(model, "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl", "--format", "jsonl")
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    first, second, third = sorted(
-        map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()), key=lambda record: record["index"]
-    )
-    assert (first["id"], first["prompt"], first["usage"]["output_tokens"]) == ("a", "one", 1)
-    assert (second["prompt"], second["usage"]["output_tokens"]) == ([1, 2, 3], 3)
-    assert [len(sample["logprobs"]) for sample in third["outputs"]] == [3, 3]
-
-
-def test_a_request_that_fails_is_named_and_the_others_are_answered(model):
-    done = generated(model, "--input", "-", "--format", "jsonl", stdin='"good"\n{"prompt_token_ids": [99999999]}\n')
-    records = {record["index"]: record for record in map(json.loads, done.stdout.splitlines())}
-    assert done.returncode == 1
-    assert records[0]["outputs"][0]["finish_reason"] == "length"
-    assert records[1]["error_code"] == 400
-    assert "99999999" in records[1]["error_msg"]
-    assert done.stderr == "penstock: 1 of 2 prompts failed; the line of each says why.\n"  # quiet as it is
-
-
-def test_a_failure_between_text_answers_goes_to_stderr(model):
-    done = generated(model, "good", "", "also good")
-    assert done.returncode == 1
-    assert done.stderr.startswith("penstock: prompt 1: ")
-    assert done.stdout.count("==>") == 2
-
-
-# --- cut short --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def long_run(model) -> Iterator["subprocess.Popen[str]"]:
-    """Has written a short answer, and is far from the end of a long one."""
-    lines = '{"prompt": "short", "max_tokens": 1}\n{"prompt": "long", "max_tokens": 900}\n'
-    popen = subprocess.Popen(
-        command("generate", model, "--load-format", "stand-in", "--quiet", "--ignore-eos", "--input", "-"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PENSTOCK_FAULTS": "worker.step=delay:0.1"},
-    )
-    popen.stdin.write(lines)
-    popen.stdin.close()
-    assert popen.stdout.readline() == "==> 0 <==\n"
-    yield popen
-    popen.kill()
-    popen.wait(BOUND)
-
-
-def test_ctrl_c_ends_with_130_and_without_a_traceback(long_run):
-    long_run.send_signal(signal.SIGINT)
-    assert long_run.wait(BOUND) == 130
-    assert long_run.stderr.read() == ""
-
-
-def test_a_reader_that_has_gone_away_ends_it_quietly(model):
-    many = "".join(f"prompt {number}\n" for number in range(2000))
-    popen = subprocess.Popen(
-        command("generate", model, "--load-format", "stand-in", "--quiet", "--max-tokens", 2),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    popen.stdout.close()
-    popen.stdin.write(many)
-    popen.stdin.close()
-    assert popen.wait(BOUND) == 128 + signal.SIGPIPE
-    assert popen.stderr.read() == ""
+def test_cuts_of_many_answers_are_told_together():
+    endings = Endings()
+    for most in (3, 7, None, None, None):
+        row = with_usual_limit(Row("one", SamplingParams(max_tokens=most)))
+        endings.add_answer(row, "length" if most else "stop", most or 5)
+    assert list(endings.remarks()) == ["2 of 5 answers were cut at 3 to 7 tokens, the max_tokens that were given."]
 
 
 # --- an interpreter that keeps no docstrings --------------------------------------------------------------------------
@@ -349,11 +277,21 @@ for name in cli.COMMANDS:
 """
 
 
-def test_every_command_works_without_docstrings(model):
-    done = subprocess.run([sys.executable, "-OO", "-c", EVERY_HELP], capture_output=True, text=True, timeout=BOUND)
+@for_each("name", cli.COMMANDS)
+def test_a_command_without_a_docstring_has_its_line_of_the_table(name, monkeypatch):
+    monkeypatch.setattr(import_module(f"penstock.frontend.commands.{name}"), "__doc__", None)
+    assert cli.COMMANDS[name] in " ".join(run_here(name, "--help").stdout.split())
+
+
+@pytest.mark.long
+def test_every_command_has_its_help_without_docstrings():
+    done = finished([sys.executable, "-OO", "-c", EVERY_HELP])
     assert (done.returncode, done.stderr, done.stdout.count("usage: ")) == (0, "", len(cli.COMMANDS))
     assert cli.COMMANDS["generate"] in " ".join(done.stdout.split())
-    words = ("-OO", "-m", "penstock", "generate", str(model), "hi", "--load-format", "stand-in", "--max-tokens", "2")
-    environment = {**os.environ, "PYTHONOPTIMIZE": "2"}  # for its processes too
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=BOUND, env=environment)
+
+
+@pytest.mark.long
+def test_a_tree_answers_without_docstrings(shell_model):
+    words = ["-OO", "-m", "penstock", "generate", str(shell_model), "hi", "--load-format", "stand-in"]
+    done = finished([sys.executable, *words, "--max-tokens", "2"], env={**os.environ, "PYTHONOPTIMIZE": "2"})
     assert done.returncode == 0 and done.stdout and "Traceback" not in done.stderr, done

@@ -3,13 +3,12 @@
 import json
 import re
 import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pyte
 import pytest
-from builders.tiny_model import tiny_model
+from builders.cases import for_each
+from builders.shell import STAND_IN
 
 from penstock.frontend.commands.repl.answer_text import AnswerText
 from penstock.frontend.commands.repl.chat_input import ChatInput, read_input
@@ -19,15 +18,6 @@ from penstock.frontend.commands.repl.slash import COMMANDS, command_word
 from penstock.protocol.errors import RequestError
 from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
 from penstock.protocol.parameters.sampling import SamplingParams
-
-BOUND = 60  # seconds; a wait never ends a test that passes
-STAND_IN = ("--load-format", "stand-in", "--quiet", "--ignore-eos")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("chat") / "tiny", "qwen3")
-
 
 # --- what was typed ---------------------------------------------------------------------------------------------------
 
@@ -47,7 +37,7 @@ def typed(*lines: str) -> list[ChatInput]:
     return found
 
 
-@pytest.mark.parametrize(
+@for_each(
     "lines, texts",
     [
         (["one", "two"], ["one", "two"]),
@@ -68,7 +58,7 @@ def test_what_stands_in_a_block_is_never_a_command():
     assert [message.may_be_command for message in typed("/reset", '"""/reset"""')] == [True, False]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text, word",
     [
         ("/reset", "/reset"),
@@ -207,7 +197,7 @@ def test_an_answer_stopped_in_its_thoughts_leaves_its_question():
 CUT = "cut within its thoughts at 1 tokens (--max-tokens); /set max_tokens allows more; /retry asks the message again"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "thought, max_tokens, reason, remark",
     [
         ("Two", 1, "length", CUT),
@@ -240,24 +230,27 @@ def test_what_to_do_stands_below_an_error_of_several_lines():
 # --- through pipes ----------------------------------------------------------------------------------------------------
 
 
-def piped(model: Path, text: str | bytes, *words: object) -> "subprocess.CompletedProcess[str]":
-    call = [sys.executable, "-m", "penstock", "chat", model, *STAND_IN, *words]
-    content = text if isinstance(text, bytes) else text.encode()
-    done = subprocess.run(list(map(str, call)), input=content, capture_output=True, timeout=BOUND)
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+@pytest.fixture
+def piped(shell, shell_model) -> "Callable[..., subprocess.CompletedProcess[str]]":
+    """A chat between pipes, of this process."""
+
+    def piped(text: str | bytes, *words: object) -> "subprocess.CompletedProcess[str]":
+        return shell.run("chat", shell_model, *STAND_IN, "--quiet", *words, stdin=text)
+
+    return piped
 
 
-def test_a_pipe_gets_the_answer_and_nothing_else(model):
-    done = piped(model, "Hello\n", "--max-tokens", 5)
+def test_a_pipe_gets_the_answer_and_nothing_else(piped):
+    done = piped("Hello\n", "--max-tokens", 5)
     assert done.returncode == 0
     assert done.stdout.endswith("\n") and len(done.stdout) > 1
     assert re.findall(r"\x1b\[|^> |Ctrl-D", done.stdout) == []
     assert done.stderr == "penstock: cut at 5 tokens (--max-tokens)\n"
 
 
-def test_each_line_of_a_pipe_is_a_turn_of_one_conversation(model, tmp_path):
+def test_each_line_of_a_pipe_is_a_turn_of_one_conversation(piped, tmp_path):
     lines = ["/system Be brief.", "one", "two \\", "three", '"""', "/four", '"""', f"/save {tmp_path}/saved.json"]
-    done = piped(model, "\n".join(lines), "--max-tokens", 3)
+    done = piped("\n".join(lines), "--max-tokens", 3)
     assert done.returncode == 0, done.stderr
     saved = json.loads((tmp_path / "saved.json").read_text())
     assert [message["role"] for message in saved] == ["system"] + 3 * ["user", "assistant"]
@@ -269,43 +262,43 @@ def test_each_line_of_a_pipe_is_a_turn_of_one_conversation(model, tmp_path):
     ]
 
 
-def test_reset_forgets_the_turns_and_keeps_the_system_text(model, tmp_path):
-    done = piped(model, f"/system Be brief.\none\n/reset\n/save {tmp_path}/saved.json\n", "--max-tokens", 2)
+def test_reset_forgets_the_turns_and_keeps_the_system_text(piped, tmp_path):
+    done = piped(f"/system Be brief.\none\n/reset\n/save {tmp_path}/saved.json\n", "--max-tokens", 2)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "saved.json").read_text()) == [{"role": "system", "content": "Be brief."}]
 
 
-def test_a_file_that_holds_something_else_is_not_written_over(model, tmp_path):
+def test_a_file_that_holds_something_else_is_not_written_over(piped, tmp_path):
     (tmp_path / "thesis").write_text("years of work")
-    done = piped(model, f"/save {tmp_path}/thesis\n/save {tmp_path}/new\n/save {tmp_path}/new\n")
+    done = piped(f"/save {tmp_path}/thesis\n/save {tmp_path}/new\n/save {tmp_path}/new\n")
     assert (tmp_path / "thesis").read_text() == "years of work"
     assert "left alone" in done.stderr and done.stderr.count("0 messages are in") == 2
 
 
-def test_a_turn_that_would_not_fit_is_refused_with_figures_and_the_conversation_goes_on(model, tmp_path):
+def test_a_turn_that_would_not_fit_is_refused_with_figures_and_the_conversation_goes_on(piped, tmp_path):
     lines = ["short", "far too long " * 20, "/reset", "short", f"/save {tmp_path}/saved.json"]
-    done = piped(model, "\n".join(lines), "--max-model-len", 64, "--max-tokens", 4)
+    done = piped("\n".join(lines), "--max-model-len", 64, "--max-tokens", 4)
     assert done.returncode == 1
     assert "max_model_len=64" in done.stderr
     assert "The message has no answer: /retry asks it again, /reset starts a new conversation." in done.stderr
     assert json.loads((tmp_path / "saved.json").read_text())[0]["content"] == "short"
 
 
-def test_an_answer_that_fills_the_context_says_so(model):
-    done = piped(model, "Hello\n", "--max-model-len", 32)
-    assert "cut: the context is full with 32 tokens; /reset starts a new conversation" in done.stderr
+def test_an_answer_that_fills_the_context_says_so(piped):
+    done = piped("Hello\n", "--max-model-len", 64)
+    assert "cut: the context is full with 64 tokens; /reset starts a new conversation" in done.stderr
 
 
-def test_an_unknown_command_names_the_nearest_one(model):
-    assert "Did you mean /reset?" in piped(model, "/rest\n").stderr
+def test_an_unknown_command_names_the_nearest_one(piped):
+    assert "Did you mean /reset?" in piped("/rest\n").stderr
 
 
-def test_help_names_every_command(model):
-    said = piped(model, "/help\n").stderr
+def test_help_names_every_command(piped):
+    said = piped("/help\n").stderr
     assert all(word in said for word in COMMANDS)
 
 
-def test_bytes_that_are_no_text_end_nothing(model):
-    done = piped(model, b"\xff\xfe caf\xe9\n", "--max-tokens", 2)
+def test_bytes_that_are_no_text_end_nothing(piped):
+    done = piped(b"\xff\xfe caf\xe9\n", "--max-tokens", 2)
     assert done.returncode == 0
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""`penstock generate` as a person and as a pipe meet it: what is asked, what comes as it is made, and how it ends."""
+"""`penstock generate`: what is asked of the model, and how answers come back."""
 
 import io
 import json
@@ -6,46 +6,35 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable
 from types import SimpleNamespace
 
-import pexpect
 import pytest
-from builders.person import Person
-from builders.tiny_model import tiny_model
-from builders.watching import wait_until
+from builders.cases import for_each
+from builders.shell import BOUND, SLOW, STAND_IN
 
 from penstock.frontend import cli
 from penstock.frontend.commands import generate
 from penstock.frontend.commands.generation.endings import USUAL_TOKENS
-from penstock.frontend.commands.generation.output import output_to
 from penstock.frontend.commands.generation.prompts import Row, from_arguments
 from penstock.frontend.commands.generation.rendering import Rendering
-from penstock.frontend.commands.generation.resumption import Resumption
 from penstock.frontend.commands.shared import loading
 from penstock.frontend.console import standard_error
-from penstock.protocol.errors import ConfigError, PenstockError, RequestError
+from penstock.protocol.errors import ConfigError, RequestError
 from penstock.protocol.parameters.sampling import SamplingParams
 
-BOUND = 180  # seconds; a wait never ends a test that passes
-SLOW = {"PENSTOCK_FAULTS": "worker.step=delay:0.1"}
 QUESTION = [{"role": "user", "content": "one"}]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("generate") / "tiny", "qwen3")
+@pytest.fixture
+def generated(shell, shell_model) -> "Callable[..., subprocess.CompletedProcess[str]]":
+    """What a command in this process has said."""
 
+    def generated(*words: object, stdin: str = "", is_quiet: bool = True) -> "subprocess.CompletedProcess[str]":
+        quietly = ["--quiet"] if is_quiet else []
+        return shell.run("generate", shell_model, *STAND_IN, *quietly, *words, stdin=stdin)
 
-def words(model: Path | str, *more: object) -> list[str]:
-    return ["-m", "penstock", "generate", *map(str, (model, "--load-format", "stand-in", "--ignore-eos", *more))]
-
-
-def generated(model: Path, *more: object, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-    call = [sys.executable, *words(model, "--quiet", *more)]
-    return subprocess.run(call, input=stdin, capture_output=True, text=True, timeout=BOUND)
+    return generated
 
 
 def records(text: str) -> dict[object, dict]:
@@ -76,7 +65,7 @@ def asked(prompt: object, *, template: str | None = "a template", **options: obj
     return rendering.prompt(Row(prompt, SamplingParams()))
 
 
-@pytest.mark.parametrize("prompt", ["one", {"prompt": "one"}])
+@for_each("prompt", ["one", {"prompt": "one"}])
 def test_a_text_is_a_message_to_a_model_with_a_template_and_raw_leaves_it_as_it_is(prompt):
     assert asked(prompt) == ["user"] and asked(prompt, system="Be brief.") == ["system", "user"]
     assert asked(prompt, is_raw=True) == asked(prompt, template=None) == prompt
@@ -89,7 +78,7 @@ def test_each_text_has_the_pictures_of_the_command_line_and_a_line_its_own():
         asked("one", template=None, images=[b"a"])
 
 
-@pytest.mark.parametrize("prompt", ["", [1, 2], {"prompt_token_ids": [1]}, {"prompt": "a", "prompt_token_ids": [1]}])
+@for_each("prompt", ["", [1, 2], {"prompt_token_ids": [1]}, {"prompt": "a", "prompt_token_ids": [1]}])
 def test_token_ids_are_asked_as_they_are_and_an_empty_text_is_no_message(prompt):
     assert asked(prompt, system="Be brief.") == prompt
 
@@ -99,7 +88,7 @@ def test_a_system_text_needs_a_template():
         asked("one", template=None, system="Be brief.")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "content, prompt", [(b"one\ntwo\n", "one\ntwo"), (b"one\r\n", "one"), (b"", ""), (b"\xff", None)]
 )
 def test_a_hyphen_is_all_of_standard_input_as_one_prompt(content, prompt):
@@ -107,7 +96,7 @@ def test_a_hyphen_is_all_of_standard_input_as_one_prompt(content, prompt):
     assert row.prompt == prompt or (prompt is None and isinstance(row.prompt, RequestError))
 
 
-@pytest.mark.parametrize("more", [["pocket"], ["pocket", "-"], ["pocket", "--input", "-"]])
+@for_each("more", [["pocket"], ["pocket", "-"], ["pocket", "--input", "-"]])
 def test_an_empty_pipe_is_refused_before_a_model_is_loaded(more, monkeypatch, capsys):
     monkeypatch.setattr(generate, "load", lambda *arguments: pytest.fail("a model was loaded"))
     with open(os.devnull) as nothing:
@@ -116,7 +105,7 @@ def test_an_empty_pipe_is_refused_before_a_model_is_loaded(more, monkeypatch, ca
     assert "Standard input is empty, so there is no prompt to answer. Write " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@for_each(
     "more, sentence",
     [
         (["--raw", "--system", "x"], "--raw leaves prompts as they are"),
@@ -125,8 +114,6 @@ def test_an_empty_pipe_is_refused_before_a_model_is_loaded(more, monkeypatch, ca
     ],
 )
 def test_options_that_can_not_go_together_are_named(more, sentence, capsys):
-    from penstock.frontend import cli
-
     with pytest.raises(SystemExit) as end:
         cli.main(["generate", "pocket", "hello", *more])
     assert end.value.code == 2 and sentence in capsys.readouterr().err
@@ -156,8 +143,59 @@ LINES = [
 ]
 
 
-def test_conversations_and_lines_of_openais_batches_are_answered_each_in_its_form(model):
-    done = generated(model, "--input", "-", "--format", "jsonl", "--max-tokens", 4, stdin="\n".join(LINES))
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_prompt_prints_its_answer_and_nothing_else(generated):
+    done = generated("--max-tokens", 3, "--format", "jsonl", "a prompt")
+    text = json.loads(done.stdout)["outputs"][0]["text"]
+    assert generated("--max-tokens", 3, "a prompt").stdout == text + "\n"
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_answers_stand_under_the_numbers_of_their_prompts_and_samples_under_their_own(generated):
+    done = generated("--max-tokens", 3, stdin="one\n\ntwo\nthree\n")
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("==>")] == [
+        f"==> {number} <==" for number in range(3)
+    ]
+    samples = generated("--max-tokens", 3, "a prompt", "--n", 2).stdout
+    assert "==> 0, answer 0 <==" in samples and "==> 0, answer 1 <==" in samples
+
+
+def test_json_lines_come_back_with_number_id_and_what_their_own_parameters_asked_for(generated, tmp_path):
+    lines = ['{"prompt": "one", "id": "a", "max_tokens": 1}', "", "[1, 2, 3]", '{"prompt": "b", "n": 2, "logprobs": 0}']
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    files = ("--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
+    done = generated(*files, "--format", "jsonl", "--max-tokens", 3)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    first, second, third = sorted(
+        map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()), key=lambda record: record["index"]
+    )
+    assert (first["id"], first["prompt"], first["usage"]["output_tokens"]) == ("a", "one", 1)
+    assert (second["prompt"], second["usage"]["output_tokens"]) == ([1, 2, 3], 3)
+    assert [len(sample["logprobs"]) for sample in third["outputs"]] == [3, 3]
+
+
+def test_a_request_that_fails_is_named_and_the_others_are_answered(generated):
+    words = ("--input", "-", "--format", "jsonl", "--max-tokens", 3)
+    done = generated(*words, stdin='"good"\n{"prompt_token_ids": [99999999]}\n')
+    found = records(done.stdout)
+    assert done.returncode == 1
+    assert found[0]["outputs"][0]["finish_reason"] == "length"
+    assert found[1]["error_code"] == 400 and "99999999" in found[1]["error_msg"]
+    assert done.stderr == "penstock: 1 of 2 prompts failed; the line of each says why.\n"  # quiet as it is
+
+
+def test_a_failure_between_text_answers_goes_to_stderr(generated):
+    done = generated("good", "", "also good", "--max-tokens", 3)
+    assert done.returncode == 1
+    assert done.stderr.startswith("penstock: prompt 1: ")
+    assert done.stdout.count("==>") == 2
+
+
+def test_conversations_and_lines_of_openais_batches_are_answered_each_in_its_form(generated):
+    done = generated("--input", "-", "--format", "jsonl", "--max-tokens", 4, stdin="\n".join(LINES))
     found = records(done.stdout)
     assert (found[0]["prompt"], found["mine"]["messages"]) == ("one", QUESTION)
     assert found[0]["usage"]["prompt_tokens"] == found["mine"]["usage"]["prompt_tokens"]
@@ -184,8 +222,10 @@ def test_conversations_and_lines_of_openais_batches_are_answered_each_in_its_for
 # --- as it comes ------------------------------------------------------------------------------------------------------
 
 
-def test_a_pipe_gets_one_answer_as_it_is_made(model):
-    call = [sys.executable, *words(model, "one", "--quiet", "--max-tokens", 200)]
+def test_a_pipe_gets_one_answer_as_it_is_made(shell_model):
+    """In processes of its own, as a shell starts it and SIGTERM ends it."""
+    words = ["generate", str(shell_model), "one", *STAND_IN, "--quiet", "--max-tokens", "900"]
+    call = [sys.executable, "-m", "penstock", *words]
     running = subprocess.Popen(call, stdout=subprocess.PIPE, env={**os.environ, **SLOW})
     try:
         assert os.read(running.stdout.fileno(), 1) and running.poll() is None
@@ -194,43 +234,27 @@ def test_a_pipe_gets_one_answer_as_it_is_made(model):
         assert running.wait(BOUND) == 128 + signal.SIGTERM
 
 
-def test_several_answers_stand_in_the_order_of_their_prompts_and_each_that_was_cut_is_told(model):
+def test_standard_output_whose_reader_has_gone_ends_it_quietly(shell_model):
+    """A pipe that closes, in processes of its own: its status is a signal's, and nothing complains at the end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    call = [sys.executable, "-m", "penstock", "generate", str(shell_model), *STAND_IN, "--quiet", "--max-tokens", "2"]
+    done = subprocess.run(call, input="one\ntwo\n", stdout=writer, stderr=subprocess.PIPE, text=True, timeout=BOUND)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+def test_several_answers_stand_in_the_order_of_their_prompts_and_each_that_was_cut_is_told(generated):
     lines = [json.dumps({"prompt": "one", "max_tokens": number}) for number in (90, 9)]
     longer = [{"prompt": "one", "max_length": 540}, {"prompt": "one", "min_tokens": 530}]
     lines += ['"two"', line("mine", "/v1/completions", prompt=[5], max_tokens=2), *map(json.dumps, longer)]
-    done = subprocess.run(
-        [sys.executable, *words(model, "--input", "-")],
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
-        timeout=BOUND,
-    )
+    done = generated("--input", "-", is_quiet=False, stdin="\n".join(lines))
     headings = [line for line in done.stdout.splitlines() if line.startswith("==>")]
     assert headings == [f"==> {title} <==" for title in (0, 1, 2, "mine", 4, 5)]
     assert f"2 of 6 answers were cut at {USUAL_TOKENS} to 530 tokens; --max-tokens allows more." in done.stderr
     assert "3 of 6 answers were cut at 2 to 90 tokens, the max_tokens that were given." in done.stderr
     assert "1 of 6 answers was cut at the max_length that was given." in done.stderr
     assert done.returncode == 0
-
-
-def test_a_terminal_is_told_what_is_awaited_and_keeps_words_whole(model):
-    call = words(model, "--quiet", "--max-tokens", "80")
-    child = pexpect.spawn(
-        sys.executable,
-        call,
-        env={**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"},
-        dimensions=(24, 70),
-        encoding="utf-8",
-        codec_errors="replace",
-        timeout=BOUND,
-    )
-    person = Person(child, 24, 70)
-    person.sees_text("Type prompts, one a line; Ctrl-D on an empty line is the end.")
-    before = person.written
-    person.type("one\r\x04")
-    assert person.sees_end() == 0
-    answer = person.written.removeprefix(before)
-    assert len(answer) > 40 and answer.endswith("\r\n") and "\x1b[" not in answer
 
 
 def test_a_terminal_shows_that_a_model_is_loading_and_nothing_of_it_afterwards(monkeypatch):
@@ -254,132 +278,3 @@ def test_a_terminal_shows_that_a_model_is_loading_and_nothing_of_it_afterwards(m
             shown += os.read(ours, 1000)
     assert b"Loading pocket: 0 s, " in shown and shown.endswith(b"\r\x1b[Kready\r\n")
     os.close(ours)
-
-
-# --- told to end ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def target(tmp_path) -> Path:
-    return tmp_path / "answers.jsonl"
-
-
-def started(model: Path, target: Path, *lines: str, before: str = "", **environment: str) -> "subprocess.Popen[str]":
-    call = [sys.executable, *words(model, "--input", "-", "--output", target, "--format", "jsonl")]
-    popen = subprocess.Popen(
-        [*before.split(), *call],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    popen.stdin.write("\n".join(lines))
-    popen.stdin.close()
-    return popen
-
-
-SHORT, LONG = '{"prompt": "short", "max_tokens": 1}', '{"prompt": "long", "max_tokens": 900}'
-
-
-def or_long(*numbers: signal.Signals) -> list[object]:
-    """The first in the quick suite."""
-    return [numbers[0], *(pytest.param(number, marks=pytest.mark.long) for number in numbers[1:])]
-
-
-@pytest.mark.parametrize("number", or_long(signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL))
-def test_a_run_that_is_told_to_end_before_any_answer_leaves_nothing(model, target, number):
-    running = started(model, target, LONG, **SLOW)
-    for line in running.stderr:  # it works
-        if line.startswith("penstock is ready"):
-            break
-    running.send_signal(number)
-    status = running.wait(BOUND)
-    assert status == (-number if number == signal.SIGKILL else 128 + number)
-    assert list(target.parent.iterdir()) == []
-
-
-@pytest.mark.parametrize("number", or_long(signal.SIGHUP, signal.SIGTERM))
-def test_a_run_that_is_told_to_end_keeps_what_it_had_finished_and_goes_on_later(model, target, number):
-    prompts = [SHORT, '{"prompt": "other", "max_tokens": 2, "id": "second"}', LONG, "[1, 2", SHORT]
-    partial = target.with_name("answers.jsonl.partial")
-    running = started(model, target, *prompts[:3], **SLOW)
-    wait_until(lambda: partial.exists() and partial.read_text().count("\n") == 2, BOUND, "the short answers")
-    running.send_signal(number)
-    assert running.wait(BOUND) == 128 + number
-    told = running.stderr.read()
-    assert f"The 2 answers that it had finished are kept in {partial}" in told and "--resume" in told
-    with open(partial, "a") as file:
-        file.write('{"index": 2, "promp')  # as a kill may leave it
-
-    call = [*words(model, "--quiet", "--input", "-", "--format", "jsonl")]
-    more = [sys.executable, *call, "--output", str(target), "--resume"]
-    done = subprocess.run(more, input="\n".join(prompts), capture_output=True, text=True, timeout=BOUND)
-    assert "2 answers are there already" in done.stderr and done.returncode == 1
-    found = records(target.read_text())
-    assert found.keys() == {0, "second", 2, 3, 4} and list(target.parent.iterdir()) == [target]
-
-
-@pytest.mark.long
-def test_a_run_that_went_on_has_made_what_it_would_have_made_at_once(model, target):
-    """Sampled answers too."""
-    prompts = [f'"prompt {number}"' for number in range(8)]
-    call = [*words(model, "--quiet", "--max-tokens", 8, "--format", "jsonl", "--input", "-", "--output", target)]
-    run = partial(subprocess.run, input="\n".join(prompts), text=True, timeout=BOUND, check=True)
-    run([sys.executable, *call])
-    whole = target.read_text().splitlines(keepends=True)
-    target.with_name("answers.jsonl.partial").write_text("".join(whole[::2]))
-    run([sys.executable, *call, "--resume"])
-    before, after = records("".join(whole)), records(target.read_text())
-    assert {name: after[name]["outputs"] for name in before} == {name: before[name]["outputs"] for name in before}
-
-
-@pytest.mark.parametrize("line", ["==> 0 <==", '{"index": 1e999}', '{"outputs": []}', "[]", "5", '{"custom_id": "a"}'])
-def test_an_unfinished_file_that_is_no_such_file_is_refused_and_stays(target, line, capsys):
-    from penstock.frontend import cli
-
-    partial = target.with_name("answers.jsonl.partial")
-    partial.write_text(f"{line}\n")
-    call = ["generate", "pocket", "one", "--output", str(target), "--format", "jsonl", "--resume"]
-    assert cli.main(call) == 1  # before anything is loaded
-    assert "line 1 of the unfinished file is no answer" in capsys.readouterr().err
-    assert partial.read_text() == f"{line}\n" and not target.exists()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [os.mkfifo, lambda path: path.symlink_to("/etc/passwd"), lambda path: path.mkdir()],
-    ids=["pipe", "link", "folder"],
-)
-def test_what_no_run_has_left_is_neither_waited_for_nor_cut(target, make):
-    make(target.with_name("answers.jsonl.partial"))
-    with pytest.raises(PenstockError, match=r"answers\.jsonl\.partial"):
-        output_to(str(target)).resume(lambda line: None)
-
-
-@pytest.mark.parametrize(
-    "prompt, name, is_done",
-    [("one", None, True), ("two", None, False), ("one", "a name", False), ([1], None, False)],
-)
-def test_a_run_goes_on_with_the_same_prompts_only(prompt, name, is_done):
-    done = Resumption()
-    done.take(b'{"index": 1, "prompt": "one"}\n')
-    assert not done.has(0, Row("two", SamplingParams()))
-    with nullcontext() if is_done else pytest.raises(PenstockError, match="answers another prompt than the 2. one"):
-        assert done.has(1, Row(prompt, SamplingParams(), name))
-
-
-def test_two_runs_do_not_go_on_in_one_file(target):
-    with output_to(str(target)) as output:
-        output.write("one\n")
-        with pytest.raises(PenstockError, match="is being written by a run that still goes on"):
-            output_to(str(target)).resume(lambda line: None)
-
-
-@pytest.mark.long
-def test_nohup_still_means_that_a_hang_up_ends_nothing(model, target):
-    running = started(model, target, SHORT, '{"prompt": "x", "max_tokens": 30}', before="nohup", **SLOW)
-    partial = target.with_name("answers.jsonl.partial")
-    wait_until(partial.exists, BOUND, "the first answer")
-    running.send_signal(signal.SIGHUP)
-    assert running.wait(BOUND) == 0 and len(records(target.read_text())) == 2

@@ -1,40 +1,46 @@
-"""`penstock generate --output` cut short in every way, and lines that are no requests: over the real processes."""
+"""`penstock generate --output` cut short in every way and gone on with later.
+
+What a signal does is tried in this process, which is the command's; a kill and a Ctrl-C on processes of their own too.
+"""
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-from builders.tiny_model import tiny_model
+from builders.cases import for_each
+from builders.shell import BOUND, SLOW, STAND_IN
 from builders.watching import wait_until
 
-BOUND = 60  # seconds; a wait never ends a test that passes
-SHORT = 3  # answers that are finished long before the last one
+from penstock.frontend import cli
+from penstock.frontend.commands.generation.output import output_to
+from penstock.frontend.commands.generation.prompts import Row
+from penstock.frontend.commands.generation.resumption import Resumption
+from penstock.protocol.errors import PenstockError
+from penstock.protocol.parameters.sampling import SamplingParams
 
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("cli") / "tiny"
-    tiny_model(folder, "llama")
-    return folder
+SHORT, LONG = '{"prompt_token_ids": [1, 2], "max_tokens": 3}', '{"prompt_token_ids": [3], "max_tokens": 900}'
+FINISHED = 3  # answers that are finished long before the last one
+PROMPTS = "\n".join([SHORT] * FINISHED + [LONG])
 
 
 def command(model: Path, *words: object) -> list[str]:
-    options = ("--load-format", "stand-in", "--ignore-eos", "--max-tokens", 3, "--format", "jsonl")
-    return [sys.executable, "-m", "penstock", "generate", *map(str, (model, *options, *words))]
+    options = (*STAND_IN, "--max-tokens", 3, "--format", "jsonl")
+    return ["generate", *map(str, (model, *options, *words))]
 
 
-def answers(path: Path) -> dict[int, dict]:
-    """By their number; every line must be JSON that anyone can read."""
-    return {record["index"]: record for record in map(json.loads, path.read_text().splitlines())}
-
-
-# --- cut short --------------------------------------------------------------------------------------------------------
+def answers(path: Path) -> dict[object, dict[str, Any]]:
+    """By their names, or their numbers; every line must be JSON that anyone can read."""
+    records = map(json.loads, path.read_text().splitlines())
+    return {record.get("id", record["index"]): record for record in records}
 
 
 @pytest.fixture
@@ -49,35 +55,126 @@ def partial(target) -> Path:
     return target.with_name("answers.jsonl.partial")
 
 
+def has_lines(partial: Path, count: int) -> Callable[[], bool]:
+    return lambda: partial.exists() and partial.read_text().count("\n") == count
+
+
+# --- cut short --------------------------------------------------------------------------------------------------------
+
+
+@for_each("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_run_that_is_told_to_end_before_any_answer_leaves_nothing(shell, shell_model, tmp_path, number):
+    files = []
+
+    def works() -> bool:
+        files[:] = tmp_path.iterdir()
+        return shell.trees.is_busy()
+
+    words = command(shell_model, "--input", "-", "--output", tmp_path / "answers.jsonl")
+    assert shell.interrupted(number, works, *words, stdin=LONG, **SLOW).returncode == 128 + number
+    assert files == list(tmp_path.iterdir()) == [], "nor would a kill have left anything"
+
+
+@for_each("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_told_to_end_keeps_what_it_had_finished_and_goes_on_later(shell, shell_model, tmp_path, number):
+    target, partial = tmp_path / "answers.jsonl", tmp_path / "answers.jsonl.partial"
+    target.write_text("earlier\n")
+    other = '{"prompt": "other", "max_tokens": 2, "id": "second"}'
+    words = command(shell_model, "--input", "-", "--output", target)
+    prompts = "\n".join((SHORT, other, LONG))
+    done = shell.interrupted(number, has_lines(partial, 2), *words, stdin=prompts, **SLOW)
+    assert done.returncode == 128 + number and target.read_text() == "earlier\n"
+    assert f"The 2 answers that it had finished are kept in {partial}" in done.stderr and "--resume" in done.stderr
+    with open(partial, "a") as file:
+        file.write('{"index": 2, "promp')  # as a kill may leave it
+
+    again = shell.run(*words, "--quiet", "--resume", stdin=f"{prompts}\n[1, 2\n{SHORT}")
+    assert "2 answers are there already" in again.stderr and again.returncode == 1
+    assert answers(target).keys() == {0, "second", 2, 3, 4} and list(tmp_path.iterdir()) == [target]
+
+
+def test_where_a_hang_up_is_ignored_as_nohup_has_it_nothing_ends(shell, shell_model, target, partial):
+    words = command(shell_model, "--input", "-", "--output", target)
+    longer = '{"prompt": "x", "max_tokens": 30}'
+    earlier = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        prompts = f"{SHORT}\n{longer}"
+        done = shell.interrupted(signal.SIGHUP, has_lines(partial, 1), *words, stdin=prompts, **SLOW)
+    finally:
+        signal.signal(signal.SIGHUP, earlier)
+    assert done.returncode == 0 and answers(target).keys() == {0, 1}
+
+
+def test_a_run_that_went_on_has_made_what_it_would_have_made_at_once(shell, shell_model, tmp_path):
+    """Sampled answers too."""
+    target = tmp_path / "answers.jsonl"
+    prompts = "\n".join(f'"prompt {number}"' for number in range(8))
+    words = [*command(shell_model, "--input", "-", "--output", target), "--quiet"]
+    assert shell.run(*words, stdin=prompts).returncode == 0
+    whole, before = target.read_text().splitlines(keepends=True), answers(target)
+    target.with_name("answers.jsonl.partial").write_text("".join(whole[::2]))
+    assert shell.run(*words, "--resume", stdin=prompts).returncode == 0
+    after = answers(target)
+    assert {name: after[name]["outputs"] for name in before} == {name: before[name]["outputs"] for name in before}
+
+
+def test_a_full_disk_loses_no_answer_before_it(shell, shell_model, target, partial):
+    """A limit on the size of files stands in for it."""
+    words = command(shell_model, "--input", "-", "--output", target, "--quiet")
+    shell.run(*words, stdin=SHORT)  # its tree has begun, which has files of its own
+    target.write_text("earlier\n")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 13, limits[1]))
+    try:
+        done = shell.run(*words, stdin="\n".join(f'"prompt {number}"' for number in range(200)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert done.returncode == 1 and "File too large" in done.stderr, done
+    kept = answers(partial)
+    assert f"The {len(kept):,} answers" in done.stderr and len(kept) > 10
+    assert target.read_text() == "earlier\n"
+
+
+# --- in processes of its own ------------------------------------------------------------------------------------------
+
+
 @pytest.fixture
-def long_run(model, target, partial) -> Iterator["subprocess.Popen[str]"]:
+def long_run(shell_model, target, partial):
     """Has finished short answers, and is far from the end of a long one."""
-    lines = ["[1, 2]"] * SHORT + ['{"prompt_token_ids": [3], "max_tokens": 900}']
+    words = command(shell_model, "--input", "-", "--output", target)
     popen = subprocess.Popen(
-        command(model, "--input", "-", "--output", target),
+        [sys.executable, "-m", "penstock", *words],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PENSTOCK_FAULTS": "worker.step=delay:0.05"},
+        env={**os.environ, **SLOW},
     )
-    popen.stdin.write("\n".join(lines))
+    popen.stdin.write(PROMPTS)
     popen.stdin.close()
-    wait_until(lambda: partial.exists() and partial.read_text().count("\n") == SHORT, BOUND, "the short answers")
+    wait_until(has_lines(partial, FINISHED), BOUND, "the short answers")
     yield popen
     popen.kill()
     popen.wait(BOUND)
 
 
-def child(popen: "subprocess.Popen[str]", role: str) -> int:
-    children = psutil.Process(popen.pid).children()
-    return next(process.pid for process in children if f"penstock.{role}" in " ".join(process.cmdline()))
-
-
 def test_a_kill_of_the_command_loses_no_answer(long_run, target, partial):
     long_run.kill()
     assert long_run.wait(BOUND) == -signal.SIGKILL
-    assert target.read_text() == "earlier\n" and answers(partial).keys() == set(range(SHORT))
+    assert target.read_text() == "earlier\n" and answers(partial).keys() == set(range(FINISHED))
     assert str(partial) in long_run.stderr.read()  # it was said at the start
+
+
+def test_ctrl_c_loses_no_answer_and_shows_no_traceback(long_run, target, partial):
+    long_run.send_signal(signal.SIGINT)
+    assert long_run.wait(BOUND) == 128 + signal.SIGINT
+    told = long_run.stderr.read()
+    assert f"{partial}: move it" in told and "Traceback" not in told
+    assert target.read_text() == "earlier\n" and answers(partial).keys() == set(range(FINISHED))
+
+
+def child(popen: "subprocess.Popen[str]", role: str) -> int:
+    words = f"penstock.{role}"
+    return next(process.pid for process in psutil.Process(popen.pid).children() if words in process.cmdline())
 
 
 @pytest.mark.long  # what a death hands on is held by tests/tree/test_any_prompt.py
@@ -86,113 +183,48 @@ def test_a_kill_of_a_process_behind_it_loses_no_answer(long_run, target, partial
     os.kill(child(long_run, role), signal.SIGKILL)
     assert long_run.wait(BOUND) == 1
     told = long_run.stderr.read()
-    assert f"The {SHORT} answers that it had finished are kept in {partial}" in told and "SIGKILL" in told
-    assert target.read_text() == "earlier\n" and answers(partial).keys() == set(range(SHORT))
+    assert f"The {FINISHED} answers that it had finished are kept in {partial}" in told and "SIGKILL" in told
+    assert target.read_text() == "earlier\n" and answers(partial).keys() == set(range(FINISHED))
 
 
-def test_ctrl_c_loses_no_answer(long_run, target, partial):
-    long_run.send_signal(signal.SIGINT)
-    assert long_run.wait(BOUND) == 128 + signal.SIGINT
-    assert f"{partial}: move it" in long_run.stderr.read()
-    assert target.read_text() == "earlier\n" and answers(partial).keys() == set(range(SHORT))
+# --- an unfinished file -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-def test_a_full_disk_loses_no_answer_before_it(model, target, partial):
-    """A limit on the size of files stands in for it; it counts for the processes behind the command, too."""
-    line = " ".join(command(model, "--input", "-", "--output", target, "--quiet"))
-    many = "\n".join(f'"prompt {number}"' for number in range(2000))
-    done = subprocess.run(
-        f"ulimit -f 64; {line}", shell=True, executable="/bin/bash", input=many, capture_output=True, text=True,
-        timeout=BOUND,
-    )  # fmt: skip
-    assert done.returncode == 1 and "File too large" in done.stderr, done
-    kept = answers(partial)
-    assert f"The {len(kept):,} answers" in done.stderr and len(kept) > 100
-    assert target.read_text() == "earlier\n"
+@for_each("line", ["==> 0 <==", '{"index": 1e999}', '{"outputs": []}', "[]", "5", '{"custom_id": "a"}'])
+def test_an_unfinished_file_that_is_no_such_file_is_refused_and_stays(tmp_path, line, capsys):
+    target, partial = tmp_path / "answers.jsonl", tmp_path / "answers.jsonl.partial"
+    partial.write_text(f"{line}\n")
+    call = ["generate", "pocket", "one", "--output", str(target), "--format", "jsonl", "--resume"]
+    assert cli.main(call) == 1  # before anything is loaded
+    assert "line 1 of the unfinished file is no answer" in capsys.readouterr().err
+    assert partial.read_text() == f"{line}\n" and not target.exists()
 
 
-# --- lines that are no requests ---------------------------------------------------------------------------------------
-
-DEEP = b"[" * 100_000
-# Line → what is said of it.
-HARD = {
-    b'{"prompt": 5}': "must be text, not int",
-    b'{"prompt": ["a"]}': "must be text, not list",
-    b'{"prompt_token_ids": "12"}': "whole numbers",
-    b'["a"]': "whole numbers",
-    b"[true]": "whole numbers",
-    b"[1.5]": "whole numbers",
-    b'["a", 100000000000000000000]': "whole numbers",
-    b"[100000000000000000000]": "vocabulary",
-    b'"\\ud800"': "half a surrogate pair",
-    b'{"prompt": "x", "id": "\\udfff"}': "half a surrogate pair",
-    b'"\xff\xfe"': "is not UTF-8: byte 2 of it is 0xff",
-    DEEP: "nested too deep",
-    b'{"a":' * 100_000: "nested too deep",
-    b'{"prompt": "x", "guided_json": {"a": ' + DEEP[:5000] + b"]" * 5000 + b"}}": "nested too deep",
-    b"NaN": "NaN is no number",
-    b'{"prompt": "x", "temperature": -Infinity}': "-Infinity is no number",
-    b'{"prompt": "x", "id": 1e999}': "1e999, which is too large",
-    b"9" * 5000: "too many digits",
-    b'{"prompt": "a", "prompt": "b"}': "the key 'prompt' twice",
-    b'{"prompt": "a", "id": []}': "an `id` that is neither",
-    b'{"prompt": "a", "colour": 1}': "'colour' is neither",
-    b'{"prompt": "a", "stop": 5}': "stop=5",
-    b"null": "neither a text",
-    b'"nul\0"': "not JSON: Invalid control character at character 5",
-    b'"unfinished': "not JSON",
-    b"{}": "needs `prompt`",
-}
+@for_each(
+    "make",
+    [os.mkfifo, lambda path: path.symlink_to("/etc/passwd"), lambda path: path.mkdir()],
+    ids=["pipe", "link", "folder"],
+)
+def test_what_no_run_has_left_is_neither_waited_for_nor_cut(tmp_path, make):
+    make(tmp_path / "answers.jsonl.partial")
+    with pytest.raises(PenstockError, match=r"answers\.jsonl\.partial"):
+        output_to(str(tmp_path / "answers.jsonl")).resume(lambda line: None)
 
 
-def test_a_line_that_is_no_request_fails_alone_in_its_place(model, tmp_path):
-    lines = [line for hard in HARD for line in (hard, b'\xef\xbb\xbf"good"\r', b"")]
-    (tmp_path / "in.jsonl").write_bytes(b"\n".join(lines).rstrip())  # without an end of the last line
-    words = ("--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl", "--quiet")
-    done = subprocess.run(command(model, *words), capture_output=True, text=True, timeout=BOUND)
-    told = f"penstock: {len(HARD)} of {2 * len(HARD)} prompts failed; the line of each says why.\n"
-    assert (done.returncode, done.stderr, done.stdout) == (1, told, "")
-    records = answers(tmp_path / "out.jsonl")
-    assert len(records) == 2 * len(HARD)
-    for number, sentence in enumerate(HARD.values()):
-        failed, good = records[2 * number], records[2 * number + 1]
-        assert failed["error_code"] == 400 and sentence in failed["error_msg"], (sentence, failed)
-        assert "error_code" not in good and good["prompt"] == "good"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+@for_each(
+    "prompt, name, is_done",
+    [("one", None, True), ("two", None, False), ("one", "a name", False), ([1], None, False)],
+)
+def test_a_run_goes_on_with_the_same_prompts_only(prompt, name, is_done):
+    done = Resumption()
+    done.take(b'{"index": 1, "prompt": "one"}\n')
+    assert not done.has(0, Row("two", SamplingParams()))
+    with nullcontext() if is_done else pytest.raises(PenstockError, match="answers another prompt than the 2. one"):
+        assert done.has(1, Row(prompt, SamplingParams(), name))
 
 
-@pytest.mark.long
-def test_lines_of_text_fail_alone_too(model, tmp_path):
-    (tmp_path / "in.txt").write_bytes(b"\xef\xbb\xbfone\r\n\n\xff\nt\0wo\nlast")
-    with open(tmp_path / "in.txt") as lines:
-        done = subprocess.run(command(model, "--quiet", "\udcff"), stdin=lines, capture_output=True, timeout=BOUND)
-        assert done.returncode == 1 and b"not UTF-8" in done.stdout  # of an argument
-        done = subprocess.run(command(model, "--quiet"), stdin=lines, capture_output=True, text=True, timeout=BOUND)
-    records = {record["index"]: record for record in map(json.loads, done.stdout.splitlines())}
-    assert [records[number]["prompt"] for number in (0, 2, 3)] == ["one", "t\0wo", "last"]
-    assert records[1]["error_msg"] == "Line 3 is not UTF-8: byte 1 of it is 0xff." and done.returncode == 1
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
-def test_a_file_in_utf_16_is_named_before_anything_starts(tmp_path, encoding, capsys):
-    from penstock.frontend import cli
-
-    text = '"one"\n"two"\n' if encoding == "utf-16" else '\ufeff"one"\n'
-    (tmp_path / "in.jsonl").write_bytes(text.encode(encoding))
-    (tmp_path / "out.jsonl").write_text("earlier\n")
-    words = ["--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out.jsonl"), "--quiet"]
-    assert cli.main(["generate", "pocket", *words]) == 1
-    assert "in.jsonl is written in UTF-16" in capsys.readouterr().err
-    assert (tmp_path / "out.jsonl").read_text() == "earlier\n"
-
-
-@pytest.mark.long
-def test_a_line_of_a_hundred_megabytes_fails_alone_and_is_not_held(model, tmp_path):
-    (tmp_path / "in.jsonl").write_bytes(b'"one"\n"' + b"x" * 100_000_000 + b'"\n"two"\n')
-    words = ("--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl", "--quiet")
-    line = " ".join(command(model, *words))
-    done = subprocess.run(f"ulimit -v 4194304; {line}", shell=True, executable="/bin/bash", timeout=BOUND)
-    assert done.returncode == 1
-    records = answers(tmp_path / "out.jsonl")
-    assert "Line 2 has more than 64 MiB" in records[1]["error_msg"] and records[2]["prompt"] == "two"
+def test_two_runs_do_not_go_on_in_one_file(target):
+    with output_to(str(target)) as output:
+        output.write("one\n")
+        with pytest.raises(PenstockError, match="is being written by a run that still goes on"):
+            output_to(str(target)).resume(lambda line: None)

@@ -1,9 +1,16 @@
-"""Prompts as a shell gives them: arguments, lines of text, lines of JSON."""
+"""Prompts as a shell gives them: arguments, lines of text, lines of JSON, and lines that are no requests."""
 
 import io
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from builders.cases import for_each
+from builders.shell import BOUND, STAND_IN, run_here
 
 from penstock.frontend.commands.generation.prompts import from_arguments, from_json_lines, from_lines, require_prompt
 from penstock.protocol.errors import ConfigError, RequestError
@@ -25,7 +32,7 @@ def test_each_argument_is_a_prompt_as_it_stands():
     assert [row.prompt for row in from_arguments(["two\nlines\n", ""], PARAMS)] == ["two\nlines\n", ""]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line, prompt, name, max_tokens",
     [
         ('"text"', "text", None, 7),
@@ -39,7 +46,7 @@ def test_a_json_line_brings_a_prompt_a_name_and_parameters(line, prompt, name, m
     assert (row.prompt, row.name, row.params.max_tokens) == (prompt, name, max_tokens)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line, sentence",
     [
         ("{", "Line 2 is not JSON"),
@@ -74,11 +81,104 @@ def test_lines_are_read_as_they_are_wanted():
     assert next(from_json_lines(lines(), PARAMS)).prompt == "first"
 
 
-@pytest.mark.parametrize("lines", [[], ["\n", "\r\n"]])
-@pytest.mark.parametrize("is_json", [True, False])
+@for_each("lines", [[], ["\n", "\r\n"]])
+@for_each("is_json", [True, False])
 def test_lines_without_a_prompt_are_refused_and_others_are_all_there(lines, is_json):
     with pytest.raises(ConfigError, match="prompts.jsonl is empty, so there is no prompt to answer. Write "):
         require_prompt(lines, "prompts.jsonl", is_json=is_json)
     assert list(require_prompt([*lines, "one\n", "\n"], "-", is_json=is_json)) == ["\n"] * len(lines) + ["one\n", "\n"]
     refusal = RequestError("This line is not UTF-8.")
     assert list(require_prompt([refusal], "-", is_json=is_json)) == [refusal]
+
+
+# --- lines that are no requests ---------------------------------------------------------------------------------------
+
+DEEP = b"[" * 100_000
+# Line → what is said of it.
+HARD = {
+    b'{"prompt": 5}': "must be text, not int",
+    b'{"prompt": ["a"]}': "must be text, not list",
+    b'{"prompt_token_ids": "12"}': "whole numbers",
+    b'["a"]': "whole numbers",
+    b"[true]": "whole numbers",
+    b"[1.5]": "whole numbers",
+    b'["a", 100000000000000000000]': "whole numbers",
+    b"[100000000000000000000]": "vocabulary",
+    b'"\\ud800"': "half a surrogate pair",
+    b'{"prompt": "x", "id": "\\udfff"}': "half a surrogate pair",
+    b'"\xff\xfe"': "is not UTF-8: byte 2 of it is 0xff",
+    DEEP: "nested too deep",
+    b'{"a":' * 100_000: "nested too deep",
+    b'{"prompt": "x", "guided_json": {"a": ' + DEEP[:5000] + b"]" * 5000 + b"}}": "nested too deep",
+    b"NaN": "NaN is no number",
+    b'{"prompt": "x", "temperature": -Infinity}': "-Infinity is no number",
+    b'{"prompt": "x", "id": 1e999}': "1e999, which is too large",
+    b"9" * 5000: "too many digits",
+    b'{"prompt": "a", "prompt": "b"}': "the key 'prompt' twice",
+    b'{"prompt": "a", "id": []}': "an `id` that is neither",
+    b'{"prompt": "a", "colour": 1}': "'colour' is neither",
+    b'{"prompt": "a", "stop": 5}': "stop=5",
+    b"null": "neither a text",
+    b'"nul\0"': "not JSON: Invalid control character at character 5",
+    b'"unfinished': "not JSON",
+    b"{}": "needs `prompt`",
+}
+
+
+def command(model: Path, *words: object) -> list[str]:
+    options = (*STAND_IN, "--max-tokens", 3, "--format", "jsonl", "--quiet")
+    return ["generate", *map(str, (model, *options, *words))]
+
+
+def answers(text: str) -> dict[int, dict[str, Any]]:
+    return {record["index"]: record for record in map(json.loads, text.splitlines())}
+
+
+def test_a_line_that_is_no_request_fails_alone_in_its_place(shell, shell_model, tmp_path):
+    lines = [line for hard in HARD for line in (hard, b'\xef\xbb\xbf"good"\r', b"")]
+    (tmp_path / "in.jsonl").write_bytes(b"\n".join(lines).rstrip())  # without an end of the last line
+    words = ("--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
+    done = shell.run(*command(shell_model, *words))
+    told = f"penstock: {len(HARD)} of {2 * len(HARD)} prompts failed; the line of each says why.\n"
+    assert (done.returncode, done.stderr, done.stdout) == (1, told, "")
+    records = answers((tmp_path / "out.jsonl").read_text())
+    assert len(records) == 2 * len(HARD)
+    for number, sentence in enumerate(HARD.values()):
+        failed, good = records[2 * number], records[2 * number + 1]
+        assert failed["error_code"] == 400 and sentence in failed["error_msg"], (sentence, failed)
+        assert "error_code" not in good and good["prompt"] == "good"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+
+
+def test_lines_of_text_fail_alone_too(shell, shell_model):
+    words = command(shell_model)
+    done = shell.run(*words, "\udcff")
+    assert done.returncode == 1 and "not UTF-8" in done.stdout  # of an argument
+    done = shell.run(*words, stdin=b"\xef\xbb\xbfone\r\n\n\xff\nt\0wo\nlast")
+    records = answers(done.stdout)
+    assert [records[number]["prompt"] for number in (0, 2, 3)] == ["one", "t\0wo", "last"]
+    assert records[1]["error_msg"] == "Line 3 is not UTF-8: byte 1 of it is 0xff." and done.returncode == 1
+
+
+@for_each("encoding", ["utf-16", "utf-16-be"])
+def test_a_file_in_utf_16_is_named_before_anything_starts(tmp_path, encoding):
+    text = '"one"\n"two"\n' if encoding == "utf-16" else '\ufeff"one"\n'
+    (tmp_path / "in.jsonl").write_bytes(text.encode(encoding))
+    (tmp_path / "out.jsonl").write_text("earlier\n")
+    done = run_here("generate", "pocket", "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
+    assert done.returncode == 1 and "in.jsonl is written in UTF-16" in done.stderr
+    assert (tmp_path / "out.jsonl").read_text() == "earlier\n"
+
+
+@pytest.mark.long
+def test_a_line_of_a_hundred_megabytes_fails_alone_and_is_not_held(shell_model, tmp_path):
+    (tmp_path / "in.jsonl").write_bytes(b'"one"\n"' + b"x" * 100_000_000 + b'"\n"two"\n')
+    words = ("--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
+    done = subprocess.run(
+        ["/bin/bash", "-c", 'ulimit -v 4194304; exec "$@"', "bash", sys.executable, "-m", "penstock"]
+        + command(shell_model, *words),
+        timeout=BOUND,
+    )
+    assert done.returncode == 1
+    records = answers((tmp_path / "out.jsonl").read_text())
+    assert "Line 2 has more than 64 MiB" in records[1]["error_msg"] and records[2]["prompt"] == "two"

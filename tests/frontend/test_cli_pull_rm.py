@@ -14,7 +14,7 @@ import pexpect
 import pytest
 from builders.daemon import running_daemon
 from builders.hub import hub_with_empty_cache, running_hub
-from builders.person import Person
+from builders.shell import Person
 from builders.tiny_model import tiny_model
 from builders.watching import wait_until
 

@@ -3,8 +3,8 @@
 import sys
 
 import pexpect
-import pytest
-from builders.person import BOUND, Person
+from builders.cases import for_each
+from builders.shell import BOUND, Person
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +37,7 @@ def test_no_word_is_broken(words, columns):
     assert wrapped(" ".join(words), columns).split() == " ".join(words).split()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text, columns, lines",
     [
         ("one two three", 7, "one two\nthree"),

@@ -1,58 +1,55 @@
-"""`penstock chat` at a real pseudo-terminal: keys in, and what stands on the screen afterwards."""
+"""Commands at a real pseudo-terminal: keys in, and what stands on the screen afterwards.
+
+All of them run in one process at one terminal, but for one that starts and ends by itself.
+"""
 
 import json
 import os
 import re
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from pathlib import Path
 
-import pexpect
 import pytest
-from builders.person import BOUND, Person
-from builders.tiny_model import tiny_model
+from builders.shell import SLOW, STAND_IN, AtTerminal, Person, Terminal, at_terminal
 
 from penstock.frontend.commands.repl import terminal
 from penstock.frontend.commands.repl.conversation import AnswerDelta
 from penstock.frontend.commands.repl.slash import COMMANDS
 
-STAND_IN = ("--load-format", "stand-in", "--quiet", "--ignore-eos")
-SLOW = {"PENSTOCK_FAULTS": "worker.step=delay:0.1"}
-
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("chat") / "tiny", "qwen3")
+def used_terminal(tmp_path_factory) -> Iterator[Terminal]:
+    used = Terminal(tmp_path_factory.mktemp("terminal"))
+    yield used
+    used.close()
 
 
 @pytest.fixture
-def chat(model, tmp_path) -> Iterator[Callable[..., Person]]:
-    """Start a chat in a window; the same history for all of one test."""
-    started: list[Person] = []
+def command(used_terminal, tmp_path) -> Iterator[Callable[..., AtTerminal]]:
+    """Start a command in a window; the same history for all of one test."""
+    started: list[AtTerminal] = []
 
-    def start(*words: str, lines: int = 24, columns: int = 100, **environment: str) -> Person:
-        names = {"XDG_STATE_HOME": str(tmp_path), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **environment}
-        child = pexpect.spawn(
-            sys.executable,
-            ["-m", "penstock", "chat", str(model), *STAND_IN, *words],
-            env={name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "INPUTRC")} | names,
-            dimensions=(lines, columns),
-            encoding="utf-8",
-            codec_errors="replace",
-            timeout=BOUND,
-        )
-        started.append(Person(child, lines, columns))
+    def start(*words: object, **options: object) -> AtTerminal:
+        surroundings = {"XDG_STATE_HOME": str(tmp_path), **SLOW, **options}
+        started.append(used_terminal.start(*words, **surroundings))
         return started[-1]
 
     yield start
     for person in started:
-        person.child.close(force=True)
+        person.leaves()
 
 
-def test_a_conversation_stands_on_the_screen_as_it_was(chat):
-    person = chat("--max-tokens", "4")
+@pytest.fixture
+def chat(command, shell_model) -> Callable[..., AtTerminal]:
+    """Start a chat that writes an answer so slowly that keys can meet it."""
+    return lambda *words, **options: command("chat", shell_model, *STAND_IN, "--quiet", *words, **options)
+
+
+def test_a_conversation_stands_on_the_screen_as_it_was(shell_model, tmp_path):
+    """In processes of its own."""
+    words = ["-m", "penstock", "chat", str(shell_model), *STAND_IN, "--quiet", "--max-tokens", "4"]
+    person = Person(at_terminal(words, XDG_STATE_HOME=str(tmp_path)), 24, 100)
     assert person.sees_prompt() == ["Ctrl-D or /quit leaves, /help lists what else there is.", ">"]
     person.type("Hello there\r")
     person.sees_text("(cut at 4 tokens (--max-tokens))")
@@ -64,7 +61,7 @@ def test_a_conversation_stands_on_the_screen_as_it_was(chat):
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_program(chat):
-    person = chat(**SLOW)
+    person = chat()
     person.sees_prompt()
     person.type("Tell me a long story\r")
     person.sees(lambda lines: len(lines) > 2)  # some of the answer is there
@@ -101,7 +98,7 @@ def test_a_ctrl_c_in_a_line_drops_the_line(chat):
 
 
 def test_many_ctrl_cs_end_no_more_than_one_does(chat):
-    person = chat(lines=80, **SLOW)  # room for a hint after each
+    person = chat(lines=80)  # room for a hint after each
     person.sees_prompt()
     person.type("Tell me a long story\r")
     person.sees(lambda lines: len(lines) > 2)
@@ -165,7 +162,7 @@ def test_lines_that_go_on_have_a_mark_of_their_own(chat):
 
 
 def test_a_window_may_change_its_size_in_an_answer_and_in_a_line(chat):
-    person = chat("--max-tokens", "20", **SLOW)
+    person = chat("--max-tokens", "20")
     person.sees_prompt()
     person.type("Hello\r")
     person.sees(lambda lines: len(lines) > 2)
@@ -186,7 +183,7 @@ def test_a_window_may_change_its_size_in_an_answer_and_in_a_line(chat):
 
 
 def test_what_is_typed_during_an_answer_waits_for_the_prompt(chat):
-    person = chat("--max-tokens", "20", **SLOW)
+    person = chat("--max-tokens", "60")
     person.sees_prompt()
     person.type("Hello\r")
     person.sees(lambda lines: len(lines) > 2)
@@ -208,7 +205,7 @@ def test_the_arrow_up_brings_back_what_an_earlier_chat_was_asked(chat):
     second.sees_text("> an unlikely question")
 
 
-def test_tab_completes_commands_and_these_change_what_comes_next(chat, model):
+def test_tab_completes_commands_and_these_change_what_comes_next(chat, shell_model):
     person = chat("--max-tokens", "4", lines=60)
     person.sees_prompt()
     person.type("/set max_tok\t7\r")
@@ -220,7 +217,7 @@ def test_tab_completes_commands_and_these_change_what_comes_next(chat, model):
     person.sees(lambda lines: sum("cut at 7 tokens" in line for line in lines) == 2)
     person.type("/und\t\r")
     person.sees_text("Forgotten with its answer: 'Hello'. 0 messages are left.")
-    person.type(f"/model {model.parent}/ti\t\r")
+    person.type(f"/model {shell_model.parent}/ti\t\r")
     person.sees_text("answers from the next message on")
     person.type("Hello again\r")
     person.sees(lambda lines: sum("cut at 7 tokens" in line for line in lines) == 3)
@@ -239,7 +236,7 @@ def test_no_color_leaves_every_colour_out(chat):
 
 
 def test_a_chat_that_is_told_to_end_leaves_the_terminal_as_it_was(chat):
-    person = chat(**SLOW)
+    person = chat()
     person.sees_prompt()
     person.type("Tell me a long story\r")
     person.sees(lambda lines: len(lines) > 2)
@@ -257,3 +254,13 @@ def test_a_tree_that_dies_ends_the_chat_with_its_cause_and_a_terminal_in_order(c
     assert "was killed by SIGKILL" in person.written
     assert "Traceback" not in person.written
     assert person.left_echo_on
+
+
+def test_generate_is_told_what_is_awaited_and_keeps_words_whole(command, shell_model):
+    person = command("generate", shell_model, *STAND_IN, "--quiet", "--max-tokens", 80, columns=70)
+    person.sees_text("Type prompts, one a line; Ctrl-D on an empty line is the end.")
+    before = person.written
+    person.type("one\r\x04")
+    assert person.sees_end() == 0
+    answer = person.written.removeprefix(before)
+    assert len(answer) > 40 and answer.endswith("\r\n") and "\x1b[" not in answer

@@ -1,0 +1,303 @@
+"""The command `penstock` as a test calls it: in this process, over trees that stay open, or at a terminal.
+
+`Shell` runs a command with streams of its own and lends it a tree that an earlier command has started. `Terminal` does
+the same in one process at a pseudo-terminal, and a `Person` types there and looks at the screen, which is a terminal's
+emulation. What starts, ends and kills of whole processes do is tested with real ones (`builders/starts.py`).
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
+from unittest import mock
+
+import pexpect
+import psutil
+import pyte
+from builders.starts import python_path
+from builders.warm_trees import LentTrees
+
+from penstock.frontend import cli
+
+BOUND = 180  # seconds; a wait never ends a test that passes
+SLOW = {"PENSTOCK_FAULTS": "worker.step=delay:0.05"}
+STAND_IN = ("--load-format", "stand-in", "--ignore-eos")
+
+
+# --- in this process --------------------------------------------------------------------------------------------------
+
+
+class Shell:
+    """Runs commands one after another; each opens the models that it names on trees of its shell's."""
+
+    def __init__(self) -> None:
+        self.trees = LentTrees()
+
+    def run(
+        self, *words: object, stdin: str | bytes | IO[bytes] = "", **environment: str
+    ) -> "subprocess.CompletedProcess[str]":
+        with self.trees.in_place(), mock.patch.dict(os.environ, environment):
+            return run_here(*words, stdin=stdin)
+
+    def interrupted(
+        self, number: signal.Signals, holds: Callable[[], bool], *words: object, stdin: str = "", **environment: str
+    ) -> "subprocess.CompletedProcess[str]":
+        """The same; once `holds()` is true this process, which is the command's, gets the signal."""
+        is_over = threading.Event()
+
+        def watch() -> None:
+            while not is_over.wait(0.01):
+                if holds():
+                    os.kill(os.getpid(), number)
+                    return
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            return self.run(*words, stdin=stdin, **environment)
+        finally:
+            is_over.set()
+            thread.join()
+
+
+@contextmanager
+def open_shell() -> Iterator[Shell]:
+    shell = Shell()
+    try:
+        yield shell
+    finally:
+        shell.trees.close()
+
+
+def run_here(*words: object, stdin: str | bytes | IO[bytes] = "") -> "subprocess.CompletedProcess[str]":
+    """A command whose three descriptors are files; an answer is written to the second by its number."""
+    with ExitStack() as files:
+        given, out, err = (files.enter_context(TemporaryFile()) for _ in range(3))
+        if isinstance(stdin, (str, bytes)):
+            given.write(stdin.encode() if isinstance(stdin, str) else stdin)
+            given.seek(0)
+        else:
+            given = stdin
+        with standard_streams(given.fileno(), out.fileno(), err.fileno()):
+            status = status_of(*words)
+        texts = [text_of(file) for file in (out, err)]
+    return subprocess.CompletedProcess(list(map(str, words)), status, *texts)
+
+
+@contextmanager
+def standard_streams(*descriptors: int, is_buffered: bool = True) -> Iterator[None]:
+    """Within it these are this process's standard input, output and error, whatever pytest has made of them."""
+    kept = [os.dup(number) for number in range(3)]
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+    streams = {
+        "stdin": open(0, encoding="utf-8", closefd=False),
+        "stdout": open(1, "w", encoding="utf-8", closefd=False),
+        "stderr": open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False),
+    }
+    streams["stdout"].reconfigure(write_through=not is_buffered)
+    try:
+        with mock.patch.multiple(sys, **streams):
+            yield
+    finally:
+        for stream in streams.values():
+            with suppress(OSError):  # a full disk
+                stream.close()
+        for number, descriptor in enumerate(kept):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+
+
+def status_of(*words: object) -> int:
+    try:
+        status = cli.main(list(map(str, words)))
+    except SystemExit as end:
+        status = int(end.code or 0)
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    sys.stderr.flush()
+    return status
+
+
+def text_of(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
+
+
+# --- at a terminal ----------------------------------------------------------------------------------------------------
+
+
+class Person:
+    """Someone at a terminal; waits for what should be seen, with a bound.
+
+    Has started a program with `pexpect.spawn`, in a window of so many lines and columns.
+    """
+
+    def __init__(self, child: "pexpect.spawn[str]", lines: int, columns: int) -> None:
+        self.child = child
+        self.screen = pyte.Screen(columns, lines)
+        self.stream = pyte.Stream(self.screen)
+        self.written = ""
+        self.left_echo_on = False
+
+    def type(self, text: str) -> None:
+        self.child.send(text)
+
+    @property
+    def lines(self) -> list[str]:
+        """What stands on the screen, up to the last line that holds something."""
+        lines = [line.rstrip() for line in self.screen.display]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+    def sees(self, is_so: Callable[[list[str]], bool]) -> list[str]:
+        """Wait until the screen is so."""
+        deadline = time.monotonic() + BOUND
+        while not is_so(self.lines):
+            assert time.monotonic() < deadline, "\n".join(self.lines)
+            self._look()
+        return self.lines
+
+    def sees_prompt(self) -> list[str]:
+        """An empty line to type on, and the cursor there; and the program waits for what is typed.
+
+        A Ctrl-C that comes after Python's readline has written the prompt, and before it waits, is heard with the next
+        key: no person is so fast, and a test is.
+        """
+        lines = self.sees(lambda lines: lines[-1:] == [">"] and self.screen.cursor.x == 2)
+        deadline = time.monotonic() + BOUND
+        while self.child.isalive() and psutil.Process(self.child.pid).status() != psutil.STATUS_SLEEPING:
+            assert time.monotonic() < deadline, "the program shows a prompt, and does not wait"
+            time.sleep(0.001)
+        return lines
+
+    def sees_text(self, text: str) -> list[str]:
+        return self.sees(lambda lines: any(text in line for line in lines))
+
+    def sees_end(self) -> int:
+        deadline = time.monotonic() + BOUND
+        while not self.child.eof():
+            assert time.monotonic() < deadline, "\n".join(self.lines)
+            self._look()
+        self.left_echo_on = self.child.getecho()
+        self.child.close()
+        return self.child.exitstatus
+
+    def resizes(self, lines: int, columns: int) -> None:
+        self.screen.resize(lines, columns)
+        self.child.setwinsize(lines, columns)
+
+    def _look(self) -> None:
+        try:
+            text = self.child.read_nonblocking(4096, timeout=1)
+        except (pexpect.TIMEOUT, pexpect.EOF):
+            return
+        self.written += text
+        self.stream.feed(text)
+
+
+def at_terminal(words: list[str], lines: int = 24, columns: int = 100, **environment: str) -> "pexpect.spawn[str]":
+    """An interpreter at a terminal, whatever the variables of this run's own terminal are."""
+    names = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **environment}
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "INPUTRC")}
+    return pexpect.spawn(
+        sys.executable, words, env=kept | names, dimensions=(lines, columns), encoding="utf-8",
+        codec_errors="replace", timeout=BOUND,
+    )  # fmt: skip
+
+
+class Terminal:
+    """A terminal at which one process runs command after command; the trees that they open are kept for the next."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(folder / "socket"))
+            listener.listen()
+            listener.settimeout(BOUND)
+            tests = Path(__file__).parents[1]
+            code = f"from builders.shell import run_at_terminal as run; run({str(folder / 'socket')!r})"
+            paths = os.pathsep.join((str(tests), python_path()))
+            self._child = at_terminal(["-c", code], PYTHONPATH=paths)
+            self._connection = listener.accept()[0]
+        self._connection.settimeout(BOUND)
+        self._lines = self._connection.makefile("r")
+        self._count = 0
+
+    def start(self, *words: object, lines: int = 24, columns: int = 100, **environment: str) -> "AtTerminal":
+        self._count += 1
+        self._child.setwinsize(lines, columns)
+        mark = f"<command {self._count}>"
+        call = {"words": list(map(str, words)), "environment": environment, "mark": mark}
+        self._connection.sendall(json.dumps(call).encode() + b"\n")
+        self._child.expect_exact(f"{mark}\r\n")
+        return AtTerminal(self._child, lines, columns, self)
+
+    def status(self) -> int:
+        """That the running command ends with."""
+        return int(self._lines.readline())
+
+    def close(self) -> None:
+        self._connection.close()
+        self._child.close(force=True)
+
+
+class AtTerminal(Person):
+    """Has started a command at a terminal that is used again."""
+
+    def __init__(self, child: "pexpect.spawn[str]", lines: int, columns: int, terminal: Terminal) -> None:
+        super().__init__(child, lines, columns)
+        self._terminal = terminal
+        self._is_over = False
+
+    def sees_end(self) -> int:
+        status: list[int] = []
+        thread = threading.Thread(target=lambda: status.append(self._terminal.status()), daemon=True)
+        thread.start()
+        while thread.is_alive():  # what nobody reads would fill the terminal, and the command would wait
+            self._look()
+        self._look()
+        self._is_over = True
+        self.left_echo_on = self.child.getecho()
+        return status[0]
+
+    def leaves(self) -> None:
+        """End the command in the middle of whatever it does."""
+        if not self._is_over:
+            os.kill(self.child.pid, signal.SIGTERM)
+            assert self.sees_end() in (0, 1, 128 + signal.SIGTERM)
+
+    def _look(self) -> None:
+        try:
+            text = self.child.read_nonblocking(4096, timeout=0.05)
+        except (pexpect.TIMEOUT, pexpect.EOF):
+            return
+        self.written += text
+        self.stream.feed(text)
+
+
+def run_at_terminal(address: str) -> None:
+    """Run the commands that a test asks for by its socket, each as if the process had begun with it."""
+    import readline
+    import termios
+
+    with socket.socket(socket.AF_UNIX) as connection, open_shell() as shell:
+        connection.connect(address)
+        for line in connection.makefile("r"):
+            call: dict[str, Any] = json.loads(line)
+            readline.clear_history()
+            termios.tcflush(0, termios.TCIFLUSH)
+            print(call["mark"], flush=True)
+            with shell.trees.in_place(), mock.patch.dict(os.environ, call["environment"]):
+                status = status_of(*call["words"])
+            termios.tcdrain(1)
+            connection.sendall(b"%d\n" % status)
