@@ -1,8 +1,11 @@
 """What the layers promise beyond agreeing with transformers: exact chunking, shared blocks, number formats, NaN."""
 
+from pathlib import Path
+
 import pytest
 import torch
-from builders.backends import BACKENDS, INVARIANT_BACKENDS, NAN_BYTE, load_on
+from builders.backends import BACKENDS, NAN_BYTE, load_on
+from builders.cases import for_each
 from builders.hand_driven import HandDriven
 from builders.tiny_model import tiny_model
 
@@ -21,31 +24,39 @@ def _prompt(length: int, seed: int = 0) -> list[int]:
     return torch.randint(5, 300, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
+# Families and formats of numbers are apart: each is met on torch too, whose steps take longest, and all with `long`.
 DTYPES = ("float32", "bfloat16", "float16")
-# Families and formats of numbers are apart: with torch, whose steps take longest, each is met several times.
-INVARIANT_CASES = [
-    pytest.param(
-        family, dtype, backend,
-        marks=[pytest.mark.long] * (backend == "invariant" and dtype != "bfloat16" and number % 2 != place % 2),
-    )
-    for number, family in enumerate(FAMILIES)
-    for place, dtype in enumerate(DTYPES)
-    for backend in INVARIANT_BACKENDS
-]  # fmt: skip
 
 
-@pytest.mark.parametrize("family, dtype, backend", INVARIANT_CASES)
-def test_answers_have_the_same_bits_alone_together_and_in_small_chunks(tmp_path, family, dtype, backend):
+@for_each("family", FAMILIES)
+@for_each("dtype", DTYPES)
+def test_answers_have_the_same_bits_alone_together_and_in_small_chunks(tmp_path, family, dtype):
+    check_bits(tmp_path, "native", family, dtype, 12)
+
+
+@for_each("family, dtype", zip(FAMILIES[1::2], DTYPES[1:], strict=True))
+def test_on_torch_they_have_too(tmp_path, family, dtype):
+    check_bits(tmp_path, "invariant", family, dtype, 5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_on_torch_they_have_with_every_family_and_every_format(tmp_path, family, dtype):
+    check_bits(tmp_path, "invariant", family, dtype, 12)
+
+
+def check_bits(folder: Path, backend: str, family: str, dtype: str, num_tokens: int) -> None:
     options = {"sliding_window": 21} if family == "mistral" else {}
-    model = load_on(backend, tiny_model(tmp_path, family, dtype=dtype, **options))
+    model = load_on(backend, tiny_model(folder, family, dtype=dtype, **options))
     prompts = [_prompt(length, length) for length in (1, 50, 17, 140)]
     alone = []
     for prompt in prompts:
         driven = HandDriven(model)
-        alone += driven.greedy([driven.add(prompt)], 12)
+        alone += driven.greedy([driven.add(prompt)], num_tokens)
     for budget in (16, 37, 1000):
         driven = HandDriven(model, block_size=32)
-        together = driven.greedy([driven.add(prompt) for prompt in prompts], 12, budget)
+        together = driven.greedy([driven.add(prompt) for prompt in prompts], num_tokens, budget)
         for found, expected in zip(together, alone, strict=True):
             assert torch.equal(found, expected), f"budget {budget}"
 
@@ -93,7 +104,7 @@ def test_no_rows_give_no_logits(tmp_path):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("dtype", "kind"), [("bfloat16", "bf16"), ("float16", "fp16")])
+@for_each("dtype, kind", [("bfloat16", "bf16"), ("float16", "fp16")])
 def test_half_formats_stay_close_to_float32(tmp_path, dtype, kind, backend):
     folder = tiny_model(tmp_path, "qwen3", dtype=dtype)
     models = [load_on(backend, folder, dtype="float32"), load_on(backend, folder)]
@@ -137,7 +148,7 @@ def test_copying_blocks_copies_every_layer_of_keys_and_values():
     assert KVShape(3, 2, 4).bytes_per_token(torch.bfloat16) == 2 * 3 * 2 * 4 * 2
 
 
-@pytest.mark.parametrize("is_invariant", [True, False])
+@for_each("is_invariant", [True, False])
 def test_a_router_tells_scores_of_16_bit_rows_apart_that_16_bits_would_make_equal(is_invariant):
     ops = TorchOperations(CPU, torch.bfloat16, Parallel(), is_invariant)
     router = ops.pack([torch.tensor([[1.0, 0.0], [1.0, 2**-12]])], WeightFormat("fp32"))

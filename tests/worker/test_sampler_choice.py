@@ -5,7 +5,9 @@ import math
 import numpy
 import pytest
 import torch
+from builders.cases import for_each
 from builders.sampled_rows import logits_like, sampled_rows
+from builders.sampling_rules import kept_probabilities
 
 from penstock.kernels import sampling
 from penstock.kernels.reference.sampling.uniform import uniform
@@ -36,43 +38,18 @@ def choose(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
     return sampling.choose(logits, sampling.scan(logits), rows.draws())
 
 
-def kept_probabilities(logits: numpy.ndarray, params: SamplingParams) -> dict[int, float]:
-    """The rule of the three truncations, one token after the other."""
-    scaled = (logits - logits.max()) / numpy.float32(params.temperature)
-    weights = numpy.exp(scaled.astype(numpy.float64))
-    order = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
-    if 0 < params.top_k < len(order):
-        order = order[: params.top_k]
-    total, kept, share = sum(weights[token] for token in order), [], 0.0
-    for token in order:
-        if params.top_p < 1 and share >= params.top_p:
-            break
-        share += weights[token] / total
-        kept.append(token)
-    kept = [token for token in kept if weights[token] >= params.min_p * weights[order[0]]]
-    whole = sum(weights[token] for token in kept)
-    return {token: weights[token] / whole for token in kept}
-
-
 def draws(logits: torch.Tensor, params: SamplingParams, count: int, seed: int = 3) -> numpy.ndarray:
     """`count` samples of one row of logits."""
     rows = sampled_rows(len(logits), [params] * count, seeds=[seed] * count, samples=list(range(count)))
     return choose(logits.expand(count, -1).contiguous(), rows).numpy()
 
 
-@pytest.mark.parametrize(
-    "options, ties",
-    [
-        pytest.param(options, ties, marks=[pytest.mark.long] * (number % 2 != ties), id=f"{options}-{ties}")
-        for number, options in enumerate(TRUNCATIONS)
-        for ties in (False, True)
-    ],
-)
+@for_each("options, ties", [(options, number % 2 == 1) for number, options in enumerate(TRUNCATIONS)])
 def test_draws_follow_the_distribution_that_truncation_leaves(options, ties):
     params = SamplingParams(**options)
     logits = logits_like(1, 211, seed=4, ties=ties)[0]
-    expected = kept_probabilities(logits.numpy(), params)
-    count = 4000
+    expected = kept_probabilities(logits.double().numpy(), params)
+    count = 2000
     found = draws(logits, params, count)
     assert set(found.tolist()) <= set(expected)
     # Chi-square over the tokens that are expected often enough, all others taken together.
@@ -88,7 +65,7 @@ def test_draws_follow_the_distribution_that_truncation_leaves(options, ties):
     assert statistic <= freedom + 4 * math.sqrt(2 * freedom) + 1e-9, (statistic, freedom)
 
 
-@pytest.mark.parametrize("vocabulary", [300, 5000])
+@for_each("vocabulary", [300, 5000])
 def test_temperature_zero_takes_the_best_token_with_the_lowest_id(vocabulary):
     logits = logits_like(6, vocabulary, ties=True)
     chosen = choose(logits, sampled_rows(vocabulary, [SamplingParams(temperature=0, top_k=9, top_p=0.1)] * 6))
@@ -119,7 +96,7 @@ def mixed_params() -> list[SamplingParams]:
     return [SamplingParams(**options) for options in TRUNCATIONS] + [SamplingParams(temperature=0)]
 
 
-@pytest.mark.parametrize("vocabulary", [211, 9001])
+@for_each("vocabulary", [211, 9001])
 def test_a_row_draws_the_same_alone_and_in_any_company(vocabulary):
     params = mixed_params() * 3
     count = len(params)
@@ -186,7 +163,7 @@ def test_uniform_numbers_are_uniform_and_independent():
     assert not torch.equal(by_position, uniform(seed, ones, torch.arange(count), draw=1))
 
 
-@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
+@for_each("broken", [math.nan, math.inf, -math.inf])
 def test_a_row_of_broken_logits_is_marked_and_harms_no_other(broken):
     params = mixed_params()
     logits = logits_like(len(params), 6000)

@@ -3,6 +3,7 @@
 import numpy
 import pytest
 import torch
+from builders.cases import for_each
 from builders.sampled_rows import HISTORY, logits_like
 
 from penstock.protocol.parameters.sampling import SamplingParams
@@ -74,29 +75,22 @@ def test_steps_act_in_the_order_in_which_they_are_named():
     assert logits[0, 4].item() == pytest.approx((raw + 1000) * 2)
 
 
-def wrong_token(vocab_size, given):
-    return lambda tokens, num_prompt, logits: logits.__setitem__(10**6, 0)
+def failing(step):
+    """What makes this step for every request."""
+    return lambda vocab_size, given: step
 
 
-def with_a_result(vocab_size, given):
-    return lambda tokens, num_prompt, logits: logits + 1
-
-
-def that_writes_history(vocab_size, given):
-    return lambda tokens, num_prompt, logits: tokens.__setitem__(0, 1)
-
-
-def that_bans_all(vocab_size, given):
-    return lambda tokens, num_prompt, logits: logits.fill(-numpy.inf)
-
-
-@pytest.mark.parametrize(
-    ("make", "given", "words"),
+@for_each(
+    "make, given, words",
     [
         (favour, 1000, "The logits processor 'broken' failed: ValueError: 1000 is no token"),
-        (wrong_token, None, "The logits processor 'broken' failed: IndexError"),
-        (with_a_result, None, "change"),
-        (that_writes_history, None, "read-only"),
+        (
+            failing(lambda tokens, num_prompt, logits: logits.__setitem__(10**6, 0)),
+            None,
+            "The logits processor 'broken' failed: IndexError",
+        ),
+        (failing(lambda tokens, num_prompt, logits: logits + 1), None, "change"),
+        (failing(lambda tokens, num_prompt, logits: tokens.__setitem__(0, 1)), None, "read-only"),
     ],
 )
 def test_a_step_that_raises_fails_its_own_row_with_its_error(make, given, words):
@@ -112,5 +106,6 @@ def test_a_step_that_raises_fails_its_own_row_with_its_error(make, given, words)
 
 
 def test_a_step_that_leaves_nothing_to_choose_from_fails_its_row():
-    found = sample(logits_like(1, VOCABULARY), rows(LogitsProcessors({"ban": that_bans_all}), [GREEDY]))
+    ban = failing(lambda tokens, num_prompt, logits: logits.fill(-numpy.inf))
+    found = sample(logits_like(1, VOCABULARY), rows(LogitsProcessors({"ban": ban}), [GREEDY]))
     assert found.faults.tolist() == [2]
