@@ -1,55 +1,31 @@
-"""Products with ggml's blocks on a processor: the numbers of the file, and the formula's own bits in every variant."""
-
-from ctypes import addressof, c_int32
+"""Native products with ggml's blocks and MXFP4: the numbers of the file, and the formula's bits in every variant."""
 
 import pytest
 import torch
+from builders.cases import for_each
 from builders.ggml_parts import HALVES, random_part
-from builders.native_variants import available_variants, quick_or_long
+from builders.mxfp4_model import random_blocks
+from builders.native_products import assert_free_of_company, draws, embedded, product, quantized
+from builders.native_variants import available_variants, needs_variant, quick_or_long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from penstock.kernels.block_kinds import KINDS_OF_TYPES
-from penstock.kernels.cpu.layer import Embedding, Quantize, QuantizedRows, linear_arguments
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.weights import blocks as packing
 from penstock.kernels.cpu.weights.blocks import pack_blocks
-from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, NativeWeight
+from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, pack_mxfp4
+from penstock.kernels.cpu.weights.quantized import pack_parts, unpacked_mxfp4
 from penstock.kernels.ggml_blocks import TYPES, GgmlBlocks
 from penstock.kernels.ggml_part import GgmlPart
+from penstock.kernels.mxfp4_part import BLOCK, DOUBLED, Mxfp4Part
 from penstock.kernels.reference.quantized import quantize_rows
 
 VARIANTS = available_variants()
-pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
-quick = settings(max_examples=12, deadline=None, derandomize=True)
+pytestmark = needs_variant
+quick = settings(max_examples=8, deadline=None, derandomize=True)
 WITH_KERNELS = list(KINDS_OF_TYPES)
-
-
-@pytest.fixture(params=quick_or_long(VARIANTS))
-def library(request: pytest.FixtureRequest) -> Library:
-    return load(request.param)
-
-
-def draws(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def quantized(library: Library, x: Tensor, group: int) -> QuantizedRows:
-    rows, count = QuantizedRows.empty(*x.shape, group), c_int32(len(x))
-    library.call("penstock_quantize", Quantize(addressof(count), x.data_ptr(), x.shape[1], rows.structure()))
-    return rows
-
-
-def product(library: Library, x: Tensor, weight: NativeWeight, bias: Tensor | None = None) -> Tensor:
-    """The kernel's output, within a frame that nobody may write to."""
-    framed, count = torch.full((len(x), weight.out_features + 3), 7.0), c_int32(len(x))
-    rows = quantized(library, x, weight.row_group)
-    library.call(
-        "penstock_linear_blocks", linear_arguments(addressof(count), None, rows.structure(), weight, bias, framed)
-    )
-    assert (framed[:, weight.out_features :] == 7).all(), "columns beyond the output were written"
-    return framed[:, : weight.out_features].contiguous()
 
 
 def formula(x: Tensor, part: GgmlPart, bias: Tensor | None = None) -> Tensor:
@@ -86,7 +62,7 @@ def test_all_types_but_floats_of_4_bits_have_a_kernel() -> None:
     assert set(KINDS_OF_TYPES.values()) == set(BLOCK_KINDS)
 
 
-@pytest.mark.parametrize("group", [32, 256])
+@for_each("group", [32, 256])
 def test_rows_are_quantized_in_groups_to_the_references_integers(library: Library, group: int) -> None:
     @quick
     @given(st.integers(1, 9), st.integers(1, 700), st.integers(-20, 20))
@@ -105,7 +81,7 @@ def test_rows_are_quantized_in_groups_to_the_references_integers(library: Librar
     check()
 
 
-@pytest.mark.parametrize("type", WITH_KERNELS)
+@for_each("type", WITH_KERNELS)
 def test_products_have_the_bits_of_the_formula(library: Library, type: str) -> None:
     @quick
     @given(st.integers(1, 40), st.integers(1, 150), st.integers(1, 5), st.booleans())
@@ -117,7 +93,7 @@ def test_products_have_the_bits_of_the_formula(library: Library, type: str) -> N
     check()
 
 
-@pytest.mark.parametrize("type", WITH_KERNELS)
+@for_each("type", WITH_KERNELS)
 def test_the_largest_integers_do_not_overflow(library: Library, type: str) -> None:
     """Every bit of a block set, or none, and inputs of the largest size with any signs."""
     for octet in (0, 255):
@@ -129,30 +105,20 @@ def test_the_largest_integers_do_not_overflow(library: Library, type: str) -> No
             ordinary[..., place : place + 2] = halves
         x = torch.ones(3, 512) * torch.tensor([1.0, -1.0, 1.0])[:, None]
         x[2, 1::2] = -1
-        torch.testing.assert_close(
-            product(library, x, pack_blocks([part])), formula(x, part), rtol=0, atol=0, equal_nan=True
-        )
+        found = product(library, x, pack_blocks([part]))
+        torch.testing.assert_close(found, formula(x, part), rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("type", WITH_KERNELS)
+@for_each("type", WITH_KERNELS)
 def test_a_rows_bits_do_not_depend_on_company_or_threads(library: Library, type: str) -> None:
-    weight, x = pack_blocks([random_part(type, 515, 512)]), draws(161, 512, seed=1)
-    alone = torch.cat([product(library, row[None], weight) for row in x[:20]])
-    try:
-        for threads in (1, 2, 3):
-            library.set_threads(threads)
-            for rows in (*range(2, 15), 20):
-                got = product(library, x[:rows], weight)
-                assert torch.equal(got, alone[:rows]), f"{rows} rows, {threads} threads"
-            got = product(library, x, weight)
-            assert torch.equal(got[:20], alone), f"{threads} threads"
-            assert torch.equal(product(library, x.flip(0), weight).flip(0), got), f"{threads} threads, backwards"
-    finally:
-        library.set_threads(1)
+    weight, x = pack_blocks([random_part(type, 195, 512)]), draws(70, 512, seed=1)
+    run = lambda own: product(library, x[own], weight)  # noqa: E731
+    assert_free_of_company(library, run, 20, (*range(2, 15), 20), (1, 3))
+    assert_free_of_company(library, run, 70, (70,), (2,))
 
 
-@pytest.mark.parametrize("type", WITH_KERNELS)
 @pytest.mark.parametrize("variant", quick_or_long(VARIANTS[1:]))
+@for_each("type", WITH_KERNELS)
 def test_all_variants_give_the_same_bits(type: str, variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     part, x = random_part(type, 131, 512), draws(7, 512, seed=1)
     best = pack_blocks([part])
@@ -161,7 +127,7 @@ def test_all_variants_give_the_same_bits(type: str, variant: str, monkeypatch: p
     assert torch.equal(pack_blocks([part]).data, best.data)
 
 
-@pytest.mark.parametrize("type", ["Q4_K", "Q8_0"])
+@for_each("type", ["Q4_K", "Q8_0"])
 def test_what_is_no_number_spoils_its_row_alone(library: Library, type: str) -> None:
     weight, x = pack_blocks([random_part(type, 40, 512)]), draws(3, 512)
     x[1, 17], x[2] = torch.inf, 0.0
@@ -169,18 +135,16 @@ def test_what_is_no_number_spoils_its_row_alone(library: Library, type: str) -> 
     assert got[1].isnan().all() and got[0].isfinite().all() and torch.equal(got[2], draws(40))
 
 
-@pytest.mark.parametrize("type", WITH_KERNELS)
+@for_each("type", WITH_KERNELS)
 def test_a_table_gives_the_numbers_of_the_file(library: Library, type: str) -> None:
     part = random_part(type, 70, 768)
     table, ids = pack_blocks([part.rows(0, 37), part.rows(37, 70)]), torch.tensor([3, 69, 0, 70, 37])
-    found, count, place = torch.full((5, 768), 7.0), c_int32(5), torch.tensor([ids.data_ptr()])
-    library.call("penstock_embedding", Embedding.of(addressof(count), place.data_ptr(), 0, table, found.data_ptr()))
     expected = part.dequantized()[ids.clamp(max=69)]
     expected[3] = 0
-    assert torch.equal(found, expected)
+    assert torch.equal(embedded(library, ids, table, 0, 768), expected)
 
 
-@pytest.mark.parametrize("type", WITH_KERNELS)
+@for_each("type", WITH_KERNELS)
 def test_parts_pack_as_if_they_were_one(type: str) -> None:
     part = random_part(type, 103, 512)
     pieces = [part.rows(*span) for span in ((0, 1), (1, 51), (51, 103))]
@@ -190,3 +154,69 @@ def test_parts_pack_as_if_they_were_one(type: str) -> None:
     assert torch.equal(pack_blocks([cut]).data, pack_blocks([GgmlPart(type, cut.octets.clone())]).data)
     bits, own_bits = 8 * whole.nbytes / (128 * 512), 8 * part.nbytes / (103 * 512)
     assert bits <= max(own_bits + 0.13, 5.2 if part.type == "Q2_K" else 4.6), f"{bits} bits a number"
+
+
+# --- MXFP4, as it is published ----------------------------------------------------------------------------------------
+
+
+def mxfp4_of(outputs: int, blocks: int, seed: int = 0) -> Mxfp4Part:
+    return Mxfp4Part(*random_blocks((outputs, blocks), seed))
+
+
+def assert_mxfp4_has_the_bits_of_its_formula(library: Library, x: Tensor, part: Mxfp4Part, bias: Tensor | None) -> None:
+    weight = pack_mxfp4([part])
+    found, rows = product(library, x, weight, bias), quantized(library, x)
+    expected = mxfp4_formula(rows.values, rows.scales, unpacked_mxfp4(weight), bias)
+    assert torch.equal(found, expected) and found.isfinite().all()
+
+
+def mxfp4_formula(values: Tensor, scales: Tensor, part: Mxfp4Part, bias: Tensor | None) -> Tensor:
+    """Block by block, each step rounded as a fused float32 product is."""
+    codes = torch.stack((part.codes & 15, part.codes >> 4), -1).flatten(2)
+    doubled = torch.tensor(DOUBLED)[codes.long()].double()  # [out, blocks, 32]
+    powers = 2.0 ** (part.exponents.double() - 128)
+    total = torch.zeros(len(values), len(codes), dtype=torch.float32)
+    for block in range(codes.shape[1]):
+        sums = values[:, block * BLOCK : (block + 1) * BLOCK].double() @ doubled[:, block].T  # exact
+        total = (sums * powers[:, block] + total.double()).float()
+    scaled = total.double() * scales[:, None].double()
+    return (scaled if bias is None else scaled + bias.double()).float()
+
+
+def test_products_with_mxfp4_have_the_bits_of_the_formula(library: Library) -> None:
+    @quick
+    @given(st.integers(1, 40), st.integers(1, 150), st.integers(1, 9), st.booleans())
+    def check(rows: int, outputs: int, blocks: int, has_bias: bool) -> None:
+        x, bias = draws(rows, blocks * BLOCK, seed=rows), draws(outputs) if has_bias else None
+        assert_mxfp4_has_the_bits_of_its_formula(library, x, mxfp4_of(outputs, blocks), bias)
+
+    check()
+    for exponent in (0, 1, 2, 126, 127, 230):
+        part = mxfp4_of(40, 3)
+        part.exponents[:, 1] = exponent
+        assert_mxfp4_has_the_bits_of_its_formula(library, draws(3, 3 * BLOCK), part, None)
+
+
+def test_a_row_has_the_same_bits_with_mxfp4_in_any_company(library: Library) -> None:
+    x, weight = draws(71, 5 * BLOCK), pack_mxfp4([mxfp4_of(70, 5)])
+    assert_free_of_company(library, lambda own: product(library, x[own], weight), 71, (1, 2, 5, 13, 24, 33, 70), (1, 3))
+
+
+def test_a_block_that_is_no_number_spoils_its_output_alone(library: Library) -> None:
+    part = mxfp4_of(40, 3)
+    part.exponents[7, 1] = 255
+    found = product(library, draws(3, 3 * BLOCK), pack_mxfp4([part]))
+    assert not found[:, 7].isfinite().any() and found[:, [6, 8]].isfinite().all()
+
+
+def test_mxfp4_is_taken_over_as_it_is_from_any_view() -> None:
+    whole = mxfp4_of(90, 7)
+    parts = [whole.every_second(0), whole.every_second(1)]
+    weight = pack_parts(parts, "mxfp4", BLOCK)
+    assert weight.kind == "mxfp4"
+    found = unpacked_mxfp4(weight)
+    assert torch.equal(found.codes, torch.cat([part.codes for part in parts]))
+    assert torch.equal(found.exponents, torch.cat([part.exponents for part in parts]))
+    cut = Mxfp4Part(whole.codes[:, 2:5], whole.exponents[:, 2:5])
+    assert torch.equal(unpacked_mxfp4(pack_mxfp4([cut])).dequantized(), whole.dequantized()[:, 64:160])
+    assert pack_mxfp4([mxfp4_of(64, 4)]).nbytes == 64 * 128 * 17 // 32, "a number takes 4 and a quarter bits"

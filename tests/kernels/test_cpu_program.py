@@ -1,14 +1,21 @@
-"""Recorded calls: buffers share memory only where no later call can tell, and a replay computes what was recorded."""
+"""Recorded calls: buffers share memory only where no later call can tell, and a replay computes what was recorded.
+
+Also the memory that weights are carved from.
+"""
 
 import ctypes
+import gc
+import weakref
 
 import pytest
 import torch
+from builders.cases import for_each
 from builders.native_variants import available_variants
 
 from penstock.kernels.cpu import library
 from penstock.kernels.cpu.layer import Add, AddRmsNorm, Quantized
 from penstock.kernels.cpu.program import Arena, Buffer, Program
+from penstock.kernels.cpu.weights import huge_pages
 
 WIDTH, CAPACITY = 48, 8
 
@@ -92,3 +99,31 @@ def test_whoever_writes_a_buffer_also_makes_the_integers_that_a_consumer_asks_fo
     scales = torch.tensor((ctypes.c_float * 3).from_address(wanted.scales))
     found = torch.tensor(values).view(3, -1)[:, :WIDTH] * scales[:, None]
     torch.testing.assert_close(found, normed.rows(3), atol=float(scales.max()), rtol=0)
+
+
+@for_each("nbytes", [1, 63, 64, 4097, 3 << 20, 100 << 20])
+def test_carved_memory_is_zero_and_aligned(nbytes: int) -> None:
+    huge_pages.zeroed(1)  # so that the next begins behind something
+    memory = huge_pages.zeroed(nbytes)
+    assert memory.shape == (nbytes,) and memory.data_ptr() % 64 == 0
+    assert not memory[:4096].any() and not memory[-4096:].any()
+
+
+def test_neighbours_do_not_overlap() -> None:
+    pieces = [huge_pages.zeroed(nbytes) for nbytes in (1, 100, 64, 40 << 20, 30 << 20, 7)]
+    for number, piece in enumerate(pieces, start=1):
+        piece.fill_(number)
+    for number, piece in enumerate(pieces, start=1):
+        assert (piece == number).all(), f"piece {number} was written over"
+
+
+def test_a_stretch_goes_with_the_last_weight_in_it() -> None:
+    first, last = huge_pages.zeroed(10), huge_pages.zeroed(10)
+    stretch = weakref.ref(huge_pages._STRETCHES._memory)
+    huge_pages.zeroed(huge_pages._STRETCH)  # the next stretch
+    del first
+    gc.collect()
+    assert stretch() is not None and torch.equal(last, torch.zeros(10, dtype=torch.uint8))
+    del last
+    gc.collect()
+    assert stretch() is None

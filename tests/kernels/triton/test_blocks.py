@@ -1,12 +1,18 @@
-"""Weights in blocks of ggml's types on GPUs: the numbers of the file, bit for bit, and products with them."""
+"""Weights in blocks of ggml's types on GPUs: the numbers of the file, bit for bit, and products with them.
+
+Also the very instructions that take bytes of 4 bits apart, of blocks and of int4, for every byte.
+"""
 
 from builders import interpreted  # isort: skip  before anything that imports triton
+
+from itertools import cycle, product
 
 import pytest
 import torch
 import triton
 import triton.language as tl
 from builders.assembly import interprets_assembly  # noqa: F401  a fixture
+from builders.cases import for_each
 from builders.ggml_parts import random_part
 from builders.gpu_products import AROUND, CLOSE, CPU, assert_agrees, draws
 from builders.quantized_parts import quick
@@ -20,7 +26,6 @@ from penstock.kernels.operands import WeightFormat
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference import products as reference
 from penstock.kernels.triton.fused_operations import FusedOperations
-from penstock.kernels.triton.interpreter import mend
 from penstock.kernels.triton.operations import TritonOperations
 from penstock.kernels.triton.products import dequantized, few_rows_choice, linear_blocks
 from penstock.kernels.triton.products.codes_apart import (
@@ -29,15 +34,13 @@ from penstock.kernels.triton.products.codes_apart import (
     packed_halves_with_plane,
     permuted,
 )
+from penstock.kernels.triton.products.halves import packed_halves
 from penstock.kernels.triton.products.joined import JoinedWeight
 from penstock.worker.parallel import Parallel
-
-mend()
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 TYPE_OF_KIND = {kind: type for type, kind in KINDS.items()}
 QUICK_KINDS = ("q4_k", "q6_k", "q5_0", "q8_0", "iq4_nl")
-TRIED_KINDS = [kind if kind in QUICK_KINDS else pytest.param(kind, marks=pytest.mark.long) for kind in CODES]
 
 
 def inputs_of(type: str, least: int) -> int:
@@ -79,20 +82,30 @@ BITS = {
 }
 
 
-@pytest.mark.parametrize("type", BITS)
+@for_each("type", BITS)
 def test_a_weight_takes_little_more_than_the_file(type):
     assert 8 * weight_of(type, 64, 1024).nbytes == BITS[type] * 64 * 1024
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", TRIED_KINDS)
-def test_a_tile_s_numbers_are_those_of_the_blocks_rounded_once(kind, dtype):
+def assert_tiles_are_exact(kind: str, dtype: torch.dtype) -> None:
     """A row that has a 1 and nothing else gives its input's numbers."""
     weight = weight_of(TYPE_OF_KIND[kind], 45, 290)
     expected, rows = unpacked_blocks(weight).to(dtype), torch.eye(weight.in_features, dtype=dtype)
-    for product in (linear_blocks.linear_blocks_invariant, dequantized.linear_dequantized):
-        assert torch.equal(product(rows, weight, None).T, expected), product
+    for multiply in (linear_blocks.linear_blocks_invariant, dequantized.linear_dequantized):
+        assert torch.equal(multiply(rows, weight, None).T, expected), multiply
     assert torch.equal(linear_blocks.linear_blocks(rows[-64:], weight, None).T, expected[:, -64:])
+
+
+# A number is rounded to the rows' format behind what its kind does.
+@for_each("kind, dtype", zip(QUICK_KINDS, cycle(DTYPES)))
+def test_a_tile_s_numbers_are_those_of_the_blocks_rounded_once(kind, dtype):
+    assert_tiles_are_exact(kind, dtype)
+
+
+@pytest.mark.long
+@for_each("kind, dtype", product(CODES, DTYPES))
+def test_a_tile_s_numbers_are_those_of_every_kind_in_every_format(kind, dtype):
+    assert_tiles_are_exact(kind, dtype)
 
 
 def test_extreme_scales_and_powers_are_exact():
@@ -104,16 +117,22 @@ def test_extreme_scales_and_powers_are_exact():
     assert found[found != 0].abs().min() < torch.finfo(torch.float32).tiny
 
 
-@pytest.mark.parametrize(
-    "around", [each if each == "normed, gated" else pytest.param(each, marks=pytest.mark.long) for each in AROUND]
-)
-@pytest.mark.parametrize("rows", [1, pytest.param(8, marks=pytest.mark.long), 17])
-@pytest.mark.parametrize("kind", TRIED_KINDS)
-def test_a_product_of_few_rows_does_what_stands_around_it(kind, rows, around):
+def assert_few_rows_agree(kind: str, rows: int, around: str) -> None:
     # A norm and a gate make much of what 16 bits round.
     weight, dtype = weight_of(TYPE_OF_KIND[kind], 70, 200), torch.float32 if "," in around else DTYPES[rows % 3]
     bias = draws(70, seed=1, dtype=dtype) if rows % 2 else None
     assert_agrees(reference.linear_few_rows, draws(rows, weight.in_features, dtype=dtype), weight, around, bias)
+
+
+@for_each("kind, rows", zip(QUICK_KINDS, cycle((1, 17))))
+def test_a_product_of_few_rows_does_what_stands_around_it(kind, rows):
+    assert_few_rows_agree(kind, rows, "normed, gated")
+
+
+@pytest.mark.long
+@for_each("kind, rows, around", product(CODES, (1, 8, 17), AROUND))
+def test_a_product_of_few_rows_does_with_every_kind_what_stands_around_it(kind, rows, around):
+    assert_few_rows_agree(kind, rows, around)
 
 
 def test_a_row_has_the_same_bits_in_any_company():
@@ -125,7 +144,7 @@ def test_a_row_has_the_same_bits_in_any_company():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", QUICK_KINDS)
+@for_each("kind", QUICK_KINDS)
 def test_every_choice_that_is_tried_computes_the_product(kind, monkeypatch):
     weight = weight_of(TYPE_OF_KIND[kind], 80, 700)
     x, tuning = draws(65, weight.in_features), linear_blocks.TUNINGS[kind]
@@ -144,8 +163,8 @@ def test_every_choice_that_is_tried_computes_the_product(kind, monkeypatch):
 PARTS = ("Q4_K", "Q4_K", "Q6_K", "Q8_0", "NVFP4", "MXFP4")
 
 
-@pytest.mark.parametrize("rows", [3, 70])
-@pytest.mark.parametrize("form", [TritonOperations, FusedOperations])
+# A norm may wait for a product of few rows, and of no others.
+@for_each("form, rows", [(TritonOperations, 70), (FusedOperations, 3)])
 def test_parts_of_unlike_types_are_one_product(form, rows):
     ops = form(CPU, torch.float32, Parallel(), False)
     parts = [random_part(type, 20 + number, 256, seed=number) for number, type in enumerate(PARTS)]
@@ -195,6 +214,16 @@ with interpreted.interpretation():
         tl.store(lower + places, found[0])
         tl.store(upper + places, found[1])
 
+    @triton.jit
+    def _every_byte_with_every_zero(lower, upper):
+        octets, zeros = tl.arange(0, 256)[None, :].to(tl.uint8), tl.arange(0, 16)[:, None].to(tl.float32)
+        octets = tl.broadcast_to(octets, (16, 256))
+        places = tl.arange(0, 16)[:, None] * 256 + tl.arange(0, 256)[None, :]
+        # The upper halves meet the zeros in the opposite order, so that the two can't be mistaken.
+        found_lower, found_upper = packed_halves(octets, zeros, 15 - zeros, lower.dtype.element_ty)
+        tl.store(lower + places, found_lower)
+        tl.store(upper + places, found_upper)
+
 
 BYTES = torch.arange(256, dtype=torch.uint8)
 
@@ -217,10 +246,19 @@ def test_the_instructions_that_take_bytes_apart_find_each_half_and_write_each_by
     assert torch.equal(floats, BYTES + 2.0**23)
 
 
-@pytest.mark.parametrize(("width", "place"), [(1, 0), (1, 5), (2, 0), (2, 4)])
+@for_each("width, place", [(1, 0), (1, 5), (2, 0), (2, 4)])
 def test_the_instructions_that_put_bits_above_halves_find_each_of_them(width, place, interprets_assembly):  # noqa: F811
     lower, upper = torch.empty(2, 256, dtype=torch.uint8).unbind()
     plane = torch.randint(0, 256, (256,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     _every_plane[(1,)](BYTES, plane, lower, upper, place, WIDTH=width)
     assert torch.equal(lower, BYTES % 16 + 16 * (plane >> place & (1 << width) - 1))
     assert torch.equal(upper, BYTES // 16 + 16 * (plane >> 8 - width))
+
+
+@for_each("dtype", [torch.bfloat16, torch.float16])
+def test_every_byte_of_int4_is_taken_apart_exactly_with_every_zero(dtype, interprets_assembly):  # noqa: F811
+    lower, upper = torch.empty(2, 16, 256, dtype=dtype).unbind()
+    _every_byte_with_every_zero[(1,)](lower, upper)
+    octets, zeros = torch.arange(256)[None, :], torch.arange(16)[:, None]
+    assert torch.equal(lower.long(), octets % 16 - zeros)
+    assert torch.equal(upper.long(), octets // 16 - (15 - zeros))

@@ -5,6 +5,7 @@ import pytest
 import torch
 from builders import interpreted  # noqa: F401
 from builders.adapted_product import AdaptedProduct
+from builders.cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -13,7 +14,7 @@ from penstock.kernels import LoraConfig, LoraMapping
 from penstock.kernels.lora import DeviceLoraMapping
 from penstock.kernels.triton.products.lora import TritonLora, add_lora
 
-pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run
+pytestmark = pytest.mark.long  # test_every_kernel.py looks at every kernel in every run
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 MOST = 4  # adapters
@@ -53,7 +54,7 @@ def test_it_adds_what_the_formula_says(in_features, outputs, ranks, adapters):
     torch.testing.assert_close(found, product.expected(x, chosen, start), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
+@for_each("dtype", TOLERANCE)
 def test_weights_may_be_of_any_float_format(dtype):
     product = Product(200, [96, 40], [16, 3, 33], dtype)
     adapters = [0, 2, 1, -1, 0, 2]

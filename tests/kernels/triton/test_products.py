@@ -1,99 +1,95 @@
-"""Products on GPUs: odd shapes, every number format, and rows whose bits don't depend on company."""
+"""Products on GPUs: every number format, few rows with what stands around them, and bits that don't hang on company.
+
+test_every_kernel.py looks at every kernel in every run, so much of this is for the long one.
+"""
 
 from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
 
+from itertools import product
+
 import pytest
 import torch
+from builders.cases import for_each
+from builders.gpu_products import AROUND, CLOSE, CPU, DTYPES, FORMATS, assert_agrees, draws, grouped, weight_of
+from builders.quantized_parts import part
 from torch import Tensor
 
 from penstock.kernels.gpu_weights import GpuWeight, pack
-from penstock.kernels.operands import WeightFormat
-from penstock.kernels.quantized_part import QuantizedPart
+from penstock.kernels.operands import Norm, WeightFormat
 from penstock.kernels.reference import products
-from penstock.kernels.triton.products import linear, linear_int4
+from penstock.kernels.triton.products import dequantized, few_rows, linear, linear_int4
+from penstock.kernels.triton.products.few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS
+from penstock.kernels.triton.products.tiles import FEW_ROWS
+from penstock.kernels.triton.switches import Switch
 from penstock.kernels.triton.tuning import LaunchConfig
 
-pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run
-
-CPU = torch.device("cpu")
-FLOATS = ("fp32", "fp16", "bf16")
-ROWS = (1, 3, 17, 70)
-# (operation, forms of weights): those that promise a row the same bits in any company.
+# (operation, form of weights): those that promise a row the same bits in any company.
 INVARIANT = [
-    (products.linear_gpu_invariant, WeightFormat("fp32")),
     (products.linear_gpu_invariant, WeightFormat("bf16")),
     (products.linear_wint8_invariant, WeightFormat("int8")),
-    (products.linear_wint4_invariant, WeightFormat("int4", 32)),
     (products.linear_wint4_invariant, WeightFormat("int4", 64)),
     (products.linear_int8, WeightFormat("int8")),
+    (products.linear_gpu_invariant, WeightFormat("fp32")),
+    (products.linear_wint4_invariant, WeightFormat("int4", 32)),
 ]
-# What an output may be off by, of the largest: the interpreter cuts bfloat16 off instead of rounding it.
-CLOSE = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}
-
-
-def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+MANY = dequantized._LEAST_ROWS
+PRODUCTS = {"int8": (linear, linear.linear_wint8), "int4": (linear_int4, linear_int4.linear_wint4)}
 
 
 def gpu(op, x: Tensor, weight: GpuWeight, bias: Tensor | None = None) -> Tensor:
     return op.versions["triton"](x, weight, bias)
 
 
-def assert_agrees(op, x: Tensor, weight: GpuWeight, bias: Tensor | None) -> None:
+def assert_right(op, x: Tensor, weight: GpuWeight, bias: Tensor | None) -> None:
     found, expected = gpu(op, x, weight, bias), op.reference(x, weight, bias)
     assert found.dtype == x.dtype
-    bound = CLOSE[x.dtype] * float(expected.abs().max())
+    bound = CLOSE[x.dtype] / 2 * float(expected.abs().max())
     torch.testing.assert_close(found.float(), expected.float(), rtol=0, atol=bound)
 
 
-def grouped(outputs: int, inputs: int, group: int, seed: int = 0, order: Tensor | None = None) -> QuantizedPart:
-    """As a checkpoint with zeros has it."""
-    generator = torch.Generator().manual_seed(seed)
-    groups = -(-inputs // group)
-    values = torch.randint(0, 16, (outputs, inputs), dtype=torch.uint8, generator=generator)
-    zeros = torch.randint(0, 16, (outputs, groups), dtype=torch.uint8, generator=generator)
-    return QuantizedPart(values, torch.rand(outputs, groups, generator=generator).half(), zeros, group, order)
-
-
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("kind", FLOATS)
+@pytest.mark.long
+@for_each("kind, rows", product(("fp32", "fp16", "bf16"), (1, 3, 17, 70)))
 def test_rows_meet_float_weights_in_their_own_format(kind, rows):
     weight = pack([draws(30, 200), draws(41, 200, seed=1)], WeightFormat(kind), CPU)
     x, bias = draws(rows, 200, seed=2, dtype=weight.values.dtype), draws(71, seed=3, dtype=weight.values.dtype)
-    assert_agrees(products.linear_gpu, x, weight, bias)
-    assert_agrees(products.linear_gpu_invariant, x, weight, None)
+    assert_right(products.linear_gpu, x, weight, bias)
+    assert_right(products.linear_gpu_invariant, x, weight, None)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("rows", [1, 17])
+@pytest.mark.long
+@for_each("rows, dtype", product((1, 17), (torch.float16, torch.bfloat16)))
 def test_rows_of_16_bits_meet_integers_without_loss(rows, dtype):
     x, bias, matrix = draws(rows, 176, dtype=dtype), draws(50, seed=1, dtype=dtype), draws(50, 176, seed=2)
     int8, int4 = pack([matrix], WeightFormat("int8"), CPU), pack([matrix], WeightFormat("int4", 32), CPU)
-    assert_agrees(products.linear_wint8, x, int8, bias)
-    assert_agrees(products.linear_int8, x, int8, bias)
-    assert_agrees(products.linear_wint4, x, int4, bias)
+    assert_right(products.linear_wint8, x, int8, bias)
+    assert_right(products.linear_int8, x, int8, bias)
+    assert_right(products.linear_wint4, x, int4, bias)
 
 
-@pytest.mark.parametrize("group", [16, 32, 48, 64, 96, 128, 192, 1000])
+@pytest.mark.long
+@for_each("group", [16, 32, 48, 64, 96, 128, 192, 1000])
 def test_groups_of_any_size_keep_their_scales_and_zeros(group):
-    weight = pack([grouped(40, 300, group), grouped(9, 300, group, seed=1)], WeightFormat("bf16"), CPU)
+    weight = grouped(49, 300, group)
     assert weight.kind == "int4"
-    assert_agrees(products.linear_wint4, draws(3, 300, seed=2), weight, draws(49, seed=3))
+    assert_right(products.linear_wint4, draws(3, 300, seed=2), weight, draws(49, seed=3))
 
 
+@pytest.mark.long
 def test_the_order_of_a_checkpoints_inputs_is_followed():
     order = torch.randperm(192, generator=torch.Generator().manual_seed(5)).int()
-    parts = [grouped(20, 192, 64, order=order), grouped(30, 192, 64, seed=1, order=order.clone())]
+    parts = [part(20, 192, 64, 4, True, order), part(30, 192, 64, 4, True, order.clone(), seed=1)]
     weight, x = pack(parts, WeightFormat("bf16"), CPU), draws(3, 192)
     expected = x @ torch.cat([part.dequantized() for part in parts]).T
     torch.testing.assert_close(gpu(products.linear_wint4, x, weight), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.long
 def test_quantized_rows_have_the_reference_s_bits():
     weight, x, bias = pack([draws(50, 130)], WeightFormat("int8"), CPU), draws(17, 130, seed=1), draws(50, seed=2)
     assert torch.equal(gpu(products.linear_int8, x, weight, bias), products.linear_int8.reference(x, weight, bias))
 
 
+@pytest.mark.long
 def test_a_row_that_is_not_finite_gives_no_numbers_and_leaves_the_others_alone():
     weight, x = pack([draws(50, 130)], WeightFormat("int8"), CPU), draws(3, 130, seed=1)
     clean = gpu(products.linear_int8, x, weight)
@@ -103,33 +99,45 @@ def test_a_row_that_is_not_finite_gives_no_numbers_and_leaves_the_others_alone()
     assert torch.equal(found[::2], clean[::2])
 
 
-@pytest.mark.parametrize(("op", "form"), INVARIANT, ids=lambda each: getattr(each, "name", None) or str(each))
-def test_a_row_has_the_same_bits_in_any_company(op, form):
-    weight, x, bias = pack([draws(40, 270)], form, CPU), draws(70, 270, seed=1), draws(40, seed=2)
+def assert_free_of_company(op, form: WeightFormat, rows: int) -> None:
+    weight, x, bias = pack([draws(40, 270)], form, CPU), draws(rows, 270, seed=1), draws(40, seed=2)
     together = gpu(op, x, weight, bias)
-    for first, end in ((0, 1), (69, 70), (3, 67)):
+    for first, end in ((0, 1), (rows - 1, rows), (3, rows - 3)):
         assert torch.equal(gpu(op, x[first:end], weight, bias), together[first:end]), f"{first}:{end}"
 
 
-@pytest.mark.parametrize(
-    ("tuning", "op", "form"),
+@for_each("op, form", INVARIANT[:4], ids=lambda each: each[0].name)
+def test_a_row_has_the_same_bits_alone_and_in_company(op, form):
+    assert_free_of_company(op, form, 20)
+
+
+@pytest.mark.long
+@for_each("op, form", INVARIANT, ids=lambda each: each[0].name)
+def test_a_row_has_the_same_bits_in_large_company(op, form):
+    assert_free_of_company(op, form, 70)
+
+
+@pytest.mark.long
+@for_each(
+    "tuning, op, form",
     [
         (linear._WEIGHT_ONLY, products.linear_wint8, WeightFormat("int8")),
         (linear._INTEGERS, products.linear_int8, WeightFormat("int8")),
         (linear_int4._TUNING, products.linear_wint4, WeightFormat("int4", 64)),
     ],
-    ids=lambda each: getattr(each, "name", ""),
+    ids=lambda each: each[1].name,
 )
 def test_every_choice_that_is_tried_computes_the_product(tuning, op, form, monkeypatch):
     weight, x, bias = pack([draws(40, 300)], form, CPU), draws(65, 300, seed=1), draws(40, seed=2)
     for choice in tuning.choices:
         monkeypatch.setattr(tuning, "default", lambda *_, choice=choice: choice)
-        assert_agrees(op, x, weight, bias)
+        assert_right(op, x, weight, bias)
         if tuning is linear._INTEGERS:  # all others leave few rows to another kernel
-            assert_agrees(op, x[:3], weight, bias)
+            assert_right(op, x[:3], weight, bias)
 
 
-@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.long
+@for_each("parts", [1, 4])
 def test_parts_are_the_same_sum_by_one_program_or_by_several(parts):
     """Of many rows by one program, of few by several."""
     x, bias, matrix = draws(65, 700), draws(40, seed=1), draws(40, 700, seed=2)
@@ -143,10 +151,93 @@ def test_parts_are_the_same_sum_by_one_program_or_by_several(parts):
     assert torch.equal(few, many[:3])
 
 
-@pytest.mark.parametrize(
-    "form", [WeightFormat("bf16"), WeightFormat("int8"), WeightFormat("int4", 64)], ids=lambda form: form.kind
-)
-def test_no_rows_give_no_rows(form):
-    weight = pack([draws(40, 64)], form, CPU)
+def test_no_rows_give_no_rows():
     ops = {"bf16": products.linear_gpu, "int8": products.linear_int8, "int4": products.linear_wint4}
-    assert gpu(ops[form.kind], draws(0, 64), weight).shape == (0, 40)
+    for kind, op in ops.items():
+        weight = weight_of(40, 64, WeightFormat(kind, 64))
+        assert gpu(op, draws(0, 64), weight).shape == (0, 40), kind
+    for is_gated, outputs in ((False, 40), (True, 20)):
+        assert few_rows.multiply_few(draws(0, 64), weight, None, None, None, is_gated).shape == (0, outputs)
+
+
+@for_each("rows, is_on, are_floats", [(MANY, True, True), (MANY, False, False), (70, True, False)])
+@for_each("form", [WeightFormat("int8"), WeightFormat("int4", 64)], ids=lambda form: form.kind)
+def test_so_many_rows_go_by_way_of_floats_unless_that_is_switched_off(monkeypatch, form, rows, is_on, are_floats):
+    (module, multiply), seen = PRODUCTS[form.kind], []
+    by_floats = module.linear_dequantized
+    monkeypatch.setattr(module, "linear_dequantized", lambda *given: seen.append(rows) or by_floats(*given))
+    monkeypatch.setattr(dequantized, "DEQUANTIZED_PRODUCTS", Switch("PENSTOCK_UNHEARD_OF", is_on, ""))
+    weight, x = pack([draws(24, 64, seed=1)], form, CPU), draws(rows, 64, seed=2).bfloat16()
+    expected = getattr(products, f"linear_w{form.kind}").reference(x.float(), weight, None)
+    assert (multiply(x, weight, None).float() - expected).norm() < 1e-2 * expected.norm()
+    assert bool(seen) == are_floats
+
+
+# --- few rows ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@for_each("form, around, rows", product(FORMATS, AROUND, (1, 2, 8, NORMED_ROWS, NORMED_ROWS + 1, FEW_ROWS)))
+def test_a_product_of_few_rows_does_what_stands_around_it(form, around, rows):
+    x = draws(rows, 200, dtype=DTYPES.get(form.kind, torch.float32))
+    bias = draws(70, seed=1, dtype=x.dtype) if rows % 2 else None
+    assert_agrees(products.linear_few_rows, x, weight_of(70, 200, form), around, bias)
+
+
+@pytest.mark.long
+@for_each("around, group, rows", product(("normed", "added", "gated"), (16, 32, 48, 64, 128, 192, 1000), (1, 3)))
+def test_few_rows_meet_groups_of_any_size(around, group, rows):
+    assert_agrees(products.linear_few_rows, draws(rows, 300, seed=2), grouped(50, 300, group), around)
+
+
+def test_the_order_of_a_checkpoints_inputs_is_followed_after_the_norm():
+    order = torch.randperm(192, generator=torch.Generator().manual_seed(5)).int()
+    ordered = part(20, 192, 64, order=order, dtype=torch.float32)
+    x, norm = draws(3, 192), Norm(draws(192, seed=1), 1e-6)
+    found = few_rows.multiply_few(x, pack([ordered], WeightFormat("bf16"), CPU), None, norm)
+    normed = torch.nn.functional.rms_norm(x, (192,), norm.weight, norm.epsilon)
+    torch.testing.assert_close(found, normed @ ordered.dequantized().T, rtol=1e-4, atol=1e-4)
+
+
+def test_a_stream_whose_numbers_are_large_stays_finite_in_float16():
+    x = draws(2, 64, dtype=torch.float16)
+    x[:, 5] = 30_000.0
+    norm = Norm(torch.full((64,), 8.0).half(), 1e-6)
+    weight = weight_of(33, 64, WeightFormat("fp16"))
+    found = few_rows.multiply_few(x, weight, None, norm)
+    expected = products.linear_few_rows.reference(x, weight, None, norm)
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2 * float(expected.abs().max()))
+
+
+@pytest.mark.long
+@for_each(
+    "tuning, form",
+    [(FLOATS, WeightFormat("fp32")), (INT8, WeightFormat("int8")), (INT4, WeightFormat("int4", 64))],
+    ids=lambda each: each[0].name,
+)
+def test_every_choice_for_few_rows_computes_the_product(tuning, form, monkeypatch):
+    weight, x = weight_of(80, 700, form), draws(3, 700)
+    for choice in tuning.choices:
+        monkeypatch.setattr(tuning, "default", lambda *_, choice=choice: choice)
+        for around in ("normed, gated", "added"):
+            assert_agrees(products.linear_few_rows, x, weight, around)
+
+
+def test_parts_that_have_no_inputs_add_nothing():
+    """Three steps of inputs in eight parts."""
+    choice = LaunchConfig.of(BLOCK_N=32, BLOCK_K=32, PARTS=8)
+    weight, x = weight_of(20, 70, WeightFormat("fp32")), draws(2, 70)
+    found = few_rows._launch(x, weight, None, None, False, None, choice)
+    torch.testing.assert_close(found, products.linear_few_rows.reference(x, weight, None), rtol=1e-5, atol=1e-5)
+
+
+def test_choices_are_tried_without_a_trace_in_the_stream(monkeypatch):
+    weight, x, stream = weight_of(20, 64, WeightFormat("fp32")), draws(2, 64), draws(2, 20, seed=1)
+    expected = products.linear_few_rows.reference(x, weight, None, None, stream.clone())
+
+    def trying(key, launch):
+        launch(FLOATS.choices[0])
+        return FLOATS.choices[1]
+
+    monkeypatch.setattr(FLOATS, "choice", trying)
+    torch.testing.assert_close(few_rows.multiply_few(x, weight, None, None, stream), expected, rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Choosing by a race on a GPU: the reference's tokens; and the reference's are distributed as the parameters say."""
+"""Choosing, penalties, masks and log-probabilities on a GPU: the reference's, whose chances are the parameters'."""
 
 import math
 from dataclasses import replace
@@ -7,9 +7,13 @@ import numpy
 import pytest
 import torch
 from builders import interpreted  # noqa: F401
+from builders.cases import for_each
+from builders.operation_examples.table import EXAMPLES
 from builders.sampling_rules import kept_probabilities
 
+from penstock.kernels.reference.sampling.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
 from penstock.kernels.reference.sampling.choice import BEST, OF_ALL, OF_TOP_K, OF_TOP_P
+from penstock.kernels.reference.sampling.logprobs import ranked_logprobs
 from penstock.kernels.reference.sampling.race import (
     NO_ROW,
     NOT_FINITE,
@@ -22,10 +26,7 @@ from penstock.kernels.reference.sampling.uniform import exponential
 from penstock.protocol.parameters.sampling import SamplingParams
 
 # Infinities are meant; numpy, in which kernels are interpreted, warns of them.
-pytestmark = [
-    pytest.mark.long,  # test_versions.py and test_compiled.py look at every kernel in every run
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 UNWRITTEN = -7
 
@@ -64,8 +65,9 @@ def only(draws: DeviceDraws, row: int) -> DeviceDraws:
 choose = choose_on_device.versions["triton"]
 
 
-@pytest.mark.parametrize("kind", ROWS)
-@pytest.mark.parametrize("step", [0.0, 0.5, 8.0])
+@pytest.mark.long
+@for_each("kind", ROWS)
+@for_each("step", [0.0, 0.5, 8.0])
 def test_it_does_so_for_parameters_at_their_ends_and_among_equal_logits(kind, step):
     draws = columns([(kind, *row) for row in ROWS[kind] * 3])
     logits = torch.randn(len(draws.kinds), 700, generator=torch.Generator().manual_seed(int(step))) * 3
@@ -74,7 +76,8 @@ def test_it_does_so_for_parameters_at_their_ends_and_among_equal_logits(kind, st
     assert choose(logits, draws).tolist() == choose_on_device.reference(logits, draws).tolist()
 
 
-@pytest.mark.parametrize("width", [32_000, 40_000])
+@pytest.mark.long
+@for_each("width", [32_000, 40_000])
 def test_of_many_chunks_most_are_passed_over_and_the_token_is_the_same(width):
     """As many chunks as are compared for a first bound of top_k, and more."""
     draws = columns([(OF_TOP_K, 1e30, 1.0, 0.0, 40), (OF_TOP_K, 2.0, 0.8, 0.0, 300), (OF_TOP_P, 1.0, 0.9, 0.0, 0)])
@@ -84,6 +87,7 @@ def test_of_many_chunks_most_are_passed_over_and_the_token_is_the_same(width):
     assert choose(logits, draws).tolist() == choose_on_device.reference(logits, draws).tolist()
 
 
+@pytest.mark.long
 def test_a_rows_token_does_not_depend_on_its_company():
     draws = columns([(kind, *row) for kind, rows in ROWS.items() for row in rows[:2]])
     logits = torch.randn(len(draws.kinds), 600, generator=torch.Generator().manual_seed(5))
@@ -91,6 +95,7 @@ def test_a_rows_token_does_not_depend_on_its_company():
     assert choose(logits, draws).tolist() == alone
 
 
+@pytest.mark.long
 def test_what_cannot_be_chosen_from_is_told_and_nothing_else():
     logits = torch.zeros(5, 530)
     logits[0, 529], logits[1, 3], logits[2, 300] = math.nan, math.inf, -math.inf
@@ -101,6 +106,7 @@ def test_what_cannot_be_chosen_from_is_told_and_nothing_else():
         assert token_ids[[0, 1, 3]].tolist() == [0, 0, 0]
 
 
+@pytest.mark.long
 def test_tokens_are_written_behind_the_histories_of_rows_that_are_there_and_nowhere_else():
     rows = [(kind, *asked[0]) for kind, asked in ROWS.items()]
     draws, logits = columns(rows * 2), torch.randn(3, 530, generator=torch.Generator().manual_seed(2))
@@ -112,6 +118,7 @@ def test_tokens_are_written_behind_the_histories_of_rows_that_are_there_and_nowh
     assert (draws.histories == UNWRITTEN).all(), "a position behind the longest history is not kept either"
 
 
+@pytest.mark.long
 def test_a_mask_leaves_to_its_rows_what_it_allows_and_to_others_everything():
     draws = columns([(kind, *asked[0]) for kind, asked in ROWS.items()])
     logits = torch.zeros(4, 530)
@@ -123,7 +130,8 @@ def test_a_mask_leaves_to_its_rows_what_it_allows_and_to_others_everything():
     assert choose(logits, draws, mask).tolist() == [[7, 0], [528, 0], [0, NOTHING_LEFT], [7, 0]]
 
 
-@pytest.mark.parametrize("time", [2**-14, 0.0099, 0.0101, 1.0, 8.0])
+@pytest.mark.long
+@for_each("time", [2**-14, 0.0099, 0.0101, 1.0, 8.0])
 def test_times_are_exponential_down_to_the_smallest_that_win(time):
     count = torch.arange(1 << 20)
     times = exponential(count // 4096, count[:1], count[:1], count % 4096)
@@ -131,7 +139,8 @@ def test_times_are_exponential_down_to_the_smallest_that_win(time):
     assert abs((times < time).double().mean().item() - share) < 4 * (share * (1 - share) / len(count)) ** 0.5
 
 
-@pytest.mark.parametrize(
+@pytest.mark.long
+@for_each(
     "params",
     [
         {},
@@ -141,7 +150,6 @@ def test_times_are_exponential_down_to_the_smallest_that_win(time):
         {"top_p": 0.7},
         {"top_k": 9, "top_p": 0.8},
     ],
-    ids=str,
 )
 def test_tokens_come_as_often_as_the_parameters_say(params):
     asked, draws_made = SamplingParams(**params), 20_000
@@ -164,3 +172,74 @@ def test_tokens_come_as_often_as_the_parameters_say(params):
     # Chi square has a mean of its degrees of freedom and a variance of twice that.
     freedom = is_kept.sum() - 1
     assert abs(distance - freedom) < 4 * (2 * freedom) ** 0.5
+
+
+OPERATIONS = {found.name: found for found in (apply_mask, penalize_repetition, penalize_generated)}
+
+
+@for_each("name", OPERATIONS)
+def test_it_changes_what_the_reference_changes_bit_by_bit(name):
+    found = OPERATIONS[name]
+    for seed in range(3):
+        for arguments, again in zip(EXAMPLES[name](seed), EXAMPLES[name](seed), strict=True):
+            assert torch.equal(found.versions["triton"](*arguments), found.reference(*again)), (seed, arguments)
+
+
+def histories_of(*tokens: list[int]) -> Histories:
+    lengths = torch.tensor([len(of_row) for of_row in tokens])
+    table = torch.zeros(len(tokens), int(lengths.max()) + 3, dtype=torch.int32)
+    for line, of_row in zip(table, tokens, strict=True):
+        line[: len(of_row)] = torch.tensor(of_row, dtype=torch.int32)
+    places = torch.arange(len(tokens))
+    return Histories(places, table, places, lengths, int(lengths.max()))
+
+
+def test_a_token_that_came_two_thousand_times_is_penalized_once():
+    histories = histories_of([7] * 2100, [7, 9])
+    logits = torch.tensor([[2.0, -1.0] * 6] * 2)
+    found = penalize_repetition.versions["triton"](logits.clone(), histories, torch.tensor([1.25, 0.5]))
+    expected = logits.clone()
+    expected[0, 7], expected[1, 7], expected[1, 9] = -1.25, -0.5, -0.5
+    assert torch.equal(found, expected)
+
+
+def test_a_token_is_counted_over_the_whole_answer_and_in_no_other_row():
+    histories = histories_of([7] * 100 + [3] * 1200 + [7] * 900, [3] * 4)
+    logits = torch.zeros(2, 12)
+    starts, frequency, presence = torch.tensor([50, 4]), torch.tensor([0.5, 1.0]), torch.tensor([0.25, 1.0])
+    found = penalize_generated.versions["triton"](logits, histories, starts, frequency, presence)
+    expected = torch.zeros(2, 12)
+    expected[0, 7], expected[0, 3] = -(950 * 0.5 + 0.25), -(1200 * 0.5 + 0.25)
+    assert torch.equal(found, expected)
+
+
+def test_more_rows_than_are_counted_at_once_find_their_memory_as_new():
+    tokens = [[row % 5, 2, row % 3] for row in range(70)]
+    starts, frequency = torch.zeros(70, dtype=torch.int64), torch.linspace(-1, 1, 70)
+    logits = torch.randn(70, 9, generator=torch.Generator().manual_seed(1))
+    arguments = histories_of(*tokens), starts, frequency, frequency + 1
+    found = penalize_generated.versions["triton"](logits.clone(), *arguments)
+    assert torch.equal(found, penalize_generated.reference(logits.clone(), *arguments))
+
+
+def agrees_with_the_reference(logits: torch.Tensor, chosen: torch.Tensor, num_top: int) -> None:
+    found = ranked_logprobs.versions["triton"](logits, chosen, num_top)
+    expected = ranked_logprobs.reference(logits, chosen, num_top)
+    assert torch.equal(found.token_ids, expected.token_ids) and torch.equal(found.ranks, expected.ranks)
+    torch.testing.assert_close(found.logprobs, expected.logprobs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.long
+@for_each("num_top", [0, 1, 5, 6, 20, 21])
+def test_any_number_of_the_most_likely_is_told_even_where_the_best_stand_in_one_chunk(num_top):
+    logits = torch.randn(2, 1300, generator=torch.Generator().manual_seed(num_top))
+    logits[0, 700:730] += 10
+    agrees_with_the_reference(logits, torch.tensor([1299, 0]), num_top)
+
+
+@pytest.mark.long
+def test_masked_tokens_come_last_in_the_order_of_their_ids():
+    logits = torch.full((3, 600), -math.inf)
+    logits[0, 550], logits[1, 3], logits[1, 599] = -2.0, 0.0, -0.0
+    logits[2, ::2] = 1.0
+    agrees_with_the_reference(logits, torch.tensor([7, 599, 5]), 5)

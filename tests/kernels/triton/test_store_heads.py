@@ -1,4 +1,4 @@
-"""Storing heads on a GPU, in Triton's interpreter: the numbers of the torch reference, bit for bit."""
+"""Storing heads on a GPU, in Triton's interpreter: the reference's numbers; and answers that attend while stored."""
 
 from builders import interpreted  # noqa: F401  isort: skip
 
@@ -6,17 +6,23 @@ from dataclasses import replace
 
 import pytest
 import torch
+from builders.cases import for_each
 from builders.operation_examples.paged_inputs import empty_memory
 from builders.packed_steps import Form, Requests
 from torch import Tensor
 
 from penstock.kernels.operands import HeadLayout
-from penstock.kernels.paged import KV_DTYPES, PagedKV, Rotation
-from penstock.kernels.reference.paged_attention import store_heads_paged
+from penstock.kernels.paged import KV_DTYPES, DeviceRows, PagedKV, Rotation
+from penstock.kernels.reference.paged_attention import attention_answers, attention_paged, store_heads_paged
 
-pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run
+pytestmark = pytest.mark.long  # test_every_kernel.py looks at every kernel in every run
 
-store_on_gpu = store_heads_paged.versions["triton"]
+attend_answers, attend, store_on_gpu = (
+    op.versions["triton"] for op in (attention_answers, attention_paged, store_heads_paged)
+)
+CLOSE = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2}
+# At the beginning of a block and of a split, in them, and at their ends; one that just began.
+CONTEXTS = [1, 2, 16, 17, 33, 256, 257, 300, 513, 530]
 
 
 def heads_of(form: Form, tokens: int, seed: int = 0) -> Tensor:
@@ -24,10 +30,8 @@ def heads_of(form: Form, tokens: int, seed: int = 0) -> Tensor:
     return torch.randn(tokens, (form.query_heads + 2 * form.heads) * form.head_dim, generator=generator) * 1.5
 
 
-def head_form(form: Form, has_norms: bool = False, pairs: bool = False) -> HeadLayout:
-    generator = torch.Generator().manual_seed(3)
-    norms = tuple(torch.rand(2, form.head_dim, generator=generator) + 0.5) if has_norms else None
-    return HeadLayout(form.query_heads, form.heads, form.head_dim, pairs, norms, 1e-6)
+def head_form(form: Form) -> HeadLayout:
+    return HeadLayout(form.query_heads, form.heads, form.head_dim, rotates_pairs=False, norms=None, epsilon=1e-6)
 
 
 def rotation_of(form: Form, spans: list[tuple[int, int, int]], spare: int = 0) -> Rotation:
@@ -48,8 +52,8 @@ def assert_same_memory(found: PagedKV, expected: PagedKV) -> None:
             assert torch.equal(held.nan_to_num(7), wanted.nan_to_num(7)), name
 
 
-@pytest.mark.parametrize("kind", KV_DTYPES)
-@pytest.mark.parametrize("dtype, head_dim, block_size", [(torch.bfloat16, 64, 16), (torch.float32, 80, 32)])
+@for_each("kind", KV_DTYPES)
+@for_each("dtype, head_dim, block_size", [(torch.bfloat16, 64, 16), (torch.float32, 80, 32)])
 def test_a_prompt_and_an_answer_are_stored_as_by_the_reference(kind, dtype, head_dim, block_size) -> None:
     """Steps of chunks, then one of single tokens."""
     form = Form(kind, 3, 1, head_dim, block_size)
@@ -64,23 +68,6 @@ def test_a_prompt_and_an_answer_are_stored_as_by_the_reference(kind, dtype, head
         wanted = store_heads_paged.reference(heads, ready, rotation, expected, rows)
         assert torch.equal(query, wanted) and query.dtype == dtype
         assert_same_memory(found, expected)
-
-
-@pytest.mark.parametrize("pairs", [False, True], ids=["halves", "pairs"])
-@pytest.mark.parametrize("kind", ["fp32", "int8"])
-def test_queries_and_keys_are_normed_and_rotated(kind: str, pairs: bool) -> None:
-    form = Form(kind, 2, 2, 48, 16)
-    requests = Requests(form, [20])
-    _, rows = requests.step([(0, 0, 20)])
-    heads, ready, rotation = heads_of(form, 20), head_form(form, True, pairs), rotation_of(form, [(0, 0, 20)])
-    found, expected = memory_for(requests), memory_for(requests)
-    query = store_on_gpu(heads, ready, rotation, found, rows)
-    wanted = store_heads_paged.reference(heads, ready, rotation, expected, rows)
-    torch.testing.assert_close(query, wanted, rtol=1e-5, atol=1e-5)
-    if kind == "fp32":
-        numbers = (kv.keys.nan_to_num(7) for kv in (found, expected))
-        torch.testing.assert_close(*numbers, rtol=1e-5, atol=1e-5)
-    assert torch.equal(found.values.nan_to_num(7), expected.values.nan_to_num(7))
 
 
 def test_a_token_without_a_slot_is_stored_nowhere() -> None:
@@ -106,3 +93,56 @@ def test_the_scale_of_what_is_not_finite_is_no_number() -> None:
     for scales, poisoned in ((found.key_scales, 3), (found.value_scales, 4)):
         is_poisoned = scales[requests.tables[0][0], :, 0].isnan()
         assert is_poisoned.nonzero().flatten().tolist() == [poisoned]
+
+
+def step_of(form: Form, contexts: list[int], spare: int = 0) -> tuple[Requests, DeviceRows]:
+    requests = Requests(form, contexts)
+    spans = [(number, context - 1, context) for number, context in enumerate(contexts)]
+    _, rows = requests.step(spans, spare_rows=spare, spare_tokens=spare)
+    # A spare row has a token, too, in a step of answers.
+    rows.query_starts = torch.arange(len(contexts) + spare + 1, dtype=torch.int32)
+    rows.are_answers = True
+    return requests, rows
+
+
+def projected(form: Form, contexts: list[int], spare: int = 0) -> tuple[torch.Tensor, HeadLayout, Rotation]:
+    generator = torch.Generator().manual_seed(0)
+    count, dtype = len(contexts) + spare, {"fp32": torch.float32, "fp16": torch.float16}.get(form.kind, torch.bfloat16)
+    heads = torch.randn(count, (form.query_heads + 2 * form.heads) * form.head_dim, generator=generator).to(dtype)
+    heads[len(contexts) :] = torch.nan
+    angles = torch.rand(max(contexts), form.head_dim, generator=generator) * 6
+    norms = tuple(torch.rand(2, form.head_dim, generator=generator) + 0.5)
+    positions = torch.tensor([context - 1 for context in contexts] + [0] * spare)
+    return (
+        heads,
+        HeadLayout(form.query_heads, form.heads, form.head_dim, False, norms, 1e-6, form.sinks),  # type: ignore[arg-type]
+        Rotation(angles.cos(), angles.sin(), positions),
+    )
+
+
+def assert_as_one_after_another(form: Form, contexts: list[int], spare: int = 0) -> None:
+    requests, rows = step_of(form, contexts, spare)
+    heads, head_form, rotation = projected(form, contexts, spare)
+    together, apart = (requests.memory([context - 1 for context in contexts]) for _ in range(2))
+    found = attend_answers(heads, head_form, rotation, together, rows, form.window)
+    query = store_on_gpu(heads, head_form, rotation, apart, rows)
+    expected = attend(query, apart, replace(rows, are_answers=False), form.head_dim**-0.5, form.window, form.sinks)
+    count, close = len(contexts), CLOSE[form.kind]
+    torch.testing.assert_close(found[:count].float(), expected[:count].float(), rtol=close, atol=close)
+    assert_same_memory(together, apart)
+
+
+def test_answers_of_all_lengths_see_their_newest_key_and_leave_it_in_its_place():
+    assert_as_one_after_another(Form("bf16"), CONTEXTS[-4:], spare=2)
+
+
+@for_each("kind", CLOSE)
+@for_each("window", [None, 1, 2, 19, 300])
+def test_they_do_in_every_format_and_window(kind, window):
+    for block_size, query_heads, head_dim in ((16, 6, 24), (32, 2, 64)):
+        form = Form(kind, query_heads, 2, head_dim, block_size, window, has_sinks=kind != "fp32")
+        assert_as_one_after_another(form, CONTEXTS, spare=3)
+
+
+def test_a_long_answer_alone_has_all_its_splits_added():
+    assert_as_one_after_another(Form("bf16", has_sinks=True), [9000])

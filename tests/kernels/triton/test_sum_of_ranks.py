@@ -69,7 +69,7 @@ def test_every_rank_has_the_sum_of_all_step_after_step(tmp_path, size, steps):
         for rank in range(size)
     ]
     try:
-        told = [rank.communicate(timeout=120)[1] for rank in ranks]
+        told = [rank.communicate(timeout=300)[1] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

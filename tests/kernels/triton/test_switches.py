@@ -1,13 +1,18 @@
-"""Every special way can be switched off or on by itself."""
+"""Every special way can be switched off or on by itself; and how choices of a kernel are tried."""
 
 from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
 
 from pathlib import Path
+from threading import Barrier
 
 import pytest
+from builders.cases import for_each
 
 from penstock.kernels.triton import switches
 from penstock.kernels.triton.switches import SWITCHES, Switch
+from penstock.kernels.triton.tuning import LaunchConfig, compiled_together
+
+CHOICES = [LaunchConfig.of(BLOCK=block) for block in (16, 32)]
 
 
 def switched(monkeypatch, switch: Switch, value: str) -> Switch:
@@ -15,7 +20,7 @@ def switched(monkeypatch, switch: Switch, value: str) -> Switch:
     return Switch(switch.variable, switch.is_on_unasked, switch.what)
 
 
-@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.variable)
+@for_each("switch", SWITCHES, ids=lambda switch: switch.variable)
 def test_a_switch_is_what_its_variable_says(monkeypatch, switch):
     assert not switched(monkeypatch, switch, "0").is_on
     assert switched(monkeypatch, switch, "1").is_on
@@ -36,3 +41,28 @@ def test_the_page_has_the_table_as_it_is():
     page = (Path(switches.__file__).parents[2] / "docs" / "gpu.md").read_text(encoding="utf-8")
     rows = [f"| `{switch.variable}` | {int(switch.is_on_unasked)} | {switch.what} |" for switch in SWITCHES]
     assert "\n".join(rows) in page
+
+
+class OutOfResources(Exception):
+    """As triton names what it raises for a choice that a GPU has no room for."""
+
+
+def test_choices_are_compiled_side_by_side():
+    both = Barrier(2)
+    assert compiled_together(CHOICES, lambda choice: both.wait(timeout=60)) == CHOICES
+
+
+def test_a_choice_that_a_gpu_has_no_room_for_is_left_out():
+    def launch(choice: LaunchConfig) -> None:
+        if choice["BLOCK"] == 32:
+            raise OutOfResources
+
+    assert compiled_together(CHOICES, launch) == CHOICES[:1]
+
+
+def test_what_is_wrong_with_a_kernel_is_said():
+    def launch(choice: LaunchConfig) -> None:
+        raise TypeError("of that")
+
+    with pytest.raises(TypeError, match="of that"):
+        compiled_together(CHOICES, launch)

@@ -2,8 +2,8 @@
 
 from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
 
-import pytest
 import torch
+from builders.cases import for_each
 from builders.quantized_parts import WITHOUT_A_PRODUCT, draws, floats, part, quick
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +31,7 @@ def test_four_bits_in_groups_are_taken_over_as_they_are(first, second, inputs, g
     assert torch.equal(unpacked(weight).dequantized(), floats(*parts))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@for_each("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_scales_keep_their_format(dtype):
     parts = [part(dtype=dtype), part(dtype=dtype, seed=1)]
     assert packed(*parts).scales.dtype == dtype
@@ -48,14 +48,14 @@ def test_eight_bits_with_a_scale_per_row_are_taken_over_as_they_are(first, secon
     assert torch.equal(unpacked(weight).dequantized(), floats(*parts))
 
 
-@pytest.mark.parametrize("parts", [(part(group_size=8),), (part(group_size=56, inputs=112),), *WITHOUT_A_PRODUCT])
+@for_each("parts", [(part(group_size=8),), (part(group_size=56, inputs=112),), *WITHOUT_A_PRODUCT])
 def test_what_has_no_product_becomes_int8_with_a_scale_per_row(parts):
     weight, expected = packed(*parts), floats(*parts)
     assert weight.kind == "int8"
     assert torch.equal(unpacked(weight).values, quantize_int8(expected).values)
 
 
-@pytest.mark.parametrize("group_size", [32, 64, 128, 1000])
+@for_each("group_size", [32, 64, 128, 1000])
 def test_floats_become_the_reference_s_integers(group_size):
     matrix = draws(70, 200)
     weight = packed(matrix[:30], matrix[30:], form=WeightFormat("int4", group_size))
@@ -69,7 +69,7 @@ def test_more_rows_than_are_quantized_at_once_become_the_same():
     assert torch.equal(packed(matrix, form=WeightFormat("int8")).values, quantize_int8(matrix).values)
 
 
-@pytest.mark.parametrize("kind", ["fp32", "fp16", "bf16"])
+@for_each("kind", ["fp32", "fp16", "bf16"])
 def test_floats_stay_floats(kind):
     weight = packed(draws(3, 40), draws(5, 40, seed=1), form=WeightFormat(kind))
     expected = torch.cat([draws(3, 40), draws(5, 40, seed=1)])

@@ -1,0 +1,233 @@
+"""Native products with floats and with 8- and 4-bit weights: right for every shape, the same bits in any company.
+
+What is quantized has the same bits in every variant, too.
+"""
+
+from itertools import product as combinations
+
+import pytest
+import torch
+from builders.cases import for_each
+from builders.native_products import assert_free_of_company, draws, embedded, product, quantized
+from builders.native_variants import available_variants, needs_variant, quick_or_long
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from penstock.kernels.cpu.library import Library, load
+from penstock.kernels.cpu.weights import packed
+from penstock.kernels.cpu.weights.packed import NativeWeight, pack, pack_int4_from, pack_int8_from
+from penstock.kernels.cpu.weights.quantized import unpacked
+from penstock.kernels.operands import Kind
+from penstock.kernels.quantized_part import QuantizedPart
+from penstock.kernels.reference.quantized import linear_quantized, quantize_int4, quantize_int8, quantize_rows
+
+pytestmark = needs_variant
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+INTEGERS = ("int8", "int4")
+VARIANTS = available_variants()
+
+quick = settings(max_examples=20, deadline=None, derandomize=True)
+shapes = st.tuples(st.integers(1, 40), st.integers(1, 150), st.integers(1, 400))  # rows, out, in
+groups = st.sampled_from((32, 64, 128, 10_000))
+
+
+def assert_floats_are_right(library: Library, kind: str, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Against the product in float64, to 1e-5 of what the terms add up to in size."""
+    got = product(library, x, pack([weight], kind), bias)
+    is_rounding = kind == "bf16" and library.variant in ("amx", "avx512_bf16")
+    x = x.bfloat16().double() if is_rounding else x.double()
+    expected, size = x @ weight.double().T, x.abs() @ weight.double().abs().T
+    if bias is not None:
+        expected, size = expected + bias.double(), size + bias.double().abs()
+    worst = ((got.double() - expected).abs() / size).max()
+    assert worst <= 1e-5, f"{library.variant} {kind} {tuple(got.shape)} × {x.shape[1]}: off by {worst:.2e}"
+
+
+def assert_close(got: Tensor, x: Tensor, part: QuantizedPart, bias: Tensor | None = None) -> None:
+    """To 1e-5 of what the terms add up to in size."""
+    expected = linear_quantized(x, part, bias)
+    size = x.abs() @ part.dequantized().abs().T + (0 if bias is None else bias.abs()) + 1e-30
+    worst = ((got - expected).abs() / size).max()
+    assert worst <= 1e-5, f"{tuple(got.shape)} × {x.shape[1]}: off by {worst:.2e}"
+
+
+def random_int4(out: int, inputs: int, group_size: int, seed: int = 0, order: Tensor | None = None) -> QuantizedPart:
+    generator = torch.Generator().manual_seed(seed)
+    num_groups = -(-inputs // group_size)
+    values = torch.randint(0, 16, (out, inputs), generator=generator, dtype=torch.uint8)
+    zeros = torch.randint(0, 16, (out, num_groups), generator=generator, dtype=torch.uint8)
+    scales = torch.rand(out, num_groups, generator=generator).half()
+    return QuantizedPart(values, scales, zeros, group_size, order)
+
+
+def without_zeros(part: QuantizedPart) -> QuantizedPart:
+    return QuantizedPart(part.values, part.scales, None, part.group_size)
+
+
+def pack_of(*parts: QuantizedPart) -> NativeWeight:
+    return pack_int4_from([(part.values, part.scales, part.zeros) for part in parts], parts[0].group_size)
+
+
+def dequantized(weight: NativeWeight) -> Tensor:
+    """[out, in]: rows of the identity are quantized without an error."""
+    return product(load(), torch.eye(weight.in_features), weight).T
+
+
+# --- floats -----------------------------------------------------------------------------------------------------------
+
+
+@for_each("kind", DTYPES)
+def test_float_products_are_right_for_every_shape(library: Library, kind: str) -> None:
+    @quick
+    @given(shapes, st.booleans())
+    def check(shape: tuple[int, int, int], has_bias: bool) -> None:
+        rows, out, inputs = shape
+        bias = draws(out, seed=2) if has_bias else None
+        assert_floats_are_right(library, kind, draws(rows, inputs), draws(out, inputs, seed=1).to(DTYPES[kind]), bias)
+
+    check()
+    for rows, out, inputs in ((1, 151_936 // 16, 128), (130, 96, 1024), (25, 64, 3072)):  # a model's
+        assert_floats_are_right(library, kind, draws(rows, inputs), draws(out, inputs, seed=1).to(DTYPES[kind]))
+    assert product(library, draws(0, 8), pack([draws(8, 8)], kind)).shape == (0, 8)
+
+
+@for_each("kind", DTYPES)
+def test_a_row_of_floats_has_the_same_bits_alone_and_in_company(library: Library, kind: str) -> None:
+    x, bias, weight = draws(53, 321), draws(200, seed=2), pack([draws(200, 321, seed=1)], kind)
+    counts = (1, 2, 3, 4, 5, 7, 12, 13, 24, 26, 37, 53)
+    assert_free_of_company(library, lambda own: product(library, x[own], weight, bias), 53, counts)
+
+
+@for_each("kind", DTYPES)
+def test_what_another_row_holds_stays_there(library: Library, kind: str) -> None:
+    x, weight = draws(9, 33), pack([draws(40, 33, seed=1)], kind)
+    expected = product(library, x, weight)
+    x[4] = float("nan")
+    got = product(library, x, weight)
+    assert got[4].isnan().all()
+    assert torch.equal(got[:4], expected[:4]) and torch.equal(got[5:], expected[5:])
+
+
+@for_each("kind", DTYPES)
+def test_a_packed_weight_holds_the_nearest_numbers_of_all_its_parts(library: Library, kind: str) -> None:
+    for source, features in combinations(DTYPES.values(), (1, 63, 130)):
+        weight = draws(70, features, seed=1).to(source)
+        both = pack([weight.t().contiguous().t(), weight[:, :features]], kind)
+        expected = weight.to(DTYPES[kind]).float()
+        assert torch.equal(embedded(library, torch.arange(140), both, 0, features), torch.cat([expected, expected]))
+    weight = draws(101, 77)
+    assert torch.equal(pack([weight[:3], weight[3:70], weight[70:]], kind).data, pack([weight], kind).data)
+
+
+# --- integers ---------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_quantized_to_the_references_integers(library: Library) -> None:
+    @quick
+    @given(st.integers(1, 9), st.integers(1, 300), st.integers(-20, 20))
+    def check(rows: int, features: int, exponent: int) -> None:
+        x = draws(rows, features, seed=rows) * 10.0**exponent
+        values, scales = quantize_rows(x)
+        got = quantized(library, x)
+        assert torch.equal(got.values[:, :features], values) and torch.equal(got.scales, scales)
+        assert not got.values[:, features:].any(), "the rows' ends are not zeros"
+        assert torch.equal(got.totals, values.sum(1, dtype=torch.int32))
+        assert torch.equal(got.sums, got.values.view(rows, -1, 32).sum(2, dtype=torch.int32))
+
+    check()
+
+
+@for_each("kind", INTEGERS)
+def test_a_row_with_something_not_finite_is_nan_and_its_neighbours_are_not(library: Library, kind: Kind) -> None:
+    weight, bias = pack([draws(40, 99)], kind), draws(40)
+    for wrong, place in combinations((torch.nan, torch.inf, -torch.inf), (0, 17, 98)):
+        x = draws(3, 99)
+        x[1, place] = wrong
+        got = product(library, x, weight)
+        assert got[1].isnan().all() and got[[0, 2]].isfinite().all(), (wrong, place)
+    assert torch.equal(product(library, torch.zeros(1, 99), weight, bias)[0], bias), "a row of zeros gives the bias"
+
+
+@for_each("sign", [1, -1])
+def test_sums_of_the_largest_integers_do_not_saturate(library: Library, sign: int) -> None:
+    x, weight = torch.ones(2, 4096), torch.full((33, 4096), float(sign))
+    for kind, exact in (("int8", 1e-6), ("int4", 0.1)):
+        got = product(library, x, pack([weight], kind))
+        torch.testing.assert_close(got, torch.full((2, 33), 4096.0 * sign), rtol=exact, atol=0)
+
+
+def test_products_of_quantized_floats_are_right_for_every_shape(library: Library) -> None:
+    @quick
+    @given(shapes, groups, st.sampled_from(list(DTYPES.values())), st.booleans())
+    def check(shape: tuple[int, int, int], group_size: int, dtype: torch.dtype, has_bias: bool) -> None:
+        rows, out, inputs = shape
+        x, weight = draws(rows, inputs), draws(out, inputs, seed=1).to(dtype)
+        bias = draws(out, seed=2) if has_bias else None
+        assert_close(product(library, x, pack([weight], "int8"), bias), x, quantize_int8(weight), bias)
+        four = pack([weight], "int4", group_size)
+        assert_close(product(library, x, four, bias), x, unpacked(four), bias)
+
+    check()
+
+
+def test_a_checkpoints_integers_are_multiplied_as_they_are(library: Library) -> None:
+    @quick
+    @given(shapes, groups, st.booleans())
+    def check(shape: tuple[int, int, int], group_size: int, has_zeros: bool) -> None:
+        rows, out, inputs = shape
+        x, part = draws(rows, inputs), random_int4(out, inputs, group_size)
+        part = part if has_zeros else without_zeros(part)
+        assert_close(product(library, x, pack_of(part)), x, part)
+        eight = quantize_int8(draws(out, inputs))
+        assert_close(product(library, x, pack_int8_from([(eight.values, eight.scales[:, 0])])), x, eight)
+
+    check()
+    order = torch.randperm(200, generator=torch.Generator().manual_seed(3)).to(torch.int32)
+    ordered, x = random_int4(70, 200, 64, order=order), draws(5, 200)
+    assert_close(product(library, x, pack_of(ordered), order=order), x, ordered)
+
+
+@for_each("kind", INTEGERS)
+def test_parts_of_integers_pack_as_if_they_were_one(kind: Kind) -> None:
+    whole = draws(103, 70)
+    assert torch.equal(pack(whole.split((1, 50, 17, 35)), kind).data, pack([whole], kind).data)
+    assert torch.equal(pack([whole.T.contiguous().T], kind).data, pack([whole], kind).data), "transposed in memory"
+
+
+def test_parts_with_and_without_zeros_pack_together() -> None:
+    parts = random_int4(40, 128, 32), without_zeros(random_int4(40, 128, 32, seed=1))
+    expected = torch.cat([part.dequantized() for part in parts])
+    torch.testing.assert_close(dequantized(pack_of(*parts)), expected, rtol=1e-6, atol=0)
+
+
+@for_each("group_size", [32, 64, 128])
+def test_int4_scales_are_as_good_as_the_references(group_size: int) -> None:
+    weight = draws(64, 1000) * torch.logspace(-4, 2, 64)[:, None]
+    error = (dequantized(pack([weight], "int4", group_size)) - weight).square().sum(1)
+    reference = (quantize_int4(weight, group_size).dequantized() - weight).square().sum(1)
+    assert (error <= reference * 1.001).all(), (error / reference).max()
+
+
+@for_each("kind", INTEGERS)
+@for_each("shape", [(97, 200), (515, 1024), (64, 3072)])
+def test_a_row_of_integers_has_the_same_bits_alone_and_in_company(library: Library, kind: Kind, shape) -> None:
+    weight, x = pack([draws(*shape)], kind), draws(161, shape[1], seed=1)
+    assert_free_of_company(library, lambda own: product(library, x[own], weight), 40, (*range(2, 15), 25, 40))
+    assert_free_of_company(library, lambda own: product(library, x[own], weight), 161, (161,), (3,))
+
+
+@pytest.mark.parametrize("variant", quick_or_long(VARIANTS[1:]))
+def test_all_variants_pack_the_same_bytes_and_give_the_same_bits(variant: str, monkeypatch) -> None:
+    x, matrix = draws(7, 520, seed=1), draws(131, 520)
+    for kind in INTEGERS:
+        best = pack([matrix], kind)
+        assert torch.equal(product(load(variant), x, best), product(load(VARIANTS[0]), x, best)), kind
+        with monkeypatch.context() as patch:
+            patch.setattr(packed, "load", lambda: load(variant))
+            assert torch.equal(pack([matrix], kind).data, best.data), kind
+
+
+def test_a_group_size_that_no_kernel_has_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ValueError, match="group_size=48 is not supported.*32, 64, 128"):
+        pack([draws(8, 128)], "int4", 48)

@@ -1,0 +1,248 @@
+"""Weights as native layers use them: a quantized checkpoint's and a GGUF file's, side by side, gated, and as experts.
+
+What a kernel multiplies is taken over as it is, and the rest becomes int8.
+"""
+
+import inspect
+from itertools import product as product_of
+
+import torch
+from builders.cases import for_each
+from builders.ggml_parts import random_part
+from builders.mxfp4_model import random_blocks
+from builders.native_products import draws
+from builders.native_variants import needs_variant
+from builders.quantized_parts import WITHOUT_A_PRODUCT, floats, part, quick
+from builders.recorded_layers import OneCall
+from hypothesis import example, given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from penstock.kernels import WeightFormat
+from penstock.kernels.cpu.operations import NativeOperations
+from penstock.kernels.cpu.weights.blocks import JoinedWeight, unpacked_blocks
+from penstock.kernels.cpu.weights.experts import of_one_kind, pack_experts
+from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, NativeWeight, pack
+from penstock.kernels.cpu.weights.quantized import OrderedWeight, pack_parts, unpacked, unpacked_mxfp4
+from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes
+from penstock.kernels.float8_part import WeightPart
+from penstock.kernels.mxfp4_part import BLOCK, Mxfp4Part
+from penstock.kernels.operands import Kind
+from penstock.kernels.quantized_part import QuantizedPart
+from penstock.kernels.reference.experts import activate
+from penstock.kernels.reference.quantized import quantize_int8, quantize_rows
+
+pytestmark = needs_variant
+_EXPERTS = list(inspect.signature(NativeOperations.experts).parameters.values())[1:]
+
+
+def packed(*parts: WeightPart) -> NativeWeight:
+    return pack_parts(parts, "fp32", 0)
+
+
+def linear(x: Tensor, weight: NativeWeight, bias: Tensor | None = None) -> Tensor:
+    call = OneCall(len(x), len(x))
+    found = call.given("linear", [call.buffer("x", x), weight, bias])
+    assert isinstance(found, Tensor)
+    return found
+
+
+def in_8_bits(x: Tensor, group: int) -> Tensor:
+    values, scales = quantize_rows(x.view(-1, group))
+    return (values.float() * scales[:, None]).view(x.shape)
+
+
+# --- of quantized checkpoints -----------------------------------------------------------------------------------------
+
+
+@quick
+@example(40, 30, 160, 32, True, False)  # what fills 160 inputs up to 192 would be a group of its own
+@given(
+    st.integers(1, 90), st.integers(1, 50), st.integers(1, 400), st.sampled_from((32, 64, 128, 256, 384, 1000)),
+    st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_four_bits_in_groups_are_taken_over_as_they_are(first, second, inputs, group_size, has_zeros, has_more_zeros):
+    parts = [part(first, inputs, group_size, 4, has_zeros), part(second, inputs, group_size, 4, has_more_zeros, seed=1)]
+    weight = packed(*parts)
+    assert weight.kind == "int4"
+    assert torch.equal(unpacked(weight).dequantized(), floats(*parts))
+
+
+@quick
+@given(st.integers(1, 90), st.integers(1, 50), st.integers(1, 300))
+def test_eight_bits_with_a_scale_per_row_are_taken_over_as_they_are(first, second, inputs):
+    parts = [part(each, inputs, inputs, 8) for each in (first, second)]
+    weight = packed(*parts)
+    assert weight.kind == "int8"
+    assert torch.equal(unpacked(weight).dequantized(), floats(*parts))
+
+
+@quick
+@given(
+    st.integers(1, 90), st.integers(1, 50), st.integers(1, 400), st.sampled_from((32, 64, 96, 128, 256, 384, 1000)),
+    st.booleans(), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_eight_bits_in_groups_or_with_zeros_keep_both(first, second, inputs, group_size, has_zeros, more, is_ordered):
+    order = torch.randperm(inputs, generator=torch.Generator().manual_seed(inputs)).int() if is_ordered else None
+    shape = (inputs, group_size, 8)
+    parts = [part(first, *shape, has_zeros, order), part(second, *shape, more, order, seed=1)]
+    weight = packed(*parts)
+    if weight.kind == "int8":  # one scale a row, and nothing else
+        assert group_size >= inputs and not (has_zeros or more or is_ordered)
+        return
+    assert isinstance(weight, OrderedWeight)
+    held = unpacked(weight)
+    met = QuantizedPart(held.values, held.scales, held.zeros, held.group_size, weight.order)
+    assert torch.allclose(met.dequantized(), floats(*parts), rtol=1e-6, atol=1e-4)
+
+
+@for_each("parts", [(part(group_size=16),), (part(group_size=48, inputs=144),), *WITHOUT_A_PRODUCT])
+def test_what_no_kernel_multiplies_becomes_int8_with_a_scale_per_row(parts):
+    weight, expected = packed(*parts), floats(*parts)
+    assert weight.kind == "int8"
+    assert torch.equal(unpacked(weight).values, quantize_int8(expected).values)
+
+
+def test_the_order_of_activations_stays_with_the_weight():
+    order = torch.randperm(128, generator=torch.Generator().manual_seed(3)).int()
+    parts = [part(order=order), part(order=order.clone(), seed=1)]
+    weight = packed(*parts)
+    assert isinstance(weight, OrderedWeight)
+    assert torch.equal(weight.order, order)
+    natural = torch.empty(80, 128)
+    natural[:, order.long()] = unpacked(weight).dequantized()
+    assert torch.equal(natural, floats(*parts))
+
+
+@for_each("kind", ["int8", "int4", "bf16"])
+def test_floats_are_packed_in_the_form_that_is_asked_for(kind):
+    weight = draws(40, 128)
+    assert torch.equal(pack_parts([weight], kind, 64).data, pack([weight], kind, 64).data)
+
+
+def test_a_product_with_dequantized_values_is_the_product_with_reordered_inputs():
+    order = torch.randperm(128, generator=torch.Generator().manual_seed(3)).int()
+    ordered, x = part(order=order, has_zeros=True), draws(5, 128)
+    plain = QuantizedPart(ordered.values, ordered.scales, ordered.zeros, ordered.group_size)
+    expected = x[:, order.long()] @ plain.dequantized().T
+    assert torch.allclose(x @ ordered.dequantized().T, expected, rtol=1e-4, atol=1e-4)
+
+
+# --- of GGUF files ----------------------------------------------------------------------------------------------------
+
+
+@for_each("type", ["Q4_0", "Q4_1", "Q4_K", "Q6_K", "Q8_0", "IQ4_NL", "Q2_K", "IQ3_XXS", "TQ2_0"])
+def test_a_recorded_product_quantizes_rows_as_its_weight_wants_them(type: str) -> None:
+    own, x = random_part(type, 70, 512), draws(9, 512)
+    weight = packed(own)
+    assert weight.kind in BLOCK_KINDS and torch.equal(unpacked_blocks(weight), own.dequantized())
+    expected = in_8_bits(x, own.block.block) @ own.dequantized().T
+    torch.testing.assert_close(linear(x, weight), expected, rtol=1e-4, atol=1e-4)
+
+
+@for_each("kind", BLOCK_KINDS)
+def test_a_cut_through_blocks_is_packed_as_the_numbers_that_it_is(kind: Kind) -> None:
+    cut, x = draws(48, 128), draws(5, 128)
+    weight = pack_parts([cut], kind, 0)
+    assert weight.kind == "fp32"
+    torch.testing.assert_close(linear(x, weight), x @ cut.T, rtol=1e-4, atol=1e-4)
+
+
+def test_parts_of_unlike_types_are_one_product() -> None:
+    types = ("Q4_K", "Q4_K", "Q6_K", "Q8_0", "MXFP4", "Q5_0")
+    parts: list[WeightPart] = [random_part(type, 33 + 7 * number, 512) for number, type in enumerate(types)]
+    parts.append(draws(20, 512) / 8)
+    x, bias = draws(13, 512), draws(sum(part.shape[0] for part in parts))
+    weight = packed(*parts)
+    assert isinstance(weight, JoinedWeight)
+    assert [part.kind for part in weight.parts()] == ["q4_k", "q6_k", "q8_0", "mxfp4", "q5_0", "fp32"]
+    found, first = linear(x, weight, bias), 0
+    for own in parts:
+        columns = slice(first, first + own.shape[0])
+        assert torch.equal(found[:, columns], linear(x, packed(own), bias[columns])), first
+        first = columns.stop
+
+
+def test_floats_beside_blocks_stay_what_the_file_has() -> None:
+    weight = pack_parts([random_part("Q4_K", 40, 256), draws(40, 256).half()], "q4_k", 0)
+    assert isinstance(weight, JoinedWeight)
+    assert [part.kind for part in weight.parts()] == ["q4_k", "fp16"]
+    assert pack_parts([random_part("NVFP4", 40, 256)], "bf16", 0).kind == "bf16"
+
+
+def test_mxfp4_of_a_gguf_file_is_packed_in_the_published_order() -> None:
+    own = random_part("MXFP4", 50, 320)
+    weight = packed(own)
+    assert weight.kind == "mxfp4"
+    assert torch.equal(unpacked_mxfp4(weight).dequantized(), own.dequantized())
+
+
+@for_each("types", [("Q4_K", "Q4_K"), ("Q4_K", "Q6_K"), ("Q8_0", "Q5_1"), ("MXFP4", "MXFP4")])
+def test_a_gate_behind_a_product_takes_it_in_one_call(types: tuple[str, str]) -> None:
+    x, width = draws(7, 256), 48
+    weight = packed(*(random_part(type, width, 256, seed) for seed, type in enumerate(types)))
+    call = OneCall(len(x), len(x))
+    with call.ops.recording(call.program, call.step):
+        rows = call.buffer("x", x)
+        gated = call.ops.gate(call.ops.linear(rows, weight, None), "silu")
+    assert [name for name, _ in call.program.calls if "gate" in name or "linear" in name] == [
+        f"penstock_gated_linear_{weight.family}"
+    ]
+    call.program.replay()
+    product = linear(x, weight)
+    expected = torch.nn.functional.silu(product[:, :width]) * product[:, width:]
+    torch.testing.assert_close(gated.rows(len(x)), expected, rtol=1e-5, atol=1e-6)
+
+
+# --- experts ----------------------------------------------------------------------------------------------------------
+
+
+def published_mxfp4(outputs: int, inputs: int, seed: int) -> Mxfp4Part:
+    return Mxfp4Part(*random_blocks((outputs, inputs // BLOCK), seed))
+
+
+@for_each(
+    "kinds, tokens",
+    [
+        (("Q4_K", "Q6_K"), 23), (("Q4_K", "Q8_0"), 1), (("Q8_0", "Q5_0"), 23), (("IQ4_XS", "Q4_K"), 1),
+        (("Q5_K", "Q5_1"), 1), (("Q4_0", "Q4_0"), 23), (("MXFP4", "MXFP4"), 23),
+    ],
+)  # fmt: skip
+def test_experts_of_two_kinds_compute_the_formula_on_rows_of_8_bits(kinds: tuple[str, str], tokens: int) -> None:
+    generator, count, top_k = torch.Generator().manual_seed(0), 6, 3
+    is_published = kinds[0] == "MXFP4"
+    hidden, width = (96, 64) if is_published else (512, 256)
+    activation = GatedActivation(1.702, 1.0, 7.0) if is_published else GatedActivation()
+    gate_up, down = (
+        [published_mxfp4(*shape, seed) if is_published else random_part(kind, *shape, seed) for seed in range(count)]
+        for kind, shape in zip(kinds, ((2 * width, hidden), (hidden, width)), strict=True)
+    )
+    biases = [torch.randn(count, size, generator=generator) for size in (2 * width, hidden)]
+    x = torch.randn(tokens, hidden, generator=generator)
+    chosen = torch.stack([torch.randperm(count, generator=generator)[:top_k] for _ in range(tokens)])
+    routes = Routes(chosen.int(), torch.rand(tokens, top_k, generator=generator))
+
+    form = WeightFormat("mxfp4", BLOCK) if is_published else WeightFormat("fp32")
+    matrices = (pack_experts(([own] for own in parts), count, form) for parts in (gate_up, down))
+    weights = of_one_kind(ExpertWeights(*matrices, *biases, 0, count, width, activation), hidden)
+    assert (weights.gate_up.kind, weights.down.kind) == tuple(kind.lower() for kind in kinds)
+    call = OneCall(tokens, tokens)
+    found = call.given("experts", [call.placed(*pair) for pair in zip(_EXPERTS, (x, routes, weights), strict=True)])
+
+    # Rows that meet MXFP4 have one scale each.
+    groups = (hidden, width) if is_published else (gate_up[0].block.block, down[0].block.block)
+    expected = torch.zeros_like(x)
+    for token, rank in product_of(range(tokens), range(top_k)):
+        expert = int(chosen[token, rank])
+        inner = in_8_bits(x[token], groups[0]) @ gate_up[expert].dequantized().T + biases[0][expert]
+        inner = in_8_bits(activate.reference(inner[None], activation)[0], groups[1])
+        expected[token] += routes.weights[token, rank] * (inner @ down[expert].dequantized().T + biases[1][expert])
+    assert isinstance(found, Tensor)
+    # A number between two integers may be rounded to the other one.
+    assert (found - expected).norm() < (1e-6 if is_published else 1e-3) * expected.norm()
+
+
+def test_a_gate_and_what_it_lets_through_may_be_of_unlike_types() -> None:
+    parts = [[random_part("Q4_K", 64, 256, seed), random_part("Q6_K", 64, 256, seed)] for seed in range(2)]
+    weight = pack_experts(parts, 2, WeightFormat("fp32"))
+    assert weight.kind == "fp16"

@@ -1,0 +1,199 @@
+"""Every Triton kernel computes its reference in any order of programs, and compiles for every GPU.
+
+In Triton's interpreter, but for the compiler, which runs in a process of its own. What a figure of it means on a card
+is not known here; a spill or a shared memory beyond the card's is known to be wrong.
+"""
+
+from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
+
+import json
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Container
+from itertools import islice, product
+from pathlib import Path
+
+import pytest
+import torch
+from builders.cases import for_each
+from builders.elsewhere import tensors_in
+from builders.operation_examples.table import EXAMPLES
+from triton.runtime import interpreter
+
+from penstock.kernels.registry import OPS
+
+NAMES = [name for name, found in OPS.items() if "triton" in found.versions]
+UNPROVEN = [name for name in NAMES if ".unproven." in OPS[name].versions["triton"].__module__]
+PROVEN = [name for name in NAMES if name not in UNPROVEN]
+# Of operations that take seconds, these examples are quick: each value of each axis is among them, and of two forms of
+# an operation each has what the other leaves out. Few rows come in a step, or as a row alone from place 26 on.
+QUICK_PLACES = {
+    "paged_attention.attention_paged": {0, 5, 10, 15},
+    "paged_attention.attention_paged_invariant": {3, 6, 9, 12},
+    "products.linear_few_rows": {*range(0, 26, 2), *range(27, 52, 2)},
+    "products.linear_dequantized": {*range(8), 8, 11, 14},
+    "products.linear_blocks": {*range(0, 40, 2)},
+    "products.linear_blocks_invariant": {*range(1, 40, 2)},
+}
+
+
+def assert_agrees(name: str, seed: int, places: Container[int] = range(1000)) -> None:
+    found = OPS[name]
+    # Made twice, because an operation may write into what it is given, which has to agree, too.
+    pairs = zip(EXAMPLES[name](seed), EXAMPLES[name](seed), strict=True)
+    for arguments, again in (pair for place, pair in enumerate(pairs) if place in places):
+        pairs = [(found.versions["triton"](*arguments), found.reference(*again))]
+        pairs += [pair for pair in zip(arguments, again, strict=True) if isinstance(pair[0], torch.Tensor)]
+        for one, other in pairs:
+            torch.testing.assert_close(one, other, rtol=found.tolerance, atol=found.tolerance, equal_nan=True)
+
+
+@for_each("name", PROVEN)
+def test_every_version_for_gpus_agrees_with_its_reference(name):
+    assert_agrees(name, 0, QUICK_PLACES.get(name, range(1000)))
+
+
+@pytest.mark.long
+@for_each("name, seed", product(NAMES, (0, 1, 2)))
+def test_every_version_does_on_all_examples_and_what_is_unproven_does_too(name, seed):
+    assert_agrees(name, seed)
+
+
+class Shuffled:
+    """In place of the interpreter's count of programs: each comes once, in another order."""
+
+    def __init__(self, builder: interpreter.InterpreterBuilder, seed: int) -> None:
+        self.set_dim, self.set_index = builder.set_grid_dim, builder.set_grid_idx
+        self.random = random.Random(seed)
+        self.dims, self.order = (1, 1, 1), [0]
+
+    def set_grid_dim(self, *dims: int) -> None:
+        self.set_dim(*dims)
+        self.dims, self.order = dims, list(range(math.prod(dims)))
+        self.random.shuffle(self.order)
+
+    def set_grid_idx(self, *_: int) -> None:
+        x, rest = divmod(self.order.pop(), self.dims[1] * self.dims[2])
+        self.set_index(x, *divmod(rest, self.dims[2]))
+
+
+def assert_order_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch, every: int = 1) -> None:
+    version, builder = OPS[name].versions["triton"], interpreter.interpreter_builder
+    pairs = islice(zip(EXAMPLES[name](0), EXAMPLES[name](0), strict=True), 0, None, every)
+    for number, (arguments, again) in enumerate(pairs):
+        expected = [version(*arguments), *arguments]
+        with monkeypatch.context() as patched:
+            shuffled = Shuffled(builder, number)
+            patched.setattr(builder, "set_grid_dim", shuffled.set_grid_dim)
+            patched.setattr(builder, "set_grid_idx", shuffled.set_grid_idx)
+            found = [version(*again), *again]
+        for one, other in zip(tensors_in(found), tensors_in(expected), strict=True):
+            assert torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+@for_each("name, every", [("products.linear_few_rows", 7), ("race.choose_on_device", 2)])
+def test_whoever_comes_last_adds_up_what_all_have_stored(name, every, monkeypatch):
+    """Some examples of the two kernels whose programs are joined like that."""
+    assert_order_changes_nothing(name, monkeypatch, every)
+
+
+@pytest.mark.long
+@for_each("name", NAMES)
+def test_programs_may_come_in_any_order(name, monkeypatch):
+    assert_order_changes_nothing(name, monkeypatch)
+
+
+_GUARDED = """
+import sys
+from builders import interpreted
+from builders.elsewhere import with_tensors
+from builders.guarded_memory import guarded
+from builders.operation_examples.table import EXAMPLES
+from penstock.kernels.registry import OPS
+for name, op in OPS.items():
+    if "triton" in op.versions:
+        for number, arguments in enumerate(EXAMPLES[name](0)):
+            print(f"{name}, inputs {number}", flush=True)
+            op.versions["triton"](*with_tensors(arguments, lambda tensor: guarded(tensor, sys.argv[1])))
+print("all", flush=True)
+"""
+# The first example of each kernel is compiled to machine code ("first"), or every example ("all"), or, of kernels that
+# are not named, the first one only as far as types and shapes are checked ("some").
+_COMPILE = """
+import json, sys
+from triton.backends.nvidia.compiler import CUDABackend
+from penstock.kernels.triton.compiled import all_examples, code, compiled
+
+class Checked(Exception):
+    pass
+
+def stop(*_):
+    raise Checked
+
+target, which, whole = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+lower, seen = vars(CUDABackend)["make_ttgir"], set()
+for example in all_examples(target):
+    name = example.kernel.__name__
+    is_first = name not in seen and ".unproven." not in example.kernel.__module__
+    seen.add(name)
+    if which != "all" and not is_first:
+        continue
+    if which != "some" or name in whole:
+        CUDABackend.make_ttgir = lower
+        print(json.dumps((example.name, compiled(example, target))), flush=True)
+    else:
+        CUDABackend.make_ttgir = stop
+        try:
+            code(example, target)
+        except Checked:
+            print(json.dumps((example.name, None)), flush=True)
+"""
+# Of a multiprocessor, what one program may use; in bytes.
+SHARED = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10}
+# Those that take most registers or shared memory, or are joined.
+WHOLE = ("attention_kernel", "multiply", "multiply_experts", "multiply_few_rows_int4", "_draw")
+
+
+def in_a_process(code: str, *arguments: str) -> subprocess.CompletedProcess:
+    """Here kernels are interpreted already, and a kernel that looks beyond its arguments ends its process."""
+    tests = str(Path(__file__).parents[2])
+    command = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {tests!r})\n{code}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("side", ["behind", "before"])
+def test_no_kernel_looks_beyond_its_arguments(side):
+    """They lie at the edge of memory that ends the process, which says whose turn it is before it tries."""
+    told = in_a_process(_GUARDED, side)
+    tried = told.stdout.splitlines()
+    assert tried and tried[-1] == "all", f"{tried[-1:]}: status {told.returncode}\n{told.stderr[-2000:]}"
+    assert len(tried) > 20
+
+
+def assert_compiles(target: int, which: str, *whole: str) -> list[str]:
+    told = in_a_process(_COMPILE, str(target), which, *whole)
+    assert told.returncode == 0, told.stderr[-3000:]
+    taken = [json.loads(line) for line in told.stdout.splitlines()]
+    wrong = [
+        f"{name}: {registers} registers, {spilled} bytes spilled, {shared} bytes shared"
+        for name, (registers, spilled, shared) in filter(lambda each: each[1], taken)
+        if spilled or registers > 255 or shared > SHARED[target]
+    ]
+    assert not wrong, "\n".join(wrong)
+    return [name for name, resources in taken if resources]
+
+
+def test_every_kernel_is_understood_by_the_compiler_and_the_largest_spill_nothing():
+    """For the generation with the least shared memory."""
+    assert len(assert_compiles(89, "some", *WHOLE)) == len(WHOLE)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("which", ["first", "all"])
+@pytest.mark.parametrize("target", SHARED)
+def test_every_kernel_compiles_and_spills_nothing(target, which):
+    """In the first way that it is launched, but for what is unproven; or in all."""
+    assert assert_compiles(target, which)
