@@ -15,8 +15,8 @@ import psutil
 import pytest
 from builders.watching import is_running
 
-STAND_IN = {"load_format": "stand-in", "max_model_len": 256, "num_gpu_blocks_override": 64}
-WORDS = ["--load-format", "stand-in", "--max-model-len", "256", "--num-gpu-blocks-override", "64"]
+STAND_IN = {"load_format": "stand-in", "max_model_len": 1024, "num_gpu_blocks_override": 256}
+WORDS = ["--load-format", "stand-in", "--max-model-len", "1024", "--num-gpu-blocks-override", "256"]
 ANSWERS = f"""
 from penstock import LLM, SamplingParams
 with LLM("pocket", **{STAND_IN!r}) as llm:
@@ -26,7 +26,7 @@ with LLM("pocket", **{STAND_IN!r}) as llm:
 # Other users' processes may read the interpreter, wherever it lies, and nothing else that they couldn't.
 _AS_USER = ["--clear-groups", "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
 _VARIABLES = ("PENSTOCK_RUNTIME_DIR", "PENSTOCK_LOG_DIR", "PENSTOCK_CACHE")
-SECONDS = 60
+SECONDS = 120
 
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can be another user, with util-linux"

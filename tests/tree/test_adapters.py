@@ -5,9 +5,11 @@ import threading
 
 import pytest
 from builders.adapters import adapter
+from builders.cases import for_each
 from builders.tiny_model import tiny_model
+from builders.watching import loop_face
 
-from penstock import LLM, AdapterError, AsyncLLM, BeamSearchParams, ConfigError, ModelNotFoundError, SamplingParams
+from penstock import LLM, AdapterError, BeamSearchParams, ConfigError, ModelNotFoundError, SamplingParams
 
 OPTIONS = {"max_model_len": 256, "kv_cache_memory": "16MiB", "num_threads": 2, "quiet": True}
 ROOM = {"enable_lora": True, "max_loras": 3, "max_lora_rank": 16}
@@ -16,17 +18,10 @@ PROMPTS = [[number, 5, 7 * number] + [9] * number for number in range(1, 9)]
 
 
 @pytest.fixture(scope="module")
-def folders(model_folder, tmp_path_factory):
-    base = tmp_path_factory.mktemp("adapters")
-    given = ({"rank": 8}, {"rank": 16, "modules": ("q_proj", "down_proj")})
-    return [adapter(base / str(seed), model_folder, seed=seed, **own) for seed, own in enumerate(given)]
-
-
-@pytest.fixture(scope="module")
-def roomy(model_folder, folders):
+def roomy(model_folder, adapters):
     with LLM(model_folder, **ROOM, **OPTIONS) as llm:
-        llm.load_lora("first", folders[0])
-        llm.load_lora("second", str(folders[1]))
+        for name, folder in adapters.items():
+            llm.load_lora(name, str(folder))
         yield llm
 
 
@@ -77,53 +72,59 @@ def test_an_unknown_name_ends_that_request_alone_and_says_which_there_are(roomy)
     assert "'nobody'. Loaded are 'first', 'second'" in outputs[1].error_msg
 
 
-def test_a_name_loaded_anew_finds_nothing_that_the_old_one_computed(roomy, folders):
+def test_a_name_loaded_anew_finds_nothing_that_the_old_one_computed(roomy, adapters):
     prompt = [list(range(20, 100))]
-    roomy.load_lora("third", folders[0])
+    roomy.load_lora("third", adapters["first"])
     before = answers(roomy, ["third"], prompt)
     roomy.unload_lora("third")
-    roomy.load_lora("third", folders[1])
+    roomy.load_lora("third", adapters["second"])
     assert answers(roomy, ["third"], prompt) == answers(roomy, ["second"], prompt) != before
     roomy.unload_lora("third")
     assert roomy.list_loras() == ["first", "second"]
 
 
-def test_loading_goes_on_beside_a_running_request_and_unloading_waits_for_nobody(model_folder, folders, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.05")  # so that the request outlasts all that is asked
+def test_loading_goes_on_beside_running_requests_and_holds_up_nobody_but_those_that_name_it(
+    model_folder, adapters, monkeypatch
+):
+    # The second one is read for so long, and the first request runs for so long, as all that is asked needs.
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.1;worker.adapter=delay:30@2")
     with LLM(model_folder, **ROOM, **OPTIONS) as llm:
-        llm.load_lora("first", folders[0])
-        started = llm.stream(PROMPTS[0], SamplingParams(max_tokens=200, ignore_eos=True, lora_name="first"))
+        llm.load_lora("first", adapters["first"])
+        started = llm.stream(PROMPTS[0], SamplingParams(max_tokens=240, ignore_eos=True, lora_name="first"))
         next(started)
-        loading = threading.Thread(target=llm.load_lora, args=("second", folders[1]))
+        loading = threading.Thread(target=llm.load_lora, args=("second", adapters["second"]))
         loading.start()
         with pytest.raises(AdapterError, match=r"'first' is in use by 1 .*abort") as caught:
             llm.unload_lora("first")
         assert caught.value.reason == "busy"
-        loading.join(30)
+        named = [{"prompt_token_ids": [7, 8], "lora_name": name} for name in ("first", None, "second")]
+        outputs = llm.generate(named, SamplingParams(max_tokens=2), use_tqdm=False)
+        assert loading.is_alive() and [output.error_code for output in outputs] == [200, 200, 400]
+        loading.join(60)
         assert llm.list_loras() == ["first", "second"]
         started.close()
 
 
 REFUSED = {
-    "loaded already": ("first", 0, "loaded", "'first' already"),
+    "loaded already": ("first", "first", "loaded", "'first' already"),
     "damaged": ("third", None, "files", "adapter_config.json"),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_an_adapter_that_cannot_be_loaded_leaves_the_others_as_they_are(roomy, folders, tmp_path, case):
-    name, number, reason, sentence = REFUSED[case]
+@for_each("case", REFUSED)
+def test_an_adapter_that_cannot_be_loaded_leaves_the_others_as_they_are(roomy, adapters, tmp_path, case):
+    name, given, reason, sentence = REFUSED[case]
     with pytest.raises(AdapterError, match=sentence) as caught:
-        roomy.load_lora(name, tmp_path if number is None else folders[number])
+        roomy.load_lora(name, tmp_path if given is None else adapters[given])
     assert caught.value.reason == reason
     assert isinstance(caught.value, ConfigError)
     assert roomy.list_loras() == ["first", "second"]
 
 
-def test_more_adapters_than_there_is_room_for_are_refused_with_the_option(roomy, folders):
-    roomy.load_lora("third", folders[0])
+def test_more_adapters_than_there_is_room_for_are_refused_with_the_option(roomy, adapters):
+    roomy.load_lora("third", adapters["first"])
     with pytest.raises(AdapterError, match=r"3 adapters are loaded, and max_loras=3") as caught:
-        roomy.load_lora("fourth", folders[0])
+        roomy.load_lora("fourth", adapters["first"])
     assert caught.value.reason == "number"
     roomy.unload_lora("third")
 
@@ -133,44 +134,29 @@ def test_a_folder_that_is_not_there_raises_in_that_line(roomy):
         roomy.load_lora("third", "/nowhere/at/all")
 
 
-def test_without_room_loading_says_what_to_start_with(llm, folders):
+def test_without_room_loading_says_what_to_start_with(llm, adapters):
     with pytest.raises(AdapterError, match="enable_lora=True"):
-        llm.load_lora("first", folders[0])
+        llm.load_lora("first", adapters["first"])
 
 
-def test_two_ranks_answer_as_one_and_fail_to_load_as_one(model_folder, folders, roomy, tmp_path):
+def test_two_ranks_answer_as_one_and_fail_to_load_as_one(split, roomy, adapters, tmp_path):
     names = [("first", None, "second")[number % 3] for number in range(len(PROMPTS))]
-    with LLM(model_folder, tensor_parallel_size=2, **ROOM, **OPTIONS) as split:
-        with pytest.raises(AdapterError, match="trained on another model"):
-            split.load_lora("first", adapter(tmp_path / "a", tiny_model(tmp_path / "m", "qwen3", hidden_size=48)))
-        for name, folder in zip(("first", "second"), folders, strict=True):
-            split.load_lora(name, folder)
-        assert answers(split, names) == answers(roomy, names)
+    with pytest.raises(AdapterError, match="trained on another model"):
+        split.load_lora("first", adapter(tmp_path / "a", tiny_model(tmp_path / "m", "qwen3", hidden_size=48)))
+    for name, folder in adapters.items():
+        split.load_lora(name, folder)
+    assert answers(split, names) == answers(roomy, names)
+    for name in adapters:
+        split.unload_lora(name)
 
 
-def test_while_one_is_read_all_requests_but_its_own_are_answered(model_folder, folders, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.adapter=delay:4@2")
-    with LLM(model_folder, **ROOM, **OPTIONS) as slow:
-        slow.load_lora("first", folders[0])
-        loading = threading.Thread(target=slow.load_lora, args=("second", folders[1]))
-        loading.start()
-        outputs = slow.generate(
-            [{"prompt_token_ids": [7, 8], "lora_name": name} for name in ("first", None)], GREEDY, use_tqdm=False
-        )
-        [early] = slow.generate([{"prompt_token_ids": [7, 8], "lora_name": "second"}], GREEDY, use_tqdm=False)
-        assert loading.is_alive() and [output.error_code for output in outputs] == [200, 200]
-        assert early.error_code == 400
-        loading.join(30)
-        assert slow.list_loras() == ["first", "second"]
+def test_from_an_event_loop(roomy, adapters):
+    async def names():
+        llm, found = loop_face(roomy), []
+        await llm.load_lora("third", adapters["first"])
+        found.append(await llm.list_loras())
+        [output] = await llm.generate([{"prompt_token_ids": [1, 2], "lora_name": "third"}], GREEDY)
+        await llm.unload_lora("third")
+        return [*found, await llm.list_loras()], output.error_code
 
-
-def test_from_an_event_loop(model_folder, folders):
-    async def names_and_tokens():
-        async with AsyncLLM(model_folder, load_format="stand-in", **ROOM, **OPTIONS) as llm:
-            await asyncio.gather(llm.load_lora("one", folders[0]), llm.load_lora("two", folders[1]))
-            names = await llm.list_loras()
-            [output] = await llm.generate([{"prompt_token_ids": [1, 2], "lora_name": "two"}], GREEDY)
-            await llm.unload_lora("one")
-            return sorted(names), output.error_code, await llm.list_loras()
-
-    assert asyncio.run(names_and_tokens()) == (["one", "two"], 200, ["two"])
+    assert asyncio.run(names()) == ([["first", "second", "third"], ["first", "second"]], 200)

@@ -4,8 +4,11 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import pytest
+from builders.cases import for_each
+from builders.starts import STAND_IN
 
 from penstock.protocol.processes import exit_status
 from penstock.protocol.processes.process import ChildProcess, start_process, wait_for_ends
@@ -33,10 +36,10 @@ def collect():
 threading.Thread(target=collect, daemon=True).start()
 """
 HEAD = "import os, signal, threading, time\n"
-DEATH = """
+DEATH = f"""
 from penstock import LLM, EngineDeadError
 
-llm = LLM(MODEL, load_format="stand-in", max_model_len=256, num_gpu_blocks_override=64, quiet=True)
+llm = LLM(MODEL, quiet=True, **{STAND_IN!r})
 handler = signal.getsignal(signal.SIGCHLD)
 children = llm._session.transport.tree.children
 os.kill(children[0].popen.pid, signal.SIGSEGV)
@@ -54,7 +57,7 @@ from penstock.frontend.text.template_input import TemplateInput
 turns = [TemplateInput([{"role": "user", "content": "hi"}], None, {})]
 endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 well = render_request_template("{{ messages[0].content }}", {}, turns, 1000)
-print(well, render_request_template(endless, {}, turns, 1000, cpu_seconds=1))
+print(well, render_request_template(endless, {}, turns, 1000, cpu_seconds=1, wall_seconds=600))
 """
 # Older kernels forget how a process has ended together with the process.
 IS_NOTED = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)
@@ -62,7 +65,7 @@ IS_NOTED = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)
 
 def words(start_script, body: str) -> str:
     script = start_script(HEAD + body)
-    output, errors = script.communicate(timeout=60)
+    output, errors = script.communicate(timeout=120)
     assert script.returncode == 0, errors
     return output
 
@@ -89,22 +92,24 @@ def test_a_caller_that_leaves_no_status_for_others_renders_templates(start_scrip
     assert "1 s of processor time" in said or not IS_NOTED
 
 
-@pytest.fixture
+@contextmanager
 def ignored() -> Iterator[None]:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    yield
-    signal.signal(signal.SIGCHLD, before)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def ended(command: str) -> ChildProcess:
     child = start_process("test", ["sh", "-c", f"read word; {command}"], stdin=subprocess.PIPE)
     child.popen.stdin.close()  # not before it has been started altogether
-    assert wait_for_ends([child], 20)
+    assert wait_for_ends([child], 60)
     child.close()
     return child
 
 
-@pytest.mark.parametrize(
+@for_each(
     "command, status, words",
     [
         ("exit 0", 0, "exited with status 0"),
@@ -113,19 +118,17 @@ def ended(command: str) -> ChildProcess:
         ("kill -40 $$", -40, "was killed by signal 40"),
     ],
 )
-@pytest.mark.parametrize("is_ignored", [False, True])
-def test_an_end_has_its_status_and_its_words(request, command, status, words, is_ignored):
-    if is_ignored and not IS_NOTED:
-        pytest.skip("this kernel doesn't note how processes end")
-    if is_ignored:
-        request.getfixturevalue("ignored")
-    child = ended(command)
+@for_each("is_ignored", [False, *([True] if IS_NOTED else [])])
+def test_an_end_has_its_status_and_its_words(command, status, words, is_ignored):
+    with ignored() if is_ignored else nullcontext():
+        child = ended(command)
     assert (child.status, child.was_killed) == (status, status < 0)
     assert child.describe_end() == f"The test process (pid {child.popen.pid}) {words}"
 
 
-def test_an_end_that_nobody_noted_is_unknown_and_no_success(ignored, monkeypatch):
+def test_an_end_that_nobody_noted_is_unknown_and_no_success(monkeypatch):
     monkeypatch.setattr(exit_status, "_GET_INFO", 0)
-    child = ended("exit 7")
+    with ignored():
+        child = ended("exit 7")
     assert child.status is None
     assert "how is unknown" in child.describe_end()

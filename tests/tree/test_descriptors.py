@@ -2,14 +2,15 @@
 
 import psutil
 import pytest
+from builders.starts import STAND_IN
 
-OPTIONS = """
+OPTIONS = f"""
 import asyncio, os, resource, sys
 from penstock import LLM, AsyncLLM, PenstockError, SamplingParams
 
-OPTIONS = {"load_format": "stand-in", "max_model_len": 256, "num_gpu_blocks_override": 64, "quiet": True}
+OPTIONS = {dict(STAND_IN, quiet=True)!r}
 PARAMS = SamplingParams(max_tokens=3, ignore_eos=True)
-CONVERSATION = [{"role": "user", "content": "hi"}]
+CONVERSATION = [{{"role": "user", "content": "hi"}}]
 HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 """
 MANY = (
@@ -78,7 +79,7 @@ sys.stdin.read()
 
 def said(start_script, body: str, words: str = "") -> str:
     script = start_script(body)
-    output, errors = script.communicate(words, timeout=300)
+    output, errors = script.communicate(words, timeout=1200)
     assert script.returncode == 0, errors
     return output
 
@@ -106,4 +107,4 @@ def test_a_caller_with_too_few_files_left_is_told_what_to_do_and_nothing_stays(s
     assert all("Too many open files. Close files" in each for each in words if each != "200"), words
     assert sorted(words, key="200".__eq__) == words, "with enough it works, and from then on"
     assert psutil.Process(script.pid).children(recursive=True) == []
-    script.communicate("", timeout=30)
+    script.communicate("", timeout=120)

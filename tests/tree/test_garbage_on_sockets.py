@@ -6,14 +6,14 @@ of another version.
 
 import os
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 import zmq
-from builders.watching import assert_gone, tree_processes
+from builders.starts import STAND_IN
+from builders.watching import assert_gone, bounded, tree_processes
 
 from penstock import LLM, EngineDeadError, SamplingParams
 from penstock.protocol.layer_groups import GroupChanges
@@ -31,9 +31,7 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.processes.sockets import MARK, Outbox
 
-STAND_IN = {"load_format": "stand-in", "max_model_len": 512, "num_gpu_blocks_override": 128, "quiet": True}
 SOCKETS = ("frontend", "engine", "detokenizer", "worker0")
-BOUND_SECONDS = 20
 REQUESTS = 100
 STOP = msgspec.msgpack.encode(Stop())
 PARAMS = SamplingParams(max_tokens=3, ignore_eos=True, seed=1)
@@ -53,8 +51,8 @@ FOREIGN = [
 
 
 @pytest.fixture
-def llm(model_folder) -> Iterator[LLM]:
-    with LLM(model_folder, **STAND_IN) as llm:
+def doomed(model_folder) -> Iterator[LLM]:
+    with LLM(model_folder, quiet=True, **STAND_IN) as llm:
         yield llm
 
 
@@ -74,45 +72,31 @@ def send(llm: LLM, name: str, *frames: list[bytes]) -> None:
 
 
 def answered(llm: LLM) -> list[int]:
-    """The tokens of a request, or what ended it; a failed test if there is neither."""
-    found: list[object] = []
-
-    def ask() -> None:
-        try:
-            found.append(list(llm.generate([[1, 2, 3]], PARAMS, use_tqdm=False)[0].outputs.token_ids))
-        except BaseException as error:
-            found.append(error)
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(BOUND_SECONDS)
-    assert found, "the caller was left waiting"
-    if isinstance(found[0], BaseException):
-        raise found[0]
-    return found[0]
+    """The tokens of a request; what ended it is raised."""
+    return bounded(lambda: list(llm.generate([[1, 2, 3]], PARAMS, use_tqdm=False)[0].outputs.token_ids))
 
 
-def test_what_is_none_of_ours_is_dropped_at_every_socket_with_one_line(llm, caplog):
-    expected = answered(llm)
+def test_what_is_none_of_ours_is_dropped_at_every_socket_with_one_line(stand_in, caplog):
+    expected = answered(stand_in)
     for name in SOCKETS:
-        send(llm, name, *FOREIGN)
-        assert answered(llm) == expected, name
-    said = caplog.text + llm._session.transport.tree.log.read_text()
+        send(stand_in, name, *FOREIGN)
+        assert answered(stand_in) == expected, name
+    said = caplog.text + stand_in._session.transport.tree.log.read_text()
     for name in SOCKETS:
         assert said.count(f"no message of Penstock's came to the socket {name!r}") == 1, said
 
 
 @pytest.mark.long
-def test_who_speaks_no_protocol_at_all_is_hung_up_on(llm):
-    expected = answered(llm)
+def test_who_speaks_no_protocol_at_all_is_hung_up_on(stand_in):
+    expected = answered(stand_in)
     greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16) + b"\x00" + bytes(31)
     endless = b"\x02" + (1 << 62).to_bytes(8, "big") + b"x"  # a frame of four exabytes
     for name in SOCKETS:
         for words in (b"\r\n\r\n", os.urandom(5000), greeting[:20], greeting + os.urandom(500), greeting + endless):
             with socket.socket(socket.AF_UNIX) as line:
-                line.connect(str(directory_of(llm) / name))
+                line.connect(str(directory_of(stand_in) / name))
                 line.sendall(words)
-    assert answered(llm) == expected
+    assert answered(stand_in) == expected
 
 
 @pytest.mark.parametrize(
@@ -126,12 +110,12 @@ def test_who_speaks_no_protocol_at_all_is_hung_up_on(llm):
         pytest.param(MARK[:-1] + b"\x00" + STOP, marks=pytest.mark.long, id="of another version"),
     ],
 )
-def test_what_is_ours_and_cannot_be_read_ends_the_tree_with_its_cause(llm, name, frame):
-    pids = tree_processes(llm).values()
-    send(llm, name, [frame])
+def test_what_is_ours_and_cannot_be_read_ends_the_tree_with_its_cause(doomed, name, frame):
+    pids = tree_processes(doomed).values()
+    send(doomed, name, [frame])
     with pytest.raises(EngineDeadError, match=f"at the socket '{name}'"):
         while True:  # it may be answered before that frame has its turn
-            answered(llm)
+            answered(doomed)
     assert_gone(pids)
 
 
@@ -146,15 +130,19 @@ def test_what_is_ours_and_cannot_be_read_ends_the_tree_with_its_cause(llm, name,
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_a_message_that_makes_no_sense_ends_the_tree_with_its_cause(llm, name, message):
-    pids = tree_processes(llm).values()
-    outbox = Outbox(directory_of(llm), name)
-    with pytest.raises(EngineDeadError) as raised:
+def test_a_message_that_makes_no_sense_ends_the_tree_with_its_cause(doomed, name, message):
+    pids = tree_processes(doomed).values()
+    outbox = Outbox(directory_of(doomed), name)
+
+    def keep_sending() -> None:
         for _ in range(REQUESTS):  # one may be answered before the message has its turn
-            stream = llm.stream([1, 2, 3], SamplingParams(max_tokens=400, ignore_eos=True))
+            stream = doomed.stream([1, 2, 3], SamplingParams(max_tokens=400, ignore_eos=True))
             next(stream)
             outbox.send(message)
             list(stream)
+
+    with pytest.raises(EngineDeadError) as raised:
+        bounded(keep_sending)
     assert "Error" in str(raised.value), raised.value
     outbox.close()
     assert_gone(pids)

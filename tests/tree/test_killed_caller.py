@@ -1,4 +1,4 @@
-"""A caller that is killed takes all of its processes along within 3 s, whatever state either side is in.
+"""A caller that is killed takes all of its processes along, whatever state either side is in.
 
 Stopped processes and those that hold the interpreter's lock do nothing for it themselves: the kernel must.
 """
@@ -12,47 +12,36 @@ from pathlib import Path
 
 import psutil
 import pytest
-from builders.watching import assert_gone, is_running, wait_until
+from builders.starts import STAND_IN
+from builders.watching import BOUND_SECONDS, assert_gone, is_running, module_of, stop, wait_until
 
 from penstock.frontend.console import logs
 
-START_SECONDS = 60
-
 # Each says "ready" when the test may begin.
-OPEN = """
+OPEN = f"""
 import os, sys, threading, time
 from penstock import LLM, GuidedDecodingParams, SamplingParams
 
-def opened(**faults):
-    os.environ.update(faults)
-    return LLM(MODEL, load_format="stand-in", max_model_len=1024, num_gpu_blocks_override=256, quiet=True)
+def opened():
+    return LLM(MODEL, quiet=True, **{STAND_IN!r})
 
-def ready():
-    print("ready", flush=True)
-    time.sleep(600)
-
-def thread(work):
-    worker = threading.Thread(target=work)
-    worker.start()
-    worker.join()
+def ready(*words):
+    print("ready", *words, flush=True)
+    time.sleep(6000)
 """
 IDLE = OPEN + "llm = opened()\nready()\n"
 OF_A_THREAD_THAT_HAS_ENDED = (
     OPEN
     + """
 trees = []
-thread(lambda: trees.append(opened()))
+worker = threading.Thread(target=lambda: trees.append(opened()))
+worker.start()
+worker.join()
 assert trees[0].generate([[1, 2]], SamplingParams(max_tokens=2), use_tqdm=False)[0].error_code == 200
-ready()
-"""
-)
-FORKED = (
-    OPEN
-    + """
-llm = opened()
-if os.fork() == 0:
-    time.sleep(600)
-ready()
+forked = os.fork()
+if forked == 0:
+    time.sleep(6000)
+ready(forked)
 """
 )
 EXECUTING = (
@@ -61,13 +50,13 @@ EXECUTING = (
 llm = opened()
 print("ready", flush=True)
 sys.stdin.readline()
-os.execv("/bin/sleep", ["sleep", "600"])
+os.execv("/bin/sleep", ["sleep", "6000"])
 """
 )
 GUIDED = (
     OPEN
     + """
-llm = LLM("pocket", load_format="stand-in", max_model_len=256, num_gpu_blocks_override=64, quiet=True)
+llm = opened()
 shape = GuidedDecodingParams(regex="(yes|no)")
 llm.generate(["x"], SamplingParams(max_tokens=4, guided_decoding=shape), use_tqdm=False)
 ready()
@@ -80,7 +69,7 @@ from penstock.frontend.text.template_input import TemplateInput
 print("ready", flush=True)
 endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 inputs = [TemplateInput([{"role": "user", "content": "hi"}], None, {})]
-render_request_template(endless, {}, inputs, 1000, cpu_seconds=600)
+render_request_template(endless, {}, inputs, 1000, cpu_seconds=6000)
 """
 TOKENIZER = """
 from pathlib import Path
@@ -99,7 +88,7 @@ PROGRAM = """
 from penstock.frontend.machine import _output
 
 print("ready", flush=True)
-_output(["sh", "-c", "sleep 600 & wait"])
+_output(["sh", "-c", "sleep 6000 & wait"])
 """
 CONVERSION = """
 import sys
@@ -119,7 +108,7 @@ def processes_of(caller: "subprocess.Popen[str]", count: int) -> list[psutil.Pro
         found[:] = own.children(recursive=True)
         return len(found) >= count and num_pidfds(caller.pid) >= len(own.children())
 
-    wait_until(has_all, START_SECONDS, f"{count} processes")
+    wait_until(has_all, BOUND_SECONDS, f"{count} processes")
     return found
 
 
@@ -138,14 +127,6 @@ def started(start_script: Callable[..., "subprocess.Popen[str]"], body: str, **e
     return caller
 
 
-def stop(processes: list[psutil.Process]) -> None:
-    for process in processes:
-        process.send_signal(signal.SIGSTOP)
-    wait_until(
-        lambda: all(process.status() == psutil.STATUS_STOPPED for process in processes), START_SECONDS, "all stopped"
-    )
-
-
 def pids_of(processes: list[psutil.Process]) -> list[int]:
     return [process.pid for process in processes]
 
@@ -154,7 +135,6 @@ def pids_of(processes: list[psutil.Process]) -> list[int]:
     "body, count",
     [
         pytest.param(IDLE, 3, marks=pytest.mark.long, id="idle"),
-        pytest.param(OF_A_THREAD_THAT_HAS_ENDED, 3, id="started by a thread that has ended"),
         pytest.param(GUIDED, 4, marks=pytest.mark.long, id="with one that tries grammars"),
         pytest.param(TEMPLATE, 1, id="rendering a template"),
         pytest.param(TOKENIZER, 1, marks=pytest.mark.long, id="converting a tokenizer"),
@@ -166,7 +146,7 @@ def pids_of(processes: list[psutil.Process]) -> list[int]:
 def test_stopped_processes_go_with_their_caller(start_script, body, count):
     caller = started(start_script, body)
     processes = processes_of(caller, count)
-    stop(processes)
+    stop(*pids_of(processes))
     caller.kill()
     assert_gone(pids_of(processes))
 
@@ -181,30 +161,33 @@ def test_stopped_processes_go_with_their_caller(start_script, body, count):
 )
 def test_a_process_that_holds_the_interpreters_lock_goes_with_its_caller(start_script, point):
     body = OPEN + "llm = opened()\nprint('ready', flush=True)\nllm.generate([[1, 2, 3]], use_tqdm=False)\n"
-    caller = started(start_script, body, PENSTOCK_FAULTS=f"{point}=hold:600@1")
+    caller = started(start_script, body, PENSTOCK_FAULTS=f"{point}=hold:6000@1")
     log = next(path for path in logs.log_folder().glob(f"*-{caller.pid}.log"))
-    wait_until(lambda: "The lock is held" in log.read_text(), START_SECONDS, "the lock is held")
+    wait_until(lambda: "The lock is held" in log.read_text(), BOUND_SECONDS, "the lock is held")
     pids = pids_of(processes_of(caller, 3))
     caller.kill()
     assert_gone(pids)
 
 
-def test_stopped_processes_go_with_their_caller_though_a_fork_of_it_lives_on(start_script):
-    caller = started(start_script, FORKED)
-    everything = psutil.Process(caller.pid).children()
-    [forked] = [process for process in everything if "penstock" not in " ".join(process.cmdline())]
-    processes = [process for process in everything if process != forked]
-    stop(processes)
-    caller.kill()
-    assert_gone(pids_of(processes))
-    assert is_running(forked.pid), "the point was that another process is a copy of the caller"
-    forked.kill()
+def test_stopped_processes_go_with_their_caller_though_their_thread_has_ended_and_a_fork_lives_on(start_script):
+    caller = start_script(OF_A_THREAD_THAT_HAS_ENDED)
+    word, _, forked = caller.stdout.readline().partition(" ")
+    assert word == "ready", caller.stderr.read()
+    processes = [pid for pid in pids_of(psutil.Process(caller.pid).children()) if pid != int(forked)]
+    assert len(processes) == 3
+    try:
+        stop(*processes)
+        caller.kill()
+        assert_gone(processes)
+        assert is_running(int(forked)), "the point was that another process is a copy of the caller"
+    finally:
+        os.kill(int(forked), signal.SIGKILL)
 
 
 def test_stopped_processes_go_when_their_caller_becomes_another_program(start_script):
     caller = started(start_script, EXECUTING)
     processes = processes_of(caller, 3)
-    stop(processes)
+    stop(*pids_of(processes))
     caller.stdin.write("\n")
     caller.stdin.flush()
     assert_gone(pids_of(processes))
@@ -218,11 +201,11 @@ def test_processes_that_are_stopped_before_they_have_begun_go_with_their_caller(
 
     def has_stopped_all() -> bool:
         for process in set(own.children()) - stopped:
-            if "penstock" in " ".join(process.cmdline()):  # a program of its own, which has not run a line yet
+            if module_of(process.pid):  # a program of its own, which has not run a line yet
                 process.send_signal(signal.SIGSTOP)
                 stopped.add(process)
         return len(stopped) == num_pidfds(caller.pid) == 3
 
-    wait_until(has_stopped_all, START_SECONDS, "three processes")
+    wait_until(has_stopped_all, BOUND_SECONDS, "three processes")
     caller.kill()
     assert_gone([process.pid for process in stopped])
