@@ -146,19 +146,17 @@ def say_float8(model: Path, form: Float8Form) -> None:
 def float8_tensors(weight: numpy.ndarray, form: Float8Form) -> tuple[dict[str, torch.Tensor], numpy.ndarray]:
     """What stands in the file for one matrix, and the float32 values that it means."""
     table = CODE_VALUES[form.dtype]
-    rows, columns = (size or whole for size, whole in zip(form.block, weight.shape))
-    grid = numpy.zeros([-(-whole // size) for whole, size in zip(weight.shape, (rows, columns))], numpy.float32)
-    codes, values = numpy.zeros(weight.shape, numpy.uint8), numpy.zeros(weight.shape, numpy.float32)
-    for i, j in numpy.ndindex(*grid.shape):
-        place = slice(i * rows, (i + 1) * rows), slice(j * columns, (j + 1) * columns)
-        scale = numpy.abs(weight[place]).max() / numpy.nanmax(table)
-        grid[i, j] = numpy.exp2(numpy.ceil(numpy.log2(scale))) if form.has_powers else scale
-    scales, factors = _stored_scales(grid, form)
-    for i, j in numpy.ndindex(*grid.shape):
-        place = slice(i * rows, (i + 1) * rows), slice(j * columns, (j + 1) * columns)
-        nearest = numpy.nanargmin(numpy.abs(numpy.abs(weight[place] / factors[i, j])[..., None] - table), -1)
-        codes[place] = nearest + 128 * (weight[place] < 0)
-        values[place] = numpy.where(weight[place] < 0, -1, 1).astype(numpy.float32) * table[nearest] * factors[i, j]
+    table = table[numpy.isfinite(table)]
+    starts = [numpy.arange(0, whole, size or whole) for size, whole in zip(form.block, weight.shape)]
+    sizes = [numpy.diff(own, append=whole) for own, whole in zip(starts, weight.shape)]
+    grid = numpy.maximum.reduceat(numpy.maximum.reduceat(numpy.abs(weight), starts[0], 0), starts[1], 1) / table[-1]
+    if form.has_powers:
+        grid = numpy.exp2(numpy.ceil(numpy.log2(grid)))
+    scales, factors = _stored_scales(grid.astype(numpy.float32), form)
+    factors = factors.repeat(sizes[0], 0).repeat(sizes[1], 1)  # [out, in]
+    nearest = numpy.searchsorted((table[1:] + table[:-1]) / 2, numpy.abs(weight) / factors)
+    codes = (nearest + 128 * (weight < 0)).astype(numpy.uint8)
+    values = numpy.where(weight < 0, -1, 1).astype(numpy.float32) * table[nearest] * factors
     made = {"weight": torch.from_numpy(codes).view(form.dtype), form.scale_name: scales}
     return made | {name: torch.tensor(0.03) for name in form.beside}, values
 

@@ -79,3 +79,9 @@ def _q6_k(blocks: Floats) -> Octets:
 
 
 _K_TYPES = {"Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k}
+
+
+def q4_k_m(name: str) -> str:
+    """The type of a tensor in llama.cpp's mixture of this name."""
+    is_wide = name == "output.weight" or any(part in name for part in ("attn_v.", "ffn_down", "token_embd"))
+    return "Q6_K" if is_wide else "Q4_K"

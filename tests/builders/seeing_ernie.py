@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from builders.paddle_model import paddle_model
+from builders.other_layouts import paddle_model
 from builders.seeing_models import Picture
 from builders.seeing_models import Scene as QwenScene
 from torch import Tensor
 
 from penstock.protocol.media import MediumKind
-from penstock.protocol.messages import column
 
 IMAGE, IMAGE_START, IMAGE_END, VIDEO, VIDEO_START, VIDEO_END = MARKS = tuple(range(390, 396))
 _NAMES = ("image_token_id", "image_start_token_id", "image_end_token_id")
@@ -70,10 +69,7 @@ def paddle_ernie(folder: Path, original: Path) -> Path:
 
 class Scene(QwenScene):
     def _add(self, kind: MediumKind, frames: int, grid: tuple[int, int, int], token: int, seed: int) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        pixels = torch.randint(
-            0, 256, (frames, grid[1] * self.patch, grid[2] * self.patch, 3), dtype=torch.uint8, generator=generator
-        )
+        pixels = self._pixels(frames, grid, seed)
         start, mark, end = (VIDEO_START, VIDEO, VIDEO_END) if kind == "video" else (IMAGE_START, IMAGE, IMAGE_END)
         self.tokens.append(start)
         length = -(-frames // 2) * grid[1] * grid[2] // 4
@@ -81,36 +77,27 @@ class Scene(QwenScene):
         self.tokens += [mark] * length + [end]
         self.media.append(Picture(kind, pixels, (frames, *grid[1:]), spans))
 
-    def given(self, mean: Any, deviation: Any) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        for kind, name in (("image", "pixel_values"), ("video", "pixel_values_videos")):
-            if own := [each for each in self.media if each.kind == kind]:
-                found[name] = torch.cat([_patches(each, self.patch, mean, deviation) for each in own])
-                found[f"{kind}_grid_thw"] = torch.tensor([each.grid for each in own])
-        return found
+    def inputs(self, colours: Any, num_tokens: int) -> dict[str, Tensor]:
+        if not self.media:
+            return {}
+        experts = self._of(dict.fromkeys(MARKS, 1), num_tokens)  # those of media have the marks around them too
+        return super().inputs(colours, num_tokens) | {"moe_mm_token_type_ids": experts}
+
+    def encoded(self, reference: Any, medium: Picture, colours: Any) -> Tensor:
+        pixels, grid = Scene("", media=[medium]).given(colours.mean, colours.deviation).values()
+        named = reference.model.get_video_features if medium.kind == "video" else reference.model.get_image_features
+        return torch.cat(named(pixels, grid).pooler_output)
 
     def types(self, num_tokens: int) -> Tensor:
         return self._of({IMAGE: 1, VIDEO: 2}, num_tokens)
-
-    def expert_types(self, num_tokens: int) -> Tensor:
-        """With the marks around media."""
-        return self._of(dict.fromkeys(MARKS, 1), num_tokens)
 
     def _of(self, kinds: dict[int, int], num_tokens: int) -> Tensor:
         of_prompt = [kinds.get(token, 0) for token in self.tokens]
         return torch.tensor([of_prompt + [0] * (num_tokens - len(of_prompt))])
 
-    def positions(self, reference: Any) -> bytes:
-        if not self.media:
-            return b""
-        grids = {name: grid for name, grid in self.given((0,) * 3, (1,) * 3).items() if name.endswith("thw")}
-        found, _ = reference.model.get_rope_index(torch.tensor([self.tokens]), self.types(len(self.tokens)), **grids)
-        return column(found[:, 0].flatten().tolist())
-
-
-def _patches(picture: Picture, patch: int, mean: Any, deviation: Any) -> Tensor:
-    """As transformers' processors cut pixels: each frame by itself."""
-    pixels = (picture.pixels.float() / 255 - torch.tensor(mean)) / torch.tensor(deviation)
-    frames, down, across = picture.grid
-    cut = pixels.view(frames, down // 2, 2, patch, across // 2, 2, patch, 3)
-    return cut.permute(0, 1, 4, 2, 5, 7, 3, 6).reshape(frames * down * across, -1)
+    def patches(self, picture: Picture, mean: Any, deviation: Any) -> Tensor:
+        """As transformers' processors cut pixels: each frame by itself."""
+        pixels = (picture.pixels.float() / 255 - torch.tensor(mean)) / torch.tensor(deviation)
+        frames, down, across = picture.grid
+        cut = pixels.view(frames, down // 2, 2, self.patch, across // 2, 2, self.patch, 3)
+        return cut.permute(0, 1, 4, 2, 5, 7, 3, 6).reshape(frames * down * across, -1)

@@ -1,19 +1,30 @@
-"""Every family that GGUF files hold: a checkpoint that is written as llama.cpp writes it computes what it did before.
+"""Every family that GGUF files hold: a checkpoint written as llama.cpp writes it computes what it did before.
 
-The config beside the file is the checkpoint's own; how metadata become a config is held by tests of the front end.
+First with the checkpoint's own config next to the file, then with the config that the front end makes of the file's
+metadata, which were recorded of llama.cpp's converter, as were names and factors of rotation.
 """
 
+import json
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from builders.backends import load_on
-from builders.gguf_models import ARCHITECTURES, as_gguf
+from builders.cases import for_each
+from builders.converted_gguf import converted
+from builders.gguf_file import Octets, write_gguf
+from builders.gguf_models import ARCHITECTURES, as_gguf, stored_as
+from builders.gguf_models import converted as tensors_of
 from builders.hand_driven import HandDriven
+from builders.other_layouts import fused_model
 from builders.tiny_configs import FAMILIES
 from builders.tiny_gemma4 import MIXTURE
 from builders.tiny_model import tiny_model
+
+from penstock.frontend.models.gguf.config import config_of
+from penstock.protocol.files.gguf.parts import read_model
 
 # Families of which llama.cpp's converter makes no file.
 WITHOUT = {"vaultgemma"}
@@ -35,6 +46,11 @@ QUICK = (
     *("llama", "phi3", "glm4", "gemma2", "gemma4_text", "gpt_oss", "deepseek_v3", "qwen3_next"),
     *("qwen3_5_text", "lfm2_moe", "qwen2_moe", "ernie4_5_moe", "granitemoehybrid", "stablelm, heads normed"),
 )
+# Of these the metadata say something else than for most, so that config and tensors have to go together.
+QUICK_CONVERTED = (
+    *("internlm2", "hy_v3", "glm4_moe_lite", "llama-l3", "phi3-long", "gemma4_text", "lfm2_moe", "qwen3_next"),
+    "granite",
+)
 PROMPTS = [[5, 9, 2, 77, 31, 8, 120, 64, 3, 200, 17], [41, 250, 6]]
 
 
@@ -45,17 +61,69 @@ def logits_of(folder: Path, backend: str = "fast", **options: Any) -> torch.Tens
     return driven.step([(row, len(prompt)) for row, prompt in zip(rows, PROMPTS, strict=True)], every_token=True)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in MODELS]
-)
-def test_a_family_computes_from_gguf_what_it_computes_from_its_checkpoint(name: str, tmp_path: Path):
+def check_family(name: str, folder: Path) -> None:
     family, overrides = MODELS[name]
-    checkpoint = tiny_model(tmp_path / "checkpoint", family, **overrides)
-    file = as_gguf(checkpoint, tmp_path / "translated")
+    checkpoint = tiny_model(folder / "checkpoint", family, **overrides)
+    file = as_gguf(checkpoint, folder / "translated")
     torch.testing.assert_close(logits_of(file), logits_of(checkpoint), atol=2e-5, rtol=2e-5)
 
 
-def test_every_architecture_that_converters_write_has_a_family_here(tmp_path: Path):
+@for_each("name", QUICK)
+def test_a_family_computes_from_gguf_what_it_computes_from_its_checkpoint(name: str, tmp_path: Path):
+    check_family(name, tmp_path)
+
+
+@pytest.mark.long
+@for_each("name", [name for name in MODELS if name not in QUICK])
+def test_and_so_does_every_other_family(name: str, tmp_path: Path):
+    check_family(name, tmp_path)
+
+
+def test_every_architecture_that_converters_write_has_a_family_here():
     assert {FAMILIES[family]["architectures"][0] for family in FAMILIES} - set(ARCHITECTURES) == {
         FAMILIES[family]["architectures"][0] for family in WITHOUT
     }
+
+
+def written(path: Path, case: str, checkpoint: Path) -> Path:
+    """The case's file, with the checkpoint's weights."""
+    each, config = converted()[case], json.loads((checkpoint / "config.json").read_text())
+    tensors = {name: stored_as(tensor, "F32") for name, tensor in tensors_of(checkpoint, config).items()}
+    named = {
+        f"blk.{number}.{name}"
+        for run, names in each.layers.items()
+        for number in run.split(",")
+        for name in names.split()
+    }
+    assert set(tensors) == named | set(each.tensors)
+    for name, factors in each.factors.items():
+        tensors[name] = Octets((len(factors),), "F32", struct.pack(f"<{len(factors)}f", *factors))
+    return write_gguf(path, each.metadata, tensors)
+
+
+def checkpoint_of(case: str, tmp_path: Path) -> Path:
+    each = converted()[case]
+    if case == "internlm2":  # a Llama's numbers as its checkpoints lay them out
+        return fused_model(tmp_path / "checkpoint", tiny_model(tmp_path / "llama", "llama", hidden_size=96), case)
+    return tiny_model(tmp_path / "checkpoint", each.family, **each.overrides)
+
+
+def check_converted(case: str, folder: Path) -> None:
+    checkpoint = checkpoint_of(case, folder)
+    file = written(folder / "model.gguf", case, checkpoint)
+    translated = folder / "translated"
+    translated.mkdir()
+    (translated / "config.json").write_text(json.dumps(config_of(read_model((file,)))))
+    (translated / "gguf.json").write_text(json.dumps({"files": [str(file)]}))
+    torch.testing.assert_close(logits_of(translated), logits_of(checkpoint), atol=1e-4, rtol=1e-4)
+
+
+@for_each("case", QUICK_CONVERTED)
+def test_a_converted_checkpoint_computes_what_it_did(case: str, tmp_path: Path):
+    check_converted(case, tmp_path)
+
+
+@pytest.mark.long
+@for_each("case", sorted(set(converted()) - set(QUICK_CONVERTED)))
+def test_and_so_does_every_other_converted_checkpoint(case: str, tmp_path: Path):
+    check_converted(case, tmp_path)

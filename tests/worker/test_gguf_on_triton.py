@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 from builders.backends import load_on
+from builders.cases import for_each
+from builders.ggml_types import q4_k_m
 from builders.gguf_models import as_gguf
 from builders.runner_harness import TinyEngine, prompt, slotted_runner
 from builders.tiny_model import tiny_model
@@ -19,10 +21,9 @@ from penstock.worker.models.load import Model, load_model
 from penstock.worker.parallel import Parallel
 from penstock.worker.weights.weight_bytes import estimated_weight_bytes
 
-from .test_gguf_types import K_SHAPES, MIXTURES, q4_k_m
+from .test_gguf_types import K_SHAPES, MIXTURES
 
-QUICK = ("qwen3 moe, Q4_K_M",)
-TRIED = (*QUICK, "qwen3, Q4_K_M", "llama, Q5_K", "llama, a type a part", "phi3, a type a part", "gpt-oss, MXFP4")
+OTHERS = ("qwen3, Q4_K_M", "llama, Q5_K", "llama, a type a part", "phi3, a type a part", "gpt-oss, MXFP4")
 
 
 def on_triton(folder: Path, **options: Any) -> Model:
@@ -31,27 +32,35 @@ def on_triton(folder: Path, **options: Any) -> Model:
 
 
 def answers(model: Model) -> list[list[int]]:
-    """Of a few requests, the prompts in chunks."""
-    asked = [prompt(number, [(7 * place + number) % 290 + 5 for place in range(20)], max_tokens=4) for number in (1, 2)]
-    engine = TinyEngine(slotted_runner(model), max_num_batched_tokens=16)
+    """Of two requests, the second prompt in chunks."""
+    asked = [prompt(number, [(7 * place + number) % 290 + 5 for place in range(9)], max_tokens=2) for number in (1, 2)]
+    engine = TinyEngine(slotted_runner(model), max_num_batched_tokens=13)
     return [list(answer.tokens) for answer in engine.run(*asked)]
 
 
 def files(folder: Path, name: str, **overrides: Any) -> tuple[Path, Path]:
     """In blocks, and with the same numbers in floats."""
     family, shape, types = MIXTURES[name]
-    checkpoint = tiny_model(folder / "checkpoint", family, **{"num_hidden_layers": 1, **shape, **overrides})
+    small = {"num_hidden_layers": 1} | ({"num_experts": 6, "num_experts_per_tok": 2} if "moe" in family else {})
+    checkpoint = tiny_model(folder / "checkpoint", family, **small, **shape | overrides)
     widened = as_gguf(checkpoint, folder / "widened", types, is_widened=True)
     return as_gguf(checkpoint, folder / "in blocks", types), widened
 
 
-@pytest.mark.parametrize(
-    "name", [each if each in QUICK else pytest.param(each, marks=pytest.mark.long) for each in TRIED]
-)
-def test_its_greedy_answers_are_the_processors_from_the_same_numbers(name: str, tmp_path: Path):
-    in_blocks, widened = files(tmp_path, name)
+def check_answers(name: str, folder: Path) -> None:
+    in_blocks, widened = files(folder, name)
     expected = answers(load_on("invariant", widened, dtype=torch.float32))
     assert answers(on_triton(in_blocks, dtype=torch.float32)) == expected
+
+
+def test_its_greedy_answers_are_the_processors_from_the_same_numbers(tmp_path: Path):
+    check_answers("qwen3 moe, Q4_K_M", tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", OTHERS)
+def test_and_so_they_are_with_other_types_and_families(name: str, tmp_path: Path):
+    check_answers(name, tmp_path)
 
 
 @pytest.mark.long
@@ -92,7 +101,7 @@ def test_experts_are_kept_and_widened_where_gate_and_up_are_unlike(tmp_path: Pat
     assert (experts.gate_up.kinds, experts.down.kinds) == (("bf16",), ("q6_k",))
 
 
-@pytest.mark.parametrize("expert_parallel", [False, True])
+@for_each("expert_parallel", [False, True])
 def test_ranks_share_experts_by_width_where_blocks_end_or_whole(expert_parallel: bool, tmp_path: Path):
     in_blocks, widened = files(tmp_path, "qwen3 moe, Q4_K_M", moe_intermediate_size=512)
     ranks = [Parallel(rank, 2) for rank in range(2)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from builders.backends import load_on
+from builders.cases import for_each
 from builders.gguf_file import Octets, write_gguf, zeros
 from builders.gguf_models import as_gguf
 from builders.tiny_model import tiny_model
@@ -36,8 +37,8 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     write_gguf(path, header.metadata, tensors)
 
 
-@pytest.mark.parametrize(
-    ("family", "tensor", "shape"),
+@for_each(
+    "family, tensor, shape",
     [
         ("llama", "blk.1.attn_q.weight", (48, 48)),  # fewer rows than its order of heads has
         ("gpt_oss", "blk.0.ffn_gate_exps.bias", (64, 6)),  # two that are made one
@@ -61,9 +62,7 @@ def test_what_is_wrong_with_a_translated_folder_is_said_of_the_file(tmp_path: Pa
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 0}))
     refusal = survey([str(folder)], with_torch=False).models[0].refusal
-    assert (
-        refusal == f"{file_of(folder).name}'s metadata: intermediate_size must be a positive whole number, and is 0."
-    )
+    assert refusal == f"{file_of(folder).name}'s metadata: intermediate_size must be a positive whole number, and is 0."
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
     with pytest.raises(ConfigError) as raised:
         load_on("fast", folder)

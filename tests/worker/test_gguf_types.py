@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 from builders.backends import load_on
-from builders.compared_models import found_by_ranks
+from builders.cases import for_each
+from builders.ggml_types import q4_k_m
 from builders.gguf_models import as_gguf
-from builders.hand_driven import HandDriven
 from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
 
@@ -24,12 +24,6 @@ from .test_gguf_families import logits_of
 
 K_SHAPES = {"hidden_size": 256, "intermediate_size": 512}
 SHAPES = {"hidden_size": 64, "intermediate_size": 96}
-
-
-def q4_k_m(name: str) -> str:
-    """As llama.cpp's mixture of this name has it."""
-    is_wide = name == "output.weight" or any(part in name for part in ("attn_v.", "ffn_down", "token_embd"))
-    return "Q6_K" if is_wide else "Q4_K"
 
 
 def of_each_kind(name: str) -> str:
@@ -56,7 +50,7 @@ MIXTURES: dict[str, tuple[str, dict[str, Any], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MIXTURES)
+@for_each("name", MIXTURES)
 def test_numbers_in_blocks_are_computed_with_as_they_are(name: str, tmp_path: Path):
     family, overrides, types = MIXTURES[name]
     checkpoint = tiny_model(tmp_path / "checkpoint", family, **overrides)
@@ -93,56 +87,6 @@ def test_a_matrix_comes_in_blocks_and_a_cut_through_them_comes_as_numbers(tmp_pa
     assert torch.equal(rows.dequantized(), whole.dequantized()[17:40])
     assert checkpoint.group_size("model.layers.1.mlp.down_proj") == 256
     assert checkpoint.group_size("model.layers.1.input_layernorm") == 0
-
-
-# One process is one rank; it prints the tokens of each model.
-RANK = """
-import json, sys
-from pathlib import Path
-
-import torch
-from builders.hand_driven import HandDriven
-from builders.native_variants import forced
-from penstock.worker.models.load import load_model
-from penstock.worker.parallel import Parallel
-
-rank, rendezvous, prompts, folders = json.loads(sys.argv[1])
-torch.set_num_threads(1)
-ranks = Parallel.join(rank, 2, Path(rendezvous), torch.device("cpu"))
-found = []
-for folder, expert_parallel in folders:
-    with forced("none"):
-        model = load_model(Path(folder), dtype=torch.float32, ranks=ranks, expert_parallel=expert_parallel)
-    driven = HandDriven(model)
-    rows = [driven.add(prompt) for prompt in prompts]
-    found.append([logits.tolist() for logits in driven.greedy(rows, 6)])
-ranks.leave()
-print(json.dumps(found))
-"""
-PROMPTS = [[7, 8, 9], list(range(20, 50))]
-# Widths of 3 blocks, so that the ranks' shares are unlike, and heads that cut through blocks.
-OVER_RANKS: list[tuple[str, dict[str, Any], Any, bool]] = [
-    ("qwen3", K_SHAPES | {"intermediate_size": 768, "head_dim": 32}, q4_k_m, False),
-    ("llama", SHAPES | {"num_attention_heads": 6, "head_dim": 16, "num_key_value_heads": 2}, of_each_kind, False),
-    ("qwen3_moe", SHAPES | {"moe_intermediate_size": 96}, lambda name: "Q8_0", False),
-    ("qwen3_moe", SHAPES | {"moe_intermediate_size": 96}, lambda name: "Q8_0", True),
-    ("deepseek_v3", SHAPES | {"kv_lora_rank": 32, "qk_nope_head_dim": 32}, lambda name: "Q8_0", False),
-    ("qwen3_5_text", SHAPES, lambda name: "Q8_0", False),
-]
-
-
-def test_two_ranks_share_blocks_and_compute_what_one_computes(tmp_path: Path):
-    folders = []
-    for number, (family, overrides, types, by_expert) in enumerate(OVER_RANKS):
-        checkpoint = tiny_model(tmp_path / f"checkpoint {number}", family, **overrides)
-        folders.append((str(as_gguf(checkpoint, tmp_path / f"model {number}", types)), by_expert))
-    arguments = [[rank, str(tmp_path / "meet"), PROMPTS, folders] for rank in range(2)]
-    found = found_by_ranks(RANK, arguments)[0]
-    for (folder, _), logits in zip(folders, found, strict=True):
-        driven = HandDriven(load_on("fast", Path(folder), dtype=torch.float32))
-        alone = driven.greedy([driven.add(prompt) for prompt in PROMPTS], 6)
-        for own, expected in zip(logits, alone, strict=True):
-            torch.testing.assert_close(torch.tensor(own), expected, atol=1e-4, rtol=1e-4, msg=folder)
 
 
 def test_a_file_whose_tensors_are_not_those_of_its_metadata_is_refused(tmp_path: Path):

@@ -1,0 +1,135 @@
+"""Two ranks read their shares of a checkpoint in any layout or form of numbers, and compute what one computes.
+
+One pair of processes, each of them a rank without a tree, computes everything that is compared here.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders.backends import load_on
+from builders.cases import for_each
+from builders.compared_models import PROMPTS, found_by_ranks
+from builders.ggml_types import q4_k_m
+from builders.gguf_models import as_gguf
+from builders.hand_driven import HandDriven
+from builders.mxfp4_model import mxfp4_model
+from builders.native_variants import available_variants
+from builders.tiny_model import tiny_model
+
+from penstock.worker.models.load import load_model
+
+from .test_gguf_types import K_SHAPES, SHAPES, of_each_kind
+from .test_other_layouts import DENSE, EXPERTS, pair_of
+
+# A job is a model's folder, options of its load, and runs of it: prompts, answers' length, budget and threads. Of each
+# run come the tokens and every logit, and of each model how much of its files was read.
+RANK = """
+import json, sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from builders.hand_driven import HandDriven
+from builders.native_variants import forced
+from penstock.worker.models.load import load_model
+from penstock.worker.parallel import Parallel
+
+rank, rendezvous, jobs = json.loads(sys.argv[1])
+torch.set_num_threads(1)
+ranks = Parallel.join(rank, 2, Path(rendezvous), torch.device("cpu"))
+found = []
+for job in jobs:
+    with forced("none") if job["is_plain"] else nullcontext():
+        model = load_model(Path(job["folder"]), ranks=ranks, **job["options"])
+    runs = []
+    for prompts, count, budget, threads in job["runs"]:
+        model.backend.use_threads(threads)
+        driven = HandDriven(model)
+        logits = driven.greedy([driven.add(prompt) for prompt in prompts], count, budget)
+        runs.append([driven.histories, [of_row.tolist() for of_row in logits]])
+    found.append([runs, model.report.bytes_read])
+ranks.leave()
+print(json.dumps(found))
+"""
+
+LAYOUTS = [("phi3", 2), ("groups of 3", 2), ("groups of 3", 1), *((name, 2) for name in (*DENSE, *EXPERTS))]
+# Widths of 3 blocks, so that the ranks' shares are unlike, and heads that cut through blocks.
+GGUF: dict[str, tuple[str, dict[str, Any], Any, bool]] = {
+    "unlike shares": ("qwen3", K_SHAPES | {"intermediate_size": 768, "head_dim": 32}, q4_k_m, False),
+    "cut through blocks": (
+        "llama", SHAPES | {"num_attention_heads": 6, "head_dim": 16, "num_key_value_heads": 2}, of_each_kind, False,
+    ),
+    "experts by width": ("qwen3_moe", SHAPES | {"moe_intermediate_size": 96}, lambda name: "Q8_0", False),
+    "whole experts": ("qwen3_moe", SHAPES | {"moe_intermediate_size": 96}, lambda name: "Q8_0", True),
+    "latents": ("deepseek_v3", SHAPES | {"kv_lora_rank": 32, "qk_nope_head_dim": 32}, lambda name: "Q8_0", False),
+    "delta nets": ("qwen3_5_text", SHAPES, lambda name: "Q8_0", False),
+}  # fmt: skip
+GGUF_PROMPTS = [[7, 8, 9], list(range(20, 50))]
+MXFP4 = {"by width": False, "by expert": True}
+COMPANY = [[(13 * number + 7 * place) % 290 + 5 for place in range(1 + 11 * number)] for number in range(4)]
+# Each row alone, then all together in chunks, by several threads.
+RUNS = [*([[row], 5, 1000, 1] for row in COMPANY), *([COMPANY, 5, *each] for each in ((1, 1), (16, 2), (37, 3)))]
+
+
+class Ranks:
+    """Folders of models, and what both ranks found in them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.jobs: dict[str, dict[str, Any]] = {}
+        for name, heads in LAYOUTS:
+            pair = pair_of(folder / f"{name} {heads}", name, num_key_value_heads=heads)
+            for each, path in zip(("usual", "other"), pair, strict=True):
+                self.add(f"{name} {heads} {each}", path, [[PROMPTS, 4, 32, 1]])
+        for name, (family, options, types, by_expert) in GGUF.items():
+            path = as_gguf(tiny_model(folder / name, family, **options), folder / f"{name} in blocks", types)
+            plain = {"dtype": "float32", "expert_parallel": by_expert}
+            self.add(name, path, [[GGUF_PROMPTS, 3, 1000, 1]], is_plain=True, **plain)
+        if available_variants():
+            # Three blocks of width, so that the ranks' shares are unlike.
+            path = mxfp4_model(folder / "mxfp4", intermediate_size=96)
+            for name, by_expert in MXFP4.items():
+                self.add(name, path, RUNS, expert_parallel=by_expert)
+        arguments = [[rank, str(folder / "meet"), list(self.jobs.values())] for rank in range(2)]
+        self.found = [dict(zip(self.jobs, found, strict=True)) for found in found_by_ranks(RANK, arguments)]
+
+    def add(self, name: str, folder: Path, runs: list[Any], is_plain: bool = False, **options: Any) -> None:
+        self.jobs[name] = {"folder": str(folder), "runs": runs, "is_plain": is_plain, "options": options}
+
+    def folder(self, name: str) -> Path:
+        return Path(self.jobs[name]["folder"])
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+    return Ranks(tmp_path_factory.mktemp("ranks"))
+
+
+@for_each("name, heads", LAYOUTS)
+def test_they_read_their_shares_of_another_layout_and_answer_as_with_the_usual_one(ranks, name, heads):
+    for of_rank in ranks.found:
+        for each in ("usual", "other"):
+            alone = load_model(ranks.folder(f"{name} {heads} {each}")).report.bytes_read
+            assert of_rank[f"{name} {heads} {each}"][1] < 0.7 * alone
+        assert of_rank[f"{name} {heads} usual"] == of_rank[f"{name} {heads} other"]
+
+
+@for_each("name", GGUF)
+def test_they_share_blocks_of_a_gguf_file_and_compute_what_one_computes(ranks, name):
+    driven = HandDriven(load_on("fast", ranks.folder(name), dtype=torch.float32))
+    alone = driven.greedy([driven.add(prompt) for prompt in GGUF_PROMPTS], 3)
+    [[_, logits]], _ = ranks.found[0][name]
+    for own, expected in zip(logits, alone, strict=True):
+        torch.testing.assert_close(torch.tensor(own), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.skipif(not available_variants(), reason="compares what the native kernels compute")
+@for_each("name", MXFP4)
+def test_a_row_of_experts_in_mxfp4_has_the_same_bits_alone_and_in_any_company(ranks, name):
+    for of_rank in ranks.found:
+        runs = [rows for _, rows in of_rank[name][0]]
+        alone = [rows[0] for rows in runs[: len(COMPANY)]]
+        assert all(first != second for first, second in zip(alone, alone[1:]))
+        for run, together in zip(RUNS[len(COMPANY) :], runs[len(COMPANY) :], strict=True):
+            assert together == alone, f"{run[2]} tokens a step, {run[3]} threads"

@@ -1,0 +1,150 @@
+"""Packed weights that were kept on disk: the next start maps them, reads no matrix, and answers the same."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders.backends import load_on
+from builders.cases import for_each
+from builders.compared_models import logits_of
+from builders.float8_model import FLOAT8_FORMS
+from builders.ggml_types import q4_k_m
+from builders.gguf_models import as_gguf
+from builders.mxfp4_model import mxfp4_model
+from builders.native_variants import available_variants
+from builders.other_layouts import paddle_model
+from builders.quantized_model import Form, mixed_model, quantization_config
+from builders.tiny_model import tiny_model
+
+from penstock.kernels.cpu.weights.packed import NativeWeight
+from penstock.worker.backends.native import backend as native_backend
+from penstock.worker.models.load import Model
+from penstock.worker.parallel import Parallel
+
+pytestmark = pytest.mark.skipif(not available_variants(), reason="only native kernels keep packed weights")
+
+SHAPE = {"hidden_size": 64, "moe_intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 32}
+FLOAT8 = next(form for form in FLOAT8_FORMS if form.name == "deepseek")
+K_SHAPE = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
+
+
+def tiny(family: str, **options: Any) -> Callable[[Path], Path]:
+    return lambda folder: tiny_model(folder, family, **options)
+
+
+def by_expert(form: Form) -> Callable[[Path], Path]:
+    return lambda folder: mixed_model(
+        folder, lambda module: form, quantization_config(form), "qwen3_moe", **SHAPE
+    )[0]  # fmt: skip
+
+
+def unlike_experts(folder: Path) -> Path:
+    """Some of whose experts no tool quantized."""
+
+    def form_of(module: str) -> Form | None:
+        return Form("awq", is_symmetric=False) if ".experts." in module and ".experts.5." not in module else None
+
+    config = quantization_config(Form("awq")) | {
+        "modules_to_not_convert": ["self_attn", "mlp.gate", "lm_head", "experts.5."]
+    }
+    return mixed_model(folder, form_of, config, "qwen3_moe", **SHAPE)[0]
+
+
+def in_blocks(family: str, **options: Any) -> Callable[[Path], Path]:
+    return lambda folder: as_gguf(tiny_model(folder / "checkpoint", family, **options), folder / "model", q4_k_m)
+
+
+def of_paddle(folder: Path) -> Path:
+    return paddle_model(folder / "copy", tiny_model(folder / "original", "ernie4_5", dtype="bfloat16"))
+
+
+MODELS: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
+    "mxfp4": (mxfp4_model, {}),
+    "mxfp4 next to int8": (mxfp4_model, {"quantization": "int8"}),
+    "mxfp4, a part of its width": (mxfp4_model, {"ranks": Parallel(1, 2)}),
+    "mxfp4, some of its experts": (mxfp4_model, {"ranks": Parallel(1, 2), "expert_parallel": True}),
+    "one tensor of floats, as int4": (tiny("gpt_oss"), {"quantization": "int4"}),
+    "gptq": (by_expert(Form("gptq")), {}),
+    "awq": (by_expert(Form("awq", is_symmetric=False)), {}),
+    "8 bits by row": (by_expert(Form("int-quantized", bits=8, group_size=0)), {}),
+    "unlike experts": (unlike_experts, {}),
+    "unlike products, of which one is widened": (
+        tiny("qwen3_moe", **SHAPE),
+        {"quantization": json.dumps({"*": "int8", "*.gate_proj": "int4", "*.up_proj": "int4"})},
+    ),
+    "8-bit floats": (
+        lambda folder: mixed_model(folder, lambda module: FLOAT8, FLOAT8.config, "qwen3_moe", **SHAPE)[0],
+        {"quantization": "int4"},
+    ),
+    "blocks of a GGUF file": (in_blocks("qwen3", **K_SHAPE), {}),
+    "experts in blocks": (in_blocks("qwen3_moe", **K_SHAPE, moe_intermediate_size=256), {}),
+    "latents in blocks": (in_blocks("deepseek_v3", hidden_size=256), {}),
+    "Paddle's layout": (of_paddle, {}),
+}
+
+
+@pytest.fixture(autouse=True)
+def everything_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(native_backend, "_WORTH_KEEPING", 0)
+
+
+def started(folder: Path, **options: Any) -> Model:
+    """A model whose packed weights are written."""
+    model = load_on("native", folder, **options)
+    model.cache.write_in_background()
+    model.cache.wait()
+    return model
+
+
+def packed_weights(model: Model) -> dict[str, NativeWeight]:
+    """Of every layer: experts, or else the MLP."""
+    found = {}
+    for number, layer in enumerate(model.decoder.layers):
+        if hasattr(layer.mlp, "experts"):
+            pair = layer.mlp.experts.gate_up, layer.mlp.experts.down
+        else:
+            pair = layer.mlp.gate_up.weight, layer.mlp.down.own.weight
+        found |= {f"{number}.gate_up": pair[0], f"{number}.down": pair[1]}
+    return found
+
+
+@for_each("name", MODELS)
+def test_the_second_start_maps_them_and_answers_the_same(tmp_path, name):
+    write, options = MODELS[name]
+    folder = write(tmp_path / "folder")
+    first = started(folder, **options)
+    assert not first.cache.is_kept and first.cache.mapped_bytes == 0
+    second = load_on("native", folder, **options)
+    assert second.cache.is_kept
+    assert second.report.bytes_read < first.report.bytes_read / 5  # norms, and what isn't packed
+    assert (second.report.leftovers, second.report.kinds) == (first.report.leftovers, first.report.kinds)
+    made, mapped = packed_weights(first), packed_weights(second)
+    path = str(second.cache.path)
+    maps = [line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines() if path in line]
+    spans = [(int(start, 16), int(end, 16)) for start, end in maps]
+    for where, before in made.items():
+        after = mapped[where]
+        assert (after.kind, after.group_size, after.has_zeros) == (before.kind, before.group_size, before.has_zeros)
+        assert torch.equal(after.data, before.data)
+        assert any(start <= after.data.data_ptr() < end for start, end in spans), where
+    if "ranks" not in options:  # it would wait for the other one
+        assert torch.equal(logits_of(second), logits_of(first))
+
+
+def test_a_gguf_file_that_changed_is_packed_anew(tmp_path):
+    folder = in_blocks("qwen3", **K_SHAPE)(tmp_path)
+    first = started(folder)
+    path = tmp_path / "model.gguf"
+    before = path.stat()
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # as if nothing had happened
+    second = started(folder)
+    assert second.cache.path != first.cache.path
+    assert second.report.bytes_read == first.report.bytes_read
