@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 
 from penstock.frontend import cli, machine
 from penstock.frontend.commands import doctor
@@ -82,14 +83,14 @@ def test_the_real_survey_finds_torch_in_a_process_of_its_own():
 # --- judgement --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "version, verdict", [((3, 10, 9), "FAIL"), ((3, 11, 0), "ok"), ((3, 12, 4), "ok"), ((3, 14, 0), "warn")]
 )
 def test_pythons(version, verdict):
     assert doctor._python(version).verdict == verdict
 
 
-@pytest.mark.parametrize(
+@for_each(
     "features, verdict",
     [((), "warn"), (("avx2",), "ok"), (("asimd", "bf16"), "ok")],
 )
@@ -108,7 +109,7 @@ def test_a_limit_is_named_where_it_is_smaller_than_the_memory():
     assert doctor._memory(GIB // 2, 16 * GIB, None).verdict == "warn"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "torch, seen, verdicts",
     [
         (TorchSurvey(error="ModuleNotFoundError: No module named 'torch'"), [], {"torch": "FAIL"}),
@@ -137,7 +138,7 @@ def test_a_driver_without_a_card_is_noticed(monkeypatch):
     assert "nvidia-smi" in doctor._cards(TORCH).advice
 
 
-@pytest.mark.parametrize(
+@for_each(
     "native, verdict, found, advice",
     [
         (NATIVE, "ok", "avx2", ""),
@@ -167,7 +168,7 @@ def test_a_processor_is_read_from_the_kernels_list(tmp_path):
     assert machine.processor(path).features == ("asimd", "bf16")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "group, limits, wanted",
     [
         ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "5000", "memory.max": "9000"}, 5000),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from builders.cases import for_each
 from builders.gguf_file import write_gguf
 from builders.stores import lm_studio_files, ollama_model, only_home
 from builders.tiny_model import tiny_model
@@ -139,7 +140,7 @@ def test_a_bundled_model_goes_before_a_folder_of_its_name(capsys, tmp_path, monk
     assert status == 0 and lines[1].split()[0] == "pocket"
 
 
-@pytest.mark.parametrize("name, sentence", [("nowhere", "is no folder, no bundled model"), ("empty", "holds no model")])
+@for_each("name, sentence", [("nowhere", "is no folder, no bundled model"), ("empty", "holds no model")])
 def test_a_folder_that_is_none_or_holds_none_is_a_wrong_command_line(name, sentence, capsys, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(SystemExit) as end:
@@ -155,7 +156,7 @@ def test_a_folder_without_a_tokenizer_does_not_run_here_and_is_told_why(capsys, 
     assert any("no: it holds no tokenizer, neither tokenizer.json nor a vocabulary" in line for line in lines)
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json"])
+@for_each("file", ["model.safetensors", "config.json", "tokenizer.json"])
 def test_pointers_of_git_lfs_are_told_for_what_they_are(capsys, tmp_path, file):
     text = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 988097824\n"
     (tiny_model(tmp_path / "cloned", "qwen3") / file).write_text(text)

@@ -8,6 +8,7 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 from builders.hub import hub_with_empty_cache, point_at
 from builders.tiny_model import tiny_model
 from huggingface_hub import constants
@@ -86,8 +87,8 @@ def test_a_revision_is_an_option_or_part_of_the_name(hub, made):
     assert find_model("owner/tiny", is_quiet=True).folder != by_option
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
+@for_each(
+    "name, expected",
     {
         "gpt2": ("gpt2", None), "a/b": ("a/b", None), "a/b@v1": ("a/b", "v1"), "a/b@refs/pr/4": ("a/b", "refs/pr/4"),
         "a/b/c": None, "/a": None, "./a": None, "../a": None, "a/..": None, "a@": None, "": None, "a b": None,
@@ -101,8 +102,8 @@ def test_what_can_be_an_id(name, expected):
 # --- before the weights -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
+@for_each(
+    "change, sentence",
     [
         ({"architectures": ["HeliumForCausalLM"]}, "names the architecture HeliumForCausalLM"),
         ({"architectures": None}, "names the architecture none"),
@@ -120,8 +121,8 @@ def test_a_model_that_would_not_load_is_refused_before_its_weights(hub, made, ch
     assert WEIGHTS not in hub.fetched()
 
 
-@pytest.mark.parametrize(
-    ("missing", "others", "sentence"),
+@for_each(
+    "missing, others, sentence",
     [
         ("config.json", {}, "holds no config.json"),
         (WEIGHTS, {"pytorch_model.bin": b"x", "a.gguf": b""}, r"weights are \*\.bin, \*\.gguf, and only"),
@@ -237,8 +238,8 @@ def test_a_hub_that_fails_in_the_middle_is_a_sentence(hub, made, tmp_path):
 # --- who may not, and what isn't there --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "token", "sentences"),
+@for_each(
+    "options, token, sentences",
     [
         ({"token": "t", "is_gated": True}, None, ["needs its owner's consent", "/owner/tiny", "HF_TOKEN"]),
         ({"token": "t", "is_gated": True}, "other", ["needs its owner's consent", "has not got it"]),
@@ -270,8 +271,8 @@ def test_an_id_or_a_revision_that_does_not_exist_is_named(hub, made):
         find_model("owner/tiny", revision="v9")
 
 
-@pytest.mark.parametrize(
-    ("status", "sentence"), {401: "token is not valid", 403: "is refused", 429: "too often", 503: "status 503"}.items()
+@for_each(
+    "status, sentence", {401: "token is not valid", 403: "is refused", 429: "too often", 503: "status 503"}.items()
 )
 def test_whatever_a_hub_answers_is_a_sentence(hub, made, status, sentence):
     hub.status = status
@@ -294,7 +295,7 @@ def offline(monkeypatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
 
-@pytest.mark.parametrize("cut", [unreachable, offline])
+@for_each("cut", [unreachable, offline])
 def test_what_is_cached_runs_without_a_network(hub, made, cut, monkeypatch):
     hub.put("owner/tiny", made)
     found = find_model("owner/tiny", is_quiet=True)
@@ -307,7 +308,7 @@ def test_what_is_cached_runs_without_a_network(hub, made, cut, monkeypatch):
     assert ("is not reachable: " if cut is unreachable else "HF_HUB_OFFLINE says to ask no hub") in why
 
 
-@pytest.mark.parametrize("status", [500, 403])
+@for_each("status", [500, 403])
 def test_what_is_cached_runs_where_the_hub_says_no(hub, made, status):
     hub.put("owner/tiny", made)
     found = find_model("owner/tiny", is_quiet=True)

@@ -3,9 +3,11 @@ nothing false is loaded, no disk is filled, and what was downloaded before runs.
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 from builders.hub import hub_with_empty_cache
 
 from penstock.frontend.models.model_files import find_tokenizer
@@ -20,6 +22,16 @@ def hub(tmp_path, monkeypatch):
     with hub_with_empty_cache(tmp_path / "hub", monkeypatch) as running:
         running.put("owner/tiny", files=FILES)
         yield running
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """It has the cache in it, and nothing else."""
+    return tmp_path
+
+
+def empty_cache(folder: Path) -> None:
+    shutil.rmtree(folder / "hub", ignore_errors=True)
 
 
 def fetched() -> Path:
@@ -64,13 +76,14 @@ NO_LISTS = {
 }
 
 
-@pytest.mark.parametrize("name", NO_LISTS)
-def test_what_is_no_list_of_files_is_a_sentence_and_what_is_cached_runs(hub, tmp_path, name):
-    before = files_in(tmp_path)
+@for_each("name", NO_LISTS)
+def test_what_is_no_list_of_files_is_a_sentence_and_what_is_cached_runs(hub, folder, name):
+    empty_cache(folder)
+    before = files_in(folder)
     hub.told = NO_LISTS[name]
     with pytest.raises(ModelNotFoundError, match=r"answers, and not as a hub does: .*login page.*HF_ENDPOINT"):
         fetched()
-    assert files_in(tmp_path) == before
+    assert files_in(folder) == before
     hub.told = lambda request, answer: answer
     found = fetched()
     hub.told = NO_LISTS[name]
@@ -100,23 +113,25 @@ def etag(value):
     return lambda request, answer: answer._replace(headers=answer.headers | tags)
 
 
-@pytest.mark.parametrize("name", ["../../../../escaped", "/tmp/../escaped", "..", "a/b", "a" * 400])
-def test_no_file_is_written_outside_of_the_cache(hub, tmp_path, name):
+@for_each("name", ["../../../../escaped", "/tmp/../escaped", "..", "a/b", "a" * 400])
+def test_no_file_is_written_outside_of_the_cache(hub, folder, name):
+    empty_cache(folder)
     hub.told = etag(name)
     with pytest.raises(PenstockError, match="broke off: .* not as a hub does: it names a content by"):
         fetched()
-    assert not files_in(tmp_path / "hub")
-    assert not list(tmp_path.rglob("*escaped*"))
+    assert not files_in(folder / "hub")
+    assert not list(folder.rglob("*escaped*"))
 
 
-@pytest.mark.parametrize("is_partial", [False, True])
-def test_more_than_a_file_has_is_not_written(hub, tmp_path, is_partial):
+@for_each("is_partial", [False, True])
+def test_more_than_a_file_has_is_not_written(hub, folder, is_partial):
     """Such as the whole file in answer to each part that is asked for: it would be added to what is there forever."""
+    empty_cache(folder)
     status = 206 if is_partial else 200
     hub.told = content(lambda answer: answer._replace(status=status, body=FILES[LARGE] + b"x" * 1000))
     with pytest.raises(PenstockError, match="came more than the 256,000 bytes that it has; it was removed"):
         fetched()
-    assert not [path for path in files_in(tmp_path / "hub") if path.stat().st_size > 200_000]
+    assert not [path for path in files_in(folder / "hub") if path.stat().st_size > 200_000]
 
 
 def test_another_content_of_the_same_size_is_not_taken(hub):

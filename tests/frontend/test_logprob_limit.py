@@ -2,6 +2,7 @@
 
 import pytest
 from builders.bundled_model import VOCABULARY
+from builders.cases import for_each
 from builders.door import door_of_pocket
 
 from penstock import SamplingParams
@@ -21,7 +22,7 @@ def asked(door: Door, **params) -> PendingRequest:
     return pending
 
 
-@pytest.mark.parametrize(
+@for_each(
     "params",
     [
         {"logprobs": -1, "max_tokens": 100},
@@ -34,7 +35,7 @@ def test_up_to_the_limit_they_are_given(door, params):
     assert not asked(door, **params).is_finished
 
 
-@pytest.mark.parametrize(
+@for_each(
     "params",
     [
         {"logprobs": -1},
@@ -49,7 +50,7 @@ def test_beyond_it_the_request_is_refused_with_both_figures(door, params):
     assert f"limit is {VOCABULARY * 100:,} (option limit_logprobs)" in output.error_msg
 
 
-@pytest.mark.parametrize("name", ["logprobs", "prompt_logprobs"])
+@for_each("name", ["logprobs", "prompt_logprobs"])
 def test_a_model_can_be_started_that_gives_none(name):
     output = asked(door_of_pocket(enable_logprob=False), **{name: 0}).output
     assert output.error_code == 400 and f"{name}=0: " in output.error_msg and "enable_logprob=False" in output.error_msg

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 from builders.tokenizer_kinds import KINDS, write_tokenizer
 from huggingface_hub import constants
 
@@ -101,7 +102,7 @@ def test_offline_and_not_cached_names_everything_that_was_tried(hub, tmp_path, m
     assert isinstance(error.value, FileNotFoundError)
 
 
-@pytest.mark.parametrize("name", ["/no/such/folder", "./no/such", "~/no-such-model", "a/b/c", ""])
+@for_each("name", ["/no/such/folder", "./no/such", "~/no-such-model", "a/b/c", ""])
 def test_what_can_only_be_a_path_is_not_asked_of_the_hub(name, hub):
     with pytest.raises(ModelNotFoundError, match="not a hub id"):
         find_model(name)
@@ -232,7 +233,7 @@ def test_the_cache_of_what_was_made_keeps_the_folders_used_last(tmp_path, monkey
     assert (folders.place / "foreign").is_dir()
 
 
-@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model-00001-of-00002.safetensors"])
+@for_each("file", ["config.json", "tokenizer.json", "model-00001-of-00002.safetensors"])
 def test_a_pointer_of_git_lfs_is_named_before_a_process_starts(tmp_path, file):
     write_model(tmp_path / "cloned")
     (tmp_path / "cloned" / file).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n")
@@ -243,7 +244,7 @@ def test_a_pointer_of_git_lfs_is_named_before_a_process_starts(tmp_path, file):
 # --- which was meant --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name, meant", [("pockt", "pocket"), ("Pocket", "pocket"), ("Qwen/Qwen3-0.6", "Qwen/Qwen3-0.6B")]
 )
 def test_a_model_of_nearly_that_name_is_told(name, meant, tmp_path):
@@ -259,13 +260,13 @@ def test_so_is_a_folder_beside_one_that_is_not_there(tmp_path):
     assert nearest_model(f"{tmp_path}/llama", BUNDLED, "/nowhere") == ""
 
 
-@pytest.mark.parametrize("name", ["~nobody-of-that-name/x", "x" * 5000, "x\0y", "", "🦙", "./", "/", "a/b/c"])
+@for_each("name", ["~nobody-of-that-name/x", "x" * 5000, "x\0y", "", "🦙", "./", "/", "a/b/c"])
 def test_a_name_that_no_folder_could_have_is_a_sentence(name):
     with pytest.raises(ModelNotFoundError):
         find_model(name)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "file, given, sentence",
     [
         ("adapter_config.json", ".", "is a LoRA adapter"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from builders.cases import for_each
 
 from penstock.frontend import cli
 from penstock.frontend.commands.generation.output import OutputFile, OutputStream, is_same_file, output_to
@@ -20,11 +21,15 @@ from penstock.protocol.errors import PenstockError
 BOUND = 60
 
 
-@pytest.fixture
-def target(tmp_path) -> Path:
-    path = tmp_path / "answers"
+def written_earlier(folder: Path) -> Path:
+    path = folder / "answers"
     path.write_text("earlier\n")
     return path
+
+
+@pytest.fixture
+def target(tmp_path) -> Path:
+    return written_earlier(tmp_path)
 
 
 def beside(target: Path) -> list[str]:
@@ -57,8 +62,9 @@ def test_nothing_written_is_an_empty_file(tmp_path):
     assert (tmp_path / "new").read_text() == "" and beside(tmp_path / "new") == []
 
 
-@pytest.mark.parametrize("by", [KeyboardInterrupt(), RuntimeError("x"), SystemExit(2), PenstockError("x")])
-def test_what_was_finished_is_kept_and_the_person_told_where(target, by, capsys):
+@for_each("by", [KeyboardInterrupt(), RuntimeError("x"), SystemExit(2), PenstockError("x")])
+def test_what_was_finished_is_kept_and_the_person_told_where(tmp_path, by, capsys):
+    target = written_earlier(tmp_path)
     cut_short(target, "one\n", "two\n", by=by)
     assert target.read_text() == "earlier\n"
     assert (target.parent / "answers.partial").read_text() == "one\ntwo\n"
@@ -105,7 +111,7 @@ def test_a_name_that_cannot_be_taken_keeps_the_complete_content(target, monkeypa
     assert (target.parent / "answers.partial").read_text() == "all\n"
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o666, 0o755])
+@for_each("mode", [0o600, 0o640, 0o666, 0o755])
 def test_the_rights_of_a_file_stay_and_nobody_reads_more_meanwhile(target, mode):
     target.chmod(mode)
     with output_to(str(target)) as output:
@@ -143,7 +149,7 @@ def test_a_long_name_has_room_for_what_is_beside_it(tmp_path):
     assert path.read_text() == "x" and beside(path) == []
 
 
-@pytest.mark.parametrize("name", ["missing/answers", "answers/below", ".", "missing/", ""])
+@for_each("name", ["missing/answers", "answers/below", ".", "missing/", ""])
 def test_what_cannot_be_written_is_said_before_anything_starts(tmp_path, name, capsys):
     (tmp_path / "answers").write_text("earlier\n")
     with pytest.raises(OSError):
@@ -237,7 +243,7 @@ def are_untouched(two_files: Path) -> bool:
     return texts == dict.fromkeys(("a", "b", "hard", "soft"), '"one"\n')
 
 
-@pytest.mark.parametrize(
+@for_each(
     "words",
     [
         "--input a --output a",
@@ -269,7 +275,7 @@ def test_so_it_is_where_the_shell_opened_the_file(two_files, words):
     assert are_untouched(two_files)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "words",
     [
         ["pocket", "--temperature", "nan"],

@@ -3,7 +3,7 @@
 import re
 
 import msgspec
-import pytest
+from builders.cases import for_each
 
 from penstock.frontend.console.start_table import start_table
 from penstock.protocol.layer_groups import GroupPlan
@@ -35,7 +35,7 @@ def test_each_kind_of_layers_has_a_row_where_there_are_several():
     assert "for 2 layers" not in start_table(config, PLAN)
 
 
-@pytest.mark.parametrize("columns", [60, 40, 24])
+@for_each("columns", [60, 40, 24])
 def test_in_a_narrow_window_rows_are_broken_between_words(columns):
     config = EngineConfig.from_options("m", max_model_len=512)
     plan = msgspec.structs.replace(PLAN, notes=("A note that is longer than a narrow window, too.",))

@@ -1,9 +1,11 @@
 """Models in the stores of Ollama, LM Studio and llama.cpp: found by their names, read in place, and never trusted."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 from builders.stores import KIND, layer, lm_studio_files, ollama_model, only_home, write_manifest
 from builders.tiny_model import tiny_model
 
@@ -29,7 +31,7 @@ def store(home) -> Path:
 # --- Ollama ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "stored, tag, asked",
     [
         ("qwen3", "latest", "ollama:qwen3"),
@@ -39,6 +41,7 @@ def store(home) -> Path:
     ],
 )
 def test_a_model_of_ollamas_is_found_by_the_name_that_ollama_lists(store, stored, tag, asked):
+    shutil.rmtree(store, ignore_errors=True)
     ollama_model(store, stored, b"GGUF model", tag, template=b"{{ .Prompt }}", projector=b"GGUF eyes")
     found = stored_model(asked)
     assert [path.read_bytes() for path in (*found.parts, *found.encoders)] == [b"GGUF model", b"GGUF eyes"]
@@ -64,7 +67,7 @@ def test_a_name_that_is_not_there_is_told_with_what_was_tried_and_a_near_one(sto
     assert str(store / "manifests/registry.ollama.ai/library/qwen3/0.6") in str(error.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name, meant",
     [
         ("qwen3:0.6b", "ollama:qwen3:0.6b"),
@@ -83,7 +86,7 @@ def test_a_name_without_its_stores_is_told_with_it(home, store, name, meant, mon
         find_model(name)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name", ["ollama:../secret", "ollama:a/b/c/d", "ollama:", "ollama:qwen3:../x", "ollama:.hidden"]
 )
 def test_a_name_that_leads_out_of_the_store_is_none(home, store, name):
@@ -103,7 +106,7 @@ HOSTILE_DIGESTS = [
 ]
 
 
-@pytest.mark.parametrize("digest", HOSTILE_DIGESTS, ids=str)
+@for_each("digest", HOSTILE_DIGESTS, ids=str)
 def test_a_digest_that_is_none_is_refused(store, digest):
     manifest = ollama_model(store, "tiny", b"GGUF")
     write_manifest(manifest, [{"mediaType": KIND + "model", "digest": digest, "size": 4}])
@@ -130,7 +133,7 @@ def test_a_blob_of_another_size_or_kind_or_none_is_refused(store):
         stored_model("ollama:tiny")
 
 
-@pytest.mark.parametrize("content", [[], {}, {"layers": {}}, {"layers": [1]}, {"layers": None}], ids=str)
+@for_each("content", [[], {}, {"layers": {}}, {"layers": [1]}, {"layers": None}], ids=str)
 def test_what_is_no_manifest_is_refused(store, content):
     ollama_model(store, "tiny", b"GGUF").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match="no manifest of Ollama's"):
@@ -232,7 +235,7 @@ def named(quantization: str) -> GgufName:
     return GgufName(HubName("org/Qwen3-GGUF"), quantization)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "asked, files",
     [
         ("Q4_K_M", ["Qwen3-Q4_K_M.gguf"]),

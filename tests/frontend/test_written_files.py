@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 from builders.tiny_model import tiny_model
 
 from penstock import LLM, ConfigError, ModelNotFoundError
@@ -34,7 +35,11 @@ def model(shared_model, tmp_path) -> Path:
 
 @pytest.fixture
 def prompts(tmp_path) -> Path:
-    path = tmp_path / "in.jsonl"
+    return written_prompts(tmp_path)
+
+
+def written_prompts(folder: Path) -> Path:
+    path = folder / "in.jsonl"
     path.write_text("[1, 2]\n")
     return path
 
@@ -43,9 +48,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("kind", ["name", "hard link", "symbolic link"])
-def test_what_is_read_is_not_replaced(prompts, tmp_path, option, kind, capsys):
+@for_each("option", OPTIONS)
+@for_each("kind", ["name", "hard link", "symbolic link"])
+def test_what_is_read_is_not_replaced(tmp_path, option, kind, capsys):
+    prompts = written_prompts(tmp_path)
     path = prompts if kind == "name" else tmp_path / "other"
     if kind != "name":
         (os.link if kind == "hard link" else os.symlink)(prompts, path)
@@ -55,7 +61,7 @@ def test_what_is_read_is_not_replaced(prompts, tmp_path, option, kind, capsys):
     assert "is also read or written" in capsys.readouterr().err and contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@for_each("option", OPTIONS)
 def test_answers_and_a_timeline_need_two_names(tmp_path, option, capsys):
     (tmp_path / "link").symlink_to(tmp_path / "out")  # which isn't there yet
     with pytest.raises(SystemExit):
@@ -69,8 +75,8 @@ def test_a_timeline_and_a_recording_need_two_names(model, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-@pytest.mark.parametrize("option", OPTIONS)
+@for_each("name", ["config.json", "model.safetensors"])
+@for_each("option", OPTIONS)
 def test_the_models_own_files_are_not_replaced(model, option, name, capsys):
     before = contents(model)
     with pytest.raises(ConfigError, match="the model is read from"):

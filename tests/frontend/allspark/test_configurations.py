@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 
 from penstock import ConfigError
 from penstock.allspark import (
@@ -73,7 +74,7 @@ def test_settings_come_back_from_a_dict_and_from_yaml(tmp_path):
         assert AsModelRuntimeConfigBuilder().model_file_path("pocket").from_yaml(source).build() == config
 
 
-@pytest.mark.parametrize("size", [64, 64.0, "64"])
+@for_each("size", [64, 64.0, "64"])
 def test_a_number_may_be_written_as_text_in_a_call_and_in_a_dict(size):
     for builder in (
         AsModelRuntimeConfigBuilder().kv_cache_span_size(size).max_batch(size),
@@ -125,12 +126,12 @@ def test_the_whole_context_is_left_to_the_memory_plan():
     assert engine_options(config, context=4096)["max_model_len"] == 2048
 
 
-@pytest.mark.parametrize("text, unit", [("CUDA:0,1", "CUDA:0,1"), ("cpu:3", "CPU:0"), ("CPU_NUMA:1", "CPU_NUMA:1")])
+@for_each("text, unit", [("CUDA:0,1", "CUDA:0,1"), ("cpu:3", "CPU:0"), ("CPU_NUMA:1", "CPU_NUMA:1")])
 def test_a_compute_unit_is_read_from_text(text, unit):
     assert AsModelRuntimeConfigBuilder().set_compute_unit_from_str(text).build().compute_unit == unit
 
 
-@pytest.mark.parametrize(
+@for_each(
     "call, words",
     [
         (lambda builder: builder.compute_unit("TPU"), "must be one of CUDA, CPU, CPU_NUMA"),
@@ -169,7 +170,7 @@ def test_memory_of_a_card_is_shared_as_the_environment_says(monkeypatch):
         engine_options(AsModelRuntimeConfigBuilder().build(), context=2048)
 
 
-@pytest.mark.parametrize("visible", ["", "-1", " ,0"])
+@for_each("visible", ["", "-1", " ,0"])
 def test_cards_that_are_all_hidden_leave_the_cpu(monkeypatch, visible):
     monkeypatch.setattr(compute_unit, "has_driver", lambda: True)
     monkeypatch.setattr(compute_unit.Path, "glob", lambda folder, pattern: iter([folder / "nvidia0"]))
@@ -193,7 +194,7 @@ def test_a_driver_without_a_card_leaves_the_cpu(monkeypatch, capsys):
 # --- weights ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "config, option",
     [
         ({"quant_method": "instant_quant", "weight_format": "int8"}, "wint8"),
@@ -210,7 +211,7 @@ def test_a_quantization_of_dashinfer_becomes_the_option(config, option):
     assert quantization_of(config) == option
 
 
-@pytest.mark.parametrize(
+@for_each(
     "config, words",
     [
         ({"weight_format": "fp8_e4m3"}, "int8, uint8, int4, uint4"),
@@ -240,7 +241,7 @@ def test_a_loader_reads_the_model_and_runs_none_of_its_code():
         HuggingFaceModel("pocket", "pocket", trust_remote_code=True)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "a: &x [1]\nb: *x", "model_name: 2001-99-99", "model_name: !!bool foo", "model_name: !!int ''",
@@ -253,7 +254,7 @@ def test_yaml_of_other_than_plain_values_is_refused(text):
         AsModelRuntimeConfigBuilder().from_yaml(text)
 
 
-@pytest.mark.parametrize("name", ["..", ".", "", "a/b", "\0x", "x" * 300])
+@for_each("name", ["..", ".", "", "a/b", "\0x", "x" * 300])
 def test_a_models_name_is_one_folder_when_it_is_written(name):
     assert Path("/tmp/out", safe_name(name)).parent == Path("/tmp/out") and 0 < len(safe_name(name)) < 100
 

@@ -11,6 +11,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from builders.cases import for_each
 from builders.watching import wait_until
 
 from penstock.allspark import AsModelConfig, AsStatus, Engine, GenerateRequestStatus, ModelState
@@ -64,7 +65,7 @@ def test_a_start_after_a_death_that_fails_leaves_the_model_stopped():
         assert engine.start_model("m") == SUCCESS
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.05])
+@for_each("delay", [0.0, 0.05])
 def test_a_start_that_the_end_overtakes_is_denied(delay):
     engine = engine_with("m")
     statuses: list[AsStatus] = []
@@ -199,7 +200,7 @@ def engine() -> Iterator[Engine]:
         yield engine
 
 
-@pytest.mark.parametrize("milliseconds", [0, -5, 1, 2.5, float("inf"), 2**63, 10**400, float("-inf")])
+@for_each("milliseconds", [0, -5, 1, 2.5, float("inf"), 2**63, 10**400, float("-inf")])
 def test_any_number_is_a_timeout(engine, milliseconds):
     _, handle, queue = engine.start_request_ids("m", None, [5, 6], GENERATION)
     while queue.GeneratedLength() < 38:

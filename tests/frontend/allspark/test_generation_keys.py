@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from builders.cases import for_each
 
 from penstock import RequestError
 from penstock.allspark import ASGenerationConfigBuilder, MultiMediaInfo
@@ -44,7 +45,7 @@ def test_beams_count_the_prompt_into_their_length():
         generation.params_for(30)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "key, value",
     [
         ("stop_words_ids", [[1]]), ("response_format", {"type": "json_object"}),
@@ -94,12 +95,12 @@ class OfTransformers:
         }
 
 
-@pytest.mark.parametrize("config", [OfTransformers(), OfTransformers().to_dict()])
+@for_each("config", [OfTransformers(), OfTransformers().to_dict()])
 def test_a_configuration_of_transformers_gives_what_is_of_use(config):
     assert ASGenerationConfigBuilder(config).build() == {"do_sample": True, "top_k": 20, "eos_token_id": [1, 2]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "config, words",
     [
         ({"temprature": 1}, "Did you mean temperature"),
@@ -121,7 +122,7 @@ def test_a_request_that_cannot_be_is_refused_with_a_sentence(config, words):
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
 
-@pytest.mark.parametrize("schema", [SCHEMA, json.dumps(SCHEMA)])
+@for_each("schema", [SCHEMA, json.dumps(SCHEMA)])
 def test_a_schema_beside_the_type_shapes_the_answer_as_dashinfer_has_it(schema):
     config = {"response_format": {"type": "json_object", "json_schema": schema}}
     found = generation_of(config).params.guided_decoding
@@ -130,14 +131,14 @@ def test_a_schema_beside_the_type_shapes_the_answer_as_dashinfer_has_it(schema):
     assert free.guided_decoding.json_object
 
 
-@pytest.mark.parametrize("other", [{"do_sample": False}, {"num_beams": 2}, {"do_sample": True}])
-@pytest.mark.parametrize("temperature", [float("nan"), -1, "0.7", []])
+@for_each("other", [{"do_sample": False}, {"num_beams": 2}, {"do_sample": True}])
+@for_each("temperature", [float("nan"), -1, "0.7", []])
 def test_a_temperature_that_cannot_be_is_refused_where_nothing_is_sampled_too(other, temperature):
     with pytest.raises(RequestError, match="temperature"):
         generation_of({**other, "temperature": temperature})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "key, value", [("top_logprobs", 30), ("top_logprobs", 1.5), ("num_beams", 0), ("num_beams", "x")]
 )
 def test_a_sentence_names_the_key_that_was_given(key, value):
