@@ -21,6 +21,9 @@ def sources() -> dict[str, str]:
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
 
 
+_MATTER = {ast.Attribute, ast.Assign, ast.Call, ast.Constant, ast.arg, ast.AnnAssign, ast.FunctionDef}
+
+
 class _File(NamedTuple):
     annotations: list[tuple[str, set[str]]]  # a name, and those in its annotation
     narrowed: list[tuple[str, set[str]]]  # by isinstance
@@ -33,6 +36,8 @@ class _File(NamedTuple):
     def of(cls, tree: ast.AST) -> "_File":
         found = cls([], [], [], [], set(), set())
         for node in ast.walk(tree):
+            if type(node) not in _MATTER:  # most are none of these, and each pattern takes its time
+                continue
             match node:
                 case ast.Attribute(attr=name, ctx=ast.Load(), value=value):
                     found.attributes.append((_last(value), name))

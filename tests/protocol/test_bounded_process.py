@@ -6,9 +6,9 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
 
 import pytest
+from builders.cases import for_each
 from builders.watching import is_running
 
 from penstock.protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError
@@ -17,13 +17,9 @@ BOUNDS = Bounds(cpu_seconds=1, memory_bytes=256 << 20)
 PID = b"str(__import__('os').getpid()).encode()"
 
 
-@contextmanager
-def open_process(pid):
-    pidfd = os.pidfd_open(pid)
-    try:
-        yield pidfd
-    finally:
-        os.close(pidfd)
+def assert_ends(pidfd):
+    assert select.select([pidfd], [], [], 60)[0], "it lives on"
+    os.close(pidfd)
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +35,12 @@ def test_jobs_are_answered_one_after_another_by_one_process(helper):
     assert helper.ask(PID) == helper.ask(PID)
 
 
-@pytest.mark.parametrize(
-    "job, why",
-    [
-        (b"sum(iter(int, 1))", "takes more than 1 s of processor time"),
-        (b"[b'x' * 2**20 for _ in range(1000)]", "takes more than 256 MiB, or breaks"),
-        (b"__import__('os')._exit(0)", "breaks what computes it"),
-        (b"1 / 0", "breaks what computes it"),
-    ],
-)
+@for_each("job, why", [
+    (b"sum(iter(int, 1))", "takes more than 1 s of processor time"),
+    (b"[b'x' * 2**20 for _ in range(1000)]", "takes more than 256 MiB, or breaks"),
+    (b"__import__('os')._exit(0)", "breaks what computes it"),
+    (b"1 / 0", "breaks what computes it"),
+])  # fmt: skip
 def test_a_job_that_ends_its_process_is_told_why_and_the_next_one_has_another(helper, job, why):
     with pytest.raises(JobDiedError, match=why):
         helper.ask(job)
@@ -59,14 +52,6 @@ def test_each_job_has_its_own_processor_time(helper):
     burn = b"str(sum(range(5_000_000))).encode()"
     for _ in range(30):
         helper.ask(burn)
-
-
-def test_a_process_that_sleeps_is_ended_by_the_clock():
-    helper = BoundedProcess("helper", "builders.bounded_work", Bounds(wall_seconds=0.5))
-    helper.start()
-    with pytest.raises(JobDiedError, match="takes more than 0.5 s"):
-        helper.ask(b"__import__('time').sleep(60)")
-    helper.close()
 
 
 def test_a_process_that_has_grown_leaves_the_next_job_to_another(helper):
@@ -88,17 +73,21 @@ def test_a_job_whose_process_is_killed_from_outside_goes_to_another_and_once_onl
 
 def test_a_process_that_died_between_two_jobs_is_replaced_and_its_generation_says_so(helper):
     pid, before = int(helper.ask(PID)), helper.generation
-    with open_process(pid) as pidfd:
-        os.kill(pid, signal.SIGKILL)
-        assert select.select([pidfd], [], [], 5)[0]
+    pidfd = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert_ends(pidfd)
     assert int(helper.ask(PID)) != pid and helper.generation == before + 1
 
 
-def test_a_process_that_is_stopped_is_ended_by_the_clock_however_long_the_job():
+def test_a_process_that_sleeps_or_is_stopped_is_ended_by_the_clock_however_long_the_job():
     helper = BoundedProcess("helper", "builders.bounded_work", Bounds(wall_seconds=0.5))
-    for job in (b"b''", b"b'" + b"x" * 1_000_000 + b"'"):
+    for job, number in {
+        b"__import__('time').sleep(60)": signal.SIGCONT,
+        b"b''": signal.SIGSTOP,
+        b"b'" + b"x" * 1_000_000 + b"'": signal.SIGSTOP,
+    }.items():
         helper.start()
-        helper._process.send(signal.SIGSTOP)
+        helper._process.send(number)
         with pytest.raises(JobDiedError, match="takes more than 0.5 s"):
             helper.ask(job)
     helper.close()
@@ -128,7 +117,4 @@ def test_a_process_ends_with_whoever_started_it_even_in_the_midst_of_a_job():
         pid = int(parent.stdout.readline())
         pidfd = os.pidfd_open(pid)
         parent.send_signal(signal.SIGKILL)
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    assert poll.poll(5000), "it lives on"
-    os.close(pidfd)
+    assert_ends(pidfd)

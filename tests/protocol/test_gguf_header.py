@@ -6,8 +6,9 @@ import struct
 
 import pytest
 from builders.address_space import address_space_limit
+from builders.cases import for_each
 from builders.gguf_file import NUMBERS, Octets, Typed, gguf_bytes, text, value, write_gguf, zeros
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from penstock.protocol.errors import ConfigError
@@ -33,7 +34,7 @@ def refusal(path, content: bytes) -> str:
     return said
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@for_each("version", [2, 3])
 def test_every_type_of_metadata_is_read(path, version):
     whole = [name for name, (_, letter) in NUMBERS.items() if letter and letter.upper() in "BHIQ"]
     metadata = {
@@ -54,7 +55,7 @@ def test_every_type_of_metadata_is_read(path, version):
     assert [type(read.metadata[name]) for name in ("yes", "float", "UINT8")] == [bool, float, int]
 
 
-@pytest.mark.parametrize("alignment", [1, 8, 32, 4096])
+@for_each("alignment", [1, 8, 32, 4096])
 def test_a_tensor_of_every_type_lies_where_it_was_written(path, alignment):
     tensors = {}
     for name, kind in BY_NAME.items():
@@ -78,18 +79,17 @@ def test_shapes_have_none_to_four_dimensions_rows_first(path):
 _PRINTED = some.characters(codec="utf-8", exclude_categories=("C", "Z"))
 
 
+@settings(max_examples=40)
 @given(
     metadata=some.dictionaries(
         some.text(_PRINTED, min_size=1, max_size=20).filter(lambda key: key != "general.alignment"),
-        some.one_of(
-            some.booleans(),
-            some.integers(-(2**63), 2**64 - 1),
-            some.floats(width=32, allow_nan=False),
-            some.text(),
-            some.lists(some.text()),
-            some.lists(some.integers(-(2**31), 2**31 - 1)),
-            some.lists(some.floats(width=32, allow_nan=False)),
-        ),
+        some.booleans()
+        | some.integers(-(2**63), 2**64 - 1)
+        | some.floats(width=32, allow_nan=False)
+        | some.text()
+        | some.lists(some.text())
+        | some.lists(some.integers(-(2**31), 2**31 - 1))
+        | some.lists(some.floats(width=32, allow_nan=False)),
     )
 )
 def test_what_is_written_is_what_is_read(tmp_path_factory, metadata):
@@ -104,7 +104,7 @@ def test_texts_that_are_no_utf_8_are_read_and_names_are_not(path):
     assert "not UTF-8" in refusal(path, gguf_bytes([], [(b"M\xfcller", zeros((1,)))]))
 
 
-@pytest.mark.parametrize("name", ["a\x00b", "red\x1b[31m", "two\nlines", "\u202eturned"])
+@for_each("name", ["a\x00b", "red\x1b[31m", "two\nlines", "\u202eturned"])
 def test_names_that_can_not_be_printed_are_refused(path, name):
     for content in (gguf_bytes([(name, 1)]), gguf_bytes([], [(name, zeros((1,)))])):
         said = refusal(path, content)
@@ -116,11 +116,8 @@ def head(num_tensors: int, num_keys: int, *rest: bytes, version: int = 3) -> byt
 
 
 def tensor(name: str, dimensions: list[int], number: int, offset: int = 0) -> bytes:
-    return (
-        text(name)
-        + struct.pack(f"<I{len(dimensions)}Q", len(dimensions), *dimensions)
-        + struct.pack("<IQ", number, offset)
-    )
+    shape = struct.pack(f"<I{len(dimensions)}Q", len(dimensions), *dimensions)
+    return text(name) + shape + struct.pack("<IQ", number, offset)
 
 
 ROOM = bytes(4096)
@@ -147,14 +144,8 @@ REFUSED = {
     "the same key twice": (gguf_bytes([("key", 1), ("key", 2)]), "key 'key' twice"),
     "an unknown type": (head(0, 1, text("key"), struct.pack("<I", 13), ROOM), r"unknown type 13 \(at the key 'key'\)"),
     "a text beyond the end": (head(0, 1, text("key"), TEXT, struct.pack("<Q", 2**63), ROOM), "amid its header"),
-    "a list beyond the end": (
-        head(0, 1, listed(10, 3_999_999), ROOM),
-        "amid its header",
-    ),
-    "a list too long": (
-        head(0, 1, listed(0, 2**62), ROOM),
-        "more than 4,000,000 elements",
-    ),
+    "a list beyond the end": (head(0, 1, listed(10, 3_999_999), ROOM), "amid its header"),
+    "a list too long": (head(0, 1, listed(0, 2**62), ROOM), "more than 4,000,000 elements"),
     "texts beyond the end": (head(0, 1, listed(8, 10**6), ROOM), "1,000,000 texts"),
     "lists of lists": (head(0, 1, listed(9, 1), ROOM), "a list of lists"),
     "half true": (head(0, 1, text("key"), struct.pack("<IB", 7, 2)), "2 where true"),
@@ -171,10 +162,7 @@ REFUSED = {
     "an end that wraps": (head(1, 0, tensor("w", [2**62], 0), ROOM), "it is incomplete"),
     "an offset that wraps": (head(1, 0, tensor("w", [32], 0, offset=2**64 - 32), ROOM), "it is incomplete"),
     "a product that wraps": (head(1, 0, tensor("w", [2**63, 2**63, 2, 2], 0), ROOM), "it is incomplete"),
-    "one over another": (
-        head(2, 0, tensor("v", [64], 0), tensor("w", [64], 0, offset=128), ROOM),
-        "'v' and 'w'",
-    ),
+    "one over another": (head(2, 0, tensor("v", [64], 0), tensor("w", [64], 0, offset=128), ROOM), "'v' and 'w'"),
     **{
         f"alignment {wrong!r}": (gguf_bytes([("general.alignment", wrong)]), "general.alignment=.*power of two")
         for wrong in (0, 24, 2**31, 1.0, True, "32", [32], Typed("INT32", -32))
@@ -182,7 +170,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@for_each("case", REFUSED)
 def test_a_header_that_can_not_be_right_is_refused_in_a_sentence(path, case):
     content, says = REFUSED[case]
     assert re.search(says, said := refusal(path, content)), said
@@ -209,8 +197,9 @@ def test_a_list_of_as_many_texts_as_there_may_be_takes_bounded_memory(path):
         read_header(path)
 
 
-@pytest.mark.parametrize("kind", ["a pipe", "a folder", "missing", "a device"])
-def test_what_is_no_regular_file_is_refused_at_once(path, kind):
+@for_each("kind", ["a pipe", "a folder", "missing", "a device"])
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path, kind):
+    path = tmp_path / "model.gguf"
     make = {"a pipe": os.mkfifo, "a folder": os.mkdir, "a device": lambda path: path.symlink_to("/dev/zero")}
     make.get(kind, lambda path: None)(path)
     assert not is_gguf(path)

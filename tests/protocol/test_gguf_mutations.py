@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from builders.address_space import address_space_limit
-from builders.gguf_header_check import FOLDER, is_read
-from builders.gguf_mutations import mutated, right_file
+from builders.gguf_mutations import FOLDER, is_read, mutated, right_file
 
 from penstock.protocol.files.gguf.header import read_header
 

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from builders.cases import for_each
 from builders.gguf_file import Typed, write_gguf, write_parts, zeros
 
 from penstock.protocol.errors import ConfigError
@@ -42,7 +43,7 @@ def test_missing_parts_are_named(tmp_path):
         parts_of(files[0])
 
 
-@pytest.mark.parametrize("name", ["m-00000-of-00002.gguf", "m-00003-of-00002.gguf", "m-00001-of-99999.gguf"])
+@for_each("name", ["m-00000-of-00002.gguf", "m-00003-of-00002.gguf", "m-00001-of-99999.gguf"])
 def test_names_of_parts_that_can_not_be_are_refused(tmp_path, name):
     with pytest.raises(ConfigError, match=r"by its name it is part \d+ of \d+"):
         parts_of(tmp_path / name)
@@ -84,7 +85,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("change", WRONG)
+@for_each("change", WRONG)
 def test_parts_that_do_not_belong_together_are_refused(tmp_path, change):
     with pytest.raises(ConfigError) as refused:
         read_model(parts_of(change(cut(tmp_path))))

@@ -1,24 +1,22 @@
-"""Small files of a model's folder: what isn't a regular one is refused at once, and what never ends is not read."""
+"""Files that a model's folder or an owner names: what isn't regular is refused, and what never ends is not read."""
 
 import os
 import socket
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 
+from penstock.frontend.daemon.settings import read_settings
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files import model_file
 from penstock.protocol.files.model_file import read_model_file, read_model_json, read_model_text, require_regular
-
-
-def bound_socket(path: Path) -> None:
-    socket.socket(socket.AF_UNIX).bind(str(path))
-
+from penstock.protocol.files.owner_file import MOST_BYTES, read_owner_file
 
 KINDS = {
     "a pipe": os.mkfifo,
     "a folder": os.mkdir,
-    "a socket": bound_socket,
+    "a socket": lambda path: socket.socket(socket.AF_UNIX).bind(str(path)),
     "a device": lambda path: path.symlink_to("/dev/zero"),
     "a terminal": lambda path: path.symlink_to("/dev/tty"),
     "a link to itself": lambda path: path.symlink_to(path),
@@ -26,17 +24,15 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("read", [read_model_file, read_model_text, read_model_json])
-def test_what_is_no_file_of_a_model_is_refused_by_name(tmp_path, monkeypatch, read, kind):
+@for_each("kind", KINDS)
+def test_what_is_no_file_of_a_model_is_refused_by_name(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)  # a socket's path is short
     path = Path("file")
     KINDS[kind](path)
-    with pytest.raises(ConfigError, match="^file cannot be used: "):
-        read(path)
-    if kind != "a file without end":
+    regular = [require_regular] if kind != "a file without end" else []
+    for read in [read_model_file, read_model_text, read_model_json, *regular]:
         with pytest.raises(ConfigError, match="^file cannot be used: "):
-            require_regular(path)
+            read(path)
 
 
 def test_a_file_that_grows_while_it_is_read_is_read_no_further_than_its_bound(tmp_path, monkeypatch):
@@ -49,16 +45,30 @@ def test_a_file_that_grows_while_it_is_read_is_read_no_further_than_its_bound(tm
         read_model_file(growing)
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff{}", b"[" * 100_000, b"nothing"])
+@for_each("content", [b"{", b"\xff{}", b"[" * 100_000, b"nothing"])
 def test_what_is_not_json_is_refused_by_name(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(ConfigError, match="file is n"):
         read_model_json(tmp_path / "file")
 
 
-@pytest.mark.parametrize("read", [read_model_file, read_model_text, read_model_json, require_regular])
+@for_each("read", [read_model_file, read_model_text, read_model_json, require_regular])
 def test_a_file_that_is_not_there_is_the_callers_affair(tmp_path, read):
     (tmp_path / "broken").symlink_to(tmp_path / "nothing")
     for name in ("nothing", "broken"):
         with pytest.raises(FileNotFoundError):
             read(tmp_path / name)
+
+
+def test_an_owners_file_may_be_a_pipe_which_is_read_to_its_end():
+    reading, writing = os.pipe()
+    os.write(writing, b"keep_alive = 3\n")
+    os.close(writing)
+    assert read_owner_file(f"/dev/fd/{reading}") == b"keep_alive = 3\n"
+    os.close(reading)
+
+
+@for_each("device", ["/dev/zero", "/dev/full"])
+def test_an_owners_file_without_end_is_a_sentence(device):
+    with pytest.raises(ConfigError, match=f"{device} is longer than {MOST_BYTES >> 20} MiB"):
+        read_settings(device, [], {}, {}, None)

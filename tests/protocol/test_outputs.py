@@ -5,7 +5,7 @@ import json
 import math
 
 import numpy as np
-import pytest
+from builders.cases import for_each
 
 from penstock import CompletionOutput, Logprob, RequestMetrics, RequestOutput
 from penstock.protocol.outputs import FunctionCall, Samples, ToolCall
@@ -42,16 +42,11 @@ def test_the_first_answer_is_told_alone_where_it_is_asked_alone():
     assert output.outputs.to_dict() == output.outputs[0].to_dict() == output.to_dict()["outputs"][0]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_output_can(kind):
-    assert callable(kind.to_dict) and callable(kind.to_json)
+def test_every_kind_of_output_can():
+    assert all(callable(kind.to_dict) and callable(kind.to_json) for kind in KINDS)
 
 
-@pytest.mark.parametrize(
-    "ids",
-    [np.array([1, 2]), [np.int64(1), np.int32(2)], (1, 2), range(1, 3)],
-    ids=["array", "scalars", "tuple", "range"],
-)
+@for_each("ids", [np.array([1, 2]), [np.int64(1), np.int32(2)], (1, 2), range(1, 3)])
 def test_what_is_no_list_of_python_numbers_becomes_one(ids):
     output = full_output()
     output.prompt_token_ids = ids

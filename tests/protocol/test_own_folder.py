@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 
 from penstock.protocol.files.own_folder import (
     MARK,
@@ -73,7 +74,7 @@ def everything_in(folder: Path) -> list[str]:
     return sorted(str(Path(place, name)) for place, *names in os.walk(folder) for group in names for name in group)
 
 
-@pytest.mark.parametrize("make", FOREIGN.values(), ids=FOREIGN.keys())
+@for_each("make", FOREIGN.values(), ids=FOREIGN.keys())
 def test_what_is_not_ours_is_never_taken_cleared_or_removed(make, tmp_path):
     target = filled(tmp_path / "target")
     make(tmp_path / "penstock", target)

@@ -5,6 +5,7 @@ One that is checked, documented and handed on, and then read by nobody, is a pro
 
 import msgspec
 import pytest
+from builders.cases import for_each
 from builders.readings import Readings, sources
 
 from penstock import BeamSearchParams, GuidedDecodingParams
@@ -24,13 +25,7 @@ STRUCTS = {
     DaemonSettings: "frontend/daemon/settings.py",
 }
 # Here they are only handed on, shown or compared; the stand-in is a worker for tests.
-NO_USE = (
-    "protocol/",
-    "frontend/http/",
-    "frontend/commands/",
-    "frontend/daemon/settings.py",
-    "worker/stand_in/",
-)
+NO_USE = ("protocol/", "frontend/http/", "frontend/commands/", "frontend/daemon/settings.py", "worker/stand_in/")
 # Other ways to write a field, into which they are folded when the struct is made, as a test below proves.
 FOLDED = {
     "frequence_penalty": 0.5,
@@ -58,32 +53,29 @@ def unread(struct: type[msgspec.Struct], texts: dict[str, str], further: tuple[s
     return {name for name, files in found.items() if not files}
 
 
-@pytest.mark.parametrize("struct", STRUCTS)
+@for_each("struct", STRUCTS)
 def test_every_field_is_read_by_the_code_that_it_is_for(struct, texts):
     assert unread(struct, texts, further=("is_for_nobody",)) == {"is_for_nobody"}
 
 
 # A reading of each kind: as an attribute, through a table, in a method of the struct's own.
-@pytest.mark.parametrize(
-    ("struct", "file", "name", "reading"),
-    [
-        (SamplingParams, "frontend/text/detokenizer.py", "skip_special_tokens", "params.skip_special_tokens"),
-        (SamplingParams, "worker/sampler/parameters.py", "min_p", '"min_p"'),
-        (EngineConfig, "worker/start/start.py", "lm_head_fp32", "config.lm_head_fp32"),
-        (EngineConfig, "frontend/parsing/parser_choice.py", "tool_call_parser", '"tool_call_parser"'),
-        (EngineConfig, "protocol/options/config.py", "max_num_seqs", "self.max_num_seqs"),
-        (BeamSearchParams, "engine/decoding/beams.py", "length_penalty", "self.params.length_penalty"),
-        (HttpOptions, "frontend/http/connections/connection.py", "idle_timeout", "self._options.idle_timeout"),
-        (DaemonSettings, "frontend/daemon/models.py", "load_wait", "settings.load_wait"),
-    ],
-)
+@for_each("struct, file, name, reading", [
+    (SamplingParams, "frontend/text/detokenizer.py", "skip_special_tokens", "params.skip_special_tokens"),
+    (SamplingParams, "worker/sampler/parameters.py", "min_p", '"min_p"'),
+    (EngineConfig, "worker/start/start.py", "lm_head_fp32", "config.lm_head_fp32"),
+    (EngineConfig, "frontend/parsing/parser_choice.py", "tool_call_parser", '"tool_call_parser"'),
+    (EngineConfig, "protocol/options/config.py", "max_num_seqs", "self.max_num_seqs"),
+    (BeamSearchParams, "engine/decoding/beams.py", "length_penalty", "self.params.length_penalty"),
+    (HttpOptions, "frontend/http/connections/connection.py", "idle_timeout", "self._options.idle_timeout"),
+    (DaemonSettings, "frontend/daemon/models.py", "load_wait", "settings.load_wait"),
+])  # fmt: skip
 def test_a_reading_that_is_lost_is_noticed(struct, file, name, reading, texts):
     assert reading in texts[file]
     without = texts[file].replace(reading, reading.replace(name, "something_else"))
     assert unread(struct, {**texts, file: without}) == {name}
 
 
-@pytest.mark.parametrize("name", FOLDED)
+@for_each("name", FOLDED)
 def test_another_way_to_write_a_field_is_folded_into_it(name):
     params = SamplingParams(**{name: FOLDED[name]})
     other = other_names_in(SamplingParams).get(name, "guided_decoding")

@@ -3,10 +3,11 @@
 import ast
 import copy
 import pickle
-from pathlib import Path
 
 import msgspec
 import pytest
+from builders.cases import for_each
+from builders.readings import sources
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,11 +25,10 @@ from penstock.protocol.fields.suggestion import nearest, suggestion
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.processes import faults
 
-ROOT = Path(penstock.__file__).parent
 FIELDS = SamplingParams.__struct_fields__
 
 
-@pytest.mark.parametrize("names", [FIELDS, EngineConfig.__struct_fields__])
+@for_each("names", [FIELDS, EngineConfig.__struct_fields__])
 def test_a_letter_more_less_or_other_is_seen_through(names):
     for name in names:
         wrong = {name[:2] + name[3:], name[:2] + "x" + name[2:], name[:1] + "x" + name[2:], name.upper()} - set(names)
@@ -36,34 +36,28 @@ def test_a_letter_more_less_or_other_is_seen_through(names):
         assert nearest(name.replace("_", "-"), names) == name
 
 
-@pytest.mark.parametrize(
-    "word, name",
-    [("temp", "temperature"), ("stop_token", "stop_token_ids"), ("max-tokens", "max_tokens"), ("Seed", "seed")],
-)
-def test_so_is_the_beginning_of_a_name_and_another_spelling(word, name):
-    assert nearest(word, FIELDS) == name
+def test_so_is_the_beginning_of_a_name_and_another_spelling():
+    meant = {"temp": "temperature", "stop_token": "stop_token_ids", "max-tokens": "max_tokens", "Seed": "seed"}
+    assert {word: nearest(word, FIELDS) for word in meant} == meant
 
 
-@pytest.mark.parametrize("word", ["", "zzzzzz", "n" * 10**6, 3, None, b"stop", ["stop"], "🦙", "\0"])
+@for_each("word", ["", "zzzzzz", "n" * 10**6, 3, None, b"stop", ["stop"], "🦙", "\0"])
 def test_what_is_near_to_nothing_gets_no_suggestion(word):
     assert suggestion(word, FIELDS) == ""
 
 
-@pytest.mark.parametrize(
-    "kind, word, sentence",
-    [
-        (SamplingParams, "num_predict", "Did you mean max_tokens?"),
-        (SamplingParams, "topPSampling", "Did you mean top_p?"),
-        (SamplingParams, "num_ctx", "The context's length is set where the model is loaded: max_model_len."),
-        (EngineConfig, "num_ctx", "Did you mean max_model_len?"),
-        (EngineConfig, "max_context", "Did you mean max_model_len?"),
-        (EngineConfig, "torch_dtype", "Did you mean dtype?"),
-        (EngineConfig, "cache_dir", "Where downloads lie is set by HF_HUB_CACHE in the environment."),
-        (ChatRequest, "max_completion_tokns", "Did you mean max_completion_tokens?"),
-        (ChatRequest, "functions", "Functions are given as `tools`."),
-        (ResponsesRequest, "max_tokens", "Did you mean max_output_tokens?"),
-    ],
-)
+@for_each("kind, word, sentence", [
+    (SamplingParams, "num_predict", "Did you mean max_tokens?"),
+    (SamplingParams, "topPSampling", "Did you mean top_p?"),
+    (SamplingParams, "num_ctx", "The context's length is set where the model is loaded: max_model_len."),
+    (EngineConfig, "num_ctx", "Did you mean max_model_len?"),
+    (EngineConfig, "max_context", "Did you mean max_model_len?"),
+    (EngineConfig, "torch_dtype", "Did you mean dtype?"),
+    (EngineConfig, "cache_dir", "Where downloads lie is set by HF_HUB_CACHE in the environment."),
+    (ChatRequest, "max_completion_tokns", "Did you mean max_completion_tokens?"),
+    (ChatRequest, "functions", "Functions are given as `tools`."),
+    (ResponsesRequest, "max_tokens", "Did you mean max_output_tokens?"),
+])  # fmt: skip
 def test_a_name_of_another_engine_is_told_with_ours(kind, word, sentence):
     assert suggestion(word, kind.__struct_fields__) == f" {sentence}"
 
@@ -86,15 +80,13 @@ def test_any_text_gets_one_of_the_names_or_none(word, names):
 # --- where people write names -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "kind, wrong, right",
-    [
-        (SamplingParams, "temprature", "temperature"),
-        (BeamSearchParams, "beam_with", "beam_width"),
-        (GuidedDecodingParams, "regx", "regex"),
-    ],
-)
-def test_a_field_that_is_not_there_is_refused_with_the_nearest(kind, wrong, right):
+FIELD_OF = {SamplingParams: ("temprature", "temperature"), BeamSearchParams: ("beam_with", "beam_width"),
+            GuidedDecodingParams: ("regx", "regex")}  # fmt: skip
+
+
+@for_each("kind", FIELD_OF)
+def test_a_field_that_is_not_there_is_refused_with_the_nearest(kind):
+    wrong, right = FIELD_OF[kind]
     with pytest.raises(TypeError, match=f"{kind.__name__} has no field '{wrong}'. Did you mean {right}?"):
         kind(**{wrong: 1})
 
@@ -122,70 +114,47 @@ def test_a_shape_as_a_dict_is_refused_in_the_same_words():
         SamplingParams(guided_decoding={"regx": "a+"})
 
 
-@pytest.mark.parametrize(
-    "options, right",
-    [
-        ({"dtype": "flot16"}, "float16"),
-        ({"quantization": "int 8"}, "int8"),
-        ({"kv_cache_dtype": "int4"}, "uint4"),
-        ({"device": "cud"}, "cuda"),
-        ({"device": "gpu"}, "cuda"),
-        ({"load_format": "dumy"}, "dummy"),
-        ({"connect": "autoo"}, "auto"),
-    ],
-)
-def test_a_value_that_is_not_allowed_names_the_nearest_that_is(options, right):
+@for_each("name, value, right", [
+    ("dtype", "flot16", "float16"), ("quantization", "int 8", "int8"), ("kv_cache_dtype", "int4", "uint4"),
+    ("device", "cud", "cuda"), ("device", "gpu", "cuda"), ("load_format", "dumy", "dummy"),
+    ("connect", "autoo", "auto"),
+])  # fmt: skip
+def test_a_value_that_is_not_allowed_names_the_nearest_that_is(name, value, right):
     with pytest.raises(ConfigError, match=f"Did you mean {right}?"):
-        EngineConfig.from_options("m", **options)
+        EngineConfig.from_options("m", **{name: value})
 
 
-@pytest.mark.parametrize(
-    "body, sentence, field",
-    [
-        ('"temprature": 1', "The body has no field 'temprature'. Did you mean temperature?", "temprature"),
-        (
-            '"stream_options": {"include_usge": true}',
-            "stream_options has no field 'include_usge'. Did you mean include_usage?",
-            "stream_options.include_usge",
-        ),
-        (
-            '"tool_choice": "aut"',
-            "tool_choice='aut': must be one of auto, none, required. Did you mean auto?",
-            "tool_choice",
-        ),
-        ('"nonsense": 1', "The body has no field 'nonsense'.", "nonsense"),
-        ('"max_tokens": "x"', "max_tokens='x': must be a whole number, 1 or more.", "max_tokens"),
-    ],
-)
+@for_each("body, sentence, field", [
+    ('"temprature": 1', "The body has no field 'temprature'. Did you mean temperature?", "temprature"),
+    ('"stream_options": {"include_usge": true}',
+     "stream_options has no field 'include_usge'. Did you mean include_usage?", "stream_options.include_usge"),
+    ('"tool_choice": "aut"', "tool_choice='aut': must be one of auto, none, required. Did you mean auto?",
+     "tool_choice"),
+    ('"nonsense": 1', "The body has no field 'nonsense'.", "nonsense"),
+])  # fmt: skip
 def test_a_request_over_http_is_refused_in_the_same_words(body, sentence, field):
     with pytest.raises(ApiError) as refused:
         decoded(f'{{"messages": [{{"role": "user", "content": "x"}}], {body}}}'.encode(), ChatRequest)
     assert (str(refused.value), refused.value.param) == (sentence, field)
 
 
-class Calls:
-    """The surfaces without a model: what is refused never reaches one."""
-
-    llm, asynchronous = object.__new__(penstock.LLM), object.__new__(penstock.AsyncLLM)
+# Without a model: what is refused never reaches one.
+SURFACES = {kind.__name__: object.__new__(kind) for kind in (penstock.LLM, penstock.AsyncLLM)}
 
 
-@pytest.mark.parametrize("llm", [Calls.llm, Calls.asynchronous], ids=["LLM", "AsyncLLM"])
-@pytest.mark.parametrize(
-    "call, name, sentence",
-    [
-        ("chat", "max_tokens", "It is a field of SamplingParams: chat(…, SamplingParams(max_tokens=…))."),
-        ("generate", "num_predict", "It is a field of SamplingParams: generate(…, SamplingParams(max_tokens=…))."),
-        ("stream", "temprature", "It is a field of SamplingParams: stream(…, SamplingParams(temperature=…))."),
-        ("beam_search", "width", "It is a field of BeamSearchParams: beam_search(…, BeamSearchParams(beam_width=…))."),
-        ("chat", "chat_template_kwarg", "Did you mean chat_template_kwargs?"),
-        ("generate", "zzzzzz", ""),
-    ],
-)
-def test_an_argument_that_a_call_does_not_have_is_told_where_it_belongs(llm, call, name, sentence):
+@for_each("name_of_llm", SURFACES)
+@for_each("call, name, sentence", [
+    ("chat", "max_tokens", "It is a field of SamplingParams: chat(…, SamplingParams(max_tokens=…))."),
+    ("generate", "num_predict", "It is a field of SamplingParams: generate(…, SamplingParams(max_tokens=…))."),
+    ("stream", "temprature", "It is a field of SamplingParams: stream(…, SamplingParams(temperature=…))."),
+    ("beam_search", "width", "It is a field of BeamSearchParams: beam_search(…, BeamSearchParams(beam_width=…))."),
+    ("chat", "chat_template_kwarg", "Did you mean chat_template_kwargs?"),
+    ("generate", "zzzzzz", ""),
+])  # fmt: skip
+def test_an_argument_that_a_call_does_not_have_is_told_where_it_belongs(name_of_llm, call, name, sentence):
     with pytest.raises(TypeError) as refused:
-        getattr(llm, call)([], **{name: 3})
-    words = f"{type(llm).__name__}.{call}() has no argument '{name}'. {sentence}".strip()
-    assert str(refused.value) == words
+        getattr(SURFACES[name_of_llm], call)([], **{name: 3})
+    assert str(refused.value) == f"{name_of_llm}.{call}() has no argument '{name}'. {sentence}".strip()
 
 
 def test_a_sampling_parameter_among_engine_options_is_told_as_one():
@@ -193,7 +162,7 @@ def test_a_sampling_parameter_among_engine_options_is_told_as_one():
         EngineConfig.from_options("m", temperature=0)
 
 
-@pytest.mark.parametrize("value", ["32k", " 32K "])
+@for_each("value", ["32k", " 32K "])
 def test_a_number_in_thousands_is_written_out_where_one_would_do(value):
     for make in (lambda: EngineConfig.from_options("m", max_model_len=value), lambda: SamplingParams(max_tokens=value)):
         with pytest.raises((ConfigError, RequestError), match="Written out, 32[kK] is 32768 \\(or 32000\\)."):
@@ -206,28 +175,28 @@ def test_a_number_in_thousands_is_written_out_where_one_would_do(value):
 
 
 def test_the_points_that_can_be_named_are_those_that_the_code_passes():
-    passed = set()
-    for path in ROOT.rglob("*.py"):
-        if not {"tests", "scripts", ".venv", "build"} & set(path.relative_to(ROOT).parts):
-            passed |= {call.args[0].value for call in _calls_of_point(path) if isinstance(call.args[0], ast.Constant)}
+    passed = {
+        call.args[0].value
+        for text in sources().values()
+        if "point(" in text
+        for call in _calls_of_point(text)
+        if isinstance(call.args[0], ast.Constant)
+    }
     starts = {"worker.start", "engine.start", "detokenizer.start"}
     assert passed | starts == set(faults.POINTS)
 
 
-def _calls_of_point(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+def _calls_of_point(text):
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "point" and node.args:
             yield node
 
 
-@pytest.mark.parametrize(
-    "text, sentence",
-    [
-        ("worker.stp=die", "'worker.stp'.* Did you mean worker.step?"),
-        ("worker.step=dly", "'dly'.* Did you mean delay?"),
-        ("worker.step=delay:soon", "must be POINT=ACTION"),
-    ],
-)
+@for_each("text, sentence", [
+    ("worker.stp=die", "'worker.stp'.* Did you mean worker.step?"),
+    ("worker.step=dly", "'dly'.* Did you mean delay?"),
+    ("worker.step=delay:soon", "must be POINT=ACTION"),
+])  # fmt: skip
 def test_a_fault_that_nobody_could_meet_is_refused(text, sentence, monkeypatch):
     monkeypatch.setattr(faults, "_text", text)
     with pytest.raises(ConfigError, match=sentence):

@@ -1,13 +1,18 @@
-"""Messages, columns, sockets, recordings and traces: what is sent is what arrives."""
+"""Messages, columns, sockets, recordings and traces: what is sent is what arrives, and its size is known before."""
 
 import json
 import os
 import threading
+import tracemalloc
+from contextlib import closing
 
 import msgspec
 import pytest
+from builders.cases import for_each
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from penstock.protocol.errors import EngineDeadError
+from penstock.protocol.errors import EngineDeadError, RequestError
 from penstock.protocol.fingerprint import PROTOCOL
 from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import (
@@ -22,6 +27,7 @@ from penstock.protocol.messages import (
     wide_column,
     wide_values,
 )
+from penstock.protocol.packed import MOST_VALUES, array_length, unpacked_bytes
 from penstock.protocol.processes.recording import Recorder, read_recording
 from penstock.protocol.processes.runtime_directory import RuntimeDirectory, runtime_base
 from penstock.protocol.processes.sockets import MARK, Inbox, Outbox
@@ -35,12 +41,21 @@ def directory():
     directory.remove()
 
 
+@pytest.fixture
+def inbox(directory):
+    with closing(Inbox(directory, "engine", EngineInbox)) as inbox:
+        yield inbox
+
+
+@pytest.fixture
+def outbox(directory, inbox):
+    with closing(Outbox(directory, "engine")) as outbox:
+        yield outbox
+
+
 def test_columns_give_back_their_values():
     assert list(values(column([1, -1, 2**31 - 1]))) == [1, -1, 2**31 - 1]
     assert list(wide_values(wide_column([2**40]))) == [2**40]
-
-
-def test_a_sequence_id_names_its_request_and_sample():
     assert request_and_sample(sequence_id(12345, 127)) == (12345, 127)
 
 
@@ -48,61 +63,44 @@ def test_a_plan_survives_the_wire():
     changes = GroupChanges(column([9, 8]), column([0, 1, 2]))
     plan = StepPlan(3, column([0, 4]), column([7, 1]), [changes], freed=column([2]))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=WorkerInbox) == plan
-
-
-def test_the_protocol_has_a_hash():
     assert len(PROTOCOL) == 16
 
 
-def test_messages_of_one_sender_arrive_in_order(directory):
-    inbox, outbox = Inbox(directory, "engine", EngineInbox), Outbox(directory, "engine")
+def test_messages_of_one_sender_arrive_in_order(inbox, outbox):
     for number in range(1000):
         outbox.send(Abort([number]))
-    assert [inbox.receive(5).sequence_ids for _ in range(1000)] == [[number] for number in range(1000)]
+    assert [inbox.receive(60).sequence_ids for _ in range(1000)] == [[number] for number in range(1000)]
     assert inbox.receive(0) is None
-    inbox.close()
-    outbox.close()
 
 
-def test_what_does_not_come_from_one_of_ours_is_passed_over(directory, caplog):
-    inbox, outbox = Inbox(directory, "engine", EngineInbox), Outbox(directory, "engine")
+def test_what_does_not_come_from_one_of_ours_is_passed_over(inbox, outbox, caplog):
     for number in range(3):
         for foreign in (b"", b"garbage", msgspec.msgpack.encode(Abort([9]))):
             outbox.socket.send(foreign)
         outbox.send(Abort([number]))
-    assert [inbox.receive(5).sequence_ids for _ in range(3)] == [[0], [1], [2]]
+    assert [inbox.receive(60).sequence_ids for _ in range(3)] == [[0], [1], [2]]
     outbox.socket.send(b"garbage")
     assert inbox.receive(0.05) is None
     assert len(caplog.records) == 1 and "'engine'" in caplog.text
-    inbox.close()
-    outbox.close()
 
 
-@pytest.mark.parametrize(
-    "frame, words",
-    [
-        (MARK + msgspec.msgpack.encode(Abort([9]))[:-1], "can't be decoded"),
-        (MARK, "can't be decoded"),
-        (MARK + msgspec.msgpack.encode(["Unheard"]), "can't be decoded"),
-        (MARK[:-1], "another version"),
-        (MARK[:-8] + b"12345678", "another version"),
-    ],
-)
-def test_what_one_of_ours_says_is_never_passed_over(directory, frame, words):
-    inbox, outbox = Inbox(directory, "engine", EngineInbox), Outbox(directory, "engine")
+@for_each("frame, words", [
+    (MARK + msgspec.msgpack.encode(Abort([9]))[:-1], "can't be decoded"),
+    (MARK, "can't be decoded"),
+    (MARK + msgspec.msgpack.encode(["Unheard"]), "can't be decoded"),
+    (MARK[:-1], "another version"),
+    (MARK[:-8] + b"12345678", "another version"),
+])  # fmt: skip
+def test_what_one_of_ours_says_is_never_passed_over(inbox, outbox, frame, words):
     outbox.socket.send(frame)
     with pytest.raises(EngineDeadError, match=words):
-        inbox.receive(5)
-    inbox.close()
-    outbox.close()
+        inbox.receive(60)
 
 
-def test_waiting_for_a_message_ends_when_a_descriptor_becomes_readable(directory):
-    inbox = Inbox(directory, "engine", EngineInbox)
+def test_waiting_for_a_message_ends_when_a_descriptor_becomes_readable(inbox):
     read_end, write_end = os.pipe()
     threading.Timer(0.05, os.write, (write_end, b"x")).start()
     assert inbox.receive_or([read_end]) is None
-    inbox.close()
 
 
 def test_a_recording_gives_back_its_messages_and_ends_at_a_torn_one(tmp_path):
@@ -162,3 +160,54 @@ def test_a_runtime_folder_too_deep_for_a_socket_is_refused(tmp_path, monkeypatch
     monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", str(tmp_path / ("deep" * 30)))
     with pytest.raises(ValueError, match="shorter"):
         runtime_base()
+
+
+# --- the size of a packed message once it is unpacked, found out without unpacking it -------------------------------
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(max_size=3), inner, max_size=20),
+    max_leaves=40,
+)
+
+
+def num_values(value) -> int:
+    if isinstance(value, dict):
+        return 1 + sum(map(num_values, value)) + sum(map(num_values, value.values()))
+    return 1 + sum(map(num_values, value)) if isinstance(value, list) else 1
+
+
+@given(plain)
+@settings(max_examples=25)
+def test_every_value_is_counted_once(value):
+    packed = msgspec.msgpack.encode(value)
+    assert unpacked_bytes(packed) == len(packed) + 128 * num_values(value)
+    assert array_length(packed) == (len(value) if isinstance(value, list) else 0)
+
+
+@for_each("length", [0, 15, 16, 255, 256, 65_535, 65_536])
+def test_texts_bytes_and_arrays_of_every_length_are_skipped_whole(length):
+    for value in ("x" * length, b"x" * length, [1] * length, {str(number): "x" for number in range(length // 2)}):
+        packed = msgspec.msgpack.encode(value)
+        assert unpacked_bytes(packed) == len(packed) + 128 * num_values(value)
+
+
+WORST = {"maps": {}, "lists": [], "maps of one": {0: 0}, "short texts": "ab", "wide texts": "éa", "numbers": 1000,
+         "floats": 1.5}  # fmt: skip
+
+
+@for_each("kind", WORST)
+def test_it_is_never_more(kind):
+    worst = [WORST[kind]] * (9_000 if kind == "maps of one" else 30_000)
+    packed = msgspec.msgpack.encode(worst)
+    tracemalloc.start()
+    unpacked = msgspec.msgpack.decode(packed)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert unpacked == worst and taken <= unpacked_bytes(packed)
+
+
+@for_each("many", [b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", msgspec.msgpack.encode([[]] * (MOST_VALUES + 1))])
+def test_more_values_than_any_request_needs_are_refused_before_they_are_looked_at(many):
+    with pytest.raises(RequestError, match="holds more"):
+        unpacked_bytes(many)

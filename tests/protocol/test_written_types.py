@@ -6,7 +6,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
-import pytest
+from builders.cases import for_each
 
 import penstock
 from penstock import LLM, AsyncLLM, BeamSearchParams, CompletionOutput, GuidedDecodingParams, SamplingParams
@@ -46,14 +46,14 @@ def own_type(field: msgspec.structs.FieldInfo) -> typing.Any:
     return next(each for each in parts if each is not type(None)) if type(None) in parts else kind
 
 
-@pytest.mark.parametrize("field", msgspec.structs.fields(SamplingParams), ids=lambda field: field.name)
+@for_each("field", msgspec.structs.fields(SamplingParams), ids=lambda field: field.name)
 def test_a_parameter_is_written_out_with_the_type_that_its_field_has(field):
     written = typing.get_type_hints(SamplingFields)[field.name]
     kind = own_type(field)
     assert written == (typing.Any if field.name in SCHEMAS else WRITTEN.get(kind, kind) | None)
 
 
-@pytest.mark.parametrize("field", msgspec.structs.fields(EngineConfig)[1:], ids=lambda field: field.name)
+@for_each("field", msgspec.structs.fields(EngineConfig)[1:], ids=lambda field: field.name)
 def test_an_option_is_written_out_with_the_type_or_the_values_that_its_field_has(field):
     written = typing.get_type_hints(EngineOptions)[field.name]
     parts = {each for each in (typing.get_args(written) or (written,)) if each is not type(None)}
@@ -68,7 +68,7 @@ def test_an_option_is_written_out_with_the_type_or_the_values_that_its_field_has
     assert (type(None) in typing.get_args(written)) or field.default is not None
 
 
-@pytest.mark.parametrize("name", ["dtype", "quantization", "kv_cache_dtype", "load_format", "device", "block_size"])
+@for_each("name", ["dtype", "quantization", "kv_cache_dtype", "load_format", "device", "block_size"])
 def test_every_value_that_is_written_out_is_allowed(name):
     written = typing.get_type_hints(EngineOptions)[name]
     values = [value for each in (written, *typing.get_args(written)) for value in typing.get_args(each)]
@@ -84,7 +84,7 @@ def test_the_first_answers_attributes_are_written_out():
         assert f"        {field.name}: {field.type if isinstance(field.type, str) else ''}".rstrip() in source
 
 
-@pytest.mark.parametrize("kind", [LLM, AsyncLLM])
+@for_each("kind", [LLM, AsyncLLM])
 def test_help_lists_every_option_with_its_meaning(kind):
     words = inspect.getdoc(kind)
     signature = inspect.signature(kind)
@@ -95,7 +95,7 @@ def test_help_lists_every_option_with_its_meaning(kind):
     assert signature.parameters["block_size"].default == 32
 
 
-@pytest.mark.parametrize("kind", [SamplingParams, BeamSearchParams, GuidedDecodingParams])
+@for_each("kind", [SamplingParams, BeamSearchParams, GuidedDecodingParams])
 def test_help_lists_every_field_with_its_meaning(kind):
     words = inspect.getdoc(kind)
     assert all(f"    {field}" in words for field in kind.__struct_fields__)
