@@ -1,11 +1,12 @@
-"""What a caller gets from each call, through the real processes."""
+"""What a caller gets from each call, through the real processes; and how answers are ended before their time."""
 
 import itertools
 
 import msgspec
 import pytest
+from builders.watching import stopped, tree_processes, wait_until
 
-from penstock import RequestError, SamplingParams
+from penstock import LLM, RequestError, SamplingParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 
@@ -110,13 +111,20 @@ def test_the_deltas_of_a_stream_add_up_to_the_batch_answer(llm):
 
 
 def test_leaving_a_stream_aborts_its_request(stand_in):
-    for _ in stand_in.stream([1, 2], SamplingParams(max_tokens=500, ignore_eos=True)):
-        break
-    for _ in range(1000):
+    def left() -> bool:
+        """Whether it was left before it had ended by itself."""
+        before = stand_in.stats().generated_tokens
+        next(stream := stand_in.stream([1, 2], SamplingParams(max_tokens=500, ignore_eos=True, n=8)))
+        with stopped(tree_processes(stand_in)["worker 0"]):
+            was_running = stand_in.stats().running
+            stream.close()
+            stand_in.stats()  # the engine takes the abort before it
+        wait_until(lambda: (stats := stand_in.stats()).running == stats.waiting == 0, 60, "it has ended")
         stats = stand_in.stats()
-        if stats.running == stats.waiting == 0:
-            break
-    assert (stats.running, stats.free_blocks) == (0, stats.blocks)
+        assert stats.free_blocks == stats.blocks
+        return was_running and stats.generated_tokens - before < 8 * 500
+
+    assert any(left() for _ in range(50))
 
 
 def test_a_stop_string_ends_the_answer_and_never_shows(llm):
@@ -186,8 +194,6 @@ def test_chat_sends_exactly_what_the_template_renders_and_leaves_the_messages_al
 
 
 def test_a_run_repeats_with_the_same_seed(model_folder):
-    from penstock import LLM
-
     def answers() -> list[list[int]]:
         with LLM(model_folder, seed=7, load_format="stand-in", max_model_len=256, quiet=True) as llm:
             outputs = llm.generate(["a", "a"], SamplingParams(max_tokens=8, ignore_eos=True), use_tqdm=False)
@@ -196,3 +202,50 @@ def test_a_run_repeats_with_the_same_seed(model_folder):
     first = answers()
     assert first == answers()
     assert first[0] != first[1]
+
+
+# --- stop_words_ids: sequences of token ids, none of whose text is shown ----------------------------------------------
+
+PROMPT = [5, 6, 7, 8]
+
+
+def answer(llm: LLM, **fields):
+    [output] = llm.generate([PROMPT], SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, **fields), False)
+    assert output.error_code == 200, output.error_msg
+    return output.outputs
+
+
+def test_an_answer_ends_with_the_sequence_and_its_text_before_it(stand_in):
+    whole = answer(stand_in).token_ids
+    ended = answer(stand_in, stop_words_ids=[whole[9:12], [*whole[3:5], 306]])
+    assert ended.token_ids == whole[:12]
+    assert (ended.finish_reason, ended.stop_reason) == ("stop", whole[11])
+    assert ended.text == answer(stand_in, max_length=len(PROMPT) + 9).text
+    shown = answer(stand_in, stop_words_ids=[whole[9:12]], include_stop_str_in_output=True)
+    assert shown.text == answer(stand_in, max_length=len(PROMPT) + 12).text
+
+
+def test_a_sequence_of_one_token_is_a_stop_token(stand_in):
+    whole = answer(stand_in).token_ids
+    assert answer(stand_in, stop_words_ids=[[whole[6]]]) == answer(stand_in, stop_token_ids=[whole[6]])
+
+
+def test_a_sequence_counts_only_from_min_tokens_on(stand_in):
+    whole = answer(stand_in).token_ids
+    assert answer(stand_in, stop_words_ids=[whole[2:4]], min_tokens=5).token_ids == whole
+
+
+def test_a_stream_gives_tokens_at_once_and_no_text_of_the_sequence(stand_in):
+    whole = answer(stand_in).token_ids
+    # The beginning of the second sequence comes, and its end doesn't: its text is held back, and shown then.
+    words = [whole[9:12], [*whole[3:5], 306]]
+    params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, stop_words_ids=words)
+    deltas = [output.outputs for output in stand_in.stream(PROMPT, params)]
+    assert [token for delta in deltas for token in delta.token_ids] == whole[:12]
+    assert "".join(delta.text for delta in deltas) == answer(stand_in, stop_words_ids=words).text
+
+
+def test_too_many_sequences_and_unknown_tokens_are_refused(stand_in):
+    for words in ([[5, number] for number in range(65)], [[5, 10**6]]):
+        [output] = stand_in.generate([PROMPT], SamplingParams(stop_words_ids=words), False)
+        assert output.error_code == 400 and "stop_words_ids" in output.error_msg

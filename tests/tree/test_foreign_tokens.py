@@ -1,4 +1,6 @@
-"""Tokens that a model's files name and its vocabulary has not: neither the engine nor a request ends by them."""
+"""Tokens that a model's files name and its vocabulary has not: neither the engine nor a request ends by them. And a
+model with nothing but a `tokenizer.model`: its prompts have SentencePiece's ids, and its answers one text.
+"""
 
 import io
 import json
@@ -8,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sentencepiece
+from builders.cases import for_each
+from builders.sentencepiece_models import AS_LLAMA, trained
+from builders.starts import STAND_IN
 from builders.tiny_model import tiny_model
 from builders.watching import runtime_folders
 
@@ -15,7 +21,6 @@ from penstock import LLM, BeamSearchParams, ConfigError, SamplingParams
 from penstock.frontend.text.end_tokens import notice
 from penstock.frontend.text.tokenizer import Tokenizer
 
-STAND_IN = {"load_format": "stand-in", "max_model_len": 256, "num_gpu_blocks_override": 64}
 PROMPT = [7, 8, 9]
 # Some of them in the last bits of a mask, which has more than the vocabulary's 307.
 FOREIGN = [307, 318, 5000, 2**31, 10**24, -1]
@@ -28,7 +33,7 @@ def write(folder: Path, name: str, **content: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def llm(tmp_path_factory) -> Iterator[LLM]:
+def foreign(tmp_path_factory) -> Iterator[LLM]:
     """A model that names such tokens wherever it can, with a tokenizer that has more tokens than the model."""
     folder = tiny_model(tmp_path_factory.mktemp("models") / "tiny", "qwen3")
     write(folder, "generation_config.json", eos_token_id=[2, *FOREIGN])
@@ -58,37 +63,37 @@ ANSWERED = {
 }
 
 
-@pytest.mark.parametrize("params", ANSWERED.values(), ids=ANSWERED)
-def test_every_kind_of_request_is_answered(llm, params):
-    [output] = llm.generate([PROMPT], params, use_tqdm=False)
+@for_each("params", ANSWERED.values(), ids=ANSWERED)
+def test_every_kind_of_request_is_answered(foreign, params):
+    [output] = foreign.generate([PROMPT], params, use_tqdm=False)
     assert output.error_code == 200, output.error_msg
     assert max(token for answer in output.outputs for token in answer.token_ids) < 307
 
 
-@pytest.mark.parametrize("name", ["stop_token_ids", "eos_token_id", "logit_bias", "bad_words_ids"])
-@pytest.mark.parametrize("token", [307, 318, 5000])
-def test_what_a_request_names_itself_ends_it_alone(llm, name, token):
+@for_each("name", ["stop_token_ids", "eos_token_id", "logit_bias", "bad_words_ids"])
+@for_each("token", [307, 318, 5000])
+def test_what_a_request_names_itself_ends_it_alone(foreign, name, token):
     value = {"logit_bias": {token: 1.0}, "bad_words_ids": [[5, token]]}.get(name, [token])
     params = [SamplingParams(max_tokens=2), SamplingParams(max_tokens=2, guided_choice=["a"], **{name: value})]
-    good, bad = llm.generate([PROMPT, PROMPT], params, use_tqdm=False)
+    good, bad = foreign.generate([PROMPT, PROMPT], params, use_tqdm=False)
     assert good.error_code == 200
     assert bad.error_code == 400 and name in bad.error_msg and str(token) in bad.error_msg
 
 
-def test_a_thought_that_cannot_be_closed_has_no_limit(llm):
-    [output] = llm.generate([PROMPT], SamplingParams(max_tokens=2, reasoning_max_tokens=1), use_tqdm=False)
+def test_a_thought_that_cannot_be_closed_has_no_limit(foreign):
+    [output] = foreign.generate([PROMPT], SamplingParams(max_tokens=2, reasoning_max_tokens=1), use_tqdm=False)
     assert output.error_code == 400 and "lacks the mark" in output.error_msg
 
 
-def test_a_text_in_them_is_refused_with_the_token(llm):
-    [output] = llm.generate([f"hello {WORDS[-1]}"], use_tqdm=False)
+def test_a_text_in_them_is_refused_with_the_token(foreign):
+    [output] = foreign.generate([f"hello {WORDS[-1]}"], use_tqdm=False)
     assert output.error_code == 400 and "is not in the vocabulary" in output.error_msg
 
 
-def test_each_is_named_once_with_its_file_when_the_model_is_loaded(llm):
-    where = f"({llm._session.files.folder / 'generation_config.json'}: eos_token_id)"
-    assert llm.told.count("\n") == llm.told.count("\n", 0, llm.told.index("End tokens")) + 1  # one line
-    assert all(f" {token} {where}" in llm.told for token in FOREIGN) and f" 2 {where}" not in llm.told
+def test_each_is_named_once_with_its_file_when_the_model_is_loaded(foreign):
+    where = f"({foreign._session.files.folder / 'generation_config.json'}: eos_token_id)"
+    assert foreign.told.count("\n") == foreign.told.count("\n", 0, foreign.told.index("End tokens")) + 1  # one line
+    assert all(f" {token} {where}" in foreign.told for token in FOREIGN) and f" 2 {where}" not in foreign.told
 
 
 def test_a_model_without_any_other_is_told_what_that_means():
@@ -97,8 +102,8 @@ def test_a_model_without_any_other_is_told_what_that_means():
     assert "every answer goes on to its max_tokens" in notice({6: "here", -1: "there"}, 6)
 
 
-@pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
-@pytest.mark.parametrize("value", ["</s>", True, 2.0, [None], [[2]], {"a": 1}, [2, "2"]])
+@for_each("file", ["generation_config.json", "config.json"])
+@for_each("value", ["</s>", True, 2.0, [None], [[2]], {"a": 1}, [2, "2"]])
 def test_a_value_that_is_no_token_is_refused_with_its_file(tmp_path, file, value):
     folder = tiny_model(tmp_path, "qwen3")
     (folder / "generation_config.json").unlink()
@@ -115,3 +120,42 @@ def test_that_is_an_error_of_the_start_and_leaves_nothing_behind(tmp_path):
     with pytest.raises(ConfigError, match="generation_config.json.*eos_token_id='</s>'"):
         LLM(folder, quiet=True, **STAND_IN)
     assert runtime_folders() <= before
+
+
+# --- a tokenizer that is converted ------------------------------------------------------------------------------------
+
+MODEL = trained(**AS_LLAMA, vocab_size=512, user_defined_symbols=["<uds>"])
+SETTINGS = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True}
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory) -> Iterator[LLM]:
+    reference = sentencepiece.SentencePieceProcessor(model_proto=MODEL)
+    folder: Path = tmp_path_factory.mktemp("models") / "tiny"
+    tiny_model(folder, "llama", vocab_size=reference.vocab_size())
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer.model").write_bytes(MODEL)
+    (folder / "tokenizer_config.json").write_text(json.dumps(SETTINGS))
+    with LLM(folder, quiet=True, **STAND_IN) as llm:
+        yield llm
+
+
+def test_prompts_have_the_ids_of_sentencepiece(converted):
+    reference = sentencepiece.SentencePieceProcessor(model_proto=MODEL)
+    prompts = ["The  answer", "<uds>fox", "\n    return a + b", "你好 🙂", "  ", "fox <uds> "]
+    outputs = converted.generate(prompts, SamplingParams(max_tokens=1), use_tqdm=False)
+    for prompt, output in zip(prompts, outputs, strict=True):
+        assert list(output.prompt_token_ids) == [1, *reference.encode(prompt)], prompt
+
+
+def test_broken_bytes_are_the_same_text_in_a_batch_in_a_stream_and_decoded(converted):
+    """Sampled from all tokens alike: about every second one is a byte, and hardly any make a character."""
+    prompt = {"prompt_token_ids": [1]}
+    params = [SamplingParams(temperature=9.0, max_tokens=24, ignore_eos=True, seed=seed) for seed in range(20)]
+    answers = [output.outputs for output in converted.generate([prompt] * 20, params, use_tqdm=False)]
+    assert sum("\ufffd" in answer.text for answer in answers) > 10
+    for answer, one in zip(answers, params, strict=True):
+        assert answer.text == converted.get_tokenizer().decode(answer.token_ids)
+        deltas = [delta.outputs for delta in converted.stream(prompt, one)]
+        assert [token for delta in deltas for token in delta.token_ids] == list(answer.token_ids)
+        assert "".join(delta.text for delta in deltas) == answer.text

@@ -1,15 +1,23 @@
 """Shapes asked of a real tree: in every way, in company, streamed, with several samples, and behind a thought."""
 
+import asyncio
 import json
 import os
 import re
 import signal
+from collections import Counter
+from contextlib import suppress
 
 import psutil
 import pytest
-from builders.watching import assert_gone, tree_processes
+from builders.guided_cases import CASES
+from builders.guided_cases import params as sampled
+from builders.starts import STAND_IN
+from builders.tiny_model import tiny_model
+from builders.watching import assert_gone, loop_face, tree_processes
+from large_tokenizer import END, SIZE, write_large_tokenizer
 
-from penstock import LLM, GuidedDecodingParams, SamplingParams
+from penstock import LLM, AsyncLLM, GuidedDecodingParams, SamplingParams
 
 PERSON = {
     "type": "object",
@@ -25,12 +33,6 @@ PERSON = {
 PROMPT = "Describe a person.\n<think>\n\n</think>\n\n"
 
 
-@pytest.fixture(scope="module")
-def pocket():
-    with LLM("pocket", max_model_len=512, kv_cache_memory="64MiB", reasoning_parser="qwen3", quiet=True) as llm:
-        yield llm
-
-
 def params(**options) -> SamplingParams:
     return SamplingParams(**{"temperature": 1.0, "max_tokens": 120, "seed": 1, **options})
 
@@ -41,7 +43,7 @@ def answers(llm: LLM, *asked: SamplingParams) -> list:
     return [output.outputs for output in outputs]
 
 
-def test_every_form_shapes_the_answer_and_company_changes_none(pocket):
+def test_every_form_shapes_the_answer_and_company_changes_none(pocket_llm):
     asked = [
         params(guided_json=PERSON),
         params(guided_regex=r"[a-z]{3,8}@[a-z]{2,9}\.com"),
@@ -50,7 +52,7 @@ def test_every_form_shapes_the_answer_and_company_changes_none(pocket):
         params(response_format={"type": "json_schema", "json_schema": {"schema": PERSON}}, seed=2),
         params(max_tokens=30),
     ]
-    together = answers(pocket, *asked)
+    together = answers(pocket_llm, *asked)
     texts = [answer.text for answer in together]
     assert json.loads(texts[0]).keys() == PERSON["properties"].keys() == json.loads(texts[4]).keys()
     assert re.fullmatch(r"[a-z]{3,8}@[a-z]{2,9}\.com", texts[1])
@@ -58,26 +60,26 @@ def test_every_form_shapes_the_answer_and_company_changes_none(pocket):
     assert re.fullmatch(r"[a-f]\d\d(,[a-f]\d\d){1,3}", texts[3])
     assert {answer.finish_reason for answer in together[:5]} == {"stop"}
     for one, answer in zip(asked, together, strict=True):
-        [alone] = answers(pocket, one)
+        [alone] = answers(pocket_llm, one)
         assert list(alone.token_ids) == list(answer.token_ids)
 
 
-def test_samples_follow_the_grammar_each_in_its_own_way(pocket):
-    [samples] = answers(pocket, params(guided_json=PERSON, n=6))
+def test_samples_follow_the_grammar_each_in_its_own_way(pocket_llm):
+    [samples] = answers(pocket_llm, params(guided_json=PERSON, n=6))
     texts = [sample.text for sample in samples]
     assert all(json.loads(text)["favourite_colour"] for text in texts) and len(set(texts)) > 1
 
 
-def test_a_stream_brings_the_same_answer(pocket):
-    [whole] = answers(pocket, params(guided_json=PERSON))
-    deltas = list(pocket.stream(PROMPT, params(guided_json=PERSON)))
+def test_a_stream_brings_the_same_answer(pocket_llm):
+    [whole] = answers(pocket_llm, params(guided_json=PERSON))
+    deltas = list(pocket_llm.stream(PROMPT, params(guided_json=PERSON)))
     assert "".join(delta.outputs.text for delta in deltas) == whole.text
     assert [token for delta in deltas for token in delta.outputs.token_ids] == list(whole.token_ids)
 
 
-def test_tokens_that_are_forced_carry_log_probabilities_and_count(pocket):
+def test_tokens_that_are_forced_carry_log_probabilities_and_count(pocket_llm):
     bare, told, cut = answers(
-        pocket,
+        pocket_llm,
         params(guided_json=PERSON),
         params(guided_json=PERSON, logprobs=2),
         params(guided_json=PERSON, max_tokens=9),
@@ -87,9 +89,9 @@ def test_tokens_that_are_forced_carry_log_probabilities_and_count(pocket):
     assert (list(cut.token_ids), cut.finish_reason) == (list(bare.token_ids)[:9], "length")
 
 
-def test_stop_strings_and_bounds_still_end_an_answer(pocket):
+def test_stop_strings_and_bounds_still_end_an_answer(pocket_llm):
     whole, stopped, never_ending = answers(
-        pocket,
+        pocket_llm,
         params(guided_json=PERSON),
         params(guided_json=PERSON, stop=["favourite"]),
         params(guided_json=PERSON, ignore_eos=True),
@@ -98,30 +100,30 @@ def test_stop_strings_and_bounds_still_end_an_answer(pocket):
     assert (never_ending.text, never_ending.finish_reason) == (whole.text, "stop")
 
 
-def test_a_thought_comes_first_and_the_shape_after_it(pocket):
+def test_a_thought_comes_first_and_the_shape_after_it(pocket_llm):
     prompt = "<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n<|im_start|>assistant\n<think>\n"
-    [output] = pocket.generate(
+    [output] = pocket_llm.generate(
         [prompt], params(guided_choice=["five", "six"], reasoning_max_tokens=6, max_tokens=40), use_tqdm=False
     )
     answer = output.outputs
     assert answer.text in ("five", "six") and answer.finish_reason == "stop"
-    assert len(pocket.get_tokenizer().encode(answer.reasoning_content or "")) <= 6
+    assert len(pocket_llm.get_tokenizer().encode(answer.reasoning_content or "")) <= 6
 
 
-def test_a_thought_is_closed_in_time_without_a_shape_too(pocket):
+def test_a_thought_is_closed_in_time_without_a_shape_too(pocket_llm):
     question = "Count the letters in strawberry."
     prompt = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n<think>\n"
-    outputs = pocket.generate(
+    outputs = pocket_llm.generate(
         [prompt] * 2, [params(max_tokens=30), params(max_tokens=30, reasoning_max_tokens=4)], use_tqdm=False
     )
-    closing = pocket.get_tokenizer().token_to_id("</think>")
+    closing = pocket_llm.get_tokenizer().token_to_id("</think>")
     free, closed = (list(output.outputs.token_ids) for output in outputs)
     assert free[:4] == closed[:4] and closing in closed[4:8]
 
 
-def test_a_bad_grammar_ends_its_request_alone(pocket):
+def test_a_bad_grammar_ends_its_request_alone(pocket_llm):
     good = params(guided_choice=["yes"])
-    outputs = pocket.generate(
+    outputs = pocket_llm.generate(
         [PROMPT] * 3, [good, params(guided_decoding=GuidedDecodingParams(regex="a(?=b)")), good], use_tqdm=False
     )
     assert [output.error_code for output in outputs] == [200, 400, 200]
@@ -130,10 +132,122 @@ def test_a_bad_grammar_ends_its_request_alone(pocket):
 
 
 def test_the_process_that_tries_grammars_ends_with_the_engine():
-    with LLM("pocket", max_model_len=256, kv_cache_memory="16MiB", quiet=True) as llm:
+    with LLM("pocket", quiet=True, **STAND_IN) as llm:
         answers(llm, params(guided_choice=["yes"]))
         engine = psutil.Process(tree_processes(llm)["engine"])
-        trials = engine.children()
-        assert len(trials) == 1
+        [trial] = engine.children()
         os.kill(engine.pid, signal.SIGKILL)
-        assert_gone([trials[0].pid])
+        assert_gone([trial.pid])
+
+
+# --- ambiguous grammars, whose masks take ever longer, beside a plain answer: it goes on at its own pace --------------
+
+AMBIGUOUS = "start: s\ns: /[a-z]/ s /[a-z]/ | /[a-z]/ | s s | \n"
+# Sixty ways to go on from each letter: it is followed apart from its beginning.
+DEAR = "start: s\ns: " + " | ".join(f"x{i} s" for i in range(60)) + ' | "."\n'
+DEAR += "".join(f"x{i}: /[a-z]/ x{(i + 1) % 60} | /[a-z]/ x{(i + 7) % 60} | /[a-z]/\n" for i in range(60))
+NUM_GUIDED, NUM_PLAIN = 24, 150
+
+
+def guided(seed, grammar=AMBIGUOUS, **more):
+    return SamplingParams(temperature=1.0, seed=seed, guided_grammar=grammar, **more)
+
+
+def test_a_plain_answer_does_not_keep_step_with_ambiguous_grammars(pocket_llm):
+    """In one step with them it would have as many tokens as they have, and they would end first."""
+
+    async def run():
+        llm = loop_face(pocket_llm)
+        before = (await llm.stats()).generated_tokens
+        params = [guided(seed, max_tokens=120) for seed in range(NUM_GUIDED)]
+        others = [asyncio.create_task(llm.generate("x", each)) for each in params]
+        while (await llm.stats()).generated_tokens - before < 15 * NUM_GUIDED:  # they have begun to be dear
+            await asyncio.sleep(0.01)
+        plain = SamplingParams(temperature=0, max_tokens=NUM_PLAIN, ignore_eos=True)
+        [output] = await llm.generate("What is", plain)
+        assert len(output.outputs.token_ids) == NUM_PLAIN
+        num_running = sum(not other.done() for other in others)
+        for other in others:
+            other.cancel()
+        return num_running
+
+    assert asyncio.run(run()) == NUM_GUIDED
+
+
+async def ambiguous(llm, *seeds, max_tokens=16, **more):
+    params = [guided(seed, max_tokens=max_tokens, **more) for seed in seeds]
+    found = await asyncio.gather(*(llm.generate("x", each) for each in params))
+    return [list(output.outputs.token_ids) for [output] in found]
+
+
+def test_an_ambiguous_answer_is_the_same_alone_and_among_others(pocket_llm):
+    async def run():
+        llm = loop_face(pocket_llm)
+        many = await ambiguous(llm, *range(12))
+        assert [*await ambiguous(llm, 3), *await ambiguous(llm, 11)] == [many[3], many[11]]
+
+    asyncio.run(run())
+
+
+def followers():
+    """The processes that follow grammars of models of this process."""
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if "penstock.engine.grammar.remote_process" in process.cmdline():
+                yield process
+
+
+@pytest.mark.long
+def test_answers_are_the_same_when_the_process_that_follows_them_is_killed():
+    async def run():
+        async with AsyncLLM("pocket", max_model_len=512, max_num_seqs=32, quiet=True) as llm:
+            whole = await ambiguous(llm, *range(3), max_tokens=5, grammar=DEAR)
+            before = (await llm.stats()).generated_tokens
+            again = asyncio.create_task(ambiguous(llm, *range(3), max_tokens=5, grammar=DEAR))
+            while (await llm.stats()).generated_tokens < before + 3:
+                await asyncio.sleep(0.005)
+            [follower] = followers()
+            follower.kill()
+            assert await again == whole
+            assert [each.pid for each in followers()] != [follower.pid]
+
+    asyncio.run(run())
+
+
+# --- many answers in many shapes at temperature 1: those that ended by themselves have theirs, and nearly all end -----
+
+SEEDS = 12
+
+
+@pytest.fixture(scope="module")
+def senseless(tmp_path_factory):
+    """A model of random weights with a vocabulary of today's size."""
+    folder = tmp_path_factory.mktemp("models") / "senseless"
+    tiny_model(folder, "qwen3", vocab_size=SIZE, eos_token_id=END)
+    write_large_tokenizer(folder)
+    (folder / "generation_config.json").unlink()
+    with LLM(folder, max_model_len=1024, kv_cache_memory="64MiB", quiet=True) as llm:
+        yield llm
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", ["pocket_llm", "senseless"])
+def test_an_answer_that_ended_by_itself_has_its_shape(model, request):
+    llm = request.getfixturevalue(model)
+    asked = [(name, seed) for name in CASES for seed in range(SEEDS)]
+    outputs = llm.generate(
+        [f"Make up something: {name}." for name, _ in asked],
+        [sampled(CASES[name], seed) for name, seed in asked],
+        use_tqdm=False,
+    )
+    refused = {output.error_msg for output in outputs if output.error_code != 200}
+    assert not refused
+    ends = Counter(output.outputs.finish_reason for output in outputs)
+    wrong = [
+        f"{name}: {output.outputs.text!r}"
+        for (name, _), output in zip(asked, outputs, strict=True)
+        if output.outputs.finish_reason == "stop" and not CASES[name].is_valid(output.outputs.text)
+    ]
+    print(f"{model}: {len(asked)} answers in {len(CASES)} shapes, ends {dict(ends)}, {len(wrong)} wrong")
+    assert not wrong, "\n".join(wrong)
+    assert len(asked) >= 500 and ends["stop"] >= 0.95 * len(asked), ends

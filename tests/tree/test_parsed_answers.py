@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 from builders.tiny_model import CHAT_TEMPLATE, tiny_model
 
 from penstock import LLM, SamplingParams
@@ -37,14 +38,8 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def llm(folder) -> Iterator[LLM]:
-    """With everything on `auto`."""
-    with LLM(folder, reasoning_parser="auto", tool_call_parser="auto", **OPTIONS) as llm:
-        yield llm
-
-
-@pytest.fixture(scope="module")
 def unset(folder) -> Iterator[LLM]:
+    """With nothing chosen: conversations are told apart as by `auto`."""
     with LLM(folder, **OPTIONS) as llm:
         yield llm
 
@@ -56,10 +51,10 @@ def always(llm: LLM, token: str, count: int = 3) -> SamplingParams:
     )
 
 
-def test_a_thought_begun_by_the_template_is_the_whole_of_an_unfinished_answer(llm):
+def test_a_thought_begun_by_the_template_is_the_whole_of_an_unfinished_answer(unset):
     params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, bad_words=["</think>"])
-    [thinking] = llm.chat(MESSAGES, params, use_tqdm=False)
-    [answering] = llm.chat(MESSAGES, params, use_tqdm=False, chat_template_kwargs={"enable_thinking": False})
+    [thinking] = unset.chat(MESSAGES, params, use_tqdm=False)
+    [answering] = unset.chat(MESSAGES, params, use_tqdm=False, chat_template_kwargs={"enable_thinking": False})
     assert thinking.prompt.endswith("<think>\n")
     assert thinking.outputs.reasoning_content
     assert thinking.outputs.text == ""
@@ -67,17 +62,15 @@ def test_a_thought_begun_by_the_template_is_the_whole_of_an_unfinished_answer(ll
     assert answering.outputs.text
 
 
-def test_marks_that_are_special_tokens_reach_the_parser(llm):
-    [output] = llm.chat(MESSAGES, always(llm, "</think>"), use_tqdm=False)
+def test_marks_that_are_special_tokens_reach_the_parser(unset):
+    [output] = unset.chat(MESSAGES, always(unset, "</think>"), use_tqdm=False)
     assert (output.outputs.reasoning_content, output.outputs.text) == (None, "</think></think>")
-    [output] = llm.generate("Hello", always(llm, "<tool_call>"), use_tqdm=False)
-    assert (output.outputs.text, output.outputs.tool_calls) == ("<tool_call>" * 3, None)
 
 
-def test_streamed_deltas_add_up_to_the_batch_result(llm):
+def test_streamed_deltas_add_up_to_the_batch_result(unset):
     params = SamplingParams(max_tokens=40, seed=5, ignore_eos=True, logit_bias={281: 4.0})
-    [whole] = llm.chat(MESSAGES, params, use_tqdm=False)
-    deltas = [output.outputs[0] for output in llm.stream(MESSAGES, params)]
+    [whole] = unset.chat(MESSAGES, params, use_tqdm=False)
+    deltas = [output.outputs[0] for output in unset.stream(MESSAGES, params)]
     assert "".join(delta.reasoning_content or "" for delta in deltas) == (whole.outputs.reasoning_content or "")
     assert "".join(delta.text for delta in deltas) == whole.outputs.text
     assert [token for delta in deltas for token in delta.token_ids] == whole.outputs.token_ids
@@ -90,17 +83,19 @@ def parts(output) -> tuple[str | None, str]:
     return output.outputs.reasoning_content, output.outputs.text
 
 
-def test_a_conversation_is_told_apart_as_the_models_own_template_shows(llm, unset):
+@pytest.mark.long
+def test_auto_tells_a_conversation_apart_as_nothing_does_and_a_prompt_too(folder, unset):
     params = SamplingParams(max_tokens=40, seed=5, ignore_eos=True, logit_bias={281: 4.0})
-    [chosen] = llm.chat(MESSAGES, params, use_tqdm=False)
-    [found] = unset.chat(MESSAGES, params, use_tqdm=False)
-    assert parts(found) == parts(chosen)
-    assert found.outputs.reasoning_content
-    deltas = [output.outputs[0] for output in unset.stream(MESSAGES, params)]
-    assert "".join(delta.reasoning_content or "" for delta in deltas) == found.outputs.reasoning_content
+    with LLM(folder, reasoning_parser="auto", tool_call_parser="auto", **OPTIONS) as llm:
+        [chosen], [found] = (each.chat(MESSAGES, params, use_tqdm=False) for each in (llm, unset))
+        assert parts(found) == parts(chosen) and found.outputs.reasoning_content
+        [output] = llm.generate("Hello", always(llm, "<tool_call>"), use_tqdm=False)
+        assert (output.outputs.text, output.outputs.tool_calls) == ("<tool_call>" * 3, None)
+        bounded = SamplingParams(max_tokens=12, reasoning_max_tokens=2, ignore_eos=True, temperature=0)
+        assert llm.generate("Hello", bounded, use_tqdm=False)[0].error_code == 200
 
 
-@pytest.mark.parametrize("tools", [None, TOOLS])
+@for_each("tools", [None, TOOLS])
 def test_calls_are_looked_for_where_there_are_tools(unset, tools):
     """Without tools an answer that looks like a call is an answer."""
     closed = {"chat_template_kwargs": {"enable_thinking": False}, "use_tqdm": False}
@@ -124,17 +119,18 @@ def test_what_generate_gives_stays_as_the_model_wrote_it(unset):
     assert parts(streamed) == (None, "")
 
 
-def test_a_bound_of_thought_needs_a_conversation_or_a_parser(llm, unset):
+def test_a_bound_of_thought_needs_a_conversation_or_a_parser(unset):
     params = SamplingParams(max_tokens=12, reasoning_max_tokens=2, ignore_eos=True, temperature=0)
     [output] = unset.chat(MESSAGES, params, use_tqdm=False)
     assert output.outputs.token_ids.index(unset.get_tokenizer().token_to_id("</think>")) <= 3  # a line break before it
     [refused] = unset.generate("Hello", params, use_tqdm=False)
     assert refused.error_code == 400 and "reasoning_parser" in refused.error_msg
-    assert llm.generate("Hello", params, use_tqdm=False)[0].error_code == 200
 
 
 def test_none_switches_it_off(folder):
-    with LLM(folder, reasoning_parser="none", tool_parser="none", **OPTIONS) as llm:
+    with LLM(folder, reasoning_parser="none", tool_parser="none", **{**OPTIONS, "load_format": "stand-in"}) as llm:
         assert llm._session.parsings.shown == []
-        [output] = llm.chat(MESSAGES, always(llm, "</think>"), use_tqdm=False, tools=TOOLS)
-        assert parts(output) == (None, "")
+        params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+        [output] = llm.chat(MESSAGES, params, use_tqdm=False, tools=TOOLS)
+        [plain] = llm.generate(output.prompt, params, use_tqdm=False)
+        assert output.prompt.endswith("<think>\n") and parts(output) == parts(plain) == (None, plain.outputs.text)

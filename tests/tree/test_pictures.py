@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from builders.daemon import running_daemon
 from builders.seeing_model import NUM_ROWS, SIZE, about, as_url, picture, seeing_model
-from builders.served import running_model, served
+from builders.watching import loop_face
 
-from penstock import LLM, AsyncLLM, ConfigError, SamplingParams
+from penstock import LLM, ConfigError, SamplingParams
 from penstock.frontend.cli import main
 from penstock.frontend.http.schemas.chat import ContentPart
 from penstock.frontend.requests.media_options import OPTIONS as OPTIONS_OF_MEDIA
@@ -42,7 +42,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def private(folder) -> Iterator[LLM]:
+def seeing(folder) -> Iterator[LLM]:
     with LLM(folder, quiet=True, **OPTIONS) as llm:
         yield llm
 
@@ -53,16 +53,18 @@ def attached(folder, tmp_path_factory) -> Iterator[LLM]:
     config = where / "penstock.toml"
     lines = [f"{name} = {json.dumps(value)}" for name, value in {"model": str(folder), **OPTIONS}.items()]
     config.write_text("\n".join(["[models.seeing]", *lines]))
-    with running_daemon(where, "--config", str(config)) as daemon, daemon.attach("seeing") as llm:
+    words = ("--config", str(config), "--http", "127.0.0.1:0")
+    with running_daemon(where, *words) as daemon, daemon.attach("seeing") as llm:
+        llm.http = daemon.status().http
         yield llm
 
 
-@pytest.fixture(params=["private", "attached"])
-def llm(request) -> LLM:
+@pytest.fixture(params=["seeing", "attached"], ids=["private", "attached"])
+def either(request) -> LLM:
     return request.getfixturevalue(request.param)
 
 
-def test_a_picture_is_the_same_however_it_is_given(llm, tmp_path):
+def test_a_picture_is_the_same_however_it_is_given(either, tmp_path):
     image = picture()
     image.save(tmp_path / "image.png")
     file = (tmp_path / "image.png").read_bytes()
@@ -73,36 +75,36 @@ def test_a_picture_is_the_same_however_it_is_given(llm, tmp_path):
         {"type": "image", "image": str(tmp_path / "image.png")},
         {"type": "input_image", "image_url": URL},
     ]
-    encoded_before = llm.stats().encoded_media
-    outputs = llm.chat([about(part) for part in parts], PARAMS, use_tqdm=False)
-    assert llm.stats().encoded_media == encoded_before + 1
+    encoded_before = either.stats().encoded_media
+    outputs = either.chat([about(part) for part in parts], PARAMS, use_tqdm=False)
+    assert either.stats().encoded_media == encoded_before + 1
     assert [(output.error_code, output.error_msg) for output in outputs] == [(200, None)] * len(parts)
     assert len({tuple(output.prompt_token_ids) for output in outputs}) == 1
-    [alone] = llm.chat([about()], PARAMS, use_tqdm=False)
+    [alone] = either.chat([about()], PARAMS, use_tqdm=False)
     assert len(outputs[0].prompt_token_ids) == len(alone.prompt_token_ids) + NUM_ROWS + 2
     assert outputs[-1].num_cached_tokens == 16, "its digest is that of the first"
-    [other] = llm.chat([about({"type": "image", "image": picture(9)})], PARAMS, use_tqdm=False)
+    [other] = either.chat([about({"type": "image", "image": picture(9)})], PARAMS, use_tqdm=False)
     assert other.num_cached_tokens == 0
 
 
-def test_a_picture_with_more_rows_than_are_kept_is_made_smaller(llm):
+def test_a_picture_with_more_rows_than_are_kept_is_made_smaller(either):
     larger = {"type": "image", "image": picture(size=(512, 512))}  # 256 rows, where memory keeps 64
-    [output, alone] = llm.chat([about(larger), about()], PARAMS, use_tqdm=False)
+    [output, alone] = either.chat([about(larger), about()], PARAMS, use_tqdm=False)
     assert output.error_code == 200, output.error_msg
     assert len(output.prompt_token_ids) == len(alone.prompt_token_ids) + 64 + 2
 
 
-def test_a_prompt_brings_its_pictures_beside_its_text(llm):
-    text = llm.apply_chat_template(about(BY_URL))
+def test_a_prompt_brings_its_pictures_beside_its_text(either):
+    text = either.apply_chat_template(about(BY_URL))
     assert text.count("<|image_pad|>") == 1
     prompts = [{"multimodal_data": {"image": [picture()]}}, {"multi_modal_data": {"image": URL}}]
-    outputs = llm.generate([{"prompt": text, **media} for media in prompts], PARAMS, use_tqdm=False)
-    [chat] = llm.chat([about(BY_URL)], PARAMS, use_tqdm=False)
+    outputs = either.generate([{"prompt": text, **media} for media in prompts], PARAMS, use_tqdm=False)
+    [chat] = either.chat([about(BY_URL)], PARAMS, use_tqdm=False)
     assert [output.outputs.token_ids for output in outputs] == [chat.outputs.token_ids] * 2
-    assert [*llm.stream(about(BY_URL), PARAMS)][-1].finished
+    assert [*either.stream(about(BY_URL), PARAMS)][-1].finished
 
 
-def test_what_is_wrong_with_a_picture_ends_its_request_alone(llm, tmp_path):
+def test_what_is_wrong_with_a_picture_ends_its_request_alone(either, tmp_path):
     conversations = [
         about({"type": "image", "image": str(tmp_path / "nowhere.png")}),
         about({"type": "image", "image": b"no picture"}),
@@ -111,15 +113,15 @@ def test_what_is_wrong_with_a_picture_ends_its_request_alone(llm, tmp_path):
         about({"type": "video", "video": [picture()] * 300}),  # a row at least for each two frames
         about(BY_URL),
     ]
-    outputs = llm.chat(conversations, PARAMS, use_tqdm=False)
+    outputs = either.chat(conversations, PARAMS, use_tqdm=False)
     assert [output.error_code for output in outputs] == [400] * 5 + [200]
     sentences = ["No such file", "no format", "limit_mm_per_prompt", "holds no image", "mm_cache keeps 64.*max_frames"]
     for output, words in zip(outputs, sentences):
         assert re.search(words, output.error_msg), output.error_msg
-    outputs = llm.generate(
+    outputs = either.generate(
         [
             {"prompt": "no place", "multimodal_data": {"image": URL}},
-            llm.apply_chat_template(about(BY_URL)),
+            either.apply_chat_template(about(BY_URL)),
             {"prompt": "hello", "image": URL},
         ],
         PARAMS,
@@ -130,29 +132,29 @@ def test_what_is_wrong_with_a_picture_ends_its_request_alone(llm, tmp_path):
         assert words in output.error_msg
 
 
-def test_a_typed_placeholder_is_text(llm):
+def test_a_typed_placeholder_is_text(either):
     typed, with_picture = about(text="<|image_pad|>"), about(BY_URL, text="<|image_pad|>")
-    outputs = llm.chat([typed, with_picture], PARAMS, use_tqdm=False)
+    outputs = either.chat([typed, with_picture], PARAMS, use_tqdm=False)
     assert [output.error_code for output in outputs] == [200, 200]
-    placeholder = llm.get_tokenizer().token_to_id("<|image_pad|>")
+    placeholder = either.get_tokenizer().token_to_id("<|image_pad|>")
     assert [list(output.prompt_token_ids).count(placeholder) for output in outputs] == [0, NUM_ROWS]
     assert "<|image_pad|>" in outputs[0].prompt and "\ufdd0" not in outputs[0].prompt
-    assert llm.apply_chat_template(typed) == outputs[0].prompt
+    assert either.apply_chat_template(typed) == outputs[0].prompt
 
 
-def test_a_prompt_that_is_refused_late_lets_its_pictures_go(private):
+def test_a_prompt_that_is_refused_late_lets_its_pictures_go(seeing):
     params = SamplingParams(max_length=2)  # fewer than the prompt has
     prompt = {"prompt": "<|image_pad|>", "multimodal_data": {"image": picture()}}
-    [request] = private._session.door.admit([*private._session.door.parse([prompt], params)], lambda request: None)
+    [request] = seeing._session.door.admit([*seeing._session.door.parse([prompt], params)], lambda request: None)
     assert "leaves no token" in request.output.error_msg
     assert request.prompt.media == [] and request.refusal.__traceback__ is None
 
 
-def test_clients_with_salts_of_their_own_share_no_picture_s_prefix(private):
+def test_clients_with_salts_of_their_own_share_no_picture_s_prefix(seeing):
     def cached(shade: int, salt: str | None) -> int:
         params = SamplingParams(max_tokens=1, cache_salt=salt)
         part = {"type": "image", "image": picture(shade)}
-        [output] = private.chat([about(part)], params, use_tqdm=False)
+        [output] = seeing.chat([about(part)], params, use_tqdm=False)
         assert output.error_code == 200
         return int(output.num_cached_tokens)
 
@@ -160,21 +162,21 @@ def test_clients_with_salts_of_their_own_share_no_picture_s_prefix(private):
     assert cached(201, "a") > 0 and cached(202, "a") == 0
 
 
-def test_pictures_that_are_too_many_are_not_all_decoded(private):
+def test_pictures_that_are_too_many_are_not_all_decoded(seeing):
     params = SamplingParams(max_tokens=1)
     largest = {"type": "image", "image": picture(7, (1, 1)), "min_pixels": 2**30}
-    [output] = private.chat([about(*[largest] * 50)], params, use_tqdm=False)
+    [output] = seeing.chat([about(*[largest] * 50)], params, use_tqdm=False)
     assert output.error_code == 400 and "The first 9 of this prompt's 50" in output.error_msg
 
 
-def test_a_loop_answers_questions_about_pictures(folder):
+def test_a_loop_answers_questions_about_pictures(seeing):
     async def ask() -> list[Any]:
-        async with AsyncLLM(folder, quiet=True, **OPTIONS) as llm:
-            [output] = await llm.chat(about(BY_URL), PARAMS)
-            pieces = [piece async for piece in llm.stream(about(BY_URL), PARAMS)]
-            return [output.error_code, pieces[-1].finished, len(output.prompt_token_ids)]
+        llm = loop_face(seeing)
+        [output] = await llm.chat(about(BY_URL), PARAMS)
+        pieces = [piece async for piece in llm.stream(about(BY_URL), PARAMS)]
+        return [output.error_code, pieces[-1].finished]
 
-    assert asyncio.run(ask())[:2] == [200, True]
+    assert asyncio.run(ask()) == [200, True]
 
 
 def test_a_batch_opens_no_files(folder, tmp_path, capsys):
@@ -200,36 +202,36 @@ def test_over_http_parts_say_all_that_parts_may_say():
     assert {*OPTIONS_OF_MEDIA, "detail"} <= set(ContentPart.__struct_fields__)
 
 
-def test_over_http_pictures_come_as_data_urls(folder):
+def test_over_http_pictures_come_as_data_urls(attached, folder):
     def ask(path: str, **body: Any) -> tuple[int, Any]:
         head = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{server.address}{path}", json.dumps(body).encode(), head)
+        written = json.dumps({"model": "seeing", **body}).encode()
+        request = urllib.request.Request(attached.http + path, written, head)
         try:
-            with urllib.request.urlopen(request, timeout=30) as reply:
+            with urllib.request.urlopen(request, timeout=60) as reply:
                 return reply.status, json.load(reply)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
 
-    with running_model(folder, **OPTIONS) as model, served(*model) as server:
-        status, chat = ask("/v1/chat/completions", messages=about(BY_URL), max_tokens=4)
-        assert status == 200 and chat["usage"]["prompt_tokens"] > NUM_ROWS
-        status, longest = ask("/v1/chat/completions", messages=about(BY_URL), ignore_eos=True)
-        assert status == 200 and longest["usage"]["total_tokens"] == OPTIONS["max_model_len"]
-        assert longest["usage"]["prompt_tokens_details"]["cached_tokens"] == 16, "rows are cached as text is"
-        assert chat["usage"]["prompt_tokens_details"]["image_tokens"] == NUM_ROWS
-        assert chat["usage"]["prompt_tokens_details"]["video_tokens"] == 0
-        status, counted = ask("/tokenize", messages=about(BY_URL))
-        assert status == 200 and counted["count"] == len(counted["tokens"]) == chat["usage"]["prompt_tokens"]
-        status, error = ask("/tokenize", messages=about(*[BY_URL] * 101))
-        assert status == 400 and "limit_mm_per_prompt" in error["error"]["message"]
-        part = {"type": "input_image", "image_url": URL}
-        item = {"role": "user", "content": [part, {"type": "input_text", "text": "What is it?"}]}
-        status, response = ask("/v1/responses", input=[item], max_output_tokens=4)
-        assert status == 200 and response["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
-        for url in (str(folder / "config.json"), "http://localhost/x.png"):
-            asked = about({"type": "image_url", "image_url": {"url": url}})
-            status, error = ask("/v1/chat/completions", messages=asked)
-            assert status == 400 and "data: URL" in error["error"]["message"]
+    status, chat = ask("/v1/chat/completions", messages=about(BY_URL), max_tokens=4)
+    assert status == 200 and chat["usage"]["prompt_tokens"] > NUM_ROWS
+    status, longest = ask("/v1/chat/completions", messages=about(BY_URL), ignore_eos=True)
+    assert status == 200 and longest["usage"]["total_tokens"] == OPTIONS["max_model_len"]
+    assert longest["usage"]["prompt_tokens_details"]["cached_tokens"] == 16, "rows are cached as text is"
+    assert chat["usage"]["prompt_tokens_details"]["image_tokens"] == NUM_ROWS
+    assert chat["usage"]["prompt_tokens_details"]["video_tokens"] == 0
+    status, counted = ask("/tokenize", messages=about(BY_URL))
+    assert status == 200 and counted["count"] == len(counted["tokens"]) == chat["usage"]["prompt_tokens"]
+    status, error = ask("/tokenize", messages=about(*[BY_URL] * 101))
+    assert status == 400 and "limit_mm_per_prompt" in error["error"]["message"]
+    part = {"type": "input_image", "image_url": URL}
+    item = {"role": "user", "content": [part, {"type": "input_text", "text": "What is it?"}]}
+    status, response = ask("/v1/responses", input=[item], max_output_tokens=4)
+    assert status == 200 and response["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
+    for url in (str(folder / "config.json"), "http://localhost/x.png"):
+        asked = about({"type": "image_url", "image_url": {"url": url}})
+        status, error = ask("/v1/chat/completions", messages=asked)
+        assert status == 400 and "data: URL" in error["error"]["message"]
 
 
 def test_a_model_that_sees_may_be_treated_as_one_that_does_not(folder):

@@ -1,31 +1,64 @@
-"""What a tree did can be looked at: as a timeline, and as a stream of messages that gives the same tokens again."""
+"""What a tree did can be looked at: as a timeline, and as a stream of messages that gives the same tokens again, though
+a prefix was forgotten meanwhile because its time (`prefix_cache_ttl`) was over.
+"""
 
 import json
+import time
 
 import pytest
 import replay
+from builders.watching import wait_until
 
-from penstock import LLM, OutOfMemoryError, SamplingParams
+from penstock import LLM, SamplingParams
 from penstock.protocol.messages import Allocate, MaskFrame, StepPlan, StepResult, Stop
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.processes.launch import Launch
 from penstock.protocol.processes.recording import read_recording
 from penstock.worker.start.start import Start
 
+TTL = 0.5
+PROMPT = [(11 * place) % 250 + 1 for place in range(100)]
+OPTIONS = {"deterministic": True, "max_model_len": 128, "kv_cache_memory": "16MiB"}
+
 
 @pytest.fixture(scope="module")
 def kept(model_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("kept")
     paths = {"trace": str(folder / "trace.json"), "record": str(folder / "stream")}
-    with LLM(model_folder, max_model_len=128, kv_cache_memory="8MiB", quiet=True, **paths) as llm:
+    with LLM(model_folder, prefix_cache_ttl=TTL, quiet=True, **OPTIONS, **paths) as llm:
         params = SamplingParams(max_tokens=12, seed=1, ignore_eos=True, n=2)
         guided = SamplingParams(max_tokens=12, seed=1, guided_regex="[a-z]{4}, on the other hand")
         llm.generate([[1, 2, 3], [4] * 40, [5, 6]], [params, params, guided], use_tqdm=False)
-    return paths
+        outputs = asked_again(llm)
+    return paths, outputs
+
+
+def asked_again(llm: LLM) -> list:
+    """What a prompt got when its prefix was new, was found, and was over."""
+    params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, logprobs=3)
+    given = []
+
+    def ask() -> int:
+        given.extend(llm.generate([PROMPT], params, use_tqdm=False))
+        return given[-1].num_cached_tokens
+
+    assert ask() == 0
+    wait_until(lambda: ask() > 0, 60, "two requests came within the time")
+    found = len(given) - 1
+    time.sleep(TTL)
+    ask()
+    return [given[0], given[found], given[-1]]
+
+
+def test_a_prefix_whose_time_is_over_is_computed_again_and_answered_the_same(kept):
+    _, outputs = kept
+    assert [each.num_cached_tokens for each in outputs] == [0, 96, 0]
+    answers = [(each.outputs.token_ids, each.outputs.logprobs) for each in outputs]
+    assert answers[0] == answers[1] == answers[2]
 
 
 def test_a_trace_shows_the_work_of_every_process_on_one_clock(kept):
-    with open(kept["trace"]) as file:
+    with open(kept[0]["trace"]) as file:
         events = json.loads(file.read().rstrip().rstrip(",") + "]")
     names = {event["args"]["name"]: event["pid"] for event in events if event["ph"] == "M"}
     assert names.keys() == {"worker 0", "engine", "detokenizer"}
@@ -39,18 +72,18 @@ def test_a_trace_shows_the_work_of_every_process_on_one_clock(kept):
     }
 
 
-def test_a_recorded_stream_gives_a_new_worker_the_same_tokens(kept, model_folder, tmp_path):
-    config = EngineConfig.from_options(model_folder, max_model_len=128, kv_cache_memory="8MiB")
+def test_a_recorded_stream_gives_a_new_worker_the_same_tokens_without_a_clock(kept, model_folder, tmp_path):
+    config = EngineConfig.from_options(model_folder, **OPTIONS)
     start = Start(Launch(config, str(model_folder), str(model_folder), 2), 0, tmp_path)
     start.plan()
     messages = Allocate | StepPlan | MaskFrame | StepResult | Stop
-    recorded = list(read_recording(kept["record"], messages))
-    assert sum(entry.is_answer for entry in recorded) >= 12
+    recorded = list(read_recording(kept[0]["record"], messages))
+    assert sum(entry.is_answer for entry in recorded) >= 36
     assert not replay.replay(start, recorded)
     start.close()
 
 
-def test_a_failed_allocation_is_an_out_of_memory_error_in_the_caller(model_folder, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.allocate=memory")
-    with pytest.raises(OutOfMemoryError, match="kv_cache_memory"):
-        LLM(model_folder, max_model_len=128, kv_cache_memory="8MiB", quiet=True)
+def test_a_time_that_nothing_could_be_found_in_is_refused():
+    for seconds in (0, -1, float("inf"), "soon"):
+        with pytest.raises(ValueError, match="must be seconds, more than 0; unset, a prefix is kept"):
+            EngineConfig.from_options("m", prefix_cache_ttl=seconds)

@@ -4,6 +4,7 @@ that transformers computes for the same text; and with a seed it is the same alo
 import numpy
 import pytest
 import torch
+from builders.cases import for_each
 from builders.sampling_rules import CASES, next_token
 
 from penstock import RequestOutput, SamplingParams
@@ -39,7 +40,7 @@ def outputs(llm) -> dict[str, RequestOutput]:
     return dict(zip(CASES, answered, strict=True))
 
 
-@pytest.mark.parametrize("name", CASES)
+@for_each("name", CASES)
 def test_every_token_is_the_one_that_the_rule_chooses(name, outputs, logits_of):
     for answer in outputs[name].outputs:
         tokens = PROMPT + answer.token_ids
