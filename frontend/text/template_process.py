@@ -90,9 +90,11 @@ def render_request_template(
     inputs: Sequence[TemplateInput],
     most_characters: int,
     cpu_seconds: int = _BOUNDS.cpu_seconds,
+    wall_seconds: float = _BOUNDS.wall_seconds,
 ) -> list[str | RequestError]:
     """Render conversations with the template that came with them: a text or a refusal for each."""
-    processes = TemplateProcesses(_BOUNDS._replace(cpu_seconds=cpu_seconds, nice=_NICE), "this request")
+    bounds = Bounds(cpu_seconds, _BOUNDS.memory_bytes, wall_seconds, _NICE)
+    processes = TemplateProcesses(bounds, "this request")
     try:
         return processes.render(template, special_tokens, inputs, most_characters)
     finally:

@@ -11,8 +11,7 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["penstock.protocol.files.gguf"]):
-    from builders.gguf_header_check import FOLDER, is_read
-from builders.gguf_mutations import mutated, right_file
+    from builders.gguf_mutations import FOLDER, is_read, mutated, right_file
 
 MOST_MEGABYTES, MOST_SECONDS, MOST_OCTETS = 1024, 5, 8192
 SEEDS = 200  # broken files to begin with

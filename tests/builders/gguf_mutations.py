@@ -1,15 +1,22 @@
 """Makes broken GGUF files out of right ones: octets, lengths and counts changed, pieces cut out, doubled or moved.
 
 What a seed makes is the same everywhere. Most places are chosen among those where a number of the header stands, since
-a flipped octet in a text breaks nothing.
+a flipped octet in a text breaks nothing. `is_read` holds each to what its reader promises: it is read, or refused in a
+sentence, quickly.
 """
 
 import random
 import struct
+import time
 from collections.abc import Callable
+from pathlib import Path
+
+from penstock.protocol.errors import ConfigError
+from penstock.protocol.files.gguf.header import read_header
 
 from .gguf_file import Octets, Typed, gguf_bytes, zeros
 
+FOLDER = "a-folder-that-no-error-names"
 # What overflows, wraps, or asks for more than there is.
 _NUMBERS = (
     *(0, 1, 2, 7, 8, 9, 31, 33, 127, 128, 255, 256, 65_535, 2**20, 4_000_001, 2**31 - 1, 2**31, 2**32 - 1, 2**32),
@@ -109,3 +116,20 @@ _MUTATIONS: tuple[Callable[[bytearray, random.Random], None], ...] = (
     *(_near_a_name, _near_a_name, _near_a_name, _near_a_name, _number, _number, _count, _octet, _bit),
     *(_cut, _gap, _doubled, _inserted),
 )
+
+
+def is_read(path: Path, content: bytes, name: str) -> bool:
+    """Whether it was read, from a file `model.gguf` in FOLDER; what breaks a promise raises an AssertionError."""
+    path.write_bytes(content)
+    began = time.process_time()
+    try:
+        for each in read_header(path).tensors:
+            assert 0 <= each.offset <= each.offset + each.nbytes <= len(content), f"{name}: {each}"
+    except ConfigError as error:
+        said = str(error)
+        assert said.startswith("model.gguf can't be used: it "), f"{name}: {said}"
+        assert FOLDER not in said and "\n" not in said and len(said) < 400, f"{name}: {said}"
+        return False
+    finally:
+        assert time.process_time() - began < 1, f"{name} takes long"
+    return True

@@ -1,9 +1,14 @@
-"""Small tokenizers of each kind, trained on the spot, and the folder that a model keeps them in."""
+"""Small tokenizers of each kind, trained on the spot, the folder that a model keeps them in, and what they are given.
+
+Random texts are made of what tokenizers treat in ways of their own: spaces, code, scripts, marks, control characters.
+Chat templates are in the styles of real families: their constructs, helpers and quirks.
+"""
 
 import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -25,6 +30,19 @@ TEXTS = [
     "Zażółć gęślą jaźń; ничего; 🏴‍☠️",
     "special <s>tokens</s> and <|end|> in text",
 ]
+_FILES = sorted((Path(__file__).parent / "chat_templates").glob("*.jinja"))
+CHAT_TEMPLATES = {path.stem: path.read_text(encoding="utf-8") for path in _FILES}
+WORDS = (
+    *("The", "the", "answer", "here", "return", "def", "class", "value", "hello", "café", "naïve", "你好", "世界"),
+    *("こんにちは", "안녕", "Ünï", "ﬁne", "①②", "㍿", "ａｂｃ"),
+)
+_BETWEEN = [" ", " ", " ", "  ", "\n", "\n    ", ". ", ", ", "\t", ""]
+_MARKS = (
+    *("\0", "\x01", "\t", "\r\n", "\u3000", "\u00a0", "\u200b", "\ufeff", "\u2028", " ", "▁", "\ufffd"),
+    *("🙂", "👨‍👩‍👧", "ﬁ", "ａ", "é", "e\u0301", "\u1112\u1161\u11ab", "한", "½", "か\u3099", "İ", "ſ"),
+    *("I'm", "we'LL", "1234567", "<uds>", "<uds", "<0x41>", "x", "he", "漢字"),
+)
+_RANGES = ((0x01, 0x250), (0x300, 0x3000), (0x3000, 0xD7FF), (0xE000, 0x20000))
 
 
 def byte_level() -> Tokenizer:
@@ -120,3 +138,14 @@ def write_tokenizer(folder: Path, kind: str, **settings: Any) -> Path:
     own = {"tokenizer_class": "PreTrainedTokenizerFast", **SETTINGS[kind], **settings}
     (folder / "tokenizer_config.json").write_text(json.dumps({**own, "clean_up_tokenization_spaces": False}))
     return folder
+
+
+def random_text(draw: Random) -> str:
+    kind = draw.random()
+    if kind < 0.5:
+        return "".join(draw.choice((*WORDS, "<uds>")) + draw.choice(_BETWEEN) for _ in range(draw.randint(0, 12)))
+    if kind < 0.65:
+        return "".join(draw.choices("ab ▁e\u0301tTh", k=draw.randint(0, 20)))
+    if kind < 0.9:
+        return "".join(draw.choices(_MARKS, k=draw.randint(0, 15)))
+    return "".join(chr(draw.randrange(*draw.choice(_RANGES))) for _ in range(draw.randint(0, 10)))

@@ -5,19 +5,17 @@ import enum
 import json
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import pytest
+from builders.cases import for_each
+from builders.tokenizer_kinds import CHAT_TEMPLATES as TEMPLATES
 from builders.tokenizer_kinds import write_tokenizer
 
 from penstock.frontend.text.chat import render
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, RequestError
 
-# In the styles of real families: their constructs, helpers and quirks.
-FILES = Path(__file__).parents[1] / "builders" / "chat_templates"
-TEMPLATES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FILES.glob("*.jinja"))}
 WEATHER = {
     "type": "function",
     "function": {
@@ -54,7 +52,6 @@ OPTIONS = {
     "documents": {"documents": [{"title": "A", "text": "first"}, {"title": "B", "text": "second"}]},
     "arguments": {"enable_thinking": False, "date_string": "1 Jan 2020", "controls": {"length": "long"}},
 }
-SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 
 
 @pytest.fixture(scope="module")
@@ -82,21 +79,26 @@ def outcome(apply, messages, template, options):
         return f"refused: {error}"
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=OPTIONS)
-@pytest.mark.parametrize("conversation", CONVERSATIONS, ids=CONVERSATIONS)
-@pytest.mark.parametrize("family", TEMPLATES)
+def combinations():
+    """Each template with each conversation and with each option, and tools always where there was a call of one."""
+    for number, family in enumerate(TEMPLATES):
+        for at, conversation in enumerate(CONVERSATIONS):
+            yield family, conversation, list(OPTIONS)[(number + at) % len(OPTIONS)]
+        yield family, "tool call", "tools"
+
+
+@for_each("family, conversation, options", combinations())
 def test_the_text_is_that_of_transformers(family, conversation, options, reference, tokenizer):
-    asked = CONVERSATIONS[conversation], TEMPLATES[family], OPTIONS[options]
-    assert outcome(tokenizer.apply_chat_template, *asked) == outcome(reference, *asked)
+    given = CONVERSATIONS[conversation], TEMPLATES[family], OPTIONS[options]
+    assert outcome(tokenizer.apply_chat_template, *given) == outcome(reference, *given)
 
 
-@pytest.mark.parametrize("family", ["chatml", "llama3", "deepseek-r1", "phi3"])
-@pytest.mark.parametrize("last", ["Hi", " padded ", "two\nlines\n"])
+@for_each("family", ["chatml", "llama3", "deepseek-r1", "phi3"])
+@for_each("last", ["Hi", " padded ", "two\nlines\n"])
 def test_going_on_from_the_last_message_cuts_where_transformers_does(family, last, reference, tokenizer):
-    messages = [USER, {"role": "assistant", "content": last}]
     options = {"continue_final_message": True, "add_generation_prompt": False}
-    asked = messages, TEMPLATES[family], options
-    assert outcome(tokenizer.apply_chat_template, *asked) == outcome(reference, *asked)
+    given = [USER, {"role": "assistant", "content": last}], TEMPLATES[family], options
+    assert outcome(tokenizer.apply_chat_template, *given) == outcome(reference, *given)
 
 
 # --- what a template can't take as it stands ------------------------------------------------------------------------
@@ -105,8 +107,8 @@ REMARK = {"role": "assistant", "content": "I look.", "reasoning_content": "Hm.",
 BARE = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}
 
 
-@pytest.mark.parametrize(
-    ("messages", "tools", "part"),
+@for_each(
+    "messages, tools, part",
     [
         ([USER, REMARK], None, "analysis<|message|>Hm.\n\nI look.<|end|><|start|>assistant to=functions.get_weather"),
         ([USER, {"role": "assistant", "reasoning_content": "Hm."}, USER], None, "final<|message|><|end|><|start|>user"),
@@ -163,7 +165,7 @@ def pick(mode: Literal["x", "y", 3], pair: tuple[int, str], either: int | list[s
     """
 
 
-@pytest.mark.parametrize("function", [forecast, pick])
+@for_each("function", [forecast, pick])
 def test_a_function_becomes_the_schema_that_transformers_makes(function, reference, tokenizer):
     asked = [USER], TEMPLATES["qwen2.5"], {"tools": [function]}
     text = outcome(tokenizer.apply_chat_template, *asked)
@@ -189,7 +191,7 @@ def of_strange_type(city: Tokenizer):
     """
 
 
-@pytest.mark.parametrize(
+@for_each(
     "tool, reason",
     [(undocumented, "no docstring"), (untyped, "no type hint"), (of_strange_type, "no JSON schema"), (3, "not int")],
 )
@@ -205,7 +207,7 @@ BY_PARTS = "{% for m in messages %}{% for part in m.content %}[{{ part.type }}:{
 BY_NAME = "{% set c = messages[0]['content'] %}{% for part in c | list %}[{{ part.text }}]{% endfor %}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "template, text",
     [
         ("{% for m in messages %}{{ m.content }};{% endfor %}", "one\ntwo;"),
@@ -244,7 +246,7 @@ def test_the_callers_objects_are_never_changed():
     assert (messages, tools) == before
 
 
-@pytest.mark.parametrize(
+@for_each(
     "template",
     [
         "{{ messages.__class__.__mro__ }}",
@@ -279,7 +281,7 @@ def test_a_templates_own_message_is_the_error():
         render(TEMPLATES["gemma"], CONVERSATIONS["system"])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "template, reason",
     [
         ("{% if %}", "not valid Jinja.*line 1"),
@@ -293,7 +295,7 @@ def test_a_template_that_is_wrong_ends_the_request_with_the_reason(template, rea
         render(template, [USER])
 
 
-@pytest.mark.parametrize("messages", [[], "hello", {"role": "user", "content": "x"}, ["hello"], [{"content": "x"}]])
+@for_each("messages", [[], "hello", {"role": "user", "content": "x"}, ["hello"], [{"content": "x"}]])
 def test_what_is_no_conversation_is_refused(messages):
     with pytest.raises(RequestError, match="conversation|message"):
         render(TEMPLATES["chatml"], messages)

@@ -1,8 +1,8 @@
 """Content in parts reaches a template in parts wherever it looks at them, and as one text wherever it doesn't."""
 
-from pathlib import Path
-
 import pytest
+from builders.cases import for_each
+from builders.tokenizer_kinds import CHAT_TEMPLATES as TEMPLATES
 from builders.tokenizer_kinds import write_tokenizer
 
 from penstock.frontend.text.chat import render
@@ -10,8 +10,6 @@ from penstock.frontend.text.template_input import TemplateInput, render_input
 from penstock.frontend.text.template_process import TemplateProcesses
 from penstock.protocol.errors import RequestError
 
-FILES = Path(__file__).parents[1] / "builders" / "chat_templates"
-TEMPLATES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FILES.glob("*.jinja"))}
 IN_PARTS = {"gemma3", "glm4.5", "kimi-k2", "mistral-v7", "qwen3.5", "reka", "step3.5"}
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": {"at": "it"}}}
@@ -79,8 +77,8 @@ def reference(tmp_path_factory):
     return rendered
 
 
-@pytest.mark.parametrize("name", CONVERSATIONS)
-@pytest.mark.parametrize("family", sorted(IN_PARTS))
+@for_each("name", CONVERSATIONS)
+@for_each("family", sorted(IN_PARTS))
 def test_parts_are_rendered_as_transformers_renders_them(family, name, reference):
     template, conversation = TEMPLATES[family], CONVERSATIONS[name]
     expected = outcome(lambda: reference(template, conversation))
@@ -98,8 +96,16 @@ def in_text(conversation):
     return [each if each["role"] == "user" else said for each, said in zip(conversation, joined(conversation))]
 
 
-@pytest.mark.parametrize("name", CONVERSATIONS)
-@pytest.mark.parametrize("family", sorted(TEMPLATES.keys() - IN_PARTS))
+TEXT_FAMILIES = sorted(TEMPLATES.keys() - IN_PARTS)
+
+
+@for_each(
+    "family, name",
+    [
+        *((family, name) for family in TEXT_FAMILIES for name in ("user", "system", "turns", "tool")),
+        *(("qwen3", name) for name in ("one part", "more in a part", "bare texts", "no parts")),  # joined for all alike
+    ],
+)
 def test_a_template_that_looks_at_no_parts_gets_them_as_one_text(family, name):
     template, conversation = TEMPLATES[family], CONVERSATIONS[name]
     found = outcome(lambda: render(template, conversation, special_tokens=SPECIAL))
@@ -141,7 +147,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@for_each("way", WAYS)
 def test_whatever_way_a_template_takes_to_the_parts_it_finds_them(way):
     text = render(WAYS[way], [message("user", "one", "two")])
     assert text in ("[one][two]", "[two][one]")
@@ -162,7 +168,7 @@ TEXT_ONLY = {
 }
 
 
-@pytest.mark.parametrize("kind", TEXT_ONLY)
+@for_each("kind", TEXT_ONLY)
 def test_a_template_that_knows_text_alone_gets_text(kind):
     assert render(TEXT_ONLY[kind], [message("user", "one", "two")]) == "one\ntwo"
 
@@ -180,7 +186,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
+@for_each("place", PLACES)
 def test_where_a_template_takes_the_parts_for_text_they_are_one(place):
     """Models' templates often go through the parts of users' messages alone."""
     takes_text = "{% set c = messages[0].content %}" + PLACES[place]
@@ -189,7 +195,7 @@ def test_where_a_template_takes_the_parts_for_text_they_are_one(place):
     assert render(takes_parts, parts) == render(takes_text, joined(parts))
 
 
-@pytest.mark.parametrize("attribute", ["_text", "__class__", "__init__", "append", "nothing"])
+@for_each("attribute", ["_text", "__class__", "__init__", "append", "nothing"])
 def test_parts_are_no_way_out_of_the_sandbox(attribute):
     template = "{% for p in messages[0].content %}{% endfor %}{{ messages[0].content." + attribute + "('x') }}"
     with pytest.raises(RequestError):
@@ -214,16 +220,16 @@ NO_CONTENT = [None, 3, 0, False, 1.5, {"text": "x"}, {}, b"text", ..., [3], [Non
               [{"text": 3}], [[]]]  # fmt: skip
 
 
-@pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
-@pytest.mark.parametrize("content", NO_CONTENT, ids=repr)
+@for_each("role", ["system", "user", "assistant", "tool"])
+@for_each("content", NO_CONTENT, ids=repr)
 def test_a_message_without_text_is_refused_and_never_an_empty_one(role, content):
     for conversation in ([{"role": role, "content": content}], [{"role": role}]):
         with pytest.raises(RequestError, match="must be text"):
             render("{% for m in messages %}{{ m.content }}{% endfor %}", conversation)
 
 
-@pytest.mark.parametrize("more", [{"tool_calls": [CALL]}, {"reasoning_content": "hm"}, {"thinking": "hm"}])
-@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}])
+@for_each("more", [{"tool_calls": [CALL]}, {"reasoning_content": "hm"}, {"thinking": "hm"}])
+@for_each("content", [{}, {"content": None}, {"content": ""}])
 def test_a_models_turn_may_be_calls_or_thoughts_alone(content, more):
     conversation = [message("user", "x"), {"role": "assistant", **content, **more}]
     assert render("{% for m in messages %}<{{ m.content }}>{% endfor %}", conversation) == "<x><>"

@@ -1,8 +1,9 @@
 """Streaming text is whole characters, and the same text however it was cut."""
 
 import random
+from functools import cache
 
-import pytest
+from builders.cases import for_each
 from builders.tokenizer_kinds import KINDS, TEXTS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,8 +40,8 @@ def test_deltas_joined_are_the_text_of_all_ids_at_once(kind, data, skip_special_
     assert text(cuts) == text([len(token_ids)]) == text(None)
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-@pytest.mark.parametrize("text", TEXTS)
+@for_each("kind", sorted(KINDS))
+@for_each("text", TEXTS)
 def test_streamed_text_is_what_the_tokenizer_decodes(kind, text):
     decoding = DECODINGS[kind]
     token_ids = decoding.backend.encode(text).ids
@@ -67,15 +68,16 @@ BYTE_FALLBACKS = {
 BYTES = {byte: KINDS["byte_fallback"]().token_to_id(f"<0x{byte:02X}>") for byte in range(256)}
 
 
-def with_decoder(steps):
+@cache
+def with_decoder(name):
     backend = Tokenizer.from_str(KINDS["byte_fallback"]().to_str())
-    backend.decoder = decoders.Sequence(steps)
+    backend.decoder = decoders.Sequence(BYTE_FALLBACKS[name])
     return Decoding(backend)
 
 
-@pytest.mark.parametrize("name", BYTE_FALLBACKS)
+@for_each("name", BYTE_FALLBACKS)
 def test_any_ids_give_the_same_text_in_a_stream_in_one_piece_and_decoded(name):
-    decoding = with_decoder(BYTE_FALLBACKS[name])
+    decoding = with_decoder(name)
     draw = random.Random(name)
     # Bytes of characters, so that many are whole, many broken, and many in the midst of others.
     pool = [BYTES[byte] for byte in "🙂é你 a▁".encode()] * 3 + list(range(decoding.backend.get_vocab_size() + 2))
@@ -89,24 +91,22 @@ def test_any_ids_give_the_same_text_in_a_stream_in_one_piece_and_decoded(name):
             assert streamed == decoding.text(token_ids, skip_special_tokens=skip), token_ids
 
 
-@pytest.mark.parametrize("name", [name for name in BYTE_FALLBACKS if name != "by a pattern"])
-@given(st.binary(max_size=12))
+@given(st.sampled_from([name for name in BYTE_FALLBACKS if name != "by a pattern"]), st.binary(max_size=12))
 def test_broken_bytes_are_replaced_as_unicode_recommends(name, written):
-    text = with_decoder(BYTE_FALLBACKS[name]).text([5, *map(BYTES.get, written)])
-    first = with_decoder(BYTE_FALLBACKS[name]).text([5])
-    assert text == first + written.decode("utf-8", "replace")
+    decoding = with_decoder(name)
+    text = decoding.text([5, *map(BYTES.get, written)])
+    assert text == decoding.text([5]) + written.decode("utf-8", "replace")
 
 
-@pytest.mark.parametrize("name", BYTE_FALLBACKS)
+@for_each("name", BYTE_FALLBACKS)
 def test_whole_characters_are_decoded_as_the_library_does(name):
-    decoding = with_decoder(BYTE_FALLBACKS[name])
+    decoding = with_decoder(name)
     for text in TEXTS:
         token_ids = decoding.backend.encode(text).ids
         assert decoding.text(token_ids) == decoding.backend.decode(token_ids), text
 
 
-@pytest.mark.parametrize("kind", ["byte_level", "byte_fallback"])
-@given(text=st.text(max_size=30))
+@given(st.sampled_from(["byte_level", "byte_fallback"]), st.text(max_size=30))
 def test_no_delta_holds_half_a_character(kind, text):
     decoding = DECODINGS[kind]
     text = text.replace("\ufffd", "")
@@ -149,7 +149,7 @@ def test_a_character_that_the_prompt_broke_off_is_not_the_answers():
     assert decoding.decoder(broken).flush() == ""
 
 
-@pytest.mark.parametrize("kind, token", [("byte_level", "<|end|>"), ("word_piece", "[SEP]")])
+@for_each("kind, token", [("byte_level", "<|end|>"), ("word_piece", "[SEP]")])
 def test_special_tokens_are_left_out_unless_asked_for(kind, token):
     decoding = DECODINGS[kind]
     token_id = decoding.backend.token_to_id(token)
@@ -157,7 +157,7 @@ def test_special_tokens_are_left_out_unless_asked_for(kind, token):
     assert decoding.decoder(skip_special_tokens=False).feed([token_id]) == token
 
 
-@pytest.mark.parametrize("spaces, expected", [(True, "[SEP] [CLS]"), (False, "[SEP][CLS]")])
+@for_each("spaces, expected", [(True, "[SEP] [CLS]"), (False, "[SEP][CLS]")])
 def test_spaces_between_special_tokens_are_the_callers_choice(spaces, expected):
     decoding = DECODINGS["word_piece"]
     token_ids = [decoding.backend.token_to_id(token) for token in ("[SEP]", "[CLS]")]

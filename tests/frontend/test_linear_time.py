@@ -1,18 +1,30 @@
-"""What reads answers takes a time in proportion to their length, whatever stands in them and however they come."""
+"""What reads answers takes a time in proportion to their length, whatever stands in them and however they come.
+
+Without a clock: counted is what the package does with text. A call is one, and so is each character of the texts that
+it is given. What a call makes of a text is not seen, so a text that is given again and again counts each time.
+"""
 
 import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
-from builders.operations import operations
+from builders.cases import for_each
 from builders.tokenizer_kinds import KINDS
 
+import penstock
 from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing
 from penstock.frontend.text.incremental import Decoding
 from penstock.frontend.text.stop_strings import StopChecker
 
+ROOT = str(Path(penstock.__file__).parent / "frontend")
 TOOLS = {"f": {"a": {"type": "integer"}, "b": {"type": "string"}}}
 # Short texts are followed a little way from each of their marks, so these are long.
 SHORT, LONG = 1_500, 6_000
+QUICK = 800, 3_200  # enough for the texts that are read always
 # Of a text four times as long; twice that much more would be work that grows with the square.
 MOST = 6.0
 
@@ -51,6 +63,30 @@ def reading(parsing, text, piece):
     return read
 
 
+def operations(work: Callable[[], Any]) -> int:
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        if not frame.f_code.co_filename.startswith(ROOT):
+            return
+        if event == "call":
+            given = frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]
+            texts = (frame.f_locals.get(name) for name in given)
+            count += 1 + sum(len(text) for text in texts if isinstance(text, (str, bytes, list, tuple)))
+            count += getattr(frame.f_locals.get("self"), "length", 0) if frame.f_code.co_name == "__str__" else 0
+        elif event == "c_call":
+            owner = getattr(argument, "__self__", None)
+            count += 1 + (len(owner) if isinstance(owner, (str, bytes)) else 0)
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
 def check(short, long, what):
     few, many = operations(short), operations(long)
     assert many <= MOST * few, f"{what}: {few:,} operations, and {many:,} for a text four times as long"
@@ -77,10 +113,10 @@ HARD = [
 ]
 
 
-@pytest.mark.parametrize("name, unit", HARD)
+@for_each("name, unit", HARD)
 def test_what_could_be_a_call_again_and_again_is_read_in_linear_time(name, unit):
     parsing = Parsing(None, TOOL_CALLS[name])
-    short, long = (unit * (length // len(unit) + 1) for length in (SHORT, LONG))
+    short, long = (unit * (length // len(unit) + 1) for length in QUICK)
     check(reading(parsing, short, LONG), reading(parsing, long, LONG), f"{unit!r} of {name}")
 
 
@@ -93,26 +129,32 @@ def test_calls_of_every_family_are_read_in_linear_time(name, piece):
         check(reading(parsing, short, piece), reading(parsing, long, piece), f"{name}, {what}, by {piece}")
 
 
-LETTERS = (" ", "\n", "x", "<", "think> ", "mark")
+ROWS = ("qwen3", "ernie-x1", "granite")
 
 
-@pytest.mark.parametrize(
-    "name, unit",
-    [
-        pytest.param(name, unit, marks=[pytest.mark.long] * (name != "qwen3" and unit not in ("<", "mark")))
-        for name in ("qwen3", "ernie-x1", "granite")
-        for unit in LETTERS
-    ],
-)
-def test_thoughts_are_read_in_linear_time_though_they_come_letter_by_letter(name, unit):
+def check_thoughts(name, unit):
     row = REASONING[name]
     unit = row.opening[:-1] if unit == "mark" else unit
     parsing = Parsing(row, None)
-    short, long = (unit * (length // len(unit)) for length in (500, 2_000))
+    short, long = (unit * (length // len(unit)) for length in (300, 1_200))
     check(reading(parsing, short, 1), reading(parsing, long, 1), f"{unit!r} of {name}")
 
 
-@pytest.mark.parametrize("unit", ["a", "ab", "b", "a" * 30 + "c"])
+@for_each(
+    "name, unit", [*itertools.product(ROWS, ("<", "mark")), *itertools.product(ROWS[:1], (" ", "\n", "x", "think> "))]
+)
+def test_thoughts_are_read_in_linear_time_though_they_come_letter_by_letter(name, unit):
+    check_thoughts(name, unit)
+
+
+@pytest.mark.long
+@for_each("name", ROWS)
+@for_each("unit", (" ", "\n", "x", "<", "think> ", "mark"))
+def test_thoughts_of_all_letters_are_read_in_linear_time(name, unit):
+    check_thoughts(name, unit)
+
+
+@for_each("unit", ["a", "ab", "b", "a" * 30 + "c"])
 def test_stop_strings_are_looked_for_in_linear_time(unit):
     def checking(length):
         def check_all():
@@ -125,7 +167,7 @@ def test_stop_strings_are_looked_for_in_linear_time(unit):
     check(checking(500), checking(2_000), f"{unit!r}")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("kind", KINDS)
 def test_tokens_become_text_in_linear_time_though_none_of_them_says_anything(kind):
     backend = KINDS[kind]()
     unknown = backend.get_vocab_size() + 5

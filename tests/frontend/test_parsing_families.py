@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from builders.answers import parsed, read
-from builders.family_answers import CALLS, EXPECTED, THOUGHTS, TOOLS
+from builders.answers import CALLS, EXPECTED, THOUGHTS, TOOLS, parsed, read
+from builders.cases import for_each
 from builders.tokenizer_kinds import KINDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +22,7 @@ def test_every_family_has_its_example():
     assert set(THOUGHTS) == set(REASONING)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@for_each("name", CALLS)
 def test_a_familys_calls_are_read_with_text_around_them(name):
     answer = CALLS[name][0]
     assert read(calls_of(name), answer, tools=TOOLS) == ("", "", EXPECTED)
@@ -31,14 +31,14 @@ def test_a_familys_calls_are_read_with_text_around_them(name):
     assert around == ("", "Let me look.\n\nThat was it.", EXPECTED)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@for_each("name", CALLS)
 def test_a_call_that_is_none_is_handed_over_as_the_text_that_it_is(name):
     wrong, right = CALLS[name][1], CALLS[name][0]
     assert read(calls_of(name), wrong, tools=TOOLS) == ("", wrong, [])
     assert read(calls_of(name), f"{wrong}\n{right}", tools=TOOLS) == ("", wrong, EXPECTED)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@for_each("name", CALLS)
 def test_a_familys_calls_are_the_same_for_every_two_pieces_and_letter_by_letter(name):
     for answer in CALLS[name]:
         answer = f"So:\n{answer}\nDone. "
@@ -48,16 +48,18 @@ def test_a_familys_calls_are_the_same_for_every_two_pieces_and_letter_by_letter(
         assert parsed(calls_of(name), *answer, "", tools=TOOLS) == whole
 
 
-@pytest.mark.parametrize("name", CALLS)
+@for_each("name", CALLS)
 def test_a_truncated_answer_is_the_same_however_it_came(name):
     answer = CALLS[name][0]
-    for end in range(len(answer)):
+    for end in range(1, len(answer)):
         whole = parsed(calls_of(name), answer[:end], tools=TOOLS)
-        assert parsed(calls_of(name), *answer[:end], "", tools=TOOLS) == whole
         assert len(whole["calls"]) <= 2
+        assert parsed(calls_of(name), answer[: end - 1], answer[end - 1 : end], "", tools=TOOLS) == whole
+        if end % 7 == len(name) % 7:
+            assert parsed(calls_of(name), *answer[:end], "", tools=TOOLS) == whole
 
 
-@pytest.mark.parametrize("name", CALLS)
+@for_each("name", CALLS)
 def test_name_and_arguments_come_as_they_are_written(name):
     """The name first, the arguments in more than one piece."""
     reader = calls_of(name).reader("", TOOLS, str)
@@ -66,7 +68,7 @@ def test_name_and_arguments_come_as_they_are_written(name):
     assert len([call for call in told if call.arguments]) > 1
 
 
-@pytest.mark.parametrize("name", CALLS)
+@for_each("name", CALLS)
 def test_a_familys_calls_are_read_token_by_token_though_its_marks_are_hidden_tokens(name):
     parsing, backend = calls_of(name), KINDS["byte_level"]()
     backend.add_special_tokens([mark for mark in parsing.shown if len(mark) > 2])
@@ -77,7 +79,7 @@ def test_a_familys_calls_are_read_token_by_token_though_its_marks_are_hidden_tok
     assert parsed(parsing, *pieces, "", tools=TOOLS) == parsed(parsing, CALLS[name][0], tools=TOOLS)
 
 
-@pytest.mark.parametrize("name", THOUGHTS)
+@for_each("name", THOUGHTS)
 def test_a_familys_thought_and_answer_are_read(name):
     row, answer = REASONING[name], THOUGHTS[name]
     parsing = Parsing(row, None)
@@ -89,7 +91,7 @@ def test_a_familys_thought_and_answer_are_read(name):
         assert parsed(parsing, answer[:cut], answer[cut:]) == whole
 
 
-@pytest.mark.parametrize("name", THOUGHTS)
+@for_each("name", THOUGHTS)
 def test_a_thought_that_the_prompt_has_closed_does_not_begin_again(name):
     row = REASONING[name]
     assert read(Parsing(row, None), "Yes.", prompt=f"{row.opening}\n\n{row.closing}\n\n") == ("", "Yes.", [])
@@ -105,8 +107,8 @@ def test_an_answer_between_marks_is_followed_by_calls():
 # --- what one form or another allows ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "answer", "text", "calls"),
+@for_each(
+    "name, answer, text, calls",
     [
         ("llama3", '{"name": "f", "parameters": {"a": 1}}', "", [("f", {"a": 1})]),
         ("llama3", 'Sure:\n  {"name": "f", "parameters": {}}', "Sure:", [("f", {})]),
@@ -144,9 +146,20 @@ def test_forms_of_a_family(name, answer, text, calls):
     assert parsed(calls_of(name), *answer, "") == whole
 
 
-@pytest.mark.parametrize("name", ["qwen3-coder", "glm45", "minimax-m2"])
-@pytest.mark.parametrize(
-    ("key", "written", "value"),
+BETWEEN_MARKS = ("qwen3-coder", "glm45", "minimax-m2")
+
+
+def call_between_marks(name: str, key: str, written: str) -> str:
+    return {
+        "qwen3-coder": f"<function=weather>\n<parameter={key}>\n{written}\n</parameter>\n</function>",
+        "glm45": f"<tool_call>weather\n<arg_key>{key}</arg_key>\n<arg_value>{written}</arg_value>\n</tool_call>",
+        "minimax-m2": f'<invoke name="weather">\n<parameter name="{key}">{written}</parameter>\n</invoke>',
+    }[name]
+
+
+@for_each("name", BETWEEN_MARKS)
+@for_each(
+    "key, written, value",
     [
         ("city", "12", "12"),
         ("city", "a <b> & \"c\"\n\nd", "a <b> & \"c\"\n\nd"),
@@ -162,33 +175,25 @@ def test_forms_of_a_family(name, answer, text, calls):
     ],
 )  # fmt: skip
 def test_the_tools_schema_says_what_a_value_between_marks_is(name, key, written, value):
-    answer = {
-        "qwen3-coder": f"<function=weather>\n<parameter={key}>\n{written}\n</parameter>\n</function>",
-        "glm45": f"<tool_call>weather\n<arg_key>{key}</arg_key>\n<arg_value>{written}</arg_value>\n</tool_call>",
-        "minimax-m2": f'<invoke name="weather">\n<parameter name="{key}">{written}</parameter>\n</invoke>',
-    }[name]
+    answer = call_between_marks(name, key, written)
     assert read(calls_of(name), answer, tools=TOOLS) == ("", "", [("weather", {key: value})])
     assert parsed(calls_of(name), *answer, "", tools=TOOLS) == parsed(calls_of(name), answer, tools=TOOLS)
 
 
-@pytest.mark.parametrize("name", ["qwen3-coder", "glm45", "minimax-m2"])
-@pytest.mark.parametrize("odd", [5, None, True, "x", [], {}, [5, None], {"a": {"b": []}}])
-@pytest.mark.parametrize("key", ["type", "anyOf", "oneOf", "enum"])
+@for_each("name", BETWEEN_MARKS)
+@for_each("odd", [5, None, True, "x", [], {}, [5, None], {"a": {"b": []}}])
+@for_each("key", ["type", "anyOf", "oneOf", "enum"])
 def test_whatever_a_tools_schema_says_a_call_is_read(name, key, odd):
     city = {key: odd}
     for depth in range(50):
         city = {key: odd, "anyOf": [city, city] if depth < 4 else [city]}
     tools = {"weather": {"type": "object", "properties": {"city": city}}}
-    answer = {
-        "qwen3-coder": "<function=weather>\n<parameter=city>\nParis\n</parameter>\n</function>",
-        "glm45": "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>",
-        "minimax-m2": '<invoke name="weather">\n<parameter name="city">Paris</parameter>\n</invoke>',
-    }[name]
+    answer = call_between_marks(name, "city", "Paris")
     assert read(calls_of(name), answer, tools=tools) == ("", "", [("weather", {"city": "Paris"})])
 
 
-@pytest.mark.parametrize(
-    ("written", "arguments"),
+@for_each(
+    "written, arguments",
     [
         ("", ""),
         ("<parameter=city>\nPar", '{"city": "Par'),
@@ -214,9 +219,8 @@ def broken(marks: frozenset[str]) -> list[str]:
     return [piece for mark in sorted(marks) for piece in (mark, mark[: len(mark) // 2], mark[len(mark) // 2 :])]
 
 
-@pytest.mark.parametrize("name", CALLS)
-@given(st.data())
-@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(sorted(CALLS)), st.data())
+@settings(max_examples=200)
 def test_the_parts_of_any_answer_do_not_depend_on_how_it_was_cut(name, data):
     check_cuts(name, data)
 
@@ -246,9 +250,8 @@ def check_cuts(name: str, data: st.DataObject) -> None:
     assert parsed(parsing, *answer, "", tools=TOOLS) == whole
 
 
-@pytest.mark.parametrize("name", CALLS)
-@given(st.lists(st.sampled_from(["<", ">", "[", "]", "{", "}", "a", " ", "\n", '"', ":"]), max_size=40).map("".join))
-@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(sorted(CALLS)), st.text('<>[]{}a \n":', max_size=40))
+@settings(max_examples=150)
 def test_an_answer_without_a_call_is_handed_over_letter_by_letter(name, answer):
     found = parsed(calls_of(name), answer, tools=TOOLS)
     assert found["text"] == answer and not found["calls"]

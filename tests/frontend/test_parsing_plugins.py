@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from builders.answers import parsed, read
+from builders.cases import for_each
+from builders.tokenizer_kinds import CHAT_TEMPLATES
 
 from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing, settled
 from penstock.protocol.errors import ConfigError
@@ -52,8 +54,8 @@ def test_a_file_can_replace_a_row_and_leaves_the_others(tmp_path):
         chosen(tool_parser="hermes", tool_parser_plugin=str(path))
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
+@for_each(
+    "text, sentence",
     [
         (None, "is no file"),
         ("REASONING = 1 / 0", "can't be loaded: ZeroDivisionError"),
@@ -100,46 +102,30 @@ def test_an_installed_package_brings_rows_by_entry_points(tmp_path, monkeypatch)
         sys.modules.pop("arrows", None)
 
 
-@pytest.mark.parametrize(
-    ("name", "row"),
-    [
-        ("qwen3", "qwen3"),
-        ("deepseek_r1", "deepseek-r1"),
-        ("DeepSeek-R1", "deepseek-r1"),
-        ("ernie_x1", "ernie-x1"),
-        ("ernie-45-vl", "ernie-45-vl"),
-        ("ernie-45-vl-thinking", "ernie-x1"),
-        ("ernie45", "ernie-x1"),
-        ("glm-4.5", "qwen3"),
-        ("seed_oss", "seed-oss"),
-        ("hunyuan_a13b", "hunyuan"),
-    ],
-)
-def test_thoughts_have_the_names_that_other_engines_give_them(name, row):
-    assert chosen(reasoning_parser=name).thoughts is REASONING[row]
+# The names that other engines give to rows of ours.
+THOUGHTS = {
+    "qwen3": "qwen3", "deepseek_r1": "deepseek-r1", "DeepSeek-R1": "deepseek-r1", "ernie_x1": "ernie-x1",
+    "ernie-45-vl": "ernie-45-vl", "ernie-45-vl-thinking": "ernie-x1", "ernie45": "ernie-x1", "glm-4.5": "qwen3",
+    "seed_oss": "seed-oss", "hunyuan_a13b": "hunyuan",
+}  # fmt: skip
+CALLS = {
+    "hermes": "hermes", "qwen3_coder": "qwen3-coder", "qwen3_xml": "qwen3-coder", "ernie-x1": "ernie",
+    "ernie-45-vl-thinking": "ernie", "llama3_json": "llama3", "llama4_pythonic": "pythonic",
+    "deepseek_v31": "deepseek", "phi4_mini_json": "phi4-mini", "jamba": "hunyuan",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "row"),
-    [
-        ("hermes", "hermes"),
-        ("qwen3_coder", "qwen3-coder"),
-        ("qwen3_xml", "qwen3-coder"),
-        ("ernie-x1", "ernie"),
-        ("ernie-45-vl-thinking", "ernie"),
-        ("llama3_json", "llama3"),
-        ("llama4_pythonic", "pythonic"),
-        ("deepseek_v31", "deepseek"),
-        ("phi4_mini_json", "phi4-mini"),
-        ("jamba", "hunyuan"),
-    ],
-)
-def test_calls_have_the_names_that_other_engines_give_them(name, row):
-    assert chosen(tool_parser=name).calls is TOOL_CALLS[row]
+def test_rows_have_the_names_that_other_engines_give_them():
+    assert {name: chosen(reasoning_parser=name).thoughts for name in THOUGHTS} == {
+        name: REASONING[row] for name, row in THOUGHTS.items()
+    }
+    assert {name: chosen(tool_parser=name).calls for name in CALLS} == {
+        name: TOOL_CALLS[row] for name, row in CALLS.items()
+    }
 
 
-@pytest.mark.parametrize(
-    ("shown", "rows"),
+@for_each(
+    "shown, rows",
     [
         ("<think> </think> <tool_call> </tool_call>", ("qwen3", "hermes")),
         ("<think> </think> <tool_call>\\n<function=", ("qwen3", "qwen3-coder")),
@@ -159,8 +145,7 @@ def test_auto_is_seen_by_the_template_and_else_by_the_special_tokens(shown, rows
         assert (found.reasoning_parser, found.tool_call_parser) == rows
 
 
-@pytest.mark.parametrize(("name", "family"), [("deepseek-r1", "deepseek-r1"), ("qwen3", "qwen3"), ("zephyr", None)])
-def test_the_templates_of_models_are_told_apart(name, family):
-    path = Path(__file__).resolve().parents[1] / "builders" / "chat_templates" / f"{name}.jinja"
+def test_the_templates_of_models_are_told_apart():
     config = EngineConfig.from_options("m", reasoning_parser="auto")
-    assert settled(config, path.read_text(encoding="utf-8"), str).reasoning_parser == family
+    for name, family in (("deepseek-r1", "deepseek-r1"), ("qwen3", "qwen3"), ("zephyr", None)):
+        assert settled(config, CHAT_TEMPLATES[name], str).reasoning_parser == family

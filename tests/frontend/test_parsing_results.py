@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 
 import pytest
+from builders.cases import for_each
 from builders.tokenizer_kinds import KINDS, write_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,8 +77,8 @@ def test_what_does_not_occur_is_none(admit):
     assert (answer.reasoning_content, answer.tool_calls) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "text", "end", "finish_reason"),
+@for_each(
+    "prompt, text, end, finish_reason",
     [
         (RenderedPrompt("x"), ANSWER, {}, "tool_calls"),
         (RenderedPrompt("x"), ANSWER, {"stop_reason": 7}, "tool_calls"),
@@ -95,7 +96,7 @@ def test_tool_calls_is_the_reason_where_a_chat_ended_by_itself_with_whole_calls(
     assert answered(admit(prompt, **BOTH), text, **end).finish_reason == finish_reason
 
 
-@pytest.mark.parametrize("form", ["chat", "text", "ids"])
+@for_each("form", ["chat", "text", "ids"])
 def test_a_thought_that_the_prompt_has_begun_is_one(admit, tokenizer, form):
     text = "assistant\n<think>\n"
     ids = tokenizer.encode(text, add_special_tokens=False)
@@ -186,8 +187,8 @@ def test_marks_come_through_though_they_are_special_tokens():
 # --- what the engine is told of thoughts ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("prompt", "is_open", "can_begin"),
+@for_each(
+    "prompt, is_open, can_begin",
     [("Well?", False, True), ("<think>\n", True, True), ("<think>\n\n</think>\n\n", False, False)],
 )
 def test_a_prompt_says_whether_its_answer_begins_within_a_thought(admit, prompt, is_open, can_begin):

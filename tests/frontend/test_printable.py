@@ -1,6 +1,6 @@
 """What names and files of strangers say can't steer a terminal, forge a line of a log, or fail where it is printed."""
 
-import pytest
+from builders.cases import for_each
 
 from penstock.frontend import cli
 from penstock.frontend.commands import models
@@ -11,7 +11,7 @@ from penstock.protocol.survey import ModelSurvey, Survey
 ODD = "esc\x1b[2J\rnew\nline\u202egnp\udcff"
 
 
-@pytest.mark.parametrize("text", ["plain", "two\nlines\tand a tab", "你好, café, 👨‍👩‍👧"])
+@for_each("text", ["plain", "two\nlines\tand a tab", "你好, café, 👨‍👩‍👧"])
 def test_what_steers_nothing_stays_as_it_is(text):
     assert printable(text) == text
 

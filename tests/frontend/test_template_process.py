@@ -1,23 +1,27 @@
-"""A model's own template in a process apart: the same text as here, within limits, in a process that stays."""
+"""Templates in processes apart, within limits: a model's own in one that stays, a client's in one for its request."""
 
 import threading
 
 import pytest
+from builders.cases import for_each
+from builders.watching import wait_until
 
 from penstock.frontend.text.chat import render
 from penstock.frontend.text.template_input import TemplateInput
-from penstock.frontend.text.template_process import TemplateProcesses
+from penstock.frontend.text.template_process import TemplateProcesses, render_request_template
 from penstock.protocol.errors import RequestError
 from penstock.protocol.processes.bounded_process import Bounds
 
 HI = [{"role": "user", "content": "hi"}]
+# Their time on the clock is no matter here: on a machine at work they may have to wait for their processor time.
+ONE_SECOND = Bounds(cpu_seconds=1, wall_seconds=600.0)
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 SHOWN = "{{ bos_token }}{% for m in messages %}{{ m | tojson }}{% endfor %}{{ tools }}{{ x }}"
 
 
 @pytest.fixture(scope="module")
 def processes():
-    found = TemplateProcesses(Bounds(cpu_seconds=1))
+    found = TemplateProcesses(ONE_SECOND)
     yield found
     found.close()
 
@@ -27,8 +31,8 @@ def text(processes, template, turn, special_tokens=None, most=1000):
     return found
 
 
-@pytest.mark.parametrize("content", ["hi", "\ud800 é 你好 👍", "\x00\u2028", ""])
-@pytest.mark.parametrize("x", [None, 10**30, -(2**63) - 1, 1e308, {"a": [1, {"b": None}]}, "\udfff"])
+@for_each("content", ["hi", "\ud800 é 你好 👍", "\x00\u2028", ""])
+@for_each("x", [None, 10**30, -(2**63) - 1, 1e308, {"a": [1, {"b": None}]}, "\udfff"])
 def test_a_conversation_becomes_the_same_text_as_in_this_process(processes, content, x):
     messages = [{"role": "user", "content": content, "more": x}]
     here = render(SHOWN, messages, tools=[], special_tokens={"bos_token": "<s>"}, arguments={"x": x})
@@ -54,7 +58,7 @@ def test_the_process_stays_for_the_next_conversation(processes):
     assert [helper._process.popen.pid for helper in processes._all] == before
 
 
-@pytest.mark.parametrize(
+@for_each(
     "template, words",
     [
         (ENDLESS, "1 s of processor time"),
@@ -78,18 +82,50 @@ def test_a_conversation_may_be_as_large_as_a_body(processes):
 
 
 def test_a_conversation_that_is_being_rendered_ends_with_the_model():
-    processes, found = TemplateProcesses(), []
-    asking = threading.Thread(target=lambda: found.append(text(processes, ENDLESS, TemplateInput(HI, None, {}))))
+    processes, found = TemplateProcesses(Bounds(cpu_seconds=600, wall_seconds=600.0)), []
+    turn = TemplateInput(HI, None, {})
+    asking = threading.Thread(target=lambda: found.append(text(processes, ENDLESS, turn)), daemon=True)
     asking.start()
-    while not (processes._all and processes._all[0]._process):
-        assert asking.is_alive()
+    wait_until(lambda: processes._all and processes._all[0]._process, 60, "the process of the conversation")
     processes.close()
-    asking.join(10)
+    asking.join(60)
     assert isinstance(found[0], RequestError)
-    assert isinstance(text(processes, "{{ 1 }}", TemplateInput(HI, None, {})), RequestError)
+    assert isinstance(text(processes, "{{ 1 }}", turn), RequestError)
 
 
-@pytest.mark.parametrize("template", ["{{ 'a' * 10000000 }}", "{{ raise_exception('a' * 10000000) }}"])
+@for_each("template", ["{{ 'a' * 10000000 }}", "{{ raise_exception('a' * 10000000) }}"])
 def test_a_text_that_no_prompt_may_have_stays_where_it_was_made(processes, template):
     refusal = text(processes, template, TemplateInput(HI, None, {}))
     assert isinstance(refusal, RequestError) and len(str(refusal)) <= 2000
+
+
+# --- a template that comes with a request -----------------------------------------------------------------------------
+
+DOUBLING = "{% set a = namespace(b='x') %}{% for i in range(99) %}{% set a.b = a.b + a.b %}{% endfor %}"
+
+
+def test_conversations_of_one_template_are_rendered_together_each_with_what_it_brings():
+    template = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}{{ style }}"
+    turns = [TemplateInput(HI, None, {"style": style}) for style in ("!", "?")]
+    assert render_request_template(template, {"bos_token": "<s>"}, turns, 1000) == ["<s>user: hi!", "<s>user: hi?"]
+
+
+def test_a_template_that_refuses_one_conversation_refuses_that_one():
+    template = "{{ raise_exception('no ' + style) if style == 'b' else style }}"
+    inputs = [TemplateInput(HI, None, {"style": style}) for style in "ab"]
+    first, second = render_request_template(template, {}, inputs, 1000)
+    assert first == "a" and isinstance(second, RequestError) and "no b" in str(second)
+
+
+@for_each(
+    "template, words",
+    [
+        (DOUBLING, "MemoryError"),
+        ("{{ '%999999999999d' % 1 }}", "MiB|MemoryError|OverflowError"),
+        ("{{ 10**(10**10) }}", "1 s of processor time|MiB|MemoryError"),
+    ],
+)
+def test_what_a_requests_template_does_wrong_is_told_in_a_sentence(template, words):
+    [refusal] = render_request_template(template, {}, [TemplateInput(HI, None, {})], 1000, 1, wall_seconds=600.0)
+    assert isinstance(refusal, RequestError), refusal
+    assert any(word in str(refusal) for word in words.split("|")), str(refusal)

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 import sentencepiece
-from builders.random_texts import random_text
+from builders.cases import for_each
 from builders.sentencepiece_models import (
     AS_LLAMA,
     BPE,
@@ -24,6 +24,7 @@ from builders.sentencepiece_models import (
     trained,
     written,
 )
+from builders.tokenizer_kinds import random_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,7 +80,7 @@ def check(folder, model, texts):
         assert ids == reference.encode(text), text
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@for_each("name", TRAINED)
 def test_ids_are_those_of_sentencepiece(name, tmp_path):
     draw = random.Random(name)
     check(tmp_path, model_of(name), [random_text(draw) for _ in range(300)])
@@ -99,13 +100,13 @@ SCORES = {
 }
 
 
-@pytest.mark.parametrize("is_bpe", [True, False], ids=["BPE", "unigram"])
-@pytest.mark.parametrize("kinds", [[NORMAL], [NORMAL, NORMAL, UNUSED, USER_DEFINED]], ids=["normal", "of all kinds"])
-@pytest.mark.parametrize("scores", SCORES)
+@for_each("is_bpe", [True, False], ids=["BPE", "unigram"])
+@for_each("kinds", [[NORMAL], [NORMAL, NORMAL, UNUSED, USER_DEFINED]], ids=["normal", "of all kinds"])
+@for_each("scores", SCORES)
 def test_any_scores_and_kinds_of_pieces_give_the_ids_of_sentencepiece(scores, kinds, is_bpe, tmp_path):
     """Two letters, so that pieces overlap in every way; scores that no training gives."""
     draw = random.Random(f"{scores} {kinds} {is_bpe}")
-    for _ in range(15):
+    for _ in range(8):
         longer = sorted({"".join(draw.choices("ab", k=draw.randint(2, 6))) for _ in range(draw.randint(2, 30))})
         chosen = SCORES[scores](draw, len(longer))
         pieces = [(letter, -2000.0 - at, NORMAL) for at, letter in enumerate("ab▁")]
@@ -142,7 +143,7 @@ def test_any_text_comes_back(text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@for_each("name", TRAINED)
 def test_text_comes_back_as_sentencepiece_shows_it(name, tmp_path):
     """Above all the spaces that begin it."""
     reference = sentencepiece.SentencePieceProcessor(model_proto=model_of(name))
@@ -170,7 +171,7 @@ def pieces_of(tokenizer, text):
     return [tokenizer.backend.id_to_token(token_id) for token_id in tokenizer.encode(text)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "settings, begins, ends",
     [
         ({}, [], []),
@@ -187,8 +188,8 @@ def test_a_text_begins_and_ends_as_the_settings_ask(settings, begins, ends, tmp_
     assert pieces_of(tokenizer, "") == [*begins, *ends]
 
 
-@pytest.mark.parametrize("name", ["as Llama", "user-defined"])
-@pytest.mark.parametrize(
+@for_each("name", ["as Llama", "user-defined"])
+@for_each(
     "settings, first, second",
     [
         ({}, "▁", ""),
@@ -216,7 +217,7 @@ def test_special_tokens_are_named_by_the_model_unless_the_settings_do(tmp_path):
     assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.eos_token_id) == (None, "<|end|>", len(tokenizer) - 1)
 
 
-@pytest.mark.parametrize("name", ["as Llama", "user-defined"])
+@for_each("name", ["as Llama", "user-defined"])
 def test_tokens_that_the_settings_list_have_their_ids_and_options(name, tmp_path):
     size = sentencepiece.SentencePieceProcessor(model_proto=model_of(name)).vocab_size()
     listed = {
@@ -272,7 +273,7 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize("name", UNREADABLE)
+@for_each("name", UNREADABLE)
 def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(name, tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     content, reason = UNREADABLE[name]()
@@ -296,11 +297,11 @@ def damaged(draw, content):
     return bytes(content)
 
 
-@pytest.mark.parametrize("algorithm", [UNIGRAM, BPE, CHAR])
+@for_each("algorithm", [UNIGRAM, BPE, CHAR])
 def test_any_damage_is_told_of_the_file_that_has_it(algorithm, tmp_path):
     pieces = [("▁", -1.0, NORMAL), ("a", -2.0, NORMAL), ("b", -3.0, NORMAL), ("ab", -4.0, NORMAL)]
     model = written(pieces, algorithm=algorithm, remove_extra_whitespaces=True)
-    for seed in range(1000):
+    for seed in range(300):
         try:
             read(tmp_path, damaged(random.Random(seed), model)).encode("a ab")
         except ConfigError as error:
@@ -310,7 +311,7 @@ def test_any_damage_is_told_of_the_file_that_has_it(algorithm, tmp_path):
         assert told.startswith(f"{tmp_path / 'tokenizer.model'} "), (seed, told)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@for_each("seed", range(4))
 def test_damaged_files_give_ids_or_a_sentence(seed, tmp_path):
     draw = random.Random(seed)
     for _ in range(12):

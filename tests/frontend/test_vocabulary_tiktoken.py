@@ -8,7 +8,8 @@ from functools import cache
 
 import pytest
 import tiktoken
-from builders.random_texts import WORDS, random_text
+from builders.cases import for_each
+from builders.tokenizer_kinds import WORDS, random_text
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, trainers
 
@@ -71,8 +72,8 @@ def check(folder, ranks, scheme, count):
         assert tokenizer.decode(ids) == composed
 
 
-@pytest.mark.parametrize("ranks", [trained, drawn])
-@pytest.mark.parametrize("scheme", ONE_NAME_EACH)
+@for_each("ranks", [trained, drawn])
+@for_each("scheme", ONE_NAME_EACH)
 def test_ids_are_those_of_tiktoken(scheme, ranks, tmp_path):
     check(tmp_path, ranks(), scheme, 300)
 
@@ -109,9 +110,7 @@ LLAMA_3 = {"<|begin_of_text|>": 128_000, "<|eot_id|>": 128_009, "<|reserved_spec
 QWEN = {"<|endoftext|>": 151_643, "<|im_start|>": 151_644, "<|extra_204|>": 151_850}
 
 
-@pytest.mark.parametrize(
-    "scheme, special, end", [("LlamaTokenizer", LLAMA_3, None), ("QWenTokenizer", QWEN, "<|endoftext|>")]
-)
+@for_each("scheme, special, end", [("LlamaTokenizer", LLAMA_3, None), ("QWenTokenizer", QWEN, "<|endoftext|>")])
 def test_a_file_of_a_known_size_has_the_special_tokens_of_its_model(scheme, special, end, tmp_path, monkeypatch):
     first = SCHEMES[scheme].first_special
     assert first == min(special.values())
@@ -126,8 +125,8 @@ ALL_BYTES = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte 
 DIGITS = "12345"  # which Qwen cuts one by one, and the others in threes
 
 
-@pytest.mark.parametrize("own_class", [None, "PreTrainedTokenizerFast", "TokenizersBackend"])
-@pytest.mark.parametrize("model_type, scheme", [("llama", "LlamaTokenizer"), ("qwen", "QWenTokenizer")])
+@for_each("own_class", [None, "PreTrainedTokenizerFast", "TokenizersBackend"])
+@for_each("model_type, scheme", [("llama", "LlamaTokenizer"), ("qwen", "QWenTokenizer")])
 def test_a_model_without_a_class_of_its_own_is_known_by_its_type(model_type, scheme, own_class, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     ranks = {**{bytes([byte]): byte for byte in range(256)}, b"12": 256, b"123": 257, b"45": 258}
@@ -150,7 +149,7 @@ def test_a_type_that_is_not_known_is_none_of_llama(tmp_path):
         read(tmp_path, drawn())
 
 
-@pytest.mark.parametrize(
+@for_each(
     "content, settings, reason",
     [
         (b"IQ== 0\nIg==\n", {}, "line 2 is not a token"),

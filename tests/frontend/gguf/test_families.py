@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from builders.cases import for_each
 from builders.converted_gguf import converted, write_converted
 from builders.gguf_file import write_gguf, zeros
 from builders.tiny_model import tiny_model
@@ -67,18 +68,19 @@ def check_same(found: ModelConfig, expected: ModelConfig) -> None:
     assert found.family.name == SAME_AS.get(expected.family.name, expected.family.name) or (
         found.family == expected.family
     )
-    for layer in range(expected.num_layers):
-        mine, theirs = found.ropes.of(layer), expected.ropes.of(layer)
+    pairs = [(found.ropes.of(layer), expected.ropes.of(layer)) for layer in range(expected.num_layers)]
+    for layer, (mine, theirs) in enumerate(pairs):
         assert (mine is None) == (theirs is None), layer
-        if mine is not None and theirs is not None:
+        if mine is not None and theirs is not None and (mine, theirs) not in pairs[:layer]:
             assert (mine.rotary_dim, mine.max_position) == (theirs.rotary_dim, theirs.max_position)
             assert (mine.query_scale, mine.axes) == (theirs.query_scale, theirs.axes)
             for one, other in zip(rotations(mine), rotations(theirs), strict=True):
                 torch.testing.assert_close(one, other, rtol=0, atol=2e-4)
 
 
-@pytest.mark.parametrize("case", sorted(converted()))
-def test_metadata_describes_the_checkpoint_that_was_converted(tmp_path, case):
+@for_each("case", sorted(converted()))
+def test_metadata_describes_the_checkpoint_that_was_converted(tmp_path, monkeypatch, case):
+    monkeypatch.setattr("builders.tiny_model._write_weights", lambda *arguments: None)  # its config alone is read
     check_same(translated(tmp_path, case), original(tmp_path, case))
 
 
@@ -102,8 +104,8 @@ def test_factors_of_llama_3_become_its_figures_where_they_are_these(tmp_path):
     assert config["rope_scaling"]["rope_type"] == "longrope"
 
 
-@pytest.mark.parametrize(
-    ("case", "metadata", "expected"),
+@for_each(
+    "case, metadata, expected",
     [
         ("llama", {"llama.rope.freq_base": 500000.0}, {"rope_theta": 500000.0}),
         ("llama", {"llama.rope.scale_linear": 4.0}, {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
@@ -152,7 +154,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@for_each("case", WRONG)
 def test_metadata_that_can_not_be_a_models_is_refused(tmp_path, case):
     metadata, says = WRONG[case]
     file = write_converted(tmp_path / "model.gguf", "llama", **metadata)

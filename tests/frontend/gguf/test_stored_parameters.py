@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 from builders.converted_gguf import write_converted
 from builders.gguf_tokenizers import from_tokenizer_json
 from builders.stores import ollama_model, only_home
@@ -25,8 +26,8 @@ def stored(tmp_path: Path, content: bytes | dict) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("parameters", "changed"),
+@for_each(
+    "parameters, changed",
     [
         ({}, {}),
         ({"num_ctx": 4096, "mirostat": 1, "temperature": None, "stop": None}, {}),
@@ -56,8 +57,8 @@ def test_a_stop_that_is_a_token_of_its_own_ends_answers_by_its_id(tmp_path):
     assert (found["eos_token_id"], found["stop_strings"]) == ([99, special], ["the"])
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
+@for_each(
+    "content, reason",
     [
         (b"{", "can't be used: "),
         (b"[1]", "can't be used: "),

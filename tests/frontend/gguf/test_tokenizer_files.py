@@ -2,19 +2,18 @@
 
 import copy
 import random
-from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 from builders.gguf_tokenizers import from_bert, from_sentencepiece, from_tokenizer_json, with_templates
 from builders.sentencepiece_models import AS_LLAMA, trained
-from builders.tokenizer_kinds import write_tokenizer
+from builders.tokenizer_kinds import CHAT_TEMPLATES, write_tokenizer
 
 from penstock.frontend.text.gguf import end_token_ids, tokenizer_files
 from penstock.frontend.text.gguf import write_tokenizer as write_from_gguf
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import RequestError
 
-TEMPLATES = Path(__file__).parents[2] / "builders" / "chat_templates"
 MESSAGES = [
     {"role": "user", "content": "Hello, <b>you</b> 你好"},
     {"role": "assistant", "content": "Hi! "},
@@ -65,15 +64,14 @@ def test_what_breaks_the_library_is_refused_in_one_sentence(byte_level, tmp_path
 def test_templates_render_as_transformers_renders_them(byte_level, tmp_path):
     from transformers import AutoTokenizer
 
-    paths = sorted(TEMPLATES.glob("*.jinja"))
-    assert len(paths) > 15
-    for path in paths:
-        folder = tmp_path / path.stem
-        tokenizer = read(folder, with_templates(byte_level, default=path.read_text(encoding="utf-8")))
-        reference = AutoTokenizer.from_pretrained(folder)
-        options = {"add_generation_prompt": True, "tokenize": False, "documents": [], "tools": [TOOL]}
+    options = {"add_generation_prompt": True, "tokenize": False, "documents": [], "tools": [TOOL]}
+    for family in ("everything", "gpt-oss", "llama3", "qwen3"):
+        template = CHAT_TEMPLATES[family]
+        tokenizer = read(tmp_path / family, with_templates(byte_level, default=template))
+        reference = AutoTokenizer.from_pretrained(tmp_path / family)
+        assert tokenizer.chat_template == reference.chat_template == template
         expected = reference.apply_chat_template(MESSAGES, **options)
-        assert tokenizer.apply_chat_template(MESSAGES, **options) == expected, path.stem
+        assert tokenizer.apply_chat_template(MESSAGES, **options) == expected, family
         assert (tokenizer.bos_token, tokenizer.eos_token) == (reference.bos_token, reference.eos_token)
 
 
@@ -99,13 +97,13 @@ def test_a_template_that_would_take_minutes_to_read_is_refused(byte_level, tmp_p
         read(tmp_path / "made", with_templates(byte_level, default="{{ 1 }}" * 285_714 + "{{}"))
 
 
-@pytest.mark.parametrize("said", [{}, {"tokenizer.chat_template": ""}], ids=["none", "empty"])
+@for_each("said", [{}, {"tokenizer.chat_template": ""}], ids=["none", "empty"])
 def test_a_file_without_a_template_says_what_to_do(byte_level, said, tmp_path):
     with pytest.raises(RequestError, match="has no chat template. Give one with chat_template="):
         read(tmp_path / "made", byte_level | said).apply_chat_template(MESSAGES)
 
 
-@pytest.mark.parametrize("name", ["../../x", "a/b", "", "a" * 65, "ü", "x.y", "a\0b"])
+@for_each("name", ["../../x", "a/b", "", "a" * 65, "ü", "x.y", "a\0b"])
 def test_a_template_can_have_no_name_that_leads_elsewhere(name, byte_level, tmp_path):
     with pytest.raises(ValueError, match="chat template .* has a name"):
         read(tmp_path / "made", byte_level | {f"tokenizer.chat_template.{name}": "x"})
@@ -124,7 +122,7 @@ def test_templates_are_there_though_the_vocabulary_cannot_be_used(byte_level, tm
 # --- what begins and ends texts --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "pre, said, has_bos, has_eos",
     [
         ("gpt-2", {}, False, False),
@@ -151,7 +149,7 @@ def with_tokens(metadata, *tokens, kind=CONTROL):
     return metadata | changed, first
 
 
-@pytest.mark.parametrize(
+@for_each(
     "tokens, kind, said, expected",
     [
         (["<|endoftext|>", "<|im_start|>", "<|im_end|>"], CONTROL, {"eos": 2}, [2, 0]),  # as Qwen's generation_config
@@ -274,7 +272,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("kind, name", CASES)
+@for_each("kind, name", CASES)
 def test_what_cannot_be_used_is_refused_in_a_sentence(kind, name, tmp_path, request):
     damage, reason = CASES[kind, name]
     metadata = copy.deepcopy(request.getfixturevalue(kind))
@@ -292,7 +290,7 @@ JUNK = (
 )
 
 
-@pytest.mark.parametrize("kind", ["byte_level", "pieces", "word_pieces"])
+@for_each("kind", ["byte_level", "pieces", "word_pieces"])
 def test_any_damage_ends_in_a_tokenizer_or_a_sentence(kind, tmp_path, request):
     original = request.getfixturevalue(kind)
     draw = random.Random(kind)

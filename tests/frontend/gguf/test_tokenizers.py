@@ -9,11 +9,18 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
-from builders.gguf_tokenizers import from_bert, from_sentencepiece, from_t5, from_tokenizer_json
-from builders.published_pre_tokenizers import IGNORE_MERGES, NORMALIZERS, PRE_TOKENIZERS
-from builders.random_texts import WORDS, random_text
+from builders.cases import for_each
+from builders.gguf_tokenizers import (
+    IGNORE_MERGES,
+    NORMALIZERS,
+    PRE_TOKENIZERS,
+    from_bert,
+    from_sentencepiece,
+    from_t5,
+    from_tokenizer_json,
+)
 from builders.sentencepiece_models import AS_LLAMA, trained
-from builders.tokenizer_kinds import TEXTS, write_tokenizer
+from builders.tokenizer_kinds import TEXTS, WORDS, random_text, write_tokenizer
 from tokenizers import AddedToken, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
@@ -116,7 +123,7 @@ def check_published(name, folder, count):
     assert len(tokenizer) == backend.get_vocab_size()
 
 
-@pytest.mark.parametrize("name", PRE_TOKENIZERS)
+@for_each("name", PRE_TOKENIZERS)
 def test_ids_are_those_of_the_published_tokenizer(name, tmp_path):
     check_published(name, tmp_path, 200)
 
@@ -141,7 +148,7 @@ def test_every_name_cuts_text_into_words_that_come_back(of_gpt_2, tmp_path):
             assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == expected, name
 
 
-@pytest.mark.parametrize(
+@for_each(
     "folder, pre",
     [*((folder, "ufakzeka") for folder in BUNDLED.values()), (TRAINED_EXPERTS, "ufakzeka")],
     ids=lambda value: getattr(value, "name", ""),
@@ -174,7 +181,7 @@ def test_kimi_is_merged_by_rank_without_listed_merges(of_gpt_2, tmp_path):
         assert tokenizer.encode(text, add_special_tokens=False) == backend.encode(text).ids
 
 
-@pytest.mark.parametrize("model, pre", [("gemma4", None), *(("gpt2", name) for name in PLAIN_NAMES)])
+@for_each("model, pre", [("gemma4", None), *(("gpt2", name) for name in PLAIN_NAMES)])
 def test_vocabularies_of_characters_keep_their_ids(model, pre, tmp_path):
     """As Gemma 4: merges, ▁ for a space, bytes for the rest, and tokens of spaces that are added."""
     backend = Backend.from_file(str(write_tokenizer(tmp_path, "byte_fallback") / "tokenizer.json"))
@@ -234,7 +241,7 @@ def check_bpe(name, folder, count):
     assert len(tokenizer) == reference.vocab_size()
 
 
-@pytest.mark.parametrize("name", BPE_MODELS)
+@for_each("name", BPE_MODELS)
 def test_ids_of_llama_vocabularies_are_those_of_sentencepiece(name, tmp_path):
     check_bpe(name, tmp_path, 200)
 
@@ -288,7 +295,7 @@ def check_unigram(name, folder, count):
     assert tokenizer.encode("the") == [*reference.encode("the"), reference.eos_id()]
 
 
-@pytest.mark.parametrize("name", UNIGRAM_MODELS)
+@for_each("name", UNIGRAM_MODELS)
 def test_ids_of_unigram_vocabularies_are_those_of_sentencepiece(name, tmp_path):
     check_unigram(name, tmp_path, 200)
 
@@ -299,7 +306,7 @@ def test_five_thousand_texts_of_unigram_vocabularies_have_the_ids_of_sentencepie
     check_unigram(name, tmp_path, 5000)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "metadata, special, after_first",
     [
         ({}, "[START]", "▁the"),

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 from builders.converted_gguf import write_converted
 from builders.gguf_file import gguf_bytes, write_gguf
 from builders.gguf_mutations import mutated
@@ -107,7 +108,7 @@ def test_only_so_many_are_kept_and_those_used_last(tmp_path, monkeypatch):
     assert [folder.exists() for folder in folders] == [False, True, True]
 
 
-@pytest.mark.parametrize("name", ["tiny-llama-Q4_K_M.gguf", "."])
+@for_each("name", ["tiny-llama-Q4_K_M.gguf", "."])
 def test_a_file_and_a_folder_with_one_are_found(file, tmp_path, monkeypatch, name):
     tokenizer = tmp_path / "tokenizer"
     write_tokenizer(tokenizer, "byte_level")
@@ -141,8 +142,8 @@ def test_a_folder_with_several_models_is_refused_by_their_names(file):
         require_known(str(file.parent))
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
+@for_each(
+    "name, says",
     [
         ("tiny-llama.gguf", r"^No file tiny-llama.gguf lies in {0}, which holds tiny-llama-Q4_K_M.gguf, b.gguf\.$"),
         ("there/tiny.gguf", r"^No file tiny.gguf was found: the folder {0}/there does not exist\.$"),
@@ -152,7 +153,7 @@ def test_a_folder_with_several_models_is_refused_by_their_names(file):
 def test_a_file_that_is_not_there_is_told_with_its_neighbours_and_no_hub_is_asked(file, monkeypatch, name, says):
     monkeypatch.setattr(model_files, "require_listed", None)
     monkeypatch.chdir(file.parent)
-    (file.parent / "empty").mkdir()
+    (file.parent / "empty").mkdir(exist_ok=True)
     file.with_name("b.gguf").touch()
     with pytest.raises(ModelNotFoundError, match=says.format(re.escape(str(file.parent)))):
         require_known(name)
@@ -186,8 +187,8 @@ def test_a_model_that_names_no_tokenizer_asks_for_one(file):
         find_tokenizer(file)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
+@for_each(
+    "content, says",
     [
         (b"", r"^bad.gguf can't be used: it does not begin as a GGUF file does\. Download it again, or use .*\.$"),
         (b"version https://git-lfs.github.com/spec/v1\n", r"it is a Git-LFS pointer.*\. Run `git lfs pull`"),
@@ -209,8 +210,8 @@ def test_a_file_that_is_no_model_ends_in_a_sentence_and_leaves_nothing(file, cac
     assert not any((cache / "penstock" / "gguf").iterdir())
 
 
-@pytest.mark.parametrize(
-    ("case", "metadata", "says"),
+@for_each(
+    "case, metadata, says",
     [
         ("llama", {"llama.rope.freq_base": 0.0}, "angles need one above 0"),
         ("llama-l3", {"llama.rope.freq_base": -1.0}, "angles need one above 0"),
@@ -255,8 +256,8 @@ def test_mutated_files_end_in_a_sentence_each(file, monkeypatch):
         assert said is None or (said.startswith(file.name) and str(file.parent) not in said), f"seed {seed}: {said}"
 
 
-@pytest.mark.parametrize(
-    ("bounds", "says"),
+@for_each(
+    "bounds, says",
     [
         (Bounds(memory_bytes=1 << 20), r"reading its header takes more than 1 MiB, or breaks what computes it\. Use"),
         (Bounds(wall_seconds=0.001), r"reading its header takes more than 0.001 s\. Use"),

@@ -1,0 +1,128 @@
+"""Conversations before they are rendered: what messages lack, roles a template leaves out, texts of odd classes."""
+
+from collections import UserString
+from typing import Any
+
+import pytest
+from builders.cases import for_each
+from builders.tokenizer_kinds import CHAT_TEMPLATES as TEMPLATES
+
+from penstock import SamplingParams
+from penstock.frontend.requests.conversation_checks import check_conversation
+from penstock.frontend.requests.prompts import parse_prompt, parse_prompts
+from penstock.frontend.text.chat import render
+from penstock.protocol.errors import RequestError
+
+USER = {"role": "user", "content": "Which animal?"}
+TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+OWN = "{% for m in messages if m.role in ('user', 'critic') %}[{{ m.role }}:{{ m.content | upper }}]{% endfor %}"
+FIRST_PART = "{% for m in messages %}{% if m.role != 'usr' %}{{ m.content[0].text }}{% endif %}{% endfor %}"
+STRICT = "{% for m in messages %}{% if m.role != 'user' %}{{ raise_exception('No such role') }}{% endif %}{% endfor %}"
+
+
+@for_each("role", ["usr", "ipython", "observation", "critic", "User", "<role>"])
+@for_each("family", TEMPLATES)
+def test_a_message_is_in_the_prompt_or_the_conversation_is_refused(family, role):
+    try:
+        text = render(TEMPLATES[family], [USER, {"role": role, "content": "The blue whale."}], special_tokens=TOKENS)
+    except RequestError:
+        return
+    assert "The blue whale." in text
+
+
+@for_each("role, meant", [("usr", "user"), ("User", "user"), ("asistant", "assistant"), ("system ", "system")])
+def test_the_role_that_was_meant_is_named(role, meant):
+    message = {"role": role, "content": "one"}
+    with pytest.raises(RequestError, match=f"knows no role '{role}': .* left out. Did you mean {meant}\\?"):
+        render(TEMPLATES["qwen3"], [USER, message])
+    with pytest.raises(RequestError, match=f"refuses this conversation: No such role. Did you mean {meant}\\?"):
+        render(STRICT, [message])
+
+
+def test_a_role_of_the_templates_own_passes_and_another_beside_it_does_not():
+    critic = {"role": "critic", "content": "one"}
+    assert render(OWN, [USER, critic]) == "[user:WHICH ANIMAL?][critic:ONE]"
+    with pytest.raises(RequestError, match="no role 'observer': what such a message says would be left out.$"):
+        render(OWN, [USER, critic, {**critic, "role": "observer"}])
+
+
+def test_what_a_message_says_may_be_short_or_stand_elsewhere():
+    with pytest.raises(RequestError, match="no role 'usr'"):
+        render(OWN, [USER, {"role": "usr", "content": "a"}])
+
+
+def test_a_message_in_parts_is_tried_in_parts():
+    parts = [{"type": "text", "text": "one"}]
+    assert render(FIRST_PART, [{"role": "critic", "content": parts}]) == "one"
+    with pytest.raises(RequestError, match="no role 'usr'"):
+        render(FIRST_PART, [{"role": "critic", "content": parts}, {"role": "usr", "content": parts}])
+
+
+@for_each("role", ["tool", "function", "developer"])
+def test_usual_roles_pass_also_where_a_template_leaves_them_out(role):
+    assert render(OWN, [USER, {"role": role, "content": "one"}]) == "[user:WHICH ANIMAL?]"
+
+
+def test_a_template_that_reads_what_such_a_message_says_is_believed():
+    template = "{% for m in messages %}{{ raise_exception('odd') if 'probe' in m.content else m.content }}{% endfor %}"
+    assert render(template, [{"role": "critic", "content": "one"}]) == "one"
+
+
+# --- texts that are more than a text: what is theirs alone is left behind ---------------------------------------------
+
+
+class OddText(str):
+    def __len__(self) -> int:
+        raise RuntimeError("nobody counts these")
+
+    def encode(self, *arguments: Any) -> bytes:
+        raise RuntimeError("nor writes them")
+
+
+class Pretender:
+    """`isinstance` takes it for a text."""
+
+    __class__ = str  # type: ignore[assignment]
+
+
+def test_of_a_prompt_the_plain_text_is_taken():
+    for prompt in (OddText("abc"), {"prompt": OddText("abc")}):
+        parsed = parse_prompt(prompt, SamplingParams())
+        assert (type(parsed.text), parsed.text, parsed.refusal) == (str, "abc", None)
+
+
+def test_what_is_no_text_is_refused_in_a_sentence():
+    for prompt in (Pretender(), {"prompt": Pretender()}, {"prompt": UserString("abc")}):
+        parsed = parse_prompt(prompt, SamplingParams())
+        assert parsed.text is None and parsed.refusal.endswith("."), prompt
+
+
+@for_each("name", ["stop", "bad_words"])
+def test_strings_of_parameters_are_plain_ones(name):
+    [text] = getattr(SamplingParams(**{name: [OddText("abc")]}), name)
+    assert (type(text), text) == (str, "abc")
+    for value in (UserString("abc"), [UserString("abc")], [Pretender()]):
+        with pytest.raises(RequestError, match=f"{name}=.*must be"):
+            SamplingParams(**{name: value})
+
+
+@for_each(
+    "message, fault",
+    [
+        ({"content": "a"}, "this one has no role"),
+        ({"role": 3, "content": "a"}, "the role of this one is int"),
+        ("a", "this one is str"),
+        ({"role": "user", "content": [{"type": "text"}]}, "this one has no text"),
+        ({"role": "user", "content": [{"type": "text", "text": 3}]}, "the text of this one is int"),
+        ({"role": "user", "content": [b"a"]}, "this one is bytes"),
+    ],
+)
+def test_a_message_or_part_without_its_text_is_told_what_it_lacks(message, fault):
+    with pytest.raises(RequestError, match=f"; {fault}.$"):
+        check_conversation([message])
+
+
+@for_each("params", [{"temperature": 0}, {}, "temperature", 3])
+def test_what_can_be_no_parameters_at_all_is_refused_as_a_whole(params):
+    with pytest.raises(RequestError, match=f"or one for each prompt, not {type(params).__name__}"):
+        parse_prompts(["a"], params, SamplingParams())
