@@ -142,10 +142,7 @@ class Scene:
         return self
 
     def _add(self, kind: MediumKind, frames: int, grid: tuple[int, int, int], token: int, seed: int) -> None:
-        pixels = torch.randint(
-            0, 256, (frames, grid[1] * self.patch, grid[2] * self.patch, 3), dtype=torch.uint8,
-            generator=torch.Generator().manual_seed(seed),
-        )  # fmt: skip
+        pixels = self._pixels(frames, grid, seed)
         rows, spans = grid[1] * grid[2] // 4, []
         # Some models have a video's frames apart, each behind its time.
         runs = grid[0] if kind == "video" and self.family.startswith("Qwen3") else 1
@@ -157,6 +154,10 @@ class Scene:
             self.tokens += [token] * length + [END]
         self.media.append(Picture(kind, pixels, grid, spans))
 
+    def _pixels(self, frames: int, grid: tuple[int, int, int], seed: int) -> Tensor:
+        size = (frames, grid[1] * self.patch, grid[2] * self.patch, 3)
+        return torch.randint(0, 256, size, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
     def prompt(self, request_id: int, reference: Any, **params: Any) -> Prompt:
         """For an engine."""
         made = prompt(request_id, self.tokens, **params)
@@ -167,11 +168,22 @@ class Scene:
         """As transformers' models want media."""
         found: dict[str, Tensor] = {}
         for kind, name in (("image", "pixel_values"), ("video", "pixel_values_videos")):
-            own = [each for each in self.media if each.kind == kind]
-            if own:
-                found[name] = torch.cat([_patches(each, self.patch, mean, deviation) for each in own])
+            if own := [each for each in self.media if each.kind == kind]:
+                found[name] = torch.cat([self.patches(each, mean, deviation) for each in own])
                 found[f"{kind}_grid_thw"] = torch.tensor([each.grid for each in own])
         return found
+
+    def inputs(self, colours: Any, num_tokens: int) -> dict[str, Tensor]:
+        """What transformers' model wants beside a text of so many tokens that begins with this prompt."""
+        if not self.media:
+            return {}
+        return self.given(colours.mean, colours.deviation) | {"mm_token_type_ids": self.types(num_tokens)}
+
+    def encoded(self, reference: Any, medium: Picture, colours: Any) -> Tensor:
+        """The rows that transformers' encoder makes of a medium."""
+        pixels, grid = type(self)(self.family, media=[medium]).given(colours.mean, colours.deviation).values()
+        found = reference.model.visual(pixels, grid)
+        return torch.cat((found.pooler_output, *(getattr(found, "deepstack_features", None) or ())), 1)
 
     def types(self, num_tokens: int) -> Tensor:
         """[1, tokens]: which of them are of pictures (1) and videos (2)."""
@@ -187,12 +199,11 @@ class Scene:
         found, _ = reference.model.get_rope_index(torch.tensor([self.tokens]), self.types(len(self.tokens)), **grids)
         return column(found[:, 0].flatten().tolist())
 
-
-def _patches(picture: Picture, patch: int, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
-    """As transformers' processors cut pixels."""
-    pixels = (picture.pixels.float() / 255 - torch.tensor(mean)) / torch.tensor(deviation)
-    if len(pixels) % 2:
-        pixels = torch.cat((pixels, pixels[-1:]))
-    times, down, across = picture.grid
-    cut = pixels.view(times, 2, down // 2, 2, patch, across // 2, 2, patch, 3)
-    return cut.permute(0, 2, 5, 3, 6, 8, 1, 4, 7).reshape(times * down * across, -1)
+    def patches(self, picture: Picture, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
+        """As transformers' processors cut pixels."""
+        pixels = (picture.pixels.float() / 255 - torch.tensor(mean)) / torch.tensor(deviation)
+        if len(pixels) % 2:
+            pixels = torch.cat((pixels, pixels[-1:]))
+        times, down, across = picture.grid
+        cut = pixels.view(times, 2, down // 2, 2, self.patch, across // 2, 2, self.patch, 3)
+        return cut.permute(0, 2, 5, 3, 6, 8, 1, 4, 7).reshape(times * down * across, -1)

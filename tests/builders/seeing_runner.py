@@ -1,15 +1,22 @@
-"""Drives a runner of a model that sees by plans written by hand: how much of which medium is encoded in which step."""
+"""Drives a runner of a model that sees by plans written by hand: how much of which medium is encoded in which step.
+
+`check_sees` holds a model to transformers' by what it makes of scenes.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
-from builders.runner_harness import SlottedRunner, no_mask
+import torch
+from builders.runner_harness import SlottedRunner, no_mask, slotted_runner
 from builders.seeing_models import Scene
+from torch import Tensor
 
 from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.media import Encode, MediaRows
 from penstock.protocol.messages import NewSlot, StepPlan, column, float_values, values
 from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.worker.models.load import Model
 
 _TOP = 5  # log-probabilities of each token
 
@@ -67,6 +74,11 @@ class SeeingRunner:
             for first in range(steps):
                 self.step([], [medium.encode(entry, first, 1, steps)])
 
+    def rows_of(self, seen: Seen) -> list[Tensor]:
+        """What was made of each of its media."""
+        media = self.runner.media
+        return [media.rows[media._of_entries[entry]] for entry in seen.entries]
+
     def step(self, rows: list[tuple[Seen, int]], encodes: list[Encode] = [], dropped: list[int] = []) -> None:  # noqa: B006
         """So many tokens of each."""
         new, media, blocks, offsets = [], [], [], [0]
@@ -122,3 +134,39 @@ class SeeingRunner:
                 if first < end < first + length:
                     end = first
         return end - seen.num_computed
+
+
+def check_sees(
+    reference: Any, model: Model, scenes: list[Scene], *, steps: int = 2, num_tokens: int = 64, budget: int = 40
+) -> None:
+    """Rows of media, greedy tokens and their log-probabilities are those of transformers' model."""
+    assert model.report.leftovers == []
+    runner, colours = SeeingRunner(slotted_runner(model, max_model_len=512, num_blocks=128)), colours_of(model)
+    seen = [runner.enter(scene, scene.positions(reference)) for scene in scenes]
+    for each in seen:
+        runner.encode(each, steps)
+        for medium, found in zip(each.scene.media, runner.rows_of(each), strict=True):
+            with torch.inference_mode():
+                expected = each.scene.encoded(reference, medium, colours)
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    runner.answer(seen, num_tokens, budget)
+    for number, each in enumerate(seen):
+        logits = logits_behind(reference, model, each.scene, each.tokens)
+        assert logits.argmax(-1).tolist() == each.tokens, f"scene {number}"
+        expected = logits.log_softmax(-1)
+        for place, likeliest in enumerate(each.logprobs):
+            off = max(abs(expected[place, token].item() - logprob) for token, logprob in likeliest.items())
+            assert off < 1e-3, f"scene {number}, token {place}"
+
+
+def logits_behind(reference: Any, model: Model, scene: Scene, answer: list[int]) -> Tensor:
+    """[answer, vocabulary]: transformers' for each token of an answer."""
+    whole = torch.tensor([scene.tokens + answer])
+    with torch.inference_mode():
+        found = reference(whole, **scene.inputs(colours_of(model), whole.shape[1]))
+    return found.logits[0, len(scene.tokens) - 1 : -1]
+
+
+def colours_of(model: Model) -> Any:
+    """What pixels are scaled by."""
+    return model.config.vision.image_colours

@@ -3,12 +3,12 @@
 A picture is one square or several, each with a span of its own, as crops and tiles have them.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from builders import seeing_models as scenes
 from builders.seeing_models import Picture
 from torch import Tensor
 
@@ -61,17 +61,13 @@ def seeing_model(
 
 
 @dataclass
-class Scene:
+class Scene(scenes.Scene):
     """A prompt that is made piece by piece."""
 
-    family: str
-    rows: int  # of a square
-    tokens: list[int] = field(default_factory=list)
-    media: list[Picture] = field(default_factory=list)
-
-    def text(self, *tokens: int) -> "Scene":
-        self.tokens += tokens
-        return self
+    @property
+    def rows(self) -> int:
+        """Of a square."""
+        return {"Gemma3": 9, "Idefics3": 4, "SmolVLM": 9}[self.family]
 
     def picture(self, squares: int = 1, seed: int = 0) -> "Scene":
         generator = torch.Generator().manual_seed(seed)
@@ -84,18 +80,25 @@ class Scene:
         self.media.append(Picture("image", pixels, (squares, SIDE // 4, SIDE // 4), spans))
         return self
 
-    def given(self, mean: Sequence[float], deviation: Sequence[float], num_tokens: int) -> dict[str, Tensor]:
-        """As transformers' models want media."""
+    def positions(self, reference: Any) -> bytes:
+        return b""
+
+    def inputs(self, colours: Any, num_tokens: int) -> dict[str, Tensor]:
         if not self.media:
             return {}
-        found = {"pixel_values": torch.cat([plain(each, mean, deviation) for each in self.media])}
+        pixels = torch.cat([plain(each, colours) for each in self.media])
         if self.family != "Gemma3":
-            return {"pixel_values": found["pixel_values"][None]}
+            return {"pixel_values": pixels[None]}
         types = [int(token == IMAGE) for token in self.tokens]
-        return found | {"token_type_ids": torch.tensor([types + [0] * (num_tokens - len(types))])}
+        return {"pixel_values": pixels, "token_type_ids": torch.tensor([types + [0] * (num_tokens - len(types))])}
+
+    def encoded(self, reference: Any, medium: Picture, colours: Any) -> Tensor:
+        is_gemma, pixels = self.family == "Gemma3", plain(medium, colours)
+        found = reference.model.get_image_features(pixels if is_gemma else pixels[None]).pooler_output
+        return (found if is_gemma else torch.cat(found)).flatten(0, -2)
 
 
-def plain(picture: Picture, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
+def plain(picture: Picture, colours: Any) -> Tensor:
     """[squares, 3, side, side]"""
-    pixels = (picture.pixels.float() / 255 - torch.tensor(mean)) / torch.tensor(deviation)
+    pixels = (picture.pixels.float() / 255 - torch.tensor(colours.mean)) / torch.tensor(colours.deviation)
     return pixels.permute(0, 3, 1, 2)

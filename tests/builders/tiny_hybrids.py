@@ -41,39 +41,6 @@ HYBRIDS: dict[str, dict[str, Any]] = {
         routed_scaling_factor=1.0, use_expert_bias=True, tie_word_embeddings=True,
     ),
 }  # fmt: skip
-_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40}
-# Shapes to compare with transformers: the family, and what its checkpoint has otherwise.
-ODD_HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "qwen3-next, as published": ("qwen3_next", {"config_style": 4}),
-    "qwen3-next, biased, one dense layer, layers by name, not renormalised": (
-        "qwen3_next",
-        {"attention_bias": True, "mlp_only_layers": [1], "norm_topk_prob": False, "num_hidden_layers": 4,
-         "layer_types": ["full_attention", "linear_attention"] * 2, "partial_rotary_factor": 0.5},
-    ),
-    "qwen3.5": ("qwen3_5_text", {"rope": {"partial_rotary_factor": 0.25}}),
-    "qwen3.5, tied, biased, a head each, yarn": (
-        "qwen3_5_text",
-        {"tie_word_embeddings": True, "attention_bias": True, "linear_num_key_heads": 4, "num_hidden_layers": 5,
-         "full_attention_interval": 3, "linear_conv_kernel_dim": 2, "rope": _YARN, "linear_key_head_dim": 40},
-    ),
-    "qwen3.5 moe": ("qwen3_5_moe_text", {}),
-    "qwen3.5 moe bfloat16, four to a key head, all experts": (
-        "qwen3_5_moe_text",
-        {"dtype": "bfloat16", "linear_num_value_heads": 12, "num_experts": 4, "num_key_value_heads": 4},
-    ),
-    "lfm2, as published": ("lfm2", {"config_style": 4}),
-    "lfm2, biased, layers by name, untied, plain width": (
-        "lfm2",
-        {"conv_bias": True, "full_attn_idxs": None, "layer_types": ["full_attention", "conv", "conv"],
-         "tie_embedding": False, "tie_word_embeddings": False, "block_auto_adjust_ff_dim": False, "conv_L_cache": 7},
-    ),
-    "lfm2 moe": ("lfm2_moe", {}),
-    "lfm2 moe, all sparse, biased, no bias of choices, scaled": (
-        "lfm2_moe",
-        {"num_dense_layers": 0, "use_expert_bias": False, "conv_bias": True, "routed_scaling_factor": 1.7,
-         "norm_topk_prob": False},
-    ),
-}  # fmt: skip
 _LFM2 = ("lfm2", "lfm2_moe")
 Shapes = dict[str, tuple[int, ...]]
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from builders.backends import BACKENDS, load_on
+from builders.cases import for_each
 from builders.float8_model import FLOAT8_FORMS, float8_model
 from builders.hand_driven import HandDriven
 from builders.quantized_model import Form, quantized_model
@@ -27,14 +28,14 @@ def difference(found, expected):
 
 
 @pytest.mark.parametrize("backend", ["native", "invariant"])
-@pytest.mark.parametrize("form", FORMS, ids=str)
+@for_each("form", FORMS)
 def test_a_quantized_checkpoint_answers_as_its_twin_in_floats(form, backend, tmp_path):
     model, twin = quantized_model(tmp_path, form, "youtu", **SIZES)
     # Native products round their rows to 8 bits.
     assert difference(logits_of(model, backend), logits_of(twin, backend)) < (0.05 if backend == "native" else 1e-4)
 
 
-@pytest.mark.parametrize("form", [form for form in FLOAT8_FORMS if min(form.block) > 1], ids=str)
+@for_each("form", [form for form in FLOAT8_FORMS if min(form.block) > 1])
 def test_blocks_of_8_bit_floats_are_cut_by_head_and_transposed(form, tmp_path):
     model, twin = float8_model(tmp_path, form, "youtu", **SIZES)
     assert difference(logits_of(model, "invariant"), logits_of(twin, "invariant")) < 1e-4
@@ -55,7 +56,7 @@ def test_integers_are_refused_for_latents(tmp_path):
         model.kv_kind("int8")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "given, sentence",
     [
         ({"num_key_value_heads": 2}, "num_key_value_heads is 2; with latent attention each of the 6"),

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 from builders.compared_models import found_by_ranks
 from builders.hand_driven import HandDriven
 from builders.mxfp4_model import mxfp4_model
@@ -25,6 +26,7 @@ import json, sys
 from pathlib import Path
 
 import torch
+from builders.cases import for_each
 from builders.hand_driven import HandDriven
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
@@ -36,7 +38,7 @@ found = []
 for folder, loaded in models:
     driven = HandDriven(load_model(Path(folder), ranks=ranks, **loaded))
     rows = [driven.add(prompt) for prompt in prompts]
-    logits = driven.greedy(rows, 24, budget=32)
+    logits = driven.greedy(rows, 8, budget=32)
     found.append([driven.histories, [row.square().sum().item() for row in logits]])
 ranks.leave()
 print(json.dumps(found))
@@ -72,6 +74,10 @@ SPLITS = {
         ("qwen3_moe", SEVEN, {}),
         ("qwen3_moe", SEVEN, BY_EXPERT),
         ("qwen3_moe", {"num_experts": 1, "num_experts_per_tok": 1}, {}),
+        ("qwen3_5_text", {"attention_bias": True, "num_key_value_heads": 1}, {}),
+        ("qwen3_next", {}, {}),
+        ("qwen3_next", {}, BY_EXPERT),
+        ("lfm2", {"conv_bias": True}, {}),
     ],
     3: [
         ("qwen3_5_moe_text", {"num_attention_heads": 6}, {}),
@@ -79,28 +85,18 @@ SPLITS = {
         ("mistral", {"num_attention_heads": 9}, {}),
     ],
 }
-STATES = [
-    ("qwen3_5_text", {"attention_bias": True, "num_key_value_heads": 1}, {}),
-    ("qwen3_next", {}, {}),
-    ("qwen3_next", {}, BY_EXPERT),
-    ("lfm2", {"conv_bias": True}, {}),
-]
 
 
-@pytest.mark.parametrize(
-    ("size", "splits"),
-    [(2, SPLITS[2]), (2, STATES), pytest.param(3, SPLITS[3], marks=pytest.mark.long)],
-    ids=["2", "2, states", "3"],
-)
-def test_several_ranks_answer_as_one(tmp_path, size, splits):
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_several_ranks_answer_as_one(tmp_path, size):
     models = [
         (str(_model(tmp_path / str(number), family, given)), loaded)
-        for number, (family, given, loaded) in enumerate(splits)
+        for number, (family, given, loaded) in enumerate(SPLITS[size])
     ]
     expected = []
     for folder, _ in models:
         driven = HandDriven(load_model(Path(folder)))
-        logits = driven.greedy([driven.add(prompt) for prompt in PROMPTS], 24, budget=32)
+        logits = driven.greedy([driven.add(prompt) for prompt in PROMPTS], 8, budget=32)
         expected.append((driven.histories, [row.square().sum().item() for row in logits]))
     arguments = [[rank, size, str(tmp_path / "meet"), PROMPTS, models] for rank in range(size)]
     for found in found_by_ranks(RANK, arguments):
@@ -113,7 +109,7 @@ def _model(folder, family, given):
     return mxfp4_model(folder, **given) if family == "mxfp4" else tiny_model(folder, family, **given)
 
 
-@pytest.mark.parametrize("size", [0, 3, 4, 5, 12])
+@for_each("size", [0, 3, 4, 5, 12])
 def test_a_size_that_cannot_share_the_heads_is_refused_with_those_that_can(tmp_path, size):
     tiny_model(tmp_path, "llama")  # 6 heads over 2
     with pytest.raises(ConfigError, match=rf"tensor_parallel_size={size} .* Use one of 1, 2, 6\."):
@@ -126,7 +122,7 @@ def test_ranks_that_cannot_share_the_key_heads_of_delta_nets_are_refused(tmp_pat
         load_model(tmp_path, ranks=Parallel(0, 4))
 
 
-@pytest.mark.parametrize(("size", "heads"), [(1, 3), (2, 4), (4, 2), (6, 3)])
+@for_each("size, heads", [(1, 3), (2, 4), (4, 2), (6, 3)])
 def test_every_key_head_is_held_and_ranks_beyond_their_number_share_one(size, heads):
     held = [range(*local_kv_heads(rank, size, heads)) for rank in range(size)]
     assert sorted({head for own in held for head in own}) == list(range(heads))
@@ -154,8 +150,8 @@ def test_more_ranks_than_key_heads_keep_one_head_each(tmp_path):
     assert {kv_shape(group, Parallel(rank, 5)) for rank in range(5)} == {KVShape(2, 1, 16)}
 
 
-@pytest.mark.parametrize(
-    ("family", "given", "size", "expert_parallel", "sentence"),
+@for_each(
+    "family, given, size, expert_parallel, sentence",
     [
         ("qwen3_moe", {"moe_intermediate_size": 1}, 2, False, "an expert's first product, of which there are 1"),
         ("qwen2_moe", {"shared_expert_intermediate_size": 2}, 3, True, "shared experts' first product, .* there are 2"),

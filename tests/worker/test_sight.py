@@ -1,83 +1,93 @@
-"""Models that see, against transformers in float32: rows of pictures and videos, greedy tokens, log-probabilities."""
+"""Models that see, against transformers in float32: rows of pictures and videos, greedy tokens, log-probabilities; and
+that no step, thread or neighbour changes a bit of them.
+"""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from builders import seeing_ernie, seeing_squares
 from builders.backends import load_on
+from builders.cases import for_each
 from builders.runner_harness import SlottedRunner, TinyEngine, slotted_runner
 from builders.seeing_models import Scene, seeing_model
-from builders.seeing_runner import SeeingRunner
+from builders.seeing_runner import SeeingRunner, Seen, check_sees, logits_behind
 
-from penstock.protocol.errors import ConfigError
 from penstock.protocol.messages import StepPlan
 from penstock.worker.media import work
-from penstock.worker.models.config import read_config
 from penstock.worker.models.load import Model
 from penstock.worker.plan_error import PlanError
 
 FORMS = (("float32", None), ("bfloat16", "int8"))
+SQUARES = tuple(seeing_squares.FAMILIES)
+ON_TORCH = {"invariant": ("Qwen2_5_VL", "Ernie", "Gemma3"), "fast": ("Qwen2_5_VL", "Gemma3")}
 
 
 def scenes(family: str) -> list[Scene]:
     """One picture, odd sizes, many, a video, text before and behind, and no picture at all."""
+    if family in SQUARES:
+        square = seeing_squares.Scene
+        return [
+            square(family).text(7, 8).picture().text(30, 31, 32),
+            square(family).picture(3, seed=1).text(11).picture(seed=2).picture(2, seed=3),
+            square(family).text(*range(50, 90)),
+        ]
+    is_ernie = family == "Ernie"
+    scene = seeing_ernie.Scene if is_ernie else Scene
+    many = scene(family).picture(2, 2, seed=1).text(11).picture(14, 6, seed=2).picture(2, 34, seed=3)
     return [
-        Scene(family).text(7, 8).picture(6, 10).text(30, 31, 32),
-        Scene(family).picture(2, 2, seed=1).text(11).picture(14, 6, seed=2).picture(2, 34, seed=3).text(40, 41),
-        Scene(family).text(*range(50, 90)),
-        Scene(family).text(9).video(5, 6, 8, seed=4).text(12, 13),
-        Scene(family).text(9).picture(4, 6, seed=5).video(2, 2, 6, seed=6).text(5),
+        scene(family).text(7, 8).picture(6, 10).text(30, 31, 32),
+        many if is_ernie else many.text(40, 41),  # a mark ends a prompt of ERNIE's, and is for the experts of media
+        scene(family).text(*range(50, 90)),
+        scene(family).text(9).video(6 if is_ernie else 5, 6, 8, seed=4).text(12, 13),
+        scene(family).text(9).picture(4, 6, seed=5).video(2, 2, 6, seed=6).text(5),
     ]
 
 
-def check(folder: Path, reference: Any, model: Model, family: str, steps: int = 3) -> None:
-    assert model.report.leftovers == []
-    colours = model.config.vision.image_colours
-    runner = SeeingRunner(slotted_runner(model, max_model_len=512, num_blocks=128))
-    seen = [runner.enter(scene, scene.positions(reference)) for scene in scenes(family)]
-    for each in seen:
-        runner.encode(each, steps)
-        check_rows(runner, each, reference)
-    runner.answer(seen, 64, budget=40)
-    for number, each in enumerate(seen):
-        prompt = each.scene.tokens
-        whole = torch.tensor([prompt + each.tokens])
-        given = each.scene.given(colours.mean, colours.deviation)
-        types = {"mm_token_type_ids": each.scene.types(whole.shape[1])} if each.scene.media else {}
-        with torch.inference_mode():
-            logits = reference(whole, **types, **given).logits[0, len(prompt) - 1 : -1]
-        assert logits.argmax(-1).tolist() == each.tokens, f"scene {number}"
-        expected = logits.log_softmax(-1)
-        for place, found in enumerate(each.logprobs):
-            off = max(abs(expected[place, token].item() - logprob) for token, logprob in found.items())
-            assert off < 1e-3, f"scene {number}, token {place}"
+def written(folder: Path, family: str, seed: int = 0) -> Any:
+    """A model in the folder, and transformers' own."""
+    module = seeing_squares if family in SQUARES else seeing_ernie if family == "Ernie" else None
+    return (module.seeing_model if module else seeing_model)(folder, family, seed=seed)
 
 
-def check_rows(runner: SeeingRunner, seen: Any, reference: Any) -> None:
-    media, colours = runner.runner.media, runner.runner.media.config.image_colours
-    for entry, medium in zip(seen.entries, seen.scene.media, strict=True):
-        alone = Scene(seen.scene.family, media=[medium]).given(colours.mean, colours.deviation)
-        pixels, grid = alone.values()
-        with torch.inference_mode():
-            out = reference.model.visual(pixels, grid)
-        expected = torch.cat((out.pooler_output, *(getattr(out, "deepstack_features", None) or ())), 1)
-        found = media.rows[media._of_entries[entry]]
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("family", ["Qwen3VL", "Qwen2_5_VL", "Qwen2VL", "Qwen3VLMoe"])
+@for_each("family", ["Qwen3VL", "Qwen2_5_VL", "Qwen2VL", "Qwen3VLMoe", "Ernie", *SQUARES])
 def test_models_that_see_answer_as_transformers_do(family, tmp_path):
-    reference = seeing_model(tmp_path, family)
-    check(tmp_path, reference, load_on("native", tmp_path, dtype="float32"), family)
+    reference = written(tmp_path, family)
+    check_sees(reference, load_on("native", tmp_path, dtype="float32"), scenes(family))
 
 
-@pytest.mark.parametrize("backend", ["invariant", "fast"])
-def test_torchs_operations_see_the_same(backend, tmp_path):
-    reference = seeing_model(tmp_path, "Qwen2_5_VL", seed=3)
-    check(tmp_path, reference, load_on(backend, tmp_path, dtype="float32"), "Qwen2_5_VL")
+@for_each("backend, family", [(backend, family) for backend, families in ON_TORCH.items() for family in families])
+def test_torchs_operations_see_the_same(backend, family, tmp_path):
+    reference = written(tmp_path, family, seed=3)
+    check_sees(reference, load_on(backend, tmp_path, dtype="float32"), scenes(family), num_tokens=6)
+
+
+def test_ernie_sees_the_same_in_paddles_layout(tmp_path):
+    original = tmp_path / "original"
+    reference = written(original, "Ernie", seed=2)
+    folder = seeing_ernie.paddle_ernie(tmp_path / "ERNIE-VL-Paddle", original)
+    check_sees(reference, load_on("native", folder, dtype="float32"), scenes("Ernie"), num_tokens=8)
+
+
+# By what sets these families apart: experts by kind of token, and whole spans.
+@for_each("quantization", ["int8", "int4"])
+@for_each("family", ["Ernie", "Gemma3"])
+def test_company_and_chunks_change_no_bit_of_what_a_picture_says(family, quantization, tmp_path):
+    reference = written(tmp_path, family, seed=1)
+    model = load_on("native", tmp_path, dtype="float32", quantization=quantization)
+
+    def answers(apart: bool, budget: int, steps: int) -> list[list[dict[int, float]]]:
+        runner = SeeingRunner(slotted_runner(model, max_model_len=512, num_blocks=128))
+        seen = [runner.enter(scene, scene.positions(reference)) for scene in scenes(family)]
+        for each in seen:
+            runner.encode(each, steps)
+        for group in [[each] for each in seen] if apart else [seen]:
+            runner.answer(group, 8, budget)
+        return [each.logprobs for each in seen]
+
+    assert answers(True, 200, 3) == answers(False, 13, 1)
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +99,8 @@ def seeing(tmp_path_factory) -> tuple[Any, Model, Model]:
     return reference, *models
 
 
-def rows_of(runner: SeeingRunner, seen: Any) -> torch.Tensor:
-    media = runner.runner.media
-    return torch.cat([media.rows[media._of_entries[entry]] for entry in seen.entries])
+def rows_of(runner: SeeingRunner, seen: Seen) -> torch.Tensor:
+    return torch.cat(runner.rows_of(seen))
 
 
 @pytest.fixture
@@ -100,7 +109,7 @@ def small_cuts(monkeypatch) -> None:
     monkeypatch.setattr(work, "_FEWEST", 1)
 
 
-@pytest.mark.parametrize("form", range(len(FORMS)))
+@for_each("form", range(len(FORMS)))
 def test_rows_are_the_same_however_their_work_is_cut_into_steps_and_by_any_threads(
     form, seeing, small_cuts, monkeypatch
 ):
@@ -120,7 +129,7 @@ def test_rows_are_the_same_however_their_work_is_cut_into_steps_and_by_any_threa
     assert all(torch.equal(found[0], each) for each in found[1:])
 
 
-@pytest.mark.parametrize("family", ["Qwen3VL", "Qwen2_5_VL", "Qwen2_5_VL on torch"])
+@for_each("family", ["Qwen3VL", "Qwen2_5_VL", "Qwen2_5_VL on torch"])
 def test_frames_of_a_video_are_the_same_however_they_are_cut(family, small_cuts, monkeypatch, tmp_path):
     family, *torchs = family.split(" ")
     reference = seeing_model(tmp_path, family)
@@ -160,7 +169,7 @@ def test_one_medium_is_encoded_at_a_time_and_leaves_its_memory_when_it_is_droppe
     assert torch.equal(rows_of(runner, second), rows_of(alone, again))
 
 
-@pytest.mark.parametrize("form", range(len(FORMS)))
+@for_each("form", range(len(FORMS)))
 def test_answers_behind_pictures_are_the_same_alone_in_company_and_in_any_chunks(form, seeing):
     reference, *models = seeing
     model = models[form]
@@ -222,56 +231,14 @@ def test_answers_behind_pictures_are_fast_steps(seeing):
     assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize("family", ["Qwen3_5", "Qwen3VL"])
+@for_each("family", ["Qwen3_5", "Qwen3VL"])
 def test_an_engine_gives_answers_of_transformers(family, tmp_path):
     """With whatever chunks, steps of the encoder and shared prefixes it plans."""
     reference = seeing_model(tmp_path, family)
     model = load_on("native", tmp_path, dtype="float32")
-    colours = model.config.vision.image_colours
     engine = TinyEngine(slotted_runner(model, max_model_len=512, num_blocks=256), max_num_batched_tokens=48)
     asked = [scene.prompt(number, reference, max_tokens=24) for number, scene in enumerate(scenes(family))]
     again = [scene.prompt(10 + number, reference, max_tokens=24) for number, scene in enumerate(scenes(family))]
     for scene, answer, other in zip(scenes(family), engine.run(*asked), engine.run(*again), strict=True):
         assert answer.error is None and answer.tokens == other.tokens
-        whole = torch.tensor([scene.tokens + answer.tokens])
-        types = {"mm_token_type_ids": scene.types(whole.shape[1])} if scene.media else {}
-        with torch.inference_mode():
-            logits = reference(whole, **types, **scene.given(colours.mean, colours.deviation)).logits[0]
-        assert logits[len(scene.tokens) - 1 : -1].argmax(-1).tolist() == answer.tokens
-
-
-# As published: Qwen2-VL's had the text part's keys beside those of pictures.
-QWEN2_TEXT: dict[str, Any] = dict(
-    attention_dropout=0.0, hidden_act="silu", hidden_size=1536, intermediate_size=8960, max_position_embeddings=32768,
-    max_window_layers=28, model_type="qwen2_vl", num_attention_heads=12, num_hidden_layers=28, num_key_value_heads=2,
-    rms_norm_eps=1e-6, rope_scaling={"type": "mrope", "mrope_section": [16, 24, 24]}, rope_theta=1e6,
-    sliding_window=32768, tie_word_embeddings=True, torch_dtype="bfloat16", use_cache=True, use_sliding_window=False,
-    vision_start_token_id=151652, vision_end_token_id=151653, vision_token_id=151654, vocab_size=151936,
-)  # fmt: skip
-QWEN2_PATCHES = dict(in_chans=3, patch_size=14, spatial_merge_size=2, spatial_patch_size=14, temporal_patch_size=2)
-PUBLISHED: dict[str, dict[str, Any]] = {
-    "Qwen2VLForConditionalGeneration": dict(
-        vision_config=dict(depth=32, embed_dim=1280, hidden_size=1536, mlp_ratio=4, num_heads=16, **QWEN2_PATCHES)
-    ),
-    "Qwen2_5_VLForConditionalGeneration": dict(
-        vision_config=dict(
-            depth=32, fullatt_block_indexes=[7, 15, 23, 31], hidden_act="silu", hidden_size=1280, num_heads=16,
-            intermediate_size=3420, out_hidden_size=1536, tokens_per_second=2, window_size=112, **QWEN2_PATCHES,
-        )
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("architecture", PUBLISHED)
-def test_published_configs_are_read_and_keys_that_change_answers_are_refused(architecture, tmp_path):
-    config = QWEN2_TEXT | PUBLISHED[architecture] | {"architectures": [architecture]}
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(config))
-    read = read_config(tmp_path)
-    assert read.vision.patch_size == 14 and read.vision.head_dim == 80
-    assert read.ropes.ropes[0].axes == (0,) * 16 + (1,) * 24 + (2,) * 24
-    assert read_config(tmp_path, sees=False).vision is None
-    for wrong, named in ((dict(spatial_patch_size=16), "spatial_patch_size"), (dict(in_chans=1), "in_channels")):
-        path.write_text(json.dumps(config | {"vision_config": config["vision_config"] | wrong}))
-        with pytest.raises(ConfigError, match=named):
-            read_config(tmp_path)
+        assert logits_behind(reference, model, scene, answer.tokens).argmax(-1).tolist() == answer.tokens

@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-import torch
 from builders.backends import load_on
+from builders.cases import for_each
 from builders.runner_harness import Answer, TinyEngine, slotted_runner
 from builders.seeing_models import Scene, seeing_model
+from builders.seeing_runner import logits_behind
 
 from penstock.protocol.messages import Prompt, values
 from penstock.protocol.parameters.beams import BeamSearchParams
@@ -51,7 +52,7 @@ def uncached(seeing) -> list[Answer]:
     return answers
 
 
-@pytest.mark.parametrize("budget", [512, 37])
+@for_each("budget", [512, 37])
 def test_a_conversation_about_a_picture_encodes_it_once_and_computes_each_token_once(seeing, uncached, budget):
     answers, computed, encoded, length = conversation(seeing, max_num_batched_tokens=budget)
     assert answers == uncached
@@ -79,32 +80,27 @@ def asked(family: str, reference: Any) -> list[Prompt]:
     for number in range(4):
         scene = Scene(family).text(7, number).picture(4, 6 + 2 * number, seed=number).text(*range(30, 60))
         given: dict[str, Any] = dict(n=3, temperature=1.0) if number % 2 else dict(n=4)
-        one = scene.prompt(number, reference, seed=number, max_tokens=20, **given)
+        one = scene.prompt(number, reference, seed=number, max_tokens=12, **given)
         if not number % 2:
-            one.beams = BeamSearchParams(beam_width=4, max_tokens=20, early_stopping="never")
+            one.beams = BeamSearchParams(beam_width=4, max_tokens=12, early_stopping="never")
         found.append(one)
     return found
 
 
-@pytest.mark.parametrize("shape", [{}, {"num_blocks": 20, "num_cells": 60}, {"num_slots": 5}], ids=str)
-def test_samples_and_beams_behind_pictures_are_as_alone(seeing, shape):
+def test_samples_and_beams_behind_pictures_are_as_alone(seeing):
     family, reference, model = seeing
-    together = engine(model, num_media_rows=20, **shape, max_num_batched_tokens=48)
-    found = together.run(*asked(family, reference))
     alone = [answer for each in asked(family, reference) for answer in engine(model).run(each)]
-    assert found == alone
     assert len({tuple(answer.tokens) for answer in alone}) == 4 + 3 + 4 + 3
     assert not any(answer.error for answer in alone)
-    started = [encode.entry for plan in together.plans for encode in plan.encodes if encode.first == 0]
-    assert "num_blocks" in shape or len(started) == 4, "one for all samples of a prompt"
+    for shape in ({}, {"num_blocks": 20, "num_cells": 60}, {"num_slots": 5}):
+        together = engine(model, num_media_rows=20, **shape, max_num_batched_tokens=48)
+        assert together.run(*asked(family, reference)) == alone, shape
+        started = [encode.entry for plan in together.plans for encode in plan.encodes if encode.first == 0]
+        assert "num_blocks" in shape or len(started) == 4, "one for all samples of a prompt"
 
 
 def test_64_greedy_tokens_behind_pictures_are_transformers(seeing):
     family, reference, model = seeing
     scene = Scene(family).text(9).picture(10, 6, seed=5).text(4, 5).picture(4, 4, seed=6).text(*range(60, 90))
     [answer] = engine(model, max_num_batched_tokens=29).run(scene.prompt(0, reference, max_tokens=64))
-    whole, colours = torch.tensor([scene.tokens + answer.tokens]), model.config.vision.image_colours
-    given = scene.given(colours.mean, colours.deviation)
-    with torch.inference_mode():
-        logits = reference(whole, mm_token_type_ids=scene.types(whole.shape[1]), **given).logits[0]
-    assert logits[len(scene.tokens) - 1 : -1].argmax(-1).tolist() == answer.tokens
+    assert logits_behind(reference, model, scene, answer.tokens).argmax(-1).tolist() == answer.tokens

@@ -24,11 +24,10 @@ Scenes = Callable[[str], list[Any]]
 
 def squares(family: str) -> list[Any]:
     scene = seeing_squares.Scene
-    rows = {"Gemma3": 9, "Idefics3": 4}[family]
     return [
-        scene(family, rows).text(7, 8).picture(2).text(30),
-        scene(family, rows).picture(seed=1).picture(seed=2).text(*range(50, 59)),
-        scene(family, rows).text(*range(50, 56)),
+        scene(family).text(7, 8).picture(2).text(30),
+        scene(family).picture(seed=1).picture(seed=2).text(*range(50, 59)),
+        scene(family).text(*range(50, 56)),
     ]
 
 
@@ -63,8 +62,7 @@ def entered(model: Model, scenes: list[Any], reference: Any) -> tuple[SeeingRunn
     runner = SeeingRunner(slotted_runner(model, max_model_len=256, num_blocks=64))
     seen = []
     for scene in scenes:
-        positions = b"" if isinstance(scene, seeing_squares.Scene) else scene.positions(reference)
-        seen.append(runner.enter(scene, positions))
+        seen.append(runner.enter(scene, scene.positions(reference)))
         runner.encode(seen[-1])
     return runner, seen
 

@@ -1,0 +1,194 @@
+"""Ropes that stretch with a request, as transformers rotates it, whoever shares a prefix or a step with it.
+
+A dynamic rope is the trained one within the trained context, and beyond it that of the length which the request has
+grown into, whatever the length that the tree could serve; the reference for a length is the same model with the base
+that transformers' formula gives for it. Longrope has short factors within the original context and long ones beyond
+it, for all tokens of a request alike.
+"""
+
+import pytest
+import torch
+from builders.backends import load_on
+from builders.cases import for_each
+from builders.runner_harness import TinyEngine, prompt, slotted_runner
+from builders.tiny_model import tiny_model
+
+from penstock.protocol.errors import ConfigError
+from penstock.worker.layers.rope import Rope
+from penstock.worker.models.config import read_config
+
+
+def text(length: int, seed: int = 0) -> list[int]:
+    return torch.randint(5, 300, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def original(folder) -> torch.nn.Module:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def likeliest(model: torch.nn.Module, tokens: list[int]) -> list[int]:
+    """Behind every token of a text."""
+    with torch.inference_mode():
+        return model(torch.tensor([tokens]), use_cache=False).logits[0].argmax(-1).tolist()
+
+
+def engine_on(folder, backend: str = "native", longest: int = 160, **options) -> TinyEngine:
+    return TinyEngine(slotted_runner(load_on(backend, folder), max_model_len=longest, num_blocks=120), **options)
+
+
+# --- dynamic ----------------------------------------------------------------------------------------------------------
+
+TRAINED, FACTOR, HEAD_DIM = 48, 5.0, 32
+STRETCHES = (48, 96, 192, 240)
+DYNAMIC = {"max_position_embeddings": TRAINED, "head_dim": HEAD_DIM, "initializer_range": 0.1}
+
+
+@pytest.fixture(scope="module")
+def dynamic(tmp_path_factory):
+    rope = {"rope_type": "dynamic", "factor": FACTOR}
+    return tiny_model(tmp_path_factory.mktemp("dynamic"), "qwen3", rope=rope, **DYNAMIC)
+
+
+@pytest.fixture(scope="module")
+def check(dynamic, tmp_path_factory):
+    """An answer to a prompt has the likeliest token of the length that holds the request so far, at every place."""
+
+    def of_length(length: int) -> torch.nn.Module:
+        base = 1e6 * (FACTOR * length / TRAINED - (FACTOR - 1)) ** (HEAD_DIM / (HEAD_DIM - 2))
+        return original(tiny_model(tmp_path_factory.mktemp("fixed"), "qwen3", rope={"rope_theta": base}, **DYNAMIC))
+
+    models = {TRAINED: original(dynamic)} | {length: of_length(length) for length in STRETCHES[1:]}
+
+    def checked(given: list[int], answered: list[int]) -> None:
+        whole = given + answered
+        found = {length: likeliest(model, whole[: min(length, len(whole))]) for length, model in models.items()}
+        lengths = (min(length for length in STRETCHES if length >= known) for known in range(1, len(whole) + 1))
+        following = [found[length][place] for place, length in enumerate(lengths)]
+        assert following[len(given) - 1 : -1] == answered, f"a prompt of {len(given)}"
+
+    return checked
+
+
+@pytest.mark.parametrize("backend", ["native", "fast"])
+def test_every_token_is_that_of_the_length_which_holds_the_request(dynamic, check, backend):
+    assert read_config(dynamic).max_position == STRETCHES[-1]
+    engine = engine_on(dynamic, backend, STRETCHES[-1], max_num_batched_tokens=40)
+    # On torch, which takes long for a token, a request within each length and one across each border.
+    lengths = (1, 7, 40, 47, 48, 49, 95, 100, 190, 200) if backend == "native" else (40, 47, 95, 190)
+    most = 110 if backend == "native" else 8
+    prompts = [text(length, length) for length in lengths]
+    asked = [prompt(number, each, max_tokens=min(most, 240 - len(each))) for number, each in enumerate(prompts)]
+    for given, answer in zip(prompts, engine.run(*asked), strict=True):
+        check(given, answer.tokens)
+
+
+def test_blocks_of_one_length_are_not_found_by_requests_of_another(dynamic, check):
+    engine, common = engine_on(dynamic, longest=240), text(64)
+    for number, length in enumerate((33, 64, 33, 64)):
+        (answer,) = engine.run(prompt(number, common[:length], max_tokens=10))
+        check(common[:length], answer.tokens)
+    # The second of each length has found the blocks of the first, and nobody those of the other length.
+    assert [new.num_computed for plan in engine.plans for new in plan.new] == [0, 0, 32, 48]
+
+
+def test_samples_of_one_request_outgrow_the_trained_context_each(dynamic):
+    many, again = (
+        engine_on(dynamic, longest=240, shares_prefixes=shares).run(
+            prompt(1, text(40), seed=4, n=3, temperature=1.0, max_tokens=30)
+        )
+        for shares in (True, False)
+    )
+    assert [each.tokens for each in many] == [each.tokens for each in again]
+    assert len({tuple(each.tokens) for each in many}) == 3
+
+
+# --- longrope ---------------------------------------------------------------------------------------------------------
+
+ORIGINAL, LONGEST = 48, 160
+LONGROPE = {
+    "rope_type": "longrope",
+    "short_factor": [1.0, 1.1, 1.3, 1.7, 2.0, 2.4, 3.0, 4.0],
+    "long_factor": [1.2, 1.5, 2.0, 4.0, 8.0, 11.0, 16.0, 20.0],
+}
+CONTEXTS = {"max_position_embeddings": LONGEST, "original_max_position_embeddings": ORIGINAL}
+
+
+@pytest.fixture(scope="module")
+def longrope(tmp_path_factory):
+    return tiny_model(tmp_path_factory.mktemp("longrope"), "phi3", rope=LONGROPE, **CONTEXTS)
+
+
+def check_longrope(reference: torch.nn.Module, given: list[int], answered: list[int]) -> None:
+    """With the long factors; short ones are those of requests that end within the original context."""
+    whole = given + answered
+    short = likeliest(reference, whole[:ORIGINAL])
+    following = short + likeliest(reference, whole)[len(short) :]
+    assert following[len(given) - 1 : -1] == answered, f"a prompt of {len(given)}"
+
+
+@pytest.mark.parametrize("backend", ["native", "fast"])
+def test_a_request_that_grows_beyond_the_original_context_is_rotated_by_the_long_factors(longrope, backend):
+    engine, reference = engine_on(longrope, backend, max_num_batched_tokens=40), original(longrope)
+    lengths = (1, 30, 47, 48, 49, 120) if backend == "native" else (47, 120)
+    prompts = [text(length, length) for length in lengths]
+    asked = [prompt(number, each, max_tokens=24 if backend == "native" else 4) for number, each in enumerate(prompts)]
+    for given, answer in zip(prompts, engine.run(*asked), strict=True):
+        check_longrope(reference, given, answer.tokens)
+
+
+def test_layers_with_a_window_switch_their_factors_with_the_request(tmp_path):
+    """Its prompt's first blocks are given back, and are computed anew when it grows beyond the original context."""
+    folder = tiny_model(tmp_path, "phi3", rope=LONGROPE, sliding_window=20, **CONTEXTS)
+    engine, reference = engine_on(folder, max_num_batched_tokens=40), original(folder)
+    prompts = [text(length, length) for length in (30, 47, 100)]
+    asked = [prompt(number, each, max_tokens=24) for number, each in enumerate(prompts)]
+    for given, answer in zip(prompts, engine.run(*asked), strict=True):
+        check_longrope(reference, given, answer.tokens)
+
+
+def test_blocks_of_short_requests_are_not_found_by_long_ones(longrope):
+    engine, reference, common = engine_on(longrope), original(longrope), text(80)
+    for number, length in enumerate((40, 80, 40, 80)):
+        (answer,) = engine.run(prompt(number, common[:length], max_tokens=5))
+        check_longrope(reference, common[:length], answer.tokens)
+    assert [new.num_computed for plan in engine.plans for new in plan.new] == [0, 0, 32, 64]
+
+
+# The attention factor as given, from a factor as given, and from the contexts.
+SPELLED = {
+    "contexts": ({}, (1 + torch.log(torch.tensor(LONGEST / ORIGINAL)) / torch.log(torch.tensor(48.0))).sqrt().item()),
+    "factor": ({"factor": 1.0}, 1.0),
+    "attention factor": ({"attention_factor": 1.19, "factor": 32.0}, 1.19),
+    "of early checkpoints": ({"rope_type": "su", "type": "su", "attention_factor": 1.5}, 1.5),
+}
+
+
+@for_each("figures, expected", SPELLED.values(), ids=SPELLED)
+def test_cosines_are_multiplied_by_the_attention_factor(tmp_path, figures, expected):
+    config = read_config(tiny_model(tmp_path, "phi3", rope={**LONGROPE, **figures}, **CONTEXTS))
+    assert config.ropes.stretches == (ORIGINAL, LONGEST)
+    rope = Rope(config.ropes.ropes[0], False, torch.device("cpu"))
+    found = rope.at(torch.tensor([0]), 1, torch.float32)
+    assert found.cos.flatten().tolist() == pytest.approx([expected] * 16)
+
+
+def test_a_context_within_the_original_one_needs_the_short_factors_alone(tmp_path):
+    contexts = dict.fromkeys(CONTEXTS, ORIGINAL)
+    config = read_config(tiny_model(tmp_path, "phi3", rope=LONGROPE, **contexts))
+    assert (config.ropes.stretches, config.max_position) == ((), ORIGINAL)
+
+
+@for_each(
+    "figures, said",
+    [
+        ({"short_factor": [1.0] * 7}, "short_factor must be a list of 8 numbers, .* and is a list of 7"),
+        ({"long_factor": None}, "long_factor must be a list of 8 numbers"),
+        ({"long_factor": [1.0] * 7 + [0]}, "long_factor must be a number above 0, and is 0"),
+        ({"rope_type": "linear", "factor": 2.0}, "'linear' is not supported; supported are default, longrope"),
+    ],
+)
+def test_figures_that_mean_nothing_are_refused(tmp_path, figures, said):
+    with pytest.raises(ConfigError, match=said):
+        read_config(tiny_model(tmp_path, "phi3", rope={**LONGROPE, **figures}, **CONTEXTS))
