@@ -23,10 +23,14 @@ from unittest import mock
 import pexpect
 import psutil
 import pyte
+import pytest
 from builders.starts import python_path
 from builders.warm_trees import LentTrees
 
 from penstock.frontend import cli
+from penstock.frontend.models import conversion
+from penstock.protocol.conversion import Conversion, ConversionMessage, ConversionRefusal
+from penstock.protocol.errors import PenstockError
 
 BOUND = 180  # seconds; a wait never ends a test that passes
 SLOW = {"PENSTOCK_FAULTS": "worker.step=delay:0.05"}
@@ -131,6 +135,21 @@ def status_of(*words: object) -> int:
 def text_of(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read().decode()
+
+
+def convert_here(patch: pytest.MonkeyPatch) -> None:
+    """From now on models are converted in this process, and not in one of their own that would import torch anew."""
+    from penstock.worker.convert.convert import convert
+
+    def messages(asked: Conversion) -> Iterator[ConversionMessage]:
+        said: list[ConversionMessage] = []
+        try:
+            said.append(convert(asked, said.append))
+        except (PenstockError, OSError) as error:
+            said.append(ConversionRefusal(str(error)))
+        yield from said
+
+    patch.setattr(conversion, "_messages", messages)
 
 
 # --- at a terminal ----------------------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ class WarmTrees:
 
     def take_back(self, tree: PrivateSession) -> None:
         for name in tree.adapters.names():
-            wait_until(lambda name=name: is_unloaded(tree, name), 5, f"nobody uses {name}")
+            wait_until(lambda name=name: is_unloaded(tree, name), 60, f"nobody uses {name}")
         with self._lock:
             self._free.append(tree)
 
@@ -148,7 +148,7 @@ class WarmTrees:
         """No tree is lent, and none has a request or a block in use."""
         assert len(self._free) == len(self._trees), "a tree was not given back"
         for tree in self._trees:
-            wait_until(lambda tree=tree: is_idle(tree.transport.stats()), 5, "the tree is idle")
+            wait_until(lambda tree=tree: is_idle(tree.transport.stats()), 60, "the tree is idle")
             assert not tree.transport._pending and not tree.adapters.names()
 
     @contextmanager

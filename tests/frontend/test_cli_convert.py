@@ -5,17 +5,21 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable
+from tempfile import TemporaryFile
 
+import msgspec
 import psutil
 import pytest
+from builders.cases import for_each
+from builders.shell import BOUND, convert_here, standard_streams
 from builders.tiny_model import tiny_model
 from builders.watching import is_running, wait_until
 
 from penstock.frontend import cli
 from penstock.frontend.models import conversion
 from penstock.protocol.conversion import Conversion, ConversionMessage
-from penstock.protocol.processes.process import inherited_path
 from penstock.worker.convert.convert import convert
 
 
@@ -26,14 +30,8 @@ def model(tmp_path):
 
 @pytest.fixture
 def converting_here(monkeypatch) -> None:
-    """Without the process that converts, where it is the words of the command that count."""
-
-    def messages(asked: Conversion) -> Iterator[ConversionMessage]:
-        said: list[ConversionMessage] = []
-        said.append(convert(asked, said.append))
-        yield from said
-
-    monkeypatch.setattr(conversion, "_messages", messages)
+    """Where it is the words of the command that count."""
+    convert_here(monkeypatch)
 
 
 def test_it_makes_a_model_of_smaller_weights(model, tmp_path, capsys):
@@ -66,6 +64,7 @@ def test_it_cuts_the_weights_for_the_ranks_that_it_is_told(model, tmp_path):
     assert not list(out.glob("*.safetensors"))
 
 
+@pytest.mark.usefixtures("converting_here")
 def test_what_the_worker_refuses_is_said_here(model, tmp_path, capsys):
     words = ["--quantization", "int8", "--tensor-parallel-size", "3", "--quiet"]
     assert cli.main(["convert", str(model), str(tmp_path / "out"), *words]) == 1
@@ -74,7 +73,7 @@ def test_what_the_worker_refuses_is_said_here(model, tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("converting_here")
-@pytest.mark.parametrize("out, kind", [("again.gguf", "q4_0"), ("folder", "int8"), ("copy", "none")])
+@for_each("out, kind", [("again.gguf", "q4_0"), ("folder", "int8"), ("copy", "none")])
 def test_a_gguf_file_is_not_converted_again(model, tmp_path, out, kind, capsys):
     assert cli.main(["convert", str(model), str(tmp_path / "model.gguf"), "--quantization", "q8_0", "--quiet"]) == 0
     assert cli.main(["convert", str(tmp_path / "model.gguf"), str(tmp_path / out), "--quantization", kind]) == 1
@@ -95,7 +94,7 @@ def test_a_link_that_leads_nowhere_is_left_alone_and_nothing_is_converted(model,
     assert "is not written over" in capsys.readouterr().err and (tmp_path / "out").is_symlink()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "words",
     [
         [],
@@ -112,7 +111,7 @@ def test_a_wrong_command_line_ends_with_status_2(model, tmp_path, words):
     assert end.value.code == 2
 
 
-@pytest.mark.parametrize("word", ["int9", "[1", '{"*": "int9"}', "", "x" * 200])
+@for_each("word", ["int9", "[1", '{"*": "int9"}', "", "x" * 200])
 def test_a_wrong_kind_is_shown_with_those_that_there_are(model, tmp_path, capsys, word):
     with pytest.raises(SystemExit):
         cli.main(["convert", str(model), str(tmp_path / "out"), "--quantization", word])
@@ -141,15 +140,27 @@ def test_a_conversion_that_is_told_to_end_leaves_nothing(model, tmp_path, number
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
-def test_the_worker_ends_with_its_caller_and_leaves_nothing(model, tmp_path):
-    """The caller's end closes the worker's standard input, here before it began."""
+def test_the_worker_ends_with_its_caller_and_leaves_nothing(model, tmp_path, monkeypatch):
+    """The caller's end closes the worker's standard input; until that is heard the worker is at its first message."""
+    from penstock.worker.convert import __main__ as worker
+
+    def convert_patiently(asked: Conversion, say: Callable[[ConversionMessage], None]) -> ConversionMessage:
+        def say_again(said: ConversionMessage) -> None:
+            for _ in range(BOUND * 100):
+                say(said)
+                time.sleep(0.01)
+            pytest.fail("the end of the caller was not heard")
+
+        return convert(asked, say_again)
+
+    monkeypatch.setattr(worker, "usual_signals", lambda: None)
+    monkeypatch.setattr(worker, "convert", convert_patiently)
+    monkeypatch.setattr(worker.signal, "signal", lambda number, handler: None)
     asked = Conversion(str(model), str(model), str(tmp_path / "out"), "int8")
-    worker = subprocess.run(
-        [sys.executable, "-P", "-m", "penstock.worker.convert"],
-        input=conversion.msgspec.json.encode(asked) + b"\n",
-        stdout=subprocess.DEVNULL,
-        env={"PYTHONPATH": ":".join(inherited_path()), "PATH": "/usr/bin:/bin"},
-        timeout=120,
-    )
-    assert worker.returncode in (3, -signal.SIGTERM)
+    with TemporaryFile() as words, TemporaryFile() as said:
+        words.write(msgspec.json.encode(asked) + b"\n")
+        words.seek(0)
+        with standard_streams(words.fileno(), said.fileno(), said.fileno()), pytest.raises(SystemExit) as end:
+            worker.main()
+    assert end.value.code == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]

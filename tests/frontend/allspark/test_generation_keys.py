@@ -138,9 +138,7 @@ def test_a_temperature_that_cannot_be_is_refused_where_nothing_is_sampled_too(ot
         generation_of({**other, "temperature": temperature})
 
 
-@for_each(
-    "key, value", [("top_logprobs", 30), ("top_logprobs", 1.5), ("num_beams", 0), ("num_beams", "x")]
-)
+@for_each("key, value", [("top_logprobs", 30), ("top_logprobs", 1.5), ("num_beams", 0), ("num_beams", "x")])
 def test_a_sentence_names_the_key_that_was_given(key, value):
     with pytest.raises(RequestError, match=f"^{key}="):
         generation_of({key: value, "logprobs": True})

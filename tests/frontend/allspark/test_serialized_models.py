@@ -1,10 +1,12 @@
 """What a loader records of the weights, and the folders that it writes and reads again."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from builders.shell import convert_here
 from builders.tiny_model import tiny_model
 
 from penstock import ConfigError
@@ -13,6 +15,13 @@ from penstock.frontend.allspark import hugging_face_model
 from penstock.frontend.allspark.yaml_text import read_yaml, write_yaml
 
 INT8 = {"weight_format": "int8"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def converting_here() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        convert_here(patch)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -249,7 +249,7 @@ class Histories(RuleBasedStateMachine):
             return
         self.engine.close()
         for queue in self.queues:
-            assert queue.wait(10), "a queue has no end"
+            assert queue.wait(60), "a queue has no end"
             tokens = []
             while (elements := queue.Get()) is not None:
                 tokens += elements.ids_from_generate
@@ -288,5 +288,5 @@ def test_every_call_in_every_state_gives_the_listed_status_and_leaves_nothing(tr
     list(Histories.threads.map(threading.Barrier(THREADS).wait, [10] * THREADS))
     before, threads = open_files(), threading.active_count()
     run(histories)
-    wait_until(lambda: threading.active_count() <= threads, 15, "the end of all threads")
-    wait_until(lambda: len(open_files()) <= len(before), 5, f"{open_files()}, and before {before}")
+    wait_until(lambda: threading.active_count() <= threads, 60, "the end of all threads")
+    wait_until(lambda: len(open_files()) <= len(before), 60, f"{open_files()}, and before {before}")
