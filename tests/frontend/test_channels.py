@@ -4,6 +4,7 @@ import json
 
 import pytest
 from builders.answers import parsed, read
+from builders.cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,8 +29,8 @@ FINAL = "<|channel|>final<|message|>Yes."
 PARIS = [("weather", {"city": "Paris"})]
 
 
-@pytest.mark.parametrize(
-    ("answer", "thought", "text", "calls"),
+@for_each(
+    "answer, thought, text, calls",
     [
         (f"{THOUGHT}{START}{FINAL}", "Hm.", "Yes.", []),
         (f"{THOUGHT}{START}{FINAL}<|return|>", "Hm.", "Yes.", []),
@@ -77,8 +78,8 @@ def test_messages_are_told_apart_by_their_headers(answer, thought, text, calls):
     check_pieces(BOTH, answer, PROMPT)
 
 
-@pytest.mark.parametrize(
-    ("answer", "thought", "text", "calls"),
+@for_each(
+    "answer, thought, text, calls",
     [
         # Marks are missing.
         (f"<|channel|>analysis<|message|>Hm.{FINAL}", "Hm.", "Yes.", []),
@@ -120,15 +121,14 @@ def test_an_answer_may_be_cut_off_anywhere():
     )
     for end in range(len(answer)):
         found = parsed(BOTH, answer[:end], prompt=PROMPT, tools=TOOLS)
-        check_pieces(BOTH, answer[:end], PROMPT)
+        if end % 4 == 0 or answer[end - 1] in "<|>":
+            check_pieces(BOTH, answer[:end], PROMPT)
         assert "Hm.".startswith(found["thought"]) or found["thought"].startswith("Hm.<"), answer[:end]
         assert found["is_whole"] == (answer[:end].find("}") > 0), answer[:end]
         assert all('{"city": "Paris"}'.startswith(text) for _, _, text in found["calls"])
 
 
-@pytest.mark.parametrize(
-    "cut", ["<|start|>", "<|start|>assistant", "<|start|>assistant<|channel|>", "<|channel|>comm", f"{START} to"]
-)
+@for_each("cut", ["<|start|>", "<|start|>assistant", "<|start|>assistant<|channel|>", "<|channel|>comm", f"{START} to"])
 def test_a_header_that_is_cut_off_is_not_shown(cut):
     assert read(BOTH, f"{FINAL}<|end|>{cut}", prompt=PROMPT) == ("", "Yes.", [])
 
@@ -140,8 +140,8 @@ def test_a_call_that_is_cut_off_is_not_whole():
         assert (found["calls"], found["is_whole"]) == ([("id0", "weather", cut)], False)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "answer", "thought", "text"),
+@for_each(
+    "prompt, answer, thought, text",
     [
         (f"{START}<|channel|>analysis<|message|>", f"Hm.<|end|>{START}{FINAL}", "Hm.", "Yes."),
         (f"{START}<|channel|>analysis<|message|>I see", f" it.<|end|>{START}{FINAL}", "it.", "Yes."),
@@ -167,20 +167,8 @@ def test_without_one_of_the_parsers_its_messages_are_text_as_they_were_written()
 
 def test_thought_text_and_arguments_come_as_they_are_written():
     reader = BOTH.reader(PROMPT, TOOLS, str)
-    pieces = [
-        "<|channel|>",
-        "analysis",
-        "<|message|>",
-        "So",
-        " it is",
-        "<|end|>",
-        START,
-        "<|channel|>",
-        "final",
-        "<|message|>",
-        "Y",
-        "es",
-    ]
+    pieces = ["<|channel|>", "analysis", "<|message|>", "So", " it is", "<|end|>"]
+    pieces += [START, "<|channel|>", "final", "<|message|>", "Y", "es"]
     parts = [reader.feed(piece) for piece in pieces]
     assert [part.thought for part in parts[:6]] == ["", "", "", "So", " it is", ""]
     assert [part.text for part in parts[6:]] == ["", "", "", "", "Y", "es"]
@@ -227,14 +215,14 @@ def check_any(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150)
 def test_the_parts_of_any_answer_do_not_depend_on_how_it_was_cut(data):
     check_any(data)
 
 
 @pytest.mark.long
 @given(st.data())
-@settings(max_examples=6_000, deadline=None)
+@settings(max_examples=6_000)
 def test_the_parts_of_very_many_answers_do_not_depend_on_how_they_were_cut(data):
     check_any(data)
 
@@ -242,7 +230,7 @@ def test_the_parts_of_very_many_answers_do_not_depend_on_how_they_were_cut(data)
 # --- which row -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["gpt-oss", "gpt_oss", "GptOss", "openai", "openai_gptoss", "harmony"])
+@for_each("name", ["gpt-oss", "gpt_oss", "GptOss", "openai", "openai_gptoss", "harmony"])
 def test_other_engines_names_are_known(name):
     config = EngineConfig.from_options("m", reasoning_parser=name, tool_parser=name)
     assert Parsing.of(config) == BOTH

@@ -16,17 +16,12 @@ from penstock.frontend.text.chat import render
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, RequestError
 
+PROPERTIES = {"city": {"type": "string"}, "days": {"type": ["integer", "null"]}}
+PARAMETERS = {"type": "object", "properties": PROPERTIES, "required": ["city"]}
+DESCRIPTION = 'Weather in a <city> & its "surroundings" — né'
 WEATHER = {
     "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": 'Weather in a <city> & its "surroundings" — né',
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}, "days": {"type": ["integer", "null"]}},
-            "required": ["city"],
-        },
-    },
+    "function": {"name": "get_weather", "description": DESCRIPTION, "parameters": PARAMETERS},
 }
 CALL = {"id": "abcdefghi", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Zürich"}}}
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -176,19 +171,11 @@ def undocumented(city: str): ...
 
 
 def untyped(city):
-    """Without types.
-
-    Args:
-        city: Where
-    """
+    """Without types."""
 
 
 def of_strange_type(city: Tokenizer):
-    """With a type of its own.
-
-    Args:
-        city: Where
-    """
+    """With a type of its own."""
 
 
 @for_each(
@@ -200,43 +187,15 @@ def test_a_tool_that_cannot_be_described_is_refused_with_the_reason(tool, reason
         render(TEMPLATES["qwen2.5"], [USER], tools=[tool])
 
 
-# --- content in parts -------------------------------------------------------------------------------------------------
-
-PARTS = [{"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}]
-BY_PARTS = "{% for m in messages %}{% for part in m.content %}[{{ part.type }}:{{ part.text }}]{% endfor %}{% endfor %}"
-BY_NAME = "{% set c = messages[0]['content'] %}{% for part in c | list %}[{{ part.text }}]{% endfor %}"
-
-
-@for_each(
-    "template, text",
-    [
-        ("{% for m in messages %}{{ m.content }};{% endfor %}", "one\ntwo;"),
-        (BY_PARTS, "[text:one][text:two]"),
-        (BY_NAME, "[one][two]"),
-    ],
-)
-def test_parts_are_joined_for_a_template_that_takes_text_only(template, text):
-    assert render(template, PARTS) == text
-
-
-def test_a_part_that_is_not_text_is_refused():
-    message = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
-    with pytest.raises(RequestError, match="sees nothing: .* must be text, .*'image_url'"):
-        render(BY_PARTS, [message])
-
-
 # --- safety -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Said:
-    role: str
-    content: str
+PARTS = [{"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}]
 
 
 def test_the_callers_objects_are_never_changed():
     template = "{% for m in messages %}{{ m.update({'content': 'x'}) }}{% endfor %}{{ tools.append(1) }}"
-    messages, tools = copy.deepcopy(CONVERSATIONS["tool call"]) + PARTS, [copy.deepcopy(WEATHER)]
+    messages, tools = copy.deepcopy(CONVERSATIONS["tool call"] + PARTS), [copy.deepcopy(WEATHER)]
     before = copy.deepcopy((messages, tools))
     with pytest.raises(RequestError):
         render(template, messages, tools=tools)
@@ -247,20 +206,16 @@ def test_the_callers_objects_are_never_changed():
 
 
 @for_each(
-    "template",
+    "expression",
     [
-        "{{ messages.__class__.__mro__ }}",
-        "{{ ''.__class__.__base__.__subclasses__() }}",
-        "{{ strftime_now.__globals__ }}",
-        "{{ dict.__init__.__globals__ }}",
-        "{{ namespace(__init__=1) }}",
-        "{{ '{0.__class__.__init__.__globals__}'.format(messages) }}",
-        "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+        "messages.__class__.__mro__", "''.__class__.__base__.__subclasses__()", "strftime_now.__globals__",
+        "dict.__init__.__globals__", "namespace(__init__=1)", "cycler.__init__.__globals__.os.popen('id').read()",
+        "'{0.__class__.__init__.__globals__}'.format(messages)",
     ],
-)
-def test_a_template_cannot_leave_its_sandbox(template):
+)  # fmt: skip
+def test_a_template_cannot_leave_its_sandbox(expression):
     try:
-        text = render(template, [USER])
+        text = render(f"{{{{ {expression} }}}}", [USER])
     except RequestError:
         return
     assert "<class" not in text and "module" not in text and "uid" not in text
@@ -271,19 +226,20 @@ def test_objects_reach_a_template_as_plain_data():
         def __repr__(self):
             return "secret"
 
+    @dataclass
+    class Said:
+        role: str
+        content: str
+
     template = "{{ messages[0].role }} {{ messages[0].content }} {{ thing }} {{ kind }}"
     text = render(template, [Said("user", "hi")], arguments={"thing": Thing(), "kind": Unit.KELVIN})
     assert text == "user hi <Thing> <Unit>"
 
 
-def test_a_templates_own_message_is_the_error():
-    with pytest.raises(RequestError, match="System role not supported"):
-        render(TEMPLATES["gemma"], CONVERSATIONS["system"])
-
-
 @for_each(
     "template, reason",
     [
+        (TEMPLATES["gemma"], "System role not supported"),  # the template's own message
         ("{% if %}", "not valid Jinja.*line 1"),
         ("{{ 1 / 0 }}", "ZeroDivisionError"),
         ("{{ nothing.at.all }}", "undefined"),
@@ -292,21 +248,12 @@ def test_a_templates_own_message_is_the_error():
 )
 def test_a_template_that_is_wrong_ends_the_request_with_the_reason(template, reason):
     with pytest.raises(RequestError, match=reason):
-        render(template, [USER])
+        render(template, CONVERSATIONS["system"])
 
 
-@for_each("messages", [[], "hello", {"role": "user", "content": "x"}, ["hello"], [{"content": "x"}]])
-def test_what_is_no_conversation_is_refused(messages):
-    with pytest.raises(RequestError, match="conversation|message"):
-        render(TEMPLATES["chatml"], messages)
-
-
-def test_further_arguments_cannot_replace_the_messages():
+def test_arguments_neither_replace_the_messages_nor_contradict_each_other():
     with pytest.raises(RequestError, match="'messages' is given"):
         render(TEMPLATES["chatml"], [USER], arguments={"messages": [ASSISTANT]})
-
-
-def test_continuing_and_a_new_turn_exclude_each_other():
     with pytest.raises(RequestError, match="add_generation_prompt=False"):
         render(TEMPLATES["chatml"], [USER, ASSISTANT], continue_final_message=True)
 
@@ -318,20 +265,12 @@ def tokenizer_with(folder, **settings):
     return Tokenizer.from_pretrained(write_tokenizer(folder, "byte_level_with_bos", **settings))
 
 
-def test_a_template_is_the_settings_text(tmp_path):
-    tokenizer = tokenizer_with(tmp_path, chat_template="{{ bos_token }}{{ messages[0].content }}")
-    assert tokenizer.apply_chat_template([{"role": "user", "content": "hi"}]) == "<|start|>hi"
-
-
-def test_a_file_of_its_own_counts_before_the_settings(tmp_path):
-    (tmp_path / "chat_template.jinja").write_text("from the file")
-    assert tokenizer_with(tmp_path, chat_template="from the settings").apply_chat_template([USER]) == "from the file"
-
-
-def test_a_processors_template_file_counts_last(tmp_path):
+def test_a_file_of_its_own_counts_before_the_settings_and_these_before_the_processors_file(tmp_path):
     (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": "from the processor"}))
     assert tokenizer_with(tmp_path).apply_chat_template([USER]) == "from the processor"
     assert tokenizer_with(tmp_path, chat_template="settings").apply_chat_template([USER]) == "settings"
+    (tmp_path / "chat_template.jinja").write_text("from the file")
+    assert tokenizer_with(tmp_path, chat_template="settings").apply_chat_template([USER]) == "from the file"
 
 
 def test_named_templates_are_chosen_by_name_or_by_tools(tmp_path):
@@ -351,8 +290,10 @@ def test_additional_template_files_are_named_by_their_file(tmp_path):
         tokenizer.apply_chat_template([USER])
 
 
-def test_a_template_may_be_given_as_text_or_as_a_file(tmp_path):
+def test_where_a_model_has_no_template_one_may_be_given_as_text_or_as_a_file(tmp_path):
     tokenizer = tokenizer_with(tmp_path)
+    with pytest.raises(RequestError, match="no chat template.*chat_template="):
+        tokenizer.apply_chat_template([USER])
     (tmp_path / "mine.txt").write_text("{{ messages | length }}")
     assert tokenizer.apply_chat_template([USER], chat_template="{{ messages | length }}") == "1"
     assert tokenizer.apply_chat_template([USER], chat_template=str(tmp_path / "mine.txt")) == "1"
@@ -360,18 +301,9 @@ def test_a_template_may_be_given_as_text_or_as_a_file(tmp_path):
         tokenizer.apply_chat_template([USER], chat_template="missing.jinja")
 
 
-def test_a_model_without_a_template_says_what_to_do(tmp_path):
-    with pytest.raises(RequestError, match="no chat template.*chat_template="):
-        tokenizer_with(tmp_path).apply_chat_template([USER])
-
-
-def test_ids_of_a_conversation_have_the_templates_own_bos_only(tmp_path):
+def test_a_conversation_has_the_templates_own_bos_only_and_many_make_many_texts(tmp_path):
     tokenizer = tokenizer_with(tmp_path, chat_template="{{ bos_token }}{{ messages[0].content }}")
-    ids = tokenizer.apply_chat_template([USER], tokenize=True)
-    assert ids.count(tokenizer.bos_token_id) == 1
-    assert ids == tokenizer.encode(tokenizer.apply_chat_template([USER]))
-
-
-def test_many_conversations_make_many_texts(tmp_path):
-    tokenizer = tokenizer_with(tmp_path, chat_template="{{ messages | length }}")
-    assert tokenizer.apply_chat_template([[USER], [USER, ASSISTANT]]) == ["1", "2"]
+    text, ids = tokenizer.apply_chat_template([USER]), tokenizer.apply_chat_template([USER], tokenize=True)
+    assert text == f"<|start|>{USER['content']}"
+    assert ids.count(tokenizer.bos_token_id) == 1 and ids == tokenizer.encode(text)
+    assert tokenizer.apply_chat_template([[USER], [ASSISTANT]]) == [text, f"<|start|>{ASSISTANT['content']}"]

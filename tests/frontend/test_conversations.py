@@ -39,6 +39,18 @@ def test_the_role_that_was_meant_is_named(role, meant):
         render(STRICT, [message])
 
 
+@for_each("messages", [[], "hello", {"role": "user", "content": "x"}, ["hello"], [{"content": "x"}]])
+def test_what_is_no_conversation_is_refused(messages):
+    with pytest.raises(RequestError, match="conversation|message"):
+        render(TEMPLATES["chatml"], messages)
+
+
+def test_a_part_that_is_not_text_is_refused():
+    message = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
+    with pytest.raises(RequestError, match="sees nothing: .* must be text, .*'image_url'"):
+        render(FIRST_PART, [message])
+
+
 def test_a_role_of_the_templates_own_passes_and_another_beside_it_does_not():
     critic = {"role": "critic", "content": "one"}
     assert render(OWN, [USER, critic]) == "[user:WHICH ANIMAL?][critic:ONE]"

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from builders.answers import parsed, read
+from builders.cases import for_each
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -21,8 +22,8 @@ CLOCK = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
 # --- thoughts --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("answer", "prompt", "thought", "text"),
+@for_each(
+    "answer, prompt, thought, text",
     [
         ("<think>\nTwo and two.\n</think>\n\nFour.\n", "", "Two and two.", "Four.\n"),
         ("Two and two.\n</think>\n\nFour.", OPENED, "Two and two.", "Four."),
@@ -58,8 +59,8 @@ def test_without_a_row_its_marks_are_text():
 PARIS = ("weather", {"city": "Paris", "days": [1, 2]})
 
 
-@pytest.mark.parametrize(
-    ("answer", "text", "calls"),
+@for_each(
+    "answer, text, calls",
     [
         (WEATHER, "", [PARIS]),
         (f"{WEATHER}\n{CLOCK}", "", [PARIS, ("clock", {})]),
@@ -79,7 +80,7 @@ def test_calls_are_taken_out_of_the_text(answer, text, calls):
     assert parsed(BOTH, answer)["is_whole"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "answer",
     [
         "<tool_call>weather Paris</tool_call>",
@@ -147,7 +148,7 @@ def cut_answers(draw: st.DrawFn) -> tuple[str, list[str]]:
 
 
 @given(cut_answers(), st.sampled_from(["", OPENED, CLOSED]))
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_the_parts_joined_do_not_depend_on_how_the_answer_was_cut(cut, prompt):
     answer, pieces = cut
     whole = parsed(BOTH, answer, prompt=prompt)
@@ -178,8 +179,8 @@ def test_calls_come_back_as_the_values_that_they_were_written_from(calls):
 # --- which row -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("template", "rows"),
+@for_each(
+    "template, rows",
     [
         ("{{ '<think>\\n\\n</think>' }} {{ '<tool_call>' }}{{ '</tool_call>' }}", ("qwen3", "hermes")),
         ("{{ '<tool_call>' }}{{ '</tool_call>' }}", (None, "hermes")),

@@ -3,11 +3,17 @@
 import json
 import subprocess
 import sys
+from base64 import b64encode
+from itertools import product
 
 import pytest
+from builders.cases import for_each
+from builders.sentencepiece_models import NORMAL, written
 from builders.tokenizer_kinds import KINDS, TEXTS, write_tokenizer
 
 from penstock.frontend.text.tokenizer import Tokenizer
+from penstock.frontend.text.tokenizer_files import chat_templates, special_tokens
+from penstock.frontend.text.vocabulary import write_tokenizer as write_from_vocabulary
 from penstock.protocol.errors import ConfigError, ModelNotFoundError, RequestError
 
 
@@ -24,8 +30,8 @@ def references(folders):
     return {kind: AutoTokenizer.from_pretrained(folder) for kind, folder in folders.items()}
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_ids_and_text_are_those_of_transformers(kind, folders, references):
+@for_each("kind", sorted(KINDS))
+def test_ids_text_and_special_tokens_are_those_of_transformers(kind, folders, references):
     tokenizer, reference = Tokenizer.from_pretrained(folders[kind]), references[kind]
     for text in TEXTS:
         for add_special_tokens in (True, False):
@@ -34,11 +40,6 @@ def test_ids_and_text_are_those_of_transformers(kind, folders, references):
             for skip_special_tokens in (True, False):
                 assert tokenizer.decode(ids, skip_special_tokens) == reference.decode(ids, skip_special_tokens), text
     assert tokenizer.encode_batch(TEXTS) == reference(TEXTS)["input_ids"]
-
-
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_special_tokens_and_sizes_are_those_of_transformers(kind, folders, references):
-    tokenizer, reference = Tokenizer.from_pretrained(folders[kind]), references[kind]
     for name in ("bos_token_id", "eos_token_id", "pad_token_id", "bos_token", "eos_token", "vocab_size"):
         assert getattr(tokenizer, name) == getattr(reference, name), name
     assert len(tokenizer) == len(reference)
@@ -54,7 +55,7 @@ def test_reading_a_tokenizer_imports_neither_torch_nor_transformers(folders):
     assert shown.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("kind, bos", [("byte_level_with_bos", "<|start|>"), ("byte_fallback", "<s>")])
+@for_each("kind, bos", [("byte_level_with_bos", "<|start|>"), ("byte_fallback", "<s>")])
 def test_a_text_that_begins_with_the_bos_gets_no_second(kind, bos, folders):
     tokenizer = Tokenizer.from_pretrained(folders[kind])
     plain = tokenizer.encode("hello")
@@ -75,7 +76,7 @@ def test_add_bos_token_adds_the_bos_that_tokenizer_json_leaves_out(tmp_path):
 ADDED = {"__type": "AddedToken", "lstrip": False, "normalized": True, "rstrip": False, "single_word": False}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "written",
     ["<|end|>", {"content": "<|end|>", "lstrip": False, "special": True}, {**ADDED, "content": "<|end|>"}],
     ids=["text", "dict", "typed dict"],
@@ -93,33 +94,26 @@ def test_special_tokens_map_fills_in_what_the_settings_leave_out(tmp_path):
 
 
 SIZE = KINDS["byte_level"]().get_vocab_size()
-THINK = KINDS["byte_level"]().token_to_id("<think>")
+THINK = str(KINDS["byte_level"]().token_to_id("<think>"))
+LISTED = {
+    str(SIZE): {**ADDED, "content": "<|image|>", "special": True},
+    str(SIZE + 1): {**ADDED, "content": "<answer>", "special": False},
+}
+THINK_LISTED = {**ADDED, "content": "<think>"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "settings",
     [
-        {
-            "eos_token": "<|eot|>",
-            "additional_special_tokens": ["<|tool|>"],
-            "added_tokens_decoder": {
-                str(SIZE): {**ADDED, "content": "<|image|>", "special": True},
-                str(SIZE + 1): {**ADDED, "content": "<answer>", "special": False},
-            },
-        },
-        {"added_tokens_decoder": {str(THINK): {**ADDED, "content": "<think>", "special": True}}},
+        {"eos_token": "<|eot|>", "additional_special_tokens": ["<|tool|>"], "added_tokens_decoder": LISTED},
+        {"added_tokens_decoder": {THINK: {**THINK_LISTED, "special": True}}},
         {"additional_special_tokens": ["<think>"]},
         {"extra_special_tokens": {"image_token": "hello"}},
-        {
-            "pad_token": "<think>",
-            "added_tokens_decoder": {str(THINK): {**ADDED, "content": "<think>", "rstrip": True, "lstrip": True}},
-        },
+        {"pad_token": "<think>", "added_tokens_decoder": {THINK: {**THINK_LISTED, "rstrip": True, "lstrip": True}}},
         {"pad_token": "<think>"},
         {"pad_token": "hello"},
         {"pad_token": "he"},
     ],
-    ids=["added", "marked special", "named twice", "extra by name"]
-    + ["named and listed", "named and plain", "a word", "part of a word"],
 )
 def test_tokens_that_the_settings_add_or_mark_are_those_of_transformers(tmp_path, settings):
     from transformers import AutoTokenizer
@@ -135,7 +129,7 @@ def test_tokens_that_the_settings_add_or_mark_are_those_of_transformers(tmp_path
         assert tokenizer.decode(ids, skip_special_tokens) == decoder.feed(ids) == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     "generation, config, expected",
     [
         ({"eos_token_id": [1, 5]}, {"eos_token_id": 9}, [1, 5, 0]),
@@ -174,7 +168,7 @@ def test_truncation_and_padding_baked_into_the_file_are_off(tmp_path):
     assert len(Tokenizer.from_pretrained(tmp_path).encode("The quick brown fox jumps over the lazy dog")) > 3
 
 
-@pytest.mark.parametrize("token, text", [("Ġthe", " the"), ("<|end|>", "<|end|>"), ("ð", "\ufffd")])
+@for_each("token, text", [("Ġthe", " the"), ("<|end|>", "<|end|>"), ("ð", "\ufffd")])
 def test_one_token_is_shown_as_it_stands_in_a_text(folders, token, text):
     tokenizer = Tokenizer.from_pretrained(folders["byte_level"])
     assert tokenizer.decode_token(tokenizer.token_to_id(token)) == text
@@ -182,19 +176,17 @@ def test_one_token_is_shown_as_it_stands_in_a_text(folders, token, text):
 
 def test_text_with_half_a_character_spoils_no_other(folders):
     tokenizer = Tokenizer.from_pretrained(folders["byte_level"])
-    assert [tokenizer.decode(ids) for ids in tokenizer.encode_batch(["fine", "\ud83d\ude42 \ud800"])] == [
-        "fine",
-        "🙂 \ufffd",
-    ]
+    texts = [tokenizer.decode(ids) for ids in tokenizer.encode_batch(["fine", "\ud83d\ude42 \ud800"])]
+    assert texts == ["fine", "🙂 \ufffd"]
 
 
-@pytest.mark.parametrize("ids", [[1.0], [1.7], ["1"], [None], 1.0, [-1]])
+@for_each("ids", [[1.0], [1.7], ["1"], [None], 1.0, [-1]])
 def test_what_is_no_token_id_is_refused(folders, ids):
     with pytest.raises(RequestError, match="Token ids must be whole numbers"):
         Tokenizer.from_pretrained(folders["byte_level"]).decode(ids)
 
 
-def test_a_broken_file_is_named(tmp_path):
+def test_a_broken_file_and_a_folder_without_a_tokenizer_are_named(tmp_path):
     write_tokenizer(tmp_path, "byte_level")
     (tmp_path / "tokenizer_config.json").write_text("{")
     with pytest.raises(ConfigError, match="tokenizer_config.json is not valid JSON"):
@@ -203,11 +195,9 @@ def test_a_broken_file_is_named(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"tokenizer\.json can't be read"):
         Tokenizer.from_pretrained(tmp_path)
-
-
-def test_a_folder_without_a_tokenizer_is_named(tmp_path):
+    (tmp_path / "empty").mkdir()
     with pytest.raises(ModelNotFoundError, match="holds no tokenizer"):
-        Tokenizer.from_pretrained(tmp_path)
+        Tokenizer.from_pretrained(tmp_path / "empty")
 
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -225,7 +215,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@for_each("name", CALLS)
 def test_values_of_wrong_types_are_refused_in_a_sentence(name):
     call, right = CALLS[name]
     tokenizer = Tokenizer.from_pretrained("pocket")
@@ -251,3 +241,63 @@ def test_a_tokenizer_by_itself_renders_pictures_where_the_template_has_a_place_f
     assert text.count("<|image_pad|>") == 1 and "What is it?" in text
     with pytest.raises(RequestError, match="no place for pictures"):
         Tokenizer.from_pretrained("pocket").apply_chat_template(messages)
+
+
+# --- any value in tokenizer_config.json is taken, or refused in a sentence --------------------------------------------
+
+ODD = [
+    5, "x", True, None, [], [1], ["x"], {}, {"x": 1}, {"content": 5}, {"content": ["x"]}, {"5": None},
+    {"x": {"content": "a"}},
+    [{"name": [1], "template": "x"}], [{"name": "x", "template": 5}], [{"template": "x"}], "\ud800",
+]  # fmt: skip
+KEYS = [
+    "eos_token", "bos_token", "pad_token", "added_tokens_decoder", "additional_special_tokens", "extra_special_tokens",
+    "chat_template", "add_bos_token", "add_eos_token", "add_prefix_space", "tokenizer_class", "legacy",
+]  # fmt: skip
+
+
+@for_each("key", KEYS)
+def test_any_value_is_taken_or_refused(tmp_path, key):
+    write_tokenizer(tmp_path, "byte_level")
+    for value in ODD:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({key: value}))
+        for work in (Tokenizer, chat_templates, special_tokens):
+            try:
+                work(tmp_path)
+            except ConfigError as error:
+                told = str(error)
+            else:
+                continue
+            assert "tokenizer_config.json" in told
+
+
+# What stands in a tokenizer.model: a SentencePiece model, and the bytes of a tiktoken file.
+VOCABULARIES = {
+    "SentencePiece": written([("a", -1.0, NORMAL), ("b", -2.0, NORMAL), ("ab", -3.0, NORMAL)]),
+    "tiktoken": b"".join(b"%b %d\n" % (b64encode(bytes([byte])), byte) for byte in range(256)),
+}
+
+
+@for_each("vocabulary", VOCABULARIES)
+def test_beside_another_librarys_vocabulary_too(tmp_path, vocabulary):
+    (path := tmp_path / "tokenizer.model").write_bytes(VOCABULARIES[vocabulary])
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (target := tmp_path / "target").mkdir()
+    read = ("eos_token", "bos_token", "added_tokens_decoder", "tokenizer_class")
+    cases = [("added_tokens.json", "x"), *(("tokenizer_config.json", key) for key in read)]
+    for (file, key), value in product(cases, ODD):
+        (tmp_path / file).write_text(json.dumps({key: value, "<new>": 1}))
+        try:
+            write_from_vocabulary(path, target)
+            told = file
+        except ConfigError as error:
+            told = str(error)
+        assert file in told, (file, key, value)
+        (tmp_path / file).unlink()
+
+
+def test_settings_that_are_nested_too_deep_are_refused(tmp_path):
+    write_tokenizer(tmp_path, "byte_level")
+    (tmp_path / "tokenizer_config.json").write_text("[" * 200_000)
+    with pytest.raises(ConfigError, match=r"tokenizer_config.json is nested too deep"):
+        Tokenizer(tmp_path)

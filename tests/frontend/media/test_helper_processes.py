@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import numpy
 import pytest
+from builders.cases import for_each
 from PIL import Image, ImageOps
 
 from penstock.frontend.media.ahead import ahead
@@ -40,6 +41,7 @@ def file_of(image, kind="PNG", **options):
 
 
 NOISE = Image.fromarray(numpy.random.default_rng(0).integers(0, 256, (300, 400, 3), dtype=numpy.uint8))
+GRAY = NOISE.convert("L")  # whose animations need no palette to be found
 
 
 def test_a_picture_comes_back_resized_with_a_digest_of_what_is_seen(processes):
@@ -49,7 +51,7 @@ def test_a_picture_comes_back_resized_with_a_digest_of_what_is_seen(processes):
     assert by_file == by_pixels
 
 
-@pytest.mark.parametrize(
+@for_each(
     "content, says",
     [
         (b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>', "SVG"),
@@ -86,7 +88,7 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
+@for_each("mode", MODES)
 def test_every_mode_becomes_rgb_as_in_transformers(mode):
     from transformers.image_transforms import convert_to_rgb
 
@@ -94,7 +96,7 @@ def test_every_mode_becomes_rgb_as_in_transformers(mode):
     assert numpy.array_equal(numpy.asarray(as_rgb(MODES[mode])), wanted)
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
+@for_each("orientation", range(1, 9))
 def test_a_photograph_stands_as_its_camera_was_held(processes, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -130,7 +132,7 @@ def test_a_film_is_decoded_by_pyav_where_it_is_installed(processes):
         assert isinstance(processes.decode(encoded("video", damaged, may_open=False)), RequestError)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "content",
     [
         b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n",
@@ -162,15 +164,15 @@ def test_what_takes_too_much_memory_or_time_fails_alone(tmp_path):
     family = Qwen3Vision.of(ProcessorFiles(tmp_path, {}, {}, {}, {}))
     small = MediaProcesses(family, Bounds(memory_bytes=64 << 20))
     try:
-        refusal = small.decode(encoded("image", file_of(Image.new("RGB", (8000, 8000))), may_open=False))
+        refusal = small.decode(encoded("image", png_of_size(8000, 8000), may_open=False))
         assert isinstance(refusal, LimitError) and ("memory" in str(refusal) or "MiB" in str(refusal))
         assert small.decode(encoded("image", file_of(NOISE), may_open=False)).shape == (1, 288, 384)
     finally:
         small.close()
 
 
-@pytest.mark.parametrize("kind", ["image", "video"])
-@pytest.mark.parametrize("shape", [(1, 300, 401), (0, 0, 0), (-1, 400, -300), (1, 1 << 40, 1)])
+@for_each("kind", ["image", "video"])
+@for_each("shape", [(1, 300, 401), (0, 0, 0), (-1, 400, -300), (1, 1 << 40, 1)])
 def test_pixels_that_are_not_what_their_shape_says_are_refused(processes, kind, shape):
     medium = msgspec.structs.replace(encoded(kind, NOISE, may_open=False), shape=shape)
     assert "are not those of" in str(processes.decode(medium))
@@ -203,7 +205,7 @@ def test_a_video_lasts_as_long_as_positions_may_reach(processes):
     """They are rows of a table that grows to the largest: a file's word for its rate must not decide on its size."""
     with pytest.raises(LimitError, match="steps of the model's time"):
         positions_of(8, [Run(2, 2, Grid((0, 1 << 40), 1, 1))])
-    slow = file_of(NOISE, "GIF", save_all=True, append_images=[*map(NOISE.rotate, (90, 180, 270))], duration=655_350)
+    slow = file_of(GRAY, "GIF", save_all=True, append_images=[*map(GRAY.rotate, (90, 180, 270))], duration=655_350)
     assert processes.decode(encoded("video", slow, may_open=False)).layout.times[-1] == pytest.approx(1966, abs=1)
 
 
@@ -254,7 +256,7 @@ def test_what_takes_long_leaves_its_short_place_to_others():
 
 def test_animations_that_take_long_are_decoded_beside_pictures_and_one_after_the_other(processes):
     """In two places; where they are stopped, they begin anew."""
-    frames = [NOISE.rotate(angle) for angle in range(0, 360, 12)]
+    frames = [GRAY.rotate(angle) for angle in range(0, 360, 12)]
     animation = file_of(frames[0], "GIF", save_all=True, append_images=frames[1:], duration=100)
     given = [encoded("video", animation, may_open=False)] * 3 + [encoded("image", NOISE, may_open=False)] * 3
     tight = MediaProcesses(processes._family, places=Places(1, 1, 0.2))

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy
 import pytest
+from builders.cases import for_each
 from builders.tiny_sight import noise, seeing_folder, without_torchvision
 from PIL import ImageFont
 
@@ -18,7 +19,7 @@ from penstock.frontend.media.sight import Sight
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError
 
-SIZES = [(1, 1), (1, 190), (300, 2), (512, 512), (513, 511), (333, 917), (1080, 1920), (2100, 200), (700, 700)]
+SIZES = [(1, 1), (1, 190), (300, 2), (513, 511), (333, 917), (2100, 200)]
 RANDOM_SIZES = numpy.random.default_rng(8).integers(1, 1500, (60, 2)).tolist()
 PLAIN = {"do_rescale": False, "do_normalize": False, "return_tensors": "np"}
 
@@ -47,7 +48,7 @@ def same_ernie(family, image):
     assert family.num_patches(decoded("image", frames)) == len(wanted["pixel_values"])
 
 
-@pytest.mark.parametrize("height, width", SIZES)
+@for_each("height, width", SIZES)
 def test_ernie_resizes_pictures_as_in_transformers(tmp_path, height, width):
     same_ernie(sight_of(tmp_path, "ernie4_5_moe_vl").family, noise(height, width))
 
@@ -63,8 +64,8 @@ class Clip(Video):
         return ((index, image) for index in indices)
 
 
-@pytest.mark.parametrize("num_frames", [16, 17, 100, 181, 5000])
-@pytest.mark.parametrize("options", [{}, {"fps": 2.0}, {"max_frames": 30}])
+@for_each("num_frames", [16, 17, 100, 181, 5000])
+@for_each("options", [{}, {"fps": 2.0}, {"max_frames": 30}])
 def test_ernie_samples_the_frames_that_transformers_samples(tmp_path, num_frames, options):
     from transformers.video_utils import VideoMetadata
 
@@ -150,13 +151,13 @@ def same_gemma(folder, image, **options):
     return family, decoded("image", frames), wanted["num_crops"]
 
 
-@pytest.mark.parametrize("crops", [False, True])
-@pytest.mark.parametrize("height, width", [(1, 1), (300, 2), (333, 917), (1080, 1920), (2100, 600), (700, 700)])
+@for_each("crops", [False, True])
+@for_each("height, width", [(1, 1), (300, 2), (333, 917), (1400, 400), (700, 700)])
 def test_gemma_sees_the_squares_that_it_sees_in_transformers(tmp_path, height, width, crops):
     same_gemma(seeing_folder(tmp_path, "gemma3"), noise(height, width), do_pan_and_scan=crops)
 
 
-@pytest.mark.parametrize("height, width, num_crops", [(400, 400, 0), (600, 2100, 4)])
+@for_each("height, width, num_crops", [(400, 400, 0), (600, 2100, 4)])
 def test_gemmas_tokens_are_those_of_transformers(tmp_path, height, width, num_crops):
     from transformers import PreTrainedTokenizerFast
     from transformers.models.gemma3.processing_gemma3 import Gemma3Processor
@@ -190,7 +191,7 @@ def same_smol(folder, image, **options):
     return decoded("image", frames)
 
 
-@pytest.mark.parametrize("height, width", SIZES)
+@for_each("height, width", SIZES)
 def test_smolvlm_sees_the_tiles_that_it_sees_in_transformers(tmp_path, height, width):
     same_smol(seeing_folder(tmp_path, "smolvlm"), noise(height, width))
 
@@ -200,7 +201,7 @@ def test_smolvlm_without_tiles_sees_one_square(tmp_path):
     assert medium.shape == (1, 512, 512)
 
 
-@pytest.mark.parametrize("height, width", [(333, 917), (500, 2000), (1200, 500)])
+@for_each("height, width", [(333, 917), (500, 2000), (1200, 500)])
 def test_smolvlms_tokens_are_those_of_transformers(tmp_path, height, width):
     from transformers import PreTrainedTokenizerFast
     from transformers.models.idefics3.processing_idefics3 import Idefics3Processor

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from builders.cases import for_each
 from builders.tiny_sight import SEEING, noise, seeing_folder
 
 from penstock import LLM
@@ -21,7 +22,7 @@ ODD = [
 
 
 class Clip(Video):
-    fps, height, width, num_frames = 25.0, 60, 90, 31
+    fps, height, width, num_frames = 25.0, 60, 90, 7
 
     def frames(self, indices):
         image = noise(self.height, self.width)
@@ -42,7 +43,7 @@ def check_encoder_takes(family, vision, medium):
     assert family.num_rows(medium) == pairs * of_frame
 
 
-@pytest.mark.parametrize("kind", SEEING)
+@for_each("kind", SEEING)
 def test_any_value_of_any_option_is_refused_or_can_be_computed(tmp_path, kind):
     files = ProcessorFiles.read(seeing_folder(tmp_path, kind))
     family_class = _KINDS[kind]
@@ -64,7 +65,7 @@ def test_any_value_of_any_option_is_refused_or_can_be_computed(tmp_path, kind):
     assert taken >= 5
 
 
-@pytest.mark.parametrize(("kind", "given"), [
+@for_each("kind, given", [
     ("gemma3", {"size": {"height": 448, "width": 448}}), ("gemma3", {"size": {"longest_edge": 896}}),
     ("gemma3", {"size": 896}), ("smolvlm", {"max_image_size": {"longest_edge": 256}}),
     ("smolvlm", {"max_image_size": 512}), ("qwen3_vl", {"size": [5, 6]}), ("qwen3_vl", {"size": {}}),
@@ -77,7 +78,7 @@ def test_what_a_processor_cannot_take_is_refused_with_a_sentence(tmp_path, kind,
         family_of(files, given)
 
 
-@pytest.mark.parametrize("given", [
+@for_each("given", [
     {"max_pixels": float("nan")}, {"max_pixels": float("inf")}, {"max_pixels": object()}, {5: 6}, [5], 7, "x", "[5]",
     {"max_pixels": b"5"},
 ])  # fmt: skip
@@ -94,14 +95,14 @@ def test_values_that_are_nested_without_end_are_refused(tmp_path):
         LLM(seeing_folder(tmp_path, "qwen3_vl"), mm_processor_kwargs={"size": nested})
 
 
-@pytest.mark.parametrize("kind", SEEING)
+@for_each("kind", SEEING)
 def test_a_value_of_none_is_as_if_left_out(tmp_path, kind):
     files = ProcessorFiles.read(seeing_folder(tmp_path, kind))
     names = {*_KINDS[kind].IMAGE_SETTINGS, *_KINDS[kind].VIDEO_SETTINGS}
     assert family_of(files, dict.fromkeys(names)) == family_of(files)
 
 
-@pytest.mark.parametrize(("kind", "file", "changed"), [
+@for_each("kind, file, changed", [
     ("qwen3_vl", "preprocessor_config", {"patch_size": 14}), ("qwen3_vl", "preprocessor_config", {"merge_size": 3}),
     ("ernie4_5_moe_vl", "preprocessor_config", {"patch_size": 16}),
     ("gemma3", "processor_config", {"image_seq_length": 64}), ("smolvlm", "processor_config", {"image_seq_len": 81}),

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy
 import pytest
+from builders.cases import for_each
 from builders.tiny_sight import noise, seeing_folder, without_torchvision
 
 from penstock.frontend.media.decoded import DecodedMedium, Layout
@@ -52,7 +53,7 @@ def same_patches(folder, family, image):
     assert family.num_patches(medium) == len(wanted["pixel_values"])
 
 
-@pytest.mark.parametrize("height, width", SIZES)
+@for_each("height, width", SIZES)
 def test_a_picture_is_resized_as_in_transformers(folder, sight, height, width):
     same_patches(folder, sight.family, noise(height, width))
 
@@ -106,7 +107,7 @@ def their_indices(kind, clip, **options):
 CLIPS = [(4, 30.0), (5, 30.0), (30, 30.0), (31, 29.97), (77, 25.0), (1000, 23.976), (20000, 30.0), (90, 1.0)]
 
 
-@pytest.mark.parametrize("num_frames, fps", CLIPS)
+@for_each("num_frames, fps", CLIPS)
 def test_the_same_frames_of_a_video_are_taken(kind, sight, num_frames, fps):
     clip = Clip(num_frames, fps)
     assert sight.family.sampled(clip, {}) == their_indices(kind, clip)
@@ -120,8 +121,8 @@ def test_the_same_frames_of_any_video_are_taken(kind, sight):
         assert sight.family.sampled(clip, {}) == their_indices(kind, clip), (num_frames, fps)
 
 
-@pytest.mark.parametrize("height, width", [(240, 320), (720, 1280), (20, 300), (2160, 3840), (5, 5)])
-@pytest.mark.parametrize("num_frames", [2, 6, 7, 60, 768])
+@for_each("height, width", [(240, 320), (720, 1280), (20, 300), (2160, 3840), (5, 5)])
+@for_each("num_frames", [2, 6, 7, 60, 768])
 def test_frames_of_a_video_get_the_size_that_they_have_in_transformers(kind, sight, num_frames, height, width):
     module, _ = theirs_for(kind)
     least, most = sight.family.video_pixels
@@ -238,7 +239,7 @@ def test_ids_with_placeholders_get_the_same_tokens_as_their_text(sight):
     assert sight.expand(ids, media).token_ids == sight.expand(TEXT, media, is_chat=True).token_ids
 
 
-@pytest.mark.parametrize("text", ["<|image_pad|><|image_pad|>", "no place", "<|video_pad|>"])
+@for_each("text", ["<|image_pad|><|image_pad|>", "no place", "<|video_pad|>"])
 def test_a_prompt_has_as_many_placeholders_as_media_or_is_refused(sight, text):
     media = decoded(sight, ("image", 1, 64, 64))
     with pytest.raises(RequestError, match="1 image.s. and 0 video.s."):
