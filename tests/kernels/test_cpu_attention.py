@@ -1,25 +1,30 @@
-"""Attention on the CPU against its formula in float64, in every format; the same bits whatever a query's company."""
+"""Attention on the CPU against its formula, in every format and of latents; the same bits in whatever company."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
+from builders.cases import for_each
 from builders.native_attention import Machine, Row, Shape, angles, assert_near, handed_out, heads_of, normal, pieces_of
-from builders.native_variants import available_variants, quick_or_long
+from builders.native_variants import needs_variant
+from builders.operation_examples.latents import KINDS, latent_memory, layouts, query_inputs, value_inputs
+from builders.operation_examples.paged_inputs import paged_step
+from builders.recorded_layers import RECORDED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.cpu.kv_memory import KV_FORMATS
+from penstock.kernels.cpu.latents import heads_in_a_group
 from penstock.kernels.cpu.layer import QuantizedRows
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.reference.pointwise import rms_norm, rotate_halves, rotate_pairs
+from penstock.kernels.registry import OPS
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 
-VARIANTS = [
-    name for name in ("amx", "avx512_bf16", "avx512_vnni", "avx512", "avx_vnni", "avx2") if name in available_variants()
-]
-pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
+pytestmark = needs_variant
 
+LATENTS = "latent_attention.latent_attention"
 # Of the output's norm, against the formula on what is stored: queries, and weights of keys, are rounded in between.
 TOLERANCES = {"fp32": 1e-5, "fp16": 1e-5, "bf16": 8e-3, "int8": 1.5e-2, "uint4": 1.5e-2}
 # Of the stored number's range in its head, for what is read back.
@@ -42,14 +47,9 @@ row_sizes = st.lists(st.tuples(st.integers(0, 600), st.integers(1, 70)), min_siz
 quick = settings(max_examples=8, deadline=None, derandomize=True)
 
 
-@pytest.fixture(params=quick_or_long(VARIANTS), scope="module")
-def library(request: pytest.FixtureRequest) -> Library:
-    return load(request.param)
-
-
 @pytest.fixture(scope="module")
 def best() -> Library:
-    return load(VARIANTS[0])
+    return load()
 
 
 @quick
@@ -88,7 +88,7 @@ def test_a_prompt_has_the_same_bits_in_blocks_of_any_size(library, shape: Shape,
     assert all(torch.equal(other, found[0]) for other in found[1:])
 
 
-@pytest.mark.parametrize("kind", KV_FORMATS)
+@for_each("kind", KV_FORMATS)
 def test_a_prompt_has_the_same_bits_token_by_token(library: Library, kind: str) -> None:
     shape = Shape(kind, query_heads=6, heads=2, head_dim=64, block_size=32)
     heads = heads_of(shape, 300, 2)
@@ -117,7 +117,7 @@ def test_a_row_has_the_same_bits_alone_and_in_company(library: Library, shape: S
 @quick
 @given(
     shape=shapes,
-    own=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 9)), min_size=2, max_size=6),
+    own=st.lists(st.tuples(st.integers(0, 200), st.integers(1, 9)), min_size=2, max_size=5),
     prefix=st.sampled_from([255, 256, 512, 640, 770]),
 )
 def test_rows_that_share_a_prefix_have_the_bits_of_rows_with_copies_of_it(library, shape: Shape, own, prefix) -> None:
@@ -138,15 +138,15 @@ def test_rows_that_share_a_prefix_have_the_bits_of_rows_with_copies_of_it(librar
     assert torch.equal(found[0], found[1])
 
 
-@pytest.mark.parametrize("kind", KV_FORMATS)
+@for_each("kind", KV_FORMATS)
 def test_the_number_of_threads_changes_no_bit(best: Library, kind: str) -> None:
     shape = Shape(kind, query_heads=4, heads=1, head_dim=64, block_size=32)
-    tables, num_blocks = handed_out([1500, 40, 1], shape.block_size)
+    tables, num_blocks = handed_out([700, 40, 1], shape.block_size)
     found = []
     for threads in (1, 2, 3):
         best.set_threads(threads)
         machine = Machine(best, shape, num_blocks)
-        lengths = enumerate((1500, 40, 1))
+        lengths = enumerate((700, 40, 1))
         rows = [Row(table, 0, heads_of(shape, length, i)) for table, (i, length) in zip(tables, lengths, strict=True)]
         machine.step(rows)
         found.append(machine.step([Row(row.table, row.end - 1, row.heads[-1:]) for row in rows]))
@@ -169,8 +169,8 @@ def test_rows_with_a_common_prefix_look_at_it_in_one_tile(best: Library) -> None
     assert shared == 2 and num_parted == 2, f"tiles: {tiles.tolist()}"
 
 
-@pytest.mark.parametrize("kind", KV_FORMATS)
-@pytest.mark.parametrize(("head_dim", "softcap"), [(512, None), (256, 2.0)])
+@for_each("kind", KV_FORMATS)
+@for_each("head_dim, softcap", [(512, None), (256, 2.0)])
 def test_wide_heads_and_capped_scores_agree_with_the_formula_from_one_query_to_many(
     library: Library, kind: str, head_dim: int, softcap: float | None
 ) -> None:
@@ -182,9 +182,8 @@ def test_wide_heads_and_capped_scores_agree_with_the_formula_from_one_query_to_m
         assert_near(machine.step([row]), machine.expected(row), TOLERANCES[kind])
 
 
-@pytest.mark.parametrize("kind", KV_FORMATS)
-@pytest.mark.parametrize("rotation", ["halves", "pairs"])
-@pytest.mark.parametrize("has_norms", [False, True])
+@for_each("kind", KV_FORMATS)
+@for_each("rotation, has_norms", [("halves", False), ("halves", True), ("pairs", True)])
 def test_heads_are_normed_rotated_and_stored(library: Library, kind: str, rotation: str, has_norms: bool) -> None:
     shape = Shape(kind, query_heads=6, heads=3, head_dim=48, block_size=16)
     norms = (normal(48, seed=1).abs(), normal(48, seed=2).abs()) if has_norms else None
@@ -205,8 +204,8 @@ def test_heads_are_normed_rotated_and_stored(library: Library, kind: str, rotati
         assert error.max() <= STEPS[kind] + 1e-6, f"off by {error.max():.2e} of a head's range"
 
 
-@pytest.mark.parametrize("kind", KV_FORMATS)
-@pytest.mark.parametrize("head", [0, 4, 6], ids=["query", "key", "value"])
+@for_each("kind", KV_FORMATS)
+@for_each("head", [0, 4, 6], ids=["query", "key", "value"])
 def test_what_is_not_finite_in_one_request_reaches_its_output_and_no_other(library, kind: str, head: int) -> None:
     shape = Shape(kind, head_dim=64)
     tables, num_blocks = handed_out([40, 40], shape.block_size)
@@ -243,3 +242,45 @@ def test_bytes_a_token_are_what_the_memory_takes() -> None:
         held = NativeKVCache.allocate(shape, 5, 32, kind)
         taken = sum(tensor.numel() * tensor.element_size() for tensor in held.tensors)
         assert taken == 5 * 32 * shape.packed_bytes_per_token(kind), kind
+
+
+# --- latents ----------------------------------------------------------------------------------------------------------
+
+
+@for_each("kind", KINDS)
+def test_a_query_attends_alike_in_one_piece_in_pieces_and_token_by_token(kind, variant):
+    for layout, block_size, generator in layouts(seed=3):
+        rows, num_blocks = paged_step([(290, 290)], block_size, seed=1)
+        kv = latent_memory(num_blocks, block_size, layout.width, kind, generator)
+        query = torch.randn(290, layout.num_heads * layout.width, generator=generator)
+        whole = RECORDED[LATENTS](query, layout, kv, rows)
+        expected = OPS[LATENTS].reference(query, layout, kv, rows)
+        torch.testing.assert_close(whole, expected, rtol=1e-2 if kind == "bf16" else 1e-4, atol=1e-2)
+        for threads, cuts in ((1, range(1, 291)), (2, (16, 290)), (3, (37, 74, 255, 256, 257, 290))):
+            load().set_threads(threads)
+            starts = torch.tensor([0, *cuts], dtype=torch.int32)
+            pieces = replace(
+                rows,
+                query_starts=starts,
+                context_lengths=starts[1:].clone(),
+                block_tables=rows.block_tables.expand(len(starts) - 1, -1),
+            )
+            assert torch.equal(RECORDED[LATENTS](query, layout, kv, pieces), whole), (
+                f"{threads} threads, {len(cuts)} pieces"
+            )
+
+
+@for_each("name, inputs", [("latent_query", query_inputs), ("latent_values", value_inputs)])
+def test_a_row_meets_its_heads_weights_alike_alone_and_in_company(name, inputs, variant):
+    multiply = RECORDED[f"latent_attention.{name}"]
+    for x, weights, layout, *rotation in inputs(seed=5):
+        for threads, row in product((1, 2, 3), (0, 33, 64, 66)):
+            load().set_threads(threads)
+            together = multiply(x, weights, layout, *rotation)
+            own = [each._replace(positions=each.positions[row : row + 1]) for each in rotation]
+            assert torch.equal(multiply(x[row : row + 1].clone(), weights, layout, *own)[0], together[row])
+
+
+@for_each("num_heads, size", [(1, 1), (6, 6), (16, 16), (17, 17), (20, 10), (128, 16)])
+def test_heads_look_at_latents_in_groups_of_one_size(num_heads, size):
+    assert heads_in_a_group(num_heads) == size

@@ -5,19 +5,18 @@ from collections.abc import Callable
 from ctypes import addressof, c_int32
 from dataclasses import dataclass
 
-import pytest
 import torch
+from builders.cases import for_each
 from builders.mxfp4_model import random_blocks
-from builders.native_variants import available_variants, quick_or_long
+from builders.native_products import assert_free_of_company, draws, quantized
+from builders.native_variants import needs_variant
 from builders.operation_examples.experts import route_inputs, routes
 from builders.quantized_parts import part
 from torch import Tensor
 
 from penstock.kernels.cpu.experts import Experts, Gating, Route, memory_bytes, routing_fields
-from penstock.kernels.cpu.layer import Quantize, QuantizedRows
-from penstock.kernels.cpu.library import Library, load, struct_of
+from penstock.kernels.cpu.library import Library, struct_of
 from penstock.kernels.cpu.weights.experts import pack_experts, unpack_experts
-from penstock.kernels.cpu.weights.packed import NativeWeight
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
 from penstock.kernels.float8_part import WeightPart
 from penstock.kernels.mxfp4_part import BLOCK, Mxfp4Part
@@ -25,22 +24,12 @@ from penstock.kernels.operands import WeightFormat
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.experts import experts, route
 
-VARIANTS = available_variants()
-pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
+pytestmark = needs_variant
 
 # How far outputs may be off: what rounding rows to bfloat16 or 8 bits costs.
 KINDS = {"fp32": 1e-5, "fp16": 1e-5, "bf16": 0.02, "int8": 0.03, "int4": 0.03}
 SILU, CLAMPED = GatedActivation(), GatedActivation(slope=1.702, shift=1.0, limit=0.7)
 GELU = GatedActivation(slope=1.5957691216, cubic=0.044715)
-
-
-@pytest.fixture(params=quick_or_long(VARIANTS))
-def library(request: pytest.FixtureRequest) -> Library:
-    return load(request.param)
-
-
-def draws(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 @dataclass
@@ -63,7 +52,7 @@ class Mixture:
         packed = [pack_experts([stored(kind, parts) for parts in each], count, format) for each in matrices]
         biases = (draws(count, 2 * width, seed=2), draws(count, hidden, seed=3)) if has_bias else (None, None)
         weights = ExpertWeights(*packed, *biases, first, count, width, activation)
-        return cls(weights, floats_of(packed[0], count, gate_up), floats_of(packed[1], count, down))
+        return cls(weights, unpack_experts(packed[0], count, 2 * width), unpack_experts(packed[1], count, hidden))
 
     @property
     def hidden(self) -> int:
@@ -77,8 +66,8 @@ class Mixture:
 
     def native(self, library: Library, x: Tensor, chosen: Routes, tokens_at_a_time: int = 70) -> Tensor:
         own, kind, tokens = self.weights, self.weights.gate_up.kind, c_int32(len(x))
-        x, top_k, inputs = x.contiguous(), chosen.experts.shape[1], QuantizedRows.empty(*x.shape)
-        library.call("penstock_quantize", Quantize(addressof(tokens), x.data_ptr(), self.hidden, inputs.structure()))
+        x, top_k = x.contiguous(), chosen.experts.shape[1]
+        inputs = quantized(library, x)
         memory = torch.empty(memory_bytes(own, self.hidden, top_k, tokens_at_a_time) + 64, dtype=torch.uint8)
         at = -memory.data_ptr() % 64
         output = torch.full((len(x) + 1, self.hidden), 7.0)
@@ -100,11 +89,6 @@ def stored(kind: str, parts: list[Tensor]) -> list[WeightPart]:
     if kind != "mxfp4":
         return list(parts)
     return [Mxfp4Part(*random_blocks((len(part), part.shape[1] // BLOCK), seed)) for seed, part in enumerate(parts)]
-
-
-def floats_of(packed: NativeWeight, count: int, given: Tensor) -> Tensor:
-    """What the packed experts hold."""
-    return unpack_experts(packed, count, given.shape[1])
 
 
 def off_by(found: Tensor, expected: Tensor) -> float:
@@ -131,8 +115,8 @@ SHAPES = (
 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", SHAPES)
+@for_each("kind", KINDS)
+@for_each("shape", SHAPES)
 def test_experts_agree_with_their_formula(library: Library, kind: str, shape: tuple[int, ...]) -> None:
     tokens, top_k, total, first, here, hidden, width = shape
     is_odd, activation = tokens % 2 == 1, (SILU, CLAMPED, GELU)[tokens % 3]
@@ -142,22 +126,19 @@ def test_experts_agree_with_their_formula(library: Library, kind: str, shape: tu
     assert off_by(found, mixture.formula(x, chosen)) < KINDS[kind]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "mxfp4"])
+@for_each("kind", [*KINDS, "mxfp4"])
 def test_a_token_has_the_same_bits_alone_and_in_any_company(library: Library, kind: str) -> None:
     mixture = Mixture.drawn(kind, 6, 160, 96, has_bias=True)
     x, chosen = draws(70, 160, seed=4), routes(70, 3, 6, torch.Generator().manual_seed(5))
-    alone = torch.cat([mixture.native(library, x[i : i + 1], cut(chosen, i, i + 1)) for i in range(70)])
-    for tokens in (*range(2, 27), 48, 70):
-        for threads in (1, 2, 3):
-            found = with_threads(library, threads, lambda: mixture.native(library, x[:tokens], cut(chosen, 0, tokens)))  # noqa: B023
-            assert torch.equal(found, alone[:tokens]), f"{tokens} tokens, {threads} threads"
+    run = lambda own: mixture.native(library, x[own], cut(chosen, own))  # noqa: E731
+    assert_free_of_company(library, run, 70, (*range(2, 27, 3), 48, 70))
 
 
-def cut(chosen: Routes, first: int, end: int) -> Routes:
-    return Routes(chosen.experts[first:end], chosen.weights[first:end])
+def cut(chosen: Routes, own: slice) -> Routes:
+    return Routes(chosen.experts[own], chosen.weights[own])
 
 
-@pytest.mark.parametrize("kind", ["bf16", "int8"])
+@for_each("kind", ["bf16", "int8"])
 def test_all_tokens_may_go_to_one_expert_or_to_none_here(library: Library, kind: str) -> None:
     mixture = Mixture.drawn(kind, 4, 64, 64, first=8)
     x, weights = draws(50, 64), torch.rand(50, 1, generator=torch.Generator().manual_seed(1))
@@ -168,19 +149,18 @@ def test_all_tokens_may_go_to_one_expert_or_to_none_here(library: Library, kind:
         assert not mixture.native(library, x, to_none).any()
 
 
-@pytest.mark.parametrize("kind", ["fp32", "bf16", "int8", "int4", "mxfp4"])
+@for_each("kind", ["fp32", "bf16", "int8", "int4", "mxfp4"])
 def test_steps_larger_than_the_memory_between_products_have_the_same_bits(library: Library, kind: str) -> None:
     """A step is computed some tokens at a time, and its second product some columns at a time."""
-    mixture = Mixture.drawn(kind, 3, 2048, 512)
-    tokens = 700
+    mixture, tokens = Mixture.drawn(kind, 3, 2048, 64), 150
     x, chosen = draws(tokens, 2048, seed=4), routes(tokens, 3, 3, torch.Generator().manual_seed(5))
     at_once = with_threads(library, 2, lambda: mixture.native(library, x, chosen, tokens_at_a_time=tokens))
     in_pieces = with_threads(library, 3, lambda: mixture.native(library, x, chosen, tokens_at_a_time=1))
     assert torch.equal(at_once, in_pieces)
-    assert torch.equal(at_once[650:651], mixture.native(library, x[650:651], cut(chosen, 650, 651)))
+    assert torch.equal(at_once[140:141], mixture.native(library, x[140:141], cut(chosen, slice(140, 141))))
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "mxfp4"])
+@for_each("kind", [*KINDS, "mxfp4"])
 def test_a_number_that_is_none_stays_with_its_token(library: Library, kind: str) -> None:
     mixture = Mixture.drawn(kind, 4, 64, 64)
     x, chosen = draws(20, 64), routes(20, 2, 4, torch.Generator().manual_seed(5))
@@ -214,8 +194,8 @@ def test_routes_are_chosen_as_by_the_formula_whatever_the_company_and_the_thread
                     assert torch.equal(alone.weights[0], found.weights[row])
 
 
-@pytest.mark.parametrize("score", ["softmax", "sigmoid", "softmax_of_chosen"])
-@pytest.mark.parametrize("spoiled", [torch.nan, torch.inf, -torch.inf])
+@for_each("score", ["softmax", "sigmoid", "softmax_of_chosen"])
+@for_each("spoiled", [torch.nan, torch.inf, -torch.inf])
 def test_logits_that_are_no_numbers_choose_experts_that_exist(library: Library, score: str, spoiled: float) -> None:
     routing = Routing(12, 4, score=score, num_groups=4, kept_groups=2, group_score="best_two")
     logits = draws(3, 12)
@@ -238,11 +218,11 @@ FORMS: dict[str, Callable[[int], QuantizedPart | Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("name", FORMS)
+@for_each("name", FORMS)
 def test_experts_of_quantized_checkpoints_are_packed_into_one_form(name: str) -> None:
     given = [FORMS[name](seed) for seed in range(3)]
     packed = pack_experts([[each] for each in given], 3, WeightFormat("bf16"))
-    held = floats_of(packed, 3, torch.empty(3, 40, 128))
+    held = unpack_experts(packed, 3, 40)
     exact = torch.stack([each.dequantized() if isinstance(each, QuantizedPart) else each for each in given])
     rounds = packed.kind == "int8" and name != "8 bits"
     assert off_by(held, exact) < (0.02 if rounds else 1e-6)

@@ -1,40 +1,36 @@
-"""Norms, sums, activations and embeddings on the CPU against torch, and the same bits whatever a row's company."""
+"""Norms, sums, activations, gates and embeddings on the CPU against torch, and the same bits whatever a row's company.
+
+A gate behind a product gives in one call, bit for bit, what the two give one after another.
+"""
 
 import ctypes
 from collections.abc import Callable
 from ctypes import addressof, c_int32
+from itertools import product as combinations
 
-import pytest
 import torch
 import torch.nn.functional as F
-from builders.native_variants import available_variants, quick_or_long
+from builders.cases import for_each
+from builders.native_products import assert_free_of_company, embedded, product, quantized
+from builders.native_products import draws as normal
+from builders.native_variants import needs_variant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from penstock.kernels.cpu import layer
-from penstock.kernels.cpu.layer import Quantize, QuantizedRows, linear_arguments
-from penstock.kernels.cpu.library import Library, load
+from penstock.kernels.cpu.layer import ACTIVATIONS, Gate, GatedLinear, QuantizedRows, linear_arguments
+from penstock.kernels.cpu.library import Library
 from penstock.kernels.cpu.weights.packed import NativeWeight, pack, pack_int4_from
-from penstock.kernels.operands import Activation
+from penstock.kernels.cpu.weights.quantized import pack_parts
+from penstock.kernels.operands import DTYPES, Activation
 from penstock.kernels.reference import pointwise
 from penstock.kernels.reference.pointwise import embedding
 
-VARIANTS = [name for name in ("amx", "avx512_bf16", "avx512", "avx2") if name in available_variants()]
-pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
-
+pytestmark = needs_variant
 quick = settings(max_examples=25, deadline=None, derandomize=True)
 row_counts, widths = st.integers(0, 70), st.integers(1, 300)
 EPSILON = 1e-6
-
-
-@pytest.fixture(params=quick_or_long(VARIANTS))
-def library(request: pytest.FixtureRequest) -> Library:
-    return load(request.param)
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def call(library: Library, name: str, arguments: ctypes.Structure, num_rows: int) -> None:
@@ -44,7 +40,7 @@ def call(library: Library, name: str, arguments: ctypes.Structure, num_rows: int
 
 
 def add_rms_norm(
-    library: Library, stream: Tensor, update: Tensor | None, weight: Tensor, quantized: QuantizedRows | None = None
+    library: Library, stream: Tensor, update: Tensor | None, weight: Tensor, into: QuantizedRows | None = None
 ) -> Tensor:
     output = torch.empty_like(stream)
     arguments = layer.AddRmsNorm(
@@ -56,29 +52,22 @@ def add_rms_norm(
         width=stream.shape[1],
         output=output.data_ptr(),
     )
-    if quantized:
-        arguments.output, arguments.quantized = None, quantized.structure()
+    if into:
+        arguments.output, arguments.quantized = None, into.structure()
     call(library, "add_rms_norm", arguments, stream.shape[0])
     return output
 
 
 def gate(
-    library: Library, gate_up: Tensor, quantized: QuantizedRows | None = None, activation: Activation = "silu"
+    library: Library, gate_up: Tensor, into: QuantizedRows | None = None, activation: Activation = "silu"
 ) -> Tensor:
     output = torch.empty(gate_up.shape[0], gate_up.shape[1] // 2)
     arguments = layer.Gate(gate_up=gate_up.data_ptr(), width=output.shape[1], output=output.data_ptr())
-    arguments.activation = layer.ACTIVATIONS.index(activation)
-    if quantized:
-        arguments.output, arguments.quantized = None, quantized.structure()
+    arguments.activation = ACTIVATIONS.index(activation)
+    if into:
+        arguments.output, arguments.quantized = None, into.structure()
     call(library, "gate", arguments, gate_up.shape[0])
     return output
-
-
-def quantize(library: Library, rows: Tensor) -> QuantizedRows:
-    quantized = QuantizedRows.empty(*rows.shape)
-    arguments = Quantize(input=rows.data_ptr(), width=rows.shape[1], quantized=quantized.structure())
-    call(library, "quantize", arguments, rows.shape[0])
-    return quantized
 
 
 def are_equal(a: QuantizedRows, b: QuantizedRows) -> bool:
@@ -106,7 +95,7 @@ EXACT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("activation", EXACT)
+@for_each("activation", EXACT)
 def test_a_gate_lets_through_what_its_activation_says(library: Library, activation: Activation) -> None:
     relative, of_input = EXACT[activation]
 
@@ -120,16 +109,9 @@ def test_a_gate_lets_through_what_its_activation_says(library: Library, activati
         assert (error <= (expected.abs() * (relative + 1e-7) + (gates * ups).abs() * of_input + 1e-33)).all()
 
     check()
-
-
-@pytest.mark.parametrize(
-    ("activation", "of_1e15"),
-    [(name, 1e15) for name in ("silu", "gelu", "gelu_tanh", "gelu_sigmoid", "relu")] + [("relu2", 1e30)],
-)
-def test_an_activation_of_what_is_not_a_small_number(library: Library, activation: Activation, of_1e15: float) -> None:
-    gates = torch.tensor([[float("nan"), 1e15, -1e15, -200.0, float("inf"), 0.0]])
+    gates = torch.tensor([[torch.nan, 1e15, -1e15, -200.0, torch.inf, 0.0]])  # what is not a small number
     output = gate(library, torch.cat([gates, torch.ones_like(gates)], -1), activation=activation)
-    expected = torch.tensor([[float("nan"), of_1e15, 0.0, 0.0, float("inf"), 0.0]])
+    expected = torch.tensor([[torch.nan, 1e30 if activation == "relu2" else 1e15, 0.0, 0.0, torch.inf, 0.0]])
     torch.testing.assert_close(output, expected, equal_nan=True)
 
 
@@ -139,66 +121,42 @@ ROW_OPERATIONS: dict[str, Callable[[Library, Tensor], Tensor]] = {
     ),
     **{
         f"gate {name}": lambda library, rows, name=name: gate(library, torch.cat([rows, rows], -1), activation=name)
-        for name in layer.ACTIVATIONS
+        for name in ACTIVATIONS
     },
 }
 
 
-@pytest.mark.parametrize("operation", ROW_OPERATIONS)
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("width", [19, 1024])
-def test_a_row_has_the_same_bits_alone_and_in_company(
-    library: Library, operation: str, threads: int, width: int
-) -> None:
+@for_each("operation", ROW_OPERATIONS)
+@for_each("width", [19, 1024])
+def test_a_row_has_the_same_bits_alone_and_in_company(library: Library, operation: str, width: int) -> None:
     rows, run = normal(150, width), ROW_OPERATIONS[operation]
-    library.set_threads(1)
-    alone = torch.cat([run(library, row[None]) for row in rows])
-    library.set_threads(threads)
-    try:
-        for num_rows in (1, 2, 9, 33, 150):
-            assert torch.equal(run(library, rows[:num_rows].contiguous()), alone[:num_rows])
-    finally:
-        library.set_threads(1)
+    assert_free_of_company(library, lambda own: run(library, rows[own].contiguous()), 150, (1, 2, 9, 33, 150))
 
 
-@pytest.mark.parametrize("width", [5, 64, 200])
+@for_each("width", [5, 64, 200])
 def test_the_quantized_form_is_that_of_the_output(library: Library, width: int) -> None:
     stream, weight, gate_up = normal(21, width), normal(width, seed=2), normal(21, 2 * width)
     normed, activated = QuantizedRows.empty(21, width), QuantizedRows.empty(21, width)
     add_rms_norm(library, stream, None, weight, normed)
-    assert are_equal(normed, quantize(library, add_rms_norm(library, stream, None, weight)))
+    assert are_equal(normed, quantized(library, add_rms_norm(library, stream, None, weight)))
     gate(library, gate_up, activated)
-    assert are_equal(activated, quantize(library, gate(library, gate_up)))
+    assert are_equal(activated, quantized(library, gate(library, gate_up)))
 
 
-def embedded(library: Library, token_ids: Tensor, table: object, first: int, width: int) -> Tensor:
-    output, pointer = torch.full((len(token_ids), width), torch.nan), torch.tensor([token_ids.data_ptr()])
-    arguments = layer.Embedding.of(0, pointer.data_ptr(), first, table, output.data_ptr())  # type: ignore[arg-type]
-    call(library, "embedding", arguments, len(token_ids))
-    return output
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("width", [1, 24, 131])
-@pytest.mark.parametrize("first", [0, 10, 100])
-def test_a_table_of_plain_rows_gives_those_it_holds(
-    library: Library, dtype: torch.dtype, width: int, first: int
-) -> None:
-    table, token_ids = normal(40, width).to(dtype), torch.arange(-3, 120)
-    expected = embedding.reference(token_ids, table.float(), first)
-    assert torch.equal(embedded(library, token_ids, table, first, width), expected)
-
-
-@pytest.mark.parametrize("kind", ["fp32", "fp16", "bf16"])
-@pytest.mark.parametrize("first", [0, 10])
-def test_a_table_packed_for_products_gives_the_rows_it_was_packed_from(library: Library, kind: str, first: int) -> None:
-    dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[kind]
+@for_each("kind, dtype", DTYPES.items())
+def test_a_table_gives_the_rows_that_it_holds(library: Library, kind: str, dtype: torch.dtype) -> None:
+    """Plain, and packed for products."""
+    for width, first in ((1, 10), (24, 0), (131, 10), (24, 100)):
+        table, token_ids = normal(40, width).to(dtype), torch.arange(-3, 120)
+        expected = embedding.reference(token_ids, table.float(), first)
+        assert torch.equal(embedded(library, token_ids, table, first, width), expected), (width, first)
     rows, token_ids = normal(75, 201), torch.arange(100)
-    expected = embedding.reference(token_ids, rows.to(dtype).float(), first)
-    assert torch.equal(embedded(library, token_ids, pack([rows], kind), first, 201), expected)
+    for first in (0, 10):
+        expected = embedding.reference(token_ids, rows.to(dtype).float(), first)
+        assert torch.equal(embedded(library, token_ids, pack([rows], kind), first, 201), expected), first
 
 
-@pytest.mark.parametrize(
+@for_each(
     "table",
     [
         lambda rows: pack([rows], "int8"),
@@ -212,11 +170,8 @@ def test_an_integer_table_gives_the_rows_that_it_multiplies(
     library: Library, table: Callable[[Tensor], NativeWeight]
 ) -> None:
     weight, token_ids = table(normal(75, 200)), torch.arange(-5, 80)
-    ones = torch.eye(200)  # exact as 8-bit integers, so that products with it are the weight's columns
-    products, num_rows = torch.empty(200, 75), c_int32(200)
-    quantized = quantize(library, ones)
-    arguments = linear_arguments(addressof(num_rows), None, quantized.structure(), weight, None, products)
-    library.call(f"penstock_linear_{weight.kind}", arguments)
+    # Rows of the identity are exact as 8-bit integers, so that products with them are the weight's columns.
+    products = product(library, torch.eye(200), weight)
     expected = embedding.reference(token_ids, products.T, 0)
     torch.testing.assert_close(embedded(library, token_ids, weight, 0, 200), expected, rtol=1e-5, atol=1e-7)
     assert products.abs().max() > 1
@@ -227,3 +182,68 @@ def group_scales(rows: Tensor) -> tuple[Tensor, Tensor]:
     groups = -(-rows.shape[1] // 64)
     zeros = torch.arange(rows.shape[0] * groups) % 16
     return normal(rows.shape[0], groups, seed=3).abs(), zeros.view(-1, groups).to(torch.uint8)
+
+
+# --- a product and the gate behind it ---------------------------------------------------------------------------------
+
+# Widths of a gate: whole panels of 32, and not; tiles of a single row up to several squares with a rest.
+WIDTHS, ROWS = (32, 96, 320, 40, 1), (0, 1, 11, 12, 23, 31, 33, 64, 97)
+
+
+class GatedProduct:
+    """One product with its gate behind it, in memory that is framed by numbers which must stay."""
+
+    def __init__(
+        self, library: Library, weight: NativeWeight, x: Tensor, bias: Tensor | None, is_kept: bool, activation: int = 0
+    ) -> None:
+        self.rows, self.width = len(x), weight.out_features // 2
+        self.library, self.kind, self.num_rows = library, weight.kind, c_int32(len(x))
+        count, self.inputs = addressof(self.num_rows), quantized(library, x)
+        self.products = torch.full((self.rows + 1, weight.out_features), 7.0)
+        self.output = torch.full((self.rows + 1, self.width), 7.0)
+        self.quantized = QuantizedRows.empty(self.rows, self.width)
+        given = self.inputs.structure() if weight.meets_integers else None
+        self.product = linear_arguments(count, x, given, weight, bias, self.products)
+        output = self.output.data_ptr() if is_kept else None
+        integers = self.quantized.structure()
+        self.gate = Gate(count, self.products.data_ptr(), self.width, activation, output, integers)
+
+    def in_two(self) -> tuple[Tensor, ...]:
+        self.library.call(f"penstock_linear_{self.kind}", self.product)
+        self.library.call("penstock_gate", self.gate)
+        return self.result()
+
+    def in_one(self) -> tuple[Tensor, ...]:
+        both = GatedLinear(addressof(self.product), addressof(self.gate))
+        self.library.call(f"penstock_gated_linear_{self.kind}", both)
+        return self.result()
+
+    def result(self) -> tuple[Tensor, ...]:
+        assert (self.products[self.rows :] == 7).all(), "rows beyond the product were written"
+        assert (self.output[self.rows :] == 7).all(), "rows beyond the output were written"
+        found = self.quantized
+        return self.output[: self.rows], found.values, found.scales, found.totals, found.sums
+
+
+@for_each("kind", ["fp32", "fp16", "bf16", "int8", "int4"])
+def test_one_call_gives_what_two_give(library: Library, kind: str) -> None:
+    for place, (width, inputs) in enumerate(combinations(WIDTHS, (64, 200))):
+        weight = pack_parts([normal(2 * width, inputs)], kind, 32)
+        bias = normal(2 * width, seed=1) if width % 64 else None
+        library.set_threads((1, 3)[place % 2])
+        for number, rows in enumerate(ROWS):
+            x, activation, is_kept = normal(rows, inputs, seed=2), number % len(ACTIVATIONS), (number + place) % 2 == 0
+            calls = [GatedProduct(library, weight, x, bias, is_kept, activation) for _ in range(2)]
+            for one, two in zip(calls[0].in_one(), calls[1].in_two(), strict=True):
+                assert torch.equal(one, two), f"{rows} rows, {inputs} → 2 × {width}, kept: {is_kept}"
+    library.set_threads(1)
+
+
+def test_a_number_that_is_none_stays_in_its_row(library: Library) -> None:
+    weight, x = pack_parts([normal(128, 64)], "int8", 0), normal(40, 64)
+    whole = GatedProduct(library, weight, x, None, True).in_one()[0]
+    x[17, 3] = torch.nan
+    output, _, scales, *_ = GatedProduct(library, weight, x, None, True).in_one()
+    assert output[17].isnan().all() and scales.isnan().tolist() == [row == 17 for row in range(40)]
+    others = [row for row in range(40) if row != 17]
+    assert torch.equal(output[others], whole[others])

@@ -1,4 +1,8 @@
-"""Which variant is chosen, when it is compiled, and what a caller is told where there is none."""
+"""Which variant is chosen, when it is compiled, and what a caller is told where there is none.
+
+Also the pool of threads that kernels share, through a small program of its own, which `.ci/sanitize` runs longer, and
+under ThreadSanitizer.
+"""
 
 import shutil
 import subprocess
@@ -6,9 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders.native_variants import available_variants, quick_or_long
+from builders.cases import for_each
+from builders.native_variants import available_variants, needs_variant
 
-from penstock.kernels.cpu import build, library, variants
+from penstock.kernels.cpu import build, variants
+from penstock.kernels.cpu import library as loading
 from penstock.kernels.cpu.library import LibraryError, load
 
 HAS_COMPILER = build.compiler() is not None
@@ -44,7 +50,7 @@ def written_by(folders: build.BuildFolders) -> int:
         f"import ctypes; n = ctypes.c_int(); to = ctypes.c_void_p(ctypes.addressof(n))\n"
         f"ctypes.CDLL({str(path)!r}).penstock_write(ctypes.byref(to)); print(n.value)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     return int(done.stdout)
 
 
@@ -56,7 +62,7 @@ def objects_of(folders: build.BuildFolders) -> dict[str, int]:
 
 
 @pytest.mark.skipif(not variants.is_known_machine(), reason="the table is of x86-64")
-@pytest.mark.parametrize(
+@for_each(
     "features, wanted",
     [
         (frozenset({"sse4_2", "avx"}), ()),
@@ -90,22 +96,22 @@ def test_features_are_read_from_the_kernels_list(tmp_path):
     assert variants.processor_features(tmp_path / "nothing") == frozenset()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wanted, sentence",
     [("none", "switched off"), ("sse2", "there is no such variant"), ("avx512_bf16", "cannot execute it")],
 )
 def test_a_variant_that_cannot_be_had_is_refused_with_the_reason(wanted, sentence, monkeypatch):
     monkeypatch.setenv("PENSTOCK_CPU_VARIANT", wanted)
-    monkeypatch.setattr(library, "executable_variants", lambda: ("avx2",))
+    monkeypatch.setattr(loading, "executable_variants", lambda: ("avx2",))
     with pytest.raises(LibraryError, match=sentence):
-        library.chosen_variant()
+        loading.chosen_variant()
 
 
 def test_a_processor_without_any_variant_is_told_what_is_missing(monkeypatch):
     monkeypatch.delenv("PENSTOCK_CPU_VARIANT", raising=False)
-    monkeypatch.setattr(library, "executable_variants", tuple)
+    monkeypatch.setattr(loading, "executable_variants", tuple)
     with pytest.raises(LibraryError, match="need"):
-        library.chosen_variant()
+        loading.chosen_variant()
 
 
 # --- compiling --------------------------------------------------------------------------------------------------------
@@ -165,15 +171,11 @@ def test_the_compiler_of_the_environment_goes_first(monkeypatch, tmp_path):
 
 # --- loading ----------------------------------------------------------------------------------------------------------
 
-needs_variant = pytest.mark.skipif(not available_variants(), reason="no variant can be executed or compiled here")
-
 
 @needs_variant
-@pytest.mark.parametrize("variant", quick_or_long(available_variants()))
-def test_every_variant_that_this_processor_can_execute_loads(variant):
-    found = load(variant)
-    assert (found.variant, load(variant)) == (variant, found)
-    assert found.address("penstock_replay") > 0
+def test_every_variant_that_this_processor_can_execute_loads(library):
+    assert load(library.variant) == library
+    assert library.address("penstock_replay") > 0
 
 
 @needs_variant
@@ -196,3 +198,16 @@ def test_a_library_that_is_not_there_and_cannot_be_made_is_an_error_with_advice(
 def test_a_variant_that_does_not_exist_is_refused():
     with pytest.raises(LibraryError, match="no variant 'sse2'"):
         load("sse2")
+
+
+# --- the pool of threads ----------------------------------------------------------------------------------------------
+
+
+@needs_compiler
+def test_every_chunk_runs_once_whatever_the_threads_the_callers_and_the_forks(tmp_path):
+    program, driver = tmp_path / "driver", Path(__file__).parent / "native_driver.cpp"
+    flags = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{build.SOURCE}"]
+    command = [build.compiler(), *flags, driver, build.SOURCE / "pool.cpp", "-o", program]
+    subprocess.run(command, check=True, timeout=600)
+    done = subprocess.run([program, "1000"], capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done

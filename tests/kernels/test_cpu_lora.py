@@ -3,30 +3,25 @@
 from ctypes import addressof
 
 import numpy
-import pytest
 import torch
 from builders.adapted_product import AdaptedProduct
-from builders.native_variants import available_variants, quick_or_long
+from builders.cases import for_each
+from builders.native_products import assert_free_of_company, draws
+from builders.native_variants import needs_variant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from penstock.kernels import LoraConfig, LoraMapping
 from penstock.kernels.cpu.layer import Linear
-from penstock.kernels.cpu.library import Library, load
+from penstock.kernels.cpu.library import Library
 from penstock.kernels.cpu.program import Step
 from penstock.kernels.cpu.weights.lora import Lora, NativeLora
 
-VARIANTS = [name for name in ("amx", "avx512_bf16", "avx512", "avx2") if name in available_variants()]
-pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
+pytestmark = needs_variant
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 KINDS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 MOST = 5  # adapters
-
-
-@pytest.fixture(params=quick_or_long(VARIANTS), scope="module")
-def library(request: pytest.FixtureRequest) -> Library:
-    return load(request.param)
 
 
 class Product(AdaptedProduct):
@@ -58,11 +53,7 @@ class Product(AdaptedProduct):
         return output
 
 
-def normal(*shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     in_features=st.integers(1, 150),
     outputs=st.lists(st.integers(1, 100), min_size=1, max_size=3),
@@ -72,38 +63,32 @@ def normal(*shape: int) -> Tensor:
 def test_it_adds_what_the_formula_says(library, in_features, outputs, ranks, adapters):
     product = Product(in_features, outputs, ranks)
     chosen = adapters.draw(st.lists(st.integers(-1, len(ranks) - 1), min_size=1, max_size=40))
-    x, start = normal(len(chosen), in_features), normal(len(chosen), sum(outputs))
+    x, start = draws(len(chosen), in_features), draws(len(chosen), sum(outputs))
     found = product.added(library, x, chosen, start)
     torch.testing.assert_close(found, product.expected(x, chosen, start), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
+@for_each("dtype", TOLERANCE)
 def test_weights_may_be_of_any_float_format(library, dtype):
     product = Product(200, [96, 40], [16, 3, 33], dtype)
     adapters = [0, 2, 1, -1, 0, 2]
-    x, start = normal(6, 200), normal(6, 136)
+    x, start = draws(6, 200), draws(6, 136)
     found = product.added(library, x, adapters, start)
     torch.testing.assert_close(found, product.expected(x, adapters, start), rtol=0, atol=TOLERANCE[dtype] * 3)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_a_tokens_bits_do_not_depend_on_its_company_or_the_threads(library, dtype, threads):
+@for_each("dtype", TOLERANCE)
+def test_a_tokens_bits_do_not_depend_on_its_company_or_the_threads(library, dtype):
     product = Product(130, [70, 33], [7, 16, 64, 1], dtype)
     adapters = [(5 * number) % 5 - 1 if number % 3 else number % 4 for number in range(71)]
-    x, start = normal(71, 130), normal(71, 103)
-    alone = torch.cat(
-        [product.added(library, x[n : n + 1], [adapters[n]], start[n : n + 1]) for n in range(len(adapters))]
-    )
-    library.set_threads(threads)
-    for count in (1, 2, 3, 5, 8, 33, 71):
-        assert torch.equal(product.added(library, x[:count], adapters[:count], start[:count]), alone[:count]), count
-    library.set_threads(1)
+    x, start = draws(71, 130), draws(71, 103)
+    run = lambda own: product.added(library, x[own], adapters[own], start[own])  # noqa: E731
+    assert_free_of_company(library, run, 71, (1, 2, 3, 5, 8, 33, 71))
 
 
 def test_a_token_without_an_adapter_is_left_alone_even_beside_nan(library):
     product = Product(64, [48], [8])
-    x, start = normal(3, 64), normal(3, 48)
+    x, start = draws(3, 64), draws(3, 48)
     x[1] = torch.nan
     found = product.added(library, x, [-1, 0, -1], start)
     assert torch.equal(found[[0, 2]], start[[0, 2]]) and found[1].isnan().all()
@@ -112,10 +97,10 @@ def test_a_token_without_an_adapter_is_left_alone_even_beside_nan(library):
 
 def test_a_place_is_used_again_by_an_adapter_of_another_rank(library):
     product = Product(64, [48], [32])
-    x, start = normal(2, 64), normal(2, 48)
+    x, start = draws(2, 64), draws(2, 48)
     product.lora.remove(0)
     assert torch.equal(product.added(library, x, [0, 0], start), start)
-    down, up = normal(5, 64), normal(48, 5)
+    down, up = draws(5, 64), draws(48, 5)
     product.lora.put(0, 0, down, up)
     found = product.added(library, x, [0, 0], start)
     torch.testing.assert_close(found, start + x @ down.T @ up.T, rtol=1e-4, atol=1e-4)

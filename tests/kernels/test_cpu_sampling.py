@@ -4,22 +4,24 @@ import math
 
 import pytest
 import torch
-from builders.native_variants import ENDS, available_variants, quick_or_long
+from builders.cases import for_each
+from builders.native_variants import ENDS, needs_variant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels import sampling
 from penstock.kernels.cpu import sampling as native
-from penstock.kernels.cpu.library import load
+from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Draws, Histories
 
-pytestmark = pytest.mark.skipif(not available_variants(), reason="no native kernels here")
+pytestmark = needs_variant
 
 
-@pytest.fixture(params=quick_or_long(available_variants()))
-def variant(request, monkeypatch) -> str:
-    monkeypatch.setattr(native, "load", lambda: load(request.param))
-    return request.param
+@pytest.fixture
+def form(library, monkeypatch) -> Library:
+    """The variant that the operations are computed with."""
+    monkeypatch.setattr(native, "load", lambda: library)
+    return library
 
 
 @st.composite
@@ -69,9 +71,13 @@ def test_the_most_likely_are_those_of_the_reference(logits, data):
     assert torch.equal(ids, expected_ids) and torch.equal(values, expected_values)
 
 
-@pytest.mark.parametrize("kind", [OF_TOP_K, OF_TOP_P, OF_ALL])
-@given(logits=logits_of_any_shape(), seed=st.integers(0, 10**6), top_k=st.integers(1, 500))
-@settings(max_examples=25)
+@given(
+    kind=st.sampled_from([OF_TOP_K, OF_TOP_P, OF_ALL]),
+    logits=logits_of_any_shape(),
+    seed=st.integers(0, 10**6),
+    top_k=st.integers(1, 500),
+)
+@settings(max_examples=50)
 def test_a_draw_is_that_of_the_reference(kind, logits, seed, top_k):
     generator = torch.Generator().manual_seed(seed)
     draws = drawn_as(kind, len(logits), generator, min(top_k, logits.shape[1]))
@@ -107,7 +113,7 @@ def histories_of_any_shape(draw) -> tuple[torch.Tensor, Histories]:
 
 
 @given(histories_of_any_shape(), st.integers(0, 50), st.floats(0.1, 3))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_penalties_change_what_the_references_change_bit_for_bit(given_histories, start, strength):
     logits, histories = given_histories
     columns = torch.full((2, len(histories.rows)), strength)
@@ -124,7 +130,7 @@ def test_penalties_change_what_the_references_change_bit_for_bit(given_histories
 
 
 @given(width=st.integers(1, 200), seed=st.integers(0, 10**6))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_a_mask_leaves_what_the_reference_leaves(width, seed):
     generator = torch.Generator().manual_seed(seed)
     logits, rows = torch.randn(5, width, generator=generator), torch.randperm(5, generator=generator)[:3]
@@ -142,20 +148,20 @@ def mixed(rows: int, width: int) -> tuple[torch.Tensor, Draws]:
     return logits, draws
 
 
-def test_a_row_is_chosen_alike_alone_and_in_company_by_any_number_of_threads(variant):
+def test_a_row_is_chosen_alike_alone_and_in_company_by_any_number_of_threads(form):
     logits, draws = mixed(23, 33_333)
     found = []
     for threads in (1, 2, 3):
-        load(variant).set_threads(threads)
+        form.set_threads(threads)
         found.append(native.native_choose(logits, native.native_scan(logits), draws))
-    load(variant).set_threads(1)
+    form.set_threads(1)
     for row in range(len(logits)):
         one = logits[row : row + 1]
         alone = native.native_choose(one, native.native_scan(one), draws.only(torch.tensor([row]).numpy()))
         assert [alone.item()] == list({together[row].item() for together in found}), row
 
 
-def test_log_probabilities_have_the_same_bits_alone_and_in_company(variant):
+def test_log_probabilities_have_the_same_bits_alone_and_in_company(form):
     logits, _ = mixed(7, 33_333)
     chosen = torch.arange(7) * 4000
     together = native.native_ranked_logprobs(logits, chosen, 20)
@@ -164,16 +170,16 @@ def test_log_probabilities_have_the_same_bits_alone_and_in_company(variant):
         assert all(torch.equal(one[0], all_rows[row]) for one, all_rows in zip(alone, together, strict=True))
 
 
-@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("place", [0, 15, 16, 32_999])
-def test_a_broken_logit_is_noticed_wherever_it_stands(broken, place, variant):
+@for_each("broken", [math.nan, math.inf, -math.inf])
+@for_each("place", [0, 15, 16, 32_999])
+def test_a_broken_logit_is_noticed_wherever_it_stands(broken, place, form):
     logits = torch.zeros(3, 33_000)
     logits[1, place] = broken
     assert native.native_scan(logits).is_finite.tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_row_without_any_choice_still_gets_a_token_of_the_vocabulary(value, variant):
+@for_each("value", [math.nan, math.inf, -math.inf])
+def test_a_row_without_any_choice_still_gets_a_token_of_the_vocabulary(value, form):
     logits, draws = mixed(8, 700)
     logits[:] = value
     chosen = native.native_choose(logits, native.native_scan(logits), draws)
@@ -182,7 +188,7 @@ def test_a_row_without_any_choice_still_gets_a_token_of_the_vocabulary(value, va
     assert native.native_ranked_logprobs(logits, torch.zeros(8, dtype=torch.int64), 9).token_ids.max() < 700
 
 
-def test_a_choice_leaves_the_logits_alone(variant):
+def test_a_choice_leaves_the_logits_alone(form):
     logits, draws = mixed(9, 5000)
     before = logits.clone()
     native.native_choose(logits, native.native_scan(logits), draws)

@@ -1,8 +1,8 @@
 """States on the CPU: a token's bits and a state's are the same however a row is cut, in any company, by any threads."""
 
-import pytest
 import torch
-from builders.native_variants import available_variants, forced, quick_or_long
+from builders.cases import for_each
+from builders.native_variants import needs_variant
 from builders.operation_examples.states import delta_heads, delta_inputs, segments_of
 from builders.recorded_layers import RECORDED
 from torch import Tensor
@@ -11,20 +11,12 @@ from penstock.kernels.cpu.library import load
 from penstock.kernels.registry import OPS
 from penstock.kernels.states import DeltaHeads, LayerStates, Segments
 
-pytestmark = pytest.mark.skipif(not available_variants(), reason="this processor executes none of the native variants")
-FORMS = ("amx", "avx512_bf16", "avx512", "avx2")
+pytestmark = needs_variant
 TOKENS = 40
 # Tokens of each segment, by row of a step, one step after another; all go on in one state.
 CUTS = ([[[1]]] * TOKENS, [[[40]]], [[[3, 1, 1]], [[5]], [[4]], [[7, 19]]], [[[2, 2]], [[0, 36]]])
 # (key heads, value heads, key_dim, value_dim): blocks of columns that are whole, in part, and no vector long
 SHAPES = [(1, 2, 64, 128), (2, 4, 16, 48), (1, 3, 24, 40), (2, 2, 7, 33)]
-
-
-@pytest.fixture(params=quick_or_long([name for name in FORMS if name in available_variants()]))
-def variant(request):
-    with forced(request.param):
-        yield request.param
-        load().set_threads(1)
 
 
 def _net(x: Tensor, states: LayerStates, segments: Segments, heads: DeltaHeads) -> Tensor:
@@ -58,8 +50,8 @@ def _copied(states: LayerStates) -> LayerStates:
     return LayerStates(*(each.clone() for each in states))
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@for_each("name", CASES)
+@for_each("threads", [1, 2, 3])
 def test_a_row_has_the_same_bits_however_it_is_cut(name, threads, variant):
     run, x, before, others = CASES[name]
     load().set_threads(1)
@@ -80,8 +72,8 @@ def test_a_row_has_the_same_bits_however_it_is_cut(name, threads, variant):
             assert not len(held) or torch.equal(held[read], other[1]), steps
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("threads", [1, 2])
+@for_each("name", CASES)
+@for_each("threads", [1, 2])
 def test_a_row_has_the_same_bits_alone_and_in_company(name, threads, variant):
     run, x, before, others = CASES[name]
     load().set_threads(threads)

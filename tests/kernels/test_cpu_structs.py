@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from builders.cases import for_each
 
 import penstock.kernels.cpu as cpu
 from penstock.kernels.cpu.build import SOURCE, compiler
@@ -93,7 +94,7 @@ def is_like(kind: object, word: str) -> bool:
     return kind is MIRRORS.get(word)
 
 
-@pytest.mark.parametrize("name", COMPARED)
+@for_each("name", COMPARED)
 def test_a_struct_has_the_fields_of_its_source_in_their_order(name):
     expected, found = SOURCES[name].fields, [field for field, _ in mirrored(MIRRORS[name])]
     assert [field.name for field in found] == [field.name for field in expected], SOURCES[name].path.name
@@ -116,7 +117,7 @@ def test_the_compiler_lays_every_struct_out_as_ctypes_does(tmp_path):
     unit = tmp_path / "structs.cpp"
     unit.write_text("\n".join([*lines, "}"]))
     command = [compiler(), "-std=c++17", "-fsyntax-only", f"-I{SOURCE}", str(unit)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from builders.cases import for_each
 from torch import Tensor
 
 from penstock.kernels.ggml_blocks import TYPES
@@ -29,7 +30,7 @@ def test_there_is_a_type_for_each_that_gguf_reads_from_blocks():
         assert gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]] == type[:2], name
 
 
-@pytest.mark.parametrize("type", TYPES)
+@for_each("type", TYPES)
 def test_any_bytes_are_the_numbers_that_gguf_reads(type):
     part = GgmlPart(type, random_octets(type, 37, 11))
     numbers = part.dequantized()
@@ -37,7 +38,7 @@ def test_any_bytes_are_the_numbers_that_gguf_reads(type):
     torch.testing.assert_close(numbers, expected(part), rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("type", TYPES)
+@for_each("type", TYPES)
 def test_rows_columns_and_copies_are_of_the_same_numbers(type):
     part = GgmlPart(type, random_octets(type, 9, 4))
     numbers, block = part.dequantized(), TYPES[type].block

@@ -3,8 +3,8 @@
 import importlib
 from typing import Any
 
-import pytest
 import torch
+from builders.cases import for_each
 from builders.operation_examples.states import delta_heads, delta_inputs, segments_of
 
 from penstock.kernels.reference.states import causal_convolution, delta_net, gated_norm
@@ -35,8 +35,8 @@ def _delta(seed=0):
     return delta_inputs(delta_heads(2, 6, 16, 24, generator), segments_of([[(TOKENS, -1, 0)]]), 4, generator)
 
 
-@pytest.mark.parametrize("form", ["torch_recurrent_gated_delta_rule", "torch_chunk_gated_delta_rule"])
-@pytest.mark.parametrize("read", [-1, 1], ids=["from nothing", "from a state"])
+@for_each("form", ["torch_recurrent_gated_delta_rule", "torch_chunk_gated_delta_rule"])
+@for_each("read", [-1, 1], ids=["from nothing", "from a state"])
 def test_the_delta_net_gives_what_both_forms_of_transformers_give(form, read):
     x, b, a, heads, states, _ = _delta()
     query, key, value = (part[None] for part in heads.parts(x))
@@ -51,7 +51,7 @@ def test_the_delta_net_gives_what_both_forms_of_transformers_give(form, read):
     torch.testing.assert_close(states.recurrent[0], state[0], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("cut", CUTS)
+@for_each("cut", CUTS)
 def test_a_delta_net_has_the_same_bits_however_a_row_is_cut(cut):
     x, b, a, heads, states, _ = _delta()
     before = states.recurrent.clone()
@@ -65,8 +65,8 @@ def test_a_delta_net_has_the_same_bits_however_a_row_is_cut(cut):
     assert torch.equal(memory.recurrent[CUTS[cut][-1][-1][2]], last)
 
 
-@pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize("activation", ["silu", None])
+@for_each("cut", CUTS)
+@for_each("activation", ["silu", None])
 def test_a_convolution_has_the_same_bits_however_a_row_is_cut(cut, activation):
     x, weight, bias = _draws(TOKENS, 19), _draws(19, 4, seed=1), _draws(19, seed=2)
     before = _draws(4, 3, 19, seed=3)

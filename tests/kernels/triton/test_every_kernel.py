@@ -33,9 +33,14 @@ QUICK_PLACES = {
     "paged_attention.attention_paged": {0, 5, 10, 15},
     "paged_attention.attention_paged_invariant": {3, 6, 9, 12},
     "products.linear_few_rows": {*range(0, 26, 2), *range(27, 52, 2)},
-    "products.linear_dequantized": {*range(8), 8, 11, 14},
+    "products.linear_dequantized": {0, *range(3, 8), 8, 11, 14},
     "products.linear_blocks": {*range(0, 40, 2)},
     "products.linear_blocks_invariant": {*range(1, 40, 2)},
+    "gpu_experts.experts_gpu": {0, 2, 4, 6},
+    "gpu_experts.experts_gpu_invariant": {1, 3, 5, 6},
+    # The same function as that of the other form.
+    "pointwise.gate_invariant": {*range(2, 18, 3)},
+    "pointwise.apply_activation_invariant": {*range(2, 18, 3)},
 }
 
 

@@ -62,7 +62,7 @@ def some(chosen: Routes, which: slice) -> Routes:
 def test_a_token_has_the_same_bits_in_any_company(name):
     weights, (x, chosen) = weights_of(FORMS[name]), tokens(34, FORMS[name])
     together = compute_invariant(x, chosen, weights)
-    for which in (slice(0, 1), slice(33, 34), slice(3, 20)):
+    for which in (slice(0, 1), slice(17, 34)):
         assert torch.equal(compute_invariant(x[which], some(chosen, which), weights), together[which]), which
 
 
@@ -81,7 +81,7 @@ def unwritten_memory_holds_nan() -> Iterator[None]:
 
 def test_what_experts_elsewhere_leave_unwritten_is_not_read(unwritten_memory_holds_nan):
     assert torch.empty(3).isnan().all()
-    weights, (x, chosen) = weights_of(FORMS["fp32"]), tokens(9, FORMS["fp32"])
+    weights, (x, chosen) = weights_of(FORMS["fp32"]), tokens(5, FORMS["fp32"])
     weights = replace(weights, first=4)  # of the six here, four are beyond all that tokens choose
     expected = gpu_experts.experts_gpu.reference(x, chosen, weights)
     torch.testing.assert_close(compute(x, chosen, weights), expected, rtol=1e-4, atol=1e-4)

@@ -1,10 +1,10 @@
-"""Every operation's version for processors agrees with its formula; those for GPUs: triton/test_versions.py."""
+"""Every operation's version for processors agrees with its formula; those for GPUs: triton/test_every_kernel.py."""
 
-import pytest
 import torch
+from builders.cases import for_each
 from builders.elsewhere import tensors_in
 from builders.native_ranks import OF_RANKS
-from builders.native_variants import available_variants
+from builders.native_variants import needs_variant
 from builders.operation_examples.table import EXAMPLES
 from builders.recorded_layers import RECORDED, is_recorded, only_rows
 
@@ -13,7 +13,7 @@ from penstock.kernels.cpu.library import load
 from penstock.kernels.registry import OPS, op
 
 # Examples of put_rows and add_rows are whole steps, too;
-# test_cpu_attention.py, test_cpu_latents.py, test_cpu_lora.py, test_cpu_experts.py and test_cpu_states.py cut those
+# test_cpu_attention.py, test_cpu_lora.py, test_cpu_experts.py and test_cpu_states.py cut those
 OF_WHOLE_STEPS = (
     "paged_attention.", "latent_attention.", "lora.", "experts.route", "experts.experts",
     "states.causal_convolution", "states.delta_net", "pointwise.put_rows", "pointwise.add_rows",
@@ -24,23 +24,23 @@ def _agree(found, expected, tolerance):
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "backend"),
+@for_each(
+    "name, backend",
     [(name, backend) for name, found in OPS.items() for backend in found.versions if backend != "triton"],
 )
 def test_every_version_of_an_operation_agrees_with_its_formula(name, backend):
     _holds(name, OPS[name].versions[backend])
 
 
-@pytest.mark.skipif(not available_variants(), reason="no native kernels here")
-@pytest.mark.parametrize("name", RECORDED)
+@needs_variant
+@for_each("name", RECORDED)
 def test_every_kernel_of_a_recorded_step_agrees_with_its_formula(name):
     _holds(name, RECORDED[name], is_recorded)
 
 
-@pytest.mark.skipif(not available_variants(), reason="no native kernels here")
-@pytest.mark.parametrize("name", [name for name in RECORDED if not name.startswith(OF_WHOLE_STEPS)])
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@needs_variant
+@for_each("name", [name for name in RECORDED if not name.startswith(OF_WHOLE_STEPS)])
+@for_each("threads", [1, 3])
 def test_a_row_of_a_recorded_step_has_the_same_bits_alone_and_in_company(name, threads):
     version, whole = RECORDED[name], slice(None)
     try:
@@ -54,9 +54,9 @@ def test_a_row_of_a_recorded_step_has_the_same_bits_alone_and_in_company(name, t
         load().set_threads(1)
 
 
-@pytest.mark.skipif(not available_variants(), reason="no native kernels here")
-@pytest.mark.parametrize("name", OF_RANKS)
-@pytest.mark.parametrize("threads", [1, 2])
+@needs_variant
+@for_each("name", OF_RANKS)
+@for_each("threads", [1, 2])
 def test_what_ranks_compute_together_agrees_with_its_formula(name, threads):
     try:
         load().set_threads(threads)
@@ -65,8 +65,8 @@ def test_what_ranks_compute_together_agrees_with_its_formula(name, threads):
         load().set_threads(1)
 
 
-@pytest.mark.skipif(not available_variants(), reason="no native kernels here")
-@pytest.mark.parametrize("name", OF_RANKS)
+@needs_variant
+@for_each("name", OF_RANKS)
 def test_a_row_that_ranks_compute_together_has_the_same_bits_alone_and_in_company(name):
     for (parts,) in EXAMPLES[name](0):
         together = OF_RANKS[name](parts)
@@ -92,9 +92,9 @@ def _floats_in(arguments):
     return [tensor for tensor in tensors_in(arguments) if tensor.is_floating_point()]
 
 
-@pytest.mark.parametrize("name", OPS)
+@for_each("name", OPS)
 def test_every_operation_has_examples(name):
-    assert list(EXAMPLES[name](0))
+    assert next(EXAMPLES[name](0), None) is not None
 
 
 def test_a_call_goes_to_the_version_of_its_device_if_that_can_run():
