@@ -16,20 +16,20 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from builders import real_schemas
 from builders.accepting import accepts, ids, matcher
+from builders.schemas import REAL, folder, real_schemas
 
 from penstock.engine.grammar.matcher import Matcher
 from penstock.protocol.errors import RequestError
 
 
 def main() -> None:
-    if real_schemas.folder() is None:
-        sys.exit(f"{real_schemas.VARIABLE} names no folder.")
+    if folder(REAL) is None:
+        sys.exit(f"{REAL} names no folder.")
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     longest = 0.0
-    for name, entry in real_schemas.schemas():
+    for name, entry in real_schemas():
         begin = time.perf_counter()
         compiled, reason = _compiled(entry["schema"])
         longest = max(longest, time.perf_counter() - begin)

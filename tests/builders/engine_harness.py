@@ -6,6 +6,7 @@
 import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from typing import Self
 
 from penstock.engine.admission.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
@@ -132,11 +133,12 @@ class Harness:
         self.now += self.tick
         return self.now
 
-    def add(self, *prompts: Prompt) -> None:
+    def add(self, *prompts: Prompt) -> Self:
         for each in prompts:
             self._media[each.seed] = media_rows(each)
             self.scheduler.add(each)
         self._hear_ends()
+        return self
 
     def abort(self, *sequence_ids: int) -> None:
         self.scheduler.abort(sequence_ids)
@@ -181,7 +183,13 @@ class Harness:
         self._hear(self.scheduler.finish(self.results.popleft()))
         self.scheduler.check()
 
-    def run(self, steps_in_flight: int = STEPS_IN_FLIGHT) -> "Harness":
+    def step(self, count: int = 1) -> None:
+        """So many steps, of which the next is planned when the last one is finished."""
+        for _ in range(count):
+            self.plan()
+            self.finish()
+
+    def run(self, steps_in_flight: int = STEPS_IN_FLIGHT) -> Self:
         while True:
             while len(self.results) < steps_in_flight and self.plan() is not None:
                 pass
@@ -190,8 +198,20 @@ class Harness:
                 return self
             self.finish()
 
+    def visit(self, request_id: int, token_ids: Iterable[int], **params) -> int:
+        """Run one request alone, whose answer is right in any case; how many of its tokens its last sample found."""
+        asked = prompt(request_id, token_ids, **{"max_tokens": 2, **params})
+        self.add(asked).run()
+        for sample in range(asked.params.n):
+            expected = answer(asked, sample, self.limits.max_model_len)[0]
+            assert self.tokens(request_id, sample) == expected, f"sample {sample} of {asked}"
+        return self.num_cached(request_id, asked.params.n - 1)
+
     def tokens(self, request_id: int, sample: int = 0) -> list[int]:
         return self.heard[sequence_id(request_id, sample)].tokens
+
+    def num_cached(self, request_id: int, sample: int = 0) -> int:
+        return self.heard[sequence_id(request_id, sample)].opened.num_cached
 
     def ended(self, request_id: int, sample: int = 0) -> SequenceEnded | None:
         heard = self.heard.get(sequence_id(request_id, sample))

@@ -9,6 +9,7 @@ import random
 from array import array
 from collections import deque
 from collections.abc import Sequence
+from typing import Self
 
 from builders.engine_harness import VOCABULARY, Harness
 
@@ -204,7 +205,7 @@ class GuidedHarness(Harness):
             result.forward_time = 1.0
             self.results.append(result)
 
-    def run(self, steps_in_flight: int = STEPS_IN_FLIGHT) -> "GuidedHarness":
+    def run(self, steps_in_flight: int = STEPS_IN_FLIGHT) -> Self:
         while True:
             while len(self.scheduler.in_flight) < steps_in_flight and self.plan() is not None:
                 pass

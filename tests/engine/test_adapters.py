@@ -113,27 +113,25 @@ def in_use(engine: Harness) -> list[int]:
 
 def test_every_sequence_is_told_to_its_slot_with_its_adapter():
     engine = harness("one", "two")
-    engine.add(*(prompt(number, [1, 2, number], lora_name=name) for number, name in enumerate(("two", None, "one"))))
-    engine.run()
+    engine.add(
+        *(prompt(number, [1, 2, number], lora_name=name) for number, name in enumerate(("two", None, "one")))
+    ).run()
     assert [new.adapter for new in engine.plans[0].new] == [1, NO_ADAPTER, 0]
 
 
 def test_an_unknown_name_ends_its_request_and_no_other():
     engine = harness("one")
-    engine.add(prompt(1, [1, 2], lora_name="none"), prompt(2, [1, 2], lora_name="one"), prompt(3, [1, 2]))
-    engine.run()
+    engine.add(prompt(1, [1, 2], lora_name="none"), prompt(2, [1, 2], lora_name="one"), prompt(3, [1, 2])).run()
     assert [engine.ended(number).error_code for number in (1, 2, 3)] == [400, 200, 200]
     assert "There is no adapter 'none'. Loaded are 'one'" in engine.ended(1).error_msg
 
 
 def test_blocks_are_shared_under_one_adapter_only():
     engine = harness("one", "two")
-    engine.add(*(prompt(number, PREFIX, lora_name=name) for number, name in enumerate(("one", "two", None))))
-    engine.run()
-    assert [engine.heard[number * 128].opened.num_cached for number in range(3)] == [0, 0, 0]
-    engine.add(prompt(3, PREFIX, lora_name="two"))
-    engine.run()
-    assert engine.heard[3 * 128].opened.num_cached == 20
+    engine.add(*(prompt(number, PREFIX, lora_name=name) for number, name in enumerate(("one", "two", None)))).run()
+    assert [engine.num_cached(number) for number in range(3)] == [0, 0, 0]
+    engine.add(prompt(3, PREFIX, lora_name="two")).run()
+    assert engine.num_cached(3) == 20
 
 
 def test_those_that_run_and_those_that_wait_use_an_adapter():

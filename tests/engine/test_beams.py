@@ -1,7 +1,15 @@
-"""Beam searches in the scheduler: what they find, what they share, and that neither depends on company or room."""
+"""Beam searches in the scheduler: what they find, what they share, and that neither depends on company or room.
+
+`beam_search` is a search written once more and plainly: lists, no engine, no slots, every beam with its whole history.
+It follows the published description of transformers' search (running beams, finished beams, three ways of stopping), so
+that the engine's can be held against something that does not share a line with it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
-from builders.beam_reference import Found, beam_search
+from builders.cases import for_each
 from builders.engine_harness import Harness, answer, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +20,57 @@ from penstock.worker.stand_in.runner import VOCAB_SIZE, Slot, likely_tokens
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 ENDS = [0, 37, 111, 256]
+
+
+Following = Callable[[list[int]], list[tuple[int, float]]]  # likely next tokens with their log-probabilities
+
+
+@dataclass
+class Found:
+    tokens: list[int]
+    total: float
+    score: float
+    reason: str
+
+
+def beam_search(
+    prompt: list[int],
+    following: Following,
+    *,
+    width: int,
+    max_tokens: int,
+    ends: list[int],
+    length_penalty: float = 1.0,
+    early_stopping: bool | str = False,
+    temperature: float = 0.0,
+) -> list[Found]:
+    running: list[tuple[list[int], float]] = [([], 0.0)]
+    finished: list[Found] = []
+    for length in range(1, max_tokens + 1):
+        options = [
+            (begun + [token], total + logprob)
+            for begun, total in running
+            for token, logprob in following(prompt + begun)
+        ]
+        options.sort(key=lambda option: option[1], reverse=True)
+        options = options[: max(2, 1 + len(ends)) * width]
+
+        def score(total: float, divided_by: int) -> float:
+            return total / (temperature or 1.0) / divided_by**length_penalty
+
+        for begun, total in options[:width]:
+            if begun[-1] in ends or length == max_tokens:
+                reason = "stop" if begun[-1] in ends else "length"
+                finished.append(Found(begun, total, score(total, length), reason))
+        finished = sorted(finished, key=lambda found: found.score, reverse=True)[:width]
+        if length == max_tokens:
+            break
+        running = [option for option in options if option[0][-1] not in ends][:width]
+        if len(finished) == width:
+            longest = max_tokens if early_stopping == "never" and length_penalty > 0 else length
+            if early_stopping is True or score(running[0][1], longest) <= finished[-1].score:
+                break
+    return finished
 
 
 def search(number: int, token_ids: list[int], ends: list[int] = ENDS, *, priority: int = 0, **beams) -> Prompt:
@@ -53,23 +112,11 @@ def check(harness: Harness, asked: Prompt) -> None:
         assert ended.score.score == pytest.approx(found.score)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"beam_width": 1},
-        {"beam_width": 8, "max_tokens": 24},
-        {"early_stopping": True},
-        {"early_stopping": "never", "max_tokens": 30},
-        {"length_penalty": 0.0},
-        {"length_penalty": -1.5},
-        {"length_penalty": 2.5, "early_stopping": "never"},
-        {"temperature": 0.5},
-        {"ends": []},
-        {"max_tokens": 1},
-    ],
-    ids=str,
-)
+@for_each("options", [
+    {}, {"beam_width": 1}, {"beam_width": 8, "max_tokens": 24}, {"early_stopping": True},
+    {"early_stopping": "never", "max_tokens": 30}, {"length_penalty": 0.0}, {"length_penalty": -1.5},
+    {"length_penalty": 2.5, "early_stopping": "never"}, {"temperature": 0.5}, {"ends": []}, {"max_tokens": 1},
+])  # fmt: skip
 def test_the_search_is_the_one_that_was_asked_for(options):
     for number in range(6):
         asked = search(number, [token + number for token in TOKENS], **options)
@@ -88,15 +135,13 @@ def test_beams_share_the_full_blocks_of_what_they_have_in_common():
 
 
 def test_a_search_leaves_no_block_slot_or_sequence_behind():
-    harness = Harness()
-    harness.add(search(1, TOKENS), search(2, TOKENS))
-    harness.run()
+    harness = Harness().add(search(1, TOKENS), search(2, TOKENS)).run()
     stats = harness.scheduler.stats()
     assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
     assert stats.generated_tokens == sum(len(heard.tokens) for heard in harness.heard.values())
 
 
-@pytest.mark.parametrize("num_slots", [1, 2, 5])
+@for_each("num_slots", [1, 2, 5])
 def test_a_search_wider_than_the_engine_has_slots_finds_the_same(num_slots):
     asked = search(1, TOKENS, beam_width=4)
     harness = Harness(max_num_seqs=num_slots)
@@ -104,7 +149,7 @@ def test_a_search_wider_than_the_engine_has_slots_finds_the_same(num_slots):
     check(harness.run(), asked)
 
 
-@pytest.mark.parametrize("num_blocks", [5, 6, 8])
+@for_each("num_blocks", [5, 6, 8])
 def test_a_search_with_too_few_blocks_for_all_its_beams_finds_the_same(num_blocks):
     asked = search(1, TOKENS, beam_width=4)
     harness = Harness(num_blocks=num_blocks)
@@ -124,9 +169,7 @@ def test_a_beam_that_takes_the_slot_of_one_that_gave_way_in_the_same_step_gets_n
 
 
 def test_a_search_whose_single_beam_outgrows_the_pool_ends_with_429():
-    harness = Harness(num_blocks=4)
-    harness.add(search(1, TOKENS, ends=[], max_tokens=30))
-    harness.run()
+    harness = Harness(num_blocks=4).add(search(1, TOKENS, ends=[], max_tokens=30)).run()
     ended = harness.ended(1, 2)
     assert (ended.finish_reason, ended.error_code) == ("error", 429)
     assert "17 tokens and fills the whole KV cache (4 blocks of 4)" in ended.error_msg
@@ -135,9 +178,7 @@ def test_a_search_whose_single_beam_outgrows_the_pool_ends_with_429():
 def test_an_abort_of_one_sample_ends_them_all():
     harness = Harness()
     harness.add(search(1, TOKENS, ends=[]), search(2, TOKENS))
-    for _ in range(6):
-        harness.plan()
-        harness.finish()
+    harness.step(6)
     harness.abort(128 + 2)
     for sample in range(3):
         ended = harness.ended(1, sample)
@@ -220,7 +261,7 @@ def play(options: dict, steps_in_flight: int, history: list, aborted: int | None
 
 
 @given(rooms, st.integers(1, 3), histories, st.sampled_from([None, None, 0, 2]))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_searches_and_samples_in_any_company_get_what_they_get_alone(options, steps_in_flight, history, aborted):
     play(options, steps_in_flight, history, aborted)
 

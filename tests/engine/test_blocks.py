@@ -1,10 +1,15 @@
-"""The pool of KV blocks: who holds what, and what is reused first."""
+"""The pool of KV blocks: who holds what, what is reused first; and their keys, equal exactly where the content is."""
+
+from itertools import combinations
 
 import pytest
-from hypothesis import given
+from builders.cases import for_each
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.memory.blocks import BlockPool
+from penstock.engine.memory.keys import next_key, root_key
+from penstock.protocol.messages import column
 
 
 def key(number: int) -> bytes:
@@ -75,7 +80,7 @@ def test_more_blocks_than_are_free_cannot_be_had():
         BlockPool(2).allocate(3)
 
 
-@pytest.mark.parametrize("tables", [[[0, 0]], [[0], [0]], [[]], [[0, 1]]])
+@for_each("tables", [[[0, 0]], [[0], [0]], [[]], [[0, 1]]])
 def test_check_notices_tables_that_are_not_what_the_pool_counted(tables):
     pool = BlockPool(3)
     pool.allocate(1)
@@ -83,6 +88,7 @@ def test_check_notices_tables_that_are_not_what_the_pool_counted(tables):
         pool.check(tables)
 
 
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from(["allocate", "share", "release", "name"]), st.integers(0, 30)), max_size=60))
 def test_blocks_are_conserved_whatever_happens(actions):
     pool = BlockPool(8)
@@ -98,3 +104,29 @@ def test_blocks_are_conserved_whatever_happens(actions):
         elif action == "name" and tables and (table := tables[number % len(tables)]):
             pool.name(table[0], key(number))
         pool.check(tables)
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_depends_on_every_token_before_it():
+    root = root_key(None, None, None)
+    tokens = column([1, 2, 3, 4])
+    assert next_key(next_key(root, tokens), tokens) != next_key(root, tokens)
+    assert next_key(next_key(root, column([1, 2])), tokens) != next_key(next_key(root, column([1, 3])), tokens)
+
+
+def test_whoever_differs_in_salt_adapter_or_privacy_shares_nothing():
+    roots = [
+        root_key(None, None, None),
+        root_key("", None, None),
+        root_key("7", None, None),
+        root_key(None, "7", None),
+        root_key(None, None, 7),
+    ]
+    assert all(one != other for one, other in combinations(roots, 2))
+
+
+def test_the_same_tokens_have_the_same_key_in_every_process():
+    key = next_key(root_key(None, None, None), column([1, 2, 3, 4]))
+    assert key.hex() == "38ad0ddf3cc80ed3a709f552fac592217e8cae063f9d36e3444cda87b54cf5ef"

@@ -1,6 +1,7 @@
-"""How sequences end, and that each ends once."""
+"""How sequences end, and that each ends once; what happens when blocks run out."""
 
 import pytest
+from builders.cases import for_each
 from builders.engine_harness import Harness, answer, prompt
 
 from penstock.protocol.messages import column
@@ -14,47 +15,35 @@ def asked(request_id: int = 1, **params):
 
 
 def test_max_tokens_ends_it_with_length():
-    harness = Harness()
-    harness.add(ASKED)
-    harness.run()
+    harness = Harness().add(ASKED).run()
     assert (harness.tokens(1), harness.ended(1).finish_reason) == (FREE, "length")
 
 
 def test_the_context_ends_it_with_length():
-    harness = Harness(max_model_len=12)
-    harness.add(ASKED)
-    harness.run()
+    harness = Harness(max_model_len=12).add(ASKED).run()
     assert (harness.tokens(1), harness.ended(1).finish_reason) == (FREE[:7], "length")
 
 
 def test_max_length_counts_prompt_and_output():
-    harness = Harness()
-    harness.add(asked(max_tokens=None, max_length=9))
-    harness.run()
+    harness = Harness().add(asked(max_tokens=None, max_length=9)).run()
     assert harness.tokens(1) == FREE[:4]
 
 
-@pytest.mark.parametrize("steps_in_flight", [1, 2, 3])
+@for_each("steps_in_flight", [1, 2, 3])
 def test_a_stop_token_is_the_last_token_and_the_reason(steps_in_flight):
-    harness = Harness()
-    harness.add(asked(stop_token_ids=[FREE[6]]))
-    harness.run(steps_in_flight)
+    harness = Harness().add(asked(stop_token_ids=[FREE[6]])).run(steps_in_flight)
     assert harness.tokens(1) == FREE[: FREE.index(FREE[6]) + 1]
     assert (harness.ended(1).finish_reason, harness.ended(1).stop_reason) == ("stop", FREE[6])
 
 
 def test_the_end_of_sequence_token_is_no_reason():
-    harness = Harness()
-    harness.add(asked(eos_token_id=[FREE[3]], stop_token_ids=[FREE[3]]))
-    harness.run()
+    harness = Harness().add(asked(eos_token_id=[FREE[3]], stop_token_ids=[FREE[3]])).run()
     assert (harness.ended(1).finish_reason, harness.ended(1).stop_reason) == ("stop", None)
 
 
-@pytest.mark.parametrize("least", [{"min_tokens": 10}, {"min_length": 15}])
+@for_each("least", [{"min_tokens": 10}, {"min_length": 15}])
 def test_no_token_ends_it_before_its_least_length(least):
-    harness = Harness()
-    harness.add(asked(eos_token_id=list(range(0, 512, 2)), **least))
-    harness.run()
+    harness = Harness().add(asked(eos_token_id=list(range(0, 512, 2)), **least)).run()
     assert len(harness.tokens(1)) >= 10
 
 
@@ -113,9 +102,7 @@ def test_an_abort_while_it_waits_opens_and_ends_it():
 
 
 def test_an_abort_of_an_unknown_or_ended_sequence_is_ignored():
-    harness = Harness()
-    harness.add(ASKED)
-    harness.run()
+    harness = Harness().add(ASKED).run()
     harness.abort(1 * 128, 12345)
     assert harness.ended(1).finish_reason == "length"
 
@@ -138,3 +125,127 @@ def test_a_result_out_of_order_is_refused():
     harness.results[0].step = 7
     with pytest.raises(RuntimeError, match="answered step 7, and the step in flight is 0"):
         harness.finish()
+
+
+# --- preemption ------------------------------------------------------------------------------------------------------
+
+
+def grown(harness: Harness, number: int, length: int = 6, **params) -> None:
+    harness.add(prompt(number, range(20 * number, 20 * number + length), **{"max_tokens": 30, **params}))
+
+
+@for_each("steps_in_flight", [1, 2, 3])
+def test_preempted_sequences_answer_as_if_nothing_had_happened(steps_in_flight):
+    harness = Harness(num_blocks=14)
+    prompts = [prompt(number, range(20 * number, 20 * number + 6), max_tokens=30) for number in range(5)]
+    harness.add(*prompts).run(steps_in_flight)
+    assert harness.scheduler.counters.preemptions > 3
+    for asked in prompts:
+        assert harness.tokens(asked.request_id) == answer(asked, 0, 128)[0]
+
+
+def test_the_youngest_of_the_lowest_priority_gives_way():
+    harness = Harness(num_blocks=14)
+    grown(harness, 1, priority=1)
+    grown(harness, 2, priority=5)
+    grown(harness, 3, priority=5)
+    grown(harness, 4, priority=1)
+    while not harness.scheduler.counters.preemptions:
+        harness.step()
+    (waiting,) = [each for each in harness.scheduler.sequences.values() if each.is_waiting]
+    assert waiting.request.prompt.request_id == 3
+
+
+def test_a_preempted_sequence_comes_back_before_one_that_never_ran():
+    harness = Harness(num_blocks=10, max_num_seqs=2)
+    for number in range(3):
+        grown(harness, number)
+    harness.run()
+    seeds = [new.seed for plan in harness.plans for new in plan.new]
+    assert seeds[:3] == [0, 1, 1]
+
+
+def test_it_comes_back_only_when_nothing_of_it_is_in_flight():
+    harness = Harness(num_blocks=10)
+    grown(harness, 1)
+    grown(harness, 2)
+    while not harness.scheduler.counters.preemptions:
+        if len(harness.results) == 2:
+            harness.finish()
+        harness.plan()
+    harness.abort(1 * 128)
+    known = len(harness.tokens(2))
+    assert harness.plan() is None, "there is room, but a token of it is still to come"
+    harness.finish()
+    (new,) = harness.plan().new
+    assert len(new.token_ids) // 4 == 6 + known + 1
+    harness.run()
+    assert harness.tokens(2) == answer(prompt(2, range(40, 46), max_tokens=30), 0, 128)[0]
+
+
+def test_preemptions_and_the_time_of_steps_without_a_token_are_told():
+    harness = Harness(num_blocks=14)
+    for number in range(4):
+        grown(harness, number)
+    harness.run()
+    told = sum(heard.preemptions for heard in harness.heard.values())
+    assert told == harness.scheduler.counters.preemptions > 0
+
+
+def test_a_sequence_that_alone_outgrows_the_pool_ends_with_429_and_keeps_what_it_got():
+    harness = Harness(num_blocks=5)
+    asked = prompt(1, range(6), max_tokens=100)
+    harness.add(asked).run()
+    ended = harness.ended(1)
+    assert (ended.finish_reason, ended.error_code) == ("error", 429)
+    assert "21 tokens and fills the whole KV cache (5 blocks of 4)" in ended.error_msg
+    assert harness.tokens(1) == answer(asked, 0, 128)[0][:15]
+
+
+def test_the_end_of_one_that_outgrew_the_pool_waits_for_what_is_in_flight():
+    asked = prompt(1, range(6), max_tokens=100)
+    ending = answer(asked, 0, 128)[0][14]
+    harness = Harness(num_blocks=5).add(prompt(1, range(6), max_tokens=100, stop_token_ids=[ending])).run()
+    assert harness.ended(1).finish_reason == "stop"
+
+
+def test_one_that_gave_way_with_a_token_in_flight_that_the_pool_cannot_hold_ends_with_429():
+    older, younger = prompt(1, range(4), max_tokens=6), prompt(2, range(20), max_tokens=6)
+    harness = Harness(num_blocks=5)
+    harness.add(older, younger)  # whose first block they share
+    harness.run()
+    ended = harness.ended(2)
+    assert (ended.finish_reason, ended.error_code) == ("error", 429)
+    assert "21 tokens and fills the whole KV cache (5 blocks of 4)" in ended.error_msg
+    assert harness.tokens(2) == answer(younger, 0, 128)[0][:1]
+    assert harness.heard[2 * 128].preemptions == 1
+    assert harness.tokens(1) == answer(older, 0, 128)[0]
+
+
+def test_the_time_of_all_steps_that_it_was_in_is_told():
+    harness = Harness(num_blocks=10, max_num_batched_tokens=16).add(prompt(1, range(40), max_tokens=1)).run()
+    assert harness.heard[128].forward_time == 3
+
+    grown(harness, 2)
+    grown(harness, 3)
+    harness.run()
+    assert harness.heard[2 * 128].forward_time == 30
+    assert harness.heard[3 * 128].forward_time == harness.num_steps[3 * 128] > 30
+
+
+def test_a_prompt_preempted_halfway_gives_each_position_once():
+    harness = Harness(num_blocks=12, max_num_batched_tokens=4)
+    grown(harness, 1)
+    grown(harness, 2, length=38, prompt_logprobs=0, max_tokens=2)
+    harness.run()
+    assert harness.heard[2 * 128].preemptions > 0
+    assert harness.heard[2 * 128].prompt_positions == 37
+
+
+def test_log_probabilities_of_a_prompt_are_given_once_although_it_is_computed_twice():
+    harness = Harness(num_blocks=14, max_num_batched_tokens=8)
+    for number in range(4):
+        grown(harness, number, length=10, prompt_logprobs=0)
+    harness.run()
+    assert harness.scheduler.counters.preemptions > 0
+    assert [heard.prompt_positions for heard in harness.heard.values()] == [9] * 4

@@ -8,6 +8,7 @@ from functools import partial
 import msgspec
 import pytest
 from builders.bundled_model import FOLDER, VOCABULARY
+from builders.cases import for_each
 from builders.engine_harness import prompt
 from builders.guided_harness import OPEN_THOUGHT, GuidedHarness, grammar
 
@@ -73,7 +74,7 @@ def here(vocabulary, text, thought=None, limit=None):
     return Constraint(matcher, ThoughtState(thought, limit), [2], VOCABULARY, may_force=True)
 
 
-@pytest.mark.parametrize("thought, limit", [(None, None), (OPEN_THOUGHT, 3)])
+@for_each("thought, limit", [(None, None), (OPEN_THOUGHT, 3)])
 def test_a_sequence_is_told_what_a_constraint_in_the_loop_would_say(waiting, vocabulary, thought, limit):
     params = msgspec.structs.replace(prompt(0, [1]).params, reasoning_max_tokens=limit)
     remote = waiting.begun(AMBIGUOUS, thought=thought, params=params)
@@ -114,9 +115,7 @@ def leaves_the_next_job_to_another(helper):
     helper._release()
 
 
-@pytest.mark.parametrize(
-    "end", [partial(ends_in_its_job, number=signal.SIGKILL), ends_between_jobs, leaves_the_next_job_to_another]
-)
+@for_each("end", [partial(ends_in_its_job, number=signal.SIGKILL), ends_between_jobs, leaves_the_next_job_to_another])
 def test_sequences_are_followed_on_when_their_process_is_another(waiting, vocabulary, end):
     constraints = [waiting.begun(AMBIGUOUS) for _ in range(3)]
     token = allowed(constraints[0].mask(0))[0]
@@ -179,8 +178,7 @@ def test_sequences_that_are_followed_apart_are_not_waited_for():
         harness.add(msgspec.structs.replace(prompt(number, [1, 2], max_tokens=20), grammar=script))
     harness.add(prompt(9, [3], max_tokens=40))
     while harness.ended(9) is None:
-        harness.plan()
-        harness.finish()
+        harness.step()
     assert len(harness.tokens(9)) == 40 and harness.follower.num_asked == 4
     assert all(harness.ended(number) is None for number in range(4))
 
@@ -217,7 +215,7 @@ def step(loop_budget, clock, constraints):
     return left, clock.now - start
 
 
-@pytest.mark.parametrize("seconds", [0.0004, 0.001, 0.004])
+@for_each("seconds", [0.0004, 0.001, 0.004])
 def test_dear_masks_have_a_share_of_a_step_however_many_there_are(monkeypatch, seconds):
     clock, loop_budget = Clock(monkeypatch), LoopBudget()
     constraints, first = step(loop_budget, clock, [(Timed(), seconds) for _ in range(100)])  # nobody knows them yet

@@ -1,19 +1,33 @@
-"""What a compiled schema accepts: the public JSON-Schema-Test-Suite, and keyword by keyword for who hasn't got it."""
+"""A compiled shape accepts what it says and nothing else: schemas, expressions, grammars, over every kind of tokenizer.
 
+Schemas are held against the public JSON-Schema-Test-Suite where it is, keyword by keyword where it isn't, and at random
+against the `jsonschema` package.
+"""
+
+import re
+from random import Random
+
+import numpy
 import pytest
-from builders import json_suite
-from builders.accepting import accepts, matcher
+from builders import schemas
+from builders.accepting import accepts, accepts_value, matcher
+from builders.cases import for_each
+from builders.tokenizer_kinds import KINDS, write_tokenizer
+from jsonschema import Draft202012Validator
 
+from penstock.engine.grammar.matcher import Matcher, Vocabulary
+from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import RequestError
+from penstock.protocol.parameters.guided import Grammar
 
 # `format` is asserted here, where the suite's default has it describe only.
 ASSERTED_HERE = "is only an annotation by default"
 
 
-@pytest.mark.skipif(json_suite.folder() is None, reason=f"{json_suite.VARIABLE} names no folder")
+@pytest.mark.skipif(schemas.folder(schemas.SUITE) is None, reason=f"{schemas.SUITE} names no folder")
 def test_a_schema_accepts_what_is_valid_and_nothing_else_or_is_refused():
     wrong, refused, checked = [], 0, 0
-    for keyword, group in json_suite.groups():
+    for keyword, group in schemas.groups_of_suite():
         try:
             compiled = matcher(json=group["schema"])
         except RequestError:
@@ -22,7 +36,7 @@ def test_a_schema_accepts_what_is_valid_and_nothing_else_or_is_refused():
             refused += 1
             continue
         for instance in group["tests"]:
-            is_accepted = any(accepts(compiled, text) for text in json_suite.spellings(instance["data"]))
+            is_accepted = any(accepts(compiled, text) for text in schemas.spellings(instance["data"]))
             checked += 1
             if is_accepted != instance["valid"] and ASSERTED_HERE not in instance["description"]:
                 wrong.append(f"{keyword}: {group['description']}: {instance['description']}: {instance['data']!r}")
@@ -30,7 +44,8 @@ def test_a_schema_accepts_what_is_valid_and_nothing_else_or_is_refused():
     assert checked > 900 and refused < 125, f"{checked} instances checked, {refused} schemas refused"
 
 
-KEYWORDS = {
+# A shape, texts that it accepts, and texts that it refuses.
+SHAPES = {
     "type": ({"type": ["integer", "null"]}, ["1", "null", "-7"], ["1.5", '"1"', "01"]),
     "enum": ({"enum": ["a", 1, None, {"b": [1]}]}, ['"a"', "1", "null", '{"b":[1]}'], ['"b"', "2"]),
     "const": ({"const": {"a": "é"}}, ['{"a":"é"}'], ["{}", '{"a":"e"}']),
@@ -44,65 +59,25 @@ KEYWORDS = {
     "format": ({"type": "string", "format": "date"}, ['"2024-02-29"'], ['"2024-13-01"', '"today"']),
     "ipv4": ({"type": "string", "format": "ipv4"}, ['"127.0.0.1"'], ['"256.0.0.1"']),
     "uuid": ({"type": "string", "format": "uuid"}, ['"2eb8aa08-aa98-11ea-b4aa-73b441d16380"'], ['"2eb8"']),
-    "items": (
-        {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 2},
-        ["[1]", "[1,2]"],
-        ["[]", "[1,2,3]"],
-    ),
+    "items": ({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 2}, ["[1]", "[1,2]"],
+              ["[]", "[1,2,3]"]),
     "prefixItems": ({"prefixItems": [{"const": 1}], "items": False, "type": "array"}, ["[1]", "[]"], ["[2]", "[1,1]"]),
     "required": (
-        {
-            "type": "object",
-            "properties": {"a": {"type": "integer"}, "b": {"type": "null"}},
-            "required": ["b"],
-            "additionalProperties": False,
-        },
+        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "null"}}, "required": ["b"],
+         "additionalProperties": False},
         ['{"a":1,"b":null}', '{"b":null}', '{ "a": 1, "b": null }', '{\n  "b": null\n}'],
         ["{}", '{"a":1}', '{"b":null,"a":1}', '{"b":null,"c":1}'],
     ),
     "patternProperties": (
         {"type": "object", "patternProperties": {"^x_": {"type": "integer"}}, "additionalProperties": False},
-        ['{"x_a":1}', "{}"],
-        ['{"x_a":"b"}', '{"y":1}'],
+        ['{"x_a":1}', "{}"], ['{"x_a":"b"}', '{"y":1}'],
     ),
     "$ref": (
-        {
-            "$defs": {
-                "tree": {
-                    "type": "object",
-                    "properties": {"left": {"$ref": "#/$defs/tree"}},
-                    "additionalProperties": False,
-                }
-            },
-            "$ref": "#/$defs/tree",
-        },
-        ["{}", '{"left":{"left":{}}}'],
-        ['{"left":1}', "[]"],
+        {"$defs": {"tree": {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}},
+                            "additionalProperties": False}}, "$ref": "#/$defs/tree"},
+        ["{}", '{"left":{"left":{}}}'], ['{"left":1}', "[]"],
     ),
-}
-
-
-@pytest.mark.parametrize("keyword", KEYWORDS)
-def test_a_keyword_is_held(keyword):
-    schema, valid, invalid = KEYWORDS[keyword]
-    compiled = matcher(json=schema)
-    assert compiled.error is None
-    assert [text for text in valid if not accepts(compiled, text)] == []
-    assert [text for text in invalid if accepts(compiled, text)] == []
-
-
-def test_white_space_is_let_in_and_has_an_end():
-    compiled, compact = matcher(json={"const": [1]}), matcher(json={"const": [1]}, disable_any_whitespace=True)
-    objects = matcher(json_object=True)
-    assert accepts(objects, '{ "a": [\n  1 ]\n}') and accepts(objects, '{"a":1}')
-    assert (
-        not accepts(objects, '{  "a":1}')
-        and not accepts(objects, "{\n\n}")
-        and not accepts(objects, "{" + "\n" + " " * 99 + "}")
-    )
-    assert accepts(compiled, "[1]") and accepts(compact, "[1]") and not accepts(compact, "[ 1]")
-
-
+}  # fmt: skip
 SUMS = r"""
 root ::= (expr "=" ws term "\n")+
 expr ::= term ([-+*/] term)*
@@ -115,37 +90,35 @@ STRINGS = r"""
 root ::= str
 str ::= "\"" ([^"\\\x00-\x1F] | "\\" ["\\/bfnrt])* "\"" | 'q' . {2,3} "\u00e9"?
 """
-
-FORMS = {
+CHOICES = ["a", "b|c", "new\nline", 'q"\\', "é中", "[x]", " "]
+FORMS = {name: ({"json": schema}, valid, invalid) for name, (schema, valid, invalid) in SHAPES.items()} | {
     "regex": ({"regex": r"^\d{3}-[a-z]+$"}, ["123-ab"], ["12-ab", "123-", "123-ab "]),
     "regex with everything": ({"regex": r"(yes|no)( \p{L}+)?(\.|!)\n"}, ["yes.\n", "no été!\n"], ["yes", "no 1.\n"]),
-    "choice": (
-        {"choice": ["a", "b|c", "new\nline", 'q"\\', "é中", "[x]", " "]},
-        ["a", "b|c", "new\nline", 'q"\\', "é中", "[x]", " "],
-        ["b", "", "x", "ab"],
-    ),
+    "choice": ({"choice": CHOICES}, CHOICES, ["b", "", "x", "ab"]),
     "lark": ({"grammar": '?start: WORD ("," WORD)*\nWORD: /[a-z]+/\n'}, ["a", "a,bc"], ["", "a,", "A"]),
-    "ebnf": (
-        {"grammar": SUMS},
-        ["a+b=c\n", "(a +1)/2= 3\nx=y\n"],
-        ["a+=\n", "a=b"],
-    ),
-    "ebnf with escapes": (
-        {"grammar": STRINGS},
-        ['"a b"', '"\\n"', '"é"', "qxy", "qxyzé"],
-        ['"\n"', '"', "qx", "q\n\n"],
-    ),
+    "ebnf": ({"grammar": SUMS}, ["a+b=c\n", "(a +1)/2= 3\nx=y\n"], ["a+=\n", "a=b"]),
+    "ebnf with escapes": ({"grammar": STRINGS}, ['"a b"', '"\\n"', '"é"', "qxy", "qxyzé"],
+                          ['"\n"', '"', "qx", "q\n\n"]),
     "ebnf with empty parts": ({"grammar": 'root ::= | "a" <b-c>\n<b-c> ::= "" | "x"\n'}, ["", "a", "ax"], ["x", "aa"]),
-}
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("form", FORMS)
+@for_each("form", FORMS)
 def test_a_form_accepts_what_it_says(form):
     params, valid, invalid = FORMS[form]
     compiled = matcher(**params)
     assert compiled.error is None
     assert [text for text in valid if not accepts(compiled, text)] == []
     assert [text for text in invalid if accepts(compiled, text)] == []
+
+
+def test_white_space_is_let_in_and_has_an_end():
+    compiled, compact = matcher(json={"const": [1]}), matcher(json={"const": [1]}, disable_any_whitespace=True)
+    objects = matcher(json_object=True)
+    assert accepts(objects, '{ "a": [\n  1 ]\n}') and accepts(objects, '{"a":1}')
+    for text in ('{  "a":1}', "{\n\n}", "{\n" + " " * 99 + "}"):
+        assert not accepts(objects, text), text
+    assert accepts(compiled, "[1]") and accepts(compact, "[1]") and not accepts(compact, "[ 1]")
 
 
 def test_between_structural_tags_text_is_free_and_within_them_it_is_not():
@@ -157,3 +130,90 @@ def test_between_structural_tags_text_is_free_and_within_them_it_is_not():
         assert accepts(compiled, text), text
     for text in ("<function=other>{}</function>", "x <function=weather>{}</function>", call[:-1]):
         assert not accepts(compiled, text), text
+
+
+# --- random schemas --------------------------------------------------------------------------------------------------
+
+# Each keyword meets those that narrow the same values.
+OF_OBJECTS = ("properties", "required", "type", "closed", "patternProperties")
+KEYWORDS = {
+    "oneOf": ("oneOf", "const", "enum", *OF_OBJECTS),
+    "not": ("not", "bounds", "length", "pattern", "enum", "items", *OF_OBJECTS),
+    "if": ("if", "const", "enum", *OF_OBJECTS),
+    "dependentRequired": ("dependentRequired", "not", *OF_OBJECTS),
+    "dependentSchemas": ("dependentSchemas", "not", *OF_OBJECTS),
+    "contains": ("contains", "prefixItems", "items", "not", "type", "const"),
+    "uniqueItems": ("uniqueItems", "prefixItems", "anyOf", "type"),
+    "sizes": ("sizes", "not", "propertyNames", *OF_OBJECTS),
+    "multipleOf": ("multipleOf", "enum", "not", "bounds", "type"),
+    "all": schemas.KEYWORDS,
+}
+
+
+@for_each("keyword", KEYWORDS)
+def test_a_rewritten_schema_accepts_the_values_that_the_schema_accepts(keyword):
+    assert compared(keyword, range(16)) >= 20
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("keyword", KEYWORDS)
+def test_thousands_of_rewritten_schemas_accept_the_values_that_they_should(keyword):
+    assert compared(keyword, range(1000, 2500)) >= 2000
+
+
+def compared(keyword: str, seeds: range) -> int:
+    """How many values were decided, all of them rightly."""
+    decided = 0
+    for seed in seeds:
+        chance = Random(f"{keyword} {seed}")
+        schema = schemas.part(chance, keyword if keyword != "all" else "oneOf", KEYWORDS[keyword])
+        try:
+            compiled = matcher(json=schema)
+        except RequestError:
+            continue
+        error = compiled.error
+        if error is not None and "nsatisfiable" not in error:
+            continue
+        judge = Draft202012Validator(schema)
+        for value in [schemas.value(chance) for _ in range(8)]:
+            is_accepted = False if error is not None else accepts_value(compiled, value)
+            if is_accepted is not None:
+                decided += 1
+                assert is_accepted is judge.is_valid(value), f"{schema} and {value!r}"
+    return decided
+
+
+# --- tokenizers ------------------------------------------------------------------------------------------------------
+
+EXPRESSION = "[a-z]{2,5} [a-z]{1,6}é? x"
+
+
+def walked(matcher: Matcher, seed: int) -> list[int]:
+    """Tokens taken at random from what is allowed, up to where nothing but an ending is."""
+    chance, tokens = Random(seed), []
+    while not matcher.is_complete:
+        bits = numpy.unpackbits(numpy.frombuffer(matcher.mask([]), numpy.uint8), bitorder="little")
+        following = matcher.certain() or [chance.choice(numpy.flatnonzero(bits).tolist())]
+        assert matcher.take(following)
+        tokens += following
+    return tokens
+
+
+@for_each("kind", [kind for kind in KINDS if kind != "word_piece"])
+def test_whatever_is_allowed_spells_what_the_grammar_says(kind, tmp_path):
+    write_tokenizer(tmp_path, kind)
+    tokenizer = Tokenizer(tmp_path)
+    # A model may have more rows than its tokenizer has tokens, or fewer.
+    for size in (len(tokenizer) + 7, len(tokenizer) - 1):
+        matcher = Matcher.compiled(Grammar("regex", EXPRESSION), Vocabulary(tmp_path, size))
+        assert len(matcher.mask([])) == -(-size // 32) * 4
+        for seed in range(8):
+            assert re.fullmatch(EXPRESSION, tokenizer.decode(walked(matcher.fork(), seed)))
+
+
+def test_what_ends_an_answer_is_the_requests_to_say(tmp_path):
+    write_tokenizer(tmp_path, "byte_level")
+    matcher = Matcher.compiled(Grammar("regex", "a*"), Vocabulary(tmp_path, 420))
+    with_endings, without = matcher.mask([7, 300]), matcher.mask([])
+    changed = [token for token in range(420) if (with_endings[token >> 3] ^ without[token >> 3]) >> (token & 7) & 1]
+    assert changed == [7, 300]

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from builders.cases import for_each
 from builders.engine_harness import answer, prompt
 from builders.guided_harness import OPEN_THOUGHT, THOUGHT, GuidedHarness, ScriptCompiler, allowed, grammar
 from hypothesis import given, settings
@@ -29,31 +30,25 @@ def check(harness: GuidedHarness, *asked: Prompt) -> None:
             assert got == expected, f"{each.params} {each.grammar} {each.thought}"
 
 
-@pytest.mark.parametrize("steps_in_flight", [1, 2, 3])
+@for_each("steps_in_flight", [1, 2, 3])
 def test_an_answer_follows_its_grammar_however_far_ahead_steps_are_planned(steps_in_flight):
     asked = guided(0, WORD, n=2)
-    harness = GuidedHarness()
-    harness.add(asked)
-    harness.run(steps_in_flight)
+    harness = GuidedHarness().add(asked).run(steps_in_flight)
     check(harness, asked)
 
 
-@pytest.mark.parametrize("steps_in_flight", [1, 2, 3])
-@pytest.mark.parametrize("limit", [None, 3])
-@pytest.mark.parametrize("script", [WORD, None])
+@for_each("steps_in_flight", [1, 2, 3])
+@for_each("limit", [None, 3])
+@for_each("script", [WORD, None])
 def test_a_call_in_a_thoughts_place_is_free_of_grammar_and_limit(script, limit, steps_in_flight):
     thought = msgspec.structs.replace(OPEN_THOUGHT, calls=[[token] for token in range(100, 160)])
     asked = [guided(number, script, thought=thought, reasoning_max_tokens=limit) for number in range(8)]
-    harness = GuidedHarness(num_blocks=128, max_num_seqs=8)
-    harness.add(*asked)
-    harness.run(steps_in_flight)
+    harness = GuidedHarness(num_blocks=128, max_num_seqs=8).add(*asked).run(steps_in_flight)
     check(harness, *asked)
 
 
 def test_certain_tokens_go_down_as_forced_ones():
-    harness = GuidedHarness()
-    harness.add(asked := guided(0, [[token] for token in range(60, 80)]))
-    harness.run()
+    harness = GuidedHarness().add(asked := guided(0, [[token] for token in range(60, 80)])).run()
     check(harness, asked)
     assert any(plan.forced for plan in harness.plans)
     assert len(harness.plans) < 10  # of 21 tokens: cut only where a block of 4 is full
@@ -61,17 +56,14 @@ def test_certain_tokens_go_down_as_forced_ones():
 
 def test_the_forced_tokens_of_a_step_stay_within_its_budget():
     harness = GuidedHarness(max_num_batched_tokens=5, block_size=32, num_blocks=16)
-    harness.add(*(asked := [guided(number, [[token] for token in range(60, 80)]) for number in range(3)]))
-    harness.run()
+    harness.add(*(asked := [guided(number, [[token] for token in range(60, 80)]) for number in range(3)])).run()
     check(harness, *asked)
     assert max(sum(values(plan.num_tokens)) for plan in harness.plans) <= 5
 
 
-@pytest.mark.parametrize("params", [{"logprobs": 1}, {"bad_words_ids": [[400, 401]]}])
+@for_each("params", [{"logprobs": 1}, {"bad_words_ids": [[400, 401]]}])
 def test_tokens_that_somebody_asks_about_are_sampled_one_by_one(params):
-    harness = GuidedHarness()
-    harness.add(asked := guided(0, WORD, **params))
-    harness.run()
+    harness = GuidedHarness().add(asked := guided(0, WORD, **params)).run()
     check(harness, asked)
     assert not any(plan.forced for plan in harness.plans)
 
@@ -81,8 +73,7 @@ def test_a_request_whose_grammar_is_being_compiled_holds_nobody_up():
     harness.add(first := guided(0, WORD), second := guided(1, None))
     assert harness.scheduler.stats().waiting == 2
     while harness.ended(1) is None:
-        harness.plan()
-        harness.finish()
+        harness.step()
     assert harness.ended(0) is None
     harness.run()
     check(harness, first, second)
@@ -91,8 +82,7 @@ def test_a_request_whose_grammar_is_being_compiled_holds_nobody_up():
 def test_a_grammar_that_is_none_ends_its_request_alone():
     for is_slow in (False, True):
         harness = GuidedHarness(compiler=ScriptCompiler(is_slow=is_slow))
-        harness.add(guided(0, []), other := guided(1, WORD))
-        harness.run()
+        harness.add(guided(0, []), other := guided(1, WORD)).run()
         ended = harness.ended(0)
         assert (ended.finish_reason, ended.error_code, ended.error_msg) == ("error", 400, "An empty script.")
         check(harness, other)
@@ -125,11 +115,10 @@ class Turns(ScriptCompiler):
         return busy + super().collect()
 
 
-@pytest.mark.parametrize("is_slow", [False, True])
+@for_each("is_slow", [False, True])
 def test_a_client_that_has_no_turn_for_its_grammar_is_told_so_and_others_go_on_with_the_same(is_slow):
     harness = GuidedHarness(compiler=Turns(is_slow=is_slow))
-    harness.add(guided(0, WORD, client="flood", n=2), other := guided(1, WORD, client="other"))
-    harness.run()
+    harness.add(guided(0, WORD, client="flood", n=2), other := guided(1, WORD, client="other")).run()
     for sample in range(2):
         ended = harness.ended(0, sample)
         assert (ended.finish_reason, ended.error_code, ended.error_msg) == ("error", 429, "Ask again later.")
@@ -150,26 +139,21 @@ def test_a_grammar_is_left_with_the_last_sequence_of_its_client_that_waits_for_i
 
 def test_a_grammar_without_an_ending_to_sample_ends_the_answer_itself():
     harness = GuidedHarness()
-    harness.add(free := guided(0, WORD, eos_token_id=[]), short := guided(1, WORD, min_tokens=20))
-    harness.run()
+    harness.add(free := guided(0, WORD, eos_token_id=[]), short := guided(1, WORD, min_tokens=20)).run()
     assert [harness.ended(each).finish_reason for each in (0, 1)] == ["stop", "stop"]
     check(harness, free, short)
 
 
-@pytest.mark.parametrize("limit", [0, 1, 5])
-@pytest.mark.parametrize("script", [None, WORD])
+@for_each("limit", [0, 1, 5])
+@for_each("script", [None, WORD])
 def test_a_thought_is_closed_with_the_models_own_tokens(limit, script):
-    harness = GuidedHarness()
-    harness.add(asked := guided(0, script, thought=OPEN_THOUGHT, reasoning_max_tokens=limit))
-    harness.run()
+    harness = GuidedHarness().add(asked := guided(0, script, thought=OPEN_THOUGHT, reasoning_max_tokens=limit)).run()
     check(harness, asked)
     assert harness.tokens(0)[limit : limit + 3] == OPEN_THOUGHT.forced
 
 
 def test_a_row_is_masked_only_while_its_thought_may_be_used_up():
-    harness = GuidedHarness()
-    harness.add(guided(0, None, thought=OPEN_THOUGHT, reasoning_max_tokens=10, max_tokens=25))
-    harness.run()
+    harness = GuidedHarness().add(guided(0, None, thought=OPEN_THOUGHT, reasoning_max_tokens=10, max_tokens=25)).run()
     masked = [bool(plan.masked) for plan in harness.plans]
     assert 0 < sum(masked) < 6 and not any(masked[:9]) and not any(masked[-5:])
 
@@ -232,7 +216,7 @@ HISTORY = {
 
 
 @given(**HISTORY)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_guided_answers_are_those_that_each_would_get_alone(**history):
     history_against_alone(**history)
 

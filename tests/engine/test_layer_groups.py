@@ -4,7 +4,7 @@ The worker without a model checks each step: what rows read is what they compute
 """
 
 import msgspec
-import pytest
+from builders.cases import for_each
 from builders.engine_harness import Harness, answer, prompt
 
 from penstock.engine.memory.states import States
@@ -29,19 +29,9 @@ def harness_of(*groups: GroupPlan, **options) -> Harness:
     return Harness(**{"groups": groups, "block_size": BLOCK, "max_model_len": 600, **options})
 
 
-def visit(harness: Harness, request_id: int, token_ids: list[int], **params) -> int:
-    """Run one request; returns how many tokens it found computed."""
-    asked = prompt(request_id, token_ids, **params)
-    harness.add(asked)
-    harness.run()
-    for sample in range(asked.params.n):
-        assert harness.tokens(request_id, sample) == answer(asked, sample, harness.limits.max_model_len)[0]
-    return harness.heard[next(reversed(harness.heard))].opened.num_cached
-
-
 def computed_by(harness: Harness, request_id: int, token_ids: list[int], **params) -> int:
     before = harness.worker.num_computed
-    visit(harness, request_id, token_ids, **params)
+    harness.visit(request_id, token_ids, **params)
     return harness.worker.num_computed - before
 
 
@@ -61,7 +51,7 @@ def test_statistics_count_the_memory_of_all_groups():
     assert harness.scheduler.stats().kv_usage == 0
 
 
-@pytest.mark.parametrize("mix", MIXES)
+@for_each("mix", MIXES)
 def test_twenty_turns_compute_each_token_once_but_for_a_rest_of_blocks(mix):
     """A turn finds what lies in full blocks, whatever the layers keep, and computes less than a block again. The last
     token of an answer was never computed: it counts as one of these."""
@@ -76,13 +66,11 @@ def test_twenty_turns_compute_each_token_once_but_for_a_rest_of_blocks(mix):
         history += said + answered
 
 
-@pytest.mark.parametrize("mix", MIXES)
+@for_each("mix", MIXES)
 def test_a_preempted_sequence_goes_on_from_where_it_was(mix):
     harness = harness_of(*MIXES[mix])
     harness.add(prompt(1, some(30), max_tokens=50))
-    for _ in range(30):
-        harness.plan()
-        harness.finish()
+    harness.step(30)
     (sequence,) = harness.scheduler.sequences.values()
     known, before = sequence.num_known, harness.worker.num_computed
     harness.scheduler.preemption.preempt(sequence)
@@ -93,7 +81,7 @@ def test_a_preempted_sequence_goes_on_from_where_it_was(mix):
     assert again <= 2 * BLOCK, f"{again} tokens were computed again"
 
 
-@pytest.mark.parametrize("mix", MIXES)
+@for_each("mix", MIXES)
 def test_beams_on_groups_find_what_they_find_alone(mix):
     alone = beam_answers(harness_of(*MIXES["full"]))
     assert beam_answers(harness_of(*MIXES[mix])) == alone
@@ -133,24 +121,23 @@ def test_many_prompts_share_a_small_window_memory_to_the_end():
     window = GroupPlan("window", 1, 1, 9, window=10)
     harness = harness_of(FULL, window, max_num_batched_tokens=64)
     asked = [prompt(number, some(60 + number, number), max_tokens=20) for number in range(8)]
-    harness.add(*asked)
-    harness.run()
+    harness.add(*asked).run()
     for number, each in enumerate(asked):
         assert harness.tokens(number) == answer(each, 0, 600)[0]
 
 
 def test_a_prefix_is_found_again_after_its_window_was_given_back():
     harness = harness_of(FULL, WINDOW)
-    visit(harness, 1, some(60), max_tokens=1)
-    assert visit(harness, 2, some(60), max_tokens=1) == 56
-    assert visit(harness, 3, some(32) + [7] * 30, max_tokens=1) == 32, "the blocks of a window are where they were"
+    harness.visit(1, some(60), max_tokens=1)
+    assert harness.visit(2, some(60), max_tokens=1) == 56
+    assert harness.visit(3, some(32) + [7] * 30, max_tokens=1) == 32, "the blocks of a window are where they were"
 
 
 def test_a_window_that_has_lost_its_blocks_is_computed_anew():
     harness = harness_of(FULL, GroupPlan("window", 1, 1, 8, window=10))
-    visit(harness, 1, some(60), max_tokens=1)
-    visit(harness, 2, some(60, 2), max_tokens=1)
-    assert visit(harness, 3, some(60), max_tokens=1) == 0
+    harness.visit(1, some(60), max_tokens=1)
+    harness.visit(2, some(60, 2), max_tokens=1)
+    assert harness.visit(3, some(60), max_tokens=1) == 0
 
 
 def test_all_samples_of_a_prompt_go_on_from_one_state():
@@ -163,30 +150,29 @@ def test_all_samples_of_a_prompt_go_on_from_one_state():
 def test_what_two_prompts_share_the_third_finds_whole():
     harness = harness_of(FULL, STATES)
     shared = some(40)
-    assert visit(harness, 1, shared + some(10, 2)) == 0
-    assert visit(harness, 2, shared + some(10, 3)) == 0, "there is no state where the prompts part"
-    assert visit(harness, 3, shared + some(10, 4)) == 40
+    assert harness.visit(1, shared + some(10, 2)) == 0
+    assert harness.visit(2, shared + some(10, 3)) == 0, "there is no state where the prompts part"
+    assert harness.visit(3, shared + some(10, 4)) == 40
 
 
 def test_a_long_prompt_has_checkpoints_on_its_way():
     harness = harness_of(FULL, STATES, checkpoint_every=16, max_num_batched_tokens=37)
-    visit(harness, 1, some(100))
-    assert visit(harness, 2, some(70) + [3] * 9) == 64
+    harness.visit(1, some(100))
+    assert harness.visit(2, some(70) + [3] * 9) == 64
 
 
 def test_an_answer_keeps_its_newest_checkpoint_alone():
     harness = harness_of(FULL, STATES)
-    visit(harness, 1, some(10), max_tokens=100)
+    harness.visit(1, some(10), max_tokens=100)
     states = harness.scheduler.cache.groups[1]
     assert len(states.pool._found) <= 3, "the prompt's, the newest, and the one before while it wasn't named"
 
 
-@pytest.mark.parametrize("num_states", [1, 2, 3])
+@for_each("num_states", [1, 2, 3])
 def test_few_states_serve_many_sequences_one_after_the_other(num_states):
     harness = harness_of(FULL, GroupPlan("state", 1, 1, num_states))
     asked = [prompt(number, some(30 + number, number), max_tokens=12, n=2) for number in range(4)]
-    harness.add(*asked)
-    harness.run()
+    harness.add(*asked).run()
     for number, each in enumerate(asked):
         assert [harness.tokens(number, sample) for sample in (0, 1)] == [answer(each, s, 600)[0] for s in (0, 1)]
 
@@ -194,19 +180,17 @@ def test_few_states_serve_many_sequences_one_after_the_other(num_states):
 def test_as_many_sequences_run_as_there_are_states():
     harness = harness_of(FULL, GroupPlan("state", 1, 1, 5))
     harness.add(*(prompt(number, some(10, number), max_tokens=60) for number in range(5)))
-    for _ in range(40):
-        harness.plan()
-        harness.finish()
+    harness.step(40)
     assert harness.scheduler.stats().running == 5
     harness.run()
 
 
 def test_a_state_that_was_evicted_comes_back_from_the_second_tier():
     harness = harness_of(FULL, GroupPlan("state", 1, 1, 3, None, 16))
-    visit(harness, 1, some(41), max_tokens=1)
+    harness.visit(1, some(41), max_tokens=1)
     for number in range(2, 6):
-        visit(harness, number, some(41, number), max_tokens=9)
-    assert visit(harness, 6, some(41), max_tokens=1) == 40
+        harness.visit(number, some(41, number), max_tokens=9)
+    assert harness.visit(6, some(41), max_tokens=1) == 40
     assert harness.scheduler.cache.groups[1].second_tier.num_loaded == 1
 
 
@@ -217,32 +201,31 @@ def test_states_of_a_row_that_failed_are_not_found():
     result = harness.results[-1]
     result.num_sampled, result.sampled, result.failed = column([0]), b"", [FailedRow(0, "injected")]
     harness.finish()
-    assert visit(harness, 2, some(41)) == 0
+    assert harness.visit(2, some(41)) == 0
 
 
 def test_states_are_forgotten_when_their_time_is_over():
     harness = harness_of(FULL, STATES, prefix_cache_ttl=10.0)
-    visit(harness, 1, some(41))
+    harness.visit(1, some(41))
     harness.now += 9
-    assert visit(harness, 2, some(41)) == 40
+    assert harness.visit(2, some(41)) == 40
     harness.now += 11
-    assert visit(harness, 3, some(41)) == 0
+    assert harness.visit(3, some(41)) == 0
 
 
-@pytest.mark.parametrize("mix", MIXES)
+@for_each("mix", MIXES)
 def test_the_time_of_a_prefix_may_be_over_while_it_is_looked_for(mix):
     """Each look at the clock takes a second: at some of these times, what was there is gone at the next look."""
     for seconds in range(1, 60):
         harness = harness_of(*MIXES[mix], prefix_cache_ttl=float(seconds))
         harness.tick = 1.0
-        visit(harness, 1, some(41), max_tokens=1)
-        visit(harness, 2, some(41), max_tokens=1)
+        harness.visit(1, some(41), max_tokens=1)
+        harness.visit(2, some(41), max_tokens=1)
 
 
 def test_no_state_is_held_when_nothing_runs():
     harness = harness_of(FULL, WINDOW, STATES, max_num_batched_tokens=16)
-    harness.add(*(prompt(number, some(50, number % 3), max_tokens=20, n=2) for number in range(9)))
-    harness.run()
+    harness.add(*(prompt(number, some(50, number % 3), max_tokens=20, n=2) for number in range(9))).run()
     for group in harness.scheduler.cache.groups:
         assert group.pool.num_free == group.pool.num_blocks
         assert not (isinstance(group, States) and group._kept)

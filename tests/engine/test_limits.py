@@ -1,6 +1,6 @@
 """Limits, refusals at the door, and the gates one by one."""
 
-import pytest
+from builders.cases import for_each
 from builders.engine_harness import Harness, limits, prompt
 from msgspec.structs import replace
 
@@ -19,7 +19,7 @@ def unfinished(harness: Harness) -> int:
     return len(harness.scheduler.running.prefilling)
 
 
-@pytest.mark.parametrize(("device", "expected"), [("cpu", (64, 512)), ("cuda:0", (256, 8192))])
+@for_each("device, expected", [("cpu", (64, 512)), ("cuda:0", (256, 8192))])
 def test_unset_limits_are_what_fits_the_device(device, expected):
     settled = Limits.settled(EngineConfig(model="m"), memory_plan(device))
     assert (settled.max_num_seqs, settled.max_num_batched_tokens) == expected
@@ -27,8 +27,8 @@ def test_unset_limits_are_what_fits_the_device(device, expected):
     assert (given.max_num_seqs, given.max_num_batched_tokens) == (3, 70)
 
 
-@pytest.mark.parametrize(
-    ("length", "options", "params", "sentence"),
+@for_each(
+    "length, options, params, sentence",
     [
         (0, {}, {}, "empty"),
         (128, {}, {}, "128 tokens, and max_model_len=128 must hold it"),
@@ -39,21 +39,17 @@ def test_unset_limits_are_what_fits_the_device(device, expected):
     ids=["empty", "too long", "max_length", "pool", "no chunks"],
 )
 def test_a_request_that_can_never_be_served_ends_alone_with_400(length, options, params, sentence):
-    harness = Harness(**options)
-    harness.add(prompt(1, range(length), **params), prompt(2, [5, 6]))
-    harness.run()
+    harness = Harness(**options).add(prompt(1, range(length), **params), prompt(2, [5, 6])).run()
     assert (harness.ended(1).finish_reason, harness.ended(1).error_code) == ("error", 400)
     assert sentence in harness.ended(1).error_msg
     assert harness.heard[128].opened.inference_start_time is None
     assert harness.ended(2).finish_reason == "length"
 
 
-@pytest.mark.parametrize("packed", [column([5, 100]), column([-1]), column([2**31 - 1]), b"bytes", column([7]) + b"x"])
+@for_each("packed", [column([5, 100]), column([-1]), column([2**31 - 1]), b"bytes", column([7]) + b"x"])
 def test_what_is_no_token_never_reaches_a_worker(packed):
     """Whatever the door has let pass: a worker would have to end its tree."""
-    harness = Harness(vocab_size=100)
-    harness.add(replace(prompt(1, [5]), token_ids=packed), prompt(2, [99]))
-    harness.run()
+    harness = Harness(vocab_size=100).add(replace(prompt(1, [5]), token_ids=packed), prompt(2, [99])).run()
     assert (harness.ended(1).finish_reason, harness.ended(1).error_code) == ("error", 400)
     assert "vocabulary (0 to 99)" in harness.ended(1).error_msg
     assert harness.ended(2).finish_reason == "length"
@@ -64,9 +60,7 @@ def test_no_more_sequences_run_than_every_step_has_tokens_for():
 
 
 def test_no_more_than_max_num_seqs_run():
-    harness = Harness(max_num_seqs=3)
-    harness.add(*(prompt(number, [number]) for number in range(10)))
-    harness.run()
+    harness = Harness(max_num_seqs=3).add(*(prompt(number, [number]) for number in range(10))).run()
     assert max(len(harness.rows(plan)) for plan in harness.plans) == 3
 
 
@@ -97,18 +91,16 @@ def test_prompts_in_computation_hold_no_more_than_their_share_of_the_pool():
     assert all(harness.ended(number).finish_reason == "length" for number in range(1, 5))
 
 
-@pytest.mark.parametrize("most", [1, 2])
+@for_each("most", [1, 2])
 def test_no_more_prompts_are_in_computation_than_max_num_partial_prefills(most):
     harness = Harness(max_num_partial_prefills=most)
-    harness.add(*(prompt(number, range(10 * number, 10 * number + 6)) for number in range(8)))
-    harness.run()
+    harness.add(*(prompt(number, range(10 * number, 10 * number + 6)) for number in range(8))).run()
     assert max(len(plan.new) for plan in harness.plans) == most
 
 
 def test_short_prompts_pass_a_long_one_that_waits_for_another_long_one():
     harness = Harness(long_prefill_token_threshold=40, max_num_batched_tokens=16)
-    harness.add(prompt(1, range(100)), prompt(2, range(100, 200)), prompt(3, [7, 8]))
-    harness.run()
+    harness.add(prompt(1, range(100)), prompt(2, range(100, 200)), prompt(3, [7, 8])).run()
     first_tokens = sorted((1, 2, 3), key=lambda number: first_step(harness, number))
     assert first_tokens == [1, 3, 2]
 
@@ -120,8 +112,7 @@ def first_step(harness: Harness, request_id: int) -> int:
 
 def test_without_the_option_long_prompts_wait_in_line_like_all():
     harness = Harness(max_num_batched_tokens=16)
-    harness.add(prompt(1, range(100)), prompt(2, range(100, 200)), prompt(3, [7, 8]))
-    harness.run()
+    harness.add(prompt(1, range(100)), prompt(2, range(100, 200)), prompt(3, [7, 8])).run()
     assert first_step(harness, 2) <= first_step(harness, 3)
 
 
@@ -138,8 +129,7 @@ def test_without_an_option_no_prompt_is_long():
 def test_without_chunked_prefill_a_prompt_is_computed_in_one_step():
     harness = Harness(enable_chunked_prefill=False)
     prompts = [prompt(number, range(30 * number, 30 * number + 20 + number % 7)) for number in range(9)]
-    harness.add(*prompts)
-    harness.run()
+    harness.add(*prompts).run()
     for plan in harness.plans:
         rows = harness.rows(plan)
         assert all(rows[new.slot] == len(new.token_ids) // 4 - new.num_computed for new in plan.new)

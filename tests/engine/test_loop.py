@@ -1,22 +1,43 @@
-"""The loop over scripted sockets: what it sends to whom, and when it waits."""
+"""The loop over scripted sockets: what it sends to whom, and when it waits; what it agrees with its workers on.
+
+Tokens that nobody waits for leave together: what the detokenizer makes of them stays the same.
+"""
 
 from collections import deque
+from contextlib import closing
 
 import msgspec
+import pytest
 from builders.engine_harness import answer, limits, prompt
 
 from penstock.engine.loop import Loop
+from penstock.engine.publisher import TokenBuffer
 from penstock.engine.scheduler import Scheduler
-from penstock.protocol.layer_groups import GroupPlan
+from penstock.engine.workers import StopRequested, Workers, agreed_plan
+from penstock.protocol.layer_groups import GroupChanges, GroupPlan
+from penstock.protocol.memory_plan import MemoryPlan
 from penstock.protocol.messages import (
     Abort,
+    Allocate,
+    Allocated,
+    EngineInbox,
     Generate,
+    Loaded,
+    SequenceEnded,
+    SequenceOpened,
     StepPlan,
     StepResult,
     Stop,
     Tokens,
+    WorkerInbox,
+    column,
     values,
+    wide_column,
 )
+from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.protocol.processes.recording import read_recording
+from penstock.protocol.processes.sockets import Inbox, Outbox
 from penstock.protocol.processes.trace import Trace
 from penstock.protocol.stats import Stats, StatsQuery
 from penstock.worker.stand_in.runner import StandInWorker
@@ -117,3 +138,112 @@ def test_a_flood_of_requests_or_of_aborts_is_taken_in_between_steps():
         )
         Loop(Scheduler(limits()), everyone, everyone, everyone, everyone, Trace(None, "engine")).run()
         assert left[0] >= 19, "the first step is planned before the rest is looked at"
+
+
+# --- tokens that leave together --------------------------------------------------------------------------------------
+
+
+def opened(sequence_id: int, *, is_streamed: bool = False, **params) -> SequenceOpened:
+    return SequenceOpened(sequence_id, 1, column([5]), SamplingParams(**params), is_streamed, 0, 0.0, 0.0, 0.0)
+
+
+def step(*tokens: int, ids=(1, 2), **news) -> Tokens:
+    return Tokens(wide_column(ids), column([1] * len(tokens)), column(tokens), 0.25, **news)
+
+
+def plain(message: Tokens) -> tuple[list[int], list[int], float]:
+    return values(message.num_tokens).tolist(), values(message.token_ids).tolist(), message.forward_time
+
+
+def test_steps_of_the_same_sequences_leave_together_sequence_by_sequence():
+    held = TokenBuffer()
+    first = step(1, 11, opened=[opened(1), opened(2)])
+    assert held.take(first) == [first], "a first token is told at once"
+    assert held.take(step(2, 12)) == held.take(step(3, 13)) == []
+    last = step(4, 14, ended=[SequenceEnded(1, "length")])
+    together, after = held.take(last)
+    assert plain(together) == ([2, 2], [2, 3, 12, 13], 0.5)
+    assert after is last
+
+
+def test_other_sequences_do_not_join_what_is_held():
+    held = TokenBuffer()
+    assert held.take(step(2, 12)) == []
+    assert [plain(each) for each in held.take(step(3, ids=[1]))] == [([1, 1], [2, 12], 0.25)]
+    assert [plain(each) for each in held.take(step(4, 9, ids=[1, 3], opened=[opened(3)]))] == [
+        ([1], [3], 0.25),
+        ([1, 1], [4, 9], 0.25),
+    ]
+
+
+def test_nothing_is_held_while_someone_waits_for_every_token():
+    for watched in (opened(2, is_streamed=True), opened(2, stop=["."])):
+        held = TokenBuffer()
+        held.take(step(1, 11, opened=[opened(1), watched]))
+        following = step(2, 12)
+        assert held.take(following) == [following]
+        held.take(step(3, 13, ended=[SequenceEnded(2, "length")]))
+        assert held.take(step(4, ids=[1])) == [], "the last one that was watched has ended"
+
+
+def test_what_is_held_does_not_grow_without_end():
+    held = TokenBuffer()
+    left = [message for _ in range(100) for message in held.take(step(1, 11))]
+    assert len(left) == 3
+    assert {len(values(message.token_ids)) for message in left} == {64}
+
+
+def test_tokens_that_came_several_at_once_are_not_mixed_up():
+    held = TokenBuffer()
+    several = Tokens(wide_column([1]), column([3]), column([7, 8, 9]), 0.5)
+    assert held.take(several) == [several]
+
+
+# --- workers ---------------------------------------------------------------------------------------------------------
+
+PLAN = MemoryPlan("cpu", "", 0, 0, 0, [GroupPlan("full", 2, 0, 100, None, 40)], 4096, 8192, 512, "float32", "float32")
+SMALLER = msgspec.structs.replace(PLAN, groups=[GroupPlan("full", 2, 0, 90, None, 30)], max_model_len=2880)
+
+
+def test_the_plan_is_what_every_rank_can_keep():
+    agreed = agreed_plan([PLAN, SMALLER])
+    assert (agreed.num_blocks, agreed.num_cpu_blocks) == (90, 30)
+    assert (agreed.max_model_len, agreed.model_context) == (2880, 8192)
+
+
+def test_all_ranks_allocate_the_same_before_the_engine_is_ready(tmp_path):
+    workers = Workers(tmp_path, EngineConfig(model="m", tensor_parallel_size=2))
+    with (
+        closing(Inbox(tmp_path, "engine", EngineInbox)) as engine,
+        closing(Inbox(tmp_path, "worker0", WorkerInbox)) as first,
+        closing(Inbox(tmp_path, "worker1", WorkerInbox)) as second,
+        closing(Outbox(tmp_path, "engine")) as outbox,
+    ):
+        for message in (Loaded(1, SMALLER), StatsQuery(), Loaded(0, PLAN), Allocated(1), Allocated(0)):
+            outbox.send(message)
+        assert workers.agree(engine).num_blocks == 90
+        assert first.receive(60) == second.receive(60) == Allocate([90], 2880, [30])
+
+
+def test_a_stop_before_that_goes_on_to_the_workers(tmp_path):
+    workers = Workers(tmp_path, EngineConfig(model="m"))
+    with (
+        closing(Inbox(tmp_path, "engine", EngineInbox)) as engine,
+        closing(Inbox(tmp_path, "worker0", WorkerInbox)) as worker,
+        closing(Outbox(tmp_path, "engine")) as outbox,
+    ):
+        outbox.send(Stop())
+        with pytest.raises(StopRequested):
+            workers.agree(engine)
+        assert worker.receive(60) == Stop()
+
+
+def test_the_stream_is_recorded_with_its_answers(tmp_path):
+    path = tmp_path / "stream"
+    workers = Workers(tmp_path, EngineConfig(model="m", record=str(path)))
+    plan = StepPlan(0, column([0]), column([1]), [GroupChanges(b"", column([0, 0]))])
+    answer = StepResult(0, column([1]), column([5]), 0.1)
+    workers.send(plan)
+    workers.note_answer(answer)
+    recorded = read_recording(path, StepPlan | StepResult)
+    assert [(each.message, each.is_answer) for each in recorded] == [(plan, False), (answer, True)]

@@ -6,7 +6,7 @@ checks in every step.
 
 import re
 
-import pytest
+from builders.cases import for_each
 from builders.engine_harness import Harness, limits, medium, prompt
 from msgspec.structs import replace
 
@@ -36,9 +36,7 @@ def with_stream(**options) -> Harness:
     """Amid an answer that is streamed."""
     tested = harness(**options)
     tested.add(replace(prompt(1, [1, 2, 3], max_tokens=60), is_streamed=True))
-    for _ in range(3):
-        tested.plan()
-        tested.finish()
+    tested.step(3)
     return tested
 
 
@@ -53,55 +51,42 @@ def test_a_picture_beside_nobody_is_encoded_and_read_in_one_step():
 
 
 def test_a_streamed_answer_waits_for_some_work_and_the_rows_for_all_of_it():
-    tested = with_stream(mm_encoder_budget=300)
-    tested.add(with_picture(2, 1, num_patches=190))
-    tested.run()
+    tested = with_stream(mm_encoder_budget=300).add(with_picture(2, 1, num_patches=190)).run()
     assert [work for work in works(tested.plans) if work] == [300, 300, 160], "190 patches through 4 layers"
     assert all(1 in tested.rows(plan).values() for plan in tested.plans[1:10]), "the stream is in every step"
 
 
 def test_a_step_that_encodes_does_not_only_a_trifle():
-    tested = with_stream(mm_encoder_budget=1)
-    tested.add(with_picture(2, 1, num_patches=100))
-    tested.run()
+    tested = with_stream(mm_encoder_budget=1).add(with_picture(2, 1, num_patches=100)).run()
     assert [work for work in works(tested.plans) if work] == [256, 144]
 
 
 def test_the_keys_to_which_patches_attend_count_as_work():
     tested = harness(media=replace(PLAN, num_full_layers=2, patch_keys=50))
-    tested.add(with_picture(1, 1, num_patches=100))
-    tested.run()
+    tested.add(with_picture(1, 1, num_patches=100)).run()
     assert sum(works(tested.plans)) == 100 * 4 + 100 * 2 * 100 // 50
 
 
 def test_a_step_encodes_alone_if_the_next_token_is_a_row():
-    tested = harness(max_num_batched_tokens=20)
-    tested.add(with_picture(1, 1, before=0, num_patches=100))
-    tested.run()
+    tested = harness(max_num_batched_tokens=20).add(with_picture(1, 1, before=0, num_patches=100)).run()
     first, second, *_ = tested.plans
     assert (works([first, second]), first.slots, len(second.slots)) == ([256, 144], b"", 4)
 
 
 def test_the_same_picture_in_many_requests_is_encoded_once():
-    tested = harness(shares_prefixes=False)
-    tested.add(*[with_picture(number, 1, n=2) for number in range(4)])
-    tested.run()
+    tested = harness(shares_prefixes=False).add(*[with_picture(number, 1, n=2) for number in range(4)]).run()
     assert tested.worker.media.num_encoded == 1
 
 
 def test_the_same_picture_is_encoded_once_for_each_salt():
     tested = harness()
-    tested.add(*[with_picture(number, 1, cache_salt=salt) for number, salt in enumerate(["a", "b", None, "a"])])
-    tested.run()
-    tested.add(with_picture(5, 1, cache_salt="b"))
-    tested.run()
+    tested.add(*[with_picture(number, 1, cache_salt=salt) for number, salt in enumerate(["a", "b", None, "a"])]).run()
+    tested.add(with_picture(5, 1, cache_salt="b")).run()
     assert tested.worker.media.num_encoded == 3
 
 
 def test_statistics_tell_how_full_the_memory_of_encoded_pictures_is():
-    tested = harness(media=replace(PLAN, row_bytes=100))
-    tested.add(with_picture(1, 1), with_picture(2, 2))
-    tested.run()
+    tested = harness(media=replace(PLAN, row_bytes=100)).add(with_picture(1, 1), with_picture(2, 2)).run()
     stats = tested.scheduler.stats()
     assert (stats.media_bytes, stats.used_media_bytes, stats.encoded_media) == (2000, 1200, 2)
 
@@ -109,31 +94,25 @@ def test_statistics_tell_how_full_the_memory_of_encoded_pictures_is():
 def test_another_picture_in_its_place_shares_only_what_stands_before_it():
     tested = harness()
     for number, picture in enumerate([1, 1, 2]):
-        tested.add(with_picture(number, picture))
-        tested.run()
-    assert [tested.heard[number * 128].opened.num_cached for number in range(3)] == [0, 12, 4]
+        tested.add(with_picture(number, picture)).run()
+    assert [tested.num_cached(number) for number in range(3)] == [0, 12, 4]
 
 
 def test_other_rows_of_the_same_picture_are_not_shared():
     tested = harness()
     tokens = [7] * 4 + [PLACEHOLDER] * 4 + [8] * 4 + [PLACEHOLDER] * 4 + [9]
-    tested.add(prompt(1, tokens, media=[medium(1, (4, 4), (12, 4))]))
-    tested.run()
+    tested.add(prompt(1, tokens, media=[medium(1, (4, 4), (12, 4))])).run()
     tested.add(prompt(2, tokens, media=[medium(1, (4, 4)), medium(2, (12, 4))]))
-    tested.add(prompt(3, tokens, media=[medium(1, (12, 4))]))
-    tested.run()
-    assert [tested.heard[number * 128].opened.num_cached for number in (1, 2, 3)] == [0, 12, 4]
+    tested.add(prompt(3, tokens, media=[medium(1, (12, 4))])).run()
+    assert [tested.num_cached(number) for number in (1, 2, 3)] == [0, 12, 4]
 
 
 def test_a_computed_prefix_needs_no_picture():
-    tested = harness(media=replace(PLAN, num_rows=6))
-    tested.add(with_picture(1, 1))
-    tested.run()
+    tested = harness(media=replace(PLAN, num_rows=6)).add(with_picture(1, 1)).run()
     tested.add(with_picture(2, 2))  # takes the room of the first one's rows
     tested.run()
     encoded = tested.worker.media.num_encoded
-    tested.add(with_picture(3, 1))
-    tested.run()
+    tested.add(with_picture(3, 1)).run()
     assert tested.worker.media.num_encoded == encoded == 2
 
 
@@ -143,18 +122,16 @@ def test_more_pictures_than_fit_are_encoded_and_read_one_after_the_other():
     for picture in range(5):
         media.append(medium(picture, (len(tokens) + 1, 6)))
         tokens += [7] + [PLACEHOLDER] * 6
-    tested.add(prompt(1, [*tokens, 8], media=media))
-    tested.run()
+    tested.add(prompt(1, [*tokens, 8], media=media)).run()
     assert tested.worker.media.num_encoded == 5
     assert tested.ended(1).finish_reason == "length"
 
 
-@pytest.mark.parametrize("before", [0, 5], ids=["waiting", "running"])
+@for_each("before", [0, 5], ids=["waiting", "running"])
 def test_a_half_encoded_picture_of_an_aborted_request_is_dropped_at_once(before):
     tested = harness(max_num_batched_tokens=10)
     tested.add(with_picture(1, 1, before=before, num_patches=400))
-    tested.plan()
-    tested.finish()
+    tested.step()
     entries = tested.scheduler.encoder.entries
     assert entries.num_taken == 6 and entries.half_encoded
     tested.abort(128)
@@ -166,9 +143,7 @@ def test_a_half_encoded_picture_of_an_aborted_request_is_dropped_at_once(before)
 def test_a_half_encoded_picture_goes_on_for_another_request_that_has_it():
     tested = harness(max_num_batched_tokens=10)
     tested.add(with_picture(1, 1, num_patches=400), with_picture(2, 1, num_patches=400))
-    for _ in range(2):
-        tested.plan()
-        tested.finish()
+    tested.step(2)
     tested.abort(128)
     tested.run()
     assert tested.ended(2).finish_reason == "length" and tested.worker.media.num_encoded == 1
@@ -176,14 +151,13 @@ def test_a_half_encoded_picture_goes_on_for_another_request_that_has_it():
 
 def test_pictures_are_encoded_one_after_the_other_beside_streams():
     tested = with_stream(mm_encoder_budget=300)
-    tested.add(*[with_picture(number, number, num_patches=190) for number in (2, 3)])
-    tested.run()
+    tested.add(*[with_picture(number, number, num_patches=190) for number in (2, 3)]).run()
     order = [encode.entry for plan in tested.plans for encode in plan.encodes]
     assert order == sorted(order) and tested.worker.media.num_encoded == 2
 
 
-@pytest.mark.parametrize(
-    ("asked", "sentence"),
+@for_each(
+    "asked, sentence",
     [
         (with_picture(1, 1, rows=21), "21 rows, and memory keeps 20.*mm_cache"),
         (with_picture(1, 1, num_patches=1001), "1,001 patches, and the encoder takes 1,000.*fewer frames"),
@@ -216,8 +190,7 @@ def test_nothing_is_planned_for_media_where_there_are_none():
 
 def test_rows_that_see_one_another_are_computed_in_one_step_beside_streams_too():
     tested = with_stream(max_num_batched_tokens=12, max_num_seqs=4, media=replace(PLAN, has_whole_spans=True))
-    tested.add(with_picture(2, 1, before=3, rows=9, num_patches=1))
-    tested.run()
+    tested.add(with_picture(2, 1, before=3, rows=9, num_patches=1)).run()
     assert [rows.count for plan in tested.plans for rows in plan.media] == [9]
 
 

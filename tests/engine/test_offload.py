@@ -3,7 +3,7 @@
 The worker of `Harness` keeps blocks and cells, and ends the run when a row reads anything but its own history.
 """
 
-import pytest
+from builders.cases import for_each
 from builders.engine_harness import Harness, answer, prompt
 
 from penstock.engine.memory.offload import SecondTierIndex
@@ -15,14 +15,6 @@ PREFIX = [(7 * place) % 500 for place in range(40)]
 
 def key(number: int) -> bytes:
     return number.to_bytes(4, "big")
-
-
-def visit(harness: Harness, request_id: int, token_ids: list[int], **params) -> int:
-    """One request alone; how many of its tokens were found."""
-    harness.add(prompt(request_id, token_ids, **{"max_tokens": 2, **params}))
-    harness.run()
-    assert harness.ended(request_id).finish_reason == "length"
-    return harness.heard[request_id * 128].opened.num_cached
 
 
 def others(number: int, length: int = 40) -> list[int]:
@@ -90,10 +82,10 @@ def test_what_is_forgotten_is_neither_saved_nor_found():
 
 def test_a_prefix_evicted_from_the_pool_comes_back_from_the_second_tier():
     harness = Harness(num_blocks=12, num_cpu_blocks=24)
-    visit(harness, 1, PREFIX)
-    visit(harness, 2, others(2))
+    harness.visit(1, PREFIX)
+    harness.visit(2, others(2))
     computed = harness.worker.num_computed
-    assert visit(harness, 3, PREFIX) == 36
+    assert harness.visit(3, PREFIX) == 36
     assert harness.worker.num_computed - computed == 4 + 1
     stats = harness.scheduler.stats()
     assert stats.loaded_blocks > 0 and stats.saved_blocks >= stats.loaded_blocks
@@ -101,20 +93,19 @@ def test_a_prefix_evicted_from_the_pool_comes_back_from_the_second_tier():
 
 def test_without_a_second_tier_it_is_computed_anew():
     harness = Harness(num_blocks=12)
-    visit(harness, 1, PREFIX)
-    visit(harness, 2, others(2))
-    assert visit(harness, 3, PREFIX) < 36
+    harness.visit(1, PREFIX)
+    harness.visit(2, others(2))
+    assert harness.visit(3, PREFIX) < 36
     assert not any(group.saves or group.loads for plan in harness.plans for group in plan.groups)
 
 
 def test_the_head_of_a_prefix_may_be_in_the_pool_and_its_tail_in_the_second_tier():
     harness = Harness(num_blocks=12, num_cpu_blocks=24)
-    visit(harness, 1, PREFIX)
-    visit(harness, 2, others(2, 20))
-    assert (
-        0 < sum(harness.scheduler.cache.groups[0].pool.find(each) is not None for each in keys_of(harness, PREFIX)) < 9
-    )
-    assert visit(harness, 3, PREFIX) == 36
+    harness.visit(1, PREFIX)
+    harness.visit(2, others(2, 20))
+    pool = harness.scheduler.cache.groups[0].pool
+    assert 0 < sum(pool.find(each) is not None for each in keys_of(harness, PREFIX)) < 9
+    assert harness.visit(3, PREFIX) == 36
     assert 0 < len(values(harness.plans[-2].groups[0].loads)) // 2 < 9
 
 
@@ -122,7 +113,7 @@ def test_what_was_loaded_is_not_saved_again():
     harness = Harness(num_blocks=12, num_cpu_blocks=60)
     for round_number in range(4):
         for number in range(3):
-            visit(harness, 10 * round_number + number, others(number))
+            harness.visit(10 * round_number + number, others(number))
         if round_number == 1:
             saved = harness.scheduler.stats().saved_blocks
     assert harness.scheduler.stats().saved_blocks == saved > 0
@@ -130,43 +121,40 @@ def test_what_was_loaded_is_not_saved_again():
 
 def test_two_that_come_together_load_their_common_prefix_once():
     harness = Harness(num_blocks=24, num_cpu_blocks=24)
-    visit(harness, 1, PREFIX)
+    harness.visit(1, PREFIX)
     for number in range(2, 5):
-        visit(harness, number, others(number))
+        harness.visit(number, others(number))
     before = harness.scheduler.stats().loaded_blocks
-    harness.add(*(prompt(number, [*PREFIX, number], max_tokens=1) for number in (5, 6)))
-    harness.run()
-    assert [harness.heard[number * 128].opened.num_cached for number in (5, 6)] == [40, 40]
+    harness.add(*(prompt(number, [*PREFIX, number], max_tokens=1) for number in (5, 6))).run()
+    assert [harness.num_cached(number) for number in (5, 6)] == [40, 40]
     assert harness.scheduler.stats().loaded_blocks - before == 10
 
 
-@pytest.mark.parametrize("num_cells", [1, 2, 5])
+@for_each("num_cells", [1, 2, 5])
 def test_few_cells_keep_what_they_can_and_disturb_nothing(num_cells):
     harness = Harness(num_blocks=12, num_cpu_blocks=num_cells)
     for request_id in range(12):
-        visit(harness, request_id, others(request_id % 3))
-        assert harness.tokens(request_id) == answer(prompt(request_id, others(request_id % 3), max_tokens=2), 0, 128)[0]
+        harness.visit(request_id, others(request_id % 3))
 
 
 def test_other_salts_share_no_cell():
     harness = Harness(num_blocks=12, num_cpu_blocks=48)
-    visit(harness, 1, PREFIX, cache_salt="a")
-    visit(harness, 2, others(2))
-    assert visit(harness, 3, PREFIX, cache_salt="b") == 0
-    visit(harness, 4, others(4))
-    assert visit(harness, 5, PREFIX, cache_salt="a") == 36
+    harness.visit(1, PREFIX, cache_salt="a")
+    harness.visit(2, others(2))
+    assert harness.visit(3, PREFIX, cache_salt="b") == 0
+    harness.visit(4, others(4))
+    assert harness.visit(5, PREFIX, cache_salt="a") == 36
 
 
 # --- who gave way ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shares_prefixes", [True, False])
-@pytest.mark.parametrize("steps_in_flight", [1, 2, 3])
+@for_each("shares_prefixes", [True, False])
+@for_each("steps_in_flight", [1, 2, 3])
 def test_a_preempted_sequence_resumes_without_computing_a_full_block_again(steps_in_flight, shares_prefixes):
     harness = Harness(num_blocks=14, num_cpu_blocks=40, shares_prefixes=shares_prefixes)
     prompts = [prompt(number, others(20 * number, 6), max_tokens=30) for number in range(5)]
-    harness.add(*prompts)
-    harness.run(steps_in_flight)
+    harness.add(*prompts).run(steps_in_flight)
     preemptions = harness.scheduler.counters.preemptions
     assert preemptions > 3
     for asked in prompts:
@@ -183,8 +171,7 @@ def test_beams_answer_the_same_with_a_second_tier_and_load_from_it():
         harness = Harness(**options)
         for each in asked:
             each.beams = search
-        harness.add(*asked)
-        harness.run()
+        harness.add(*asked).run()
         answers.append([harness.tokens(number, sample) for number in range(4) for sample in range(3)])
     assert answers[0] == answers[1]
     assert harness.scheduler.counters.preemptions > 0 and harness.scheduler.stats().loaded_blocks > 0
@@ -192,15 +179,14 @@ def test_beams_answer_the_same_with_a_second_tier_and_load_from_it():
 
 def test_a_block_that_a_fork_copies_into_is_saved_before():
     harness = Harness(num_blocks=16, num_cpu_blocks=64)
-    visit(harness, 1, others(1, 41))  # of which ten blocks stay in the pool
+    harness.visit(1, others(1, 41))  # of which ten blocks stay in the pool
     searched = prompt(2, others(2, 18), n=4, max_tokens=2)
     searched.beams = BeamSearchParams(beam_width=4, max_tokens=2)
-    harness.add(searched)
-    harness.run()
+    harness.add(searched).run()
     [forking] = [group for plan in harness.plans for group in plan.groups if group.copies]
     assert set(values(forking.copies)[1::2]) & set(values(forking.saves)[::2]), "a fork takes a block that is saved"
-    visit(harness, 3, others(3, 56))
-    assert visit(harness, 4, others(1, 41)) == 40
+    harness.visit(3, others(3, 56))
+    assert harness.visit(4, others(1, 41)) == 40
 
 
 # --- what went wrong -------------------------------------------------------------------------------------------------
@@ -208,8 +194,8 @@ def test_a_block_that_a_fork_copies_into_is_saved_before():
 
 def test_what_a_failed_row_computed_is_not_found_in_the_second_tier_either():
     harness = Harness(num_blocks=12, num_cpu_blocks=48)
-    visit(harness, 1, PREFIX)
-    visit(harness, 2, others(2, 46))
+    harness.visit(1, PREFIX)
+    harness.visit(2, others(2, 46))
     assert all(map(harness.scheduler.cache.groups[0].second_tier.use, keys_of(harness, PREFIX)))
     harness.add(prompt(3, PREFIX))
     harness.plan()
@@ -217,7 +203,7 @@ def test_what_a_failed_row_computed_is_not_found_in_the_second_tier_either():
     result.num_sampled, result.sampled, result.failed = column([0]), b"", [FailedRow(0, "injected")]
     harness.finish()
     assert harness.ended(3).error_code == 500
-    assert visit(harness, 4, PREFIX) == 0
+    assert harness.visit(4, PREFIX) == 0
 
 
 def keys_of(harness: Harness, token_ids: list[int]) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-import pytest
+from builders.cases import for_each
 from builders.engine_harness import Harness, medium, prompt
 from msgspec.structs import replace
 
@@ -64,8 +64,8 @@ def most_but_few(ratios: Sequence[float]) -> float:
     return sorted(ratios)[-1 - len(ratios) // 20]
 
 
-@pytest.mark.parametrize("cost", [0.0004, 0.0015, 0.01])
-@pytest.mark.parametrize("length", [LONG, 8 * BUDGET])
+@for_each("cost", [0.0004, 0.0015, 0.01])
+@for_each("length", [LONG, 8 * BUDGET])
 def test_a_step_beside_streams_takes_at_most_twice_as_long_as_without_the_prompt(cost, length):
     """Or as long as the fewest tokens that still make progress."""
 
@@ -93,8 +93,8 @@ def test_the_share_of_a_prompt_follows_what_its_tokens_take():
     assert max(counts) > 8, "there is time for more than the fewest"
 
 
-@pytest.mark.parametrize(
-    ("company", "length", "options"),
+@for_each(
+    "company, length, options",
     [
         ((prompt(1, [5, 6, 7], max_tokens=900),), LONG, {}),
         ((), LONG, {}),
@@ -124,7 +124,7 @@ def test_streams_pause_once_in_a_hundred_steps_however_many_short_prompts_come()
     assert max(longer) <= 0.25 + 2 * WITHOUT
 
 
-@pytest.mark.parametrize("number", [2, 6, 12])
+@for_each("number", [2, 6, 12])
 def test_prompts_together_make_a_step_longer_up_to_the_shares_of_six_and_all_get_on(number):
     harness = Paced(streamed(1))
     requests = range(2, 2 + number)
@@ -153,7 +153,7 @@ def test_a_long_prompt_gets_on_while_short_ones_keep_coming():
     assert len(harness.counts) <= LONG / 8 * 1.2
 
 
-@pytest.mark.parametrize("is_measured", [True, False], ids=["without prompts", "with tokens of one"])
+@for_each("is_measured", [True, False], ids=["without prompts", "with tokens of one"])
 def test_one_step_that_takes_very_long_makes_few_others_longer(is_measured):
     delayed: list[int] = []
 

@@ -2,7 +2,7 @@
 
 import pytest
 from builders.engine_harness import Harness, answer, prompt
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.memory.blocks import BlockPool
@@ -45,21 +45,14 @@ def pool(clock) -> BlockPool:
     return BlockPool(3, time_to_live=TimeToLive(TTL, clock))
 
 
-@pytest.mark.parametrize("passed, is_found", [(0, True), (TTL - 0.001, True), (TTL, False), (1e9, False)])
-def test_a_free_block_is_found_until_the_time_is_over(pool, clock, passed, is_found):
-    pool.release(named(pool, 1))
-    clock.now += passed
-    assert (pool.find(key(1)) is not None) == is_found
-    pool.check([])
-
-
-def test_every_time_that_it_is_used_its_time_begins_anew(pool, clock):
-    pool.release(named(pool, 1))
-    for _ in range(5):
-        clock.now += TTL - 1
-        assert pool.use(key(1)) is not None
-    clock.now += TTL
-    assert pool.find(key(1)) is None
+def test_a_free_block_is_found_until_the_time_is_over():
+    for passed, is_found in ((0, True), (TTL - 0.001, True), (TTL, False), (1e9, False)):
+        clock = Clock()
+        pool = BlockPool(3, time_to_live=TimeToLive(TTL, clock))
+        pool.release(named(pool, 1))
+        clock.now += passed
+        assert (pool.find(key(1)) is not None) == is_found, passed
+        pool.check([])
 
 
 def test_finding_a_block_is_no_use_and_changes_nothing(pool, clock):
@@ -74,28 +67,6 @@ def test_finding_a_block_is_no_use_and_changes_nothing(pool, clock):
     assert pool.free_blocks() == free
     assert pool.use(key(2)) is None
     assert pool.free_blocks() != free, "only a use reorders what has expired"
-
-
-def test_a_block_that_is_held_is_in_use_and_its_time_begins_when_the_last_lets_go_of_it(pool, clock):
-    table = named(pool, 1)
-    pool.hold(table)
-    clock.now += 5 * TTL
-    pool.release(table)
-    clock.now += 5 * TTL
-    assert pool.find(key(1)) == table[0]
-    pool.release(table)
-    clock.now += TTL - 1
-    assert pool.find(key(1)) == table[0]
-
-
-def test_content_that_is_computed_anew_is_found_in_its_new_block(pool, clock):
-    old = named(pool, 1)
-    new = pool.allocate(1)
-    pool.release(old)
-    clock.now += TTL
-    pool.name(new[0], key(1))
-    assert pool.find(key(1)) == new[0] != old[0]
-    pool.check([new])
 
 
 def test_a_block_whose_time_is_over_is_reused_first(pool, clock):
@@ -207,44 +178,35 @@ def test_a_block_whose_time_is_over_is_not_saved(clock, tier):
 # --- what requests get of it ------------------------------------------------------------------------------------------
 
 
-def visit(harness: Harness, request_id: int, token_ids: list[int] = PREFIX) -> int:
-    """One request alone; how many of its tokens were found. Its answer is right in any case."""
-    asked = prompt(request_id, token_ids, max_tokens=2)
-    harness.add(asked)
-    harness.run()
-    assert harness.tokens(request_id) == answer(asked, 0, 128)[0]
-    return harness.heard[request_id * 128].opened.num_cached
-
-
 def test_a_prefix_that_was_not_used_for_so_long_is_computed_again_though_memory_is_free():
     harness = Harness(prefix_cache_ttl=TTL)
-    visit(harness, 1)
+    harness.visit(1, PREFIX)
     harness.now += TTL - 1
-    assert visit(harness, 2) == FULL
+    assert harness.visit(2, PREFIX) == FULL
     harness.now += TTL - 1
-    assert visit(harness, 3) == FULL
+    assert harness.visit(3, PREFIX) == FULL
     harness.now += TTL
-    assert visit(harness, 4) == 0
-    assert visit(harness, 5) == FULL
+    assert harness.visit(4, PREFIX) == 0
+    assert harness.visit(5, PREFIX) == FULL
 
 
 def test_without_the_option_it_is_found_for_ever():
     harness = Harness()
-    visit(harness, 1)
+    harness.visit(1, PREFIX)
     harness.now += 1e9
-    assert visit(harness, 2) == FULL
+    assert harness.visit(2, PREFIX) == FULL
 
 
 def test_nor_is_it_found_in_the_second_tier():
     harness = Harness(num_blocks=12, num_cpu_blocks=48, prefix_cache_ttl=TTL)
-    visit(harness, 1)
-    visit(harness, 2, [1, *range(100, 145)])
+    harness.visit(1, PREFIX)
+    harness.visit(2, [1, *range(100, 145)])
     harness.now += TTL - 1
-    assert visit(harness, 3) == FULL and harness.scheduler.stats().loaded_blocks > 0
-    visit(harness, 4, [2, *range(200, 245)])
+    assert harness.visit(3, PREFIX) == FULL and harness.scheduler.stats().loaded_blocks > 0
+    harness.visit(4, [2, *range(200, 245)])
     harness.now += TTL
     loaded = harness.scheduler.stats().loaded_blocks
-    assert visit(harness, 5) == 0
+    assert harness.visit(5, PREFIX) == 0
     assert harness.scheduler.stats().loaded_blocks == loaded
 
 
@@ -257,7 +219,7 @@ def test_a_sequence_that_runs_keeps_its_prefix():
         harness.finish()
         harness.now += TTL
         harness.plan()
-    assert visit(harness, 2) == FULL
+    assert harness.visit(2, PREFIX) == FULL
     assert harness.tokens(1) == answer(running, 0, 128)[0]
 
 
@@ -265,11 +227,12 @@ def test_a_sequence_that_runs_keeps_its_prefix():
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, 1.0, 5.0, TTL])), min_size=1, max_size=12),
     st.sampled_from([{}, {"num_blocks": 12, "num_cpu_blocks": 6}, {"num_blocks": 12, "num_cpu_blocks": 60}]),
 )
+@settings(max_examples=40)
 def test_answers_are_the_same_whatever_has_expired_and_what_is_over_is_never_found(visits, options):
     harness, last_visit = Harness(prefix_cache_ttl=TTL, **options), {}
     for request_id, (number, passed) in enumerate(visits):
         harness.now += passed
-        found = visit(harness, request_id, [number + 1, *range(100 * number, 100 * number + 39)])
+        found = harness.visit(request_id, [number + 1, *range(100 * number, 100 * number + 39)])
         if harness.now - last_visit.get(number, -TTL) >= TTL:
             assert found == 0
         elif options.get("num_cpu_blocks", 64) > 48:

@@ -10,64 +10,50 @@ def test_sixteen_requests_that_arrive_together_with_one_prefix_compute_it_once()
     prefix = [(3 * place) % 500 for place in range(512)]
     harness = Harness(num_blocks=200, block_size=32, max_model_len=1024, max_num_seqs=16, max_num_batched_tokens=1024)
     prompts = [prompt(number, [*prefix, number, number + 1], max_tokens=1) for number in range(16)]
-    harness.add(*prompts)
-    harness.run()
+    harness.add(*prompts).run()
     assert harness.worker.num_computed == 512 + 16 * 2
     assert len(harness.plans) == 1, "they need not even wait for one another"
-    assert [harness.heard[number * 128].opened.num_cached for number in range(16)] == [0] + [512] * 15
+    assert [harness.num_cached(number) for number in range(16)] == [0] + [512] * 15
 
 
 def test_a_prefix_that_takes_several_steps_is_computed_once_too():
     harness = Harness(max_num_batched_tokens=16)
-    harness.add(*(prompt(number, [*PREFIX, number], max_tokens=1) for number in range(4)))
-    harness.run()
+    harness.add(*(prompt(number, [*PREFIX, number], max_tokens=1) for number in range(4))).run()
     assert harness.worker.num_computed == len(PREFIX) + 4
 
 
 def test_a_hit_stops_one_token_short_of_the_prompt():
     harness = Harness()
-    harness.add(prompt(1, PREFIX, max_tokens=1))
-    harness.run()
-    harness.add(prompt(2, PREFIX, max_tokens=1))
-    harness.run()
-    assert harness.heard[2 * 128].opened.num_cached == len(PREFIX) - 4
+    assert [harness.visit(number, PREFIX) for number in (1, 2)] == [0, len(PREFIX) - 4]
 
 
 def test_an_answer_can_be_found_by_the_prompt_that_continues_it():
     harness = Harness()
-    harness.add(prompt(1, PREFIX[:10], max_tokens=20))
-    harness.run()
-    history = PREFIX[:10] + harness.tokens(1)
-    harness.add(prompt(2, [*history, 9, 9, 9], max_tokens=1))
-    harness.run()
+    harness.visit(1, PREFIX[:10], max_tokens=20)
     # The last token was never computed: 29 of 30 positions hold something, 28 of them full blocks.
-    assert harness.heard[2 * 128].opened.num_cached == 28
+    assert harness.visit(2, [*PREFIX[:10], *harness.tokens(1), 9, 9, 9]) == 28
 
 
 def test_other_salts_share_nothing():
     harness = Harness()
-    harness.add(prompt(1, PREFIX, cache_salt="a"), prompt(2, PREFIX, cache_salt="b"), prompt(3, PREFIX))
-    harness.run()
-    assert [harness.heard[number * 128].opened.num_cached for number in (1, 2, 3)] == [0, 0, 0]
-    harness.add(prompt(4, PREFIX, cache_salt="b"))
-    harness.run()
-    assert harness.heard[4 * 128].opened.num_cached == 44
+    harness.add(prompt(1, PREFIX, cache_salt="a"), prompt(2, PREFIX, cache_salt="b"), prompt(3, PREFIX)).run()
+    assert [harness.num_cached(number) for number in (1, 2, 3)] == [0, 0, 0]
+    harness.add(prompt(4, PREFIX, cache_salt="b")).run()
+    assert harness.num_cached(4) == 44
 
 
 def test_without_prefix_caching_only_the_samples_of_one_request_share():
     harness = Harness(shares_prefixes=False)
-    harness.add(prompt(1, PREFIX, n=3, max_tokens=1, temperature=1), prompt(2, PREFIX, max_tokens=1))
-    harness.run()
+    harness.add(prompt(1, PREFIX, n=3, max_tokens=1, temperature=1), prompt(2, PREFIX, max_tokens=1)).run()
     assert harness.worker.num_computed == len(PREFIX) + 2 * 4 + len(PREFIX)
     assert {harness.heard[128 + sample].opened.num_cached for sample in range(3)} == {0}
-    assert harness.heard[2 * 128].opened.num_cached == 0
+    assert harness.num_cached(2) == 0
 
 
 def test_samples_share_full_blocks_and_differ_behind_them():
     harness = Harness()
     asked = prompt(1, PREFIX[:10], n=4, temperature=1, max_tokens=12)
-    harness.add(asked)
-    harness.run()
+    harness.add(asked).run()
     assert harness.worker.num_computed == 10 + 3 * 2 + 4 * 11
     for sample in range(4):
         assert harness.tokens(1, sample) == answer(asked, sample, 128)[0]
@@ -75,27 +61,19 @@ def test_samples_share_full_blocks_and_differ_behind_them():
 
 
 def test_log_probabilities_of_a_prompt_are_computed_not_found_and_given_once():
-    harness = Harness(max_num_batched_tokens=16)
-    harness.add(prompt(1, PREFIX))
-    harness.run()
-    harness.add(prompt(2, PREFIX, n=2, prompt_logprobs=1))
-    harness.run()
+    harness = Harness(max_num_batched_tokens=16).add(prompt(1, PREFIX)).run()
+    harness.add(prompt(2, PREFIX, n=2, prompt_logprobs=1)).run()
     first, second = harness.heard[2 * 128], harness.heard[2 * 128 + 1]
     assert (first.opened.num_cached, first.prompt_positions) == (0, len(PREFIX) - 1)
     assert second.prompt_positions == 0
 
 
 def test_what_a_failed_row_computed_is_not_found(monkeypatch):
-    harness = Harness(max_num_batched_tokens=64)
-    harness.add(prompt(1, PREFIX))
+    harness = Harness(max_num_batched_tokens=64).add(prompt(1, PREFIX))
     fail_next_step(monkeypatch)
-    harness.plan()
-    harness.finish()
+    harness.step()
     assert (harness.ended(1).finish_reason, harness.ended(1).error_code) == ("error", 500)
-    harness.add(prompt(2, PREFIX))
-    harness.run()
-    assert harness.heard[2 * 128].opened.num_cached == 0
-    assert harness.ended(2).finish_reason == "length"
+    assert harness.visit(2, PREFIX) == 0
 
 
 def fail_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,10 +87,8 @@ def test_surplus_positions_are_not_found():
     harness = Harness()
     asked = prompt(1, PREFIX[:5], max_tokens=40)
     ending = answer(asked, 0, 128)[0][2]  # the 8th token: with it two blocks are full
-    harness.add(prompt(1, PREFIX[:5], max_tokens=40, stop_token_ids=[ending]))
-    harness.run()
+    harness.add(prompt(1, PREFIX[:5], max_tokens=40, stop_token_ids=[ending])).run()
     history = PREFIX[:5] + harness.tokens(1)
     assert len(history) == 8
-    harness.add(prompt(2, [*history, 1, 2, 3]))
-    harness.run()
-    assert harness.heard[2 * 128].opened.num_cached == 4
+    harness.add(prompt(2, [*history, 1, 2, 3])).run()
+    assert harness.num_cached(2) == 4

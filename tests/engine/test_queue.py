@@ -3,7 +3,7 @@
 from collections import Counter
 
 from builders.engine_harness import prompt
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.admission.queue import WaitingQueue, victim
@@ -229,6 +229,7 @@ class Model:
                 self.passed[other].clear()
 
 
+@settings(max_examples=50)
 @given(st.lists(events, min_size=10, max_size=120))
 def test_whoever_has_nothing_running_is_passed_once_by_each_other_client_at_most(history):
     model = Model()

@@ -1,10 +1,17 @@
-"""How a step is filled: whose turn it is, and with how many tokens."""
+"""How a step is filled: whose turn it is, and with how many tokens.
 
+Plain requests run through none of what is there for others: grammars, beams, adapters, a second tier.
+"""
+
+import sys
 from itertools import pairwise
+from types import FrameType
+from typing import Any
 
 from builders.engine_harness import Harness, answer, prompt
 
 from penstock.protocol.messages import values
+from penstock.protocol.parameters.beams import BeamSearchParams
 
 
 def tokens_by_seed(harness: Harness) -> list[dict[int, int]]:
@@ -19,8 +26,7 @@ def tokens_by_seed(harness: Harness) -> list[dict[int, int]]:
 
 def test_a_step_never_computes_more_than_max_num_batched_tokens():
     harness = Harness(max_num_batched_tokens=16)
-    harness.add(*(prompt(number, range(number, number + 5 + 4 * number)) for number in range(10)))
-    harness.run()
+    harness.add(*(prompt(number, range(number, number + 5 + 4 * number)) for number in range(10))).run()
     sizes = [sum(values(plan.num_tokens)) for plan in harness.plans]
     assert max(sizes) == 16
 
@@ -29,8 +35,7 @@ def test_a_long_prompt_is_computed_in_chunks_beside_the_answers_of_others():
     harness = Harness(max_num_batched_tokens=16)
     harness.add(prompt(1, [1, 2], max_tokens=12))
     harness.plan()
-    harness.add(prompt(2, range(40), max_tokens=2))
-    harness.run()
+    harness.add(prompt(2, range(40), max_tokens=2)).run()
     assert tokens_by_seed(harness)[:5] == [{1: 2}, {1: 1, 2: 15}, {1: 1, 2: 15}, {1: 1, 2: 10}, {1: 1, 2: 1}]
 
 
@@ -43,15 +48,13 @@ def test_what_a_step_has_left_goes_to_who_waits():
 
 def test_a_lower_priority_value_goes_first_whatever_the_order_of_arrival():
     harness = Harness(max_num_seqs=1)
-    harness.add(*(prompt(number, [number], priority=-number, max_tokens=2) for number in range(4)))
-    harness.run()
+    harness.add(*(prompt(number, [number], priority=-number, max_tokens=2) for number in range(4))).run()
     assert [new.seed for plan in harness.plans for new in plan.new] == [3, 2, 1, 0]
 
 
 def test_every_running_sequence_gets_a_token_in_every_step():
     harness = Harness(max_num_seqs=50, max_num_batched_tokens=4)
-    harness.add(*(prompt(number, [number], max_tokens=6) for number in range(12)))
-    harness.run()
+    harness.add(*(prompt(number, [number], max_tokens=6) for number in range(12))).run()
     for before, after in pairwise(tokens_by_seed(harness)):
         missing = set(before) - set(after)
         assert all(len(harness.tokens(number)) == 6 for number in missing)
@@ -59,9 +62,7 @@ def test_every_running_sequence_gets_a_token_in_every_step():
 
 
 def test_rows_keep_their_order_while_others_come_and_go():
-    harness = Harness()
-    harness.add(*(prompt(number, [number], max_tokens=3 + 5 * (number % 2)) for number in range(6)))
-    harness.run()
+    harness = Harness().add(*(prompt(number, [number], max_tokens=3 + 5 * (number % 2)) for number in range(6))).run()
     orders = [list(step) for step in tokens_by_seed(harness)]
     for before, after in pairwise(orders):
         stayed = [number for number in before if number in after]
@@ -72,16 +73,54 @@ def test_the_step_after_a_prompt_that_fills_its_blocks_gets_a_new_one_at_any_dep
     for steps_in_flight in (1, 2, 3):
         harness = Harness()
         asked = prompt(1, range(8))
-        harness.add(asked)
-        harness.run(steps_in_flight)
+        harness.add(asked).run(steps_in_flight)
         assert harness.tokens(1) == answer(asked, 0, 128)[0]
 
 
 def test_stats_tell_what_was_computed_and_what_was_found():
-    harness = Harness()
-    harness.add(prompt(1, range(20)), prompt(2, range(20)))
-    harness.run()
+    harness = Harness().add(prompt(1, range(20)), prompt(2, range(20))).run()
     stats = harness.scheduler.stats()
     assert (stats.prompt_tokens, stats.cached_tokens, stats.generated_tokens) == (40, 16, 16)
     assert (stats.running, stats.waiting, stats.preemptions) == (0, 0, 0)
     assert stats.steps == len(harness.plans)
+
+
+# --- plain requests --------------------------------------------------------------------------------------------------
+
+OF_OTHERS = ("beam_decoding", "beams", "guided_decoding", "constraints", "constraint", "adapters", "offload")
+
+
+def modules_of(harness: Harness) -> set[str]:
+    """The modules of the engine that are called while the harness runs, by their last names."""
+    called = set()
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_globals.get("__name__", "").startswith("penstock.engine."):
+            called.add(frame.f_globals["__name__"].rpartition(".")[2])
+
+    sys.setprofile(note)
+    try:
+        harness.run()
+    finally:
+        sys.setprofile(None)
+    return called
+
+
+def test_plain_requests_call_nothing_of_the_others():
+    harness = Harness()
+    harness.scheduler.check = lambda: None  # looks at everything
+    for number in range(1, 12):
+        harness.add(prompt(number, range(number, number + 9), n=2))
+    called = modules_of(harness)
+    assert "scheduler" in called and not called & set(OF_OTHERS)
+
+
+def test_they_are_not_called_either_once_the_last_beam_has_ended():
+    harness = Harness()
+    search = prompt(1, [3, 1, 4], n=3, max_tokens=4)
+    search.beams = BeamSearchParams(beam_width=3, max_tokens=4)
+    harness.add(search)
+    assert "beam_decoding" in modules_of(harness)
+    harness.scheduler.check = lambda: None
+    harness.add(prompt(2, [3, 1, 4]))
+    assert not modules_of(harness) & set(OF_OTHERS)

@@ -1,6 +1,7 @@
 """The worker without a model: it checks plans as strictly as a real one, and its tokens depend on history alone."""
 
 import pytest
+from builders.cases import for_each
 from builders.engine_harness import Harness, answer, prompt
 
 from penstock.protocol.layer_groups import GroupChanges, GroupPlan
@@ -40,8 +41,8 @@ def sampled(result: StepResult) -> list[int]:
     return values(result.sampled).tolist()
 
 
-@pytest.mark.parametrize(
-    ("broken", "sentence"),
+@for_each(
+    "broken, sentence",
     [
         (plan(rows={2: 1}), "computes slot 2, which is free"),
         (plan(rows={9: 1}), "there are 4"),
@@ -129,6 +130,5 @@ def test_tokens_depend_on_the_seed_and_the_sample_only_when_drawn():
     drawn = [prompt(number, [4, 5, 6], temperature=1) for number in range(2)]
     assert answer(greedy[0], 0, 128) == answer(greedy[1], 1, 128)
     assert len({tuple(answer(each, sample, 128)[0]) for each in drawn for sample in range(2)}) == 4
-    harness.add(*greedy)
-    harness.run()
+    harness.add(*greedy).run()
     assert harness.tokens(0) == harness.tokens(1) == answer(greedy[0], 0, 128)[0]

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from builders.cases import for_each
 from builders.engine_harness import Harness, answer, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,12 +39,11 @@ def test_one_request_is_next_whatever_number_of_anothers_wait():
     harness = Harness()
     harness.add(*(prompt(number, [number + 1], client="flood", max_tokens=4) for number in range(300)))
     harness.plan()
-    harness.add(prompt(300, [7], client="one"))
-    harness.run()
+    harness.add(prompt(300, [7], client="one")).run()
     assert admitted(harness).index(300) == 8  # behind those that ran when it came
 
 
-@pytest.mark.parametrize("num_clients", [2, 3, 7])
+@for_each("num_clients", [2, 3, 7])
 def test_equal_clients_are_admitted_equally_often(num_clients):
     harness = Harness()
     for number in range(30 * num_clients):  # one after another, as whole floods
@@ -54,15 +54,13 @@ def test_equal_clients_are_admitted_equally_often(num_clients):
         assert max(shares.values()) - min(shares[each] for each in range(num_clients)) <= 4, shares
 
 
-@pytest.mark.parametrize("options", [{}, {"num_blocks": 40, "max_num_seqs": 50}], ids=["slots", "blocks"])
+@for_each("options", [{}, {"num_blocks": 40, "max_num_seqs": 50}], ids=["slots", "blocks"])
 def test_a_client_that_holds_everything_with_long_answers_gives_a_place_within_so_many_steps(options):
     harness = Harness(**{"num_blocks": 300, **options})
-    longs = [prompt(number, [number + 1], client="long", max_tokens=120) for number in range(60)]
+    longs = [prompt(number, [number + 1], client="long", max_tokens=120) for number in range(24)]
     one = prompt(60, range(100, 110), client="one", max_tokens=3)
     harness.add(*longs)
-    for _ in range(8):
-        harness.plan()
-        harness.finish()
+    harness.step(8)
     harness.add(one)
     assert steps_until(harness, 60, 200) <= PATIENCE_STEPS + 4
     preemptions = harness.scheduler.counters.preemptions
@@ -77,8 +75,7 @@ def test_nobody_gives_way_to_a_lower_priority_nor_with_a_single_place_nor_to_its
         harness = Harness(max_num_seqs=places, num_blocks=300)
         harness.add(*(prompt(number, [number + 1], client="long", max_tokens=120) for number in range(places)))
         harness.plan()
-        harness.add(prompt(10, [5], client=client, priority=priority, max_tokens=1))
-        harness.run()
+        harness.add(prompt(10, [5], client=client, priority=priority, max_tokens=1)).run()
         assert harness.scheduler.counters.preemptions == 0
         assert admitted(harness)[-1] == 10
 
@@ -114,8 +111,7 @@ def test_beams_that_wait_for_one_another_are_not_kept_apart_by_other_clients():
 def test_one_client_is_served_as_it_was_before_there_were_clients():
     """In the order of its requests, and nothing gives way without need."""
     harness = Harness(max_num_seqs=3, num_blocks=300)
-    harness.add(*(prompt(number, [number + 1], max_tokens=100 if number < 3 else 2) for number in range(20)))
-    harness.run()
+    harness.add(*(prompt(number, [number + 1], max_tokens=100 if number < 3 else 2) for number in range(20))).run()
     assert admitted(harness) == list(range(20))
     assert harness.scheduler.counters.preemptions == 0
 
@@ -141,7 +137,7 @@ floods = st.lists(
     st.integers(1, 2),
     st.integers(0, 25),
 )
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_a_request_among_floods_runs_within_a_bound(flood, num_blocks, places, max_long, in_flight, before):
     """Whatever others ask for: it waits for its patience and until a place comes free, not for all their ends."""
     options = {"max_long_partial_prefills": max_long, "long_prefill_token_threshold": max_long and 12}

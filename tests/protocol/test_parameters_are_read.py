@@ -26,6 +26,8 @@ STRUCTS = {
 }
 # Here they are only handed on, shown or compared; the stand-in is a worker for tests.
 NO_USE = ("protocol/", "frontend/http/", "frontend/commands/", "frontend/daemon/settings.py", "worker/stand_in/")
+# The front end's own options are used in no other room.
+ELSEWHERE = ("protocol/", "engine/", "worker/", "kernels/")
 # Other ways to write a field, into which they are folded when the struct is made, as a test below proves.
 FOLDED = {
     "frequence_penalty": 0.5,
@@ -48,7 +50,7 @@ def texts() -> dict[str, str]:
 
 def unread(struct: type[msgspec.Struct], texts: dict[str, str], further: tuple[str, ...] = ()) -> set[str]:
     names = {*struct.__struct_fields__, *further} - FOLDED.keys()
-    no_use = () if struct in (HttpOptions, DaemonSettings) else NO_USE
+    no_use = ELSEWHERE if struct in (HttpOptions, DaemonSettings) else NO_USE
     found = Readings(struct.__name__, STRUCTS[struct], texts).of(names, left_out=no_use)
     return {name for name, files in found.items() if not files}
 
