@@ -3,6 +3,7 @@
 import numpy
 import pytest
 import torch
+from builders.cases import for_each
 
 from penstock.protocol.layer_groups import ABSENT, GroupChanges
 from penstock.protocol.messages import column
@@ -40,8 +41,8 @@ def test_a_table_may_begin_with_blocks_that_were_given_back():
     assert found.kv_slots.tolist() == [9 * SIZE + 4]
 
 
-@pytest.mark.parametrize(
-    ("start", "blocks", "sentence"),
+@for_each(
+    "start, blocks, sentence",
     [
         (50, [ABSENT, ABSENT, 7, 9], r"slots \[1\] read blocks that aren't there"),
         (52, [3, ABSENT, 7, 9], "where a token would read it"),
@@ -103,8 +104,8 @@ def test_a_fork_goes_on_in_its_copy():
     assert segments(table, rows((1, 30, 31)), changes([])) == [[(0, 1, 12, 12)]]
 
 
-@pytest.mark.parametrize(
-    ("step", "appended", "sentence"),
+@for_each(
+    "step, appended, sentence",
     [
         (rows((0, 3, 5)), changes([]), "with no state to write"),
         (rows((0, 0, 5)), changes([(1, 0), (2, 6)]), "its tokens end at 5"),

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from builders.backends import BACKENDS, load_on
+from builders.cases import for_each
 from builders.hand_driven import HandDriven
 from builders.tiny_model import tiny_model
 
@@ -57,7 +58,7 @@ SPELLINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@for_each("spelling", SPELLINGS)
 def test_every_spelling_of_two_ropes_gives_each_layer_its_own(tmp_path, spelling):
     config = read_config(written(tmp_path, **SPELLINGS[spelling]))
     assert config.ropes.by_layer == (0, 1, 0)

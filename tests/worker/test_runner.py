@@ -3,6 +3,7 @@
 import numpy
 import pytest
 import torch
+from builders.cases import for_each
 from builders.hand_planned import (
     BLOCK_SIZE,
     MAX_MODEL_LEN,
@@ -175,8 +176,9 @@ def test_another_rank_goes_on_from_the_tokens_of_rank_0(runner):
     assert runner.forward_pass.batch.token_ids.tolist() == [33, 33]
 
 
-@pytest.mark.parametrize("positions_a_piece", [1, 2, 100])
-def test_prompt_logprobs_cover_every_token_but_the_first(runner, monkeypatch, positions_a_piece):
+@for_each("positions_a_piece", [1, 2, 100])
+def test_prompt_logprobs_cover_every_token_but_the_first(monkeypatch, positions_a_piece):
+    runner = chain_runner()
     monkeypatch.setattr(logprobs_module, "_PIECE_BYTES", (4 * VOCABULARY + 8) * positions_a_piece)
     prompt = [5, 90, 3, 17, 4, 60]
     chunks = [(0, 4, [1]), (0, 2, [2])]
@@ -240,8 +242,9 @@ BROKEN: dict[str, tuple[StepPlan, str]] = {
 }
 
 
-@pytest.mark.parametrize(("broken", "sentence"), BROKEN.values(), ids=BROKEN)
-def test_a_plan_that_breaks_a_rule_is_refused(runner, broken, sentence):
+@for_each("broken, sentence", BROKEN.values(), ids=BROKEN)
+def test_a_plan_that_breaks_a_rule_is_refused(broken, sentence):
+    runner = chain_runner()
     step(runner, 0, [(0, 1, [0])], new=[new(0, [1])])
     with pytest.raises(PlanError, match=sentence):
         runner.step(broken, lambda number: mask_frame(number, {0: {1}}))

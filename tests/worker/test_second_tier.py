@@ -3,6 +3,7 @@
 import numpy
 import pytest
 import torch
+from builders.cases import for_each
 from builders.hand_planned import NUM_BLOCKS, chain_runner, new, step
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,8 +45,8 @@ def contents(kv: Blocks) -> list[torch.Tensor]:
     return [tensor.flatten(2).view(torch.uint8).clone() for tensor in kv.tensors]
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("tier", [SecondTier, staged])
+@for_each("memory", MEMORIES)
+@for_each("tier", [SecondTier, staged])
 def test_what_a_block_held_comes_back_bit_for_bit(memory, tier):
     kv = MEMORIES[memory]()
     cells, before = tier(kv, CELLS), scrambled(kv)
@@ -60,7 +61,7 @@ def test_what_a_block_held_comes_back_bit_for_bit(memory, tier):
         assert torch.equal(now[:, untouched], middle[:, untouched])
 
 
-@pytest.mark.parametrize("tier", [SecondTier, staged])
+@for_each("tier", [SecondTier, staged])
 def test_saves_come_before_loads(tier):
     kv = MEMORIES["int8"]()
     cells, before = tier(kv, CELLS), scrambled(kv)
@@ -115,15 +116,9 @@ def test_a_plan_saves_a_block_before_it_is_computed_into_and_loads_one_before_it
     assert keys[5].tolist() == [11, 12, 13, 14] and keys[6, 0] == 15
 
 
-@pytest.mark.parametrize(
+@for_each(
     "moves",
-    [
-        {"saves": [NUM_BLOCKS, 0]},
-        {"saves": [0, 4]},
-        {"saves": [-1, 0]},
-        {"loads": [4, 0]},
-        {"loads": [0, NUM_BLOCKS]},
-    ],
+    [{"saves": [NUM_BLOCKS, 0]}, {"saves": [0, 4]}, {"saves": [-1, 0]}, {"loads": [4, 0]}, {"loads": [0, NUM_BLOCKS]}],
 )
 def test_a_plan_that_names_what_is_not_there_is_refused(moves):
     with pytest.raises(PlanError, match=f"The plan {next(iter(moves))}"):

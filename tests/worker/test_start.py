@@ -1,18 +1,25 @@
-"""From a launch to a runner that can take steps, in this process."""
+"""From a launch to a runner that can take steps, in this process: memory that was planned, cores of a node, and plans
+as the engine sends them.
+"""
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
+from builders.hand_planned import plan
 from builders.runner_harness import TinyEngine, prompt
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError, OutOfMemoryError
-from penstock.protocol.messages import Allocate
+from penstock.protocol.messages import Allocate, MaskFrame, Stop, WorkerInbox
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.processes import faults
 from penstock.protocol.processes.launch import Launch
+from penstock.protocol.processes.sockets import Inbox, Outbox
 from penstock.protocol.processes.trace import Trace
+from penstock.worker.__main__ import Plans, Stopped
+from penstock.worker.start.affinity import cores_by_node, share
 from penstock.worker.start.start import Start
 
 
@@ -30,11 +37,11 @@ def test_what_was_planned_is_allocated_and_computes(model_folder, tmp_path):
     start = started(
         model_folder, tmp_path, max_num_seqs=3, max_model_len=100, kv_cache_dtype="bf16", deterministic=True
     )
-    plan = start.plan()
-    assert (plan.device, plan.num_blocks, plan.max_model_len, plan.model_context) == ("cpu", 12, 100, 1024)
-    assert plan.block_bytes == 32 * 2 * 2 * 2 * 16 * 2  # tokens × keys and values × layers × heads × size × bytes
-    runner = start.runner(Allocate([plan.num_blocks], plan.max_model_len, [0]), Trace(None, ""))
-    assert plan.kv_dtype == "bf16" and runner.memory.groups[0].num_blocks == 12
+    planned = start.plan()
+    assert (planned.device, planned.num_blocks, planned.max_model_len, planned.model_context) == ("cpu", 12, 100, 1024)
+    assert planned.block_bytes == 32 * 2 * 2 * 2 * 16 * 2  # tokens × keys and values × layers × heads × size × bytes
+    runner = start.runner(Allocate([planned.num_blocks], planned.max_model_len, [0]), Trace(None, ""))
+    assert planned.kv_dtype == "bf16" and runner.memory.groups[0].num_blocks == 12
     assert len(runner.table.is_taken) == 3 and start.model.backend.is_deterministic
     start.begin_background_work(runner)
     answers = TinyEngine(runner).run(prompt(0, [5, 6, 7]), prompt(1, [5, 6], max_tokens=30))
@@ -44,10 +51,10 @@ def test_what_was_planned_is_allocated_and_computes(model_folder, tmp_path):
 
 def test_memory_that_cannot_be_had_is_named(model_folder, tmp_path, monkeypatch):
     start = started(model_folder, tmp_path)
-    plan = start.plan()
+    planned = start.plan()
     monkeypatch.setattr(faults, "_text", "worker.allocate=memory")
-    with pytest.raises(OutOfMemoryError, match=f"{plan.num_blocks:,} KV blocks were planned"):
-        start.runner(Allocate([plan.num_blocks], plan.max_model_len, [0]), Trace(None, ""))
+    with pytest.raises(OutOfMemoryError, match=f"{planned.num_blocks:,} KV blocks were planned"):
+        start.runner(Allocate([planned.num_blocks], planned.max_model_len, [0]), Trace(None, ""))
 
 
 def test_a_context_beyond_the_model_is_refused(model_folder, tmp_path):
@@ -64,11 +71,93 @@ def test_a_card_that_is_not_there_is_named(model_folder, tmp_path):
 
 def test_broken_logits_can_be_injected(model_folder, tmp_path, monkeypatch):
     start = started(model_folder, tmp_path, max_model_len=100)
-    plan = start.plan()
-    runner = start.runner(Allocate([plan.num_blocks], plan.max_model_len, [0]), Trace(None, ""))
+    planned = start.plan()
+    runner = start.runner(Allocate([planned.num_blocks], planned.max_model_len, [0]), Trace(None, ""))
     right = TinyEngine(runner).run(prompt(0, [5, 6, 7]), prompt(1, [8, 9]))
     monkeypatch.setattr(faults, "_text", "worker.logits=nan@4")
-    fresh = start.runner(Allocate([plan.num_blocks], plan.max_model_len, [0]), Trace(None, ""))
+    fresh = start.runner(Allocate([planned.num_blocks], planned.max_model_len, [0]), Trace(None, ""))
     broken, other = TinyEngine(fresh).run(prompt(0, [5, 6, 7]), prompt(1, [8, 9]))
     assert broken.finish_reason == "error" and "not finite" in broken.error
     assert broken.tokens == right[0].tokens[:3] and other == right[1]
+
+
+# --- ranks on a CPU share its cores out among them, node by node ------------------------------------------------------
+
+
+@pytest.fixture
+def nodes(tmp_path, monkeypatch):
+    """Two nodes of four cores each, of which core 5 is not ours."""
+    for node, cores in enumerate(("0-3", "4-5,8-9")):
+        (tmp_path / f"node{node}").mkdir()
+        (tmp_path / f"node{node}" / "cpulist").write_text(cores + "\n")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 4, 8, 9})
+    return tmp_path
+
+
+def test_cores_of_one_node_stand_beside_each_other(nodes):
+    assert cores_by_node(None, nodes) == [0, 1, 2, 3, 4, 8, 9]
+    assert cores_by_node([1, 0], nodes) == [4, 8, 9, 0, 1, 2, 3]
+
+
+def test_a_node_that_is_not_there_is_named(nodes):
+    with pytest.raises(ConfigError, match=r"NUMA nodes \[0, 1\], not \[2\]"):
+        cores_by_node([0, 2], nodes)
+
+
+def test_a_machine_that_tells_no_nodes_has_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 7})
+    assert cores_by_node(None, tmp_path) == [2, 7]
+
+
+def test_ranks_share_no_core_while_there_are_enough():
+    parts = [share(rank, 3, [0, 1, 2, 3, 4, 8, 9]) for rank in range(3)]
+    assert set.union(*parts) == {0, 1, 2, 3, 4, 8, 9} and sum(map(len, parts)) == 7
+
+
+def test_more_ranks_than_cores_share_them():
+    assert [share(rank, 3, [4, 5]) for rank in range(3)] == [{4}, {4}, {5}]
+
+
+# --- plans in order, masks whenever they are wanted, a stop at any time -----------------------------------------------
+
+
+@pytest.fixture
+def engine_and_plans(tmp_path):
+    plans = Plans(Inbox(tmp_path, "worker0", WorkerInbox))
+    engine = Outbox(tmp_path, "worker0")
+    yield engine, plans
+    engine.close()
+    plans.inbox.close()
+
+
+def mask(step: int) -> MaskFrame:
+    return MaskFrame(step, b"", b"")
+
+
+def test_a_mask_may_come_before_its_plan_or_after_the_next(engine_and_plans):
+    engine, plans = engine_and_plans
+    for message in (mask(0), plan(0, []), plan(1, []), plan(2, []), mask(1)):
+        engine.send(message)
+    assert plans.next().step == 0
+    assert plans.mask(0).step == 0
+    assert plans.next().step == 1
+    assert plans.mask(1).step == 1
+    assert plans.next().step == 2
+
+
+def test_masks_that_were_not_needed_are_forgotten(engine_and_plans):
+    engine, plans = engine_and_plans
+    for message in (mask(0), mask(1), plan(0, [])):
+        engine.send(message)
+    plans.next()
+    plans.forget_masks(0)
+    assert list(plans._masks) == [1]
+
+
+def test_a_stop_ends_any_wait(engine_and_plans):
+    engine, plans = engine_and_plans
+    for message in (plan(0, []), Stop()):
+        engine.send(message)
+    plans.next()
+    with pytest.raises(Stopped):
+        plans.mask(0)

@@ -1,17 +1,20 @@
-"""Steps of a model whose layers keep states: cut anywhere, copied, found again, a state has seen its tokens alone."""
+"""Steps of a model whose layers keep states, planned by hand and by the engine: cut anywhere, copied, found again, a
+state has seen its tokens alone, and answers are right, whatever is scarce.
+"""
 
 from random import Random
 
-import pytest
 import torch
-from builders.group_planner import GroupPlanner
-from builders.state_runner import GROUPS, LENGTH, STATES, follower, prompt_of, state_runner
+from builders.cases import for_each
+from builders.group_planner import GROUPS, LENGTH, STATES, GroupPlanner, follower, prompt_of, state_runner
+from builders.runner_harness import TinyEngine, prompt
 
 from penstock.kernels.cpu.decode import Decode, Parameters
 from penstock.kernels.cpu.library import load
 from penstock.kernels.cpu.program import Step
 from penstock.protocol.layer_groups import GroupChanges
-from penstock.protocol.messages import StepPlan, column
+from penstock.protocol.messages import Prompt, StepPlan, column
+from penstock.protocol.parameters.beams import BeamSearchParams
 from penstock.worker.backends.native.fast_decode import _slots, _tables
 
 
@@ -19,7 +22,7 @@ def is_right(tokens: list[int], num_prompt: int) -> bool:
     return all(tokens[place] == follower(tokens[:place]) for place in range(num_prompt, len(tokens)))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each("seed", range(5))
 def test_answers_are_right_however_prompts_are_cut_and_wherever_states_change(seed):
     chance, planner = Random(seed), GroupPlanner(state_runner(), seed)
     lengths = [chance.randrange(1, 30) for _ in range(4)]
@@ -112,7 +115,7 @@ def test_a_native_step_of_answers_changes_the_same_as_any_other():
     assert tables[0][0] == (4, [10, 11, 12, 10 + 3], [5, 11, 12, 1])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "states",
     [
         GroupChanges(column([STATES]), column([0, 1]), column([9])),
@@ -138,3 +141,71 @@ def _ints(address: int, count: int = 4) -> list[int]:
     import ctypes
 
     return list((ctypes.c_int32 * count).from_address(address))
+
+
+# --- as the engine plans for several groups ---------------------------------------------------------------------------
+
+
+LENGTHS = [3, 17, 30, 9, 41, 24]
+
+
+def asked(number: int, token_ids: list[int], **params) -> Prompt:
+    return prompt(number, token_ids, **{"max_tokens": 12, **params})
+
+
+def continued(token_ids: list[int], count: int) -> list[int]:
+    """The tokens that must come."""
+    known = list(token_ids)
+    for _ in range(count):
+        known.append(follower(known))
+    return known[len(token_ids) :]
+
+
+@for_each("budget", [7, 16, 200])
+@for_each("every", [8, 2048])
+def test_answers_are_right_in_company_in_chunks_and_after_hits(budget, every):
+    engine = TinyEngine(state_runner(), max_num_batched_tokens=budget, checkpoint_every=every)
+    for turn in range(3):  # the later ones find what the first has left
+        prompts = [prompt_of(length) for length in (30, 9, 30, 17, 30)]
+        answers = engine.run(*(asked(10 * turn + number, each) for number, each in enumerate(prompts)))
+        assert [answer.tokens for answer in answers] == [continued(each, 12) for each in prompts]
+    assert engine.scheduler.counters.cached_tokens > 0
+
+
+def test_a_conversation_finds_its_states_and_its_window():
+    engine, history = TinyEngine(state_runner(), max_num_batched_tokens=16), prompt_of(7)
+    for turn in range(4):
+        (answer,) = engine.run(asked(turn, history, max_tokens=6))
+        assert answer.tokens == continued(history, 6)
+        history = history + answer.tokens + [turn, 5]
+    assert engine.scheduler.counters.cached_tokens == sum((7 + 8 * turn - 3) // 4 * 4 for turn in range(1, 4))
+
+
+@for_each("seed", range(4))
+def test_so_they_are_where_memory_is_scarce_and_swapped(seed):
+    """Preempted by turns, and with states and blocks that come back from the second tier."""
+    chance = Random(seed)
+    runner = state_runner()
+    engine = TinyEngine(runner, max_num_batched_tokens=24, checkpoint_every=8)
+    for round_number in range(3):
+        prompts = [prompt_of(chance.choice(LENGTHS)) for _ in range(9)]
+        numbered = [asked(100 * round_number + number, each, n=2) for number, each in enumerate(prompts)]
+        answers = engine.run(*numbered)
+        expected = [continued(each, 12) for each in prompts for _ in range(2)]
+        assert [answer.tokens for answer in answers] == expected
+    stats = engine.scheduler.stats()
+    assert stats.loaded_blocks > 0
+
+
+def searched(budget: int, num_slots: int) -> list[list[int]]:
+    engine = TinyEngine(state_runner(), max_num_batched_tokens=budget, max_num_seqs=num_slots)
+    prompts = [asked(number, prompt_of(length), n=3, max_tokens=9) for number, length in enumerate((17, 30))]
+    for each in prompts:
+        each.beams = BeamSearchParams(beam_width=3, max_tokens=9)
+    return [answer.tokens for answer in engine.run(*prompts)]
+
+
+def test_beams_that_copy_states_find_what_beams_find_that_compute_them_anew():
+    forked = searched(budget=200, num_slots=6)
+    assert forked[0] == continued(prompt_of(17), 9), "the best of all follows the model"
+    assert searched(budget=200, num_slots=1) == searched(budget=7, num_slots=2) == forked
