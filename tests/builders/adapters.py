@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy
 import torch
-from builders.tiny_experts import expert_shapes
 from builders.tiny_hybrids import named_as_published
 from builders.tiny_model import projection_shapes, write_safetensors
-from builders.tiny_norms import as_stored, is_there
+from builders.tiny_tensors import as_stored, expert_shapes, is_there
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP = ("gate_proj", "up_proj", "down_proj")

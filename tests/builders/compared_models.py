@@ -15,6 +15,7 @@ import torch
 from builders.hand_driven import HandDriven
 from safetensors.torch import load_file
 
+from penstock.protocol.adapter_messages import NO_ADAPTER
 from penstock.protocol.conversion import Conversion
 from penstock.worker.convert import convert
 from penstock.worker.models.config import read_config
@@ -25,10 +26,10 @@ PROMPTS = [[7, 8, 9], list(range(20, 60)), [11] * 17]
 _LAYERS = ("penstock.worker.layers", "penstock.worker.models.decoder", "penstock.worker.media")
 
 
-def logits_of(model: Model, tokens: Iterable[int] = range(5, 29)) -> torch.Tensor:
+def logits_of(model: Model, tokens: Iterable[int] = range(5, 29), adapter: int = NO_ADAPTER) -> torch.Tensor:
     """The logits of every token of a prompt."""
     driven, prompt = HandDriven(model), list(tokens)
-    return driven.step([(driven.add(prompt), len(prompt))], every_token=True)
+    return driven.step([(driven.add(prompt, adapter), len(prompt))], every_token=True)
 
 
 def assert_alike(first: Model, second: Model) -> None:

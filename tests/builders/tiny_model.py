@@ -14,10 +14,21 @@ import numpy
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from .tiny_configs import COMMON, FAMILIES, ROPE, THETA, TWO_ROPES
-from .tiny_experts import expert_shapes
-from .tiny_gemma4 import GEMMA4, layer_vectors, model_tensors, projections
 from .tiny_hybrids import inner_size, is_gated, mixer_projections, mixer_vectors, named_as_published
-from .tiny_norms import BIASED, LESS_ONE, as_stored, head_norms, is_biased, is_there, layer_norms
+from .tiny_tensors import (
+    BIASED,
+    GEMMA4,
+    LESS_ONE,
+    as_stored,
+    expert_shapes,
+    head_norms,
+    is_biased,
+    is_there,
+    layer_norms,
+    layer_vectors,
+    model_tensors,
+    projections,
+)  # fmt: skip
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")
 # Common pairs of the test texts, so that a word is fewer tokens than bytes and a token may end inside a character.

@@ -13,8 +13,8 @@ from builders.backends import BACKENDS, load_on
 from builders.cases import for_each
 from builders.hand_driven import HandDriven
 from builders.native_variants import available_variants
-from builders.tiny_gemma4 import MIXTURE, MIXTURE_THAT_READS
 from builders.tiny_model import tiny_model
+from builders.tiny_tensors import MIXTURE
 
 LINEAR = {"rope_type": "linear", "factor": 2.5}
 DYNAMIC = {"rope_type": "dynamic", "factor": 3.0}
@@ -31,6 +31,11 @@ LONGROPE = {
     "long_factor": [1.2, 1.5, 2.0, 4.0, 8.0, 11.0, 16.0, 20.0],
 }  # fmt: skip
 OLD_SPELLING: dict[str, Any] = {"config_style": 4}
+MIXTURE_THAT_READS = MIXTURE | {
+    "num_kv_shared_layers": 3, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 20, "top_k_experts": 5,
+    "num_experts": 5, "attention_bias": True, "num_hidden_layers": 7,
+    "layer_types": (["sliding_attention"] * 2 + ["full_attention"]) * 2 + ["full_attention"],
+}  # fmt: skip
 
 # Families with what their checkpoints have otherwise; the first of each family is as it is published.
 Shapes = list[tuple[str, dict[str, Any]]]

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 from builders.cases import for_each
-from builders.compared_models import found_by_ranks
+from builders.compared_models import PROMPTS, found_by_ranks
 from builders.hand_driven import HandDriven
 from builders.mxfp4_model import mxfp4_model
-from builders.tiny_gemma4 import MIXTURE as GEMMA4_MIXTURE
 from builders.tiny_model import tiny_model
+from builders.tiny_tensors import MIXTURE as GEMMA4_MIXTURE
 
 from penstock.protocol.errors import ConfigError
 from penstock.worker.kv.group_shapes import kv_shape
@@ -19,14 +19,12 @@ from penstock.worker.models.groups import groups_of
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
 
-PROMPTS = [[7, 8, 9], list(range(20, 60)), [11] * 17]
 # One process is one rank, for all folders in turn; it prints each row's tokens and the sum of its logits' squares.
 RANK = """
 import json, sys
 from pathlib import Path
 
 import torch
-from builders.cases import for_each
 from builders.hand_driven import HandDriven
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
