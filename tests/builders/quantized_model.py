@@ -1,7 +1,7 @@
 """A tiny checkpoint as GPTQ, AWQ and compressed-tensors write it, and its twin in floats with the same values.
 
-The packers are written from the formats' definitions, one number at a time, independently of the reader that they
-test. The head, the embedding and routers stay floats.
+The packers are written from the formats' definitions, independently of the reader that they test. The head, the
+embedding and routers stay floats.
 """
 
 import json
@@ -148,13 +148,10 @@ def _packed(values: numpy.ndarray, bits: int, places: tuple[int, ...] | None = N
     """int32 [rows, columns × bits / 32, rounded up]; place i of a word holds its column places[i]."""
     per_word = 32 // bits
     rows, columns = values.shape
-    words = numpy.zeros((rows, -(-columns // per_word)), numpy.uint32)
-    for word in range(words.shape[1]):
-        for place in range(per_word):
-            column = word * per_word + (places[place] if places else place)
-            if column < columns:
-                words[:, word] |= (values[:, column].astype(numpy.uint32) & (2**bits - 1)) << (place * bits)
-    return words.view(numpy.int32)
+    padded = numpy.zeros((rows, -(-columns // per_word), per_word), numpy.uint32)
+    padded.reshape(rows, -1)[:, :columns] = values & (2**bits - 1)
+    shifted = padded[:, :, list(places or range(per_word))] << (bits * numpy.arange(per_word, dtype=numpy.uint32))
+    return numpy.bitwise_or.reduce(shifted, -1).view(numpy.int32)
 
 
 def _gptq(integers: Integers, form: Form) -> Tensors:

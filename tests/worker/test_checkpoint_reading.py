@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
+from builders.cases import for_each
 from builders.hand_driven import HandDriven
 from builders.tiny_model import tiny_model, write_safetensors
 from safetensors.torch import load_file, save_file
@@ -32,7 +33,7 @@ def _weights(source):
     return Weights(source, Placement(CPU, LayerFormats(form), torch.float32, ops))
 
 
-@pytest.mark.parametrize("part", [None, (0, 10, 20), (1, 5, 6)])
+@for_each("part", [None, (0, 10, 20), (1, 5, 6)])
 def test_a_part_of_a_tensor_is_what_slicing_the_whole_gives(tmp_path, part):
     tiny_model(tmp_path, "llama", shards=2)
     checkpoint = Checkpoint(tmp_path)
@@ -46,7 +47,7 @@ def test_a_part_of_a_tensor_is_what_slicing_the_whole_gives(tmp_path, part):
     assert checkpoint.bytes_read - before == whole.numel() * 4
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@for_each("dtype", ["float32", "float16", "bfloat16"])
 def test_every_number_format_is_read_as_torch_rounds_it(tmp_path, dtype):
     full, rounded = tiny_model(tmp_path / "full", "qwen3"), tiny_model(tmp_path / "half", "qwen3", dtype=dtype)
     name = "model.layers.0.mlp.up_proj.weight"
@@ -54,15 +55,15 @@ def test_every_number_format_is_read_as_torch_rounds_it(tmp_path, dtype):
     assert torch.equal(Checkpoint(rounded).read(name, (112, 64)), expected)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "model.safetensors.index.json"])
+@for_each("name", ["model.safetensors", "model.safetensors.index.json"])
 def test_a_pipe_among_the_weights_is_refused_and_not_waited_for(tmp_path, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(ConfigError, match=f"{name} cannot be used: it is a pipe"):
         Checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("family", "lost"),
+@for_each(
+    "family, lost",
     [
         ("llama", "mlp.down_proj.bias"),
         ("gpt_oss", "self_attn.o_proj.bias"),
@@ -107,7 +108,7 @@ def with_more(folder, *names: str):
     return folder
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
+@for_each("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
 def test_a_checkpoint_with_more_layers_than_its_config_names_is_refused(tmp_path, family):
     tiny_model(tmp_path, family, num_hidden_layers=5)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -116,7 +117,7 @@ def test_a_checkpoint_with_more_layers_than_its_config_names_is_refused(tmp_path
         load_model(tmp_path)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "vision.weight",
@@ -139,7 +140,7 @@ def test_many_tensors_that_no_layer_reads_are_counted(tmp_path):
         load_model(with_more(tiny_model(tmp_path, "mistral"), *names))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name, is_told",
     [
         ("model.layers.0.self_attn.rotary_emb.inv_freq", False),
@@ -165,7 +166,7 @@ def test_what_lies_beside_a_model_under_other_names_is_not_read(tmp_path):
     assert load_model(tmp_path).report.leftovers == []
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@for_each("family", ["llama", "qwen3"])
 def test_a_model_that_was_saved_without_its_head_has_the_same_weights(tmp_path, family):
     whole = tiny_model(tmp_path / "whole", family, tie_word_embeddings=True)
     bare = tiny_model(tmp_path / "bare", family, tie_word_embeddings=True)
@@ -263,7 +264,7 @@ def test_a_file_that_the_index_names_and_is_missing_is_named(tmp_path):
         load_model(tmp_path)
 
 
-@pytest.mark.parametrize("file", ["../elsewhere.safetensors", "/etc/passwd", 5])
+@for_each("file", ["../elsewhere.safetensors", "/etc/passwd", 5])
 def test_an_index_reaches_no_file_outside_of_the_folder(tmp_path, file):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": file}}))
     with pytest.raises(ConfigError, match="not the name of a file in this folder"):
@@ -285,7 +286,7 @@ def test_made_up_weights_are_the_same_for_every_split():
     assert not torch.equal(whole, source.read("model.layers.1.mlp.up_proj.weight", (20, 8)))
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
+@for_each("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
 def test_a_model_of_made_up_weights_needs_its_config_only(tmp_path, family):
     tiny_model(tmp_path, family)
     (tmp_path / "model.safetensors").unlink()

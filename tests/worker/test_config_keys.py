@@ -5,6 +5,7 @@ import json
 from contextlib import suppress
 
 import pytest
+from builders.cases import for_each
 from builders.tiny_configs import FAMILIES as TINY
 from builders.tiny_model import tiny_model
 
@@ -50,7 +51,7 @@ FEATURES_OF_OTHERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("key", FEATURES_OF_OTHERS)
+@for_each("key", FEATURES_OF_OTHERS)
 def test_a_feature_that_would_change_the_answers_is_refused_with_its_key_and_value(tmp_path, key):
     value = FEATURES_OF_OTHERS[key]
     with pytest.raises(ConfigError) as refusal:
@@ -74,7 +75,7 @@ FIXED = {
 }
 
 
-@pytest.mark.parametrize("family", FIXED)
+@for_each("family", FIXED)
 def test_a_key_may_say_what_a_family_does_in_any_case_and_nothing_else(tmp_path, family):
     key, right, wrong = FIXED[family]
     assert read_config(changed(tiny_model(tmp_path, family), **{key: right}))
@@ -105,7 +106,7 @@ UNPUBLISHED = {
 }
 
 
-@pytest.mark.parametrize("family", PUBLISHED)
+@for_each("family", PUBLISHED)
 def test_keys_of_published_mixtures_are_taken_as_they_are_published(tmp_path, family):
     expected = read_config(tiny_model(tmp_path, family))
     assert read_config(changed(tmp_path, **PUBLISHED[family])) == expected
@@ -136,7 +137,7 @@ CHANGES_NOTHING = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("key", CHANGES_NOTHING)
+@for_each("key", CHANGES_NOTHING)
 def test_a_value_that_changes_nothing_and_bookkeeping_are_accepted(tmp_path, key):
     assert read_config(changed(tiny_model(tmp_path, "llama"), **{key: CHANGES_NOTHING[key]}))
 
@@ -150,8 +151,8 @@ def test_keys_of_experts_are_idle_where_there_are_none(tmp_path):
     assert read_config(changed(folder, num_experts=0, num_experts_per_tok=8, norm_topk_prob=True))
 
 
-@pytest.mark.parametrize(
-    ("figures", "sentence"),
+@for_each(
+    "figures, sentence",
     [
         ({"alpha": 1000.0}, "alpha=1000.0 among the figures of rotary positions changes the angles"),
         ({"attn_factor": 2.0}, "attn_factor=2.0 among"),
@@ -197,7 +198,7 @@ TEXT_PARTS = {"qwen2_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "ernie4_5_v
 FAMILY_NAMES = sorted({family.name for family in FAMILIES.values()} - NOT_IN_TRANSFORMERS - TEXT_PARTS)
 
 
-@pytest.mark.parametrize("family", FAMILY_NAMES)
+@for_each("family", FAMILY_NAMES)
 def test_a_config_as_the_familys_own_class_saves_it_is_read_as_the_original(tmp_path, family):
     from transformers import AutoConfig
 
@@ -213,7 +214,7 @@ def described(folder):
     return dataclasses.replace(config, ropes=dataclasses.replace(config.ropes, ropes=ropes))
 
 
-@pytest.mark.parametrize("family", FAMILY_NAMES)
+@for_each("family", FAMILY_NAMES)
 def test_what_transformers_takes_for_another_name_of_a_key_is_read_as_that_key(tmp_path, family):
     from transformers import AutoConfig
 
@@ -234,7 +235,7 @@ def test_what_transformers_takes_for_another_name_of_a_key_is_read_as_that_key(t
                 read_config(folder)
 
 
-@pytest.mark.parametrize("family", [name for name, own in FAMILY_KEYS.items() if own.fixed and name in TINY])
+@for_each("family", [name for name, own in FAMILY_KEYS.items() if own.fixed and name in TINY])
 def test_a_key_that_is_right_with_some_values_only_is_refused_with_another(family, tmp_path):
     for key, values in FAMILY_KEYS[family].fixed.items():
         for value in values:
@@ -251,8 +252,8 @@ def test_rows_of_families_belong_to_families():
 # --- architectures that aren't known ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("config", "words"),
+@for_each(
+    "config, words",
     [
         ({"architectures": ["LlamaForCausallM"]}, ["Did you mean LlamaForCausalLM?"]),
         ({"architectures": ["LLaMAForCausalLM"]}, ["Did you mean LlamaForCausalLM?"]),
@@ -282,7 +283,7 @@ def test_an_unknown_architecture_is_refused_with_what_it_is_and_the_nearest(tmp_
     assert all(word in str(refusal.value) for word in words), str(refusal.value)
 
 
-@pytest.mark.parametrize("name", ["Olmo", "Exaone", "Phi3V", "Zamba2", "KimiLinear"])
+@for_each("name", ["Olmo", "Exaone", "Phi3V", "Zamba2", "KimiLinear"])
 def test_nobody_is_told_to_write_another_name_over_that_of_a_model_that_computes_something_else(tmp_path, name):
     folder = changed(tiny_model(tmp_path, "llama"), architectures=[f"{name}ForCausalLM"], model_type=name.lower())
     with pytest.raises(ConfigError, match="use a model of that family"):

@@ -220,10 +220,11 @@ def test_latents_answer_as_where_they_are_quantized_while_loading(tmp_path, kind
 
 def test_an_error_that_nobody_foresaw_ends_the_process_with_its_own_words(source, tmp_path):
     asked = msgspec.json.encode(Conversion(str(source), str(source), str(tmp_path / "out"), "int8")) + b"\n"
-    code = (
-        "import penstock.worker.convert.__main__ as process\n"
+    code = (  # in place of the conversion, so that no torch is imported
+        "import sys, types\n"
         "def broken(*_):\n    raise RuntimeError('no such case')\n"
-        "process.convert = broken\nprocess.main()"
+        "sys.modules['penstock.worker.convert.convert'] = types.SimpleNamespace(convert=broken)\n"
+        "from penstock.worker.convert.__main__ import main\nmain()"
     )
     with Popen([sys.executable, "-c", code], stdin=PIPE, stderr=PIPE) as child:
         child.stdin.write(asked)

@@ -1,6 +1,7 @@
 """What is wrong with a model's files is said as what it is, before anything of them is read."""
 
 import pytest
+from builders.cases import for_each
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError, ModelNotFoundError, OutOfMemoryError
@@ -22,7 +23,7 @@ def refused(folder, sentence, kind=ConfigError):
     return found.refusal
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@for_each("shards", [1, 3])
 def test_a_pointer_of_git_lfs_in_place_of_weights_is_named(tmp_path, shards):
     tiny_model(tmp_path, "llama", shards=shards)
     sorted(tmp_path.glob("*.safetensors"))[-1].write_text(POINTER)
@@ -37,8 +38,8 @@ def test_a_pointer_in_place_of_the_config_or_the_index_is_named(tmp_path):
     refused(tmp_path, r"config\.json is a Git-LFS pointer")
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("kept", [0, 3, 8, 500, 0.5, 0.999, -1])
+@for_each("shards", [1, 3])
+@for_each("kept", [0, 3, 8, 500, 0.5, 0.999, -1])
 def test_a_truncated_file_is_named_with_its_length(tmp_path, shards, kept):
     tiny_model(tmp_path, "qwen3", shards=shards)
     path = sorted(tmp_path.glob("*.safetensors"))[shards // 2]
@@ -70,8 +71,8 @@ def test_files_that_the_index_names_and_are_missing_are_counted(tmp_path):
     )
 
 
-@pytest.mark.parametrize("load_format", ["auto", "dummy"])
-@pytest.mark.parametrize("shards", [1, 3])
+@for_each("load_format", ["auto", "dummy"])
+@for_each("shards", [1, 3])
 def test_room_is_asked_for_before_anything_is_read(tmp_path, load_format, shards):
     tiny_model(tmp_path, "qwen3", shards=shards)
     stored = sum(path.stat().st_size for path in tmp_path.glob("*.safetensors"))
@@ -86,8 +87,8 @@ def test_room_is_asked_for_before_anything_is_read(tmp_path, load_format, shards
         load_model(tmp_path, load_format=load_format, check_room=no_room)
 
 
-@pytest.mark.parametrize(("quantization", "share"), [(None, 1), ("int8", 4), ("int4", 8)])
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
+@for_each("quantization, share", [(None, 1), ("int8", 4), ("int4", 8)])
+@for_each("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
 def test_what_weights_will_take_is_reckoned_from_the_config(tmp_path, family, quantization, share):
     """Never more than they take, and little less: norms, biases, scales and padding are left out."""
     folder = tiny_model(tmp_path, family, tie_word_embeddings=True)

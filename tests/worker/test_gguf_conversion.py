@@ -7,6 +7,7 @@ import gguf
 import numpy
 import pytest
 import torch
+from builders.cases import for_each
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
@@ -66,13 +67,13 @@ def rows(num_inputs: int = 1024) -> torch.Tensor:
     return found
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q5_0"])
+@for_each("kind", ["Q8_0", "Q4_0", "Q5_0"])
 def test_blocks_of_32_are_those_that_ggufs_own_code_writes(kind):
     expected = gguf.quants.quantize(rows().numpy(), gguf.GGMLQuantizationType[kind])
     assert (quantized_rows(rows(), kind).numpy() == expected).all()
 
 
-@pytest.mark.parametrize("kind, error", [("Q4_K", 0.12), ("Q5_K", 0.06), ("Q6_K", 0.035)])
+@for_each("kind, error", [("Q4_K", 0.12), ("Q5_K", 0.06), ("Q6_K", 0.035)])
 def test_blocks_of_256_are_close_to_the_weights_and_closer_than_plain_rounding(kind, error):
     found = GgmlPart(kind, quantized_rows(rows(), kind)).dequantized()
     distance = (found - rows()).norm(dim=1) / rows().norm(dim=1).clamp(min=1e-9)
@@ -98,7 +99,7 @@ def test_types_of_a_q4_k_file_are_those_of_llama_cpps_q4_k_m():
 # --- whole files -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@for_each("family", FAMILIES)
 def test_all_weights_of_a_model_are_in_the_file(tmp_path, family):
     source = tiny_model(tmp_path / "model", family, **FAMILIES[family])
     header = read_header(written(source))
@@ -137,7 +138,7 @@ def test_norms_of_a_gemma_have_the_one_that_they_are_stored_without(tmp_path):
     assert torch.equal(after["blk.0.ffn_norm.weight"], before["model.layers.0.post_attention_layernorm.weight"] + 1)
 
 
-@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
+@for_each("family", ["mixtral", "qwen3_moe"])
 def test_experts_lie_one_behind_the_other(tmp_path, family):
     source = tiny_model(tmp_path / "model", family, **FAMILIES[family])
     before, path = load_file(source / "model.safetensors"), written(source)
@@ -154,7 +155,7 @@ def test_a_phis_rows_are_fused(tmp_path):
     assert torch.equal(after["blk.0.ffn_up.weight"], before["model.layers.0.mlp.gate_up_proj.weight"])
 
 
-@pytest.mark.parametrize("kind", FILE_TYPES)
+@for_each("kind", FILE_TYPES)
 def test_weights_are_quantized_and_norms_are_not(tmp_path, kind):
     source = tiny_model(tmp_path / "model", "qwen3", hidden_size=256, intermediate_size=512, dtype="bfloat16")
     before, path = load_file(source / "model.safetensors"), written(source, kind)
@@ -191,7 +192,7 @@ def test_a_context_ends_where_llama_cpp_would_forget_a_window(tmp_path):
     assert metadata["llama.context_length"] == 300
 
 
-@pytest.mark.parametrize(
+@for_each(
     "family, options, why",
     [
         ("smollm3", {}, "family smollm3 are not written"),
@@ -210,7 +211,7 @@ def test_what_llama_cpp_would_compute_otherwise_is_refused(tmp_path, family, opt
     assert list(tmp_path.iterdir()) == [source]
 
 
-@pytest.mark.parametrize("lacks", ["experts.0.", "experts.2.", "experts.3."])
+@for_each("lacks", ["experts.0.", "experts.2.", "experts.3."])
 def test_a_model_that_lacks_an_expert_is_refused(tmp_path, lacks):
     source = tiny_model(tmp_path / "model", "qwen3_moe", **FAMILIES["qwen3_moe"])
     tensors = load_file(source / "model.safetensors")

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from builders.cases import for_each
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
@@ -20,7 +21,7 @@ def _changed(folder, **changes):
     return folder
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
+@for_each("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
 def test_both_spellings_of_a_config_describe_the_same_model(tmp_path, family):
     rope = {"rope_type": "linear", "factor": 2.0}
     new = read_config(tiny_model(tmp_path / "new", family, rope=rope, dtype="bfloat16"))
@@ -34,8 +35,8 @@ def test_both_spellings_of_a_config_describe_the_same_model(tmp_path, family):
     assert new.max_position == old.max_position == 2048
 
 
-@pytest.mark.parametrize(
-    ("rope", "context"),
+@for_each(
+    "rope, context",
     [
         ({}, 1024),
         ({"rope_type": "linear", "factor": 4.0}, 4096),
@@ -61,7 +62,7 @@ def test_windows_follow_the_layers_that_have_one(tmp_path):
     assert mixed.windows == (7, None, 7, None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "family, changes, sentence",
     [
         ("mistral", {"sliding_window": "8"}, "sliding_window must be a positive whole number, and is '8'"),
@@ -105,7 +106,7 @@ FIGURES = [
 ]
 
 
-@pytest.mark.parametrize(("rope", "names"), FIGURES, ids=[rope["rope_type"] for rope, _ in FIGURES])
+@for_each("rope, names", FIGURES, ids=[rope["rope_type"] for rope, _ in FIGURES])
 def test_a_senseless_figure_of_rotary_positions_is_refused_with_its_name_and_value(tmp_path, rope, names):
     folder = tiny_model(tmp_path, "llama")
     for name in names:
@@ -116,8 +117,8 @@ def test_a_senseless_figure_of_rotary_positions_is_refused_with_its_name_and_val
             assert f"is {value!r}." in str(raised.value), (name, value)
 
 
-@pytest.mark.parametrize(
-    ("rope", "figures"),
+@for_each(
+    "rope, figures",
     [
         (YARN, {"factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}),  # DeepSeek-V3
         (YARN, {"factor": 32.0, "beta_fast": 1.0, "beta_slow": 1.0}),  # Kimi-K2
@@ -134,8 +135,8 @@ def test_figures_that_are_published_are_taken(tmp_path, rope, figures):
     assert read.ropes.ropes[0].factor == {**rope, **figures}["factor"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
+@for_each(
+    "changes, sentence",
     [
         (
             {"rope_parameters": LLAMA_3 | {"high_freq_factor": 1.0}},
@@ -192,9 +193,9 @@ def _of_transformers(folder) -> dict[str, Any]:
     }
 
 
-def _ours(folder) -> dict[str, Any]:
+def _ours(folder, names) -> dict[str, Any]:
     config = read_config(folder)
-    found = {name: getattr(config, name) for name in _of_transformers(folder) if hasattr(config, name)}
+    found = {name: getattr(config, name) for name in names if hasattr(config, name)}
     rope, [heads] = config.ropes.ropes[0], set(config.heads)
     found |= {"num_kv_heads": heads.num_kv_heads, "head_dim": heads.head_dim}
     found["rope"] = (rope.kind, rope.theta, rope.factor, rope.trained_context)
@@ -209,9 +210,13 @@ UNLIKE_ANY_DEFAULT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("style", [4, 5])
-@pytest.mark.parametrize("tie", [True, False])
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
+def check_defaults(folder, case: str = "") -> None:
+    expected = _of_transformers(folder)
+    assert _ours(folder, expected) == expected, case
+
+
+@for_each("style, tie", [(4, True), (5, False)])
+@for_each("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
 def test_a_key_that_is_missing_is_what_transformers_takes_for_it(tmp_path, family, tie, style):
     from transformers import AutoConfig
 
@@ -223,17 +228,16 @@ def test_a_key_that_is_missing_is_what_transformers_takes_for_it(tmp_path, famil
     for key in (None, *(key for key in whole if key not in ("architectures", "model_type"))):
         left = {name: value for name, value in whole.items() if name != key}
         path.write_text(json.dumps(left))
-        assert _ours(folder) == _of_transformers(folder), f"without {key}"
+        check_defaults(folder, f"without {key}")
 
 
-@pytest.mark.parametrize("style", [4, 5])
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
-def test_the_least_that_a_config_may_say_is_completed_as_transformers_does(tmp_path, family, style):
+@for_each("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
+def test_the_least_that_a_config_may_say_is_completed_as_transformers_does(tmp_path, family):
     folder = tiny_model(tmp_path, family)
     path = folder / "config.json"
     whole = json.loads(path.read_text())
     path.write_text(json.dumps({key: whole[key] for key in ("architectures", "model_type")}))
-    assert _ours(folder) == _of_transformers(folder)
+    check_defaults(folder)
 
 
 def test_swish_is_silu(tmp_path):

@@ -1,10 +1,12 @@
 """gpt-oss as it is published, with experts in MXFP4: transformers' answers, on one rank and on several."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from builders.backends import load_on
+from builders.cases import for_each
 from builders.hand_driven import HandDriven
 from builders.mxfp4_model import mxfp4_model, random_blocks, widened
 
@@ -44,36 +46,42 @@ def test_blocks_mean_what_transformers_says_they_mean():
         assert torch.equal(Mxfp4Part(codes[number], exponents[number]).dequantized(), expected[number])
 
 
-@pytest.mark.parametrize(
-    "name, backend",
-    [
-        *((name, "fast") for name in SHAPES),
-        *(
-            pytest.param(name, backend, marks=[pytest.mark.long] * (name != "6 experts"))
-            for name in SHAPES
-            for backend in ("invariant", "native")
-        ),
-    ],
-)
-def test_greedy_answers_equal_those_of_transformers(name, backend, tmp_path):
+def check_answers(name: str, backend: str, folder: Path) -> None:
     """Native kernels' too, if they are to widen the blocks."""
     from transformers import AutoModelForCausalLM
 
-    folder = mxfp4_model(tmp_path, rope=YARN, **SHAPES[name])
+    mxfp4_model(folder, rope=YARN, **SHAPES[name])
     model = load_on(backend, folder, dtype="float32", quantization=json.dumps({"*.experts.*": None}))
     assert model.report.leftovers == []
-    driven = HandDriven(model)
-    rows = [driven.add([(11 * place + length) % 290 + 5 for place in range(length)]) for length in (1, 33, 70)]
-    logits = driven.greedy(rows, 64, budget=48)
+    driven, lengths = HandDriven(model), (1, 33, 70)
+    rows = [driven.add([(11 * place + length) % 290 + 5 for place in range(length)]) for length in lengths]
+    logits = driven.greedy(rows, 12, budget=48)
     reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    for row, length in zip(rows, (1, 33, 70), strict=True):
+    for row, length in zip(rows, lengths, strict=True):
         with torch.inference_mode():
             expected = reference(torch.tensor([driven.histories[row]])).logits[0, length - 1 : -1]
         assert expected.argmax(-1).tolist() == driven.histories[row][length:], f"prompt of {length}"
         assert (expected.log_softmax(-1) - logits[row].log_softmax(-1)).abs().max() < 1e-3
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@for_each("name", SHAPES)
+def test_greedy_answers_equal_those_of_transformers(name, tmp_path):
+    check_answers(name, "fast", tmp_path)
+
+
+@pytest.mark.parametrize("backend", ["invariant", "native"])
+def test_on_any_backend_greedy_answers_equal_those_of_transformers(backend, tmp_path):
+    check_answers("6 experts", backend, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["invariant", "native"])
+@for_each("name", [name for name in SHAPES if name != "6 experts"])
+def test_and_so_they_do_in_any_shape(name, backend, tmp_path):
+    check_answers(name, backend, tmp_path)
+
+
+@for_each("name", SHAPES)
 def test_native_products_of_blocks_differ_from_transformers_by_the_rounding_of_activations(name, tmp_path):
     from transformers import AutoModelForCausalLM
 
@@ -89,7 +97,7 @@ def test_native_products_of_blocks_differ_from_transformers_by_the_rounding_of_a
     assert similar.median() > 0.99 and (similar > 0.9).float().mean() > 0.8
 
 
-@pytest.mark.parametrize("given", [{}, {"quantization": "int8"}], ids=["bfloat16", "int8"])
+@for_each("given", [{}, {"quantization": "int8"}])
 def test_native_kernels_multiply_the_blocks_as_they_are(given, tmp_path):
     driven = HandDriven(load_on("native", mxfp4_model(tmp_path, rope=YARN), **given))
     weights = driven.model.decoder.layers[0].mlp.experts

@@ -3,7 +3,7 @@
 import json
 import math
 
-import pytest
+from builders.cases import for_each
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
@@ -30,9 +30,12 @@ def outcome(folder, config):
         return str(error)
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
-@pytest.mark.parametrize("key", KEYS)
-def test_any_value_is_taken_or_refused(tmp_path, family, key):
+# Most of what reads a key is every family's: each key in a Llama's config, and in that of one other family in turn.
+OTHERS = ("mistral", "qwen2", "qwen3", "ernie4_5")
+
+
+@for_each("key, family", [(key, "llama") for key in KEYS] + [(key, OTHERS[n % 4]) for n, key in enumerate(KEYS)])
+def test_any_value_is_taken_or_refused(tmp_path, key, family):
     config = json.loads((tiny_model(tmp_path, family) / "config.json").read_text())
     for value in ODD:
         found = outcome(tmp_path, {**config, key: value})
@@ -56,7 +59,7 @@ MIXTURES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("family", MIXTURES)
+@for_each("family", MIXTURES)
 def test_any_value_of_a_mixture_is_taken_or_refused_with_its_key(tmp_path, family):
     config = json.loads((tiny_model(tmp_path, family) / "config.json").read_text())
     for key in (key for key in KEYS_OF_EXPERTS if key in config):
@@ -75,8 +78,8 @@ def test_any_value_of_a_mixture_is_taken_or_refused_with_its_key(tmp_path, famil
 FIGURES = ["factor", "low_freq_factor", "rope_theta", "original_max_position_embeddings", "beta_fast", "mscale"]
 
 
-@pytest.mark.parametrize("figure", FIGURES)
-@pytest.mark.parametrize("kind", ["linear", "dynamic", "llama3", "yarn", 5, None, []])
+@for_each("figure", FIGURES)
+@for_each("kind", ["linear", "dynamic", "llama3", "yarn", 5, None, []])
 def test_any_figure_of_rotary_positions_is_taken_or_refused(tmp_path, kind, figure):
     config = json.loads((tiny_model(tmp_path, "llama") / "config.json").read_text())
     figures = {"rope_type": kind, "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "mscale_all_dim": 1.0}

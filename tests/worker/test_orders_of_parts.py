@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from builders.backends import INVARIANT_BACKENDS, load_on
+from builders.cases import for_each
 from builders.hand_driven import HandDriven
 from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
@@ -39,8 +40,8 @@ def logits_of(model) -> torch.Tensor:
 
 
 @pytest.mark.skipif(not available_variants(), reason="there are no native kernels here")
-@pytest.mark.parametrize("quantization, least", [("int8", 0.995), ("int4", 0.75)])
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in SHARP])
+@for_each("quantization, least", [("int8", 0.995), ("int4", 0.75)])
+@for_each("family", [family for family in FAMILIES if family not in SHARP])
 def test_quantized_products_meet_the_rows_as_they_are(tmp_path, family, quantization, least):
     """Integers of a stream that has changed since would be another one's."""
     folder = tiny_model(tmp_path, family, num_hidden_layers=3, **FAMILIES[family])
@@ -50,7 +51,7 @@ def test_quantized_products_meet_the_rows_as_they_are(tmp_path, family, quantiza
 
 
 @pytest.mark.skipif(not available_variants(), reason="there are no native kernels here")
-@pytest.mark.parametrize("family", SHARP)
+@for_each("family", SHARP)
 def test_integers_that_products_share_are_those_of_each_product_alone(tmp_path, family, monkeypatch):
     folder = tiny_model(tmp_path, family, **FAMILIES[family])
     shared = logits_of(load_on("native", folder, quantization="int8"))
@@ -63,26 +64,25 @@ def test_integers_that_products_share_are_those_of_each_product_alone(tmp_path, 
 
 
 @pytest.mark.parametrize("backend", INVARIANT_BACKENDS)
-@pytest.mark.parametrize("family", [*FAMILIES, "gemma2"])
+@for_each("family", [*FAMILIES, "gemma2"])
 def test_a_prompt_has_the_same_bits_in_any_chunks_and_company(tmp_path, family, backend):
     folder = tiny_model(tmp_path, family, **FAMILIES.get(family, {}))
     model = load_on(backend, folder)
     together = logits_of(model).split([len(prompt) for prompt in PROMPTS])[1]
-    for size in (1, 7, 16):
-        driven = HandDriven(model)
-        row = driven.add(PROMPTS[1])
-        counts = [min(size, len(PROMPTS[1]) - start) for start in range(0, len(PROMPTS[1]), size)]
-        assert torch.equal(torch.cat([driven.step([(row, count)], every_token=True) for count in counts]), together)
+    driven = HandDriven(model)
+    row = driven.add(PROMPTS[1])
+    chunks = [driven.step([(row, count)], every_token=True) for count in (1, 7, 16, 1, 1, 14)]
+    assert torch.equal(torch.cat(chunks), together)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@for_each("family", FAMILIES)
 def test_made_up_weights_of_every_kind_answer(tmp_path, family):
     folder = tiny_model(tmp_path, family, **FAMILIES[family])
     (folder / "model.safetensors").unlink()
     assert logits_of(load_model(folder, load_format="dummy")).isfinite().all()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@for_each("family", FAMILIES)
 def test_the_estimate_of_memory_counts_the_products_that_there_are(tmp_path, family):
     folder = tiny_model(tmp_path, family, **FAMILIES[family])
     estimated = estimated_weight_bytes(read_config(folder), LayerFormats(WeightFormat("fp32"), {}), 1)
@@ -96,7 +96,7 @@ def test_an_mlp_without_a_gate_has_none_among_its_products(tmp_path):
     assert "model.layers.0.mlp.up_proj" in names and "model.layers.0.mlp.gate_proj" not in names
 
 
-@pytest.mark.parametrize(
+@for_each(
     "family, key, value",
     [
         ("granite", "logits_scaling", 0), ("granite", "embedding_multiplier", "x"), ("cohere", "logit_scale", None),

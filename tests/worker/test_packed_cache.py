@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from builders.cases import for_each
 from builders.tiny_model import tiny_model
 
 from penstock.kernels import WeightFormat
@@ -137,7 +138,7 @@ def test_what_was_kept_is_not_read_again_and_counts_as_asked_for(model):
     assert again == [unread, weights]
 
 
-@pytest.mark.parametrize("place", ["mark", "header", "contents", "end", "everything"])
+@for_each("place", ["mark", "header", "contents", "end", "everything"])
 def test_a_damaged_file_is_noticed_and_made_again(model, place, monkeypatch, caplog):
     path = kept(model).path
     content = bytearray(path.read_bytes())
@@ -146,6 +147,7 @@ def test_a_damaged_file_is_noticed_and_made_again(model, place, monkeypatch, cap
         content[at] ^= 4
     path.write_bytes({"end": content[:-100], "everything": b""}.get(place, content))
     monkeypatch.setattr(packed_file, "_boot", lambda: b"after the machine was started once more")
+    caplog.clear()
     assert opened(model).weight("0") is None
     assert "are made again" in caplog.text
     assert not path.exists()
@@ -177,12 +179,12 @@ def test_a_second_tree_that_writes_the_same_leaves_it_to_the_first(model, folder
 
     def slowly(file: int) -> None:
         started.set()
-        leave.wait(10)
+        leave.wait(60)
         os.write(file, b"whole")
 
     first = threading.Thread(target=write_kept, args=(cache.path, 10, slowly))
     first.start()
-    started.wait(10)
+    started.wait(60)
     assert write_kept(cache.path, 10, lambda file: pytest.fail("both write")) is False
     leave.set()
     first.join()

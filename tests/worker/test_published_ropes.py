@@ -6,7 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
-import pytest
+from builders.cases import for_each
 
 from penstock.worker.models.config import ModelConfig, read_config
 
@@ -145,12 +145,12 @@ def read(folder, config: dict[str, Any]) -> ModelConfig:
     return read_config(folder)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@for_each("name", PUBLISHED)
 def test_a_published_config_is_read(tmp_path, name):
     assert read(tmp_path, PUBLISHED[name]).max_position == CONTEXTS.get(name, 131072)
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLISHED if name not in OF_REMOTE_CODE])
+@for_each("name", [name for name in PUBLISHED if name not in OF_REMOTE_CODE])
 def test_what_transformers_5_makes_of_a_published_config_is_read_alike(tmp_path, name):
     from transformers import AutoConfig
 

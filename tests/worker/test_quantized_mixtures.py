@@ -10,26 +10,25 @@ from typing import Any
 import pytest
 import torch
 from builders.backends import load_on
+from builders.cases import for_each
+from builders.compared_models import assert_same_files, converted, logits_of, opened
 from builders.float8_model import FLOAT8_FORMS, Float8Form
-from builders.hand_driven import HandDriven
 from builders.quantized_model import Form, mixed_model, quantization_config
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file
 
-from penstock.protocol.conversion import Conversion
-from penstock.worker.convert.convert import convert
-from penstock.worker.models.config import read_config
-from penstock.worker.models.load import Model, load_model
+from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
-from penstock.worker.weights.checkpoint import Checkpoint
 
 _HEADS = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
 FAMILIES: dict[str, dict[str, Any]] = {
     "mixtral": _HEADS | {"intermediate_size": 96},
-    "qwen2_moe": _HEADS | {"moe_intermediate_size": 64, "shared_expert_intermediate_size": 96, "intermediate_size": 96},
-    "qwen3_moe": _HEADS | {"moe_intermediate_size": 64, "mlp_only_layers": [0], "num_hidden_layers": 3},
-    "ernie4_5_moe": _HEADS | {"moe_intermediate_size": 64, "intermediate_size": 96},
-    "deepseek_v3": {"hidden_size": 64, "moe_intermediate_size": 32, "intermediate_size": 96, "v_head_dim": 32},
+    "qwen2_moe": _HEADS | dict(moe_intermediate_size=64, shared_expert_intermediate_size=96, intermediate_size=96),
+    "qwen3_moe": _HEADS | dict(moe_intermediate_size=64, mlp_only_layers=[0], num_hidden_layers=3, num_experts=6),
+    "ernie4_5_moe": _HEADS | dict(moe_intermediate_size=64, intermediate_size=96, moe_num_experts=6),
+    "deepseek_v3": dict(
+        hidden_size=64, moe_intermediate_size=32, intermediate_size=96, v_head_dim=32, n_routed_experts=8
+    ),
 }
 FLOAT8 = {form.name: form for form in FLOAT8_FORMS}
 FORMS: list[Form | Float8Form] = [
@@ -44,19 +43,9 @@ FORMS: list[Form | Float8Form] = [
 ]
 TOKENS = list(range(5, 45))
 
-families = pytest.mark.parametrize("family", FAMILIES)
-
-
-def pairs(forms: list[Form | Float8Form]) -> Any:
-    """All with all. How a form is read and how a family names its experts are apart, so two of each do at once."""
-    return pytest.mark.parametrize(
-        "family, form",
-        [
-            pytest.param(family, form, id=f"{family}-{form}", marks=[pytest.mark.long] * ((place - 2 * number) % 5 > 1))
-            for number, form in enumerate(forms)
-            for place, family in enumerate(FAMILIES)
-        ],
-    )
+# How a form is read and how a family names its experts are apart: each form has one family, and each family a form.
+PAIRS = [(list(FAMILIES)[2 * number % len(FAMILIES)], form) for number, form in enumerate(FORMS)]
+OTHER_PAIRS = [(family, form) for family in FAMILIES for form in FORMS if (family, form) not in PAIRS]
 
 
 @pytest.fixture(scope="module")
@@ -70,59 +59,64 @@ def made(folder: Path, family: str, form: Form | Float8Form) -> tuple[Path, Path
     return mixed_model(folder, lambda module: form, config, family, **FAMILIES[family])
 
 
-def logits_of(model: Model) -> torch.Tensor:
-    driven = HandDriven(model)
-    return driven.step([(driven.add(TOKENS), len(TOKENS))], every_token=True)
-
-
-@pairs(FORMS)
-def test_with_torch_alone_it_gives_the_logits_of_its_twin(written, family, form):
-    model, twin = (load_on("fast", folder) for folder in written(family, form))
+def check_torch(folders: tuple[Path, Path]) -> None:
+    model, twin = (load_on("fast", folder) for folder in folders)
     assert model.report.leftovers == twin.report.leftovers
-    assert torch.allclose(logits_of(model), logits_of(twin), atol=1e-4)
+    assert torch.allclose(logits_of(model, TOKENS), logits_of(twin, TOKENS), atol=1e-4)
 
 
-@pairs([FORMS[1], FORMS[2], FORMS[5]])
-def test_the_twin_answers_as_transformers_does(written, family, form):
-    from transformers import AutoModelForCausalLM
-
-    folder, twin = written(family, form)
-    reference = AutoModelForCausalLM.from_pretrained(twin, dtype=torch.float32).eval()
-    with torch.inference_mode():
-        expected = reference(torch.tensor([TOKENS])).logits[0]
-    assert torch.allclose(logits_of(load_on("fast", folder)).log_softmax(-1), expected.log_softmax(-1), atol=1e-3)
-
-
-@pairs(FORMS)
-def test_the_kernels_differ_from_the_twin_by_what_rounding_activations_costs(written, family, form):
-    model, twin = (load_model(folder) for folder in written(family, form))
-    similar = torch.cosine_similarity(logits_of(model), logits_of(twin))
+def check_kernels(folders: tuple[Path, Path]) -> None:
+    model, twin = (load_model(folder) for folder in folders)
+    similar = torch.cosine_similarity(logits_of(model, TOKENS), logits_of(twin, TOKENS))
     # Rounding may change which expert a token goes to, which is another answer for that one.
     assert similar.median() > 0.99 and (similar > 0.9).float().mean() > 0.8
 
 
-def opened(folder: Path) -> Checkpoint:
-    return Checkpoint(folder, read_config(folder).quantization)
+def check_twin(folders: tuple[Path, Path]) -> None:
+    from transformers import AutoModelForCausalLM
+
+    folder, twin = folders
+    reference = AutoModelForCausalLM.from_pretrained(twin, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        expected = reference(torch.tensor([TOKENS])).logits[0].log_softmax(-1)
+    assert torch.allclose(logits_of(load_on("fast", folder), TOKENS).log_softmax(-1), expected, atol=1e-3)
 
 
-EXPERTS = {
-    "mixtral": {"block_sparse_moe.experts.4.w1": (96, 64), "block_sparse_moe.experts.0.w2": (64, 96)},
-    "qwen3_moe": {"mlp.experts.11.up_proj": (64, 64), "mlp.experts.3.down_proj": (64, 64)},
-}
+@for_each("family, form", PAIRS)
+def test_with_torch_alone_it_gives_the_logits_of_its_twin(written, family, form):
+    check_torch(written(family, form))
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
-@pytest.mark.parametrize("family", EXPERTS)
+@for_each("family, form", PAIRS)
+def test_the_kernels_differ_from_the_twin_by_what_rounding_activations_costs(written, family, form):
+    check_kernels(written(family, form))
+
+
+@for_each("family, form", [PAIRS[1], PAIRS[2], PAIRS[5]])
+def test_the_twin_answers_as_transformers_does(written, family, form):
+    check_twin(written(family, form))
+
+
+@pytest.mark.long
+@for_each("family, form", OTHER_PAIRS)
+def test_and_all_of_this_holds_for_every_family_in_every_form(written, family, form):
+    for check in (check_torch, check_kernels, check_twin):
+        check(written(family, form))
+
+
+@for_each("family, form", PAIRS)
 def test_ranks_share_each_expert_by_its_width_or_have_whole_ones(written, family, form):
     model, twin = written(family, form)
-    floats = load_file(twin / "model.safetensors")
-    for module, (outputs, inputs) in EXPERTS[family].items():
-        name = f"model.layers.1.{module}.weight"
-        dim, size = (1, inputs) if re.search("down|w2", module) else (0, outputs)
-        for part in (None, (dim, 0, 32), (dim, 32, size)):
-            found = opened(model).matrix(name, (outputs, inputs), part).dequantized()
+    checkpoint, floats = opened(model), load_file(twin / "model.safetensors")
+    names = [name for name in floats if re.search(r"\.experts\.(1\.(up_proj|w3)|3\.(down_proj|w2))\.weight$", name)]
+    assert {re.sub(r".*\.experts\.", "", name)[0] for name in names} == {"1", "3"}
+    for name in names:
+        shape = tuple(floats[name].shape)
+        dim = 1 if re.search(r"down_proj|w2", name) else 0
+        for part in (None, (dim, 0, 32), (dim, shape[dim] - 32, shape[dim])):
+            found = checkpoint.matrix(name, shape, part).dequantized()
             expected = floats[name] if part is None else floats[name].narrow(dim, part[1], part[2] - part[1])
-            assert torch.equal(found, expected), (module, part)
+            assert torch.equal(found, expected), (name, part)
 
 
 INT8_ROWS = Form("int-quantized", bits=8, group_size=0)
@@ -179,37 +173,36 @@ GROUPS = {
 MIXED = {"dynamic": (dynamic, DYNAMIC), "awq experts": (awq_experts, AWQ_EXPERTS), "groups": (groups, GROUPS)}
 
 
-@pytest.mark.parametrize("family", ["qwen2_moe", "qwen3_moe"])
-@pytest.mark.parametrize("name", MIXED)
+@for_each("family", ["qwen2_moe", "qwen3_moe"])
+@for_each("name", MIXED)
 def test_projections_may_have_bits_and_layouts_of_their_own(tmp_path, name, family):
     """Also experts of one layer, some of which a tool may have left as they were."""
     form_of, config = MIXED[name]
     folders = mixed_model(tmp_path, form_of, config, family, **FAMILIES[family])
     model, twin = (load_on("fast", folder) for folder in folders)
     assert model.report.leftovers == []
-    assert torch.allclose(logits_of(model), logits_of(twin), atol=1e-4)
+    assert torch.allclose(logits_of(model, TOKENS), logits_of(twin, TOKENS), atol=1e-4)
     similar = torch.cosine_similarity(*(logits_of(load_model(folder)) for folder in folders))
     assert similar.median() > 0.99
 
 
-@pytest.mark.parametrize("form", [FORMS[0], FORMS[3]], ids=str)
+@for_each("form", [FORMS[0], FORMS[3]], ids=str)
 def test_what_holds_integers_is_copied_as_it_is(written, tmp_path, form):
     source, _ = written("qwen3_moe", form)
-    target = tmp_path / "copy"
-    convert(Conversion(str(source), str(source), str(target), None), lambda said: None)
-    before, after = (load_file(folder / "model.safetensors") for folder in (source, target))
-    assert before.keys() == after.keys() and all(torch.equal(each, after[name]) for name, each in before.items())
+    target = converted(source, tmp_path / "copy")
+    assert_same_files((source, target))
     assert torch.equal(logits_of(load_model(source)), logits_of(load_model(target)))
 
 
-@families
-@pytest.mark.parametrize("quantization", ["int8", '{"*": "int8", "*.experts.*": null}'])
+QUANTIZATIONS = ("int8", '{"*": "int8", "*.experts.*": null}')
+
+
+@for_each("family, quantization", [*((family, QUANTIZATIONS[0]) for family in FAMILIES), ("mixtral", QUANTIZATIONS[1])])
 def test_experts_in_8_bit_floats_are_converted_as_the_load_would(written, tmp_path, family, quantization):
     source, _ = written(family, FLOAT8["deepseek"])
-    target = tmp_path / "converted"
-    convert(Conversion(str(source), str(source), str(target), quantization), lambda said: None)
-    written = json.loads((target / "config.json").read_text())["quantization_config"]
-    assert any(re.search(r"(mlp|block_sparse_moe)\.gate$", module) for module in written["ignore"])
+    target = converted(source, tmp_path / "converted", quantization)
+    ignored = json.loads((target / "config.json").read_text())["quantization_config"]["ignore"]
+    assert any(re.search(r"(mlp|block_sparse_moe)\.gate$", module) for module in ignored)
     model = load_model(target)
     if model.backend.multiplies_integers:
         loaded = logits_of(load_model(source, quantization=quantization))
@@ -220,7 +213,7 @@ def test_experts_in_8_bit_floats_are_converted_as_the_load_would(written, tmp_pa
             assert torch.equal(logits_of(model), loaded)
 
 
-@pytest.mark.parametrize("kinds", [{"*": "int4", "*.down_proj": "int8"}, {"*": "int8", "*.down_proj": None}], ids=str)
+@for_each("kinds", [{"*": "int4", "*.down_proj": "int8"}, {"*": "int8", "*.down_proj": None}])
 def test_an_experts_products_may_be_given_unlike_kinds(tmp_path, kinds):
     folder = tiny_model(tmp_path, "qwen3_moe", num_experts_per_tok=12)
     model, floats = load_model(folder, quantization=json.dumps(kinds)), load_model(folder)
@@ -228,7 +221,7 @@ def test_an_experts_products_may_be_given_unlike_kinds(tmp_path, kinds):
         assert torch.cosine_similarity(logits_of(model), logits_of(floats)).median() > 0.95
 
 
-@pytest.mark.parametrize("form", [FORMS[0], FORMS[3]], ids=str)
+@for_each("form", [FORMS[0], FORMS[3]], ids=str)
 def test_ranks_divide_inner_layers_where_a_group_ends(tmp_path, form):
     """Of experts, and in dense layers, whose last group here is shorter."""
     given = FAMILIES["qwen3_moe"] | {"moe_intermediate_size": 96, "intermediate_size": 112}
@@ -248,9 +241,8 @@ def test_ranks_divide_inner_layers_where_a_group_ends(tmp_path, form):
 
 def test_experts_that_were_cut_as_floats_stay_cut_so_beside_groups_of_others(tmp_path):
     sizes = FAMILIES["qwen3_moe"] | {"moe_intermediate_size": 160, "intermediate_size": 128}
-    source, target = tiny_model(tmp_path / "source", "qwen3_moe", **sizes), tmp_path / "target"
     kinds = json.dumps({"*": "int4", "*.experts.*.down_proj": None})
-    asked = Conversion(str(source), str(source), str(target), kinds, 32, tensor_parallel_size=2, is_cut=True)
-    convert(asked, lambda said: None)
+    source = tiny_model(tmp_path / "source", "qwen3_moe", **sizes)
+    target = converted(source, tmp_path / "target", kinds, group_size=32, tensor_parallel_size=2, is_cut=True)
     ranks = [load_model(target, ranks=Parallel(rank, 2)) for rank in range(2)]
     assert [model.decoder.layers[1].mlp.experts.width for model in ranks] == [80, 80]

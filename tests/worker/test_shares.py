@@ -1,6 +1,6 @@
 """How memory is shared out among groups of layers: what one request needs is always there, and nothing is wasted."""
 
-import pytest
+from builders.cases import for_each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,8 +91,8 @@ def test_a_window_needs_what_its_tokens_and_one_step_s_chunk_take():
     assert shares.needed(320) == [10, 10], "of a short request no more than its tokens take"
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 32, 100])
-@pytest.mark.parametrize("window", [1, 16, 33, 64])
+@for_each("chunk", [1, 7, 32, 100])
+@for_each("window", [1, 16, 33, 64])
 def test_no_chunk_at_any_position_reads_or_writes_more_blocks_than_a_window_is_given(window, chunk):
     size, length = 16, 700
     [needed] = Shares([GroupSize("window", 1, 1, window)], size, 1, chunk).needed(length)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from builders.cases import for_each
 from builders.mxfp4_model import mxfp4_model
 from builders.quantized_model import Form, mixed_model, quantization_config
 from builders.tiny_configs import FAMILIES
@@ -23,7 +23,7 @@ def surveyed(folder: Path) -> ModelSurvey:
     return survey([str(folder)], with_torch=False).models[0]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@for_each("family", FAMILIES)
 def test_every_family_has_its_figures(family, tmp_path):
     found = surveyed(tiny_model(tmp_path, family))
     assert (found.refusal, found.family, found.dtype, found.context) == (None, family, "float32", 1024)
@@ -53,7 +53,7 @@ def test_weights_that_are_cut_count_all_together(tmp_path):
     assert found.stored_bytes == 2 * whole.stored_bytes
 
 
-@pytest.mark.parametrize("flags, widening", [("avx2", 2), ("avx512bw avx512vl avx512dq", 1), ("avx2 fma f16c", 1)])
+@for_each("flags, widening", [("avx2", 2), ("avx512bw avx512vl avx512dq", 1), ("avx2 fma f16c", 1)])
 def test_bfloat16_takes_twice_the_memory_where_nothing_multiplies_it(flags, widening, tmp_path, monkeypatch):
     monkeypatch.setattr(worker_survey, "_cpu_flags", lambda: set(flags.split()))
     found = surveyed(tiny_model(tmp_path, "llama", dtype="bfloat16"))
@@ -69,7 +69,7 @@ def test_a_head_that_shares_its_table_counts_it_twice_without_native_kernels(tmp
 SIZES = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
 
 
-@pytest.mark.parametrize("form", ["mxfp4", "gptq"])
+@for_each("form", ["mxfp4", "gptq"])
 def test_quantized_matrices_count_as_floats_without_native_kernels(tmp_path, monkeypatch, form):
     if form == "mxfp4":
         folder = mxfp4_model(tmp_path)
@@ -84,7 +84,7 @@ def test_quantized_matrices_count_as_floats_without_native_kernels(tmp_path, mon
     assert surveyed(folder).cpu_bytes == 4 * matrices
 
 
-@pytest.mark.parametrize(
+@for_each(
     "config, sentence",
     [
         ({"architectures": ["HeliumForCausalLM"]}, "config.json names the architecture HeliumForCausalLM"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from builders.cases import for_each
 from builders.tiny_model import tiny_model
 from builders.watching import wait_until
 
@@ -15,7 +16,7 @@ from penstock.worker.weights import written_through
 from penstock.worker.weights.kept_files import UnfinishedFile
 from penstock.worker.weights.packed_cache import PackedCache
 
-PATIENCE = 10  # seconds
+PATIENCE = 60  # seconds
 
 
 @pytest.fixture(autouse=True)
@@ -41,15 +42,15 @@ def is_waited_for(file: Path) -> bool:
     return any("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines())
 
 
-@pytest.mark.parametrize("end", ["complete", "forget"])
+@for_each("end", ["complete", "forget"])
 def test_a_start_that_waits_for_another_goes_on_when_that_has_written_and_still_runs(folder, end):
-    first = UnfinishedFile.begin(folder / "0", 10, waits=True)
+    first = UnfinishedFile.begin(folder / end, 10, waits=True)
     second: list[UnfinishedFile | None] = []
     waiting = threading.Thread(
-        target=lambda: second.append(UnfinishedFile.begin(folder / "0", 10, waits=True)), daemon=True
+        target=lambda: second.append(UnfinishedFile.begin(folder / end, 10, waits=True)), daemon=True
     )
     waiting.start()
-    wait_until(lambda: is_waited_for(folder / "0.writing"), PATIENCE, "a second start that waits")
+    wait_until(lambda: is_waited_for(folder / f"{end}.writing"), PATIENCE, "a second start that waits")
     getattr(first, end)()
     waiting.join(PATIENCE)
     assert not waiting.is_alive()
