@@ -78,7 +78,8 @@ async def left(receive: Any) -> bool:
 
 
 class Answering:
-    def __init__(self, application: Any, listener: Listener, context: Context) -> None:
+    def __init__(self, application: Any, listener: Listener, context: Context, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self.application = application
         self.context = context
         self.port = listener.socket.getsockname()[1]
@@ -107,14 +108,14 @@ def answering(
         for connection in context.open.all():
             connection.abort()
         if context.tasks:
-            await asyncio.wait(context.tasks, timeout=10)
+            await asyncio.wait(context.tasks, timeout=60)
         assert not context.tasks and len(context.open) == 0
 
-    listener, context = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    listener, context = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
     try:
-        yield Answering(application, listener, context)
+        yield Answering(application, listener, context, loop)
     finally:
-        asyncio.run_coroutine_threadsafe(stop(), loop).result(20)
+        asyncio.run_coroutine_threadsafe(stop(), loop).result(90)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()

@@ -34,6 +34,9 @@ class Served:
     def stats(self) -> Any:
         return self.llm._session.transport.stats()
 
+    def is_idle(self) -> bool:
+        return self.stats().running == 0
+
 
 @contextmanager
 def served(

@@ -1,18 +1,20 @@
-"""One pocket for the whole folder, and a server before it; a certificate for those who need one."""
+"""Models that the whole folder shares, servers before them, one Chromium, and a certificate."""
 
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import httpx
 import openai
 import pytest
-from builders.browser import CHROMIUM, Browser, browser
+from builders.page import CHROMIUM, Browser, browser
 from builders.served import Served, running_model, served
 
 
 @pytest.fixture(scope="session")
 def pocket() -> Iterator[tuple]:
+    """The bundled model, where it matters what it says."""
     options = {"max_model_len": 2048, "max_num_seqs": 16, "num_threads": 1}
     with running_model("pocket", **options) as found:
         yield found
@@ -26,7 +28,7 @@ def server(pocket) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def http(server) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.address, timeout=30) as client:
+    with httpx.Client(base_url=server.address, timeout=60) as client:
         yield client
 
 
@@ -34,6 +36,18 @@ def http(server) -> Iterator[httpx.Client]:
 def client(server) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0, timeout=60) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def paced() -> Iterator[tuple]:
+    """A model that computes nothing and takes its time: a long answer is still on its way whatever else the machine
+    does meanwhile, and ends early only if somebody ends it."""
+    options = {"load_format": "stand-in", "max_model_len": 2048, "num_gpu_blocks_override": 1024, "max_num_seqs": 16}
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as environment:
+            environment.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.1")
+            model = stack.enter_context(running_model("pocket", **options))
+        yield model
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +70,6 @@ def certificate(tmp_path_factory) -> dict[str, str]:
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
          "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
          "-out", made["tls_certificate"], "-keyout", made["tls_key"]],
-        check=True, capture_output=True,
+        check=True, capture_output=True, timeout=60,
     )  # fmt: skip
     return made

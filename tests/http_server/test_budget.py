@@ -1,19 +1,23 @@
 """What clients make the server hold is charged while it is held, and given back when they are gone, at every stage."""
 
-import json
+import asyncio
 import select
 import socket
-import struct
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import httpx
 import pytest
-from builders.raw_http import connected, heard, request
+from builders.cases import for_each
+from builders.raw_http import connected, heard, posted, reset
 from builders.served import Served, running_model, served
+from builders.watching import wait_until
 
-from penstock.frontend.requests.budget import Budget
+from penstock.frontend.http.answers.errors import ApiError
+from penstock.frontend.http.options import HttpOptions
+from penstock.frontend.http.requests import body as body_module
+from penstock.frontend.http.requests.body import BodyReader
+from penstock.frontend.requests.budget import Budget, Charge
 
 MIB = 1 << 20
 SHORT = {"prompt": "What is", "max_tokens": 1}
@@ -38,23 +42,13 @@ def server(quick, budget) -> Iterator[Served]:
         yield found
 
 
-def until(holds: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.005)
+def all_is_given_back(server: Served, budget: Budget) -> None:
+    wait_until(lambda: budget.used == 0, 60, "all bytes are given back")
+    wait_until(server.is_idle, 60, "nothing runs")
 
 
-def posted(body: dict, path: str = "/v1/completions", **headers: str) -> bytes:
-    return request(json.dumps(body).encode(), path, **headers)
-
-
-def status(connection: socket.socket) -> bytes:
-    return heard(connection)[9:12]
-
-
-def answered(server: Served, body: dict = SHORT) -> httpx.Response:
-    return httpx.post(server.address + "/v1/completions", json=body, timeout=60)
+def answered(server: Served, body: dict = SHORT, **given) -> httpx.Response:
+    return httpx.post(server.address + "/v1/completions", json=body, timeout=60, **given)
 
 
 STAGES = {
@@ -73,28 +67,32 @@ STAGES = {
 }
 
 
-@pytest.mark.parametrize("how", ["closes", "resets", "ends its side"])
-@pytest.mark.parametrize("stage", STAGES)
+# A server hears the same of a client that closes and of one that has ended its side before: once is enough for each.
+LEAVING = [(stage, how) for stage in STAGES for how in ("closes", "resets")]
+LEAVING += [(stage, "ends its side") for stage in ("half a body", "waiting or whole", "streaming")]
+
+
+@for_each("stage, how", LEAVING)
 def test_whenever_clients_leave_nothing_stays_charged(server, budget, stage, how):
     connections = [connected(server.port) for _ in range(6)]
     for connection in connections:
         connection.sendall(STAGES[stage])
-    if b"HTTP/1.1\r\n" in STAGES[stage] and b"\r\n\r\n" in STAGES[stage]:
-        until(lambda: budget.used > 0 or select.select(connections, [], [], 0)[0], "the requests have arrived")
+    if b"\r\n\r\n" in STAGES[stage]:
+        arrived = lambda: budget.used > 0 or select.select(connections, [], [], 0)[0]  # noqa: E731
+        wait_until(arrived, 60, "the requests have arrived")
     for connection in connections:
         if how == "resets":
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            reset(connection)
         elif how == "ends its side":
             connection.shutdown(socket.SHUT_WR)
         connection.close()
-    until(lambda: budget.used == 0, f"{budget.used:,} bytes are given back")
-    until(lambda: server.stats().running == 0, "nothing runs")
+    all_is_given_back(server, budget)
 
 
 def test_answers_that_were_read_leave_nothing_charged(server, budget):
     for body in (SHORT, SHORT | {"stream": True}, {**SHORT, "logprobs": 5, "max_tokens": 50}, {"prompt": 5}):
         assert answered(server, body).status_code in (200, 400)
-        until(lambda: budget.used == 0, "it is given back")
+        all_is_given_back(server, budget)
 
 
 def test_who_asks_for_more_than_a_share_is_told_what_to_do(server, budget):
@@ -102,18 +100,27 @@ def test_who_asks_for_more_than_a_share_is_told_what_to_do(server, budget):
     assert reply.status_code == 429 and reply.headers["retry-after"] == "1"
     error = reply.json()["error"]
     assert error["type"] == "rate_limit_error" and "ask for less at once" in error["message"]
-    until(lambda: budget.used == 0 and server.stats().running == 0, "it has ended in the engine, too")
+    all_is_given_back(server, budget)
 
 
 def test_a_stream_that_takes_too_much_ends_with_the_same_words(server, budget):
     with connected(server.port) as connection:
-        connection.settimeout(60)
         connection.sendall(posted(ENDLESS | {"n": 12, "logprobs": 20, "stream": True}))
-        until(lambda: server.stats().running > 0, "it runs")
-        until(lambda: server.stats().running == 0, "it was ended", 60)
-        said = heard(connection)
+        said = connection.recv(1000)  # and no more, until it was ended
+        wait_until(server.is_idle, 60, "it was ended")
+        said += heard(connection)
     assert b"ask for less at once" in said[-400:] and b"data: [DONE]\n\n" in said[-40:]
-    until(lambda: budget.used == 0, "it is given back")
+    all_is_given_back(server, budget)
+
+
+def test_a_client_that_reads_nothing_is_shed_and_delays_nobody(quick):
+    with served(*quick, stall_timeout=0.5) as server, connected(server.port) as connection:
+        connection.sendall(posted(ENDLESS | {"n": 8, "logprobs": 20, "stream": True}))
+        said = connection.recv(1000)
+        assert answered(server).status_code == 200
+        wait_until(lambda: len(server.server._open) == 0, 60, "it is shed")
+        assert b"[DONE]" not in said + heard(connection)
+        wait_until(server.is_idle, 60, "nothing runs")
 
 
 def test_one_connection_does_not_take_the_share_of_others(server, budget):
@@ -122,24 +129,63 @@ def test_one_connection_does_not_take_the_share_of_others(server, budget):
         half = posted({"prompt": "a", "user": "x" * (8 * MIB // 5)})[:-10]
         for _ in range(8):  # 6 MiB of 8 may be theirs
             stack.enter_context(connected(server.port)).sendall(half)
-        until(lambda: budget.used > 5 * MIB, "the budget is used up")
+        wait_until(lambda: budget.used > 5 * MIB, 60, "the budget is used up")
         for _ in range(5):
             assert answered(server).status_code == 200
         assert budget.used > 5 * MIB
-    until(lambda: budget.used == 0, "it is given back")
+    all_is_given_back(server, budget)
 
 
-def test_where_all_is_taken_bodies_that_take_their_time_give_way(server, budget):
+def test_where_all_is_taken_bodies_that_take_their_time_give_way(server, budget, monkeypatch):
+    monkeypatch.setattr(body_module, "_PATIENCE", 1e9)
     with ExitStack() as stack:
         half = posted({"prompt": "a", "user": "x" * (8 * MIB // 5)})[:-10]
         slow = [stack.enter_context(connected(server.port)) for _ in range(3)]
         for connection in slow:
             connection.sendall(half)
-        until(lambda: budget.used > 5 * MIB, "they are read")
+        wait_until(lambda: budget.used > 5 * MIB, 60, "they are read")
         body = {**SHORT, "user": "x" * (MIB // 3)}
-        assert answered(server, body).status_code == 429, "they have a second"
-        until(lambda: answered(server, body).status_code == 200, "one of them has made room")
-        assert status(select.select(slow, [], [], 5)[0][0]) == b"408"
+        assert answered(server, body).status_code == 429, "they have their time"
+        monkeypatch.setattr(body_module, "_PATIENCE", 0.0)
+        assert answered(server, body).status_code == 200, "one of them has made room"
+        assert heard(select.select(slow, [], [], 60)[0][0])[9:12] == b"408"
+
+
+def test_several_that_want_the_room_of_a_slow_one_in_the_same_moment_have_it(monkeypatch):
+    monkeypatch.setattr(body_module, "_PATIENCE", 0.0)
+
+    def client(content, *, ends):
+        """What it sends: the content, and nothing more where it never ends."""
+        pieces = [{"type": "http.request", "body": content, "more_body": not ends}]
+
+        async def receive():
+            if not pieces:
+                await asyncio.Event().wait()
+            return pieces.pop()
+
+        return receive
+
+    async def run():
+        reader, budget = BodyReader(HttpOptions()), Budget(MIB, MIB)
+
+        def read(name, content, *, ends):
+            charge = Charge(budget, name)
+            scope = {"headers": [(b"content-type", b"application/json")]}
+            task = asyncio.create_task(reader.read(scope, client(content, ends=ends), charge))
+            task.add_done_callback(lambda task: task.exception() and charge.release())
+            return task
+
+        slow = read("slow", b"x" * 500_000, ends=False)
+        while not budget.used:
+            await asyncio.sleep(0)
+        others = []
+        for number in range(5):  # each a round of the loop later
+            others.append(read(f"client {number}", b"x" * 120_000, ends=True))
+            await asyncio.sleep(0)
+        found = await asyncio.gather(slow, *others, return_exceptions=True)
+        return [each.status if isinstance(each, ApiError) else len(each) for each in found]
+
+    assert asyncio.run(run()) == [408] + [120_000] * 5
 
 
 def test_long_bodies_are_decoded_beside_short_ones(server, budget):
@@ -149,7 +195,7 @@ def test_long_bodies_are_decoded_beside_short_ones(server, budget):
         for _ in range(24):
             stack.enter_context(connected(server.port)).sendall(long)
         assert answered(server).status_code == 200
-    until(lambda: budget.used == 0, "it is given back")
+    all_is_given_back(server, budget)
 
 
 def test_keys_have_a_share_each_however_many_connections_they_use(quick, tmp_path):
@@ -161,25 +207,20 @@ def test_keys_have_a_share_each_however_many_connections_they_use(quick, tmp_pat
         for _ in range(2):
             connection = stack.enter_context(connected(server.port))
             connection.sendall(posted(half, Authorization="Bearer one")[:-10])
-        until(lambda: budget.used > 1.5 * MIB, "they are read")
-
-        def reply(key: str) -> int:
-            headers = {"Authorization": f"Bearer {key}"}
-            url = server.address + "/v1/completions"
-            return httpx.post(url, json=SHORT | half, headers=headers, timeout=60).status_code
-
-        assert (reply("one"), reply("two")) == (429, 200)
+        wait_until(lambda: budget.used > 1.5 * MIB, 60, "they are read")
+        for key, status in (("one", 429), ("two", 200)):
+            reply = answered(server, SHORT | half, headers={"Authorization": f"Bearer {key}"})
+            assert reply.status_code == status
 
 
-@pytest.mark.parametrize("path, body", [
-    ("/v1/completions", SHORT), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
-    ("/v1/responses", {"input": "hi"}),
-], ids=["completions", "chat", "responses"])  # fmt: skip
+@for_each("path, body", [
+    ("/v1/completions", SHORT), ("/v1/responses", {"input": "hi", "max_output_tokens": 1}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}),
+])  # fmt: skip
 def test_a_priority_is_for_those_whom_the_owner_lets(server, quick, path, body):
-    limit = {"max_output_tokens" if "input" in body else "max_tokens": 1}
     for priority, expected in ((-(10**9), 400), (1, 400), (0, 200), (None, 200)):
-        reply = httpx.post(server.address + path, json=body | limit | {"priority": priority}, timeout=60)
+        reply = httpx.post(server.address + path, json=body | {"priority": priority}, timeout=60)
         assert reply.status_code == expected, reply.text
         assert expected == 200 or "allow_priority" in reply.json()["error"]["message"]
     with served(*quick, allow_priority=True) as other:
-        assert httpx.post(other.address + path, json=body | limit | {"priority": -5}, timeout=60).status_code == 200
+        assert httpx.post(other.address + path, json=body | {"priority": -5}, timeout=60).status_code == 200

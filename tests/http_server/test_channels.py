@@ -1,16 +1,42 @@
-"""gpt-oss's channels on their way to clients: chat completions and responses, whole and streamed, and `LLM.chat`."""
+"""A tiny model of its own behind the server: gpt-oss's channels on their way to clients, and adapters by their names.
 
+The model has gpt-oss's special tokens and a template in its manner, and a processor of logits makes it say a text.
+"""
+
+import asyncio
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import openai
 import pytest
-from builders.channels_model import channels_model, said, script_package
+import tokenizers
+from builders.adapters import adapter
+from builders.cases import for_each
+from builders.plugin_package import plugin_package
 from builders.served import Served, running_model, served
+from builders.tiny_model import tiny_model
 
+import penstock
 from penstock.frontend.http.loaded_model import LoadedModel
+
+MARKS = ("<|return|>", "<|constrain|>", "<|channel|>", "<|start|>", "<|end|>", "<|message|>", "<|call|>")
+TEMPLATE = Path(__file__).parents[1] / "builders" / "chat_templates" / "gpt-oss.jinja"
+SCRIPT = """
+def script(vocab_size, arguments):
+    if arguments is None:
+        return None
+
+    def step(tokens, num_prompt, logits):
+        place = len(tokens) - num_prompt
+        if place < len(arguments):
+            logits[:] = -float("inf")
+            logits[arguments[place]] = 0.0
+
+    return step
+"""
 
 THOUGHT = "<|channel|>analysis<|message|>I look.<|end|><|start|>assistant"
 CALL = '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city": "Paris"}<|call|>'
@@ -21,13 +47,30 @@ FLAT = [{"type": "function", "strict": False, **WEATHER}]
 QUESTION = [{"role": "user", "content": "Weather?"}]
 
 
+def channels_model(folder: Path) -> Path:
+    tiny_model(folder, "qwen3")
+    backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.add_special_tokens(list(MARKS))
+    backend.save(str(folder / "tokenizer.json"))
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["chat_template"] = TEMPLATE.read_text(encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    ends = [backend.token_to_id("<|return|>"), 2, backend.token_to_id("<|call|>")]
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    return folder
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("channels")
-    sys.path.append(str(package := script_package(folder / "site")))
-    options = {"max_model_len": 1024, "kv_cache_memory": "16MiB", "logits_processors": ["script"], "num_threads": 1}
+    hooks = {"penstock.logits_processors": {"script": "script"}}
+    sys.path.append(str(package := plugin_package(folder / "site", "penstock_test_script", SCRIPT, hooks)))
+    written = adapter(folder / "adapter", channels_model(folder / "model"), strength=8.0)
+    options = {"max_model_len": 1024, "kv_cache_memory": "16MiB", "logits_processors": ["script"], "num_threads": 1,
+               "enable_lora": True}  # fmt: skip
     try:
-        with running_model(channels_model(folder / "model"), **options) as found, served(*found) as server:
+        with running_model(folder / "model", **options) as (llm, loop), served(llm, loop) as server:
+            asyncio.run_coroutine_threadsafe(llm.load_lora("river", written), loop).result(60)
             yield server
     finally:
         sys.path.remove(str(package))
@@ -40,22 +83,31 @@ def client(server) -> Iterator[openai.OpenAI]:
 
 
 @pytest.fixture
-def says(server):
+def says(server, monkeypatch):
     """Make the model answer with this text."""
+    door = server.llm._session.door
 
     def says(text: str) -> int:
         """How many tokens that is."""
-        door = server.llm._session.door
-        arguments = said(server.llm.get_tokenizer(), text)
-        door.defaults = msgspec.structs.replace(door.defaults, logits_processors_args=arguments)
-        return len(arguments["script"])
+        script = server.llm.get_tokenizer().encode(text, add_special_tokens=False)
+        scripted = msgspec.structs.replace(door.defaults, logits_processors_args={"script": script})
+        monkeypatch.setattr(door, "defaults", scripted)
+        return len(script)
 
     return says
 
 
-def test_a_call_ends_a_completion_with_its_reason(client, says):
+@pytest.fixture
+def chat(client):
+    def chat(**fields):
+        return client.chat.completions.create(model="pocket", messages=QUESTION, **fields)
+
+    return chat
+
+
+def test_a_call_ends_a_completion_with_its_reason(chat, says):
     says(THOUGHT + CALL)
-    [choice] = client.chat.completions.create(model="pocket", messages=QUESTION, tools=TOOLS).choices
+    [choice] = chat(tools=TOOLS).choices
     [call] = choice.message.tool_calls
     assert (choice.finish_reason, choice.message.content, choice.message.reasoning_content) == (
         "tool_calls", None, "I look."
@@ -63,10 +115,10 @@ def test_a_call_ends_a_completion_with_its_reason(client, says):
     assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"city": "Paris"})
 
 
-def test_a_streamed_completion_adds_up_to_the_same(client, says):
+def test_a_streamed_completion_adds_up_to_the_same(chat, says):
     says(THOUGHT + CALL)
     thought = text = name = arguments = ""
-    for chunk in client.chat.completions.create(model="pocket", messages=QUESTION, tools=TOOLS, stream=True):
+    for chunk in chat(tools=TOOLS, stream=True):
         [choice] = chunk.choices
         thought += getattr(choice.delta, "reasoning_content", None) or ""
         text += choice.delta.content or ""
@@ -77,37 +129,36 @@ def test_a_streamed_completion_adds_up_to_the_same(client, says):
     assert json.loads(arguments) == {"city": "Paris"}
 
 
-@pytest.mark.parametrize(("end", "reason"), [("<|return|>", "stop"), ("", "length")])
-def test_the_final_message_is_the_answer(client, says, end, reason):
+@for_each("end, reason", [("<|return|>", "stop"), ("", "length")])
+def test_the_final_message_is_the_answer(chat, says, end, reason):
     length = says(THOUGHT + FINAL + end)
-    [choice] = client.chat.completions.create(model="pocket", messages=QUESTION, max_tokens=length).choices
+    [choice] = chat(max_tokens=length).choices
     assert (choice.message.content, choice.message.reasoning_content) == ("It rains.", "I look.")
     assert (choice.finish_reason, choice.message.tool_calls) == (reason, None)
 
 
-@pytest.mark.parametrize("header", ["<|channel|>final<|message|>", "<|channel|>final <|constrain|>json<|message|>"])
-def test_a_shape_holds_from_the_final_message_on(client, says, header):
+@for_each("header", ["<|channel|>final<|message|>", "<|channel|>final <|constrain|>json<|message|>"])
+def test_a_shape_holds_from_the_final_message_on(chat, says, header):
     says(THOUGHT + header)
     schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
-    form = {"type": "json_schema", "json_schema": {"name": "form", "schema": schema}}
-    [choice] = client.chat.completions.create(model="pocket", messages=QUESTION, response_format=form).choices
+    [choice] = chat(response_format={"type": "json_schema", "json_schema": {"name": "form", "schema": schema}}).choices
     assert choice.message.reasoning_content == "I look." and choice.finish_reason == "stop"
     assert json.loads(choice.message.content)["a"] in (1, 2)
 
 
-@pytest.mark.parametrize("limits", [{"response_format": {"type": "json_object"}}, {"tool_choice": "required"}])
-def test_a_call_is_free_of_the_shape_of_the_final_message(client, says, limits):
+@for_each("limits", [{"response_format": {"type": "json_object"}}, {"tool_choice": "required"}])
+def test_a_call_is_free_of_the_shape_of_the_final_message(chat, says, limits):
     says(THOUGHT + CALL)
-    [choice] = client.chat.completions.create(model="pocket", messages=QUESTION, tools=TOOLS, **limits).choices
+    [choice] = chat(tools=TOOLS, **limits).choices
     [call] = choice.message.tool_calls
     assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"city": "Paris"})
     assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
 
 
-def test_a_limit_of_thoughts_leaves_calls_alone(client, says):
+def test_a_limit_of_thoughts_leaves_calls_alone(chat, says):
     limit = {"reasoning_max_tokens": says(THOUGHT + CALL[:30])}
     assert says(THOUGHT + CALL) > limit["reasoning_max_tokens"] + 20
-    [choice] = client.chat.completions.create(model="pocket", messages=QUESTION, tools=TOOLS, extra_body=limit).choices
+    [choice] = chat(tools=TOOLS, extra_body=limit).choices
     assert json.loads(choice.message.tool_calls[0].function.arguments) == {"city": "Paris"}
     assert choice.finish_reason == "tool_calls"
 
@@ -135,3 +186,33 @@ def test_a_response_has_thought_and_call_as_items_and_goes_on_from_them(client, 
         '<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{"city": "Paris"}<|call|>'
         '<|start|>functions.weather to=assistant<|channel|>commentary<|message|>"Rain"<|end|><|start|>assistant'
     )
+
+
+# --- adapters: models by their own names, beside `lora_name` ---------------------------------------------------------
+
+
+def completed(client, model: str, **further) -> openai.types.Completion:
+    extra = {"ignore_eos": True, **further}
+    return client.completions.create(model=model, prompt=[5, 6, 7, 8], max_tokens=6, temperature=0, extra_body=extra)
+
+
+def test_an_adapter_is_listed_with_the_model_that_it_belongs_to(client):
+    cards = {card.id: card for card in client.models.list()}
+    assert cards["river"].parent == "pocket" and not hasattr(cards["pocket"], "parent")
+
+
+def test_its_name_as_the_model_asks_for_it_and_so_does_lora_name(client, server):
+    params = penstock.SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, lora_name="river")
+    generated = server.llm.generate([{"prompt_token_ids": [5, 6, 7, 8]}], params)
+    [direct] = asyncio.run_coroutine_threadsafe(generated, server.loop).result(60)
+    named = completed(client, "river")
+    assert named.model == "river" and named.choices[0].text == direct.outputs.text
+    assert completed(client, "pocket").choices[0].text != direct.outputs.text
+    assert completed(client, "pocket", lora_name="river").choices[0].text == direct.outputs.text
+
+
+def test_an_adapter_that_is_not_loaded_is_not_found(client):
+    with pytest.raises(openai.NotFoundError):
+        completed(client, "lake")
+    with pytest.raises(openai.BadRequestError):
+        completed(client, "pocket", lora_name="lake")

@@ -6,13 +6,23 @@ import resource
 import socket
 import ssl
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 import pytest
 import uvloop
 from builders.answering import answering
-from builders.floods import CHUNKED, endless_trailers
-from builders.raw_http import closes_within, connected, heard, replies, request, spoken
+from builders.cases import for_each
+from builders.raw_http import (
+    CHUNKED,
+    connected,
+    endless_trailers,
+    heard,
+    is_closed,
+    replies,
+    request,
+    reset,
+    spoken,
+)
 from builders.watching import wait_until
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -39,7 +49,8 @@ SILENT = {
     "half a trailer": (CHUNKED + b"0\r\nX: y\r\nZ",),
     "a body that nobody asked for": (request(b"", Expect="100-continue", Content_Length="5"),),
 }
-TIMES = {"header_timeout": 0.2, "body_timeout": 0.2, "idle_timeout": 0.2, "stall_timeout": 0.2}
+# Long enough for a client that is slow because the machine is.
+TIMES = dict.fromkeys(("header_timeout", "body_timeout", "idle_timeout", "stall_timeout"), 1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -65,8 +76,8 @@ def test_silent_clients_are_shed_in_time():
     with answering(**TIMES) as echo, ExitStack() as held:
         connections = {name: held.enter_context(silent(echo.port, *sent)) for name, sent in SILENT.items()}
         for name, connection in connections.items():
-            assert closes_within(connection, 5), name
-        wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 5, "nothing is left of them")
+            assert is_closed(connection), name
+        wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 60, "nothing is left of them")
 
 
 # What comes first, and what then comes again and again.
@@ -88,7 +99,7 @@ TRICKLES = {
 def test_bytes_that_trickle_hold_no_place():
     with answering(**TIMES, max_header_bytes=10**6) as echo, ExitStack() as held:
         connections = {name: held.enter_context(silent(echo.port, start)) for name, (start, _) in TRICKLES.items()}
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while connections:
             assert time.monotonic() < end, list(connections)
             for name in list(connections):
@@ -97,11 +108,11 @@ def test_bytes_that_trickle_hold_no_place():
                 except OSError:
                     del connections[name]
             time.sleep(0.01)
-        wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 5, "nothing is left of them")
+        wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 60, "nothing is left of them")
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("sent", SILENT.values(), ids=SILENT)
+@for_each("loop", LOOPS)
+@for_each("sent", SILENT.values(), ids=SILENT)
 def test_silent_clients_never_keep_others_out(sent, loop):
     with answering(LOOPS[loop], max_connections=3) as echo, ExitStack() as held:
         for _ in range(4):
@@ -118,24 +129,24 @@ def test_the_one_that_waits_longest_goes_first():
         first.sendall(GET)  # now the second waits longer
         assert first.recv(65536)
         assert asked(echo.port) == [200]
-        assert closes_within(second, 5)
+        assert is_closed(second)
         held.enter_context(silent(echo.port))
         assert asked(echo.port) == [200]
-        assert closes_within(first, 5)
+        assert is_closed(first)
         sending.sendall(b"o")  # one that sends its body goes only where nobody waits for a request
         assert replies(heard(sending))[0].status == 200
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@for_each("loop", LOOPS)
 def test_one_whose_answer_is_on_its_way_never_goes(loop):
     with answering(LOOPS[loop], max_connections=2) as echo, ExitStack() as held:
         computed, sent = held.enter_context(connected(echo.port)), held.enter_context(connected(echo.port))
         computed.sendall(WAIT)
         sent.sendall(b"GET /bytes?n=30000000 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        wait_until(lambda: len(echo.context.open.busy) == 2, 5, "both are busy")
+        wait_until(lambda: len(echo.context.open.busy) == 2, 60, "both are busy")
         for _ in range(3):
             with connected(echo.port) as third:
-                assert closes_within(third, 5)
+                assert is_closed(third)
         echo.application.released.set()
         assert computed.recv(65536).startswith(b"HTTP/1.1 200")
         assert sum(map(len, iter(lambda: sent.recv(1 << 20), b""))) > 30_000_000
@@ -150,13 +161,13 @@ def test_half_of_the_descriptors_are_left_to_others(monkeypatch):
         assert len(echo.context.open) == 3
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@for_each("loop", LOOPS)
 def test_a_client_gets_in_where_no_descriptor_is_left(loop):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with answering(LOOPS[loop]) as echo, ExitStack() as held:
         idle = [held.enter_context(silent(echo.port, GET, b"")) for _ in range(3)]
         last = held.enter_context(socket.socket())
-        last.settimeout(10)
+        last.settimeout(60)
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free_descriptor(), hard))
             last.connect(("127.0.0.1", echo.port))
@@ -164,7 +175,7 @@ def test_a_client_gets_in_where_no_descriptor_is_left(loop):
             assert replies(heard(last))[0].status == 200
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert closes_within(idle[0], 5)
+        assert is_closed(idle[0])
 
 
 def lowest_free_descriptor():
@@ -179,27 +190,25 @@ def test_an_answer_that_nobody_reads_holds_no_place_for_good():
             for more in ("Connection: close", "X: y"):
                 with connected(echo.port) as connection:
                     connection.sendall(f"GET {path}?n=30000000 HTTP/1.1\r\nHost: x\r\n{more}\r\n\r\n".encode())
-                    wait_until(lambda: echo.application.running > 0, 5, "it is answered")
-                    wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 5, "it is cut off")
+                    wait_until(lambda: echo.application.running > 0, 60, "it is answered")
+                    wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 60, "it is cut off")
         with connected(echo.port) as connection:  # one that ends its body after the answer has begun
             connection.sendall(request(b"", "/early?n=30000000", Content_Length="5"))
-            wait_until(lambda: any(each.has_unread_answer for each in echo.context.open.sending), 5, "it is answered")
+            wait_until(lambda: any(each.has_unread_answer for each in echo.context.open.sending), 60, "it is answered")
             connection.sendall(b"hello")
-            wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 5, "it is cut off")
+            wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 60, "it is cut off")
 
 
 def test_clients_that_never_read_nor_leave_after_a_refusal_are_cut_off():
     with answering(**TIMES) as echo, connected(echo.port) as connection:
         connection.sendall(b"nothing at all\r\n\r\n")
-        end = time.monotonic() + 5
-        with suppress(OSError):
-            while time.monotonic() < end:
+        with pytest.raises(OSError):
+            for _ in range(1 << 20):  # a gibibyte: more than anybody takes of who was refused
                 connection.sendall(b"x" * 1000)
-        assert time.monotonic() < end
-        wait_until(lambda: len(echo.context.open) == 0, 5, "its place is free")
+        wait_until(lambda: len(echo.context.open) == 0, 60, "its place is free")
 
 
-@pytest.mark.parametrize("sent", [
+@for_each("sent", [
     GET[:-2] + b"X: " + b"y" * 3000, GET[:-2] + b"X: y\r\n" * 500, b"GET /" + b"a" * 3000,
     GET[:-2] + b"X: " + b"y" * 3000 + b"\r\n\r\n",
     CHUNKED + b"0\r\nX: " + b"y" * 3000, CHUNKED + b"0\r\n" + b"X: y\r\n" * 500,
@@ -211,10 +220,8 @@ def test_heads_and_trailers_have_a_size(sent):
 
 def test_trailers_without_end_are_not_kept():
     with answering() as echo:
-        started = time.monotonic()
-        endless_trailers(echo.port, 1 << 30)
-        assert time.monotonic() - started < 8
-        wait_until(lambda: echo.application.running == len(echo.context.open) == 0, 5, "nothing is left of it")
+        assert endless_trailers(echo.port, 1 << 30) < 1 << 29
+        wait_until(lambda: echo.application.running == len(echo.context.open) == 0, 60, "nothing is left of it")
 
 
 # --- TLS -------------------------------------------------------------------------------------------------------------
@@ -235,7 +242,7 @@ def spoken_secretly(port, sent):
         return heard(connection)
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@for_each("loop", LOOPS)
 def test_requests_over_tls_are_answered_one_behind_the_other(context, loop):
     with answering(LOOPS[loop], context) as echo:
         sent = GET * 20 + CHUNKED + b"0\r\n\r\n" + b"GET /bytes?n=300000 HTTP/1.1\r\nHost: x\r\n\r\n" + LAST
@@ -244,22 +251,22 @@ def test_requests_over_tls_are_answered_one_behind_the_other(context, loop):
         assert len(found[-2].body) == 300_000
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("said", [b"", HELLO], ids=["nothing", "half a hello"])
+@for_each("loop", LOOPS)
+@for_each("said", [b"", HELLO], ids=["nothing", "half a hello"])
 def test_a_handshake_that_never_ends_is_shed_in_time(context, said, loop):
-    with answering(LOOPS[loop], context, header_timeout=0.2) as echo, silent(echo.port, said) as connection:
-        wait_until(lambda: len(echo.context.open) == 1, 5, "it is counted")
-        assert closes_within(connection, 5)
-        wait_until(lambda: len(echo.context.open) == 0, 5, "its place is free")
+    with answering(LOOPS[loop], context, header_timeout=1.0) as echo, silent(echo.port, said) as connection:
+        wait_until(lambda: len(echo.context.open) == 1, 60, "it is counted")
+        assert is_closed(connection)
+        wait_until(lambda: len(echo.context.open) == 0, 60, "its place is free")
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@for_each("loop", LOOPS)
 def test_one_that_says_nothing_after_its_handshake_is_shed_in_time(context, loop):
-    with answering(LOOPS[loop], context, header_timeout=0.2) as echo:
+    with answering(LOOPS[loop], context, header_timeout=1.0) as echo:
         assert spoken_secretly(echo.port, b"GET / HT") == b""
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@for_each("loop", LOOPS)
 def test_handshakes_never_keep_others_out(context, loop):
     with answering(LOOPS[loop], context, max_connections=3) as echo, ExitStack() as held:
         for said in (b"", HELLO, b"GET / HTTP/1.1\r\n\r\n", b""):
@@ -269,16 +276,16 @@ def test_handshakes_never_keep_others_out(context, loop):
         assert len(echo.context.open) <= 3
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@for_each("loop", LOOPS)
 def test_a_client_that_leaves_in_its_handshake_gives_its_place_back(context, loop):
     with answering(LOOPS[loop], context) as echo:
         for how in ("close", "half", "reset"):
             with silent(echo.port, HELLO) as connection:
-                wait_until(lambda: len(echo.context.open) == 1, 5, "it is counted")
+                wait_until(lambda: len(echo.context.open) == 1, 60, "it is counted")
                 if how == "half":
                     connection.shutdown(socket.SHUT_WR)
                 elif how == "reset":
-                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-                if how != "half":
+                    reset(connection)
+                else:
                     connection.close()
-                wait_until(lambda: len(echo.context.open) == 0, 5, "its place is free")
+                wait_until(lambda: len(echo.context.open) == 0, 60, "its place is free")

@@ -1,19 +1,22 @@
-"""The daemon's own memory while clients make it hold as much as they can, and who is answered meanwhile."""
+"""The daemon's own memory while clients make it hold as much as they can or flood it, and who is answered meanwhile."""
 
 import http.client
 import json
+import resource
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import httpx
 import pytest
-from builders.daemon import RunningDaemon, running_daemon, wait_for
-from builders.raw_http import connected, request
+from builders import raw_http
+from builders.cases import for_each
+from builders.daemon import RunningDaemon, running_daemon
+from builders.raw_http import connected, posted
+from builders.watching import wait_until
 
 MIB = 1 << 20
 HELD = 48 * MIB
@@ -68,9 +71,12 @@ class Attacked:
         return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("penstock_held_bytes "))
 
     def is_answered(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request("POST", "/v1/completions", SHORT, {"Content-Type": "application/json"})
-        return connection.getresponse().status == 200
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
+            connection.request("POST", "/v1/completions", SHORT, {"Content-Type": "application/json"})
+            return connection.getresponse().status == 200
+
+    def assert_little_grew(self, most: int = HELD + BESIDE) -> None:
+        assert self.grown < most, f"{self.grown / MIB:.0f} MiB"
 
 
 @pytest.fixture(scope="module")
@@ -82,69 +88,60 @@ def attacked() -> Iterator[Attacked]:
             yield Attacked(daemon)
 
 
-def posted(body: dict[str, Any], path: str = "/v1/completions") -> bytes:
-    return request(json.dumps(body).encode(), path)
-
-
-def sent(attacked: Attacked, stack: ExitStack, body: bytes, number: int) -> list[socket.socket]:
+def send(attacked: Attacked, stack: ExitStack, body: bytes, number: int) -> None:
     """By as many connections at once, which stay open and read nothing."""
     connections = [stack.enter_context(connected(attacked.port, 60)) for _ in range(number)]
 
-    def send(connection: socket.socket) -> None:
+    def send_one(connection: socket.socket) -> None:
         with suppress(OSError):  # it may have been told enough
             connection.sendall(body)
 
-    threads = [threading.Thread(target=send, args=(connection,)) for connection in connections]
+    threads = [threading.Thread(target=send_one, args=(connection,)) for connection in connections]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return connections
+
+
+def all_is_given_back(attacked: Attacked) -> None:
+    wait_until(lambda: attacked.held == 0, 60, "everything is given back")
 
 
 TEXT = {"prompt": "a", "user": "x" * (8 * MIB - 100)}
 FUNCTION = {"type": "function", "name": "f", "description": "x" * MIB}
 OBJECTS = {**LONG, "metadata": {"a": [{"b": 1.5}] * 30_000}}
+CHAT = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1900, "ignore_eos": True, "n": 16,
+        "logprobs": True, "top_logprobs": 20}  # fmt: skip
 ATTACKS: dict[str, tuple[bytes, int]] = {
     "log-probabilities of prompts": (posted({"prompt": [[5] * 2000] * 64, "max_tokens": 1, "prompt_logprobs": 20}), 2),
     "those of a few, read by nobody": (posted({"prompt": [[5] * 2000] * 8, "max_tokens": 1, "prompt_logprobs": 20}), 6),
     "log-probabilities of answers": (posted({**LONG, "n": 16, "logprobs": 20}), 2),
     "those of a stream that nobody reads": (posted({**LONG, "n": 16, "logprobs": 20, "stream": True}), 4),
-    "a chat's": (
-        posted({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1900, "ignore_eos": True, "n": 16,
-                "logprobs": True, "top_logprobs": 20}, "/v1/chat/completions"), 2,
-    ),
+    "a chat's": (posted(CHAT, "/v1/chat/completions"), 2),
     "bodies that never end": (posted(TEXT)[:-1], 32),
     "long bodies that wait": (posted(LONG | TEXT), 32),
     "wide texts": (posted({**LONG, "user": "\U0001f600" + "x" * (3 * MIB)}), 16),
     "many objects that wait": (posted(OBJECTS), 64),
-    "tools that are told again": (
-        posted({"input": "a", "stream": True, "tools": [FUNCTION] * 2}, "/v1/responses"), 16,
-    ),
+    "tools that are told again": (posted({"input": "a", "stream": True, "tools": [FUNCTION] * 2}, "/v1/responses"), 16),
     "prompts times n": (posted({**LONG, "prompt": [[5] * 2000] * 4, "n": 64}), 8),
     "schemas": (posted({**LONG, "guided_json": {"enum": [f"{n:07}" for n in range(40_000)]}}), 24),
     "stop ids": (posted({**LONG, "prompt": ["a"] * 128, "stop_token_ids": [5] * 200_000}), 8),
     "tokens of texts": (posted({"prompt": "a b " * 8_000, "return_token_strs": True}, "/tokenize"), 32),
-}  # fmt: skip
-
-
+}
 # The long test below tries all of them, and again and again.
 QUICK = ("log-probabilities of prompts", "those of a stream that nobody reads", "bodies that never end", "wide texts",
          "tools that are told again", "schemas")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in ATTACKS]
-)
+@for_each("name", QUICK)
 def test_the_daemon_holds_no_more_than_it_was_told(attacked, name):
-    body, number = ATTACKS[name]
     with ExitStack() as stack:
-        sent(attacked, stack, body, number)
+        send(attacked, stack, *ATTACKS[name])
         for _ in range(3):
             assert attacked.is_answered(), "a good client is answered meanwhile"
         assert attacked.held <= HELD
-    wait_for(lambda: attacked.held == 0, "everything is given back", 60)
-    assert attacked.grown < HELD + BESIDE, f"{attacked.grown / MIB:.0f} MiB"
+    all_is_given_back(attacked)
+    attacked.assert_little_grew()
 
 
 def test_connections_that_ask_without_end_and_read_nothing_hold_little_each(attacked):
@@ -159,20 +156,20 @@ def test_connections_that_ask_without_end_and_read_nothing_hold_little_each(atta
                 for _ in range(50):
                     connection.send(asking)
         assert attacked.is_answered()
-        assert attacked.grown < len(connections) * 200_000 + 16 * MIB, f"{attacked.grown / MIB:.0f} MiB"
+        attacked.assert_little_grew(len(connections) * 200_000 + 16 * MIB)
 
 
 @pytest.mark.long
 def test_nothing_is_left_of_attacks_that_come_again_and_again(attacked):
     """An allocator takes a while to find its level; what is never given back would have passed it by then."""
-    for _ in range(20):
-        for body, number in ATTACKS.values():
+    for number in range(20):
+        for name in ATTACKS:
             with ExitStack() as stack:
-                sent(attacked, stack, body, number)
+                send(attacked, stack, *ATTACKS[name])
                 assert attacked.is_answered()
-            wait_for(lambda: attacked.held == 0, "everything is given back", 60)
-        print(f"{attacked.grown / MIB:.0f} MiB", flush=True)
-        assert attacked.grown < HELD + BESIDE
+                assert attacked.held <= HELD or number, name
+            all_is_given_back(attacked)
+        attacked.assert_little_grew()
 
 
 def test_log_probabilities_that_fit_are_told_whole(attacked):
@@ -183,4 +180,90 @@ def test_log_probabilities_that_fit_are_told_whole(attacked):
     for choice in choices:
         first, *others = choice["prompt_logprobs"]
         assert first is None and len(others) == 1999 and all(len(position) == 20 for position in others)
-    assert attacked.grown < HELD + BESIDE, f"{attacked.grown / MIB:.0f} MiB"
+    attacked.assert_little_grew()
+
+
+# --- floods: memory stays where it was, and a good client gets in all the while ---------------------------------------
+
+
+@pytest.fixture(scope="module")
+def flooded(tmp_path_factory) -> Iterator[Attacked]:
+    """With descriptors for the flood's own ends, where the hard limit has them."""
+    words = ("pocket", "--load-format", "stand-in", "--max-model-len", "1024", "--num-gpu-blocks-override", "128",
+             "--keep-alive", "inf", "--http", "127.0.0.1:0")  # fmt: skip
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    with running_daemon(tmp_path_factory.mktemp("d"), *words) as running:
+        daemon = Attacked(running)
+        with good_client(daemon):  # loads what is loaded at first use
+            threading.Event().wait(2)
+        yield daemon
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextmanager
+def good_client(daemon: Attacked) -> Iterator[None]:
+    """Asks again and again, each time on a connection of its own; each must be answered."""
+    ends, failures = threading.Event(), []
+
+    def ask() -> None:
+        while not ends.wait(0.02):
+            try:
+                if not daemon.is_answered():
+                    failures.append("it was refused")
+            except OSError as error:
+                failures.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join()
+    assert not failures, failures[:3]
+
+
+def pipelined(asked: bytes, *, reads: bool) -> Callable[[int], object]:
+    seconds = 300 if reads else 10
+    return lambda port: raw_http.pipelined(port, asked, 100_000, reads=reads, seconds=seconds)
+
+
+def stray(byte: bytes) -> Callable[[int], None]:
+    """Silent connections with a stray byte after a reply."""
+
+    def flood(port: int) -> None:
+        held = raw_http.after_a_reply(port, 1100, byte)
+        threading.Event().wait(5)
+        for connection in held:
+            connection.close()
+
+    return flood
+
+
+def slow_headers(port: int) -> None:
+    held = raw_http.slow_headers(port, 2000)
+    for _ in range(12):
+        raw_http.trickle(held)
+        threading.Event().wait(1)
+    for connection in held:
+        connection.close()
+
+
+FLOODS = {
+    "trailers without end": lambda port: [raw_http.endless_trailers(port, 100 * MIB) for _ in range(20)],
+    **{f"pipelined requests, {'read' if reads else 'unread'}, {host} host": pipelined(asked, reads=reads)
+       for host, asked in {"good": raw_http.HEALTH, "forbidden": raw_http.HEALTH_ELSEWHERE}.items()
+       for reads in (True, False)},
+    **{f"stray {byte!r}": stray(byte) for byte in (b"\r", b"\r\n", b"G", b"x")},
+    "slow headers on two thousand connections": slow_headers,
+}  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_makes_little_grow(flooded, name):
+    flooded.forget()
+    with good_client(flooded):
+        FLOODS[name](flooded.port)
+    flooded.assert_little_grew(64 * MIB)

@@ -1,15 +1,21 @@
-"""Requests that have broken other engines: each is refused or answered, and a good one after it is served as before."""
+"""Requests that have broken other engines: each is refused or answered, and a good one after it is served as before.
 
+What is refused is refused in a sentence that says what to write instead.
+"""
+
+import json
+import threading
 from pathlib import Path
 
-import pytest
-from builders.hostile import ADVISORIES, CLOSED, COMPLETIONS, EVERY, Hostile
+import httpx
+from builders.cases import for_each
+from builders.hostile import ADVISORIES, CHAT, CLOSED, COMPLETIONS, EVERY, RESPONSES, Hostile
 from builders.raw_http import spoken
 
 GOOD = {"model": "pocket", "prompt": "What is", "max_tokens": 2, "temperature": 0}
 
 
-@pytest.mark.parametrize("hostile", EVERY, ids=lambda hostile: hostile.name)
+@for_each("hostile", EVERY, ids=lambda hostile: hostile.name)
 def test_a_hostile_request_is_refused_and_the_next_one_is_served(server, http, hostile: Hostile):
     said = spoken(server.port, hostile.sent)
     status = int(said.split(b" ", 2)[1]) if said.startswith(b"HTTP/1.1 ") else CLOSED
@@ -39,3 +45,59 @@ def test_the_page_about_safety_lists_every_kind_with_its_number_and_its_advisori
         assert all(advisory in row for advisory in advisories)
     drawn = sum(bool(hostile.advisories) for hostile in EVERY)
     assert f"holds {len(EVERY)} requests, {drawn} of them" in page
+
+
+# Each took from several seconds to minutes, and another's text had no turn meanwhile.
+STRUCTURES = {"structures": [{"begin": "z", "end": ""}] * 10_000, "triggers": ["a"] * 40_000 + ["z"]}
+SHAPES = {
+    "comments": {"guided_grammar": "root ::= " + "(*" * 250_000},
+    "counts": {"guided_grammar": 'root ::= "a"{' + " " * 20_000},
+    "triggers": {"guided_structural_tag": json.dumps(STRUCTURES)},
+}
+
+
+@for_each("shape", SHAPES)
+def test_a_shape_that_is_made_to_take_long_is_refused_and_others_go_on(http, server, shape):
+    answers = []
+
+    def ask():
+        answers.append(httpx.post(server.address + COMPLETIONS, json=GOOD | SHAPES[shape], timeout=60).status_code)
+
+    hostile = [threading.Thread(target=ask) for _ in range(3)]
+    for each in hostile:
+        each.start()
+    assert http.post(COMPLETIONS, json=GOOD | {"guided_regex": "[a-c]"}).status_code == 200
+    for each in hostile:
+        each.join()
+    assert answers == [400] * 3
+
+
+# --- sentences -------------------------------------------------------------------------------------------------------
+
+
+@for_each("path, name", [(CHAT, "messages"), (RESPONSES, "input"), ("/tokenize", "messages")])
+def test_a_role_that_the_template_leaves_out_is_refused(http, path, name):
+    answer = http.post(path, json={"model": "pocket", name: [{"role": "usr", "content": "What is 2 + 3?"}]})
+    message = answer.json()["error"]["message"]
+    assert answer.status_code == 400 and "knows no role 'usr'" in message and message.endswith("Did you mean user?")
+
+
+@for_each("path, advice", [
+    ("/api/chat", "Here it is /v1/chat/completions."),
+    ("/api/tags", "Here it is /v1/models."),
+    ("/v1/messages", "Here it is /v1/chat/completions."),
+    ("/v1/embeddings", "Embeddings are not computed here."),
+    ("/v1/chat/completion", "Did you mean /v1/chat/completions?"),
+    ("/zzz", "/openapi.json lists them."),
+])  # fmt: skip
+def test_a_path_of_another_server_is_told_with_ours(http, path, advice):
+    answer = http.post(path, json={"model": "pocket"})
+    assert answer.status_code == 404 and answer.json()["error"]["message"].endswith(advice)
+
+
+@for_each("form", [{"type": "jsn"}, {"type": "json_schema"}, {}])
+def test_the_form_of_a_response_is_refused_by_its_own_name(http, form):
+    body = {"model": "pocket", "input": "Hello", "text": {"format": form}}
+    reply = http.post(RESPONSES, json=body)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["message"].startswith('text.format must be {"type": "text"}')

@@ -1,11 +1,13 @@
-"""The page in a real Chromium before a real model: a person asks, stops, writes on, and looks at the engine."""
+"""The page in a real Chromium before a real model: a person asks, stops, writes on, and looks at the engine.
+
+Of all tests with a browser only the first one here and that of the markdown are quick ones.
+"""
 
 import json
 from collections.abc import Iterator
 
 import pytest
-from builders.browser import Page
-from builders.page import answer_with, ask, assert_nothing_from_elsewhere, opened, texts, whole
+from builders.page import Page, answer_with, ask, assert_nothing_from_elsewhere, opened, texts, whole
 from builders.served import served
 from builders.watching import wait_until
 
@@ -46,6 +48,7 @@ STOPS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", STOPS)
 def test_an_answer_is_stopped_here_and_in_the_engine(page, server, how):
     page.value(NEVER_ENDING)
@@ -54,9 +57,10 @@ def test_an_answer_is_stopped_here_and_in_the_engine(page, server, how):
     ask(page, "Tell me everything.")
     assert "stopped" in texts(page, ".message.assistant small")[0]
     assert page.value("$('stop').hidden && !$('send').hidden") is True
-    wait_until(lambda: server.stats().running == 0, 5, "the engine has ended it")
+    wait_until(lambda: server.stats().running == 0, 60, "the engine has ended it")
 
 
+@pytest.mark.long
 def test_an_answer_that_was_cut_goes_on_where_it_ended(page):
     page.value(f"$('max_tokens').value = '3'; {NEVER_ENDING}; 0")
     ask(page, "What is 487 + 256?")
@@ -70,6 +74,7 @@ def test_an_answer_that_was_cut_goes_on_where_it_ended(page):
     assert after.startswith(before) and page.value("current.messages.length") == 2
 
 
+@pytest.mark.long
 def test_the_notebook_goes_on_with_a_text_as_it_stands_and_takes_it_back(page):
     page.click("#tab-notebook")
     page.value(f"$('max_tokens').value = '12'; {NEVER_ENDING}; 0")
@@ -81,6 +86,7 @@ def test_the_notebook_goes_on_with_a_text_as_it_stands_and_takes_it_back(page):
     assert len(page.until("!$('view-notebook').hidden && $('page-text').value")) > len("Once upon")
 
 
+@pytest.mark.long
 def test_plots_have_axes_with_units_and_the_values_at_the_moment_that_is_pointed_at(page):
     page.click("#tab-live")
     keep_busy(page)
@@ -104,6 +110,7 @@ def test_plots_have_axes_with_units_and_the_values_at_the_moment_that_is_pointed
     assert page.value("document.querySelectorAll('.plot .cursor').length") == 6
 
 
+@pytest.mark.long
 def test_requests_that_run_are_listed_and_stopped_by_a_button(chromium, server):
     page = opened(chromium, server.address)
     page.click("#tab-live")
@@ -119,9 +126,10 @@ def test_requests_that_run_are_listed_and_stopped_by_a_button(chromium, server):
     # It may have ended by itself in the same moment, which the browser notes as a refusal.
     assert_nothing_from_elsewhere(page, server.address, expects_refusals=True)
     page.close()
-    wait_until(lambda: server.stats().running == 0, 10, "what a closed page has asked has ended")
+    wait_until(lambda: server.stats().running == 0, 60, "what a closed page has asked has ended")
 
 
+@pytest.mark.long
 def test_a_server_with_keys_is_told_one_and_it_is_gone_with_the_tab(chromium, pocket, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("right\n")
@@ -139,7 +147,8 @@ def test_a_server_with_keys_is_told_one_and_it_is_gone_with_the_tab(chromium, po
         page.close()
 
 
-@pytest.mark.parametrize("is_dark", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("is_dark", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 def test_the_field_and_the_newest_answer_stay_in_view_however_long_the_talk(chromium, server, size, is_dark):
     width, height = SIZES[size]

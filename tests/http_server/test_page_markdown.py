@@ -5,8 +5,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from builders.browser import Page
-from builders.page import assert_nothing_from_elsewhere, opened
+from builders.page import Page, assert_nothing_from_elsewhere, opened
 
 CODE = '<figure class="code"><figcaption>{}<button type="button" class="copy" data-word="Copy"><svg/>Copy</button>'
 CODE += '</figcaption><pre tabindex="0"><code>{}</code></pre></figure>'
@@ -126,6 +125,7 @@ def test_no_text_of_two_thousand_becomes_markup(page):
     assert faults(page, 2000) == []
 
 
+@pytest.mark.long
 def test_a_long_row_of_anything_is_shown(page):
     """Within the bound of the browser's builder: nothing takes time by the square of the length."""
     rows = ["[", "![", "*a ", "_a *", "`", "``` ", "> ", "- ", "|", "\\[\n", "$$\n", "<", "(", "**a", "[a](", "- a\n\n"]

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from builders.browser import Page
 from builders.page import (
+    Page,
     answer_with,
     ask,
     assert_nothing_from_elsewhere,
@@ -21,6 +21,8 @@ from builders.page import (
     texts,
     whole,
 )
+
+pytestmark = pytest.mark.long
 
 ANSWERS = ".message.assistant .body"
 CODE = "Here:\n\n```python\nx = 1\n```\n\n- **one**\n- two"

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from builders.browser import Page
-from builders.page import answer_with, ask, assert_nothing_from_elsewhere, opened, sent, texts, whole
+from builders.page import Page, answer_with, ask, assert_nothing_from_elsewhere, opened, sent, texts, whole
+
+pytestmark = pytest.mark.long
 
 # For each field in turn, in JSON; 1e999 is more than a number holds.
 ODD = json.dumps([None, -1, "__proto__", [None, 1, "a", {}], {"length": 3, "text": {}}])[:-1] + ", 1e999]"

@@ -6,6 +6,7 @@ import ssl
 
 import httpx
 import pytest
+from builders.cases import for_each
 from builders.raw_http import request, spoken
 from builders.served import served
 
@@ -15,23 +16,20 @@ from penstock.protocol.errors import ConfigError
 
 
 @pytest.fixture(scope="module")
-def secure(pocket, certificate):
-    with served(*pocket, **certificate, header_timeout=0.5) as found:
+def secure(paced, certificate):
+    with served(*paced, **certificate, header_timeout=2.0) as found:
         yield found
 
 
-def test_a_client_that_knows_the_certificate_is_answered(secure, certificate):
+def test_a_client_that_knows_the_certificate_is_answered_and_one_that_does_not_know_it_is_not(secure, certificate):
     assert secure.address.startswith("https://")
     trusting = ssl.create_default_context(cafile=certificate["tls_certificate"])
-    with httpx.Client(base_url=secure.address, verify=trusting) as client:
+    with httpx.Client(base_url=secure.address, verify=trusting, timeout=60) as client:
         body = {"prompt": "What is", "max_tokens": 3, "stream": True}
         assert client.get("/health").status_code == 200
         assert client.post("/v1/completions", json=body).text.endswith("data: [DONE]\n\n")
-
-
-def test_one_that_does_not_know_it_is_not(secure):
     with pytest.raises(httpx.ConnectError, match="certificate"):
-        httpx.get(secure.address + "/health")
+        httpx.get(secure.address + "/health", timeout=60)
 
 
 def test_plain_text_is_not_answered(secure):
@@ -43,7 +41,7 @@ def test_old_versions_are_refused(secure):
     old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         old.maximum_version = ssl.TLSVersion.TLSv1_1
-    with socket.create_connection(("127.0.0.1", secure.port), timeout=10) as plain, pytest.raises(OSError):
+    with socket.create_connection(("127.0.0.1", secure.port), timeout=60) as plain, pytest.raises(OSError):
         old.wrap_socket(plain)
 
 
@@ -52,12 +50,8 @@ def test_one_without_the_other_is_refused(certificate):
         HttpOptions(tls_certificate=certificate["tls_certificate"])
 
 
-@pytest.mark.parametrize("key", ["/nowhere/key.pem", __file__], ids=["no file", "no key"])
+@for_each("key", ["/nowhere/key.pem", __file__])
 def test_files_that_cannot_be_used_are_told_at_the_start(certificate, key):
     options = HttpOptions(http="127.0.0.1:0", tls_certificate=certificate["tls_certificate"], tls_key=key)
     with pytest.raises(ConfigError, match="can't be used"):
-        asyncio.run(HttpServer(NoModels(), options).start())
-
-
-class NoModels:
-    """Nobody gets as far as to ask it."""
+        asyncio.run(HttpServer(object(), options).start())  # nobody gets as far as to ask it for models
