@@ -17,8 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "scripts")]
 
-from builders.page import Page, browser  # noqa: E402
-from builders.page import ask  # noqa: E402
+from builders.page import Page, ask, browser  # noqa: E402
 from builders.served import running_model, served  # noqa: E402
 
 WEATHER = {"type": "function", "function": {

@@ -135,8 +135,7 @@ def test_blocks_are_shared_under_one_adapter_only():
 
 
 def test_those_that_run_and_those_that_wait_use_an_adapter():
-    engine = harness("one", "two")
-    engine.add(*(prompt(number, [1, 2, number], lora_name="one") for number in range(10)))
+    engine = harness("one", "two").add(*(prompt(number, [1, 2, number], lora_name="one") for number in range(10)))
     engine.plan()
     assert in_use(engine) == [0] * 10
     engine.finish()

@@ -120,15 +120,13 @@ def check(harness: Harness, asked: Prompt) -> None:
 def test_the_search_is_the_one_that_was_asked_for(options):
     for number in range(6):
         asked = search(number, [token + number for token in TOKENS], **options)
-        harness = Harness()
-        harness.add(asked)
+        harness = Harness().add(asked)
         check(harness.run(), asked)
 
 
 def test_beams_share_the_full_blocks_of_what_they_have_in_common():
     asked = search(1, list(range(40)), ends=[], beam_width=4, max_tokens=3)
-    harness = Harness(num_blocks=15)
-    harness.add(asked)
+    harness = Harness(num_blocks=15).add(asked)
     check(harness.run(), asked)
     assert harness.scheduler.counters.preemptions == 0
     assert harness.worker.num_computed == 40 + 2 * 4, "each beam computes its own tokens and no other's"
@@ -144,16 +142,14 @@ def test_a_search_leaves_no_block_slot_or_sequence_behind():
 @for_each("num_slots", [1, 2, 5])
 def test_a_search_wider_than_the_engine_has_slots_finds_the_same(num_slots):
     asked = search(1, TOKENS, beam_width=4)
-    harness = Harness(max_num_seqs=num_slots)
-    harness.add(asked)
+    harness = Harness(max_num_seqs=num_slots).add(asked)
     check(harness.run(), asked)
 
 
 @for_each("num_blocks", [5, 6, 8])
 def test_a_search_with_too_few_blocks_for_all_its_beams_finds_the_same(num_blocks):
     asked = search(1, TOKENS, beam_width=4)
-    harness = Harness(num_blocks=num_blocks)
-    harness.add(asked)
+    harness = Harness(num_blocks=num_blocks).add(asked)
     check(harness.run(), asked)
     assert harness.scheduler.counters.preemptions > 0
     assert harness.heard[128].preemptions == harness.scheduler.counters.preemptions
@@ -162,8 +158,7 @@ def test_a_search_with_too_few_blocks_for_all_its_beams_finds_the_same(num_block
 def test_a_beam_that_takes_the_slot_of_one_that_gave_way_in_the_same_step_gets_none_of_its_blocks():
     sample = prompt(1, range(1, 6), max_tokens=5)
     asked = search(2, list(range(50, 55)), ends=[], beam_width=4, max_tokens=6, priority=-1)
-    harness = Harness(num_blocks=9, block_size=2)
-    harness.add(sample, asked)
+    harness = Harness(num_blocks=9, block_size=2).add(sample, asked)
     check(harness.run(steps_in_flight=1), asked)
     assert harness.tokens(1) == answer(sample, 0, 128)[0]
 
@@ -176,8 +171,7 @@ def test_a_search_whose_single_beam_outgrows_the_pool_ends_with_429():
 
 
 def test_an_abort_of_one_sample_ends_them_all():
-    harness = Harness()
-    harness.add(search(1, TOKENS, ends=[]), search(2, TOKENS))
+    harness = Harness().add(search(1, TOKENS, ends=[]), search(2, TOKENS))
     harness.step(6)
     harness.abort(128 + 2)
     for sample in range(3):
@@ -189,8 +183,7 @@ def test_an_abort_of_one_sample_ends_them_all():
 
 
 def test_a_search_that_can_never_be_served_is_refused_for_every_sample():
-    harness = Harness(max_model_len=8)
-    harness.add(search(1, TOKENS))
+    harness = Harness(max_model_len=8).add(search(1, TOKENS))
     assert [harness.ended(1, sample).error_code for sample in range(3)] == [400] * 3
 
 

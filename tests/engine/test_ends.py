@@ -14,19 +14,12 @@ def asked(request_id: int = 1, **params):
     return prompt(request_id, [3, 1, 4, 1, 5], **{"max_tokens": 20, **params})
 
 
-def test_max_tokens_ends_it_with_length():
-    harness = Harness().add(ASKED).run()
-    assert (harness.tokens(1), harness.ended(1).finish_reason) == (FREE, "length")
-
-
-def test_the_context_ends_it_with_length():
-    harness = Harness(max_model_len=12).add(ASKED).run()
-    assert (harness.tokens(1), harness.ended(1).finish_reason) == (FREE[:7], "length")
-
-
-def test_max_length_counts_prompt_and_output():
-    harness = Harness().add(asked(max_tokens=None, max_length=9)).run()
-    assert harness.tokens(1) == FREE[:4]
+@for_each("options, params, length", [
+    ({}, {}, 20), ({"max_model_len": 12}, {}, 7), ({}, {"max_tokens": None, "max_length": 9}, 4),
+])  # fmt: skip
+def test_max_tokens_the_context_or_max_length_of_prompt_and_output_end_it_with_length(options, params, length):
+    harness = Harness(**options).add(asked(**params)).run()
+    assert (harness.tokens(1), harness.ended(1).finish_reason) == (FREE[:length], "length")
 
 
 @for_each("steps_in_flight", [1, 2, 3])
@@ -48,8 +41,7 @@ def test_no_token_ends_it_before_its_least_length(least):
 
 
 def test_a_worker_that_ends_it_too_early_is_not_believed():
-    harness = Harness()
-    harness.add(asked(min_tokens=2, eos_token_id=[7]))
+    harness = Harness().add(asked(min_tokens=2, eos_token_id=[7]))
     for expected in (None, "stop"):
         harness.plan()
         harness.results[0].sampled = column([7])
@@ -58,8 +50,7 @@ def test_a_worker_that_ends_it_too_early_is_not_believed():
 
 
 def test_no_step_is_planned_for_a_sequence_whose_last_token_is_in_flight():
-    harness = Harness()
-    harness.add(asked(max_tokens=1))
+    harness = Harness().add(asked(max_tokens=1))
     assert harness.plan() is not None
     assert harness.plan() is None
     assert harness.scheduler.stats().free_blocks == 64, "nor does it hold blocks any longer"
@@ -68,8 +59,7 @@ def test_no_step_is_planned_for_a_sequence_whose_last_token_is_in_flight():
 
 
 def test_a_slot_is_used_again_in_the_very_next_plan():
-    harness = Harness(max_num_seqs=2)
-    harness.add(*(asked(number, max_tokens=1) for number in range(6)))
+    harness = Harness(max_num_seqs=2).add(*(asked(number, max_tokens=1) for number in range(6)))
     for _ in range(3):
         assert len(harness.rows(harness.plan())) == 2
     harness.run()
@@ -77,8 +67,7 @@ def test_a_slot_is_used_again_in_the_very_next_plan():
 
 
 def test_an_aborted_sequence_ends_with_499_and_keeps_what_it_got():
-    harness = Harness()
-    harness.add(ASKED)
+    harness = Harness().add(ASKED)
     for _ in range(3):
         harness.plan()
     harness.finish()
@@ -91,8 +80,7 @@ def test_an_aborted_sequence_ends_with_499_and_keeps_what_it_got():
 
 
 def test_an_abort_while_it_waits_opens_and_ends_it():
-    harness = Harness(max_num_seqs=1)
-    harness.add(asked(1), asked(2))
+    harness = Harness(max_num_seqs=1).add(asked(1), asked(2))
     harness.plan()
     harness.abort(2 * 128)
     assert harness.heard[2 * 128].opened.inference_start_time is None
@@ -119,8 +107,7 @@ def test_one_sample_may_end_before_the_others():
 
 
 def test_a_result_out_of_order_is_refused():
-    harness = Harness()
-    harness.add(ASKED)
+    harness = Harness().add(ASKED)
     harness.plan()
     harness.results[0].step = 7
     with pytest.raises(RuntimeError, match="answered step 7, and the step in flight is 0"):

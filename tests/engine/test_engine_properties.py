@@ -218,7 +218,7 @@ def play(options: dict, steps_in_flight: int, history: list[tuple]) -> None:
 
 
 @given(limits, st.integers(1, 3), st.lists(actions, min_size=8, max_size=30))
-@settings(max_examples=50)
+@settings(max_examples=40)
 def test_every_sequence_ends_once_with_its_own_tokens_whatever_the_company(options, steps_in_flight, history):
     play(options, steps_in_flight, history)
 
@@ -228,7 +228,7 @@ def without_blocks(options: dict) -> dict:
 
 
 @given(limits, mixes(), st.sampled_from([16, 5, 2048]), st.integers(1, 3), st.lists(actions, min_size=8, max_size=30))
-@settings(max_examples=60)
+@settings(max_examples=45)
 def test_so_it_is_with_groups_of_layers_in_any_mix(options, groups, every, steps_in_flight, history):
     play({**without_blocks(options), "groups": groups, "checkpoint_every": every}, steps_in_flight, history)
 
@@ -252,7 +252,7 @@ media_limits = st.fixed_dictionaries(
 
 
 @given(limits, media_limits, mixes(), st.integers(1, 3), st.lists(actions, min_size=8, max_size=30))
-@settings(max_examples=60)
+@settings(max_examples=45)
 def test_so_it_is_with_pictures(options, media, groups, steps_in_flight, history):
     play({**without_blocks(options), **media, "groups": groups}, steps_in_flight, history)
 

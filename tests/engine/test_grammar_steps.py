@@ -89,8 +89,7 @@ def test_a_grammar_that_is_none_ends_its_request_alone():
 
 
 def test_a_request_aborted_while_its_grammar_is_compiled_is_forgotten():
-    harness = GuidedHarness(compiler=ScriptCompiler(is_slow=True))
-    harness.add(guided(0, WORD))
+    harness = GuidedHarness(compiler=ScriptCompiler(is_slow=True)).add(guided(0, WORD))
     harness.abort(sequence_id(0, 0))
     assert harness.ended(0).finish_reason == "abort" and harness.scheduler.stats().waiting == 0
     harness.run()

@@ -15,10 +15,6 @@ def memory_plan(device: str) -> MemoryPlan:
     return MemoryPlan(device, "", 0, 0, 0, [GroupPlan("full", 2, 0, 100)], 4096, 4096, 512, "float32", "float32")
 
 
-def unfinished(harness: Harness) -> int:
-    return len(harness.scheduler.running.prefilling)
-
-
 @for_each("device, expected", [("cpu", (64, 512)), ("cuda:0", (256, 8192))])
 def test_unset_limits_are_what_fits_the_device(device, expected):
     settled = Limits.settled(EngineConfig(model="m"), memory_plan(device))
@@ -27,17 +23,13 @@ def test_unset_limits_are_what_fits_the_device(device, expected):
     assert (given.max_num_seqs, given.max_num_batched_tokens) == (3, 70)
 
 
-@for_each(
-    "length, options, params, sentence",
-    [
-        (0, {}, {}, "empty"),
-        (128, {}, {}, "128 tokens, and max_model_len=128 must hold it"),
-        (20, {}, {"max_tokens": None, "max_length": 20}, "max_length=20 leaves no token after a prompt of 20"),
-        (41, {"num_blocks": 10}, {}, "41 tokens, and the KV cache holds 10 blocks of 4"),
-        (33, {"enable_chunked_prefill": False}, {}, "33 tokens, and without chunked prefill"),
-    ],
-    ids=["empty", "too long", "max_length", "pool", "no chunks"],
-)
+@for_each("length, options, params, sentence", [
+    (0, {}, {}, "empty"),
+    (128, {}, {}, "128 tokens, and max_model_len=128 must hold it"),
+    (20, {}, {"max_tokens": None, "max_length": 20}, "max_length=20 leaves no token after a prompt of 20"),
+    (41, {"num_blocks": 10}, {}, "41 tokens, and the KV cache holds 10 blocks of 4"),
+    (33, {"enable_chunked_prefill": False}, {}, "33 tokens, and without chunked prefill"),
+])  # fmt: skip
 def test_a_request_that_can_never_be_served_ends_alone_with_400(length, options, params, sentence):
     harness = Harness(**options).add(prompt(1, range(length), **params), prompt(2, [5, 6])).run()
     assert (harness.ended(1).finish_reason, harness.ended(1).error_code) == ("error", 400)
@@ -65,16 +57,14 @@ def test_no_more_than_max_num_seqs_run():
 
 
 def test_blocks_are_kept_free_for_every_request_admitted():
-    harness = Harness(num_blocks=12, static_decode_blocks=2)
-    harness.add(*(prompt(number, [number] * 4) for number in range(8)))
+    harness = Harness(num_blocks=12, static_decode_blocks=2).add(*(prompt(number, [number] * 4) for number in range(8)))
     harness.plan()
     # With n running, n blocks are taken and 2 n stay free: 12 blocks are enough for four.
     assert len(harness.scheduler.running) == 4
 
 
 def test_a_request_that_runs_alone_needs_no_reserve():
-    harness = Harness(num_blocks=12, static_decode_blocks=50)
-    harness.add(prompt(1, range(40)), prompt(2, [1]))
+    harness = Harness(num_blocks=12, static_decode_blocks=50).add(prompt(1, range(40)), prompt(2, [1]))
     harness.plan()
     assert len(harness.scheduler.running) == 1
     harness.run()
@@ -98,31 +88,17 @@ def test_no_more_prompts_are_in_computation_than_max_num_partial_prefills(most):
     assert max(len(plan.new) for plan in harness.plans) == most
 
 
-def test_short_prompts_pass_a_long_one_that_waits_for_another_long_one():
-    harness = Harness(long_prefill_token_threshold=40, max_num_batched_tokens=16)
+@for_each("options, order", [({"long_prefill_token_threshold": 40}, [1, 3, 2]), ({}, [1, 2, 3])])
+def test_short_prompts_pass_a_long_one_that_waits_for_another_long_one_where_the_option_says_so(options, order):
+    harness = Harness(max_num_batched_tokens=16, **options)
     harness.add(prompt(1, range(100)), prompt(2, range(100, 200)), prompt(3, [7, 8])).run()
-    first_tokens = sorted((1, 2, 3), key=lambda number: first_step(harness, number))
-    assert first_tokens == [1, 3, 2]
-
-
-def first_step(harness: Harness, request_id: int) -> int:
-    seed = request_id
-    return next(plan.step for plan in harness.plans if any(new.seed == seed for new in plan.new))
-
-
-def test_without_the_option_long_prompts_wait_in_line_like_all():
-    harness = Harness(max_num_batched_tokens=16)
-    harness.add(prompt(1, range(100)), prompt(2, range(100, 200)), prompt(3, [7, 8])).run()
-    assert first_step(harness, 2) <= first_step(harness, 3)
+    assert [new.seed for plan in harness.plans for new in plan.new] == order
 
 
 def test_max_long_partial_prefills_alone_calls_a_prompt_long_from_four_per_cent_of_the_context_on():
     settled = limits(max_model_len=1000, max_long_partial_prefills=2)
     assert (settled.is_long(40), settled.is_long(41), settled.max_long) == (False, True, 2)
-
-
-def test_without_an_option_no_prompt_is_long():
-    settled = limits(max_model_len=1000, max_num_batched_tokens=32)
+    settled = limits(max_model_len=1000, max_num_batched_tokens=32)  # without an option no prompt is long
     assert (settled.is_long(999), settled.max_long) == (False, None)
 
 
@@ -133,4 +109,3 @@ def test_without_chunked_prefill_a_prompt_is_computed_in_one_step():
     for plan in harness.plans:
         rows = harness.rows(plan)
         assert all(rows[new.slot] == len(new.token_ids) // 4 - new.num_computed for new in plan.new)
-    assert unfinished(harness) == 0

@@ -34,15 +34,13 @@ def works(plans: list[StepPlan]) -> list[int]:
 
 def with_stream(**options) -> Harness:
     """Amid an answer that is streamed."""
-    tested = harness(**options)
-    tested.add(replace(prompt(1, [1, 2, 3], max_tokens=60), is_streamed=True))
+    tested = harness(**options).add(replace(prompt(1, [1, 2, 3], max_tokens=60), is_streamed=True))
     tested.step(3)
     return tested
 
 
 def test_a_picture_beside_nobody_is_encoded_and_read_in_one_step():
-    tested = harness()
-    tested.add(with_picture(1, 1, max_tokens=2))
+    tested = harness().add(with_picture(1, 1, max_tokens=2))
     plan = tested.plan()
     assert plan and works([plan]) == [40] and list(values(plan.num_tokens)) == [16]
     [rows] = plan.media
@@ -73,14 +71,11 @@ def test_a_step_encodes_alone_if_the_next_token_is_a_row():
     assert (works([first, second]), first.slots, len(second.slots)) == ([256, 144], b"", 4)
 
 
-def test_the_same_picture_in_many_requests_is_encoded_once():
+def test_the_same_picture_in_many_requests_is_encoded_once_for_each_salt():
     tested = harness(shares_prefixes=False).add(*[with_picture(number, 1, n=2) for number in range(4)]).run()
     assert tested.worker.media.num_encoded == 1
-
-
-def test_the_same_picture_is_encoded_once_for_each_salt():
-    tested = harness()
-    tested.add(*[with_picture(number, 1, cache_salt=salt) for number, salt in enumerate(["a", "b", None, "a"])]).run()
+    salts = ["a", "b", None, "a"]
+    tested = harness().add(*[with_picture(number, 1, cache_salt=salt) for number, salt in enumerate(salts)]).run()
     tested.add(with_picture(5, 1, cache_salt="b")).run()
     assert tested.worker.media.num_encoded == 3
 
@@ -129,8 +124,7 @@ def test_more_pictures_than_fit_are_encoded_and_read_one_after_the_other():
 
 @for_each("before", [0, 5], ids=["waiting", "running"])
 def test_a_half_encoded_picture_of_an_aborted_request_is_dropped_at_once(before):
-    tested = harness(max_num_batched_tokens=10)
-    tested.add(with_picture(1, 1, before=before, num_patches=400))
+    tested = harness(max_num_batched_tokens=10).add(with_picture(1, 1, before=before, num_patches=400))
     tested.step()
     entries = tested.scheduler.encoder.entries
     assert entries.num_taken == 6 and entries.half_encoded
@@ -156,29 +150,23 @@ def test_pictures_are_encoded_one_after_the_other_beside_streams():
     assert order == sorted(order) and tested.worker.media.num_encoded == 2
 
 
-@for_each(
-    "asked, sentence",
-    [
-        (with_picture(1, 1, rows=21), "21 rows, and memory keeps 20.*mm_cache"),
-        (with_picture(1, 1, num_patches=1001), "1,001 patches, and the encoder takes 1,000.*fewer frames"),
-        (with_picture(1, 1, num_patches=501), "more than 500 patches.*smaller"),
-        (prompt(1, [1, 2], media=[medium(1, (1, 2))]), "one behind the other"),
-        (prompt(1, [1, 2], media=[medium(1, (1, 1)), medium(2, (0, 1))]), "one behind the other"),
-        (prompt(1, [1, 2], media=[medium(1)]), "one behind the other"),
-    ],
-)
-def test_what_can_never_be_encoded_is_refused_with_what_to_do(asked, sentence):
-    tested = harness()
-    tested.add(asked)
-    ended = tested.ended(1)
+WHOLE = {"max_num_batched_tokens": 12, "max_num_seqs": 5, "media": replace(PLAN, has_whole_spans=True)}
+
+
+@for_each("asked, sentence, options", [
+    (with_picture(1, 1, rows=21), "21 rows, and memory keeps 20.*mm_cache", {}),
+    (with_picture(1, 1, num_patches=1001), "1,001 patches, and the encoder takes 1,000.*fewer frames", {}),
+    (with_picture(1, 1, num_patches=501), "more than 500 patches.*smaller", {}),
+    (prompt(1, [1, 2], media=[medium(1, (1, 2))]), "one behind the other", {}),
+    (prompt(1, [1, 2], media=[medium(1, (1, 1)), medium(2, (0, 1))]), "one behind the other", {}),
+    (prompt(1, [1, 2], media=[medium(1)]), "one behind the other", {}),
+    (with_picture(1, 1), "sees none", {"media": None}),
+    (with_picture(1, 1, rows=9), "9 rows that are computed in one step, beside a token of each of 5", WHOLE),
+])  # fmt: skip
+def test_what_can_never_be_encoded_is_refused_with_what_to_do(asked, sentence, options):
+    ended = harness(**options).add(asked).ended(1)
     assert ended.error_code == 400
     assert re.search(sentence, ended.error_msg), ended.error_msg
-
-
-def test_a_model_that_sees_nothing_refuses_pictures():
-    tested = Harness()
-    tested.add(with_picture(1, 1))
-    assert "sees none" in tested.ended(1).error_msg
 
 
 def test_nothing_is_planned_for_media_where_there_are_none():
@@ -189,12 +177,6 @@ def test_nothing_is_planned_for_media_where_there_are_none():
 
 
 def test_rows_that_see_one_another_are_computed_in_one_step_beside_streams_too():
-    tested = with_stream(max_num_batched_tokens=12, max_num_seqs=4, media=replace(PLAN, has_whole_spans=True))
+    tested = with_stream(**WHOLE | {"max_num_seqs": 4})
     tested.add(with_picture(2, 1, before=3, rows=9, num_patches=1)).run()
     assert [rows.count for plan in tested.plans for rows in plan.media] == [9]
-
-
-def test_a_picture_whose_rows_fit_into_no_step_is_refused_with_what_would_take_them():
-    tested = harness(max_num_batched_tokens=12, max_num_seqs=5, media=replace(PLAN, has_whole_spans=True))
-    tested.add(with_picture(1, 1, rows=9))
-    assert "9 rows that are computed in one step, beside a token of each of 5" in tested.ended(1).error_msg

@@ -85,32 +85,25 @@ def test_the_share_of_a_prompt_follows_what_its_tokens_take():
     def seconds(step: int, tokens: int) -> float:
         return WITHOUT * (1 + step / 100 + tokens * 0.03 * (1 + step / 50))
 
-    harness = Paced(streamed(1), seconds=seconds)
-    harness.add(prompt(3, range(LONG), max_tokens=1))
+    harness = Paced(streamed(1), seconds=seconds).add(prompt(3, range(LONG), max_tokens=1))
     counts = harness.run_until_begun(3)
     beside = [seconds(step, count) / seconds(step, 0) for step, count in enumerate(counts, 1) if count]
     assert most_but_few(beside) <= 2.1
     assert max(counts) > 8, "there is time for more than the fewest"
 
 
-@for_each(
-    "company, length, options",
-    [
-        ((prompt(1, [5, 6, 7], max_tokens=900),), LONG, {}),
-        ((), LONG, {}),
-        ((streamed(1),), BUDGET - 1, {"enable_chunked_prefill": False}),
-    ],
-    ids=["nobody reads", "alone", "whole prompts"],
-)
+@for_each("company, length, options", [
+    ((prompt(1, [5, 6, 7], max_tokens=900),), LONG, {}),  # nobody reads its answer as it comes
+    ((), LONG, {}),
+    ((streamed(1),), BUDGET - 1, {"enable_chunked_prefill": False}),
+])  # fmt: skip
 def test_other_prompts_take_all_that_a_step_has(company, length, options):
-    harness = Paced(*company, **options)
-    harness.add(prompt(3, [each % 500 for each in range(length)], max_tokens=1))
+    harness = Paced(*company, **options).add(prompt(3, [each % 500 for each in range(length)], max_tokens=1))
     assert harness.run_until_begun(3)[0] == BUDGET - len(company)
 
 
 def test_a_short_prompt_that_comes_alone_is_computed_at_once():
-    harness = Paced(streamed(1, 99))
-    harness.add(prompt(3, range(110), max_tokens=1))
+    harness = Paced(streamed(1, 99)).add(prompt(3, range(110), max_tokens=1))
     assert harness.run_until_begun(3)[0] == 110
 
 
@@ -136,15 +129,13 @@ def test_prompts_together_make_a_step_longer_up_to_the_shares_of_six_and_all_get
 
 
 def test_a_short_prompt_need_not_wait_for_the_end_of_a_long_one():
-    harness = Paced(streamed(1))
-    harness.add(prompt(3, range(LONG), max_tokens=1), prompt(4, range(9, 69), max_tokens=1))
+    harness = Paced(streamed(1)).add(prompt(3, range(LONG), max_tokens=1), prompt(4, range(9, 69), max_tokens=1))
     harness.run_until_begun(4)
     assert not harness.has_begun(3)
 
 
 def test_a_long_prompt_gets_on_while_short_ones_keep_coming():
-    harness = Paced(streamed(1))
-    harness.add(prompt(2, range(LONG), max_tokens=1))
+    harness = Paced(streamed(1)).add(prompt(2, range(LONG), max_tokens=1))
     number = 2
     while not harness.has_begun(2):
         number += 1
@@ -162,8 +153,7 @@ def test_one_step_that_takes_very_long_makes_few_others_longer(is_measured):
             delayed.append(step)
         return usual(step, tokens) * (100 if step in delayed else 1)
 
-    harness = Paced(streamed(1), seconds=seconds)
-    harness.add(prompt(3, [each % 500 for each in range(2 * LONG)], max_tokens=1))
+    harness = Paced(streamed(1), seconds=seconds).add(prompt(3, [each % 500 for each in range(2 * LONG)], max_tokens=1))
     ratios = [usual(0, count) / WITHOUT for count in harness.run_until_begun(3)]
     assert delayed
     assert sum(ratio > 2.1 for ratio in ratios) <= 3
@@ -191,8 +181,7 @@ def test_steps_become_shorter_at_once_when_most_streams_have_ended():
 
 
 def test_steps_that_take_no_time_leave_no_prompt_behind():
-    harness = Paced(streamed(1), seconds=lambda step, tokens: 0.0)
-    harness.add(prompt(3, range(LONG), max_tokens=1))
+    harness = Paced(streamed(1), seconds=lambda step, tokens: 0.0).add(prompt(3, range(LONG), max_tokens=1))
     assert sum(harness.run_until_begun(3)) == LONG
 
 

@@ -32,8 +32,7 @@ def test_a_step_never_computes_more_than_max_num_batched_tokens():
 
 
 def test_a_long_prompt_is_computed_in_chunks_beside_the_answers_of_others():
-    harness = Harness(max_num_batched_tokens=16)
-    harness.add(prompt(1, [1, 2], max_tokens=12))
+    harness = Harness(max_num_batched_tokens=16).add(prompt(1, [1, 2], max_tokens=12))
     harness.plan()
     harness.add(prompt(2, range(40), max_tokens=2)).run()
     assert tokens_by_seed(harness)[:5] == [{1: 2}, {1: 1, 2: 15}, {1: 1, 2: 15}, {1: 1, 2: 10}, {1: 1, 2: 1}]

@@ -41,25 +41,22 @@ def sampled(result: StepResult) -> list[int]:
     return values(result.sampled).tolist()
 
 
-@for_each(
-    "broken, sentence",
-    [
-        (plan(rows={2: 1}), "computes slot 2, which is free"),
-        (plan(rows={9: 1}), "there are 4"),
-        (plan(new=[new()], rows={0: 3}), "its blocks end at 0"),
-        (plan(new=[new()], rows={0: 4}, blocks=[1]), "3 are known"),
-        (plan(new=[new()], rows={0: 0}, blocks=[1]), "computes 0 tokens"),
-        (plan(new=[new()], blocks=[8]), r"outside 0..7"),
-        (plan(new=[new()], blocks=[1], offsets=[0, 0]), "block offsets"),
-        (plan(new=[new(), new()], blocks=[1]), "fills slot 0, which is taken"),
-        (plan(new=[new(num_computed=3)], blocks=[1]), "3 computed"),
-        (plan(new=[new(tokens=range(17))], blocks=[1]), "max_model_len is 16"),
-        (plan(new=[new(tokens=[1, 512])], blocks=[1]), "outside the vocabulary"),
-        (plan(freed=column([1]), rows={}), "frees slot 1, which is free"),
-        (plan(forks=[Fork(0, 1, 0, [b""])], rows={}), "forks slot 0"),
-        (plan(new=[new(num_computed=1)], rows={0: 2}, blocks=[1]), "other tokens were computed into it"),
-    ],
-)
+@for_each("broken, sentence", [
+    (plan(rows={2: 1}), "computes slot 2, which is free"),
+    (plan(rows={9: 1}), "there are 4"),
+    (plan(new=[new()], rows={0: 3}), "its blocks end at 0"),
+    (plan(new=[new()], rows={0: 4}, blocks=[1]), "3 are known"),
+    (plan(new=[new()], rows={0: 0}, blocks=[1]), "computes 0 tokens"),
+    (plan(new=[new()], blocks=[8]), r"outside 0..7"),
+    (plan(new=[new()], blocks=[1], offsets=[0, 0]), "block offsets"),
+    (plan(new=[new(), new()], blocks=[1]), "fills slot 0, which is taken"),
+    (plan(new=[new(num_computed=3)], blocks=[1]), "3 computed"),
+    (plan(new=[new(tokens=range(17))], blocks=[1]), "max_model_len is 16"),
+    (plan(new=[new(tokens=[1, 512])], blocks=[1]), "outside the vocabulary"),
+    (plan(freed=column([1]), rows={}), "frees slot 1, which is free"),
+    (plan(forks=[Fork(0, 1, 0, [b""])], rows={}), "forks slot 0"),
+    (plan(new=[new(num_computed=1)], rows={0: 2}, blocks=[1]), "other tokens were computed into it"),
+])  # fmt: skip
 def test_a_plan_that_breaks_a_rule_is_refused_with_a_sentence(broken, sentence):
     with pytest.raises(PlanError, match=sentence):
         worker().step(broken)

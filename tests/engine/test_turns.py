@@ -36,8 +36,7 @@ def steps_until(harness: Harness, number: int, most: int) -> int:
 
 
 def test_one_request_is_next_whatever_number_of_anothers_wait():
-    harness = Harness()
-    harness.add(*(prompt(number, [number + 1], client="flood", max_tokens=4) for number in range(300)))
+    harness = Harness().add(*(prompt(number, [number + 1], client="flood", max_tokens=4) for number in range(300)))
     harness.plan()
     harness.add(prompt(300, [7], client="one")).run()
     assert admitted(harness).index(300) == 8  # behind those that ran when it came
@@ -95,8 +94,7 @@ def test_a_place_that_was_given_up_is_not_taken_back_at_once():
 
 def test_beams_that_wait_for_one_another_are_not_kept_apart_by_other_clients():
     """A search holds its places without going on until its last beam has had a turn."""
-    harness = Harness(max_num_seqs=2, num_blocks=200)
-    harness.add(search(0, "search", 4, 6))
+    harness = Harness(max_num_seqs=2, num_blocks=200).add(search(0, "search", 4, 6))
     for number in range(1, 400):
         harness.add(prompt(number, [number % 400 + 1], client=str(number % 3), max_tokens=1))
     for _ in range(2000):
