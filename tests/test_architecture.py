@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("protocol", "engine", "worker", "kernels", "frontend", "allspark")
@@ -81,12 +82,30 @@ def all_files() -> list[Path]:
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    return ast.parse((ROOT / path).read_text(encoding="utf-8"), filename=str(path))
+    return ast.parse(source(path), filename=str(path))
 
 
 @cache
-def nodes(path: Path) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(parsed(path)))
+def source(path: Path) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+@cache
+def statements(path: Path) -> tuple[ast.AST, ...]:
+    """All of a file, a block before what is in it; a tenth of its nodes, for no expression holds a statement."""
+    found: list[ast.AST] = [parsed(path)]
+    for node in found:  # grows meanwhile
+        for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+            found += getattr(node, name, ())
+    return tuple(found)
+
+
+def attributes(path: Path, *ends: str) -> Iterator[tuple[str, int]]:
+    """Dotted expressions that end so, each with its line."""
+    if any(end in source(path) for end in ends):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Attribute) and (text := ast.unparse(node)).endswith(ends):
+                yield text, node.lineno
 
 
 def room_of(path: Path) -> str:
@@ -102,7 +121,7 @@ def imports(path: Path) -> tuple[tuple[str, int], ...]:
 
 def imported_by(path: Path) -> Iterator[tuple[str, int]]:
     package = ("penstock", *path.parts[:-1])
-    for node in nodes(path):
+    for node in statements(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -115,7 +134,7 @@ def imported_by(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in nodes(path) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    return (node for node in statements(path) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
 
 def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -129,15 +148,11 @@ def no_faults(faults: list[str], rule: str) -> None:
 def modules_needed_by(path: Path, modules: dict[str, Path]) -> set[str]:
     """Modules of the package that it imports, in functions too, but not those that only type checkers see."""
     package = ("penstock", *path.parts[:-1])
-    only_types = {
-        id(inner)
-        for node in nodes(path)
-        if isinstance(node, ast.If) and any(getattr(each, "id", "") == "TYPE_CHECKING" for each in ast.walk(node.test))
-        for inner in ast.walk(node)
-    }
-    needed = set()
-    for node in nodes(path):
-        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in only_types:
+    needed, only_types = set(), set()
+    for node in statements(path):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            only_types.update(map(id, ast.walk(node)))
+        elif isinstance(node, ast.ImportFrom) and node.level and id(node) not in only_types:
             base = ".".join((*package[: len(package) + 1 - node.level], *filter(None, [node.module])))
             needed |= {name if (name := f"{base}.{alias.name}") in modules else base for alias in node.names}
     return needed & modules.keys()
@@ -166,7 +181,7 @@ def test_no_room_imports_a_room_that_it_does_not_know():
     no_faults(faults, "A room imports only the rooms below it")
 
 
-@pytest.mark.parametrize("distribution", AT_HOME)
+@for_each("distribution", AT_HOME)
 def test_a_distribution_is_imported_only_where_it_is_at_home(distribution):
     homes = AT_HOME[distribution]
     faults = [
@@ -178,7 +193,7 @@ def test_a_distribution_is_imported_only_where_it_is_at_home(distribution):
     no_faults(faults, f"{distribution} belongs into {', '.join(sorted(homes))} only")
 
 
-@pytest.mark.parametrize("module", NOWHERE)
+@for_each("module", NOWHERE)
 def test_some_modules_are_imported_nowhere(module):
     faults = [
         f"{path}:{line}" for path in package_files() for name, line in imports(path) if name.split(".")[0] == module
@@ -205,26 +220,20 @@ def test_a_formula_imports_no_version_and_asks_for_no_device():
         for name, line in imports(path):
             if name.startswith(("triton", "penstock.kernels.cpu", "penstock.kernels.torch", "penstock.kernels.triton")):
                 faults.append(f"{path}:{line} imports {name}")
-        for node in nodes(path):
-            if isinstance(node, ast.Attribute) and ast.unparse(node).endswith((".is_cuda", "device.type")):
-                faults.append(f"{path}:{node.lineno} {ast.unparse(node)}")
+        faults += [f"{path}:{line} {text}" for text, line in attributes(path, ".is_cuda", "device.type")]
     no_faults(faults, "What is quick on a device is a version of its own")
 
 
 def test_nothing_reads_a_file_that_could_run_code():
-    faults = [
-        f"{path}:{node.lineno}"
-        for path in package_files()
-        for node in nodes(path)
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.load"
-    ]
+    found = ((path, text, line) for path in package_files() for text, line in attributes(path, "torch.load"))
+    faults = [f"{path}:{line}" for path, text, line in found if text == "torch.load"]
     no_faults(faults, "torch.load is not used; weights are safetensors")
 
 
 def test_the_package_imports_itself_by_relative_names():
     faults = []
     for path in package_files():
-        for node in nodes(path):
+        for node in statements(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.level == 0:
                 names = [node.module or ""]
@@ -234,10 +243,7 @@ def test_the_package_imports_itself_by_relative_names():
 
 def test_no_assert_stands_in_for_a_check():
     faults = [
-        f"{path}:{node.lineno}"
-        for path in package_files()
-        for node in nodes(path)
-        if isinstance(node, ast.Assert)
+        f"{path}:{node.lineno}" for path in package_files() for node in statements(path) if isinstance(node, ast.Assert)
     ]
     no_faults(faults, "What may be wrong is checked by raising; `python -O` removes asserts")
 
@@ -250,7 +256,7 @@ def test_every_file_opens_by_saying_what_it_does():
 def test_no_file_or_function_outgrows_two_screenfuls():
     faults = []
     for path in all_files():
-        lines = len((ROOT / path).read_text(encoding="utf-8").splitlines())
+        lines = len(source(path).splitlines())
         if lines > FILE_LINES_AT_MOST:
             faults.append(f"{path} has {lines} lines; at most {FILE_LINES_AT_MOST}")
         elif lines > FILE_LINES_WELCOME:

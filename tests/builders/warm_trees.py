@@ -10,7 +10,7 @@ import os
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ from unittest import mock
 
 from builders.watching import wait_until
 
-from penstock.frontend import llm
+from penstock.frontend import async_llm, llm
 from penstock.frontend.allspark import installed_model
 from penstock.frontend.console import logs
 from penstock.frontend.console.start_table import start_table
@@ -27,6 +27,7 @@ from penstock.frontend.session.private import PrivateSession
 from penstock.frontend.session.session import Session
 from penstock.frontend.session.transport import Transport
 from penstock.protocol.errors import AdapterError, ClosedError, OutOfMemoryError, PenstockError
+from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.stats import Stats
 
@@ -163,13 +164,22 @@ class WarmTrees:
 
 
 class LentTrees:
-    """A tree for each model and set of options that an `LLM` was opened with; it is lent to one after another."""
+    """A tree for each model and set of options that an `LLM` was opened with; it is lent to one after another.
 
-    def __init__(self) -> None:
+    Options `alike` make no difference to what is tested; they are checked, and their trees are the same. `own` are the
+    options of every tree, whatever was asked for.
+    """
+
+    def __init__(self, alike: Iterable[str] = (), **own: Any) -> None:
+        self._alike = {"quiet", *alike}
+        self._own = own
         self._trees: dict[str, PrivateSession] = {}
 
     def lend(self, model: Any, options: dict[str, Any]) -> PrivateSession:
-        chosen = {name: value for name, value in sorted(options.items()) if name != "quiet"}
+        EngineConfig.from_options(model, **options)
+        for notice in EngineConfig.notices(options):
+            logs.say(notice, quiet=logs.is_quiet(bool(options.get("quiet"))))
+        chosen = {name: value for name, value in sorted(options.items()) if name not in self._alike} | self._own
         faults = os.environ.get("PENSTOCK_FAULTS")  # which a worker reads when it starts
         key = repr((os.path.realpath(model) if os.path.exists(model) else model, chosen, faults))
         if key in self._trees and self._trees[key].transport.error is not None:
@@ -193,7 +203,7 @@ class LentTrees:
     def take_back(self, tree: PrivateSession) -> None:
         """Whoever comes next finds it idle, and nothing of a request with the same number is still on its way: what a
         later request is told comes behind it."""
-        if tree.transport.error is None:
+        if tree.transport.error is None and not tree.transport.is_closed:
             wait_until(lambda: is_idle(tree.transport.stats()), 60, "the tree is idle")
             arrived: queue.SimpleQueue[PendingRequest] = queue.SimpleQueue()
             with tree.stream([5], SamplingParams(max_tokens=1), arrived.put) as stream:
@@ -207,8 +217,10 @@ class LentTrees:
 
     @contextmanager
     def in_place(self) -> Iterator["LentTrees"]:
-        """Within it each `LLM` runs on these trees."""
-        with mock.patch.object(llm, "open_model", self.lend):
+        """Within it each `LLM`, `AsyncLLM` and model of an `Engine` runs on these trees."""
+        with ExitStack() as patches:
+            for module in (llm, async_llm, installed_model):
+                patches.enter_context(mock.patch.object(module, "open_model", self.lend))
             yield self
 
     def close(self) -> None:

@@ -1,12 +1,13 @@
 """The pages can be trusted: their Python runs, their commands exist with those options, their links and files too.
 
-A page's Python blocks are one script, as for a reader who types along, in a process of its own; a traceback names the
+A page's Python blocks are one script, as for a reader who types along; a traceback names the
 page's own lines. Where a page says `/path/to/…` or names the bundled model, a model stands in that is there.
 """
 
 import argparse
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -19,13 +20,14 @@ from typing import NamedTuple
 
 import pytest
 import write_configuration
+from builders.cases import for_each
 
 from penstock.frontend import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LONGEST_SECONDS = 120
+LONGEST_SECONDS = 600
 # What a page's Python prints among other things, on lines of its own: what pocket was asked, it could answer.
 PRINTS = {
     "README.md": ["42"],
@@ -36,8 +38,12 @@ PRINTS = {
     "quantization.md": ["5"],
     "structured-output.md": ["What is 20 + 22? '42' stop", "What is the capital of Italy? 'Rome' stop"],
 }
-# The others run in the long tests: each starts trees of its own. That of options shows no more than the others do.
-RUN_QUICKLY = {*PRINTS, "daemon.md", "http.md"} - {"configuration.md"}
+# On one tree of each bundled model. The others run in the long tests: they start trees of their own, or register kinds
+# of their own in their process.
+RUN_QUICKLY = {
+    *("README.md", "beam-search.md", "configuration.md", "daemon.md", "getting-started.md", "http.md", "pictures.md"),
+    *("sampling.md", "structured-output.md"),
+}
 OF_THE_SHELL = {"cat", "cd", "echo", "export", "git", "head", "seq"}
 ENDS_A_COMMAND = {"|", "||", "&&", ";", "&"}
 
@@ -66,22 +72,35 @@ def script_of(page: Path) -> str:
     return script
 
 
-SCRIPTS = [
-    pytest.param(page, id=page.name, marks=[] if page.name in RUN_QUICKLY else pytest.mark.long)
-    for page in PAGES
-    if script_of(page)
-]
+SCRIPTS = [page for page in PAGES if script_of(page)]
 
 
-@pytest.mark.parametrize("page", SCRIPTS)
-def test_the_python_of_a_page_runs(page, tmp_path):
-    script = re.sub(r'"(pocket|/path/to/[\w.-]+)"', '"pocket"', script_of(page))
-    path = tmp_path / f"{page.stem}.md.py"
-    path.write_text(script, encoding="utf-8")
-    words = [sys.executable, str(path)]
+def written_script(page: Path, folder: Path) -> str:
+    """The path of a page's Python, whose models are the bundled ones."""
+    path = folder / f"{page.stem}.md.py"
+    path.write_text(re.sub(r'"(pocket|/path/to/[\w.-]+)"', '"pocket"', script_of(page)), encoding="utf-8")
+    return str(path)
+
+
+def check_printed(page: Path, said: str) -> None:
+    assert set(PRINTS.get(page.name, ())) <= set(said.splitlines()), said
+
+
+@for_each("page", [page for page in SCRIPTS if page.name in RUN_QUICKLY], ids=lambda page: page.name)
+def test_the_python_of_a_page_runs(page, bundled_trees, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with bundled_trees.in_place():
+        runpy.run_path(written_script(page, tmp_path), run_name="__main__")
+    check_printed(page, capsys.readouterr().out)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", SCRIPTS, ids=lambda page: page.name)
+def test_the_python_of_a_page_runs_by_itself(page, tmp_path):
+    words = [sys.executable, written_script(page, tmp_path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST_SECONDS)
     assert done.returncode == 0, f"{done.stderr[-4000:]}\n{page.name} has the lines that the traceback names"
-    assert set(PRINTS.get(page.name, ())) <= set(done.stdout.splitlines()), done.stdout
+    check_printed(page, done.stdout)
 
 
 # --- the shell --------------------------------------------------------------------------------------------------------
@@ -126,7 +145,7 @@ def kind_of(program: str) -> str | None:
 COMMANDS = [command for page in PAGES for block in blocks(page) for command in commands_of(block)]
 
 
-@pytest.mark.parametrize("command", [pytest.param(words, id=f"{place} {words[0]}") for place, words in COMMANDS])
+@for_each("command", [pytest.param(words, id=f"{place} {words[0]}") for place, words in COMMANDS])
 def test_a_command_exists_with_the_options_that_a_page_shows(command):
     program, *words = command
     kind = kind_of(program)
@@ -187,7 +206,7 @@ CHECKS = {
 # --- what they refer to -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@for_each("page", PAGES, ids=lambda page: page.name)
 def test_links_and_files_named_on_a_page_exist(page):
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     links = {link for link in re.findall(r"]\(([^)#]+)[^)]*\)", text) if "://" not in link}

@@ -1,7 +1,7 @@
 """Every script of docs/examples runs and shows what it promises.
 
-The scripts run one after another in one interpreter. Those that load a model with the same options share one, so that
-the quick suite stays quick; `-m long` runs each as it stands, in an interpreter of its own.
+Those that use a bundled model as it is run one after another in one interpreter, over one tree; `-m long` runs each as
+it stands, in an interpreter of its own.
 """
 
 import os
@@ -9,19 +9,15 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-import penstock
-from penstock import LLM
+from builders.cases import for_each
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py"))
-# Options of models that stay loaded for the next script.
-KEPT: tuple[dict[str, Any], ...] = ({},)
+# Each of these loads a model, or two, with options of its own.
+WITH_OPTIONS = {"allspark_two_models.py", "lora.py", "priorities.py", "quantization.py", "trace.py"}
 # What each prints, as a pattern: the point of the script, not every character of it.
 SHOWS: dict[str, str] = {
     "allspark_engine.py": r"Rome True\n\d+ tokens in, \d+ out\nThe model 'pocket' has no such request",
@@ -54,40 +50,11 @@ SHOWS: dict[str, str] = {
 }
 
 
-class Kept:
-    """A loaded model that outlives the script that uses it."""
-
-    def __init__(self, llm: LLM) -> None:
-        self._llm = llm
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._llm, name)
-
-
-@pytest.fixture(scope="module")
-def load() -> Iterator[Callable[..., Any]]:
-    """Stands for `LLM` in the scripts: loads a model, or hands out the one that is loaded already."""
-    kept: list[tuple[dict[str, Any], LLM]] = []
-
-    def load(model: str, **options: Any) -> Any:
-        if options not in KEPT:
-            return LLM(model, **options)
-        found = [llm for known, llm in kept if known == options]
-        if not found:
-            found = [LLM(model, **options)]
-            kept.append((options, found[0]))
-        return Kept(found[0])
-
-    yield load
-    for _, llm in kept:
-        llm.close()
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_shows_what_it_promises(name, load, monkeypatch, capsys):
-    monkeypatch.setattr(penstock, "LLM", load)
+@for_each("name", [name for name in SCRIPTS if name not in WITH_OPTIONS])
+def test_a_script_shows_what_it_promises(name, bundled_trees, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [name])
-    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    with bundled_trees.in_place():
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     said = capsys.readouterr().out
     assert re.search(SHOWS[name], said), said
 
@@ -112,7 +79,7 @@ def test_the_list_names_every_script_and_nothing_else():
     assert sorted(listed) == SCRIPTS
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each("name", SCRIPTS)
 def test_a_script_opens_with_what_it_shows(name):
     first = (EXAMPLES / name).read_text().splitlines()[0]
     assert re.fullmatch(r'"""[A-Z].*[.](""")?', first), first

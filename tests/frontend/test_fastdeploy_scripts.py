@@ -15,6 +15,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from builders.warm_trees import LentTrees
 
 from penstock import LLM, CompletionOutput, RequestMetrics, RequestOutput, SamplingParams
 
@@ -151,7 +152,16 @@ Run = Callable[[str], dict[str, Any]]
 
 
 @pytest.fixture
-def run() -> Run:
+def without_arithmetic() -> Iterator[None]:
+    """For scripts whose answers may say anything."""
+    trees = LentTrees(load_format="stand-in")
+    with trees.in_place():
+        yield
+    trees.close()
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
     """Executes a script and gives its names; the models that it loaded end with the test."""
     opened: list[LLM] = []
 
@@ -185,6 +195,7 @@ def at(address: str, script: str) -> str:
     return re.sub(r"https://[^\"]*", address, script)
 
 
+@pytest.mark.usefixtures("without_arithmetic")
 def test_a_batch_of_conversations(run):
     names = run(CHAT)
     assert [output.error_code for output in names["outputs"]] == [200, 200]
@@ -218,6 +229,7 @@ def test_thoughts_are_apart_from_the_answer_and_can_be_switched_off(run):
     assert names["thinking"].prompt + "<think>\n\n</think>\n\n" == names["direct"].prompt
 
 
+@pytest.mark.usefixtures("without_arithmetic")
 def test_a_picture_at_an_address_is_asked_about_in_a_conversation_and_in_a_prompt(run, picture):
     chat, completion = run(at(picture, SEEN)), run(at(picture, SEEN_COMPLETION))
     [told], [continued] = chat["outputs"], completion["outputs"]
@@ -228,6 +240,7 @@ def test_a_picture_at_an_address_is_asked_about_in_a_conversation_and_in_a_promp
     assert chat["generated_text"] and chat["reasoning_text"] is None
 
 
+@pytest.mark.usefixtures("without_arithmetic")
 def test_prompts_to_complete_with_every_option_form_and_parameter(run, capfd):
     names = run(COMPLETION)
     told = capfd.readouterr().err
