@@ -1,7 +1,8 @@
 """Everything that may be asked, in one batch: each answer is what it is alone, bit for bit.
 
-Alone: one request after another, with room for all and without a prefix cache. In company: all at once, in chunks, with
-prefixes shared, and with so few blocks that requests give way to one another and come back.
+Alone: one request after another, with room for all and without a prefix that is found. In company: all at once, in
+chunks, with prefixes shared, and with so few blocks that requests give way to one another and come back; and with
+delays between the processes. The many arrangements of batches are tried in one process (tests/worker/test_company.py).
 """
 
 import random
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from builders.adapters import adapter
+from builders.cases import for_each
 
 from penstock import LLM, BeamSearchParams, RequestOutput, SamplingParams
 from penstock.frontend.models.model_files import find_model
@@ -92,16 +94,16 @@ def params(number: int, own: dict[str, Any]) -> SamplingParams:
     return SamplingParams(**{"temperature": 1.0, "seed": number, "max_tokens": 64, **own})
 
 
-def generated(llm: LLM, names: list[str]) -> dict[str, tuple]:
+def generated(llm: LLM, names: list[str], **salt: str) -> dict[str, tuple]:
     numbers = {name: number for number, name in enumerate(REQUESTS)}
-    given = [params(numbers[name], REQUESTS[name][1]) for name in names]
+    given = [params(numbers[name], {**REQUESTS[name][1], **salt}) for name in names]
     outputs = llm.generate([REQUESTS[name][0] for name in names], given, use_tqdm=False)
     return {name: told(output) for name, output in zip(names, outputs, strict=True)}
 
 
-def searched(llm: LLM, name: str) -> dict[str, tuple]:
+def searched(llm: LLM, name: str, **salt: str) -> dict[str, tuple]:
     prompt, search = SEARCHES[name]
-    [output] = llm.beam_search([prompt], search, use_tqdm=False)
+    [output] = llm.beam_search([{**prompt, **salt}], search, use_tqdm=False)
     return {name: told(output)}
 
 
@@ -117,7 +119,7 @@ def told(output: RequestOutput) -> tuple:
 
 
 @pytest.fixture(scope="module")
-def adapters(tmp_path_factory) -> dict[str, Path]:
+def pocket_adapters(tmp_path_factory) -> dict[str, Path]:
     folder, pocket = tmp_path_factory.mktemp("adapters"), find_model("pocket").folder
     return {
         name: adapter(folder / name, pocket, rank=8, seed=seed, strength=3.0)
@@ -139,33 +141,49 @@ def form(request) -> dict[str, Any]:
     return request.param
 
 
-def loaded(adapters: dict[str, Path], **options: Any) -> LLM:
+def loaded(pocket_adapters: dict[str, Path], **options: Any) -> LLM:
     llm = LLM("pocket", **OPTIONS, **options)
-    for name, folder in adapters.items():
+    for name, folder in pocket_adapters.items():
         llm.load_lora(name, folder)
     return llm
 
 
 @pytest.fixture(scope="module")
-def alone(adapters, form) -> dict[str, tuple]:
+def alone(pocket_adapters, form, request) -> dict[str, tuple]:
+    if not form:
+        return told_alone(request.getfixturevalue("pocket_with_adapters"))
+    with loaded(pocket_adapters, num_gpu_blocks_override=256, **form) as llm:
+        return told_alone(llm)
+
+
+@pytest.fixture(scope="module")
+def pocket_with_adapters(pocket_llm, pocket_adapters) -> Iterator[LLM]:
+    for name, folder in pocket_adapters.items():
+        pocket_llm.load_lora(name, folder)
+    yield pocket_llm
+    for name in pocket_adapters:
+        pocket_llm.unload_lora(name)
+
+
+def told_alone(llm: LLM) -> dict[str, tuple]:
+    """Each with a salt of its own, so that nothing is found of what came before it."""
     found: dict[str, tuple] = {}
-    with loaded(adapters, enable_prefix_caching=False, num_gpu_blocks_override=256, **form) as llm:
-        for name in REQUESTS:
-            found |= generated(llm, [name])
-        for name in SEARCHES:
-            found |= searched(llm, name)
+    for name in REQUESTS:
+        found |= generated(llm, [name], cache_salt=f"alone: {name}")
+    for name in SEARCHES:
+        found |= searched(llm, name, cache_salt=f"alone: {name}")
     return found
 
 
 @pytest.fixture(scope="module")
-def crowded(adapters, form) -> Iterator[LLM]:
+def crowded(pocket_adapters, form) -> Iterator[LLM]:
     # Four beams of the longest prompt need some 20 blocks; all requests together would need 200.
     small = {"num_gpu_blocks_override": 40, "max_num_batched_tokens": 96, "static_decode_blocks": 0}
-    with loaded(adapters, **small, **form) as llm:
+    with loaded(pocket_adapters, **small, **form) as llm:
         yield llm
 
 
-@pytest.mark.parametrize("order", range(2))
+@pytest.mark.parametrize("order", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_every_answer_is_what_it_is_alone(crowded, alone, order):
     names = list(REQUESTS)
     random.Random(order).shuffle(names)
@@ -173,7 +191,7 @@ def test_every_answer_is_what_it_is_alone(crowded, alone, order):
     with ThreadPoolExecutor(max_workers=8) as threads:
         waiting = [threads.submit(generated, crowded, part) for part in (names[:half], names[half:])]
         waiting += [threads.submit(searched, crowded, name) for name in SEARCHES]
-        found = {name: answer for each in waiting for name, answer in each.result(timeout=120).items()}
+        found = {name: answer for each in waiting for name, answer in each.result(timeout=600).items()}
     different = [name for name in alone if found[name] != alone[name]]
     assert not different, "\n".join(f"{name}: {found[name]}\nalone: {alone[name]}" for name in different)
     stats = crowded.stats()
@@ -194,7 +212,7 @@ def test_the_company_was_mixed(alone):
     assert len({text for _, text, *_ in alone["beams"][0]}) == 4
 
 
-@pytest.mark.parametrize(
+@for_each(
     "own",
     [
         {"guided_json": PERSON},
@@ -211,3 +229,54 @@ def test_log_probabilities_of_an_answer_are_those_of_its_text_as_a_prompt(crowde
     reading = SamplingParams(max_tokens=1, prompt_logprobs=3, lora_name=own.get("lora_name"))
     [read] = crowded.generate([text], reading, use_tqdm=False)
     assert read.prompt_logprobs[len(written.prompt_token_ids) :] == written.outputs.logprobs
+
+
+# --- a smaller model, whose processes keep one another waiting --------------------------------------------------------
+
+PROMPTS = [[(7 * row + 3 * place) % 250 + 1 for place in range(3 + 17 * row % 90)] for row in range(12)]
+PARAMS = [
+    SamplingParams(
+        temperature=0.0 if row % 3 == 0 else 1.0, seed=row, top_p=0.9, max_tokens=20, ignore_eos=True, logprobs=2
+    )
+    for row in range(12)
+]
+
+
+def answers(outputs):
+    return [(output.outputs.token_ids, output.outputs.logprobs, output.outputs.text) for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def small_alone(llm):
+    return [
+        answers(llm.generate([prompt], params, use_tqdm=False))[0]
+        for prompt, params in zip(PROMPTS, PARAMS, strict=True)
+    ]
+
+
+def test_together_and_in_another_order_as_alone(llm, small_alone):
+    assert answers(llm.generate(PROMPTS, PARAMS, use_tqdm=False)) == small_alone
+    order = random.Random(1).sample(range(12), 12)
+    outputs = llm.generate([PROMPTS[row] for row in order], [PARAMS[row] for row in order], use_tqdm=False)
+    assert answers(outputs) == [small_alone[row] for row in order]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"max_num_batched_tokens": 16}, marks=pytest.mark.long),
+        {"num_gpu_blocks_override": 18, "block_size": 16, "max_model_len": 256, "static_decode_blocks": 0},
+        pytest.param({"enable_prefix_caching": False, "max_num_seqs": 3}, marks=pytest.mark.long),
+    ],
+    ids=["chunks of 16", "preempted", "three at a time"],
+)
+def test_with_delays_between_processes_and_other_limits_as_alone(model_folder, monkeypatch, small_alone, options):
+    delays = "worker.step=delay:0.01;engine.plan=delay:0.01;detokenizer.tokens=delay:0.01"
+    monkeypatch.setenv("PENSTOCK_FAULTS", delays)
+    with LLM(
+        model_folder, deterministic=True, quiet=True, **{"max_model_len": 512, "kv_cache_memory": "32MiB", **options}
+    ) as other:
+        outputs = other.generate(PROMPTS, PARAMS, use_tqdm=False)
+        if "static_decode_blocks" in options:
+            assert other.stats().preemptions > 0, "the pool was meant to be too small"
+    assert answers(outputs) == small_alone

@@ -47,7 +47,9 @@ def in_a_crowd_and_alone(format: str) -> tuple[list[Any], list[Any]]:
         return outputs(llm, ASKED), [outputs(llm, [question])[0] for question in ASKED[::4]]
 
 
-@pytest.mark.parametrize("format", ["float32", "int8", pytest.param("int4", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "format", ["float32", *(pytest.param(each, marks=pytest.mark.long) for each in ("int8", "int4"))]
+)
 def test_a_crowd_changes_no_bit_of_an_answer(format):
     crowd, alone = in_a_crowd_and_alone(format)
     assert share_right(ASKED, [list(output.token_ids) for output in crowd]) > 0.8
