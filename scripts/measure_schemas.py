@@ -16,8 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from builders.accepting import accepts, ids, matcher
-from builders.schemas import REAL, folder, real_schemas
+from builders.schemas import REAL, accepts, folder, ids, matcher, real_schemas
 
 from penstock.engine.grammar.matcher import Matcher
 from penstock.protocol.errors import RequestError

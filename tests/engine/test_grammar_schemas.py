@@ -10,8 +10,8 @@ from random import Random
 import numpy
 import pytest
 from builders import schemas
-from builders.accepting import accepts, accepts_value, matcher
 from builders.cases import for_each
+from builders.schemas import accepts, accepts_value, matcher
 from builders.tokenizer_kinds import KINDS, write_tokenizer
 from jsonschema import Draft202012Validator
 

@@ -11,9 +11,9 @@ from contextlib import ExitStack
 
 import pytest
 import uvloop
-from builders.answering import answering
 from builders.cases import for_each
 from builders.raw_http import HEADS, connected, heard, is_closed, replies, request, reset, spoken
+from builders.served import answering
 from builders.watching import wait_until
 
 from penstock.frontend.http.connections.open_connections import OpenConnections

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 
 import pytest
 import uvloop
-from builders.answering import answering
 from builders.cases import for_each
 from builders.raw_http import (
     CHUNKED,
@@ -23,6 +22,7 @@ from builders.raw_http import (
     reset,
     spoken,
 )
+from builders.served import answering
 from builders.watching import wait_until
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

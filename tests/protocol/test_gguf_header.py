@@ -1,21 +1,29 @@
-"""The header of a GGUF file: all that the format can say is read, and what can't be right is one sentence."""
+"""The header of a GGUF file: all that the format can say is read, and what can't be right is one sentence.
+
+Within bounded memory, and quickly, however it was broken.
+"""
 
 import os
 import re
+import resource
 import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from builders.address_space import address_space_limit
 from builders.cases import for_each
 from builders.gguf_file import NUMBERS, Octets, Typed, gguf_bytes, text, value, write_gguf, zeros
+from builders.gguf_mutations import FOLDER, is_read, mutated, right_file
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.gguf.header import is_gguf, read_header
 from penstock.protocol.files.gguf.types import BY_NAME, GIVEN_UP
-
-FOLDER = "a-folder-that-no-error-names"
+from penstock.protocol.processes.bounded_process import address_space
 
 
 @pytest.fixture
@@ -109,6 +117,16 @@ def test_names_that_can_not_be_printed_are_refused(path, name):
     for content in (gguf_bytes([(name, 1)]), gguf_bytes([], [(name, zeros((1,)))])):
         said = refusal(path, content)
         assert "can't be printed" in said and said.isprintable()
+
+
+@contextmanager
+def address_space_limit(more_bytes: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (address_space() + more_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def head(num_tensors: int, num_keys: int, *rest: bytes, version: int = 3) -> bytes:
@@ -211,3 +229,37 @@ def test_a_file_is_known_by_how_it_begins(path):
     assert is_gguf(write_gguf(path, {}))
     path.write_bytes(b"GGU")
     assert not is_gguf(path)
+
+
+# --- broken headers by the thousands ---------------------------------------------------------------------------------
+
+QUICK, ALL = 400, 10_000
+GUIDED = 100_000
+
+
+def check_all(folder: Path, seeds: range) -> None:
+    (folder / FOLDER).mkdir()
+    path = folder / FOLDER / "model.gguf"
+    path.write_bytes(right_file())
+    read_header(path)
+    with address_space_limit(512 << 20):
+        num_read = sum(is_read(path, mutated(seed), f"seed {seed}") for seed in seeds)
+    assert 0 < num_read < len(seeds) / 2, f"{num_read} of {len(seeds)} were read: what changes nothing tests nothing"
+
+
+def test_some_hundreds_of_broken_headers_end_in_a_sentence_each(tmp_path):
+    check_all(tmp_path, range(QUICK))
+
+
+@pytest.mark.long
+def test_ten_thousand_broken_headers_end_in_a_sentence_each(tmp_path):
+    check_all(tmp_path, range(QUICK, QUICK + ALL))
+
+
+@pytest.mark.long
+def test_headers_that_reach_ever_more_lines_end_in_a_sentence_each(tmp_path):
+    pytest.importorskip("atheris", reason="needs penstock[fuzz]")
+    command = [sys.executable, "-m", "builders.fuzz_gguf", str(tmp_path), str(GUIDED)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"Done {GUIDED} runs" in done.stderr, done.stderr[-3000:]
