@@ -178,14 +178,8 @@ def test_thought_text_and_arguments_come_as_they_are_written():
 
 # --- any text, cut anywhere -------------------------------------------------------------------------------------------
 
-PROMPTS = (
-    "",
-    PROMPT,
-    f"{PROMPT}<|channel|>",
-    f"{PROMPT}<|channel|>analysis<|message|>",
-    f"{PROMPT}{FINAL}",
-    f"{PROMPT} to=functions.f",
-)
+BEGUN = ("", "<|channel|>", "<|channel|>analysis<|message|>", FINAL, " to=functions.f")
+PROMPTS = ("", *(f"{PROMPT}{begun}" for begun in BEGUN))
 FRAGMENTS = (
     "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>", "assistant",
     "user", "analysis", "final", "commentary", " to=", "to=functions.weather", "to=python", " json", " code", "{", "}",

@@ -11,6 +11,7 @@ from penstock import SamplingParams
 from penstock.frontend.requests.conversation_checks import check_conversation
 from penstock.frontend.requests.prompts import parse_prompt, parse_prompts
 from penstock.frontend.text.chat import render
+from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import RequestError
 
 USER = {"role": "user", "content": "Which animal?"}
@@ -49,6 +50,15 @@ def test_a_part_that_is_not_text_is_refused():
     message = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
     with pytest.raises(RequestError, match="sees nothing: .* must be text, .*'image_url'"):
         render(FIRST_PART, [message])
+
+
+def test_a_tokenizer_by_itself_renders_pictures_where_the_template_has_a_place_for_them():
+    picture = {"type": "image_url", "image_url": {"url": "https://nowhere.invalid/a.png"}}
+    messages = [{"role": "user", "content": [picture, {"type": "text", "text": "What is it?"}]}]
+    text = Tokenizer.from_pretrained("pocket-sight").apply_chat_template(messages)
+    assert text.count("<|image_pad|>") == 1 and "What is it?" in text
+    with pytest.raises(RequestError, match="no place for pictures"):
+        Tokenizer.from_pretrained("pocket").apply_chat_template(messages)
 
 
 def test_a_role_of_the_templates_own_passes_and_another_beside_it_does_not():

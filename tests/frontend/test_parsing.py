@@ -5,7 +5,7 @@ import json
 import pytest
 from builders.answers import parsed, read
 from builders.cases import for_each
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing, settled
@@ -130,7 +130,7 @@ def test_text_is_not_held_back_once_it_can_be_no_mark():
     assert shown == ["Is a", " <b>", "", " <tool_box>?"]
 
 
-# --- any text, cut anywhere ------------------------------------------------------------------------------------------
+# --- any text ------------------------------------------------------------------------------------------------------
 
 FRAGMENTS = (
     "<think>", "</think>", "<tool_call>", "</tool_call>", "<", "</", "think>", "tool_call>", " ", "\n", "Hm.", "😀",
@@ -138,22 +138,6 @@ FRAGMENTS = (
     '{"arguments": {}, "name": "g"}', '{"name": "f" , ', '"arguments": {"x": {"y": []}}}',
 )  # fmt: skip
 answers = st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join)
-
-
-@st.composite
-def cut_answers(draw: st.DrawFn) -> tuple[str, list[str]]:
-    answer = draw(answers)
-    cuts = sorted(draw(st.lists(st.integers(0, len(answer)), max_size=12)))
-    return answer, [answer[start:end] for start, end in zip([0, *cuts], [*cuts, len(answer)])]
-
-
-@given(cut_answers(), st.sampled_from(["", OPENED, CLOSED]))
-@settings(max_examples=200)
-def test_the_parts_joined_do_not_depend_on_how_the_answer_was_cut(cut, prompt):
-    answer, pieces = cut
-    whole = parsed(BOTH, answer, prompt=prompt)
-    assert parsed(BOTH, *pieces, prompt=prompt) == whole
-    assert parsed(BOTH, *answer, "", prompt=prompt) == whole
 
 
 @given(answers)
@@ -177,20 +161,6 @@ def test_calls_come_back_as_the_values_that_they_were_written_from(calls):
 
 
 # --- which row -------------------------------------------------------------------------------------------------------
-
-
-@for_each(
-    "template, rows",
-    [
-        ("{{ '<think>\\n\\n</think>' }} {{ '<tool_call>' }}{{ '</tool_call>' }}", ("qwen3", "hermes")),
-        ("{{ '<tool_call>' }}{{ '</tool_call>' }}", (None, "hermes")),
-        ("{{ messages }}", (None, None)),
-    ],
-)
-def test_auto_is_what_the_chat_template_writes(template, rows):
-    config = settled(EngineConfig.from_options("m", reasoning_parser="auto", tool_parser="auto"), template, str)
-    assert (config.reasoning_parser, config.tool_call_parser) == rows
-    assert (Parsing.of(config) is None) == (rows == (None, None))
 
 
 def test_a_row_that_was_named_is_kept_and_none_stays_none():

@@ -220,7 +220,7 @@ def broken(marks: frozenset[str]) -> list[str]:
 
 
 @given(st.sampled_from(sorted(CALLS)), st.data())
-@settings(max_examples=200)
+@settings(max_examples=225)
 def test_the_parts_of_any_answer_do_not_depend_on_how_it_was_cut(name, data):
     check_cuts(name, data)
 
@@ -244,10 +244,12 @@ def check_cuts(name: str, data: st.DataObject) -> None:
     answer = "".join(data.draw(st.lists(st.sampled_from(fragments), max_size=10)))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(answer)), max_size=8)))
     pieces = [answer[start:end] for start, end in zip([0, *cuts], [*cuts, len(answer)])]
+    prompts = ["", thoughts.opening, f"{thoughts.opening}\n\n{thoughts.closing}\n\n"] if thoughts else [""]
+    options = {"tools": TOOLS, "prompt": f"user\nWell?\n{data.draw(st.sampled_from(prompts))}"}
     parsing = Parsing(thoughts, TOOL_CALLS[name])
-    whole = parsed(parsing, answer, tools=TOOLS)
-    assert parsed(parsing, *pieces, tools=TOOLS) == whole
-    assert parsed(parsing, *answer, "", tools=TOOLS) == whole
+    whole = parsed(parsing, answer, **options)
+    assert parsed(parsing, *pieces, **options) == whole
+    assert parsed(parsing, *answer, "", **options) == whole
 
 
 @given(st.sampled_from(sorted(CALLS)), st.text('<>[]{}a \n":', max_size=40))

@@ -20,21 +20,13 @@ def chosen(**options: str) -> Parsing | None:
 
 
 def test_the_documented_example_reads_its_family():
-    parsing = chosen(
-        reasoning_parser="Arrow",
-        reasoning_parser_plugin=str(EXAMPLE),
-        tool_parser="arrow",
-        tool_parser_plugin=str(EXAMPLE),
-    )
+    plugins = {"reasoning_parser_plugin": str(EXAMPLE), "tool_parser_plugin": str(EXAMPLE)}
+    parsing = chosen(reasoning_parser="Arrow", tool_parser="arrow", **plugins)
     answer = "# Ask. ##\nSo:\n=> weather city=Paris days=2\n=> clock\n=>  is an arrow, and => this is cut"
     whole = parsed(parsing, answer)
     assert (whole["thought"], whole["text"]) == ("Ask.", "So:\n=>  is an arrow, and")
-    assert [(name, arguments) for _, name, arguments in whole["calls"]] == [
-        ("weather", '{"city": "Paris", "days": "2"}'),
-        ("clock", "{}"),
-        ("this", '{"is": ""'),
-    ]
-    assert not whole["is_whole"]
+    calls = [("weather", '{"city": "Paris", "days": "2"}'), ("clock", "{}"), ("this", '{"is": ""')]
+    assert ([call[1:] for call in whole["calls"]], whole["is_whole"]) == (calls, False)
     for cut in range(len(answer)):
         assert parsed(parsing, answer[:cut], answer[cut:]) == whole
     assert parsed(parsing, *answer, "") == whole
@@ -127,7 +119,8 @@ def test_rows_have_the_names_that_other_engines_give_them():
 @for_each(
     "shown, rows",
     [
-        ("<think> </think> <tool_call> </tool_call>", ("qwen3", "hermes")),
+        ("{{ '<think>\\n\\n</think>' }} {{ '<tool_call>' }}{{ '</tool_call>' }}", ("qwen3", "hermes")),
+        ("{{ '<tool_call>' }}{{ '</tool_call>' }}", (None, "hermes")),
         ("<think> </think> <tool_call>\\n<function=", ("qwen3", "qwen3-coder")),
         ("<think> </think> <tool_call> <arg_key>", ("qwen3", "glm45")),
         ("<｜Assistant｜> <think> </think> <｜tool▁call▁begin｜>", ("deepseek-r1", "deepseek")),
@@ -143,6 +136,7 @@ def test_auto_is_seen_by_the_template_and_else_by_the_special_tokens(shown, rows
     config = EngineConfig.from_options("m", reasoning_parser="auto", tool_parser="AUTO")
     for found in (settled(config, shown, str), settled(config, "{{ messages }}", lambda: shown)):
         assert (found.reasoning_parser, found.tool_call_parser) == rows
+        assert (Parsing.of(found) is None) == (rows == (None, None))
 
 
 def test_the_templates_of_models_are_told_apart():

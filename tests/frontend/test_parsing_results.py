@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 from builders.cases import for_each
-from builders.tokenizer_kinds import KINDS, write_tokenizer
+from builders.tokenizer_kinds import write_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +13,6 @@ from penstock.frontend.requests.door import Door
 from penstock.frontend.requests.pending_request import PendingRequest
 from penstock.frontend.requests.prompts import RenderedPrompt
 from penstock.frontend.text.chat import render
-from penstock.frontend.text.incremental import Decoding
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.memory_plan import MemoryPlan
@@ -65,35 +64,21 @@ def test_thought_answer_and_calls_come_apart(admit):
     assert answer.finish_reason == "tool_calls"
 
 
-def test_without_the_options_the_text_is_as_it_came(admit):
-    answer = answered(admit(RenderedPrompt("Weather?")), ANSWER)
-    assert (answer.text, answer.reasoning_content, answer.tool_calls) == (ANSWER, None, None)
+@for_each("options, text", [({}, ANSWER), (BOTH, "Hi.")])
+def test_what_does_not_occur_or_is_not_looked_for_is_none(admit, options, text):
+    answer = answered(admit(RenderedPrompt("Weather?"), **options), text)
+    assert (answer.text, answer.reasoning_content, answer.tool_calls) == (text, None, None)
     assert answer.finish_reason == "stop"
 
 
-def test_what_does_not_occur_is_none(admit):
-    answer = answered(admit(RenderedPrompt("Hello"), **BOTH), "Hi.")
-    assert (answer.text, answer.finish_reason) == ("Hi.", "stop")
-    assert (answer.reasoning_content, answer.tool_calls) == (None, None)
+def test_tool_calls_is_the_reason_where_a_chat_ended_by_itself_with_whole_calls(admit):
+    def reason(text, prompt=None, **end):
+        return answered(admit(prompt or RenderedPrompt("x"), **BOTH), text, **end).finish_reason
 
-
-@for_each(
-    "prompt, text, end, finish_reason",
-    [
-        (RenderedPrompt("x"), ANSWER, {}, "tool_calls"),
-        (RenderedPrompt("x"), ANSWER, {"stop_reason": 7}, "tool_calls"),
-        (RenderedPrompt("x"), ANSWER, {"stop_reason": "</tool_call>"}, "stop"),
-        (RenderedPrompt("x"), ANSWER, {"finish_reason": "length"}, "length"),
-        (RenderedPrompt("x"), ANSWER, {"finish_reason": "abort"}, "abort"),
-        (RenderedPrompt("x"), ANSWER[:-17], {}, "stop"),
-        (RenderedPrompt("x"), "<tool_call>no</tool_call>", {}, "stop"),
-        ("x", ANSWER, {}, "stop"),
-    ],
-)
-def test_tool_calls_is_the_reason_where_a_chat_ended_by_itself_with_whole_calls(
-    admit, prompt, text, end, finish_reason
-):
-    assert answered(admit(prompt, **BOTH), text, **end).finish_reason == finish_reason
+    assert reason(ANSWER) == reason(ANSWER, stop_reason=7) == "tool_calls"
+    assert reason(ANSWER, stop_reason="</tool_call>") == "stop"
+    assert (reason(ANSWER, finish_reason="length"), reason(ANSWER, finish_reason="abort")) == ("length", "abort")
+    assert reason(ANSWER[:-17]) == reason("<tool_call>no</tool_call>") == reason(ANSWER, "x") == "stop"
 
 
 @for_each("form", ["chat", "text", "ids"])
@@ -147,12 +132,8 @@ def joined(outputs: list[RequestOutput]) -> tuple:
         whole = calls.setdefault(call.index, ["", "", ""])
         for place, part in enumerate((call.id, call.function.name, call.function.arguments)):
             whole[place] += part or ""
-    return (
-        "".join(answer.reasoning_content or "" for answer in answers),
-        "".join(answer.text for answer in answers),
-        calls,
-        answers[-1].finish_reason,
-    )
+    thought, text = ("".join(getattr(each, name) or "" for each in answers) for name in ("reasoning_content", "text"))
+    return thought, text, calls, answers[-1].finish_reason
 
 
 def test_ids_of_calls_differ_but_repeat_with_the_request(admit):
@@ -174,14 +155,6 @@ def test_a_call_can_be_put_back_into_the_conversation(admit):
     first, second = answer.tool_calls
     expected = f'{first.id} weather{{"city": "Paris"}}\n{second.id} weather{{"city": "北京"}}\n'
     assert render(template, [message]) == render(template, [as_dicts]) == expected
-
-
-def test_marks_come_through_though_they_are_special_tokens():
-    backend = KINDS["byte_level"]()
-    backend.add_special_tokens(["<tool_call>", "</tool_call>"])
-    ids = [backend.token_to_id(token) for token in ("<tool_call>", "<|start|>", "</tool_call>")]
-    assert Decoding(backend).decoder().feed(ids) == ""
-    assert Decoding(backend, {"<tool_call>", "</tool_call>"}).decoder().feed(ids) == "<tool_call></tool_call>"
 
 
 # --- what the engine is told of thoughts ------------------------------------------------------------------------------

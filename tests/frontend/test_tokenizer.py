@@ -7,8 +7,10 @@ from base64 import b64encode
 from itertools import product
 
 import pytest
+import sentencepiece
 from builders.cases import for_each
-from builders.sentencepiece_models import NORMAL, written
+from builders.gguf_tokenizers import from_tokenizer_json
+from builders.sentencepiece_models import NORMAL, trained, written
 from builders.tokenizer_kinds import KINDS, TEXTS, write_tokenizer
 
 from penstock.frontend.text.tokenizer import Tokenizer
@@ -45,14 +47,29 @@ def test_ids_text_and_special_tokens_are_those_of_transformers(kind, folders, re
     assert len(tokenizer) == len(reference)
 
 
-def test_reading_a_tokenizer_imports_neither_torch_nor_transformers(folders):
-    code = (
-        "import sys; from penstock.frontend.text.tokenizer import Tokenizer;"
-        f"Tokenizer.from_pretrained({str(folders['byte_level'])!r}).encode('hello');"
-        "print(sorted({'torch', 'transformers', 'huggingface_hub', 'jinja2'} & sys.modules.keys()))"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "[]"
+def test_reading_vocabularies_and_making_text_needs_none_of_the_libraries_that_made_them(folders, tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(model := trained(model_type="unigram"))
+    (tmp_path / "made").mkdir()
+    metadata = from_tokenizer_json(folders["byte_level"], "gpt-2")
+    (tmp_path / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
+    code = f"""
+import json, pathlib, sys
+import penstock.frontend.text.detokenizer
+print(json.dumps(sorted({{"torch", "numpy", "transformers", "jinja2", "huggingface_hub"}} & sys.modules.keys())))
+for name in ("torch", "numpy", "transformers", "sentencepiece", "tiktoken", "gguf", "google", "google.protobuf"):
+    sys.modules[name] = None
+from penstock.frontend.text.gguf import write_tokenizer
+from penstock.frontend.text.tokenizer import Tokenizer
+folder = pathlib.Path({str(tmp_path)!r})
+write_tokenizer(json.loads((folder / "metadata.json").read_text(encoding="utf-8")), folder / "made")
+for each in ({str(folders["byte_level"])!r}, folder, folder / "made"):
+    print(Tokenizer.from_pretrained(each).encode("The fox"))
+print(json.dumps(sorted({{"huggingface_hub", "jinja2"}} & sys.modules.keys())))
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    ids = KINDS["byte_level"]().encode("The fox").ids
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=model).encode("The fox")
+    assert [json.loads(line) for line in shown.stdout.splitlines()] == [[], ids, pieces, ids, []]
 
 
 @for_each("kind, bos", [("byte_level_with_bos", "<|start|>"), ("byte_fallback", "<s>")])
@@ -130,34 +147,25 @@ def test_tokens_that_the_settings_add_or_mark_are_those_of_transformers(tmp_path
 
 
 @for_each(
-    "generation, config, expected",
+    "own, generation, config, expected",
     [
-        ({"eos_token_id": [1, 5]}, {"eos_token_id": 9}, [1, 5, 0]),
-        ({"eos_token_id": 0}, {}, [0]),
-        ({}, {"eos_token_id": [9, 0]}, [9, 0]),
-        ({}, {"text_config": {"eos_token_id": 9}}, [9, 0]),
-        ({}, {}, [0]),
+        ("<|end|>", {"eos_token_id": [1, 5]}, {"eos_token_id": 9}, [1, 5, 0]),
+        ("<|end|>", {"eos_token_id": 0}, {}, [0]),
+        ("<|end|>", {}, {"eos_token_id": [9, 0]}, [9, 0]),
+        ("<|end|>", {}, {"text_config": {"eos_token_id": 9}}, [9, 0]),
+        ("<|end|>", {}, {}, [0]),
+        (None, {}, {"eos_token_id": [7, 3]}, [7, 3]),  # without one of its own
     ],
 )
-def test_every_token_that_ends_an_answer_is_found(tmp_path, generation, config, expected):
-    write_tokenizer(tmp_path, "byte_level")
-    (tmp_path / "generation_config.json").write_text(json.dumps(generation))
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    tokenizer = Tokenizer.from_pretrained(tmp_path)
-    assert (tokenizer.eos_token_ids, tokenizer.eos_token_id) == (expected, 0)
-
-
-def test_a_tokenizer_without_eos_takes_the_models(tmp_path):
-    write_tokenizer(tmp_path, "byte_level", eos_token=None)
-    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": [7, 3]}))
-    tokenizer = Tokenizer.from_pretrained(tmp_path)
-    assert (tokenizer.eos_token_ids, tokenizer.eos_token_id) == ([7, 3], 7)
-
-
-def test_the_models_own_files_may_lie_in_another_folder(tmp_path):
-    write_tokenizer(tmp_path / "tokenizer", "byte_level")
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [5]}')
-    assert Tokenizer(tmp_path / "tokenizer", tmp_path).eos_token_ids == [5, 0]
+def test_every_token_that_ends_an_answer_is_found(tmp_path, own, generation, config, expected):
+    folder = write_tokenizer(tmp_path / "tokenizer", "byte_level", eos_token=own)
+    for models_own in (folder, tmp_path):  # its files may lie in another folder
+        (models_own / "generation_config.json").write_text(json.dumps(generation))
+        (models_own / "config.json").write_text(json.dumps(config))
+        tokenizer = Tokenizer(folder, models_own)
+        assert (tokenizer.eos_token_ids, tokenizer.eos_token_id) == (expected, 0 if own else 7)
+        (models_own / "generation_config.json").unlink()
+        (models_own / "config.json").unlink()
 
 
 def test_truncation_and_padding_baked_into_the_file_are_off(tmp_path):
@@ -168,14 +176,15 @@ def test_truncation_and_padding_baked_into_the_file_are_off(tmp_path):
     assert len(Tokenizer.from_pretrained(tmp_path).encode("The quick brown fox jumps over the lazy dog")) > 3
 
 
-@for_each("token, text", [("Ġthe", " the"), ("<|end|>", "<|end|>"), ("ð", "\ufffd")])
-def test_one_token_is_shown_as_it_stands_in_a_text(folders, token, text):
-    tokenizer = Tokenizer.from_pretrained(folders["byte_level"])
-    assert tokenizer.decode_token(tokenizer.token_to_id(token)) == text
+def test_one_token_is_shown_as_it_stands_in_a_text(folders):
+    tokenizer = Tokenizer(str(folders["byte_level"]))
+    for token, text in (("Ġthe", " the"), ("<|end|>", "<|end|>"), ("ð", "\ufffd")):
+        assert tokenizer.decode_token(tokenizer.token_to_id(token)) == text
 
 
-def test_text_with_half_a_character_spoils_no_other(folders):
+def test_half_a_character_is_no_token_and_spoils_no_other_text(folders):
     tokenizer = Tokenizer.from_pretrained(folders["byte_level"])
+    assert tokenizer.token_to_id("\ud800") == tokenizer.token_to_id("\ufffd")
     texts = [tokenizer.decode(ids) for ids in tokenizer.encode_batch(["fine", "\ud83d\ude42 \ud800"])]
     assert texts == ["fine", "🙂 \ufffd"]
 
@@ -227,20 +236,6 @@ def test_values_of_wrong_types_are_refused_in_a_sentence(name):
             call(tokenizer, value)
         told = str(raised.value)
         assert told[0].isupper() or " must be " in told, (value, told)
-
-
-def test_half_a_surrogate_pair_is_no_token_and_a_folder_may_be_text(folders):
-    tokenizer = Tokenizer(str(next(iter(folders.values()))))
-    assert tokenizer.token_to_id("\ud800") == tokenizer.token_to_id("\ufffd")
-
-
-def test_a_tokenizer_by_itself_renders_pictures_where_the_template_has_a_place_for_them():
-    picture = {"type": "image_url", "image_url": {"url": "https://nowhere.invalid/a.png"}}
-    messages = [{"role": "user", "content": [picture, {"type": "text", "text": "What is it?"}]}]
-    text = Tokenizer.from_pretrained("pocket-sight").apply_chat_template(messages)
-    assert text.count("<|image_pad|>") == 1 and "What is it?" in text
-    with pytest.raises(RequestError, match="no place for pictures"):
-        Tokenizer.from_pretrained("pocket").apply_chat_template(messages)
 
 
 # --- any value in tokenizer_config.json is taken, or refused in a sentence --------------------------------------------

@@ -40,13 +40,17 @@ def file_of(image, kind="PNG", **options):
     return content.getvalue()
 
 
+def decoded(processes, content, kind="image"):
+    return processes.decode(encoded(kind, content, may_open=False))
+
+
 NOISE = Image.fromarray(numpy.random.default_rng(0).integers(0, 256, (300, 400, 3), dtype=numpy.uint8))
 GRAY = NOISE.convert("L")  # whose animations need no palette to be found
 
 
 def test_a_picture_comes_back_resized_with_a_digest_of_what_is_seen(processes):
-    by_file = processes.decode(encoded("image", file_of(NOISE), may_open=False))
-    by_pixels = processes.decode(encoded("image", NOISE, may_open=False))
+    by_file = decoded(processes, file_of(NOISE))
+    by_pixels = decoded(processes, NOISE)
     assert by_file.shape == (1, 288, 384) and len(by_file.pixels) == 288 * 384 * 3
     assert by_file == by_pixels
 
@@ -63,7 +67,7 @@ def test_a_picture_comes_back_resized_with_a_digest_of_what_is_seen(processes):
     ],
 )
 def test_what_is_no_picture_is_refused_with_a_sentence(processes, content, says):
-    refusal = processes.decode(encoded("image", content, may_open=False))
+    refusal = decoded(processes, content)
     assert isinstance(refusal, RequestError)
     with pytest.raises(RequestError, match=says):
         raise refusal
@@ -100,17 +104,17 @@ def test_every_mode_becomes_rgb_as_in_transformers(mode):
 def test_a_photograph_stands_as_its_camera_was_held(processes, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    seen = processes.decode(encoded("image", file_of(NOISE, "TIFF", exif=exif), may_open=False))
+    seen = decoded(processes, file_of(NOISE, "TIFF", exif=exif))
     turned = ImageOps.exif_transpose(Image.open(io.BytesIO(file_of(NOISE, "TIFF", exif=exif))))
-    assert seen == processes.decode(encoded("image", numpy.asarray(turned), may_open=False))
+    assert seen == decoded(processes, numpy.asarray(turned))
 
 
 def test_the_first_frame_of_an_animation_is_a_picture_and_all_of_them_a_video(processes):
     frames = [Image.new("RGB", (64, 64), (60 * number, 0, 0)) for number in range(4)]
     animation = file_of(frames[0], "GIF", save_all=True, append_images=frames[1:], duration=500)
-    picture = processes.decode(encoded("image", animation, may_open=False))
+    picture = decoded(processes, animation)
     assert picture.shape[0] == 1 and max(picture.pixels) == 0
-    video = processes.decode(encoded("video", animation, may_open=False))
+    video = decoded(processes, animation, "video")
     assert video.shape[0] == 4 and video.layout.times == (0.0, 0.5, 1.0, 1.5)
 
 
@@ -124,12 +128,12 @@ def test_a_film_is_decoded_by_pyav_where_it_is_installed(processes):
             levels = numpy.full((240, 320, 3), 2 * number, numpy.uint8)
             film.mux(stream.encode(av.VideoFrame.from_ndarray(levels, format="rgb24")))
         film.mux(stream.encode())
-    seen = processes.decode(encoded("video", content.getvalue(), may_open=False))
+    seen = decoded(processes, content.getvalue(), "video")
     first_levels = numpy.frombuffer(seen.pixels, numpy.uint8).reshape(*seen.shape, 3)[:, 0, 0, 0].astype(int)
     wanted = [2 * round(30 * seconds) for seconds in seen.layout.times]
     assert len(wanted) == 6 and numpy.abs(first_levels - wanted).max() <= 4
     for damaged in (content.getvalue()[:3000], b"\x00\x00\x00\x20ftypisom" + bytes(500)):
-        assert isinstance(processes.decode(encoded("video", damaged, may_open=False)), RequestError)
+        assert isinstance(decoded(processes, damaged, "video"), RequestError)
 
 
 @for_each(
@@ -141,7 +145,7 @@ def test_a_film_is_decoded_by_pyav_where_it_is_installed(processes):
     ],
 )
 def test_a_list_of_other_files_is_no_video(processes, content):
-    refusal = processes.decode(encoded("video", content, may_open=False))
+    refusal = decoded(processes, content, "video")
     assert isinstance(refusal, RequestError) and "no format that is known" in str(refusal)
 
 
@@ -156,13 +160,13 @@ def png_of_size(width, height):
 
 
 def test_a_bomb_is_refused_by_what_its_header_says(processes):
-    refusal = processes.decode(encoded("image", png_of_size(40_000, 40_000), may_open=False))
+    refusal = decoded(processes, png_of_size(40_000, 40_000))
     assert isinstance(refusal, LimitError) and "96 million pixels" in str(refusal)
 
 
 def test_what_takes_too_much_memory_or_time_fails_alone(tmp_path):
     family = Qwen3Vision.of(ProcessorFiles(tmp_path, {}, {}, {}, {}))
-    small = MediaProcesses(family, Bounds(memory_bytes=64 << 20))
+    small = MediaProcesses(family, Bounds(memory_bytes=64 << 20, wall_seconds=600.0))
     try:
         refusal = small.decode(encoded("image", png_of_size(8000, 8000), may_open=False))
         assert isinstance(refusal, LimitError) and ("memory" in str(refusal) or "MiB" in str(refusal))
@@ -179,7 +183,7 @@ def test_pixels_that_are_not_what_their_shape_says_are_refused(processes, kind, 
 
 
 def test_frames_of_different_sizes_are_no_video(processes):
-    refusal = processes.decode(encoded("video", [file_of(NOISE), file_of(NOISE.resize((50, 60)))], may_open=False))
+    refusal = decoded(processes, [file_of(NOISE), file_of(NOISE.resize((50, 60)))], "video")
     assert isinstance(refusal, RequestError) and "frame 2 has 50 x 60" in str(refusal)
 
 
@@ -197,7 +201,7 @@ def test_nothing_but_what_is_seen_decides_a_digest(processes):
         file_of(NOISE, exif=named), file_of(NOISE, exif=other), file_of(transparent), file_of(darker),
         file_of(palette), file_of(swapped), file_of(NOISE.transpose(Image.Transpose.ROTATE_180)),
     ]  # fmt: skip
-    digests = [processes.decode(encoded("image", file, may_open=False)).digest for file in files]
+    digests = [decoded(processes, file).digest for file in files]
     assert digests[0] == digests[1] and len(set(digests[1:])) == len(files) - 1
 
 
@@ -206,7 +210,7 @@ def test_a_video_lasts_as_long_as_positions_may_reach(processes):
     with pytest.raises(LimitError, match="steps of the model's time"):
         positions_of(8, [Run(2, 2, Grid((0, 1 << 40), 1, 1))])
     slow = file_of(GRAY, "GIF", save_all=True, append_images=[*map(GRAY.rotate, (90, 180, 270))], duration=655_350)
-    assert processes.decode(encoded("video", slow, may_open=False)).layout.times[-1] == pytest.approx(1966, abs=1)
+    assert decoded(processes, slow, "video").layout.times[-1] == pytest.approx(1966, abs=1)
 
 
 def test_no_two_media_have_one_digest():
@@ -234,7 +238,7 @@ def test_the_answer_about_an_interrupted_picture_is_not_taken_for_the_next_one(p
     expected = processes.decode(upside_down)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(bounded_process, "_received", interrupted)
-        processes.decode(encoded("image", NOISE, may_open=False))
+        decoded(processes, NOISE)
     assert processes.decode(upside_down) == expected
 
 

@@ -47,15 +47,10 @@ def test_a_file_is_taken_in_every_form_that_holds_its_bytes(source):
 @for_each(
     "source",
     [
-        PICTURE,
-        LEVELS,
-        LEVELS[None],
-        numpy.moveaxis(LEVELS, 2, 0),
-        LEVELS / 255,
-        LEVELS.astype(numpy.int64),
+        PICTURE, LEVELS, LEVELS[None], numpy.moveaxis(LEVELS, 2, 0), LEVELS / 255, LEVELS.astype(numpy.int64),
         numpy.dstack([LEVELS, numpy.full((20, 30), 255, numpy.uint8)]),
     ],
-)
+)  # fmt: skip
 def test_pixels_are_taken_from_pillow_and_from_arrays_of_any_kind(source):
     medium = encoded("image", source, may_open=False)
     assert (medium.form, medium.shape, medium.data) == ("pixels", (1, 20, 30), LEVELS.tobytes())
@@ -110,23 +105,17 @@ def test_a_medium_has_a_bounded_length(monkeypatch):
 
 
 def test_a_conversation_gives_its_media_in_order_and_keeps_a_place_for_each():
-    messages = [
-        {"role": "system", "content": "text"},
-        {
-            "role": "user",
-            "content": [
-                {"type": "image_url", "image_url": {"url": URL, "detail": "low"}},
-                {"type": "text", "text": "and"},
-                {"type": "video", "video": [PICTURE] * 3, "fps": 1.0},
-                {"type": "input_image", "image_url": URL},
-                {"type": "image", "image": PICTURE, "min_pixels": 50, "max_pixels": 100},
-            ],
-        },
+    parts = [
+        {"type": "image_url", "image_url": {"url": URL, "detail": "low"}},
+        {"type": "text", "text": "and"},
+        {"type": "video", "video": [PICTURE] * 3, "fps": 1.0},
+        {"type": "input_image", "image_url": URL},
+        {"type": "image", "image": PICTURE, "min_pixels": 50, "max_pixels": 100},
     ]
+    messages = [{"role": "system", "content": "text"}, {"role": "user", "content": parts}]
     found, media = take_media(messages, may_open=False)
     assert found[0] is messages[0] and messages[1]["content"][0]["type"] == "image_url"
-    kinds = [part["type"] for part in found[1]["content"]]
-    assert kinds == ["image", "text", "video", "image", "image"]
+    assert [part["type"] for part in found[1]["content"]] == ["image", "text", "video", "image", "image"]
     assert [(medium.kind, medium.form) for medium in media] == [
         ("image", "file"), ("video", "pixels"), ("image", "file"), ("image", "pixels")
     ]  # fmt: skip
@@ -162,9 +151,7 @@ def _packed(**changed):
 @for_each(
     "packed",
     [
-        b"",
-        b"\xc1",
-        b"\xdd\xff\xff\xff\xff",
+        *(b"", b"\xc1", b"\xdd\xff\xff\xff\xff"),
         _packed(kind="audio"),
         _packed(form="path", data=b"/etc/passwd"),
         _packed(shape=(1, 2)),
