@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from builders.cases import for_each
 from builders.engine_harness import prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,18 +44,27 @@ class Queue(WaitingQueue):
         return order
 
 
-def test_first_come_first_served_within_a_priority():
-    queue = Queue()
-    for arrival, priority in enumerate([5, 0, 5, -1, 0], 1):
-        queue.add(arrival, priority)
-    assert queue.order() == [4, 2, 5, 1, 3]
+# Who waits, by arrival, priority and client, and in which order they are admitted.
+WAITING = {
+    "first come, first served within a priority": ([(1, 5), (2, 0), (3, 5), (4, -1), (5, 0)], [4, 2, 5, 1, 3]),
+    "one that comes back goes before all that are younger": ([(2,), (3,), (1,)], [1, 2, 3]),
+    "clients take turns, and each of them in its own order": (
+        [(number, 0, "many") for number in range(6)] + [(6, 0, "few"), (7, 0, "few"), (8, 0, "one")],
+        [0, 6, 8, 1, 7, 2, 3, 4, 5],
+    ),
+    "a priority goes before any turn": (
+        [(number, -1, "flood") for number in range(3)] + [(3, 0, "other")], [0, 1, 2, 3]
+    ),
+}  # fmt: skip
 
 
-def test_a_sequence_that_comes_back_goes_before_all_that_are_younger():
+@for_each("rule", WAITING)
+def test_the_order_of_those_that_wait_keeps_each_rule(rule):
+    waiting, order = WAITING[rule]
     queue = Queue()
-    for arrival in (2, 3, 1):
-        queue.add(arrival)
-    assert queue.order() == [1, 2, 3]
+    for each in waiting:
+        queue.add(*each)
+    assert queue.order() == order
 
 
 def test_short_prompts_pass_long_ones_only_while_the_gate_for_those_is_shut():
@@ -74,16 +84,6 @@ def test_one_that_ended_while_it_waited_is_passed_over_and_not_counted():
     assert len(queue) == 1
     assert queue.order() == [2]
     assert len(queue) == 0
-
-
-def test_clients_take_turns_and_each_of_them_in_its_own_order():
-    queue = Queue()
-    for arrival in range(6):
-        queue.add(arrival, client="many")
-    for arrival in range(6, 8):
-        queue.add(arrival, client="few")
-    queue.add(8, client="one")
-    assert queue.order() == [0, 6, 8, 1, 7, 2, 3, 4, 5]
 
 
 def test_the_next_place_is_of_who_comes_while_all_are_one_clients():
@@ -110,14 +110,6 @@ def test_places_are_shared_out_evenly_however_long_the_answers_of_one_client_are
     for _ in range(20):  # and from then on each has its own again
         queue.client("short").leave_slot()
         assert queue.admit().client is queue.client("short")
-
-
-def test_a_priority_goes_before_any_turn():
-    queue = Queue()
-    for arrival in range(3):
-        queue.add(arrival, -1, client="flood")
-    queue.add(3, 0, client="other")
-    assert queue.order() == [0, 1, 2, 3]
 
 
 def test_who_comes_anew_again_and_again_does_not_pass_those_that_wait():
