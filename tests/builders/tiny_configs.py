@@ -2,7 +2,10 @@
 divides, numbers of experts that nothing divides. `tiny_model.py` writes checkpoints of them.
 """
 
+import dataclasses
 from typing import Any
+
+from penstock.worker.models.config import ModelConfig
 
 from .tiny_hybrids import HYBRIDS
 
@@ -288,3 +291,9 @@ THETA = {
     "qwen3": 1_000_000.0, "lfm2": 1_000_000.0, "lfm2_moe": 1_000_000.0,
 }  # fmt: skip
 TWO_ROPES = ("olmo3", "gemma3_text", "gemma4_text")
+
+
+def described(config: ModelConfig) -> ModelConfig:
+    """Without the figures of rotary positions as they were given: what they amount to stands beside them."""
+    ropes = tuple(dataclasses.replace(rope, figures={}) for rope in config.ropes.ropes)
+    return dataclasses.replace(config, ropes=dataclasses.replace(config.ropes, ropes=ropes))

@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 from builders.cases import for_each
 from builders.tiny_configs import FAMILIES as TINY
+from builders.tiny_configs import described
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
@@ -51,9 +52,8 @@ FEATURES_OF_OTHERS = {
 }  # fmt: skip
 
 
-@for_each("key", FEATURES_OF_OTHERS)
-def test_a_feature_that_would_change_the_answers_is_refused_with_its_key_and_value(tmp_path, key):
-    value = FEATURES_OF_OTHERS[key]
+@for_each("key, value", FEATURES_OF_OTHERS.items())
+def test_a_feature_that_would_change_the_answers_is_refused_with_its_key_and_value(tmp_path, key, value):
     with pytest.raises(ConfigError) as refusal:
         read_config(changed(tiny_model(tmp_path, "llama"), **{key: value}))
     assert key in str(refusal.value) or "rotate" in str(refusal.value)
@@ -204,14 +204,7 @@ def test_a_config_as_the_familys_own_class_saves_it_is_read_as_the_original(tmp_
 
     original = tiny_model(tmp_path / "original", family)
     AutoConfig.from_pretrained(original).save_pretrained(tmp_path / "saved")
-    assert described(tmp_path / "saved") == described(original)
-
-
-def described(folder):
-    """Without the figures of rotary positions as they were given: what they amount to stands beside them."""
-    config = read_config(folder)
-    ropes = tuple(dataclasses.replace(rope, figures={}) for rope in config.ropes.ropes)
-    return dataclasses.replace(config, ropes=dataclasses.replace(config.ropes, ropes=ropes))
+    assert described(read_config(tmp_path / "saved")) == described(read_config(original))
 
 
 @for_each("family", FAMILY_NAMES)

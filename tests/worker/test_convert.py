@@ -8,7 +8,9 @@ from subprocess import PIPE, Popen
 import msgspec
 import pytest
 import torch
-from builders.hand_driven import HandDriven
+from builders.cases import for_each
+from builders.compared_models import converted as converted_to
+from builders.compared_models import logits_of, opened
 from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file
@@ -18,7 +20,6 @@ from penstock.protocol.conversion import RECORD, Conversion, ConversionProgress,
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.own_folder import MARK, HeldFolder, make_own
 from penstock.worker.convert import conversion_plan, convert, target_place
-from penstock.worker.models.config import read_config
 from penstock.worker.models.load import load_model
 from penstock.worker.weights.checkpoint import Checkpoint
 
@@ -31,24 +32,22 @@ def source(tmp_path) -> Path:
 
 
 def converted(source: Path, kind: str = "int8", **options: object) -> Path:
-    target = source.parent / f"{kind}-{len(list(source.parent.iterdir()))}"
-    convert.convert(Conversion(str(source), str(source), str(target), kind, **options), lambda said: None)
-    return target
+    return converted_to(source, source.parent / f"{kind}-{len(list(source.parent.iterdir()))}", kind, **options)
 
 
 def part_of(folder: Path):
-    return Checkpoint(folder, read_config(folder).quantization).matrix(PROJECTION, SHAPE)
+    return opened(folder).matrix(PROJECTION, SHAPE)
 
 
 @pytest.mark.skipif(not available_variants(), reason="compares what the native kernels pack")
-@pytest.mark.parametrize("kind, group_size", [("int8", 0), ("int4", 32), ("int4", 64)])
+@for_each("kind, group_size", [("int8", 0), ("int4", 32), ("int4", 64)])
 def test_loading_it_packs_the_bytes_that_quantizing_while_loading_packs(source, kind, group_size):
     found = part_of(converted(source, kind, group_size=group_size or 64))
     weight = Checkpoint(source).matrix(PROJECTION, SHAPE)
     assert torch.equal(pack_parts([found], "fp32", 0).data, pack_parts([weight], kind, group_size).data)
 
 
-@pytest.mark.parametrize("kind, error", [("int8", 0.005), ("int4", 0.25)])
+@for_each("kind, error", [("int8", 0.005), ("int4", 0.25)])
 def test_without_native_kernels_it_is_close_to_the_original_all_the_same(source, kind, error, monkeypatch):
     monkeypatch.setattr(convert, "load", _no_library)
     weight = Checkpoint(source).matrix(PROJECTION, SHAPE).float()
@@ -59,15 +58,11 @@ def _no_library() -> None:
     raise convert.LibraryError("no compiler")
 
 
-@pytest.mark.parametrize("kind", ["int8", "int4"])
+@for_each("kind", ["int8", "int4"])
 def test_it_loads_and_computes_nearly_what_the_original_does(source, kind):
     models = [load_model(folder) for folder in (source, converted(source, kind))]
     assert models[1].report.leftovers == []
-    logits = []
-    for model in models:
-        driven = HandDriven(model)
-        logits.append(driven.step([(driven.add(list(range(5, 29))), 24)], every_token=True))
-    assert torch.cosine_similarity(*logits).min() > (0.995 if kind == "int8" else 0.85)
+    assert torch.cosine_similarity(*map(logits_of, models)).min() > (0.995 if kind == "int8" else 0.85)
 
 
 def test_what_is_no_projection_is_copied_bit_for_bit(source):
@@ -121,7 +116,7 @@ def test_it_says_how_far_it_is(source, tmp_path):
     assert isinstance(made, ConversionResult) and made.before == total > made.after
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options, sentence",
     [
         (dict(group_size=128), r"group_size=128 .* inputs, 64, 128\. Use 32 or 64\."),
@@ -144,10 +139,10 @@ def test_a_model_that_is_quantized_already_is_refused(source):
 def test_nothing_is_written_over(source, tmp_path):
     (tmp_path / "out").mkdir()
     with pytest.raises(ConfigError, match="exists, and is not written over"):
-        convert.convert(Conversion(str(source), str(source), str(tmp_path / "out"), "int8"), lambda said: None)
+        converted_to(source, tmp_path / "out", "int8")
 
 
-@pytest.mark.parametrize("end", [OSError("disk full"), SystemExit(3)])
+@for_each("end", [OSError("disk full"), SystemExit(3)])
 def test_an_end_on_the_way_leaves_nothing(source, monkeypatch, end):
     def ends(*_: object) -> None:
         raise end
@@ -162,7 +157,7 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(source, tmp_path):
     left = tmp_path / ".out.converting"
     make_own(left, "unfinished conversion")
     (left / "model.safetensors").write_bytes(b"half")
-    convert.convert(Conversion(str(source), str(source), str(tmp_path / "out"), "int8"), lambda said: None)
+    converted_to(source, tmp_path / "out", "int8")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
     assert load_model(tmp_path / "out")
 
@@ -170,11 +165,11 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(source, tmp_path):
 def test_two_conversions_to_one_folder_do_not_meet(source, tmp_path):
     going_on = HeldFolder(tmp_path / ".out.converting", "unfinished conversion")
     with pytest.raises(ConfigError, match="Another process is converting"):
-        convert.convert(Conversion(str(source), str(source), str(tmp_path / "out"), "int8"), lambda said: None)
+        converted_to(source, tmp_path / "out", "int8")
     assert going_on.path.is_dir()
 
 
-@pytest.mark.parametrize("is_link", [False, True], ids=["a folder", "a link"])
+@for_each("is_link", [False, True])
 def test_a_foreign_folder_of_an_unfinished_ones_name_is_left_alone(is_link, source, tmp_path):
     foreign = tmp_path / ("thesis" if is_link else ".out.converting")
     foreign.mkdir()
@@ -182,12 +177,12 @@ def test_a_foreign_folder_of_an_unfinished_ones_name_is_left_alone(is_link, sour
     if is_link:
         (tmp_path / ".out.converting").symlink_to(foreign)
     with pytest.raises(ConfigError, match="in the way, and not Penstock's"):
-        convert.convert(Conversion(str(source), str(source), str(tmp_path / "out"), "int8"), lambda said: None)
+        converted_to(source, tmp_path / "out", "int8")
     assert [path.name for path in foreign.iterdir()] == ["chapter.txt"]
 
 
 def test_what_is_made_carries_no_mark_and_the_usual_rights(source, tmp_path):
-    convert.convert(Conversion(str(source), str(source), str(tmp_path / "out"), "int8"), lambda said: None)
+    converted_to(source, tmp_path / "out", "int8")
     assert not (tmp_path / "out" / MARK).exists()
     (tmp_path / "usual").mkdir()
     assert (tmp_path / "out").stat().st_mode == (tmp_path / "usual").stat().st_mode
@@ -205,17 +200,14 @@ def test_a_link_that_appears_meanwhile_is_not_written_over(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize("kind", ["int8", "int4"])
+@for_each("kind", ["int8", "int4"])
 def test_latents_answer_as_where_they_are_quantized_while_loading(tmp_path, kind):
     sizes = dict(hidden_size=64, intermediate_size=128, moe_intermediate_size=64, num_attention_heads=4)
     ranks = dict(kv_lora_rank=64, q_lora_rank=64, qk_nope_head_dim=32, qk_rope_head_dim=32, v_head_dim=32)
     more = dict(num_key_value_heads=4, num_nextn_predict_layers=0, dtype="bfloat16")
     source = tiny_model(tmp_path / "source", "deepseek_v3", **sizes, **ranks, **more)
-    found = []
-    for model in (load_model(source, quantization=kind), load_model(converted(source, kind))):
-        driven = HandDriven(model)
-        found.append(driven.step([(driven.add(list(range(9, 40))), 31)], every_token=True))
-    assert torch.equal(*found)
+    models = load_model(source, quantization=kind), load_model(converted(source, kind))
+    assert torch.equal(*map(logits_of, models))
 
 
 def test_an_error_that_nobody_foresaw_ends_the_process_with_its_own_words(source, tmp_path):

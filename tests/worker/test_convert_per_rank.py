@@ -10,6 +10,7 @@ import torch
 from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import check_equal
+from builders.compared_models import converted as converted_to
 from builders.tiny_model import tiny_model
 from builders.tiny_tensors import MIXTURE
 from safetensors.torch import load_file, save_file
@@ -63,14 +64,11 @@ def source_of(folder: Path, model: str = "qwen3") -> Path:
     return tiny_model(folder / "source", family, dtype="bfloat16", **options)
 
 
-def converted(source: Path, name: str, kind: str = "int8", **options: Any) -> Path:
-    target = source.with_name(name)
-    asked = Conversion(str(source), str(source), str(target), kind, group_size=32, **options)
-    convert.convert(asked, lambda said: None)
-    return target
+def converted(source: Path, name: str, kind: str | None = "int8", **options: Any) -> Path:
+    return converted_to(source, source.with_name(name), kind, group_size=32, **options)
 
 
-def cut(source: Path, size: int, kind: str = "int8", name: str = "cut") -> Path:
+def cut(source: Path, size: int, kind: str | None = "int8", name: str = "cut") -> Path:
     return converted(source, name, kind, tensor_parallel_size=size, is_cut=True)
 
 
@@ -155,7 +153,7 @@ def test_what_no_layer_asks_for_is_left_out(tmp_path):
     assert "lm_head.weight" not in load_file(cut(source, 2) / "rank-0-of-2" / "model.safetensors")
 
 
-@pytest.mark.parametrize("size", [1, 4])
+@for_each("size", [1, 4])
 def test_another_number_of_ranks_is_refused_with_the_one_that_it_is_for(tmp_path, size):
     target = cut(source_of(tmp_path), 2)
     sentence = rf"cut for 2 ranks, .* is {size}\. Use tensor_parallel_size=2, or .* again for {size}, or"
@@ -172,7 +170,7 @@ def test_pieces_that_are_not_what_the_layers_want_are_refused_by_name(tmp_path):
         load_model(target, ranks=Parallel(0, 2))
 
 
-@pytest.mark.parametrize("broken", [None, "[", '[["name"]]'])
+@for_each("broken", [None, "[", '[["name"]]'])
 def test_a_rank_without_its_list_of_pieces_is_refused(tmp_path, broken):
     target = cut(source_of(tmp_path), 2)
     path = target / "rank-1-of-2" / "pieces.json"

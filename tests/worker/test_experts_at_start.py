@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.cases import for_each
 from builders.gguf_models import as_gguf
 from builders.mxfp4_model import mxfp4_model
+from builders.native_variants import available_variants
 from builders.quantized_model import Form, mixed_model, quantization_config
 from builders.tiny_model import tiny_model
 
 from penstock.kernels import WeightFormat
+from penstock.protocol.memory_plan import MemoryPlan
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.processes.launch import Launch
 from penstock.worker.models.config import read_config
@@ -19,29 +22,16 @@ from penstock.worker.start.start import Start
 from penstock.worker.weights.layer_formats import LayerFormats
 from penstock.worker.weights.weight_bytes import estimated_weight_bytes
 
+pytestmark = pytest.mark.skipif(not available_variants(), reason="there are no kernels for integers here")
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "moe_intermediate_size": 64}
 UNLIKE = json.dumps({"*": "int4", "*.experts.*.down_proj": "int8"})
 
 
-def notes_of(folder: Path, directory: Path, **options: Any) -> list[str]:
+def plan_of(folder: Path, directory: Path, **options: Any) -> MemoryPlan:
     config = EngineConfig(model=str(folder), kv_cache_memory=4 << 20, **options)
     start = Start(Launch(config, str(folder), str(folder), 1), 0, directory)
     try:
-        if not start.model.backend.multiplies_integers:
-            pytest.skip("there are no kernels for integers here")
-        return list(start.plan().notes)
-    finally:
-        start.close()
-
-
-def number_formats_of(folder: Path, directory: Path, quantization: str | None = None) -> str:
-    """As the table at the start shows them."""
-    config = EngineConfig(model=str(folder), kv_cache_memory=4 << 20, quantization=quantization)
-    start = Start(Launch(config, str(folder), str(folder), 1), 0, directory)
-    try:
-        if not start.model.backend.multiplies_integers:
-            pytest.skip("there are no kernels for integers here")
-        return start.plan().dtype
+        return start.plan()
     finally:
         start.close()
 
@@ -54,30 +44,30 @@ def test_a_gguf_files_types_are_named_as_the_file_has_them(tmp_path):
         tmp_path / "model",
         lambda name: next((type for part, type in types.items() if part in name), "Q5_K"),
     )
-    assert set(number_formats_of(folder, tmp_path).split(", ")) == {"q4_k", "q5_k", "q6_k"}
+    assert set(plan_of(folder, tmp_path).dtype.split(", ")) == {"q4_k", "q5_k", "q6_k"}
 
 
 def test_experts_with_products_of_unlike_kinds_are_noted(tmp_path):
     folder = tiny_model(tmp_path / "model", "qwen3_moe", **SIZES)
-    [note] = notes_of(folder, tmp_path, quantization=UNLIKE)
+    [note] = list(plan_of(folder, tmp_path, quantization=UNLIKE).notes)
     assert "In 2 layers" in note and "the same kind" in note
-    assert notes_of(folder, tmp_path, quantization="int4") == []
+    assert list(plan_of(folder, tmp_path, quantization="int4").notes) == []
 
 
-@pytest.mark.parametrize(
-    ("quantization", "shown"),
+@for_each(
+    "quantization, shown",
     [(None, "mxfp4, bfloat16"), ("int8", "int8, mxfp4"), ('{"*.experts.*": null}', "bfloat16")],
 )
 def test_the_table_names_the_numbers_that_products_are_computed_with(tmp_path, quantization, shown):
     folder = mxfp4_model(tmp_path / "model", hidden_size=64, intermediate_size=64)
-    assert number_formats_of(folder, tmp_path, quantization) == shown
+    assert plan_of(folder, tmp_path, quantization=quantization).dtype == shown
 
 
-@pytest.mark.parametrize("form", [Form("gptq"), Form("gptq", bits=8), Form("gptq", bits=8, group_size=0)], ids=str)
+@for_each("form", [Form("gptq"), Form("gptq", bits=8), Form("gptq", bits=8, group_size=0)], ids=str)
 def test_the_table_names_the_bits_of_a_quantized_checkpoint(tmp_path, form):
     """Its head is in floats."""
     folder, _ = mixed_model(tmp_path / "model", lambda module: form, quantization_config(form), "qwen3_moe", **SIZES)
-    assert number_formats_of(folder, tmp_path) == f"int{form.bits}, float32"
+    assert plan_of(folder, tmp_path).dtype == f"int{form.bits}, float32"
 
 
 def test_the_widened_product_replaces_the_one_it_was_made_of(tmp_path):
@@ -89,17 +79,17 @@ def test_the_widened_product_replaces_the_one_it_was_made_of(tmp_path):
             assert (experts.gate_up.kind, experts.down.kind) == ("int8", "int8")
 
 
-@pytest.mark.parametrize("layout", ["gptq", "pack-quantized"])
+@for_each("layout", ["gptq", "pack-quantized"])
 def test_experts_in_the_order_of_activations_are_noted_and_planned_with_8_bits(tmp_path, layout):
     plain, ordered = (Form(layout, is_ordered=is_ordered) for is_ordered in (False, True))
     config = quantization_config(ordered)
     if layout == "pack-quantized":
         config["config_groups"]["group_0"]["weights"]["actorder"] = "group"
     folder, _ = mixed_model(tmp_path / "ordered", lambda module: ordered, config, "qwen3_moe", **SIZES)
-    [note] = notes_of(folder, tmp_path)
+    [note] = list(plan_of(folder, tmp_path).notes)
     assert "stored in 4 bits" in note and "take 8 bits here" in note
     other, _ = mixed_model(tmp_path / "plain", lambda module: plain, quantization_config(plain), "qwen3_moe", **SIZES)
-    assert notes_of(other, tmp_path) == []
+    assert list(plan_of(other, tmp_path).notes) == []
     estimates = [
         estimated_weight_bytes(read_config(each), LayerFormats(WeightFormat("bf16"), {}), 1) for each in (folder, other)
     ]

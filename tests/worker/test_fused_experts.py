@@ -8,20 +8,18 @@ from typing import Any
 import pytest
 import torch
 from builders.backends import load_on
+from builders.cases import for_each
+from builders.compared_models import converted, opened
+from builders.compared_models import logits_of as computed
 from builders.float8_model import FLOAT8_FORMS, float8_model
-from builders.hand_driven import HandDriven
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
-from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
-from penstock.worker.convert.convert import convert
-from penstock.worker.models.config import read_config
 from penstock.worker.models.load import load_model
-from penstock.worker.weights.checkpoint import Checkpoint
 
 FLOAT8 = {form.name: form for form in FLOAT8_FORMS}
-TOKENS = list(range(5, 45))
+SIZES = {"moe_intermediate_size": 64, "num_experts": 5, "num_experts_per_tok": 2}
 _OWN = re.compile(r"(.*\.experts\.)(\d+)\.(gate|up|down)_proj\.(.*)")
 
 
@@ -62,21 +60,17 @@ def transposed(folder: Path) -> Path:
     return folder
 
 
-def loaded_logits(folder: Path, **options: Any) -> torch.Tensor:
-    driven = HandDriven(load_model(folder, **options))
-    return driven.step([(driven.add(TOKENS), len(TOKENS))], every_token=True)
-
-
 def logits_of(folder: Path, backend: str = "fast", **options: Any) -> torch.Tensor:
     model = load_on(backend, folder, **options)
     assert model.report.leftovers == []
-    driven = HandDriven(model)
-    return driven.step([(driven.add(TOKENS), len(TOKENS))], every_token=True)
+    return computed(model, range(5, 45))
 
 
-@pytest.mark.parametrize(
-    "family", ["mixtral", "qwen2_moe", "ernie4_5_moe", "olmoe", "deepseek_v3", "minimax_m2", "hy_v3", "gpt_oss"]
-)
+def loaded_logits(folder: Path, **options: Any) -> torch.Tensor:
+    return computed(load_model(folder, **options), range(5, 45))
+
+
+@for_each("family", ["mixtral", "qwen2_moe", "ernie4_5_moe", "olmoe", "deepseek_v3", "minimax_m2", "hy_v3", "gpt_oss"])
 def test_what_transformers_saves_as_it_has_it_in_memory(tmp_path, family):
     from transformers import AutoModelForCausalLM
 
@@ -86,7 +80,7 @@ def test_what_transformers_saves_as_it_has_it_in_memory(tmp_path, family):
     assert torch.equal(logits_of(original), logits_of(tmp_path / "saved"))
 
 
-@pytest.mark.parametrize("family", ["qwen3_moe", "qwen2_moe", "ernie4_5_moe", "glm4_moe_lite"])
+@for_each("family", ["qwen3_moe", "qwen2_moe", "ernie4_5_moe", "glm4_moe_lite"])
 def test_floats(tmp_path, family):
     folder = tiny_model(tmp_path, family, num_nextn_predict_layers=0)
     for backend in ("fast", "native"):
@@ -95,18 +89,18 @@ def test_floats(tmp_path, family):
         assert torch.equal(logits_of(folder, backend), expected)
 
 
-@pytest.mark.parametrize("name", ["deepseek", "deepseek-128", "compressed-block"])
+@for_each("name", ["deepseek", "deepseek-128", "compressed-block"])
 def test_8_bit_floats_with_scales_for_blocks(tmp_path, name):
-    own, _ = float8_model(tmp_path / "own", FLOAT8[name], "qwen3_moe", moe_intermediate_size=64)
+    own, _ = float8_model(tmp_path / "own", FLOAT8[name], "qwen3_moe", **SIZES)
     expected = logits_of(own), loaded_logits(own)
     folder = fused(own)
     assert torch.equal(logits_of(folder), expected[0])
     assert torch.equal(loaded_logits(folder), expected[1])
 
 
-@pytest.mark.parametrize("name", [None, "deepseek", "compressed-channel"])
+@for_each("name", [None, "deepseek", "compressed-channel"])
 def test_those_of_qwen3_vl_are_transposed_as_published(tmp_path, name):
-    sizes = dict(moe_intermediate_size=96, head_dim=32)
+    sizes = SIZES | dict(moe_intermediate_size=96, head_dim=32)
     if name is None:
         folder = tiny_model(tmp_path, "qwen3_moe", **sizes)
     else:
@@ -116,12 +110,11 @@ def test_those_of_qwen3_vl_are_transposed_as_published(tmp_path, name):
     assert all(torch.equal(logits_of(folder, "fast" if n == 0 else "native"), expected[n]) for n in (0, 1))
 
 
-@pytest.mark.parametrize("is_transposed", [False, True])
+@for_each("is_transposed", [False, True])
 def test_a_rank_reads_its_part_of_each_expert(is_transposed, tmp_path):
-    folder = fused(float8_model(tmp_path, FLOAT8["deepseek"], "qwen3_moe", moe_intermediate_size=64)[0])
+    folder = fused(float8_model(tmp_path, FLOAT8["deepseek"], "qwen3_moe", **SIZES)[0])
     folder = transposed(as_qwen3_vl(folder)) if is_transposed else folder
-    config = read_config(folder)
-    checkpoint = Checkpoint(folder, config.quantization, config)
+    checkpoint = opened(folder)
     for module, shape in {"gate_proj": (64, 64), "up_proj": (64, 64), "down_proj": (64, 64)}.items():
         name = f"model.layers.1.mlp.experts.3.{module}.weight"
         whole = checkpoint.matrix(name, shape).dequantized()
@@ -132,7 +125,7 @@ def test_a_rank_reads_its_part_of_each_expert(is_transposed, tmp_path):
 
 def test_they_are_converted_to_tensors_of_their_own(tmp_path):
     folder, target = fused(tiny_model(tmp_path / "source", "qwen3_moe")), tmp_path / "target"
-    convert(Conversion(str(folder), str(folder), str(target), "int8"), lambda said: None)
+    converted(folder, target, "int8")
     assert any(name.endswith("experts.3.up_proj.weight_scale") for name in load_file(target / "model.safetensors"))
     model = load_model(target)
     if model.backend.multiplies_integers:
@@ -140,7 +133,7 @@ def test_they_are_converted_to_tensors_of_their_own(tmp_path):
 
 
 def test_blocks_across_both_projections_are_refused_by_name(tmp_path):
-    folder = fused(float8_model(tmp_path, FLOAT8["deepseek"], "qwen3_moe", moe_intermediate_size=64)[0])
+    folder = fused(float8_model(tmp_path, FLOAT8["deepseek"], "qwen3_moe", **SIZES)[0])
     tensors = load_file(folder / "model.safetensors")
     for name in tensors:
         if name.endswith("gate_up_proj_scale_inv"):

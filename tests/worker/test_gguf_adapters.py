@@ -10,6 +10,7 @@ import pytest
 import torch
 from builders.adapters import adapter
 from builders.backends import load_on
+from builders.cases import for_each
 from builders.gguf_file import write_gguf
 from builders.gguf_models import ARCHITECTURES, permuted
 from builders.hand_driven import HandDriven
@@ -39,8 +40,8 @@ def as_gguf(folder: Path, model: Path, target: Path, **metadata: Any) -> Path:
     return write_gguf(target, {"general.architecture": architecture, **LORA, **metadata}, tensors)
 
 
-@pytest.mark.parametrize("modules", [("q_proj", "k_proj", "down_proj", "up_proj"), None], ids=["some", "all"])
-@pytest.mark.parametrize("family", ["llama", "phi3"])
+@for_each("modules", [("q_proj", "k_proj", "down_proj", "up_proj"), None], ids=["some", "all"])
+@for_each("family", ["llama", "phi3"])
 def test_an_adapter_adds_what_it_adds_as_peft_saves_it(family: str, modules: tuple[str, ...] | None, tmp_path: Path):
     if family == "phi3" and modules is not None:
         modules = ("qkv_proj", "q_proj", "k_proj", "v_proj")

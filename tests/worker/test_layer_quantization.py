@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders.hand_driven import HandDriven
+from builders.cases import for_each
+from builders.compared_models import assert_same_files, logits_of
+from builders.compared_models import converted as converted_to
 from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
-from safetensors.torch import load_file
 
 from penstock.kernels import WeightFormat
-from penstock.protocol.conversion import Conversion, read_record
+from penstock.protocol.conversion import read_record
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.options.quantization import as_quantization
-from penstock.worker.convert.convert import convert
 from penstock.worker.convert.rank_pieces import rank_pieces
 from penstock.worker.models import load
 from penstock.worker.models.config import read_config
@@ -38,18 +38,11 @@ def model_in(folder: Path, is_tied: bool = True) -> Path:
 
 def converted(source: Path, quantization: object, **options: object) -> Path:
     target = source.parent / f"converted-{len(list(source.parent.iterdir()))}"
-    text = None if quantization is None else as_quantization(quantization)
-    convert(Conversion(str(source), str(source), str(target), text, **options), lambda said: None)
-    return target
+    return converted_to(source, target, None if quantization is None else as_quantization(quantization), **options)
 
 
 def loaded(folder: Path, quantization: object = None, ranks: Parallel | None = None):
     return load_model(folder, quantization=quantization and as_quantization(quantization), ranks=ranks)
-
-
-def logits(model) -> torch.Tensor:
-    driven = HandDriven(model)
-    return driven.step([(driven.add(list(range(5, 29))), 24)], every_token=True)
 
 
 def kinds(model) -> dict[str, str]:
@@ -62,7 +55,7 @@ def kinds(model) -> dict[str, str]:
     return {name: linear.weight.kind for name, linear in found.items()}
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
+@for_each("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
 def test_the_products_are_those_that_a_decoder_pulls_from_its_checkpoint(tmp_path, family):
     folder = tiny_model(tmp_path, family)
     config = read_config(folder)
@@ -85,15 +78,14 @@ def test_each_layer_gets_the_kind_of_the_last_pattern_that_matches_it(tmp_path):
 
 
 @native
-@pytest.mark.parametrize("is_tied", [True, False])
-@pytest.mark.parametrize("quantization", MAPPINGS, ids=str)
+@for_each("quantization, is_tied", [*((each, True) for each in MAPPINGS), *((each, False) for each in MAPPINGS[2:])])
 def test_a_conversion_computes_the_bits_of_a_load_that_quantizes(tmp_path, quantization, is_tied):
     source = model_in(tmp_path, is_tied)
     folder = converted(source, quantization)
     expected = loaded(source, quantization)
     found = loaded(folder)
     assert kinds(found) == kinds(expected)
-    assert torch.equal(logits(found), logits(expected))
+    assert torch.equal(logits_of(found), logits_of(expected))
     assert found.report.leftovers == []
 
 
@@ -104,7 +96,7 @@ def test_a_load_of_a_conversion_may_leave_the_head_as_it_is(tmp_path):
 
 
 @native
-@pytest.mark.parametrize("is_cut", [False, True])
+@for_each("is_cut", [False, True])
 def test_two_ranks_hold_the_rows_and_inputs_of_one(tmp_path, is_cut):
     source = model_in(tmp_path)
     folder = converted(source, MIXED, group_size=32, tensor_parallel_size=2, is_cut=is_cut)
@@ -115,10 +107,9 @@ def test_two_ranks_hold_the_rows_and_inputs_of_one(tmp_path, is_cut):
 def test_a_model_can_be_copied_as_it_is_and_cut_as_it_is(tmp_path):
     source = model_in(tmp_path, is_tied=False)
     copied = converted(source, None)
-    before, after = (load_file(folder / "model.safetensors") for folder in (source, copied))
-    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    assert_same_files((source, copied))
     assert json.loads((copied / "config.json").read_text()) == json.loads((source / "config.json").read_text())
-    assert torch.equal(logits(load_model(copied)), logits(load_model(source)))
+    assert torch.equal(logits_of(load_model(copied)), logits_of(load_model(source)))
     cut = converted(source, None, tensor_parallel_size=2, is_cut=True)
     assert load_model(cut, ranks=Parallel(1, 2)).report.leftovers == []
 
@@ -128,7 +119,7 @@ def test_a_copy_of_a_conversion_is_that_conversion(tmp_path):
     folder = converted(model_in(tmp_path), MIXED)
     copied = converted(folder, None)
     assert read_record(copied).quantization == as_quantization(MIXED)
-    assert torch.equal(logits(loaded(copied)), logits(loaded(folder)))
+    assert torch.equal(logits_of(loaded(copied)), logits_of(loaded(folder)))
 
 
 def test_a_folder_that_is_cut_is_not_converted_again(tmp_path):
@@ -149,16 +140,14 @@ def test_what_is_written_names_every_layer_once(tmp_path):
     assert record["quantization"] == MIXED and list(record["quantization"]) == list(MIXED)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"*.q_proj": "int8"}, {"*": "int8", "*.up_proj": None}, {"*.k_proj": "wint8", "*.q*": "int8"}]
-)
-@pytest.mark.parametrize("use", [loaded, converted])
+@for_each("wrong", [{"*.q_proj": "int8"}, {"*": "int8", "*.up_proj": None}, {"*.k_proj": "wint8", "*.q*": "int8"}])
+@for_each("use", [loaded, converted])
 def test_layers_of_one_product_must_agree(tmp_path, wrong, use):
     with pytest.raises(ConfigError, match=r"gives model\.layers\.0\.\w+\.\w+ \w+ and .*computed as one product"):
         use(model_in(tmp_path), wrong)
 
 
-@pytest.mark.parametrize("use", [loaded, converted])
+@for_each("use", [loaded, converted])
 def test_a_pattern_that_matches_nothing_is_refused_with_the_layers_that_there_are(tmp_path, use):
     source = model_in(tmp_path)
     with pytest.raises(
@@ -177,8 +166,8 @@ def test_without_kernels_for_integers_it_is_refused_and_a_conversion_is_computed
     folder = converted(source, MIXED)
     with pytest.raises(ConfigError, match="quantization='int4' needs kernels that are not here"):
         loaded(source, MIXED)
-    assert torch.cosine_similarity(logits(loaded(folder)), logits(loaded(source))).min() > 0.85
-    assert torch.equal(logits(loaded(source, {"*": None})), logits(loaded(source)))
+    assert torch.cosine_similarity(logits_of(loaded(folder)), logits_of(loaded(source))).min() > 0.85
+    assert torch.equal(logits_of(loaded(source, {"*": None})), logits_of(loaded(source)))
 
 
 @native
@@ -192,7 +181,7 @@ def test_packed_weights_of_other_kinds_are_another_file(tmp_path, monkeypatch):
             model = loaded(source, quantization)
             if len(paths) >= len(quantizations):
                 assert model.cache.mapped_bytes > 0 and model.report.bytes_read < 1 << 16
-            assert torch.equal(logits(model), logits(loaded(source, quantization)))
+            assert torch.equal(logits_of(model), logits_of(loaded(source, quantization)))
             paths.append(model.cache.path)
             model.cache.write_in_background()
             model.cache.wait()

@@ -4,29 +4,27 @@ Shapes are all that was changed. Weights are random, in the names that transform
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from builders.cases import for_each
 from builders.hand_driven import HandDriven
+from builders.tiny_configs import described
 from safetensors.torch import save_file
 
 from penstock.protocol.errors import ConfigError
 from penstock.worker.models.config import read_config
 from penstock.worker.models.load import load_model
 
-PROMPT, ANSWER = 40, 24
+PROMPT, ANSWER = 40, 8
 SMALL = {
     "vocab_size": 311, "hidden_size": 64, "intermediate_size": 80, "num_attention_heads": 4, "num_key_value_heads": 2,
     "num_hidden_layers": 4, "pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
-_BOOKKEEPING = {
-    "initializer_range": 0.02,
-    "torch_dtype": "bfloat16",
-    "transformers_version": "4.42.4",
-    "use_cache": True,
-}
+_BOOKKEEPING = dict(initializer_range=0.02, torch_dtype="bfloat16", transformers_version="4.42.4", use_cache=True)
 _GEMMA = _BOOKKEEPING | {
     "attention_bias": False, "attention_dropout": 0.0, "cache_implementation": "hybrid", "head_dim": 16,
     "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 8192, "rms_norm_eps": 1e-06,
@@ -180,14 +178,14 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@for_each("name", PUBLISHED)
 def test_a_published_config_is_loaded_and_answers_as_transformers_does(tmp_path, name):
     reference = _written(tmp_path, SMALL | PUBLISHED[name])
     model = load_model(tmp_path, dtype="float32")
     assert model.report.leftovers == []
-    answer = _agree(model, reference)
+    _agree(model, reference)
     reference.config.save_pretrained(tmp_path)  # as transformers 5 writes it
-    assert torch.equal(_agree(load_model(tmp_path, dtype="float32"), reference), answer)
+    assert described(replace(read_config(tmp_path), dtype=model.config.dtype)) == described(model.config)
 
 
 def test_a_granite_with_mambas_layers_is_refused_with_those_that_have_none(tmp_path):
@@ -211,8 +209,6 @@ GEMMA_3_4B = {
         "num_attention_heads": 2, "num_hidden_layers": 1, "patch_size": 14, "vision_use_head": False,
     },
 }  # fmt: skip
-
-
 GEMMA_4_E2B = {
     "architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4", "audio_config": None,
     "audio_token_id": 400, "boa_token_id": 401, "boi_token_id": 402, "eoa_token_id": 403, "eoa_token_index": 403,
@@ -229,7 +225,7 @@ del GEMMA_4_E2B["text_config"]["architectures"]
 SEEING = {"google/gemma-3-4b-it": GEMMA_3_4B, "google/gemma-4-E2B-it": GEMMA_4_E2B}
 
 
-@pytest.mark.parametrize("name", SEEING)
+@for_each("name", SEEING)
 def test_the_text_part_of_a_model_that_sees_pictures_is_loaded(tmp_path, name):
     from transformers import AutoConfig, AutoModelForImageTextToText
 
@@ -238,9 +234,9 @@ def test_the_text_part_of_a_model_that_sees_pictures_is_loaded(tmp_path, name):
     reference = _randomized(AutoModelForImageTextToText.from_config(config, dtype=torch.float32))
     reference.save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(SEEING[name]))
-    answer = _agree(load_model(tmp_path, dtype="float32"), reference)
+    _agree(load_model(tmp_path, dtype="float32"), reference)
     config.save_pretrained(tmp_path)
-    assert torch.equal(_agree(load_model(tmp_path, dtype="float32"), reference), answer)
+    _agree(load_model(tmp_path, dtype="float32"), reference)
 
 
 MINICPM_2B = SMALL | {
@@ -290,8 +286,8 @@ def _randomized(model: Any) -> Any:
     return model.eval()
 
 
-def _agree(model: Any, reference: Any) -> torch.Tensor:
-    """The logits, if they are those of transformers."""
+def _agree(model: Any, reference: Any) -> None:
+    """The answer is that of transformers."""
     driven = HandDriven(model)
     row = driven.add(torch.randint(5, 300, (PROMPT,), generator=torch.Generator().manual_seed(7)).tolist())
     [logits] = driven.greedy([row], ANSWER, budget=16)
@@ -299,4 +295,3 @@ def _agree(model: Any, reference: Any) -> torch.Tensor:
         expected = reference(torch.tensor([driven.histories[row]])).logits[0, PROMPT - 1 : -1].float()
     assert expected.argmax(-1).tolist() == driven.histories[row][PROMPT:]
     assert (expected.log_softmax(-1) - logits.log_softmax(-1)).abs().max() < 1e-3
-    return logits

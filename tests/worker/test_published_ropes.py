@@ -2,11 +2,11 @@
 5 makes of them.
 """
 
-import dataclasses
 import json
 from typing import Any
 
 from builders.cases import for_each
+from builders.tiny_configs import described
 
 from penstock.worker.models.config import ModelConfig, read_config
 
@@ -157,9 +157,3 @@ def test_what_transformers_5_makes_of_a_published_config_is_read_alike(tmp_path,
     original = read(tmp_path, PUBLISHED[name])
     AutoConfig.from_pretrained(tmp_path).save_pretrained(tmp_path)
     assert described(read_config(tmp_path)) == described(original)
-
-
-def described(config: ModelConfig) -> ModelConfig:
-    """Without the figures as they were given: what they amount to stands beside them."""
-    ropes = tuple(dataclasses.replace(rope, figures={}) for rope in config.ropes.ropes)
-    return dataclasses.replace(config, ropes=dataclasses.replace(config.ropes, ropes=ropes))

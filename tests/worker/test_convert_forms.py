@@ -1,0 +1,136 @@
+"""Converting experts that lie in one tensor, and 8-bit floats: they become integers, or stay, or the reason is said."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from builders.backends import load_on
+from builders.cases import for_each
+from builders.compared_models import assert_same_files, converted, logits_of
+from builders.float8_model import FLOAT8_FORMS, float8_model
+from builders.mxfp4_model import mxfp4_model
+from builders.native_variants import available_variants
+from builders.tiny_model import tiny_model
+from safetensors.torch import load_file
+
+from penstock.protocol.errors import ConfigError
+from penstock.worker.models.load import load_model
+from penstock.worker.models.products import HEAD
+
+STACK = "model.layers.0.mlp.experts.gate_up_proj"
+FORMS = [form for form in FLOAT8_FORMS if form.name in ("deepseek", "modelopt-own-file")]
+DEEPSEEK = FORMS[0]
+SHAPE = {"hidden_size": 64, "intermediate_size": 128}
+
+native = pytest.mark.skipif(not available_variants(), reason="there are no native kernels here")
+
+
+# --- gpt-oss, whose experts lie in one tensor -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("gpt-oss") / "source", "gpt_oss", dtype="bfloat16")
+
+
+@native
+@for_each("kind", ["int8", "int4"])
+def test_stacked_experts_answer_as_where_they_are_quantized_while_loading(source, tmp_path, kind):
+    # Groups of 32 divide this model's inputs; while loading they are of 64, so only those of int8 are alike.
+    made = load_model(converted(source, tmp_path / "made", kind, group_size=32))
+    assert made.report.leftovers == []
+    expected, found = logits_of(load_model(source, quantization=kind)), logits_of(made)
+    assert torch.equal(found, expected) if kind == "int8" else torch.cosine_similarity(found, expected).min() > 0.9
+
+
+@for_each("kind, least, largest", [("int8", 0.99, 0.65), ("int4", 0.8, 0.45)])
+def test_they_take_the_room_of_their_integers_and_are_near_the_original_without_native_kernels(
+    source, tmp_path, kind, least, largest
+):
+    target = converted(source, tmp_path / "made", kind, group_size=32)
+    before, after = ((folder / "model.safetensors").stat().st_size for folder in (source, target))
+    assert after < largest * before
+    made, original = (load_on("invariant", folder) for folder in (target, source))
+    assert made.report.leftovers == []
+    assert torch.cosine_similarity(logits_of(made), logits_of(original)).median() > least
+
+
+def test_each_expert_has_its_own_rows_of_gate_and_up_and_its_bias_stays(source, tmp_path):
+    target = converted(source, tmp_path / "made", "int8")
+    before, after = (load_file(folder / "model.safetensors") for folder in (source, target))
+    for expert in range(6):
+        for first, part in enumerate(("gate", "up")):
+            name = f"model.layers.0.mlp.experts.{expert}.{part}_proj"
+            found = after[f"{name}.weight"] * after[f"{name}.weight_scale"]
+            expected = before[STACK][expert, :, first::2].T.float()
+            assert (found - expected).abs().max() < 0.01 * expected.abs().max()
+    assert torch.equal(after[f"{STACK}_bias"], before[f"{STACK}_bias"])
+    assert json.loads((target / "config.json").read_text())["quantization_config"]["format"] == "int-quantized"
+
+
+@native
+@for_each("quantization", [None, '{"*": "int8", "*.experts.*": null}'])
+def test_experts_that_get_no_kind_stay_together(source, tmp_path, quantization):
+    target = converted(source, tmp_path / "made", quantization)
+    names = load_file(target / "model.safetensors")
+    assert STACK in names and not any(".experts.0." in name for name in names)
+    found, expected = load_model(target), load_model(source, quantization=quantization)
+    assert torch.equal(logits_of(found), logits_of(expected))
+
+
+@for_each("options", [{"quantization": "int8"}, {"quantization": None, "is_cut": True}])
+def test_mxfp4_is_neither_changed_nor_cut_and_the_reason_is_said(tmp_path, options):
+    source = mxfp4_model(tmp_path / "source")
+    with pytest.raises(ConfigError, match="experts in MXFP4, which no conversion changes or cuts"):
+        converted(source, tmp_path / "made", tensor_parallel_size=2, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+@native
+def test_a_copy_of_mxfp4_answers_as_its_source(tmp_path):
+    source = mxfp4_model(tmp_path / "source")
+    copied = load_model(converted(source, tmp_path / "copy"))
+    assert torch.equal(logits_of(copied), logits_of(load_model(source)))
+
+
+# --- 8-bit floats -----------------------------------------------------------------------------------------------------
+
+KINDS = ["int8", "int4", '{"*.mlp.*": "int4"}', '{"*": null}', '{"*": "int8", "*.down_proj": null, "lm_head": null}']
+
+
+@native
+@for_each("form, kind", [*((FORMS[0], kind) for kind in KINDS), *((FORMS[1], kind) for kind in KINDS[:1] + KINDS[3:4])])
+def test_8_bit_floats_answer_as_their_source_does_with_the_same_quantization(tmp_path, form, kind):
+    source, _ = float8_model(tmp_path, form, **SHAPE)
+    target = converted(source, tmp_path / "made", kind)
+    written = load_model(target)
+    assert written.report.leftovers == []
+    assert torch.equal(logits_of(written), logits_of(load_model(source, quantization=kind)))
+    dtypes = {tensor.dtype for tensor in load_file(target / "model.safetensors").values()}
+    assert not dtypes & {torch.float8_e4m3fn, torch.float8_e5m2}
+    config = json.loads((target / "config.json").read_text())
+    assert config.get("quantization_config", {}).get("quant_method") in (None, "compressed-tensors")
+
+
+@for_each("form", FORMS, ids=str)
+def test_a_copy_of_8_bit_floats_holds_the_same_numbers(tmp_path, form):
+    source, _ = float8_model(tmp_path, form, **SHAPE)
+    target = converted(source, tmp_path / "copy")
+    before, after = ((folder / "model.safetensors") for folder in (source, target))
+    dtypes = [{name: tensor.dtype for name, tensor in load_file(path).items()} for path in (before, after)]
+    assert dtypes[0] == dtypes[1]
+    assert_same_files((source, target))
+    assert torch.equal(logits_of(load_model(source)), logits_of(load_model(target)))
+
+
+@native
+def test_8_bit_floats_are_cut_for_ranks_as_integers_and_not_as_they_are(tmp_path):
+    source, _ = float8_model(tmp_path, DEEPSEEK, **SHAPE)
+    target = converted(source, tmp_path / "cut", "int8", tensor_parallel_size=2, is_cut=True)
+    for rank in range(2):
+        names = load_file(target / f"rank-{rank}-of-2" / "model.safetensors")
+        assert names["model.layers.0.mlp.down_proj.weight"].shape == (64, 64)
+        assert f"{HEAD}.weight_scale_inv" not in names
+    with pytest.raises(ConfigError, match="8-bit floats, which are not cut for ranks. Convert it to int8 or int4"):
+        converted(source, tmp_path / "refused", tensor_parallel_size=2, is_cut=True)
