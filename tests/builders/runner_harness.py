@@ -7,6 +7,8 @@ does. What comes out must not depend on how it was planned.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 
@@ -92,6 +94,20 @@ def slotted_runner(
     )
     runner.model = model
     return runner
+
+
+def fast_steps(runner: Runner) -> list[int]:
+    """The numbers of the steps that the runner's fast path takes from now on, as they come."""
+    launch, taken = runner.fast_decode.launch, []
+
+    def watched(plan: StepPlan) -> Any:
+        arriving = launch(plan)
+        if arriving is not None:
+            taken.append(plan.step)
+        return arriving
+
+    runner.fast_decode = SimpleNamespace(launch=watched)
+    return taken
 
 
 def prompt(request_id: int, token_ids: Sequence[int], seed: int = 0, **params) -> Prompt:
@@ -204,3 +220,9 @@ class TinyEngine:
             self.answers[entry.owner].take(entry)
         for ended in told.ended:
             self.answers[ended.sequence_id].end(ended)
+
+
+def engine_of(model: Model, **options: Any) -> TinyEngine:
+    """On a runner of its own; options are those of `slotted_runner` and those of `TinyEngine`."""
+    shape = {name: options.pop(name) for name in slotted_runner.__kwdefaults__ if name in options}
+    return TinyEngine(slotted_runner(model, **shape), **options)

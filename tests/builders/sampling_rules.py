@@ -86,17 +86,8 @@ CASES: dict[str, dict] = {
     "no_repeat_ngram_size of 1": {"temperature": 0, "no_repeat_ngram_size": 1},
     "no_repeat_ngram_size of 2": {"temperature": 0, "no_repeat_ngram_size": 2},
     "no_repeat_ngram_size of 3": {"temperature": 0.7, "no_repeat_ngram_size": 3, "top_p": 0.9},
-    "all at once": {
-        "temperature": 0.9,
-        "top_p": 0.9,
-        "top_k": 60,
-        "repetition_penalty": 1.1,
-        "presence_penalty": 0.3,
-        "frequency_penalty": 0.2,
-        "no_repeat_ngram_size": 2,
-        "logit_bias": {31: 1.0},
-        "bad_words_ids": [[95]],
-        "min_tokens": 4,
-        "eos_token_id": [2, 4],
-    },
-}
+    "all at once": dict(
+        temperature=0.9, top_p=0.9, top_k=60, repetition_penalty=1.1, presence_penalty=0.3, frequency_penalty=0.2,
+        no_repeat_ngram_size=2, logit_bias={31: 1.0}, bad_words_ids=[[95]], min_tokens=4, eos_token_id=[2, 4],
+    ),
+}  # fmt: skip

@@ -24,83 +24,56 @@ SEEING: dict[str, dict[str, Any]] = {
             "vision_config": {"patch_size": 14, "spatial_merge_size": 2, "tokens_per_second": 2},
         },
         "preprocessor_config.json": {
-            "min_pixels": 3136,
-            "max_pixels": 12845056,
-            "patch_size": 14,
-            "temporal_patch_size": 2,
-            "merge_size": 2,
+            "min_pixels": 3136, "max_pixels": 12845056, "patch_size": 14, "temporal_patch_size": 2, "merge_size": 2,
             "image_processor_type": "Qwen2VLImageProcessor",
         },
     },
     "qwen3_vl": {
         "config.json": {"model_type": "qwen3_vl", "vision_config": {"patch_size": 16, "spatial_merge_size": 2}},
         "preprocessor_config.json": {
-            "size": {"longest_edge": 16777216, "shortest_edge": 65536},
-            "patch_size": 16,
-            "temporal_patch_size": 2,
+            "size": {"longest_edge": 16777216, "shortest_edge": 65536}, "patch_size": 16, "temporal_patch_size": 2,
             "merge_size": 2,
         },
         "video_preprocessor_config.json": {
-            "size": {"longest_edge": 25165824, "shortest_edge": 4096},
-            "patch_size": 16,
-            "temporal_patch_size": 2,
+            "size": {"longest_edge": 25165824, "shortest_edge": 4096}, "patch_size": 16, "temporal_patch_size": 2,
             "merge_size": 2,
         },
     },
     "ernie4_5_moe_vl": {
         "config.json": {
-            "model_type": "ernie4_5_moe_vl",
-            "im_patch_id": 100295,
+            "model_type": "ernie4_5_moe_vl", "im_patch_id": 100295,
             "vision_config": {"patch_size": 14, "spatial_merge_size": 2},
         },
         "preprocessor_config.json": {
-            "min_pixels": 3136,
-            "max_pixels": 4816896,
-            "patch_size": 14,
-            "merge_size": 2,
+            "min_pixels": 3136, "max_pixels": 4816896, "patch_size": 14, "merge_size": 2,
             "image_processor_type": "AdaptiveImageProcessor",
         },
     },
     "gemma3": {
         "config.json": {
-            "model_type": "gemma3",
-            "mm_tokens_per_image": 256,
-            "vision_config": {"image_size": 896, "patch_size": 14},
+            "model_type": "gemma3", "mm_tokens_per_image": 256, "vision_config": {"image_size": 896, "patch_size": 14},
         },
         "preprocessor_config.json": {
-            "do_convert_rgb": None,
-            "do_pan_and_scan": None,
-            "image_seq_length": 256,
-            "resample": 2,
+            "do_convert_rgb": None, "do_pan_and_scan": None, "image_seq_length": 256, "resample": 2,
             "size": {"height": 896, "width": 896},
         },
         "processor_config.json": {"image_seq_length": 256, "processor_class": "Gemma3Processor"},
     },
     "smolvlm": {
         "config.json": {
-            "model_type": "smolvlm",
-            "scale_factor": 4,
-            "vision_config": {"image_size": 512, "patch_size": 16},
+            "model_type": "smolvlm", "scale_factor": 4, "vision_config": {"image_size": 512, "patch_size": 16},
         },
         "preprocessor_config.json": {
-            "do_image_splitting": True,
-            "max_image_size": {"longest_edge": 512},
-            "resample": 1,
+            "do_image_splitting": True, "max_image_size": {"longest_edge": 512}, "resample": 1,
             "size": {"longest_edge": 2048},
         },
         "processor_config.json": {"image_seq_len": 64, "processor_class": "SmolVLMProcessor"},
     },
-}
+}  # fmt: skip
 ERNIE = ("<|IMAGE_PLACEHOLDER|>", "<|IMAGE_START|>", "<|IMAGE_END|>", "<|VIDEO_START|>", "<|VIDEO_END|>")
 GEMMA = ("<start_of_image>", "<end_of_image>", "<image_soft_token>")
 SMOL = ("<fake_token_around_image>", "<global-img>", "<image>", "<end_of_utterance>", "<row_1_col_1>", "<row_2_col_3>")
-MARKS = {
-    "qwen2_5_vl": QWEN,
-    "qwen3_vl": QWEN,
-    "ernie4_5_moe_vl": ERNIE,
-    "gemma3": GEMMA,
-    "smolvlm": SMOL,
-}
+MARKS = {"qwen2_5_vl": QWEN, "qwen3_vl": QWEN, "ernie4_5_moe_vl": ERNIE, "gemma3": GEMMA, "smolvlm": SMOL}
 
 
 def seeing_folder(folder: Path, kind: str, **changed: dict[str, Any]) -> Path:

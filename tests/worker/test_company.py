@@ -5,16 +5,21 @@ log-probabilities must be equal bit for bit.
 """
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from builders.backends import BACKENDS, NAN_BYTE, load_on
+from builders.cases import for_each
 from builders.mxfp4_model import mxfp4_model
-from builders.runner_harness import Answer, TinyEngine, prompt, slotted_runner
+from builders.runner_harness import Answer, engine_of, prompt
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.messages import Prompt
+from penstock.protocol.parameters.beams import BeamSearchParams
 from penstock.worker.models.load import Model
 
 WINDOW = {"sliding_window": 24}
@@ -39,12 +44,12 @@ MODELS: dict[str, tuple[str, str, dict, dict, str | None]] = {
     "torch deepseek_v3, latents": ("invariant", "deepseek_v3", {}, {}, None),
 }
 # Computed as others here are, in another format or within a window, which tests/worker/test_layers.py has too.
-FOR_LONG = {
+FOR_LONG = (
     "torch qwen3.5 moe, states",
     "native youtu, latents",
     "torch llama in bfloat16",
     "torch mistral with a window",
-}
+)
 COMMON = [(7 * place) % 290 + 5 for place in range(50)]
 SAMPLED = [
     {},
@@ -56,9 +61,7 @@ SAMPLED = [
 ]
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=[pytest.mark.long] * (name in FOR_LONG)) for name in MODELS]
-)
+@pytest.fixture(scope="module")
 def model(request, tmp_path_factory) -> Model:
     backend, family, given, loaded, kv_kind = MODELS[request.param]
     folder = tmp_path_factory.mktemp("model")
@@ -67,13 +70,19 @@ def model(request, tmp_path_factory) -> Model:
     return replace(model, kv_default=kv_kind) if kv_kind else model
 
 
+def on(*names: str, long: tuple[str, ...] = FOR_LONG) -> pytest.MarkDecorator:
+    """Run a test on each of these models."""
+    models = [pytest.param(name, marks=[pytest.mark.long] * (name in long)) for name in names]
+    return pytest.mark.parametrize("model", models, indirect=True, scope="module")
+
+
 def requests(first_id: int = 0) -> list[Prompt]:
     """Twelve of mixed lengths, greedy and sampled; half of them begin alike."""
     asked = []
     for number in range(12):
         own = [(13 * number + 5 * place) % 300 + 3 for place in range(1 + 7 * number % 40)]
         token_ids = COMMON[: 4 * number] + own if number % 2 else own
-        params = {"max_tokens": 6 + number, "logprobs": 3, **SAMPLED[number % len(SAMPLED)]}
+        params = {"max_tokens": 6 + number % 7, "logprobs": 3, **SAMPLED[number % len(SAMPLED)]}
         if number % 5 == 0:
             params["prompt_logprobs"] = 2
         if number == 7:
@@ -82,108 +91,182 @@ def requests(first_id: int = 0) -> list[Prompt]:
     return asked
 
 
-def answers(model: Model, *, asked: list[Prompt] | None = None, **options) -> list[Answer]:
-    shape = {name: options.pop(name) for name in ("num_blocks", "block_size", "num_slots") if name in options}
-    engine = TinyEngine(slotted_runner(model, **shape), **options)
-    return engine.run(*(asked or requests()))
-
-
 @pytest.fixture(scope="module")
 def alone(model) -> list[Answer]:
-    return [answer for asked in requests() for answer in answers(model, asked=[asked], shares_prefixes=False)]
+    found = [answer for asked in requests() for answer in engine_of(model, shares_prefixes=False).run(asked)]
+    assert all(answer.finish_reason == "length" and len(answer.logprobs) == len(answer.tokens) for answer in found)
+    assert len({tuple(answer.tokens) for answer in found}) == len(found)
+    return found
 
 
-def test_together_as_alone(model, alone):
-    assert answers(model) == alone
+@contextmanager
+def threads(model: Model, count: int) -> Iterator[None]:
+    before, library = torch.get_num_threads(), model.backend.library
+    try:
+        torch.set_num_threads(count)
+        if library is not None:
+            library.set_threads(count)
+        yield
+    finally:
+        torch.set_num_threads(before)
+        if library is not None:
+            library.set_threads(1)
 
 
-def test_every_request_was_answered_in_full(alone):
-    assert all(answer.finish_reason == "length" and len(answer.logprobs) == len(answer.tokens) for answer in alone)
-    assert len({tuple(answer.tokens) for answer in alone}) == len(alone)
+def in_small_chunks(model: Model, alone: list[Answer]) -> None:
+    assert engine_of(model, max_num_batched_tokens=37).run(*requests()) == alone
 
 
-def test_in_another_order_as_alone(model, alone):
+def all_at_once_in_another_order_and_by_several_threads(model: Model, alone: list[Answer]) -> None:
     asked = requests()
     random.Random(3).shuffle(asked)
-    by_request = {}
-    for each in asked:
-        by_request[each.request_id] = each.params.n
-    found = iter(answers(model, asked=asked))
-    taken = {request: [next(found) for _ in range(count)] for request, count in by_request.items()}
+    with threads(model, 3):
+        found = iter(engine_of(model).run(*asked))
+    taken = {each.request_id: [next(found) for _ in range(each.params.n)] for each in asked}
     assert [answer for request in sorted(taken) for answer in taken[request]] == alone
 
 
-@pytest.mark.parametrize("budget", [37, *(pytest.param(tokens, marks=pytest.mark.long) for tokens in (1, 16))])
-def test_in_small_chunks_as_alone(model, alone, budget):
-    assert answers(model, max_num_batched_tokens=budget) == alone
-
-
-@pytest.mark.parametrize("num_slots", [2, pytest.param(5, marks=pytest.mark.long)])
-def test_few_at_a_time_as_alone(model, alone, num_slots):
-    assert answers(model, num_slots=num_slots, shares_prefixes=False) == alone
-
-
-def test_preempted_as_alone(model, alone):
-    runner = slotted_runner(model, num_blocks=12)
-    engine = TinyEngine(runner, max_num_batched_tokens=40)
-    assert engine.run(*requests()) == alone
-    assert engine.scheduler.stats().preemptions > 0, "the pool was meant to be too small"
-
-
-def test_evicted_to_cpu_memory_and_back_as_alone(model, alone):
-    engine = TinyEngine(slotted_runner(model, num_blocks=12, num_cells=200), max_num_batched_tokens=40)
+def evicted_to_cpu_memory_and_back(model: Model, alone: list[Answer]) -> None:
+    engine = engine_of(model, num_blocks=8, num_cells=200, max_num_batched_tokens=40)
     assert engine.run(*requests()) == alone
     assert engine.run(*requests(first_id=100)) == alone
     stats = engine.scheduler.stats()
     assert stats.preemptions > 0 and stats.loaded_blocks > 5
 
 
-def test_with_the_prefix_cached_as_alone(model, alone):
-    engine = TinyEngine(slotted_runner(model, num_blocks=256))
+def few_at_a_time(model: Model, alone: list[Answer]) -> None:
+    assert engine_of(model, num_slots=2, shares_prefixes=False).run(*requests()) == alone
+
+
+def preempted(model: Model, alone: list[Answer]) -> None:
+    engine = engine_of(model, num_blocks=7, max_num_batched_tokens=40)
+    assert engine.run(*requests()) == alone
+    assert engine.scheduler.stats().preemptions > 0, "the pool was meant to be too small"
+
+
+def with_the_prefix_cached(model: Model, alone: list[Answer]) -> None:
+    engine = engine_of(model, num_blocks=256)
     assert engine.run(*requests()) == alone
     assert engine.run(*requests(first_id=100)) == alone
     assert engine.scheduler.stats().cached_tokens > 0
 
 
-def test_other_blocks_hold_the_same_answers(model, alone):
-    tokens = [answer.tokens for answer in answers(model, block_size=32)]
-    assert tokens == [answer.tokens for answer in alone]
+def in_other_blocks(model: Model, alone: list[Answer]) -> None:
+    """Of which only the tokens are the same for certain."""
+    found = engine_of(model, block_size=32).run(*requests())
+    assert [answer.tokens for answer in found] == [answer.tokens for answer in alone]
 
 
-@pytest.mark.parametrize("threads", [1, 3, pytest.param(2, marks=pytest.mark.long)])
-def test_with_any_number_of_threads_as_alone(model, alone, threads):
-    before, library = torch.get_num_threads(), model.backend.library
-    torch.set_num_threads(threads)
-    if library is not None:
-        library.set_threads(threads)
-    found = answers(model)
-    torch.set_num_threads(before)
-    if library is not None:
-        library.set_threads(1)
-    assert found == alone
+@on(*MODELS)
+@for_each(
+    "surroundings",
+    [in_small_chunks, all_at_once_in_another_order_and_by_several_threads, evicted_to_cpu_memory_and_back],
+    ids=lambda each: each.__name__,
+)
+def test_answers_are_as_alone(model, alone, surroundings):
+    surroundings(model, alone)
+
+
+# How requests are scheduled is no matter of what computes them: on torch, which takes long, the above is enough.
+@on(*(name for name in MODELS if name.startswith("native")))
+@for_each(
+    "surroundings", [few_at_a_time, preempted, with_the_prefix_cached, in_other_blocks], ids=lambda each: each.__name__
+)
+def test_however_they_are_scheduled_answers_are_as_alone(model, alone, surroundings):
+    surroundings(model, alone)
+
+
+@pytest.mark.long
+@on(*MODELS)
+@for_each("count", [1, 2])
+@for_each("limits", [{"max_num_batched_tokens": 1}, {"max_num_batched_tokens": 16}, {"num_slots": 5}])
+def test_in_any_chunks_and_on_any_threads_answers_are_as_alone(model, alone, count, limits):
+    with threads(model, count):
+        assert engine_of(model, **limits).run(*requests()) == alone
+
+
+# --- beams: forks and copied blocks hold what was computed into them --------------------------------------------------
+
+
+def searches() -> list[Prompt]:
+    asked = []
+    for number in range(4):
+        params = BeamSearchParams(beam_width=2 + number, max_tokens=12, early_stopping="never")
+        tokens = [(13 * number + 5 * place) % 300 + 3 for place in range(3 + 11 * number)]
+        one = prompt(number, tokens, n=params.beam_width, max_tokens=12, eos_token_id=[2, 4])
+        one.beams = params
+        asked.append(one)
+    return asked
+
+
+@on(
+    "native qwen3", "native qwen3 in int8", "native ernie in int4", "native qwen3.5, states", "torch qwen3",
+    long=("torch qwen3",),
+)  # fmt: skip
+def test_among_samples_and_in_little_room_beams_are_as_alone(model):
+    alone = [answer for asked in searches() for answer in engine_of(model).run(asked)]
+    assert len({tuple(answer.tokens) for answer in alone}) == len(alone) == 2 + 3 + 4 + 5
+    samples = [
+        prompt(10 + number, [7 + number] * 20, seed=number, temperature=1.0, max_tokens=25) for number in range(4)
+    ]
+    for shape in ({}, {"num_slots": 3}, {"num_blocks": 9, "num_slots": 5}):
+        engine = engine_of(model, **shape)
+        assert engine.run(*searches(), *samples)[: len(alone)] == alone, shape
+        stats = engine.scheduler.stats()
+        assert stats.free_blocks == stats.blocks, shape
+        assert stats.preemptions > 0 or "num_blocks" not in shape
+
+
+# --- an answer without doubt ends early -------------------------------------------------------------------------------
+
+
+def decided(**early_stop: Any) -> list[Prompt]:
+    settled = {"window_size": 4, "threshold": 0.05, **early_stop}
+    return [
+        prompt(number, [9 + number, 41, 42 + number], number, temperature=0.5, max_tokens=60, early_stop=settled)
+        for number in range(12)
+    ]
+
+
+@on("native qwen3")
+def test_an_answer_without_doubt_ends_at_the_same_token_in_any_company(model):
+    alone = [engine_of(model).run(asked)[0] for asked in decided()]
+    assert len({len(answer.tokens) for answer in alone if answer.finish_reason == "stop"}) > 3
+    for shape in ({}, {"num_blocks": 14}, {"num_slots": 3}):
+        engine = engine_of(model, **shape)
+        assert engine.run(*decided()) == alone, shape
+        assert (engine.scheduler.stats().preemptions > 0) == ("num_blocks" in shape)
+    never = engine_of(model).run(*decided(enable_early_stop=False))
+    assert {answer.finish_reason for answer in never} == {"length"}
+
+
+# --- one request's NaN stays its own, whatever computes it ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-class TestNaN:
-    """One request's NaN stays its own, whatever computes it."""
+def test_a_request_that_ends_in_nan_harms_no_other(tmp_path, backend):
+    poison = 306
+    model = load_on(backend, tiny_model(tmp_path, "llama", poison=poison))
+    limits, right = {"num_blocks": 24, "max_num_batched_tokens": 64}, requests()[:6]
+    broken = prompt(50, [5, 6, 7, 8, 9] * 8 + [poison] + [3] * 30)
+    expected = engine_of(model, **limits).run(*right)
+    found = engine_of(model, **limits).run(*right[:3], broken, *right[3:])
+    assert found[3].error is not None and "not finite" in found[3].error and found[3].tokens == []
+    assert [answer.tokens for answer in found[:3] + found[4:]] == [answer.tokens for answer in expected]
+    # Nor does a beam search whose logits are broken.
+    search, other = prompt(51, [9, 8, poison], n=3, max_tokens=12), searches()[0]
+    search.beams = BeamSearchParams(beam_width=3, max_tokens=12)
+    answers = engine_of(model).run(other, search)
+    assert all("not finite" in answer.error for answer in answers[2:])
+    assert [answer.tokens for answer in answers[:2]] == [answer.tokens for answer in engine_of(model).run(other)]
 
-    def engine(self, model: Model) -> TinyEngine:
-        return TinyEngine(slotted_runner(model, num_blocks=24), max_num_batched_tokens=64)
 
-    def test_a_request_that_ends_in_nan_harms_no_other(self, tmp_path, backend):
-        poison = 306
-        model = load_on(backend, tiny_model(tmp_path, "llama", poison=poison))
-        right = requests()[:6]
-        broken = prompt(50, [5, 6, 7, 8, 9] * 8 + [poison] + [3] * 30)
-        expected = self.engine(model).run(*right)
-        found = self.engine(model).run(*right[:3], broken, *right[3:])
-        assert found[3].error is not None and "not finite" in found[3].error and found[3].tokens == []
-        assert [answer.tokens for answer in found[:3] + found[4:]] == [answer.tokens for answer in expected]
-
-    def test_what_an_earlier_tenant_left_in_a_block_is_never_read(self, tmp_path, backend):
-        model = load_on(backend, tiny_model(tmp_path, "llama"))
-        expected = self.engine(model).run(*requests()[:6])
-        engine = self.engine(model)
-        for memory in engine.runner.memory.tensors:
-            memory.view(torch.uint8).fill_(NAN_BYTE)
-        assert engine.run(*requests()[:6]) == expected
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_an_earlier_tenant_left_in_a_block_is_never_read(tmp_path, backend):
+    model = load_on(backend, tiny_model(tmp_path, "llama"))
+    limits = {"num_blocks": 24, "max_num_batched_tokens": 64}
+    expected = engine_of(model, **limits).run(*requests()[:6])
+    engine = engine_of(model, **limits)
+    for memory in engine.runner.memory.tensors:
+        memory.view(torch.uint8).fill_(NAN_BYTE)
+    assert engine.run(*requests()[:6]) == expected

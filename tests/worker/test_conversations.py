@@ -5,7 +5,7 @@ and the answers are those of an engine that finds nothing, bit for bit.
 import pytest
 from builders.backends import load_on
 from builders.cases import for_each
-from builders.runner_harness import Answer, TinyEngine, prompt, slotted_runner
+from builders.runner_harness import Answer, TinyEngine, engine_of, prompt
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.messages import values
@@ -36,21 +36,16 @@ def conversation(engine: TinyEngine) -> tuple[list[Answer], list[int], int]:
     return answers, computed, len(said)
 
 
-def engine(model, **options) -> TinyEngine:
-    shape = {name: options.pop(name) for name in ("num_blocks", "num_states", "num_cells") if name in options}
-    return TinyEngine(slotted_runner(model, **shape), **options)
-
-
 @pytest.fixture(scope="module")
 def uncached(model) -> list[Answer]:
-    answers, computed, length = conversation(engine(model, shares_prefixes=False))
+    answers, computed, length = conversation(engine_of(model, shares_prefixes=False))
     assert sum(computed) > 4 * length  # it does compute everything again each turn
     return answers
 
 
 @for_each("budget", [512, 37])
 def test_many_turns_compute_each_token_once_up_to_a_blocks_rest(model, uncached, budget):
-    answers, computed, length = conversation(engine(model, max_num_batched_tokens=budget))
+    answers, computed, length = conversation(engine_of(model, max_num_batched_tokens=budget))
     assert answers == uncached
     assert sum(computed) <= length + TURNS * BLOCK
 
@@ -58,13 +53,13 @@ def test_many_turns_compute_each_token_once_up_to_a_blocks_rest(model, uncached,
 @pytest.mark.long
 @pytest.mark.parametrize("budget", [1, 16, 64])
 def test_chunks_of_any_length_give_the_same_bits(model, uncached, budget):
-    answers, _, _ = conversation(engine(model, max_num_batched_tokens=budget))
+    answers, _, _ = conversation(engine_of(model, max_num_batched_tokens=budget))
     assert answers == uncached
 
 
 @for_each("shape", [{"num_states": 2}, {"num_states": 3}, {"num_blocks": 17, "num_states": 5}])
 def test_little_room_costs_hits_and_never_a_bit(model, uncached, shape):
-    answers, _, _ = conversation(engine(model, **shape))
+    answers, _, _ = conversation(engine_of(model, **shape))
     assert answers == uncached
 
 
@@ -75,7 +70,7 @@ def test_two_conversations_that_evict_one_another_come_back_from_cells(model):
     def asked(number: int, tokens: list[int]):
         return prompt(number, tokens, max_tokens=6, logprobs=1)
 
-    tight, roomy = engine(model, **shape), engine(model, shares_prefixes=False)
+    tight, roomy = engine_of(model, **shape), engine_of(model, shares_prefixes=False)
     for number, tokens in enumerate((first, second, first, second)):
         planned = len(tight.plans)
         assert tight.run(asked(number, tokens)) == roomy.run(asked(number, tokens))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from builders.backends import BACKENDS, INVARIANT_BACKENDS, load_on
 from builders.cases import for_each
-from builders.runner_harness import Answer, TinyEngine, prompt, slotted_runner
+from builders.runner_harness import Answer, engine_of, prompt
 from builders.sampled_rows import logits_like
 from builders.tiny_model import tiny_model
 
@@ -55,7 +55,7 @@ def test_pieces_of_a_prompt_join_to_the_whole(sampling_form):
 
 
 def answer(model: Model, token_ids: list[int], *, budget: int = 512, **params) -> Answer:
-    [found] = TinyEngine(slotted_runner(model), max_num_batched_tokens=budget).run(prompt(1, token_ids, **params))
+    [found] = engine_of(model, max_num_batched_tokens=budget).run(prompt(1, token_ids, **params))
     return found
 
 

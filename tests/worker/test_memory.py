@@ -1,18 +1,13 @@
 """The memory plan: what is granted, what is refused, and that the refusal's figure would have been granted."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
-import torch
+from builders.cases import for_each
 
 from penstock.protocol.errors import ConfigError, OutOfMemoryError
 from penstock.protocol.media import MediaPlan
 from penstock.protocol.options.config import EngineConfig
-from penstock.worker.kv.host_memory import BackgroundTouch, fresh_zeros
-from penstock.worker.start.available_memory import Reservation, available_memory
 from penstock.worker.start.memory import MemoryProfile, Size, host_bytes_of, memory_plan
 from penstock.worker.start.shares import GroupSize
 
@@ -112,8 +107,8 @@ def test_a_card_is_filled():
     assert plan(device="cuda:0", available=10 * GIB, activations=2 * GIB).num_blocks == 8 * 1024
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
+@for_each(
+    "options, error",
     [
         ({"max_model_len": 5000}, ConfigError),
         ({"max_model_len": 2000, "kv_cache_memory": 40 * MIB}, ConfigError),
@@ -141,7 +136,7 @@ def test_a_second_tier_holds_what_swap_space_says():
     assert (card.num_blocks, card.num_cpu_blocks) == (10 * 1024, 4 * 1024)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options",
     [
         {"device": "cuda:0", "available": 10 * GIB, "host": 3 * GIB + 7},
@@ -163,14 +158,14 @@ def test_a_second_tier_without_one_block_is_refused():
         plan(swap_space=0.0005)
 
 
-@pytest.mark.parametrize("given", [1, "1KiB", MIB - 1])
+@for_each("given", [1, "1KiB", MIB - 1])
 def test_memory_for_blocks_that_holds_none_is_blamed_by_its_own_name(given):
     words = r"kv_cache_memory=\d+ holds no KV block: one of 32 tokens needs 1 MiB. Use 1048576 or more"
     with pytest.raises(ConfigError, match=words):
         plan(kv_cache_memory=given)
 
 
-@pytest.mark.parametrize("kind, others", [("windows", "its windows take"), ("states", "its states take")])
+@for_each("kind, others", [("windows", "its windows take"), ("states", "its states take")])
 def test_what_does_not_fit_names_the_kinds_of_memory_that_the_model_has_and_no_others(kind, others):
     groups = (GroupSize("full", 4, MIB), GroupSize(kind[:-1], 12, MIB, window=8 if kind == "windows" else None))
     with pytest.raises(ConfigError, match=r"one of 32 tokens in each group of layers.* needs [23] MiB") as refused:
@@ -201,139 +196,6 @@ def test_not_even_one_block_is_refused():
         plan(available=5 * MIB, activations=5 * MIB)
 
 
-# --- what is free ----------------------------------------------------------------------------------------------------
-
-
-def machine(folder, group: str, files: dict[str, int | str], available: int = 8 * GIB):
-    """A /proc and a /sys/fs/cgroup with these files; the kernel's own estimate is `available`."""
-    (folder / "proc" / "self").mkdir(parents=True)
-    (folder / "proc" / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable:   {available // 1024} kB\n")
-    (folder / "proc" / "self" / "cgroup").write_text(group)
-    for name, content in files.items():
-        path = folder / "cgroups" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{content}\n")
-    return available_memory(folder / "proc", folder / "cgroups")
-
-
-def limited(where: str, limit: int | str, used: int, file: int = 0) -> dict[str, int | str]:
-    files = {"memory.max": limit, "memory.current": used, "memory.stat": f"anon 1\ninactive_file {file}"}
-    return {f"{where}{name}": content for name, content in files.items()}
-
-
-@pytest.mark.parametrize(
-    ("group", "files", "left"),
-    [
-        ("0::/\n", {}, 8 * GIB),
-        ("0::/\n", limited("", "max", 0), 8 * GIB),
-        ("0::/\n", limited("", 4 * GIB, GIB), 3 * GIB),
-        ("0::/\n", limited("", 4 * GIB, GIB, file=GIB // 2), 3 * GIB + GIB // 2),
-        ("0::/a/b\n", {**limited("a/b/", "max", 0), **limited("a/", 2 * GIB, GIB)}, GIB),
-        ("0::/the/host's/path\n", limited("", 4 * GIB, GIB), 3 * GIB),
-        ("0::/\n", limited("", 100 * GIB, GIB), 8 * GIB),
-        (
-            "3:cpu:/x\n2:memory,hugetlb:/x\n",
-            {
-                "memory/x/memory.limit_in_bytes": 2 * GIB,
-                "memory/x/memory.usage_in_bytes": GIB,
-                "memory/x/memory.stat": "total_inactive_file 0",
-            },
-            GIB,
-        ),
-    ],
-)
-def test_limits_of_control_groups_count(tmp_path, group, files, left):
-    assert machine(tmp_path, group, files) == left
-
-
-def test_this_machine_has_memory():
-    assert 0 < available_memory() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
-
-
-# --- what others have set aside --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def trees(tmp_path):
-    """The folders of three trees of one user."""
-    folders = [tmp_path / f"t{number}" for number in range(3)]
-    for folder in folders:
-        folder.mkdir()
-    return folders
-
-
-def set_aside(by: Reservation) -> int:
-    with by.turn() as others:
-        return others
-
-
-def test_what_one_sets_aside_the_others_see(trees):
-    first, second, rank_1 = Reservation(trees[0], 0), Reservation(trees[1], 0), Reservation(trees[1], 1)
-    first.hold(5 * GIB)
-    second.hold(GIB)
-    assert [set_aside(by) for by in (first, second, rank_1)] == [GIB, 5 * GIB, 6 * GIB]
-    first.hold(3)
-    assert set_aside(rank_1) == GIB + 3
-    second.release()
-    assert set_aside(rank_1) == 3
-
-
-def test_a_note_dies_with_its_process(trees):
-    code = (
-        "import os, sys; from pathlib import Path; from penstock.worker.start.available_memory import Reservation\n"
-        "note = Reservation(Path(sys.argv[1]), 0); note.hold(7)\n"
-        "print('held', flush=True); sys.stdin.read(); os._exit(0)"
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, str(trees[0])],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    mine = Reservation(trees[1], 0)
-    assert child.stdout.readline() == b"held\n"
-    assert set_aside(mine) == 7
-    child.stdin.close()
-    child.wait(timeout=20)
-    child.stdout.close()
-    assert set_aside(mine) == 0
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_fresh_memory_is_zero_and_not_taken_yet(dtype):
-    before = _resident()
-    memory = fresh_zeros((3, 1 << 26), dtype)
-    assert _resident() - before < 8 << 20
-    assert memory[2, -5:].tolist() == [0] * 5 and memory.data_ptr() % 4096 == 0
-
-
-def test_touching_takes_the_memory_and_changes_nothing_in_it():
-    tensor, left = fresh_zeros((40, 1 << 20), torch.uint8), []
-    tensor[5, 5] = 1
-    before = _resident()
-    touch = BackgroundTouch([tensor], left.append)
-    touch.start()
-    touch.wait()
-    if not left:
-        pytest.skip("this kernel cannot populate pages")
-    assert left[-1] == 0 and sorted(left, reverse=True) == left
-    assert _resident() - before > 30 << 20
-    assert int(tensor.sum()) == 1
-
-
-def test_touching_stops_when_told():
-    left = []
-    touch = BackgroundTouch([fresh_zeros((400 << 20,), torch.uint8)], left.append)
-    touch.start()
-    touch.stop()
-    assert 0 not in left
-
-
-def _resident() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
-
-
 # --- several groups of layers -----------------------------------------------------------------------------------------
 
 KINDS = {
@@ -343,9 +205,9 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kinds", KINDS)
-@pytest.mark.parametrize(
-    ("options", "error"),
+@for_each("kinds", KINDS)
+@for_each(
+    "options, error",
     [
         ({"max_model_len": 3000, "kv_cache_memory": 110 * MIB}, ConfigError),
         ({"max_model_len": 3000, "num_gpu_blocks_override": 20}, ConfigError),

@@ -1,11 +1,10 @@
 """Steps that only decode are taken natively, and bring what a runner without that brings, to the bit."""
 
-from collections.abc import Callable
-
 import pytest
 from builders.backends import load_on
+from builders.cases import for_each
 from builders.hand_planned import new, plan, sampled
-from builders.runner_harness import TinyEngine, no_mask, prompt, slotted_runner
+from builders.runner_harness import TinyEngine, fast_steps, no_mask, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,22 +38,6 @@ def model(tmp_path_factory) -> Model:
     return load_on("native", tiny_model(tmp_path_factory.mktemp("model"), "qwen3"), quantization="int8")
 
 
-class Counted:
-    """The steps that were taken natively."""
-
-    def __init__(self, runner: Runner) -> None:
-        self.steps: list[int] = []
-        inner = runner.fast_decode.launch
-
-        def launch(plan: StepPlan) -> Callable[[], StepResult] | None:
-            found = inner(plan)
-            if found is not None:
-                self.steps.append(plan.step)
-            return found
-
-        runner.fast_decode.launch = launch
-
-
 def without(runner: Runner) -> Runner:
     runner.fast_decode = None
     return runner
@@ -75,21 +58,21 @@ def told(result: StepResult) -> tuple:
 def test_answers_are_those_of_a_runner_that_takes_every_step_itself(model):
     expected = TinyEngine(without(slotted_runner(model))).run(*prompts(PLAIN))
     runner = slotted_runner(model)
-    counted = Counted(runner)
+    taken = fast_steps(runner)
     assert TinyEngine(runner).run(*prompts(PLAIN)) == expected
-    assert len(counted.steps) > 10
+    assert len(taken) > 10
     alone = [TinyEngine(slotted_runner(model)).run(each)[0] for each in prompts(PLAIN)]
     assert alone == expected
 
 
-@pytest.mark.parametrize("more", MORE, ids=lambda params: next(iter(params)))
+@for_each("more", MORE)
 def test_one_row_that_asks_for_more_takes_the_step_to_the_runner(model, more):
     asked = prompts([{}, {**more, "temperature": 0.9}])
     runner = slotted_runner(model)
-    counted, engine = Counted(runner), TinyEngine(runner)
+    taken, engine = fast_steps(runner), TinyEngine(runner)
     assert engine.run(*asked) == TinyEngine(without(slotted_runner(model))).run(*asked)
     rows = {plan.step: len(plan.slots) // 4 for plan in engine.plans}
-    assert all(rows[step] == 1 for step in counted.steps), "a step of both rows was taken"
+    assert all(rows[step] == 1 for step in taken), "a step of both rows was taken"
 
 
 @st.composite
@@ -113,9 +96,9 @@ def test_counts_tables_and_histories_stand_as_the_runner_leaves_them(model, cour
         return steps
 
     runners = [slotted_runner(model, block_size=block_size), without(slotted_runner(model, block_size=block_size))]
-    counted = Counted(runners[0])
+    taken = fast_steps(runners[0])
     assert run(runners[0]) == run(runners[1])
-    assert counted.steps == list(range(1, len(course) + 1))
+    assert taken == list(range(1, len(course) + 1))
     tables = [runner.table for runner in runners]
     for name in ("num_tokens", "num_computed", "histories"):
         assert (getattr(tables[0], name) == getattr(tables[1], name)).all(), name
@@ -125,10 +108,10 @@ def test_counts_tables_and_histories_stand_as_the_runner_leaves_them(model, cour
 
 def test_a_step_whose_plan_moves_blocks_is_taken_too(model):
     runner = slotted_runner(model, num_cells=2)
-    counted = Counted(runner)
+    taken = fast_steps(runner)
     runner.step(plan(0, [(0, 11, [0])], new=[new(0, list(range(3, 14)))]), no_mask)
     runner.step(plan(1, [(0, 1, [])], saves=column([0, 1]), loads=column([1, 9])), no_mask)
-    assert counted.steps == [1]
+    assert taken == [1]
     assert all((tensor[:, 9, :, :11] == tensor[:, 0, :, :11]).all() for tensor in runner.memory.tensors[:1])
 
 
@@ -152,7 +135,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("broken", BROKEN)
+@for_each("broken", BROKEN)
 def test_a_plan_that_breaks_a_rule_is_refused_by_both_and_the_next_one_goes_on(model, broken):
     runners = [slotted_runner(model), without(slotted_runner(model))]
     entering = [new(0, [5, 6, 7]), new(1, list(range(4, 20)))]
@@ -170,10 +153,10 @@ def test_a_plan_that_breaks_a_rule_is_refused_by_both_and_the_next_one_goes_on(m
 def test_a_row_whose_logits_are_broken_fails_alone(model, monkeypatch):
     monkeypatch.setattr("penstock.worker.backends.native.fast_decode.point", lambda name: "nan")
     runner = slotted_runner(model)
-    counted = Counted(runner)
+    taken = fast_steps(runner)
     rows = [(0, 1, []), (1, 1, [])]
     runner.step(plan(0, [(0, 2, [0]), (1, 2, [1])], new=[new(0, [5, 6]), new(1, [7, 8])]), no_mask)
     result = runner.step(plan(1, rows), no_mask)
-    assert counted.steps == [1]
+    assert taken == [1]
     assert [len(tokens) for tokens in sampled(result)] == [0, 1]
     assert [(failed.row, "finite" in failed.message) for failed in result.failed] == [(0, True)]

@@ -3,7 +3,6 @@ that no step, thread or neighbour changes a bit of them.
 """
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +10,10 @@ import torch
 from builders import seeing_ernie, seeing_squares
 from builders.backends import load_on
 from builders.cases import for_each
-from builders.runner_harness import SlottedRunner, TinyEngine, slotted_runner
+from builders.runner_harness import engine_of, fast_steps, slotted_runner
 from builders.seeing_models import Scene, seeing_model
 from builders.seeing_runner import SeeingRunner, Seen, check_sees, logits_behind
 
-from penstock.protocol.messages import StepPlan
 from penstock.worker.media import work
 from penstock.worker.models.load import Model
 from penstock.worker.plan_error import PlanError
@@ -203,30 +201,17 @@ def test_a_picture_that_was_encoded_serves_others_until_it_is_dropped(seeing):
         runner.encode(runner.enter(scene, first.positions))
 
 
-def watched(runner: SlottedRunner) -> list[bool]:
-    """Of each step whether it was a fast one, as they come."""
-    launch, taken = runner.fast_decode.launch, []
-
-    def watching(plan: StepPlan) -> Any:
-        found = launch(plan)
-        taken.append(found is not None)
-        return found
-
-    runner.fast_decode = SimpleNamespace(launch=watching)
-    return taken
-
-
 def test_answers_behind_pictures_are_fast_steps(seeing):
     reference, model, _ = seeing
     answers = []
     for top in (None, 5):
         runner = SeeingRunner(slotted_runner(model, num_blocks=128), top)
-        launches = watched(runner.runner)
+        taken = fast_steps(runner.runner)
         seen = [runner.enter(scene, scene.positions(reference)) for scene in scenes("Qwen3VL")]
         for each in seen:
             runner.encode(each)
         runner.answer(seen, 12, budget=400)
-        assert sum(launches) == (11 if top is None else 0)
+        assert len(taken) == (11 if top is None else 0)
         answers.append([each.tokens for each in seen])
     assert answers[0] == answers[1]
 
@@ -236,7 +221,7 @@ def test_an_engine_gives_answers_of_transformers(family, tmp_path):
     """With whatever chunks, steps of the encoder and shared prefixes it plans."""
     reference = seeing_model(tmp_path, family)
     model = load_on("native", tmp_path, dtype="float32")
-    engine = TinyEngine(slotted_runner(model, max_model_len=512, num_blocks=256), max_num_batched_tokens=48)
+    engine = engine_of(model, max_model_len=512, num_blocks=256, max_num_batched_tokens=48)
     asked = [scene.prompt(number, reference, max_tokens=24) for number, scene in enumerate(scenes(family))]
     again = [scene.prompt(10 + number, reference, max_tokens=24) for number, scene in enumerate(scenes(family))]
     for scene, answer, other in zip(scenes(family), engine.run(*asked), engine.run(*again), strict=True):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from builders.backends import load_on
 from builders.cases import for_each
-from builders.runner_harness import Answer, TinyEngine, slotted_runner
+from builders.runner_harness import Answer, TinyEngine, engine_of
 from builders.seeing_models import Scene, seeing_model
 from builders.seeing_runner import logits_behind
 
@@ -25,9 +25,7 @@ def seeing(request, tmp_path_factory) -> tuple[str, Any, Model]:
 
 
 def engine(model: Model, **options: Any) -> TinyEngine:
-    names = ("num_blocks", "num_states", "num_cells", "num_media_rows", "num_slots")
-    shape = {name: options.pop(name) for name in names if name in options}
-    return TinyEngine(slotted_runner(model, max_model_len=512, **{"num_blocks": 128, **shape}), **options)
+    return engine_of(model, **{"max_model_len": 512, "num_blocks": 128, **options})
 
 
 def conversation(seeing: tuple[str, Any, Model], **options: Any) -> tuple[list[Answer], list[int], list[int], int]:

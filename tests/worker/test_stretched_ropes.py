@@ -10,7 +10,7 @@ import pytest
 import torch
 from builders.backends import load_on
 from builders.cases import for_each
-from builders.runner_harness import TinyEngine, prompt, slotted_runner
+from builders.runner_harness import TinyEngine, engine_of, prompt
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
@@ -35,7 +35,7 @@ def likeliest(model: torch.nn.Module, tokens: list[int]) -> list[int]:
 
 
 def engine_on(folder, backend: str = "native", longest: int = 160, **options) -> TinyEngine:
-    return TinyEngine(slotted_runner(load_on(backend, folder), max_model_len=longest, num_blocks=120), **options)
+    return engine_of(load_on(backend, folder), max_model_len=longest, num_blocks=120, **options)
 
 
 # --- dynamic ----------------------------------------------------------------------------------------------------------
