@@ -5,8 +5,8 @@ import json
 import pytest
 from builders.backends import BACKENDS, load_on
 from builders.cases import for_each
+from builders.compared_models import logits_of
 from builders.float8_model import FLOAT8_FORMS, float8_model
-from builders.hand_driven import HandDriven
 from builders.quantized_model import Form, quantized_model
 from builders.tiny_model import tiny_model
 
@@ -18,27 +18,22 @@ FORMS = [Form("gptq"), Form("gptq", is_symmetric=False, is_ordered=True), Form("
          Form("pack-quantized", is_symmetric=False), Form("int-quantized", bits=8, group_size=0)]  # fmt: skip
 
 
-def logits_of(folder, backend):
-    driven = HandDriven(load_on(backend, folder, dtype="float32"))
-    return driven.step([(driven.add(list(range(5, 45))), 40)], every_token=True)
-
-
-def difference(found, expected):
+def difference(folders, backend):
+    found, expected = (logits_of(load_on(backend, folder, dtype="float32"), range(5, 45)) for folder in folders)
     return ((found - expected).norm() / expected.norm()).item()
 
 
 @pytest.mark.parametrize("backend", ["native", "invariant"])
 @for_each("form", FORMS)
 def test_a_quantized_checkpoint_answers_as_its_twin_in_floats(form, backend, tmp_path):
-    model, twin = quantized_model(tmp_path, form, "youtu", **SIZES)
     # Native products round their rows to 8 bits.
-    assert difference(logits_of(model, backend), logits_of(twin, backend)) < (0.05 if backend == "native" else 1e-4)
+    limit = 0.05 if backend == "native" else 1e-4
+    assert difference(quantized_model(tmp_path, form, "youtu", **SIZES), backend) < limit
 
 
 @for_each("form", [form for form in FLOAT8_FORMS if min(form.block) > 1])
 def test_blocks_of_8_bit_floats_are_cut_by_head_and_transposed(form, tmp_path):
-    model, twin = float8_model(tmp_path, form, "youtu", **SIZES)
-    assert difference(logits_of(model, "invariant"), logits_of(twin, "invariant")) < 1e-4
+    assert difference(float8_model(tmp_path, form, "youtu", **SIZES), "invariant") < 1e-4
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -1,18 +1,21 @@
 """What the layers promise beyond agreeing with transformers: exact chunking, shared blocks, number formats, NaN."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from builders.backends import BACKENDS, NAN_BYTE, load_on
 from builders.cases import for_each
+from builders.compared_models import logits_of
 from builders.hand_driven import HandDriven
 from builders.tiny_model import tiny_model
 
-from penstock.kernels import TorchOperations, WeightFormat
+from penstock.kernels import TorchOperations, WeightFormat, multiplies_bfloat16
+from penstock.protocol.errors import ConfigError
 from penstock.worker.kv.kv_cache import KVCache, KVShape
 from penstock.worker.layers.rope import CHUNK, Rope
-from penstock.worker.models.load import load_model
+from penstock.worker.models.load import Model, load_model
 from penstock.worker.models.rope_config import RopeConfig
 from penstock.worker.parallel import Parallel
 
@@ -109,9 +112,8 @@ def test_half_formats_stay_close_to_float32(tmp_path, dtype, kind, backend):
     folder = tiny_model(tmp_path, "qwen3", dtype=dtype)
     models = [load_on(backend, folder, dtype="float32"), load_on(backend, folder)]
     assert [model.kv_kind() for model in models] == ["fp32", kind]
-    exact, rounded = map(HandDriven, models)
-    logits = [driven.step([(driven.add(_prompt(60)), 60)], every_token=True) for driven in (exact, rounded)]
-    assert (logits[0] - logits[1]).abs().max() < 0.15
+    exact, rounded = (logits_of(model, _prompt(60)) for model in models)
+    assert (exact - rounded).abs().max() < 0.15
 
 
 def test_dynamic_positions_are_stretched_for_lengths_that_double():
@@ -156,3 +158,34 @@ def test_a_router_tells_scores_of_16_bit_rows_apart_that_16_bits_would_make_equa
     assert logits.tolist() == [[1.0, 1 + 2**-12]]
     weight = ops.pack([torch.ones(2, 2)], WeightFormat("bf16"))
     assert ops.linear(torch.ones(1, 2, dtype=torch.bfloat16), weight, None).dtype == torch.bfloat16
+
+
+# --- `lm_head_fp32` keeps the matrix that gives the logits in float32, whatever the others are kept in ----------------
+
+
+def error_of(model: Model, exact: torch.Tensor) -> float:
+    return float((logits_of(model) - exact).abs().mean())
+
+
+@pytest.mark.parametrize(("backend", "form"), [("native", {"quantization": "int4"}), ("fast", {"dtype": "bfloat16"})])
+@for_each("family", ["qwen3", "llama"])
+def test_logits_come_nearer_to_those_of_a_model_in_float32(tmp_path, family, backend, form):
+    folder = tiny_model(tmp_path, family, tie_word_embeddings=family == "qwen3")
+    exact = logits_of(load_on(backend, folder, dtype="float32"))
+    rounded = error_of(load_on(backend, folder, **form), exact)
+    nearer = error_of(load_on(backend, folder, **form, lm_head_fp32=True), exact)
+    if backend == "fast" and not multiplies_bfloat16():  # floats are widened for every product, the head's too
+        assert 0 < nearer == rounded
+    else:
+        assert 0 < nearer < rounded
+
+
+def test_nothing_else_changes_in_a_model_of_float32(tmp_path):
+    folder = tiny_model(tmp_path, "qwen3")
+    assert torch.equal(logits_of(load_model(folder)), logits_of(load_model(folder, lm_head_fp32=True)))
+
+
+def test_activations_that_are_not_float32_are_refused(tmp_path):
+    backend = replace(load_on("fast", tiny_model(tmp_path, "qwen3")).backend, activations=torch.bfloat16)
+    with pytest.raises(ConfigError, match="lm_head_fp32=True needs activations in float32"):
+        backend.float32_head()

@@ -4,10 +4,13 @@ import json
 import os
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 from builders.adapters import ALL, ATTENTION, MLP, adapter, merged
 from builders.backends import BACKENDS, INVARIANT_BACKENDS, load_on
+from builders.cases import for_each
+from builders.compared_models import logits_of
 from builders.hand_driven import HandDriven
 from builders.runner_harness import Answer, TinyEngine, slotted_runner
 from builders.runner_harness import prompt as request
@@ -91,12 +94,8 @@ def test_every_family_has_the_places_that_peft_names(tmp_path, family):
     folder = tiny_model(tmp_path / "model", family, **given)
     own = adapter(tmp_path / "adapter", folder, rank=5)
     right = load_on("native", merged(folder, own, tmp_path / "merged"))
-    expected, driven = HandDriven(right), HandDriven(with_adapters("native", folder, [own]))
-    found, wanted = (
-        each.step([(row, len(PROMPTS[0]))], every_token=True)
-        for each, row in ((driven, driven.add(PROMPTS[0], 0)), (expected, expected.add(PROMPTS[0])))
-    )
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    found = logits_of(with_adapters("native", folder, [own]), adapter=0)
+    torch.testing.assert_close(found, logits_of(right), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("backend", ["native", "fast"])
@@ -110,18 +109,14 @@ def test_an_adapter_may_change_what_all_layers_have_of_the_tokens(tmp_path, back
     )
     extra = {f"base_model.model.{name}.lora_{letter}.weight": part.numpy() for letter, part in (("A", down), ("B", up))}
     own = adapter(tmp_path / "adapter", folder, modules=(), extra=extra, target_modules=[name.partition(".")[2]])
-    driven = HandDriven(with_adapters(backend, folder, [own]))
+    model = with_adapters(backend, folder, [own])
     weights[f"{name}.weight"] = weights[f"{name}.weight"].float() + 2 * up @ down  # lora_alpha is twice the rank
     save_file(weights, folder / "model.safetensors")
-    merged_by_hand = HandDriven(load_on(backend, folder))
-    found, wanted = (
-        each.step([(row, len(PROMPTS[0]))], every_token=True)
-        for each, row in ((driven, driven.add(PROMPTS[0], 0)), (merged_by_hand, merged_by_hand.add(PROMPTS[0])))
-    )
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    merged_by_hand = load_on(backend, folder)
+    torch.testing.assert_close(logits_of(model, adapter=0), logits_of(merged_by_hand), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", range(len(KINDS)), ids=list(KINDS))
+@for_each("kind", range(len(KINDS)), ids=KINDS)
 def test_an_adapter_makes_a_difference(alone, kind):
     assert min(float((one - other).abs().max()) for one, other in zip(alone[kind], alone[-1], strict=True)) > 0.1
 
@@ -135,42 +130,46 @@ FORMATS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("backend", INVARIANT_BACKENDS)
-def test_company_changes_no_bit(model_folder, folders, backend, form):
-    if backend != "native" and "quantization" in FORMATS[form]:
-        pytest.skip("torch's operations multiply no integers")
+@for_each("form", FORMATS)
+def test_company_changes_no_bit(model_folder, folders, form):
+    check_bits(model_folder, folders, "native", form)
+
+
+@pytest.mark.parametrize(
+    "form", ["bfloat16", *(pytest.param(name, marks=pytest.mark.long) for name in ("float32", "float16"))]
+)
+def test_company_changes_no_bit_on_torch(model_folder, folders, form):
+    check_bits(model_folder, folders, "invariant", form)
+
+
+def check_bits(model_folder: Path, folders: list[Path], backend: str, form: str) -> None:
     model = with_adapters(backend, model_folder, folders, **FORMATS[form])
     cases = [(number, (prompt + number) % 5 - 1) for number, prompt in enumerate((0, 1, 2, 3, 1, 0))]
     cases = [(number % len(PROMPTS), kind) for number, kind in cases]
     apart = []
     for prompt, kind in cases:
         driven = HandDriven(model)
-        apart += driven.greedy([driven.add(PROMPTS[prompt], kind)], 6)
+        apart += driven.greedy([driven.add(PROMPTS[prompt], kind)], 4)
     for budget in (16, 37, 1000):
         driven = HandDriven(model, block_size=32)
-        together = driven.greedy([driven.add(PROMPTS[prompt], kind) for prompt, kind in cases], 6, budget)
+        together = driven.greedy([driven.add(PROMPTS[prompt], kind) for prompt, kind in cases], 4, budget)
         for case, found, expected in zip(cases, together, apart, strict=True):
             assert torch.equal(found, expected), f"{case}, budget {budget}"
 
 
-@pytest.mark.parametrize("form", ["bfloat16", "int8", "int4 of bfloat16"])
+@for_each("form", ["bfloat16", "int8", "int4 of bfloat16"])
 def test_on_coarser_weights_an_adapter_adds_about_the_same(model_folder, folders, alone, form):
     model = with_adapters("native", model_folder, folders, **FORMATS[form])
-    driven = HandDriven(model)
-    rows = [driven.add(PROMPTS[0], kind) for kind in (0, -1)]
-    found = driven.step([(row, len(PROMPTS[0])) for row in rows])
+    found = torch.stack([logits_of(model, PROMPTS[0], kind)[-1] for kind in (0, NO_ADAPTER)])
     right = torch.stack([alone[0][0][-1], alone[-1][0][-1]])
     assert torch.cosine_similarity(found, right).min() > (0.9 if "int4" in form else 0.99)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_rows_without_an_adapter_have_the_bits_of_a_model_that_has_room_for_none(model_folder, folders, backend):
-    plain, roomy = HandDriven(load_on(backend, model_folder)), HandDriven(with_adapters(backend, model_folder, folders))
+    plain, roomy = load_on(backend, model_folder), with_adapters(backend, model_folder, folders)
     for prompt in PROMPTS:
-        step = [(plain.add(prompt), len(prompt))]
-        assert roomy.add(prompt) == step[0][0]
-        assert torch.equal(roomy.step(step), plain.step(step))
+        assert torch.equal(logits_of(roomy, prompt), logits_of(plain, prompt))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -178,20 +177,13 @@ def test_a_place_holds_what_was_loaded_into_it_last(model_folder, folders, alone
     model = with_adapters(backend, model_folder, folders)
     for kind in (1, 0, 3):
         model.adapters.load(2, folders[kind])
-        driven = HandDriven(model)
-        logits = driven.step([(driven.add(PROMPTS[0], 2), len(PROMPTS[0]))])
-        torch.testing.assert_close(logits[0], alone[kind][0][-1], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(logits_of(model, PROMPTS[0], 2), alone[kind][0], rtol=1e-4, atol=1e-4)
     model.adapters.unload(2)
-    driven = HandDriven(model)
-    logits = driven.step([(driven.add(PROMPTS[0], 2), len(PROMPTS[0]))])
-    torch.testing.assert_close(logits[0], alone[-1][0][-1], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(logits_of(model, PROMPTS[0], 2), alone[-1][0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("backend", INVARIANT_BACKENDS)
-@pytest.mark.parametrize(
-    "surroundings", [{}, {"num_blocks": 14}, {"num_slots": 3}], ids=["together", "preempted", "few at a time"]
-)
-def test_scheduled_together_as_alone(model_folder, folders, backend, surroundings):
+def test_scheduled_together_as_alone(model_folder, folders, backend):
     model = with_adapters(backend, model_folder, folders)
     names = [f"adapter {place}" for place in range(len(folders))]
 
@@ -200,7 +192,7 @@ def test_scheduled_together_as_alone(model_folder, folders, backend, surrounding
         chosen = [[*names, None][number % 5] for number in range(10)]
         ids = [(PROMPTS[0] if number % 2 else []) + [11 * number + 7] * (3 + number) for number in range(10)]
         return [
-            request(number, ids[number], number, max_tokens=9, logprobs=2, lora_name=chosen[number], temperature=0.8)
+            request(number, ids[number], number, max_tokens=5, logprobs=2, lora_name=chosen[number], temperature=0.8)
             for number in range(10)
         ]
 
@@ -213,7 +205,9 @@ def test_scheduled_together_as_alone(model_folder, folders, backend, surrounding
             engine.scheduler.adapters.loaded(AdapterLoaded(0, place))
         return engine.run(*asked)
 
-    assert answers(requests(), **surroundings) == [answers([asked])[0] for asked in requests()]
+    alone = [answers([asked])[0] for asked in requests()]
+    for surroundings in ({}, {"num_blocks": 14}, {"num_slots": 3}):
+        assert answers(requests(), **surroundings) == alone, surroundings
 
 
 def test_a_fork_has_the_adapter_of_its_source():
@@ -237,58 +231,44 @@ def test_the_memory_planned_is_that_of_all_places(model_folder):
     assert sum(tensor.nbytes for tensor in models[3].adapters.tensors) == sizes[3]
 
 
-REFUSED: dict[str, tuple[dict, str, str]] = {
-    "DoRA": (dict(use_dora=True), "files", "use_dora=True: only plain LoRA"),
-    "trained biases": (dict(bias="lora_only"), "files", "bias='lora_only'"),
-    "whole modules": (dict(modules_to_save=["lm_head"]), "files", "modules_to_save"),
-    "another method": (dict(peft_type="IA3"), "files", "'IA3'; only LORA"),
-    "changed base weights": (dict(init_lora_weights="pissa_niter_4"), "files", "changed base weights"),
-    "too large a rank": (dict(rank=32), "rank", "rank 32 .* max_lora_rank=16"),
-    "an embedding": (
-        dict(extra={"base_model.model.model.embed_tokens.lora_embedding_A": torch.zeros(4, 307).numpy()}),
-        "files",
-        "changes an embedding",
-    ),
-    "a magnitude": (
-        dict(extra={"base_model.model.model.layers.0.mlp.up_proj.lora_magnitude_vector": torch.zeros(112).numpy()}),
-        "files",
-        "belongs to DoRA",
-    ),
+def more(**shapes: tuple[int, ...]) -> dict:
+    """Further tensors, with a double underscore for each dot of their names."""
+    return {
+        "extra": {f"base_model.model.{name.replace('__', '.')}": numpy.zeros(shape) for name, shape in shapes.items()}
+    }
+
+
+# fmt: off
+REFUSED: dict[str, tuple[dict, str]] = {
+    "DoRA": (dict(use_dora=True), "use_dora=True: only plain LoRA"),
+    "trained biases": (dict(bias="lora_only"), "bias='lora_only'"),
+    "whole modules": (dict(modules_to_save=["lm_head"]), "modules_to_save"),
+    "another method": (dict(peft_type="IA3"), "'IA3'; only LORA"),
+    "changed base weights": (dict(init_lora_weights="pissa_niter_4"), "changed base weights"),
+    "too large a rank": (dict(rank=32), "rank 32 .* max_lora_rank=16"),
+    "an embedding": (more(model__embed_tokens__lora_embedding_A=(4, 307)), "changes an embedding"),
+    "a magnitude": (more(model__layers__0__mlp__up_proj__lora_magnitude_vector=(112,)), "belongs to DoRA"),
     "half a pair": (
-        dict(extra={"base_model.model.model.layers.9.mlp.up_proj.lora_A.weight": torch.zeros(8, 64).numpy()}),
-        "files",
-        "only lora_A of model.layers.9.mlp.up_proj",
+        more(model__layers__9__mlp__up_proj__lora_A__weight=(8, 64)), "only lora_A of model.layers.9.mlp.up_proj",
     ),
     "a layer that is not there": (
-        dict(
-            extra={
-                "base_model.model.model.layers.9.mlp.up_proj.lora_A.weight": torch.zeros(8, 64).numpy(),
-                "base_model.model.model.layers.9.mlp.up_proj.lora_B.weight": torch.zeros(112, 8).numpy(),
-            }
-        ),
-        "files",
+        more(model__layers__9__mlp__up_proj__lora_A__weight=(8, 64),
+             model__layers__9__mlp__up_proj__lora_B__weight=(112, 8)),
         "layers.9.mlp.up_proj. This model has up_proj, but not there",
     ),
     "the head": (
-        dict(
-            extra={
-                "base_model.model.lm_head.lora_A.weight": torch.zeros(8, 64).numpy(),
-                "base_model.model.lm_head.lora_B.weight": torch.zeros(307, 8).numpy(),
-            }
-        ),
-        "files",
-        "lm_head. Only down_proj, gate_proj",
+        more(lm_head__lora_A__weight=(8, 64), lm_head__lora_B__weight=(307, 8)), "lm_head. Only down_proj, gate_proj",
     ),
 }
+# fmt: on
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_not_plain_lora_for_this_model_is_refused_in_a_sentence(tmp_path, model_folder, case):
-    given, reason, sentence = REFUSED[case]
+@for_each("given, sentence", REFUSED.values(), ids=REFUSED)
+def test_what_is_not_plain_lora_for_this_model_is_refused_in_a_sentence(tmp_path, model_folder, given, sentence):
     model = load_on("fast", model_folder, max_loras=1, max_lora_rank=16)
     with pytest.raises(AdapterError, match=sentence) as caught:
         model.adapters.load(0, adapter(tmp_path, model_folder, **given))
-    assert caught.value.reason == reason
+    assert caught.value.reason == ("rank" if "rank" in given else "files")
 
 
 def test_an_adapter_for_another_model_is_refused_with_both_shapes(tmp_path, model_folder):
@@ -298,8 +278,8 @@ def test_an_adapter_for_another_model_is_refused_with_both_shapes(tmp_path, mode
         model.adapters.load(0, adapter(tmp_path / "adapter", other))
 
 
-@pytest.mark.parametrize("damage", ["adapter_config.json", "adapter_model.safetensors"])
-@pytest.mark.parametrize("content", [None, b"", b"\xff{[" * 40, "a pipe"])
+@for_each("damage", ["adapter_config.json", "adapter_model.safetensors"])
+@for_each("content", [None, b"", b"\xff{[" * 40, "a pipe"])
 def test_missing_and_damaged_files_are_named(tmp_path, model_folder, damage, content):
     folder = adapter(tmp_path, model_folder)
     (folder / damage).unlink()

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders.absent_card_traces import FORMS
+from builders.absent_card import FORMS
+from builders.cases import for_each
 from triton.backends.compiler import GPUTarget
 from triton.compiler import make_backend
 from triton.runtime.jit import native_specialize_impl
@@ -32,10 +33,10 @@ FORMS_TRIED = [form if form in QUICK else pytest.param(form, marks=pytest.mark.l
 @pytest.mark.parametrize("form", FORMS_TRIED)
 @pytest.mark.parametrize("switches", [(), pytest.param(OFF_UNASKED, marks=pytest.mark.long)])
 def test_after_a_warm_up_no_kernel_compiles(tmp_path, form, switches):
-    command = [sys.executable, "-P", str(TESTS / "builders" / "absent_card_traces.py"), str(tmp_path), form]
+    command = [sys.executable, "-P", str(TESTS / "builders" / "absent_card.py"), str(tmp_path), form]
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path} | dict.fromkeys(switches, "1")
-    told = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    told = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=800)
     assert told.returncode == 0, told.stderr[-3000:]
     traces = {trace: found for _, trace, found in map(json.loads, told.stdout.splitlines())}
     assert traces["draining"]["steps"] > 80 and traces["mixed"]["steps"] > 200
@@ -58,7 +59,7 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize("what, value, specialized, other", RULES, ids=[rule[0] for rule in RULES])
+@for_each("what, value, specialized, other", RULES)
 def test_triton_compiles_by_the_rules_that_kernels_are_written_for(what, value, specialized, other):
     backend = make_backend(GPUTarget("cuda", 90, 32))
     assert native_specialize_impl(backend, value, False, True, True) == specialized
