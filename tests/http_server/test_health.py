@@ -15,6 +15,7 @@ import pytest
 from builders.served import Served, running_model, served
 from builders.watching import tree_processes, wait_until
 
+from penstock.frontend.session.threads import Threads
 from penstock.frontend.session.tree.vital_signs import is_stopped
 from penstock.frontend.text.template_process import TemplateProcesses
 
@@ -85,12 +86,15 @@ def begin(server: Served, body: dict, number: int) -> None:
     )
 
 
-def test_templates_that_clients_bring_leave_others_their_turn(pocket):
+def test_templates_that_clients_bring_leave_others_their_turn(pocket, monkeypatch):
+    """As many as one client may have rendered at once."""
+    threads = Threads("Chat templates", 3)
+    monkeypatch.setattr(pocket[0]._session.threads, "request_templates", threads)
     with (
         served(*pocket, trust_request_chat_template=True) as server,
         httpx.Client(base_url=server.address, timeout=60) as client,
     ):
-        begin(server, {**CHAT, "chat_template": ENDLESS}, 7)
+        begin(server, {**CHAT, "chat_template": ENDLESS}, threads.most_of_client)
         assert client.post(CHATS, json=CHAT).status_code == 200
         own = {**CHAT, "chat_template": "{{ messages[0].content }}"}
         assert client.post(CHATS, json=own).status_code == 200
@@ -98,13 +102,14 @@ def test_templates_that_clients_bring_leave_others_their_turn(pocket):
 
 
 def test_what_needs_no_template_is_answered_beside_a_models_own_endless_one(unwatched, http):
-    begin(unwatched, CHAT, 3)
+    begin(unwatched, CHAT, 2)  # as many as there are threads for it
     assert http.post(COMPLETIONS, json=TEXT).status_code == 200
     assert http.post("/tokenize", json={"prompt": "hi"}).status_code == 200
     for path in ("/health", "/v1/models", "/metrics"):
         assert http.get(path).status_code == 200
 
 
+@pytest.mark.long
 def test_a_models_own_endless_template_is_ended_and_told(http):
     reply = http.post(CHATS, json=CHAT, timeout=120)
     assert reply.status_code == 400 and "1 s of processor time" in reply.json()["error"]["message"]
