@@ -12,9 +12,11 @@ import torch
 from builders.adapters import adapter, merged
 from builders.backends import load_on
 from builders.cases import for_each
+from builders.compared_models import logits_of
 from builders.float8_model import FLOAT8_FORMS, float8_model
 from builders.hand_driven import HandDriven
-from builders.published_hybrids import PUBLISHED, shrunk
+from builders.published_configs import HYBRIDS as PUBLISHED
+from builders.published_configs import shrunk
 from builders.quantized_model import Form, quantized_model
 from builders.tiny_hybrids import HYBRIDS
 from builders.tiny_model import tiny_model
@@ -143,12 +145,7 @@ def test_a_conversion_keeps_the_bits_of_a_hybrid_that_sees(tmp_path):
         load_on("native", folder, dtype="float32", quantization=kind)
         for folder, kind in ((source, "int8"), (tmp_path / "target", None))
     )
-    prompt = list(range(5, 30))
-    logits = []
-    for model in (from_source, from_target):
-        driven = HandDriven(model)
-        logits.append(driven.step([(driven.add(prompt), len(prompt))], every_token=True))
-    assert torch.equal(*logits)
+    assert torch.equal(logits_of(from_source), logits_of(from_target))
 
 
 # Of widths that groups and blocks of scales divide.
@@ -175,12 +172,11 @@ FLOATS8 = [form for form in FLOAT8_FORMS if str(form) in ("compressed-channel", 
 )
 def test_quantized_projections_are_read_in_the_order_of_each_checkpoint(family, form, tmp_path):
     write = quantized_model if isinstance(form, Form) else float8_model
-    prompt, logits = list(range(5, 29)), []
-    for folder in write(tmp_path, form, family, **DIVISIBLE[family]):  # and its twin in floats
-        driven = HandDriven(load_on("fast", folder, dtype="float32"))
-        assert driven.model.report.leftovers == []
-        logits.append(driven.step([(driven.add(prompt), len(prompt))], every_token=True))
-    assert torch.equal(*logits)
+    model, twin = (
+        load_on("fast", each, dtype="float32") for each in write(tmp_path, form, family, **DIVISIBLE[family])
+    )
+    assert model.report.leftovers == twin.report.leftovers == []
+    assert torch.equal(logits_of(model), logits_of(twin))
 
 
 # Everything that PEFT finds in these layers, attention and dense MLPs.
@@ -197,22 +193,17 @@ def test_an_adapter_may_change_any_projection(family, tmp_path):
     own = adapter(tmp_path / "adapter", folder, rank=5, modules=[each for each in ADAPTED if each in kinds])
     adapted = load_on("native", folder, max_loras=1, max_lora_rank=8)
     adapted.adapters.load(0, own)
-    driven, right = HandDriven(adapted), HandDriven(load_on("native", merged(folder, own, tmp_path / "merged")))
-    prompt = list(range(10, 47))
-    found, expected, plain = (
-        each.step([(row, len(prompt))], every_token=True)
-        for each, row in ((driven, driven.add(prompt, 0)), (right, right.add(prompt)), (driven, driven.add(prompt)))
-    )
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-    assert (found - plain).abs().max() > 1
+    right, prompt = load_on("native", merged(folder, own, tmp_path / "merged")), range(10, 47)
+    found = logits_of(adapted, prompt, adapter=0)
+    torch.testing.assert_close(found, logits_of(right, prompt), rtol=1e-4, atol=1e-4)
+    assert (found - logits_of(adapted, prompt)).abs().max() > 1
 
 
 @for_each("family", HYBRIDS)
 def test_weights_can_be_made_up(family, tmp_path):
     folder = tiny_model(tmp_path, family)
     (folder / "model.safetensors").unlink()
-    driven = HandDriven(load_on("native", folder, load_format="dummy"))
-    assert driven.step([(driven.add(list(range(5, 40))), 35)], every_token=True).isfinite().all()
+    assert logits_of(load_on("native", folder, load_format="dummy")).isfinite().all()
 
 
 def test_a_delta_net_s_gate_may_have_numbers_of_its_own(tmp_path):
