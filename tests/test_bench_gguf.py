@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from bench_gguf import bytes_read_a_token
+from builders.cases import for_each
 from builders.gguf_file import write_gguf, zeros
 from measure_gguf import Compared, centred, perplexity
 from peers.quantize_gguf import WITHOUT_MATRIX
@@ -17,7 +18,7 @@ def nbytes(tensor) -> int:
     return len(tensor.content)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "further, read",
     [
         ({}, nbytes(TABLE) + nbytes(LAYER)),
@@ -33,9 +34,7 @@ def test_a_token_reads_all_weights_but_a_table_and_of_experts_those_in_use(tmp_p
 
 def test_a_row_of_the_comparison_has_both_perplexities_and_their_distance():
     row = Compared(1e-4, (0.25, 0.5), 0.3, (8.0, 8.04), 0.5, 1.0).row(Path("here/tiny.gguf"))
-    assert row == (
-        "| tiny.gguf | 1.0e-04 | 2.5e-01 | 5.0e-01 | 3.0e-01 | 8.000 | 8.040 | +0.50% | 50.0% | 100.0% |"
-    )
+    assert row == ("| tiny.gguf | 1.0e-04 | 2.5e-01 | 5.0e-01 | 3.0e-01 | 8.000 | 8.040 | +0.50% | 50.0% | 100.0% |")
 
 
 def test_perplexity_is_that_of_the_next_tokens_of_all_texts_and_a_constant_changes_nothing():

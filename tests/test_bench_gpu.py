@@ -8,6 +8,7 @@ import bench_gpu
 import bisect_gpu
 import pytest
 from bench_models import SHAPES
+from builders.cases import for_each
 from gpu_figures import trees
 from gpu_figures.idle import busy_seconds
 from gpu_figures.setting import Figure, Part, Setting
@@ -74,7 +75,7 @@ def test_every_section_has_its_parts(tmp_path):
             assert next(bench_gpu.parts_of(section, Setting("cpu", True, {}, tmp_path))).name
 
 
-@pytest.mark.parametrize("fails", [True, False])
+@for_each("fails", [True, False])
 def test_a_figure_beside_a_plain_one_is_there_only_where_the_plain_one_is(fails, tmp_path, monkeypatch):
     @contextmanager
     def opened(setting, shape, **options):
@@ -97,7 +98,7 @@ def test_a_figure_beside_a_plain_one_is_there_only_where_the_plain_one_is(fails,
         assert any(words in name for name in names) is not fails, names
 
 
-@pytest.mark.parametrize("is_small", [True, False])
+@for_each("is_small", [True, False])
 def test_the_search_for_a_fault_names_the_time_that_it_has_waited(is_small, monkeypatch):
     waited = []
 

@@ -5,14 +5,14 @@ import subprocess
 import sys
 import time
 
-import pytest
 from bench_harness import Company, alternated, append_record, own_cpu_seconds, processor, ratios, table
+from builders.cases import for_each
 
 X86 = "processor\t: 0\nmodel name\t: Some CPU @ 2.50GHz\nflags\t\t: fpu avx2 fma sse4_2 avx512_vnni\n\nprocessor\t: 1\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd i8mm bf16\nCPU part\t: 0xd40\n"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "cpuinfo, name, flags",
     [
         (X86, "Some CPU @ 2.50GHz", ["avx2", "fma", "avx512_vnni"]),

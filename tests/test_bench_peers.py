@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import psutil
 import pytest
 from bench_models import SHAPES
+from builders.cases import for_each
 from peers.checkpoint import tensor_shapes
 from peers.child import Child, EngineFault
 from peers.drawing import picture
@@ -90,7 +91,7 @@ def record() -> dict:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@for_each("name", SCENARIOS)
 def test_a_scenario_is_the_same_for_every_engine_and_new_in_every_round(name):
     scenario = SCENARIOS[name]
     waves = scenario.waves(0, 1000)
@@ -101,7 +102,7 @@ def test_a_scenario_is_the_same_for_every_engine_and_new_in_every_round(name):
     assert shapes[0] == shapes[1], "the same work in every round"
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@for_each("name", SCENARIOS)
 def test_every_scenario_fits_what_the_engines_are_told(name):
     for wave in SCENARIOS[name].waves(0, 1000):
         assert len(wave) <= MAX_NUM_SEQS
@@ -179,7 +180,7 @@ def test_a_slow_losing_peer_is_measured_once_and_the_best_one_in_every_round(tmp
     assert not sitting._takes_part(Contender(ENGINES["transformers"], "", ""), mixed, {})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name, theirs",
     [
         ("model.embed_tokens.weight", "token_embd.weight"),

@@ -1,30 +1,29 @@
 """How much of what people ask in words of their own pocket answers, and how that is judged."""
 
 import pytest
+from builders.cases import for_each
 from pocket_by_hand import HandQuestion, answers_by_hand, by_hand
 
 from penstock import LLM
 
-# The bundled weights reach 0.923; other kernels and formats may cost a little.
-FLOOR = 0.89
+# The bundled weights reach 0.923 of all, and 0.917 of each fifth; other kernels and formats may cost a little.
+EACH_FIFTH, EACH = (5, 0.85), (1, 0.89)
 
 
-@pytest.fixture(scope="module")
-def rights() -> list[bool]:
-    """Of every question whether it was answered right."""
-    asked = by_hand()
+@pytest.mark.parametrize(
+    "step, floor", [EACH_FIFTH, pytest.param(*EACH, marks=pytest.mark.long)], ids=["each-fifth", "each"]
+)
+def test_no_fewer_are_answered_right_than_before(step, floor):
+    asked = by_hand()[::step]
     # Judged is what the model writes, so that a call in a wrong form is no call.
     as_written = {"reasoning_parser": "none", "tool_call_parser": "none"}
     with LLM("pocket", max_model_len=1024, quiet=True, **as_written) as llm:
         answers = answers_by_hand(llm, asked)
-    return [question.is_answered_by(answer) for question, answer in zip(asked, answers, strict=True)]
+    rights = [question.is_answered_by(answer) for question, answer in zip(asked, answers, strict=True)]
+    assert sum(rights) / len(rights) >= floor
 
 
-def test_no_fewer_are_answered_right_than_before(rights):
-    assert sum(rights) / len(rights) >= FLOOR
-
-
-@pytest.mark.parametrize(
+@for_each(
     "judge, wanted, text, is_right",
     [
         ("accept", [r"\b15\b"], "<think>\n12\n</think>\n\n15", True),

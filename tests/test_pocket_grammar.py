@@ -1,6 +1,7 @@
 """Pocket's wordings are put together as their grammars say, and what it is taught is true."""
 
 import pytest
+from builders.cases import for_each
 from pocket.countries import ALL_CAPITALS, CAPITALS, ZH_CAPITALS
 from pocket.everyday import ROWS
 from pocket.example import Draw
@@ -25,7 +26,7 @@ def test_a_grammar_has_every_combination_of_its_pieces(draw):
     assert {expanded(draw, SORT) for _ in range(200)} == every
 
 
-@pytest.mark.parametrize("phrase", ["What is {a} plus {b}?", "Sort {list}", "Repeat after me: {text}", "{x} backwards"])
+@for_each("phrase", ["What is {a} plus {b}?", "Sort {list}", "Repeat after me: {text}", "{x} backwards"])
 def test_what_is_said_around_a_request_leaves_its_values_where_they_are(draw, phrase):
     values = [piece for piece in ("{a}", "{b}", "{list}", "{text}", "{x}") if piece in phrase]
     for _ in range(300):
@@ -57,7 +58,7 @@ def test_no_question_of_the_everyday_has_two_answers():
                 assert answers.setdefault(each.lower(), answer) == answer, each
 
 
-@pytest.mark.parametrize(
+@for_each(
     "number, english, chinese",
     [
         (0, "zero", "零"),

@@ -1,42 +1,55 @@
 """Pocket's questions and its training text: two sides of one split, always the same, as the template renders them."""
 
 import json
+from collections import Counter
 from itertools import islice
 
 import pytest
+from builders.cases import for_each
 from pocket.example import Draw, rendered_prompt
 from pocket.export import TEMPLATE
 from pocket.facts import FACTS, phrase_key
 from pocket.grammar import expanded, framed
-from pocket.greetings import SAID
+from pocket.greetings import SAID, greeting
 from pocket.kinds import KINDS, held_out, training
 from pocket.sums import columns
 from pocket.wording import core, loosened
-from pocket_questions import Question, of_kind, questions
+from pocket_questions import PER_KIND, Question, of_kind, questions
 
 from penstock.frontend.text.chat import render
 
-SAMPLE = 80_000
+# Examples of the training, and questions of each kind.
+FEW, ALL = (10_000, 40), (80_000, PER_KIND)
+GREETINGS = 7_000  # as many as among all those examples
 
 
-@pytest.fixture(scope="module")
-def training_text():
-    return list(islice(training("a test"), SAMPLE))
+@pytest.fixture(scope="module", params=[FEW, pytest.param(ALL, marks=pytest.mark.long)], ids=["few", "all"])
+def sides(request):
+    examples, per_kind = request.param
+    return list(islice(training("a test"), examples)), questions(per_kind)
 
 
-def test_no_held_out_question_is_in_the_training_text(training_text):
+@pytest.fixture
+def training_text(sides):
+    return sides[0]
+
+
+@pytest.fixture
+def asked(sides):
+    return sides[1]
+
+
+def test_no_held_out_question_is_in_the_training_text(training_text, asked):
     learnt = {f"{example.messages} {list(example.tools)}" for example in training_text}
-    asked = {f"{tuple(question.messages)} {question.tools or []}" for question in questions()}
-    assert not learnt & asked
+    assert not learnt & {f"{tuple(question.messages)} {question.tools or []}" for question in asked}
 
 
-def test_no_key_of_a_held_out_question_is_in_the_training_text(training_text):
+def test_no_key_of_a_held_out_question_is_in_the_training_text(training_text, asked):
     learnt = {example.key for example in training_text}
-    asked = {question.key for question in questions()}
-    assert not learnt & asked
+    assert not learnt & {question.key for question in asked}
 
 
-@pytest.mark.parametrize("key", ["12+34", "sort [1, 2, 3]", "copy tea", "phrase x"])
+@for_each("key", ["12+34", "sort [1, 2, 3]", "copy tea", "phrase x"])
 def test_a_key_stands_on_exactly_one_side(key):
     assert Draw(0, held_out=True).admits(key) != Draw(0, held_out=False).admits(key)
 
@@ -44,7 +57,7 @@ def test_a_key_stands_on_exactly_one_side(key):
 BY_HEART = [*(phrases for phrases, *_ in FACTS), *(small.said for small in SAID)]
 
 
-@pytest.mark.parametrize("phrases", BY_HEART, ids=lambda phrases: phrases[0][:40])
+@for_each("phrases", BY_HEART, ids=lambda phrases: phrases[0][:40])
 def test_what_is_loosened_stays_on_its_side(phrases):
     draw, learning = Draw(3, held_out=False), Draw(0, held_out=False)
     for grammar in phrases * 20:
@@ -54,7 +67,7 @@ def test_what_is_loosened_stays_on_its_side(phrases):
         assert learning.admits(phrase_key(loose)) == learning.admits(phrase_key(phrase))
 
 
-@pytest.mark.parametrize("phrase", ["Repeat: {text}", "{a} + {b}", "Count from {a} to {b}."])
+@for_each("phrase", ["Repeat: {text}", "{a} + {b}", "Count from {a} to {b}."])
 def test_what_is_loosened_keeps_its_values(phrase):
     draw = Draw(4, held_out=False)
     values = {"text": "New York. Hi", "a": 12, "b": 7}
@@ -65,11 +78,16 @@ def test_what_is_loosened_keeps_its_values(phrase):
         assert not phrase.endswith("}") or question.endswith(wanted[-1])
 
 
-@pytest.mark.parametrize("greeting", ["Hello", "hello", "hello!", "HELLO", "hi", "Hi", "HI", "hi!", "hey", "你好"])
-def test_a_plain_greeting_is_common_however_it_is_typed(training_text, greeting):
-    read = sum(example.messages[-1]["content"] == greeting for example in training_text)
-    # A run reads a dozen times as many examples as the sample has.
-    assert read >= 1, read
+@pytest.fixture(scope="module")
+def greetings() -> set[str]:
+    draw = Draw("a test", held_out=False)
+    return {greeting(draw).messages[-1]["content"] for _ in range(GREETINGS)}
+
+
+@for_each("greeting", ["Hello", "hello", "hello!", "HELLO", "hi", "Hi", "HI", "hi!", "hey", "你好"])
+def test_a_plain_greeting_is_common_however_it_is_typed(greetings, greeting):
+    # A run reads a dozen times as many of them.
+    assert greeting in greetings
 
 
 def test_every_argument_of_a_call_is_said_in_its_request(training_text):
@@ -93,10 +111,9 @@ def test_two_offered_tools_have_different_names(training_text):
         assert len(names) == len(set(names))
 
 
-def test_there_are_two_thousand_questions_and_some_of_every_kind():
-    asked = questions()
-    assert len(asked) >= 2000
-    assert {question.kind for question in asked} == set(KINDS)
+def test_there_are_two_thousand_questions_and_some_of_every_kind(asked):
+    assert PER_KIND * len(KINDS) >= 2000
+    assert Counter(question.kind for question in asked) == dict.fromkeys(KINDS, len(asked) // len(KINDS))
 
 
 def test_the_generators_are_deterministic():
@@ -104,7 +121,7 @@ def test_the_generators_are_deterministic():
     assert [held_out(kind, 20) for kind in KINDS] == [held_out(kind, 20) for kind in KINDS]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@for_each("kind", KINDS)
 def test_one_question_in_eight_comes_after_many_earlier_turns(kind):
     lengths = [len(str(question.messages)) for question in of_kind(kind, 16)]
     assert lengths[0] > 1500 and lengths[8] > 1500 and lengths[1] < 1500
@@ -112,7 +129,7 @@ def test_one_question_in_eight_comes_after_many_earlier_turns(kind):
 
 def test_the_template_renders_what_was_trained_on(training_text):
     template = TEMPLATE.read_text(encoding="utf-8")
-    for example in training_text[:2000]:
+    for example in training_text[:500]:
         system = [{"role": "system", "content": example.system}] if example.system else []
         options = {"enable_thinking": False} if example.silent else {}
         messages = [*system, *example.messages]
@@ -120,7 +137,7 @@ def test_the_template_renders_what_was_trained_on(training_text):
         assert text == rendered_prompt(example)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "a, sign, b, lines",
     [
         (345, "+", 278, "5+8=13\n4+7+1=12\n3+2+1=6"),
@@ -132,7 +149,7 @@ def test_a_written_sum_goes_from_the_right_and_carries(a, sign, b, lines):
     assert columns(a, sign, b) == lines
 
 
-@pytest.mark.parametrize(
+@for_each(
     "expected, judged, text, is_right",
     [
         ("85", "exact", "<think>\n5\n</think>\n\n85", True),

@@ -5,7 +5,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from pocket.example import Draw
+from builders.cases import for_each
+from pocket.example import LETTER_GAP, Draw
 from pocket_sight.asking import is_on_side, questions_of
 from pocket_sight.kinds import KINDS, PICTURES, held_out, training_seen
 from pocket_sight.shapes import CELLS, shapes_seen
@@ -16,31 +17,34 @@ from transformers import PreTrainedTokenizerFast
 from penstock.frontend.models.model_names import BUNDLED
 
 ROOT = Path(__file__).resolve().parents[1]
-PER_KIND_HERE = 10
+# Questions of each kind, and pictures of the training.
+FEW, MANY = (3, 120), (10, 400)
 ALL = ("shapes", "things", "figures")
 
 
-@pytest.fixture(scope="module")
-def learnt():
-    """The keys, and the questions, of a sample of the training."""
+@pytest.fixture(scope="module", params=[FEW, pytest.param(MANY, marks=pytest.mark.long)], ids=["few", "many"])
+def sides(request):
+    """Questions, and the keys and the questions of a sample of the training."""
+    per_kind, pictures = request.param
     draw = Draw("a test", held_out=False)
-    seen = [training_seen(draw) for _ in range(400)]
+    seen = [training_seen(draw) for _ in range(pictures)]
     keys = {key for each in seen for ask in each.asks if is_on_side(draw, ask) for key in ask.keys}
-    return keys, {(question.kind, question.text) for each in seen for question in questions_of(draw, each.asks, 5)}
+    texts = {(question.kind, question.text) for each in seen for question in questions_of(draw, each.asks, 5)}
+    return questions(per_kind), keys, texts
 
 
-def test_no_held_out_question_is_learnt(learnt):
-    keys, texts = learnt
-    for question in questions(PER_KIND_HERE):
+def test_no_held_out_question_is_learnt(sides):
+    asked, keys, texts = sides
+    for question in asked:
         assert (question.kind, question.text) not in texts
         assert not question.key or question.key not in keys
 
 
 def test_a_word_of_three_letters_that_is_held_out_is_never_printed_in_training():
-    held = {question.expected.lower() for question in questions(PER_KIND_HERE) if question.kind == "words"}
+    held = {each.question.answer.replace(LETTER_GAP, "").lower() for each in held_out("words", 10)}
     held = {word for word in held if len(word) > 2}
     draw = Draw("words", held_out=False)
-    printed = {PICTURES["words"][0](draw).asks[0].answer.replace("\x00", "").lower() for _ in range(200)}
+    printed = {PICTURES["words"][0](draw).asks[0].answer.replace("\x00", "").lower() for _ in range(60)}
     assert not held & printed
 
 
@@ -55,7 +59,7 @@ def test_the_questions_are_always_the_same():
     assert [each.images[0].tobytes() for each in one] == [each.images[0].tobytes() for each in other]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each("seed", range(5))
 def test_what_is_counted_adds_up(seed):
     """All counts of shapes together are the count of all, and so are those of colours."""
     draw = Draw(seed, held_out=False)
@@ -70,11 +74,11 @@ def test_what_is_counted_adds_up(seed):
 
 def test_an_answer_about_a_place_names_one():
     places = {cell for row in CELLS for cell in row}
-    for each in held_out("positions", 20):
+    for each in held_out("positions", 8):
         assert each.question.answer in places or each.question.answer.startswith(("a ", "an "))
 
 
-@pytest.mark.parametrize("with_ids, between", [(False, ""), (True, "Picture 1: ")])
+@for_each("with_ids, between", [(False, ""), (True, "Picture 1: ")])
 def test_the_template_puts_pictures_where_they_stand_in_the_message(with_ids, between):
     template = (ROOT / "scripts" / "pocket_sight" / "chat_template.jinja").read_text(encoding="utf-8")
     parts = [{"type": "text", "text": "Look: "}, {"type": "image"}, {"type": "text", "text": "What is it?"}]

@@ -6,6 +6,7 @@ from itertools import chain
 import numpy as np
 import pytest
 import torch
+from builders.cases import for_each
 from pocket.example import LETTER_GAP, Draw
 from pocket_sight import export, model
 from pocket_sight.asking import questions_of
@@ -37,14 +38,14 @@ def published(weights):
     return network.eval()
 
 
-@pytest.mark.parametrize("width, height", [(320, 96), (96, 96), (224, 224), (101, 77), (640, 480), (20, 900)])
+@for_each("width, height", [(320, 96), (96, 96), (224, 224), (101, 77), (640, 480), (20, 900)])
 def test_a_picture_is_resized_as_the_published_processor_does(width, height):
     size = PROCESSOR.size
     high, wide = smart_resize(height, width, 32, size["shortest_edge"], size["longest_edge"])
     assert resized_size(width, height) == (wide, high)
 
 
-@pytest.mark.parametrize("kind", ["shapes", "words", "charts"])
+@for_each("kind", ["shapes", "words", "charts"])
 def test_a_picture_becomes_the_patches_of_the_published_processor(kind):
     [image] = PICTURES[kind][0](Draw(kind, held_out=False)).images
     made = PROCESSOR(images=[image], return_tensors="np")
@@ -54,7 +55,7 @@ def test_a_picture_becomes_the_patches_of_the_published_processor(kind):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kind", ["shapes", "pairs"])
+@for_each("kind", ["shapes", "pairs"])
 def test_a_branch_is_computed_as_if_it_were_asked_alone(kind, weights, published, monkeypatch):
     draw = Draw(f"branches {kind}", held_out=False)
     seen = PICTURES[kind][0](draw)
@@ -98,6 +99,7 @@ def test_what_patches_show_is_where_it_was_drawn():
         assert min(np.abs(means[middle] - COLOURS[mark.colour]).sum(-1)) < 120
 
 
+@pytest.mark.long
 def test_a_training_ends_with_files_that_transformers_loads(tmp_path, monkeypatch):
     monkeypatch.setattr(Training, "held_out_rights", lambda _: {})
     network = model.new_model(TOKENIZER, monkeypatch.setattr)

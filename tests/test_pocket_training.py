@@ -1,11 +1,12 @@
 """A training that is resumed goes on as if nothing had happened."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from builders.bundled_model import FOLDER
-from pocket import trainer
+from pocket import batches, trainer
 from pocket.model import Decoder, Shape
 from pocket.trainer import Training, rate_share
 from tokenizers import Tokenizer
@@ -13,7 +14,7 @@ from tokenizers import Tokenizer
 TOKENIZER = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
 
 
-def small_training(steps: int = 4) -> Training:
+def small_training(steps: int = 2) -> Training:
     torch.manual_seed(0)
     shape = Shape(TOKENIZER.get_vocab_size(), hidden_size=32, intermediate_size=32, num_hidden_layers=1, head_dim=8)
     return Training(Decoder(shape), TOKENIZER, seed=0, steps=steps, device="cpu")
@@ -28,18 +29,25 @@ def uncompiled() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def unmeasured(monkeypatch):
-    monkeypatch.setattr(trainer, "MEASURE_EVERY", 2)
+    monkeypatch.setattr(trainer, "MEASURE_EVERY", 1)
+    monkeypatch.setattr(batches, "TOKENS_PER_STEP", 2048)
     monkeypatch.setattr(Training, "held_out_accuracy", lambda _: {"nothing": 0.0})
 
 
 def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(tmp_path):
     whole, first, second = small_training(), small_training(), small_training()
     whole.run(tmp_path / "whole.pt")
-    state = {}
-    keep = first._save
-    first._save = lambda path: (keep(path), state.update(torch.load(path, weights_only=True)) if not state else None)
-    first.run(tmp_path / "first.pt")
-    assert state["done"] == 2
+    save = first._save
+
+    def break_off(path: Path) -> None:
+        save(path)
+        raise KeyboardInterrupt
+
+    first._save = break_off
+    with pytest.raises(KeyboardInterrupt):
+        first.run(tmp_path / "first.pt")
+    state = torch.load(tmp_path / "first.pt", weights_only=True)
+    assert state["done"] == 1
     second.resume(state)
     second.run(tmp_path / "second.pt")
     for name, tensor in whole.model.state_dict().items():
