@@ -1,20 +1,41 @@
-"""A daemon of the test's own, in the background as `penstock start` makes it, and looks at what it holds."""
+"""A daemon of the test's own, in the background as `penstock start` makes it, and looks at what it holds.
 
+And a client that says whatever a test wants, a byte at a time if need be, and hears what it is told.
+"""
+
+import os
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
-from builders.watching import is_running
+from builders.watching import BOUND_SECONDS, is_running, module_of
 
-from penstock import LLM
+from penstock import LLM, SamplingParams
 from penstock.frontend.console import logs
 from penstock.frontend.daemon.background import line_to, start_daemon, status_of, stop_daemon
-from penstock.protocol.attach import DaemonStatus, ModelStatus
+from penstock.protocol.attach import (
+    ATTACH_PROTOCOL,
+    Ask,
+    Attach,
+    Attached,
+    DaemonStatus,
+    Declined,
+    Failed,
+    FromDaemon,
+    ModelStatus,
+    OutputDelta,
+    OutputDeltas,
+    StillWorking,
+    WireRequest,
+    frame,
+)
 
-WAIT_SECONDS = 20.0
 STAND_IN = """
 model = "pocket"
 load_format = "stand-in"
@@ -78,7 +99,7 @@ def running_daemon(folder: Path, *words: str) -> Iterator[RunningDaemon]:
         assert b"Traceback" not in log.read_bytes()[said:], log.read_bytes()[said:].decode()
 
 
-def wait_for(holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> float:
+def wait_for(holds: Callable[[], bool], what: str, seconds: float = BOUND_SECONDS) -> float:
     """How long it took; a failed assertion after `seconds`."""
     start = time.monotonic()
     while not holds():
@@ -91,7 +112,88 @@ def worker_of(daemon: RunningDaemon) -> int:
     return process_of(daemon, "penstock.worker")
 
 
-def process_of(daemon: RunningDaemon, role: str) -> int:
-    """The first one that was started by that name."""
-    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in daemon.processes()[1:]}
-    return next(pid for pid, command in commands.items() if role.encode() in command)
+def process_of(daemon: RunningDaemon, module: str) -> int:
+    """The first one that was started to run that module."""
+    return next(pid for pid in daemon.processes()[1:] if module_of(pid).startswith(module))
+
+
+# --- a client of the test's own ---------------------------------------------------------------------------------------
+
+_decoder = msgspec.msgpack.Decoder(FromDaemon)
+
+
+class PlainClient:
+    def __init__(self, daemon: RunningDaemon) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(os.fspath(daemon.address))
+        self.socket.settimeout(BOUND_SECONDS)
+        self.socket_file = self.socket.makefile("rb")
+
+    def send(self, sent: bytes | msgspec.Struct) -> "PlainClient":
+        """Whoever is sent away meanwhile hears why by reading."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.socket.sendall(sent if isinstance(sent, bytes) else frame(sent))
+        return self
+
+    def announce(self, length: int) -> "PlainClient":
+        return self.send(struct.pack("<I", length))
+
+    def hear(self) -> Any | None:
+        """The next message that says more than that the daemon works; None at the end."""
+        with suppress(ConnectionResetError):
+            while len(header := self.socket_file.read(4)) == 4:
+                (length,) = struct.unpack("<I", header)
+                message = _decoder.decode(self.socket_file.read(length))
+                if not isinstance(message, StillWorking):
+                    return message
+        return None
+
+    def last_words(self) -> str:
+        """Why it is sent away; empty where that isn't said."""
+        said = ""
+        while (message := self.hear()) is not None:
+            if isinstance(message, Declined):
+                said = message.failure.message
+        return said
+
+    def attach(self, model: str = "pocket") -> "PlainClient":
+        self.send(Attach(ATTACH_PROTOCOL, model, model, {}))
+        assert isinstance(self.hear(), Attached)
+        return self
+
+    def ask(self, *requests: WireRequest, params: Any = None) -> "PlainClient":
+        return self.send(Ask(list(requests), [SamplingParams(max_tokens=2)] if params is None else params))
+
+    def ends(self, count: int) -> list[OutputDelta | Failed]:
+        """The last pieces of so many requests, in the order in which they come."""
+        ended: list[OutputDelta | Failed] = []
+        while len(ended) < count:
+            message = self.hear()
+            assert message is not None, f"the connection has ended, after {ended}"
+            if isinstance(message, OutputDeltas):
+                ended += [piece for piece in message.deltas if piece.finished]
+            elif isinstance(message, Failed):
+                ended.append(message)
+            else:
+                raise AssertionError(message)
+        return ended
+
+    def close(self) -> None:
+        self.socket_file.close()
+        self.socket.close()
+
+    def __enter__(self) -> "PlainClient":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+@contextmanager
+def grown_by_at_most(daemon: RunningDaemon, mebibytes: float) -> Iterator[None]:
+    """The daemon's own memory, looked at when the block is left."""
+    process = psutil.Process(daemon.status().pid)
+    before = process.memory_info().rss
+    yield
+    grown = (process.memory_info().rss - before) / 2**20
+    assert grown <= mebibytes, f"the daemon has grown by {grown:.1f} MiB"

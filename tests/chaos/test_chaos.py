@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from builders.chaos.clients import Clients, leftovers
+from builders.chaos.clients import KINDS, Clients, leftovers
 from builders.chaos.faults import FAULTS, Fault
 from builders.chaos.world import WELL_SECONDS, World
 from builders.daemon import wait_for
@@ -22,7 +22,7 @@ SEED = int(os.environ.get("PENSTOCK_CHAOS_SEED", 0))
 ONLY = [name for name in os.environ.get("PENSTOCK_CHAOS_ONLY", "").split(",") if name]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("seconds", [float(os.environ.get("PENSTOCK_CHAOS_SECONDS", 1200))])
 def test_no_good_request_is_lost_without_its_cause(seconds: float) -> None:
     # In place of the watch over all tests, which this one outlasts; pytest ends it.
@@ -35,7 +35,7 @@ def test_no_good_request_is_lost_without_its_cause(seconds: float) -> None:
             world.start_daemon()
             world.learn_texts()
             clients = Clients(world, SEED)
-            clients.start()
+            clients.start(KINDS)
             end = time.monotonic() + seconds
             while time.monotonic() < end and not clients.wrong:
                 go_through(chance.choice(faults()), world, chance)
@@ -43,10 +43,10 @@ def test_no_good_request_is_lost_without_its_cause(seconds: float) -> None:
             report(clients)
             assert not clients.wrong, f"seed {SEED}: " + "\n".join(clients.wrong)
             print(world.stop_daemon())
-            wait_for(lambda: not world.processes(), f"nothing is left of {world.processes()}", 5.0)
+            wait_for(lambda: not world.processes(), f"nothing is left of {world.processes()}", WELL_SECONDS)
             assert not leftovers(world.runtime)
             assert shared_memory() <= shared
-            assert not world.canaries.changed()
+            assert not world.changed_canaries()
         finally:
             world.close()
 
@@ -76,7 +76,6 @@ def shared_memory() -> set[str]:
 
 
 def report(clients: Clients) -> None:
-    for kind, counts in clients.counts.items():
-        print(f"{kind}: {dict(counts)}")
+    clients.report()
     for cause, number in clients.causes.most_common():
         print(f"{number:>5} × {cause}")

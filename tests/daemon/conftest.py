@@ -1,45 +1,63 @@
-"""One daemon with pocket for the tests that leave it as they found it."""
+"""One daemon, and one tree beside it, for the tests that leave them as they found them; neither computes anything."""
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from builders.daemon import RunningDaemon, running_daemon
+from builders.daemon import RunningDaemon, models, running_daemon
 
 from penstock import LLM
 
-SMALL = ("--max-model-len", "512", "--num-gpu-blocks-override", "96")
+OPTIONS = {"max_model_len": 512, "num_gpu_blocks_override": 128, "limit_logprobs": 20_000}
 
 
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[RunningDaemon]:
-    with TemporaryDirectory(prefix="pd") as folder, running_daemon(Path(folder), "pocket", *SMALL) as running:
-        yield running
+    """With HTTP, at any port."""
+    with TemporaryDirectory(prefix="pd") as folder:
+        config = Path(folder, "c.toml")
+        more = "limit_logprobs = 20000\n"
+        config.write_text(models("pocket", more=more).replace("= 1024", "= 512"))
+        with running_daemon(Path(folder), "--config", str(config), "--http", "127.0.0.1:0") as running:
+            yield running
 
 
 @pytest.fixture
 def start(tmp_path) -> Iterator[Callable[..., RunningDaemon]]:
     """Daemons from the text of a configuration; all have ended afterwards."""
+    with starter(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def start_shared(tmp_path_factory) -> Iterator[Callable[..., RunningDaemon]]:
+    """The same for daemons that the tests of a file share."""
+    with starter(tmp_path_factory.mktemp("shared")) as started:
+        yield started
+
+
+@contextmanager
+def starter(folder: Path) -> Iterator[Callable[..., RunningDaemon]]:
     with ExitStack() as running:
         count = itertools.count()
 
         def started(text: str, *words: str) -> RunningDaemon:
             number = next(count)
-            config = tmp_path / f"{number}.toml"
+            config = folder / f"{number}.toml"
             config.write_text(text)
-            folder = tmp_path / f"d{number}"
-            folder.mkdir(mode=0o700)
-            daemon = running.enter_context(running_daemon(folder, "--config", str(config), *words))
+            own = folder / f"d{number}"
+            own.mkdir(mode=0o700)
+            daemon = running.enter_context(running_daemon(own, "--config", str(config), *words))
             daemon.config = config
             return daemon
 
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def attached(daemon: RunningDaemon) -> Iterator[LLM]:
     with daemon.attach() as llm:
         yield llm
@@ -47,5 +65,5 @@ def attached(daemon: RunningDaemon) -> Iterator[LLM]:
 
 @pytest.fixture(scope="session")
 def private() -> Iterator[LLM]:
-    with LLM("pocket", max_model_len=512, num_gpu_blocks_override=96, quiet=True) as llm:
+    with LLM("pocket", load_format="stand-in", quiet=True, **OPTIONS) as llm:
         yield llm

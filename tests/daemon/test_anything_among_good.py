@@ -5,43 +5,30 @@ Good requests stand between the others, and are answered as they are alone. The 
 
 import asyncio
 import json
-import os
 import random
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from builders.daemon import RunningDaemon, models, running_daemon
 from builders.random_values import any_conversation, any_fields, any_message, any_params, any_prompt, any_value
-from builders.watching import tree_processes
+from builders.starts import WORDS
+from builders.watching import loop_face, tree_processes
 
-from penstock import LLM, AsyncLLM, PenstockError, SamplingParams
+from penstock import LLM, PenstockError, SamplingParams
+from penstock.frontend.cli import main
 
 GREEDY = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
 GOOD = [7, 8, 9]
 HELLO = [{"role": "user", "content": "Hello"}]
-STAND_IN = {"load_format": "stand-in", "max_model_len": 512, "num_gpu_blocks_override": 128, "limit_logprobs": 20_000}
-QUICK, LONG = 40, 600  # of each of eight kinds
+QUICK, LONG = 30, 600  # of each of eight kinds
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory) -> Iterator[RunningDaemon]:
-    folder = tmp_path_factory.mktemp("a")
-    config = folder / "c.toml"
-    config.write_text(models("pocket", more="limit_logprobs = 20000\n") + '[http]\naddress = "127.0.0.1:0"\n')
-    with running_daemon(folder, "--config", str(config), "--http", "127.0.0.1:0") as running:
-        yield running
-
-
-@pytest.fixture(scope="module", params=["private", "attached"])
-def llm(request, daemon) -> Iterator[LLM]:
+@pytest.fixture(params=["private", "attached"])
+def llm(request) -> LLM:
     """A tree of its own, and one that the daemon has."""
-    with LLM("pocket", quiet=True, **STAND_IN) if request.param == "private" else daemon.attach() as found:
-        yield found
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture(params=[QUICK, pytest.param(LONG, marks=pytest.mark.long)], ids=["quick", "long"])
@@ -128,22 +115,21 @@ def _sentences(call: Callable[..., list[Any]], arguments: tuple[Any, ...], named
     return [output.error_msg for output in outputs if output.error_code != 200]
 
 
-def test_an_event_loop(count):
+def test_an_event_loop(private, count):
     async def run() -> None:
-        async with AsyncLLM("pocket", quiet=True, **STAND_IN) as llm:
-            chance = random.Random(count)
-            prompts = between(GOOD, lambda: any_prompt(chance), count)
-            check(await llm.generate(prompts, GREEDY), prompts)
-            conversations = between(HELLO, lambda: any_conversation(chance), count)
-            check(await llm.chat(conversations, GREEDY), conversations)
-            for prompt in prompts[:count]:
-                *_, last = [output async for output in llm.stream(prompt, GREEDY)]
-                assert last.error_code == 200 or last.error_msg
+        llm, chance = loop_face(private), random.Random(count)
+        prompts = between(GOOD, lambda: any_prompt(chance), count)
+        check(await llm.generate(prompts, GREEDY), prompts)
+        conversations = between(HELLO, lambda: any_conversation(chance), count)
+        check(await llm.chat(conversations, GREEDY), conversations)
+        for prompt in prompts[:count]:
+            *_, last = [output async for output in llm.stream(prompt, GREEDY)]
+            assert last.error_code == 200 or last.error_msg
 
     asyncio.run(run())
 
 
-def test_lines_of_a_file(count, tmp_path):
+def test_lines_of_a_file(count, tmp_path, capfd):
     chance = random.Random(count)
 
     def line() -> str:
@@ -154,12 +140,12 @@ def test_lines_of_a_file(count, tmp_path):
 
     lines = between('{"prompt_token_ids": [7, 8, 9], "id": "good"}', line, count)
     (tmp_path / "in.jsonl").write_text("".join(each + "\n" for each in lines))
-    options = [word for name, value in STAND_IN.items() for word in ("--" + name.replace("_", "-"), str(value))]
-    command = [sys.executable, "-m", "penstock", "generate", "pocket", "--input", str(tmp_path / "in.jsonl")]
-    command += ["--format", "jsonl", "--temperature", "0", "--max-tokens", "2", "--ignore-eos", "--quiet", *options]
-    done = subprocess.run(command, capture_output=True, timeout=300, cwd=tmp_path, env=dict(os.environ))
-    assert b"Traceback" not in done.stderr, done.stderr.decode()
-    records = sorted(map(json.loads, done.stdout.splitlines()), key=lambda record: record["index"])
+    words = ["--max-tokens", "2", "--ignore-eos", "--limit-logprobs", "20000", *WORDS]
+    files = ["--input", str(tmp_path / "in.jsonl"), "--format", "jsonl", "--temperature", "0", "--quiet"]
+    main(["generate", "pocket", *files, *words])
+    told = capfd.readouterr()
+    assert "Traceback" not in told.err, told.err
+    records = sorted(map(json.loads, told.out.encode().splitlines()), key=lambda record: record["index"])
     assert [record["index"] for record in records] == list(range(len(lines)))
     good = [record for record in records if record.get("id") == "good"]
     assert len(good) == len(lines[::3]) and all("error_code" not in record for record in good)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 from builders.daemon import RunningDaemon, models
 from builders.tiny_model import tiny_model
 
@@ -43,7 +44,7 @@ class Client:
         data = json.dumps(body).encode() if body else None
         request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=30) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 status, text = response.status, f"{response.headers}{response.read().decode()}"
         except urllib.error.HTTPError as error:
             with error:
@@ -155,8 +156,8 @@ def leaked(client: Client, folder: Path) -> list[str]:
     return [part for part in (*folder.parent.parts[1:], str(folder)) if part != "tmp" and part in client.told]
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
+@for_each(
+    "model, name",
     {
         "pocket": "pocket",
         "Qwen/Qwen3-0.6B": "Qwen/Qwen3-0.6B",
@@ -185,7 +186,7 @@ def test_two_folders_of_one_name_are_told_apart_by_their_owner():
         read_settings(None, ["/a/tiny", "/b/tiny"], {}, {}, None)
 
 
-@pytest.mark.parametrize("error", [ModelNotFoundError, ConfigError, EngineDeadError, OutOfMemoryError, PenstockError])
+@for_each("error", [ModelNotFoundError, ConfigError, EngineDeadError, OutOfMemoryError, PenstockError])
 def test_why_a_model_cannot_be_loaded_stays_in_the_log(error):
     told = as_api_error(error("There is no config.json in /home/a b/mödels, /x, nor in ~/c"))
     assert told.status == 503

@@ -8,9 +8,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 from builders.daemon import models
 
-from penstock import ConfigError
+from penstock import ConfigError, PenstockError, SamplingParams
 from penstock.frontend.daemon.background import reload_daemon, stop_daemon
 from penstock.frontend.daemon.daemon_http import DaemonHttp
 from penstock.frontend.daemon.server import Daemon
@@ -34,8 +35,8 @@ def test_the_command_line_goes_before_the_table(tmp_path):
     assert settings("[http]\naddress = 9000\n", tmp_path).http.address == ("127.0.0.1", 9000)
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
+@for_each(
+    "text, sentence",
     {
         "[http]\nspeed = 3": r"\[http\] has no setting 'speed'; there are address, ",
         "[http]\nadress = '1'": "Did you mean address?",
@@ -53,15 +54,21 @@ def test_what_cannot_work_is_a_sentence(text, sentence, tmp_path):
         settings(text, tmp_path)
 
 
-def test_a_reload_changes_http_and_cuts_nobody_off(start, tmp_path, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
+def test_a_reload_changes_http_and_cuts_nobody_off_and_a_shutdown_tells_streams_why_they_end(
+    start, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.05")
     keys = tmp_path / "keys"
     keys.write_text("one\n")
     table = '[http]\naddress = "127.0.0.1:0"\n'
-    daemon = start(models("a") + table, "--http", "127.0.0.1:0")
+    daemon = start(models("a", max_held_bytes=1 << 24) + table, "--http", "127.0.0.1:0")
     address = daemon.status().http
     connection, stream = streaming(address, 100)
-    daemon.config.write_text(models("a") + table + f'api_key_file = "{keys}"\n')
+    assert limit(daemon) == 1 << 24
+    daemon.config.write_text(models("a", max_held_bytes=1 << 25) + table)
+    reload_daemon(daemon.address)
+    assert limit(daemon) == 1 << 25
+    daemon.config.write_text(models("a", max_held_bytes=1 << 25) + table + f'api_key_file = "{keys}"\n')
     assert reload_daemon(daemon.address) == "HTTP changed"
     assert daemon.status().http == address  # the same port
     assert status(address) == 401 and status(address, "one") == 200
@@ -74,6 +81,14 @@ def test_a_reload_changes_http_and_cuts_nobody_off(start, tmp_path, monkeypatch)
     with pytest.raises(ConfigError, match="holds no key"):
         reload_daemon(daemon.address)
     assert status(address, "two") == 200  # nothing has changed
+    connection, stream = streaming(address, 900, "two")
+    with daemon.attach("a") as llm:
+        next(attached := llm.stream([1, 2, 3], SamplingParams(max_tokens=900, ignore_eos=True)))
+        stop_daemon(daemon.address, 0.1)
+        with pytest.raises(PenstockError, match="closed|ended"):
+            list(attached)
+    assert b"shutting down" in stream.read()
+    connection.close()
 
 
 def test_a_key_file_that_may_not_be_read_is_a_sentence(tmp_path, monkeypatch):
@@ -101,20 +116,12 @@ def test_whatever_goes_wrong_as_a_signal_has_the_configuration_read_is_said(tmp_
     assert "was not taken over: RuntimeError: as if by a fault of ours" in capsys.readouterr().err
 
 
-def test_a_shutdown_tells_a_stream_over_http_why_it_ends(start, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
-    daemon = start(models("a"), "--http", "127.0.0.1:0")
-    connection, stream = streaming(daemon.status().http, 900)
-    stop_daemon(daemon.address, 0.1)
-    assert b"shutting down" in stream.read()
-    connection.close()
-
-
-def streaming(address, tokens):
+def streaming(address, tokens, key=""):
     """A connection, and its answer from the second event on."""
     body = {"model": "a", "prompt": [1, 2], "max_tokens": tokens, "ignore_eos": True, "stream": True}
-    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
+    head = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    connection.request("POST", "/v1/completions", json.dumps(body), head)
     stream = connection.getresponse()
     assert stream.readline().startswith(b"data: ")
     return connection, stream
@@ -123,15 +130,15 @@ def streaming(address, tokens):
 def status(address, key=""):
     request = urllib.request.Request(f"{address}/v1/models", headers={"Authorization": f"Bearer {key}"})
     try:
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return response.status
     except urllib.error.HTTPError as error:
         error.close()
         return error.code
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@for_each(
+    "text, expected",
     {
         "": (None, None),
         'max_held_bytes = "256MiB"\nmax_client_bytes = 1000': (256 << 20, 1000),
@@ -142,7 +149,7 @@ def test_how_much_is_held_for_clients_can_be_told(text, expected, tmp_path):
     assert (told.max_held_bytes, told.max_client_bytes) == expected
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "'much'", "true", "1.5"])
+@for_each("value", ["0", "-1", "'much'", "true", "1.5"])
 def test_a_budget_that_cannot_be_is_a_sentence(value, tmp_path):
     with pytest.raises(ConfigError, match="max_held_bytes=.*must be bytes, or text such as"):
         settings(f"max_held_bytes = {value}", tmp_path)
@@ -156,16 +163,7 @@ def test_what_the_command_line_says_of_the_daemon_is_checked_as_the_configuratio
             read_settings(None, [], {}, {name: value}, None)
 
 
-def test_a_reload_changes_what_may_be_held(start):
-    table = '[http]\naddress = "127.0.0.1:0"\n'
-    daemon = start(models("a", max_held_bytes=1 << 24) + table, "--http", "127.0.0.1:0")
-    assert limit(daemon) == 1 << 24
-    daemon.config.write_text(models("a", max_held_bytes=1 << 25) + table)
-    reload_daemon(daemon.address)
-    assert limit(daemon) == 1 << 25
-
-
 def limit(daemon):
-    with urllib.request.urlopen(daemon.status().http + "/metrics", timeout=20) as reply:
+    with urllib.request.urlopen(daemon.status().http + "/metrics", timeout=60) as reply:
         lines = reply.read().decode().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("penstock_held_bytes_limit "))

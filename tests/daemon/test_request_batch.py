@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import msgspec
-import pytest
+from builders.cases import for_each
 
 from penstock.frontend.daemon.clients import request_batch
 from penstock.frontend.daemon.clients.request_batch import RequestBatch
@@ -32,9 +32,7 @@ def texts(count):
     return [WireRequest(number, 0, text="a") for number in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("params", "beams"), [([{"bad_words": [0]}], None), ([{"temperature": -1}], None), ([{}], {"beam_width": "x"})]
-)
+@for_each("params, beams", [([{"bad_words": [0]}], None), ([{"temperature": -1}], None), ([{}], {"beam_width": "x"})])
 def test_what_many_requests_have_in_common_is_refused_once(monkeypatch, params, beams):
     decoded = []
     checked = request_batch._checked

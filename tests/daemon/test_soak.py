@@ -1,6 +1,6 @@
 """Everything at once, for a while: nobody's answer is lost, and at the end nothing has grown and nothing is left.
 
-The long one kills a worker every minute for twenty minutes; the quick one kills one.
+The long one kills a worker every minute for twenty minutes; the quick one kills one, of a tree that computes nothing.
 """
 
 import faulthandler
@@ -14,49 +14,54 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from builders.daemon import RunningDaemon, running_daemon, wait_for
-from builders.traffic import Traffic
+from builders.daemon import RunningDaemon, running_daemon, wait_for, worker_of
+from builders.traffic import KINDS, Traffic
+from builders.watching import module_of
 
 SERVED = (
     "pocket", "--max-model-len", "512", "--num-gpu-blocks-override", "128", "--keep-alive", "inf",
     "--http", "127.0.0.1:0",
 )  # fmt: skip
+STAND_IN = ("--load-format", "stand-in")
 # A process may come to hold so much more memory, once it is warm.
 GROWTH = 1.03
 _LOOKS, _LOOK_SECONDS = 12, 0.125
+BOUND = 120.0  # for what comes as soon as it may
 
 
 @pytest.mark.parametrize(
     # cold: periods until it is warm; pieces: MiB that a small process may grow by in any case, since an allocator takes
     # memory in pieces of one, and a process of half a minute has not met all that there is; whole: all processes are
     # judged. A model's are as old as its last restart and grow at first, so of seconds the daemon's alone is.
-    ("periods", "seconds", "kills", "cold", "pieces", "whole"),
-    [(3, 1.0, 1, 1, 8.0, False), pytest.param(20, 60.0, 19, 3, 2.0, True, marks=pytest.mark.long)],
+    ("periods", "seconds", "kills", "cold", "pieces", "whole", "words"),
+    [(2, 0.5, 1, 0, 16.0, False, STAND_IN), pytest.param(20, 60.0, 19, 3, 2.0, True, (), marks=pytest.mark.soak)],
     ids=["some seconds", "twenty minutes"],
 )
-def test_mixed_traffic_leaves_everything_as_it_was(periods, seconds, kills, cold, pieces, whole):
+def test_mixed_traffic_leaves_everything_as_it_was(periods, seconds, kills, cold, pieces, whole, words):
     # In place of the watch over all tests, which this one outlasts; pytest ends it.
-    faulthandler.dump_traceback_later(periods * (seconds + 60) + 120, exit=True)
-    with TemporaryDirectory(prefix="pd") as folder, running_daemon(Path(folder), *SERVED) as daemon:
+    faulthandler.dump_traceback_later(periods * (seconds + 2 * BOUND) + 2 * BOUND, exit=True)
+    with TemporaryDirectory(prefix="pd") as folder, running_daemon(Path(folder), *SERVED, *words) as daemon:
         with daemon.attach():  # so that it is loaded, and stays
             traffic = Traffic(daemon)
             before, resident = held_by(daemon), defaultdict(list)
-            traffic.start()
+            traffic.start(KINDS)
             for period in range(periods):
                 traffic.begin_period()
                 threading.Event().wait(seconds)
                 for role, size in resident_of(daemon).items():
                     resident[role].append(size)
                 print(period, {role: round(sizes[-1], 1) for role, sizes in resident.items()}, flush=True)
-                wait_for(lambda: bool(traffic.wrong) or not traffic.stalled(), "every kind of client is answered", 60.0)
+                wait_for(
+                    lambda: bool(traffic.wrong) or not traffic.stalled(), "every kind of client is answered", BOUND
+                )
                 assert not traffic.wrong, "\n".join(traffic.wrong)
                 if period < kills:
                     kill_worker(daemon, traffic)
             traffic.end()
             report(traffic, resident)
             assert not traffic.wrong, "\n".join(traffic.wrong)
-            wait_for(daemon.has_nothing_to_do, "blocks are free", 2.0)
-            wait_for(lambda: held_by(daemon) == before, f"back to {before}, from {held_by(daemon)}", 5.0)
+            wait_for(daemon.has_nothing_to_do, "blocks are free", BOUND)
+            wait_for(lambda: held_by(daemon) == before, f"back to {before}, from {held_by(daemon)}", BOUND)
             assert daemon.model().restarts == kills
         for role, sizes in (resident if whole else {"daemon": resident["daemon"]}).items():
             warm, *later = sizes[cold:]
@@ -65,11 +70,7 @@ def test_mixed_traffic_leaves_everything_as_it_was(periods, seconds, kills, cold
 
 def roles(daemon: RunningDaemon) -> dict[str, int]:
     """Process by what it does."""
-    found = {}
-    for pid in daemon.processes():
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        found[next((word.decode() for word in words if word.startswith(b"penstock.")), "daemon")] = pid
-    return found
+    return {module_of(pid) or "daemon": pid for pid in daemon.processes()}
 
 
 def held_by(daemon: RunningDaemon) -> dict[str, int]:
@@ -91,14 +92,13 @@ def resident_of(daemon: RunningDaemon) -> dict[str, float]:
 def kill_worker(daemon: RunningDaemon, traffic: Traffic) -> None:
     restarts = daemon.model().restarts
     traffic.noticed_death()
-    os.kill(roles(daemon)["penstock.worker"], signal.SIGKILL)
+    os.kill(worker_of(daemon), signal.SIGKILL)
     wait_for(lambda: daemon.model().restarts > restarts, "its death is seen")
-    wait_for(lambda: daemon.model().state == "ready", "it is started again", 60.0)
+    wait_for(lambda: daemon.model().state == "ready", "it is started again", BOUND)
     traffic.noticed_death()
 
 
 def report(traffic: Traffic, resident: dict[str, list[float]]) -> None:
-    for kind, counts in traffic.counts.items():
-        print(f"{kind}: {dict(counts)}")
+    traffic.report()
     for role, sizes in resident.items():
         print(f"{role}: {' '.join(f'{size:.1f}' for size in sizes)} MiB")

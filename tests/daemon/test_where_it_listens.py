@@ -3,6 +3,7 @@
 import argparse
 
 import pytest
+from builders.cases import for_each
 
 from penstock.frontend.commands.shared.daemon_options import add_daemon_options, settings_of
 from penstock.frontend.http.connections.server import listening_socket
@@ -16,8 +17,8 @@ def http_of(*words: str) -> tuple[str, int] | None:
     return http and http.address
 
 
-@pytest.mark.parametrize(
-    ("words", "address"),
+@for_each(
+    "words, address",
     [
         ([], ("127.0.0.1", 8000)),
         (["--http", "0.0.0.0:80"], ("0.0.0.0", 80)),
@@ -37,8 +38,8 @@ def test_both_ways_at_once_are_refused():
         http_of("--http", "8000", "--port", "8001")
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
+@for_each(
+    "words, sentence",
     [
         (["--port", "x"], "'x' is no port."),
         (
@@ -59,8 +60,8 @@ def test_an_address_that_can_be_none_is_refused_with_what_is_wrong(words, senten
     assert sentence in told and "must be HOST:PORT" in told and not told.endswith("..") and ": :" not in told
 
 
-@pytest.mark.parametrize(
-    ("host", "sentence"),
+@for_each(
+    "host, sentence",
     [
         ("a..b", "has no address: .* 0.0.0.0 for all"),
         ("192.0.2.1", "can't be listened on: .* 127.0.0.1 is for its own"),

@@ -9,19 +9,18 @@ import random
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from builders.traffic import TURN_SECONDS, Crowd, completion, streamed_completion
+
 from penstock import LLM, PenstockError
 
 from .world import GREEDY, QUESTIONS, World
 
-# A turn that takes longer hangs.
-_TURN_SECONDS = 120.0
 # Clients may lose their connection for so long after something happened to the daemon itself.
 _EXCUSED_SECONDS = 20.0
 # What a cause names: a process, a signal, a place, or what ran out.
@@ -40,32 +39,15 @@ with LLM("pocket", max_model_len=512, num_gpu_blocks_override=48, quiet=True, wa
 _CLOSED = ("", "2>&-", "2>/dev/full", "<&-", "<&- 2>&-", "1>/dev/full", "1>&-", "1>&- 2>&-")
 
 
-class Clients:
+class Clients(Crowd):
     def __init__(self, world: World, seed: int) -> None:
-        self.world, self._seed = world, seed
-        self.counts: dict[str, Counter[str]] = {}
-        self.wrong: list[str] = []
+        super().__init__()
+        self.world, self._seed, self.texts = world, seed, world.texts
         self.causes: Counter[str] = Counter()
-        self._over = threading.Event()
-        self._threads: list[threading.Thread] = []
 
-    def start(self) -> None:
-        for kind in KINDS:
-            self.counts[kind.__name__] = Counter()
-            thread = threading.Thread(target=self._go_on, args=(kind,), name=kind.__name__, daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def end(self) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join(_TURN_SECONDS)
-        stuck = [thread.name for thread in self._threads if thread.is_alive()]
-        assert not stuck, f"still waiting for an answer: {stuck}"
-
-    def _go_on(self, kind: Callable[["Clients", random.Random], None]) -> None:
+    def take_turns(self, kind: Callable[["Clients", random.Random], None]) -> None:
         chance = random.Random(f"{self._seed} {kind.__name__}")
-        while not self._over.is_set():
+        while not self.over.is_set():
             began = time.monotonic()
             try:
                 kind(self, chance)
@@ -75,31 +57,23 @@ class Clients:
             except (OSError, http.client.HTTPException) as error:
                 outcome = self._cut_off(kind.__name__, error)
             except Exception as error:
-                outcome = self._is_wrong(kind.__name__, f"{type(error).__name__}: {error}")
-            if time.monotonic() - began > _TURN_SECONDS:
-                outcome = self._is_wrong(kind.__name__, f"a turn took {time.monotonic() - began:.0f} s")
+                outcome = self.is_wrong(kind.__name__, f"{type(error).__name__}: {error}")
+            if time.monotonic() - began > TURN_SECONDS:
+                outcome = self.is_wrong(kind.__name__, f"a turn took {time.monotonic() - began:.0f} s")
             self.counts[kind.__name__][outcome] += 1
             if outcome != "answered":
-                self._over.wait(0.1)
+                self.over.wait(0.1)
 
     def _told(self, kind: str, words: str) -> str:
         if not _CAUSE.search(words):
-            return self._is_wrong(kind, f"a failure that names no cause: {words}")
+            return self.is_wrong(kind, f"a failure that names no cause: {words}")
         self.causes[re.sub(r"\d+", "N", words)[:160]] += 1
         return "told"
 
     def _cut_off(self, kind: str, error: Exception) -> str:
         if time.monotonic() - self.world.daemon_hurt_at > _EXCUSED_SECONDS:
-            return self._is_wrong(kind, f"nothing had happened to the daemon, and yet {type(error).__name__}: {error}")
+            return self.is_wrong(kind, f"nothing had happened to the daemon, and yet {type(error).__name__}: {error}")
         return "cut off"
-
-    def _is_wrong(self, kind: str, words: str) -> str:
-        self.wrong.append(f"{kind}: {words}")
-        return "wrong"
-
-    def check(self, question: str, text: str) -> None:
-        expected = self.world.texts[question]
-        assert text == expected, f"{question} → {text!r}, before: {expected!r}"
 
 
 # --- the kinds -------------------------------------------------------------------------------------------------------
@@ -107,33 +81,12 @@ class Clients:
 
 def over_http(clients: Clients, chance: random.Random) -> None:
     question = chance.choice(QUESTIONS)
-    clients.check(question, clients.world.over_http(question, _TURN_SECONDS))
+    clients.check(question, completion(clients.world.port, question, max_tokens=GREEDY.max_tokens))
 
 
 def over_http_in_pieces(clients: Clients, chance: random.Random) -> None:
-    question, text = chance.choice(QUESTIONS), ""
-    connection = http.client.HTTPConnection("127.0.0.1", clients.world.port, timeout=_TURN_SECONDS)
-    fields = {"model": "pocket", "prompt": question, "temperature": 0, "max_tokens": 16, "ignore_eos": True}
-    try:
-        body = json.dumps({**fields, "stream": True})
-        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
-        reply = connection.getresponse()
-        if reply.status != 200:
-            raise PenstockError(f"{reply.status}: {json.loads(reply.read())['error']['message']}")
-        is_whole = False
-        for line in reply:
-            if line == b"data: [DONE]\n":
-                is_whole = True
-            elif line.startswith(b"data: "):
-                event = json.loads(line[6:])
-                if "error" in event:
-                    raise PenstockError(event["error"]["message"])
-                text += "".join(choice["text"] for choice in event["choices"])
-        if not is_whole:
-            raise ConnectionResetError("the stream ended early")
-    finally:
-        connection.close()
-    clients.check(question, text)
+    question = chance.choice(QUESTIONS)
+    clients.check(question, streamed_completion(clients.world.port, question, max_tokens=GREEDY.max_tokens))
 
 
 def attached(clients: Clients, chance: random.Random) -> None:
@@ -144,7 +97,7 @@ def attached(clients: Clients, chance: random.Random) -> None:
                 if output.error_code != 200:
                     raise PenstockError(output.error_msg or "")
                 clients.check(question, output.outputs.text)
-            if clients._over.is_set():
+            if clients.over.is_set():
                 return
 
 
@@ -161,7 +114,7 @@ def script(clients: Clients, chance: random.Random) -> None:
     command = ["sh", "-c", f'exec "$0" -c "$1" "$2" {closed}', sys.executable, _SCRIPT, json.dumps(asked)]
     environment = {**world.environment, "PENSTOCK_CHAOS_ROLE": "tests.chaos.script"}
     ended = subprocess.run(
-        command, env=environment, cwd=world.home, capture_output=True, text=True, timeout=_TURN_SECONDS, check=False
+        command, env=environment, cwd=world.home, capture_output=True, text=True, timeout=TURN_SECONDS, check=False
     )
     if ended.returncode == 0 and "1>" not in closed:
         for question, text in zip(asked, json.loads(ended.stdout), strict=True):
@@ -177,11 +130,11 @@ def command_line(clients: Clients, chance: random.Random) -> None:
     rows.write_text("".join(json.dumps({"prompt": question}) + "\n" for question in QUESTIONS))
     earlier = answers.read_bytes() if answers.exists() else b""
     command = [sys.executable, "-m", "penstock", "generate", "pocket", "--input", str(rows), "--output", str(answers)]
-    command += ["--format", "jsonl", "--temperature", "0", "--max-tokens", "16", "--ignore-eos"]
+    command += ["--format", "jsonl", "--raw", "--temperature", "0", "--max-tokens", "16", "--ignore-eos"]
     command += ["--max-model-len", "512", "--num-gpu-blocks-override", "48", "--watchdog-timeout", "4"]
     environment = {**world.environment, "PENSTOCK_CHAOS_ROLE": "tests.chaos.script"}
     ended = subprocess.run(
-        command, env=environment, cwd=world.home, capture_output=True, text=True, timeout=_TURN_SECONDS, check=False
+        command, env=environment, cwd=world.home, capture_output=True, text=True, timeout=TURN_SECONDS, check=False
     )
     if ended.returncode == 0:
         found = {row["prompt"]: row["outputs"][0]["text"] for row in map(json.loads, answers.read_text().splitlines())}

@@ -120,9 +120,8 @@ def remove_the_working_folder(world: World, chance: random.Random) -> End:
 def remove_our_folders(world: World, chance: random.Random) -> End:
     """Whatever lies beside the canaries in one of the folders: a cleaner of temporary files came by."""
     root = chance.choice((world.cache, world.logs))
-    canaries = {path.relative_to(root).parts[0] for path in world.canaries.paths() if path.is_relative_to(root)}
     for path in root.iterdir():
-        if path.name not in canaries:
+        if world.is_ours(path):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
     return nothing
 

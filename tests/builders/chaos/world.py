@@ -5,7 +5,6 @@ logs lie on a small file system of their own where one can be mounted, so that i
 """
 
 import http.client
-import json
 import os
 import re
 import signal
@@ -17,10 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+from builders.canaries import canaries, contents
+from builders.traffic import completion
+from builders.watching import module_of
 
 from penstock import LLM, PenstockError, SamplingParams
-
-from .canaries import Canaries
 
 GREEDY = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
 QUESTIONS = [f"What is {number} + 4?" for number in range(8)]
@@ -44,8 +44,8 @@ class World:
             path.mkdir(mode=0o700)
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_LOG_SPACE}", "none", self.logs], check=False)
         self.has_small_disk = mounted.returncode == 0
-        self.canaries = Canaries(self.runtime, self.logs, self.cache, self.home)
-        self.canaries.plant()
+        roots = (self.runtime, self.logs, self.cache, self.home)
+        self._canaries = {root: contents(canaries(root)) for root in roots}  # what is somebody else's
         self.address = folder / "s" / "socket"
         self.clock = folder / "clock"
         self.move_clock(0.0)
@@ -120,8 +120,7 @@ class World:
         found = {}
         with suppress(psutil.Error):
             for child in psutil.Process(self.daemon.pid).children():
-                word = next((word for word in child.cmdline() if word.startswith("penstock.")), "")
-                found[word.removeprefix("penstock.").removeprefix("frontend.")] = child
+                found[module_of(child.pid).rpartition(".")[2]] = child
         return {role: process for role, process in found.items() if role in ("engine", "worker", "detokenizer")}
 
     def is_well(self) -> bool:
@@ -130,21 +129,20 @@ class World:
             self.keep_daemon()
             with LLM("pocket", connect=str(self.address), quiet=True) as llm:
                 [output] = llm.generate(QUESTIONS[:1], GREEDY, use_tqdm=False)
-            return output.outputs.text == self.texts[QUESTIONS[0]] == self.over_http(QUESTIONS[0], WELL_SECONDS)
+            text = completion(self.port, QUESTIONS[0], max_tokens=GREEDY.max_tokens)
+            return output.outputs.text == self.texts[QUESTIONS[0]] == text
         return False
 
-    def over_http(self, question: str, seconds: float) -> str:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
-        try:
-            fields = {"model": "pocket", "prompt": question, "temperature": 0, "max_tokens": 16, "ignore_eos": True}
-            connection.request("POST", "/v1/completions", json.dumps(fields), {"Content-Type": "application/json"})
-            reply = connection.getresponse()
-            body = json.loads(reply.read())
-            if reply.status != 200:
-                raise PenstockError(f"{reply.status}: {body['error']['message']}")
-            return body["choices"][0]["text"]
-        finally:
-            connection.close()
+    def is_ours(self, path: Path) -> bool:
+        """Whether something directly in one of the folders is no canary."""
+        return path.name not in self._canaries[path.parent]
+
+    def changed_canaries(self) -> list[str]:
+        found = []
+        for root, before in self._canaries.items():
+            now = contents(root)
+            found += [str(root / name) for name in before if now.get(name) != before[name]]
+        return found
 
     def learn_texts(self) -> None:
         with LLM("pocket", connect=str(self.address), quiet=True) as llm:
