@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from builders.cases import for_each
 
 from penstock.frontend.commands.repl import model as model_file
 from penstock.frontend.commands.repl.conversation import AnswerDelta
@@ -38,9 +40,9 @@ class Model:
         self.is_closed = True
 
 
-@pytest.fixture
-def chat(monkeypatch) -> ChatState:
-    """With "a model"; there is another one, and a broken one that is found only while it loads."""
+@pytest.fixture(autouse=True)
+def models(monkeypatch) -> None:
+    """There are "first" and "other", and a broken one that is found only while it loads."""
 
     def load(name: str, options: dict[str, object]) -> Model:
         if name == "broken":
@@ -53,18 +55,26 @@ def chat(monkeypatch) -> ChatState:
 
     monkeypatch.setattr(model_file, "load", load)
     monkeypatch.setattr(model_file, "require_model", require_model)
+
+
+def begun() -> ChatState:
     return ChatState.begun(ChatModel("first", {"tokenizer": "own", "quiet": True}), {"top_p": 0.75})
+
+
+def said(chat: ChatState, line: str) -> str:
+    """What is said to a line."""
+    reply = run_command(chat, line.split(" ")[0], line) if line.startswith("/") else chat.conversation.ask(line)
+    return reply if isinstance(reply, str) else "".join(piece.text for piece in reply)
+
+
+@pytest.fixture
+def chat() -> ChatState:
+    return begun()
 
 
 @pytest.fixture
 def say(chat) -> Callable[[str], str]:
-    """A line, and what is said to it."""
-
-    def say(line: str) -> str:
-        reply = run_command(chat, line.split(" ")[0], line) if line.startswith("/") else chat.conversation.ask(line)
-        return reply if isinstance(reply, str) else "".join(piece.text for piece in reply)
-
-    return say
+    return partial(said, chat)
 
 
 def contents(chat: ChatState) -> list[str]:
@@ -74,7 +84,7 @@ def contents(chat: ChatState) -> list[str]:
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line, name, value",
     [
         ("/set temperature 0.25", "temperature", 0.25),
@@ -93,7 +103,9 @@ def contents(chat: ChatState) -> list[str]:
         ("/set frequence-penalty 0.5", "frequency_penalty", 0.5),
     ],
 )
-def test_a_parameter_that_was_set_holds_from_the_next_message_on(chat, say, line, name, value):
+def test_a_parameter_that_was_set_holds_from_the_next_message_on(line, name, value):
+    chat = begun()
+    say = partial(said, chat)
     assert "from the next message on" in say(line)
     say("hello")
     [params] = chat.model.llm.params
@@ -101,7 +113,7 @@ def test_a_parameter_that_was_set_holds_from_the_next_message_on(chat, say, line
     assert params.top_p == (1.0 if name == "top_p" else 0.75)  # as the command line had it
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line, sentence",
     [
         ("/set temperature -1", "temperature=-1: must be a finite number, 0 or more."),
@@ -118,7 +130,9 @@ def test_a_parameter_that_was_set_holds_from_the_next_message_on(chat, say, line
         ("/set min_tokens 50", "min_tokens=50 is more than max_tokens=9"),
     ],
 )
-def test_what_can_not_be_set_is_said_and_changes_nothing(chat, say, line, sentence):
+def test_what_can_not_be_set_is_said_and_changes_nothing(line, sentence):
+    chat = begun()
+    say = partial(said, chat)
     say("/set max_tokens 9")
     before = chat.conversation.params
     assert sentence in say(line)
@@ -182,8 +196,10 @@ def test_what_was_saved_is_loaded_and_goes_on(chat, say, tmp_path):
     assert say("two") == "first 4 3"
 
 
-@pytest.mark.parametrize("quote", ['"', "'"])
-def test_a_name_may_stand_in_quotes(chat, say, tmp_path, quote):
+@for_each("quote", ['"', "'"])
+def test_a_name_may_stand_in_quotes(tmp_path, quote):
+    chat = begun()
+    say = partial(said, chat)
     say("hello")
     named = f"{quote}{tmp_path}/a saved chat.json{quote}"
     assert say(f"/save {named}").startswith("2 messages are in")
@@ -205,18 +221,21 @@ def test_undo_forgets_a_message_without_an_answer_and_leaves_the_turn_before(cha
     assert contents(chat) == ["one", "first 1 1"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "content", ["", "{}", "[1]", '[{"role": "user"}]', '[{"role": "user", "content": []}]', "[" * 100_000, "\xff"]
 )
-def test_what_is_no_conversation_leaves_the_one_that_there_is(chat, say, tmp_path, content):
+def test_what_is_no_conversation_leaves_the_one_that_there_is(tmp_path, content):
+    chat = begun()
+    say = partial(said, chat)
     (tmp_path / "file").write_bytes(content.encode("latin-1"))
     say("one")
     assert "the conversation is as it was" in say(f"/load {tmp_path}/file")
     assert contents(chat) == ["one", "first 1 1"]
 
 
-@pytest.mark.parametrize("name", ["missing", ".", "/dev/null"])
-def test_a_file_that_can_not_be_read_is_named(say, name, tmp_path, monkeypatch):
+@for_each("name", ["missing", ".", "/dev/null"])
+def test_a_file_that_can_not_be_read_is_named(name, tmp_path, monkeypatch):
+    say = partial(said, begun())
     monkeypatch.chdir(tmp_path)
     assert name in say(f"/load {name}")
 
@@ -233,8 +252,10 @@ def test_another_model_goes_on_with_the_conversation_and_the_parameters(chat, sa
     assert "This is other." in say("/model")
 
 
-@pytest.mark.parametrize("name, sentence", [("missing", "There is no missing."), ("broken", "broken was not loaded.")])
-def test_a_model_that_can_not_be_loaded_leaves_the_one_that_there_was(chat, say, name, sentence):
+@for_each("name, sentence", [("missing", "There is no missing."), ("broken", "broken was not loaded.")])
+def test_a_model_that_can_not_be_loaded_leaves_the_one_that_there_was(name, sentence):
+    chat = begun()
+    say = partial(said, chat)
     first = chat.model.llm
     assert say(f"/model {name}") == f"{sentence}\nfirst answers as before."
     assert say("one") == "first 1 1"
@@ -312,7 +333,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
+@for_each(
     "line, wanted",
     [
         ("/re", ["/retry", "/reset"]),
@@ -336,7 +357,8 @@ def folder(tmp_path, monkeypatch) -> Path:
         ("a /re", []),
     ],
 )
-def test_tab_completes_commands_and_what_follows_them(chat, folder, line, wanted):
+def test_tab_completes_commands_and_what_follows_them(folder, line, wanted):
+    chat = begun()
     assert completions(chat, line) == wanted
 
 

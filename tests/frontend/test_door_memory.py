@@ -3,7 +3,7 @@
 import gc
 import tracemalloc
 
-import pytest
+from builders.cases import for_each
 from builders.door import door_of_pocket
 
 from penstock import SamplingParams
@@ -20,12 +20,12 @@ PARAMS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", PARAMS)
+@for_each("kind", PARAMS)
 def test_nothing_is_kept_of_requests_of_many_clients(kind):
     door = door_of_pocket()
     tracemalloc.start()
     try:
-        for number in range(5):
+        for number in range(3):
             asked = list(door.parse(["a", "b"], SamplingParams(**PARAMS[kind](number))))
             door.of(str(number)).admit(asked, notify=lambda request: None)
             del asked
