@@ -281,3 +281,16 @@ def gave_way(waiting, sending):
 ])  # fmt: skip
 def test_who_is_about_to_ask_does_not_give_way_to_who_never_ends(waiting, sending, goes):
     assert gave_way(waiting, sending) == [goes]
+
+
+def test_one_that_has_not_read_its_answer_yet_does_not_give_way():
+    async def run():
+        everyone, unread, other = OpenConnections(2), Connection(), Connection()
+        unread.has_unread_answer = True
+        for each in (unread, other):
+            everyone.enter(each)
+            everyone.move(each, everyone.waiting)
+        assert everyone.enter(Connection())
+        return unread.is_aborted, other.is_aborted
+
+    assert asyncio.run(run()) == (False, True)
