@@ -6,6 +6,7 @@ import threading
 from contextlib import ExitStack, asynccontextmanager
 
 import httpx
+import pytest
 from builders.raw_http import connected, posted
 from builders.served import running_model, served
 from builders.watching import wait_until
@@ -232,6 +233,7 @@ def exponential(number):
     return json.dumps({"allOf": [{"type": "string", "pattern": each} for each in patterns]})
 
 
+@pytest.mark.long
 def test_a_keys_grammar_is_compiled_before_the_many_of_another_and_what_is_left_is_not(pocket, tmp_path):
     with served(*pocket, **two_keys(tmp_path)) as server, ExitStack() as flood:
         for number in range(NUM_HOSTILE):
