@@ -3,6 +3,8 @@ divides, numbers of experts that nothing divides. `tiny_model.py` writes checkpo
 """
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 from penstock.worker.models.config import ModelConfig
@@ -291,6 +293,17 @@ THETA = {
     "qwen3": 1_000_000.0, "lfm2": 1_000_000.0, "lfm2_moe": 1_000_000.0,
 }  # fmt: skip
 TWO_ROPES = ("olmo3", "gemma3_text", "gemma4_text")
+
+
+ABSENT = object()
+
+
+def change_config(folder: Path, **changes: Any) -> Path:
+    """Set keys of a model's config.json, or take away those that are to be absent."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in config.items() if value is not ABSENT}))
+    return folder
 
 
 def described(config: ModelConfig) -> ModelConfig:

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from builders.cases import for_each
 from builders.tiny_configs import FAMILIES as TINY
-from builders.tiny_configs import described
+from builders.tiny_configs import change_config, described
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
@@ -17,12 +17,6 @@ from penstock.worker.models.families import FAMILIES
 from penstock.worker.models.family_keys import FAMILY_KEYS
 from penstock.worker.models.key_tables import COMPUTATIONS, FEATURES, HARMLESS, HARMLESS_WORDS, OTHER_NAMES
 from penstock.worker.models.vision_families import VISION_FAMILIES
-
-
-def changed(folder, **changes):
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    return folder
 
 
 def is_known(key: str) -> bool:
@@ -55,7 +49,7 @@ FEATURES_OF_OTHERS = {
 @for_each("key, value", FEATURES_OF_OTHERS.items())
 def test_a_feature_that_would_change_the_answers_is_refused_with_its_key_and_value(tmp_path, key, value):
     with pytest.raises(ConfigError) as refusal:
-        read_config(changed(tiny_model(tmp_path, "llama"), **{key: value}))
+        read_config(change_config(tiny_model(tmp_path, "llama"), **{key: value}))
     assert key in str(refusal.value) or "rotate" in str(refusal.value)
     assert str(tmp_path) in str(refusal.value)
 
@@ -78,9 +72,9 @@ FIXED = {
 @for_each("family", FIXED)
 def test_a_key_may_say_what_a_family_does_in_any_case_and_nothing_else(tmp_path, family):
     key, right, wrong = FIXED[family]
-    assert read_config(changed(tiny_model(tmp_path, family), **{key: right}))
+    assert read_config(change_config(tiny_model(tmp_path, family), **{key: right}))
     with pytest.raises(ConfigError, match=key):
-        read_config(changed(tmp_path, **{key: wrong}))
+        read_config(change_config(tmp_path, **{key: wrong}))
 
 
 # What published configs of these families say beside what transformers' classes read.
@@ -109,15 +103,15 @@ UNPUBLISHED = {
 @for_each("family", PUBLISHED)
 def test_keys_of_published_mixtures_are_taken_as_they_are_published(tmp_path, family):
     expected = read_config(tiny_model(tmp_path, family))
-    assert read_config(changed(tmp_path, **PUBLISHED[family])) == expected
+    assert read_config(change_config(tmp_path, **PUBLISHED[family])) == expected
     for key, value in UNPUBLISHED[family].items():
         with pytest.raises(ConfigError, match=key):
-            read_config(changed(tiny_model(tmp_path, family), **{key: value}))
+            read_config(change_config(tiny_model(tmp_path, family), **{key: value}))
 
 
 def test_the_refusal_says_what_the_key_asks_for_and_what_to_do(tmp_path):
     with pytest.raises(ConfigError) as refusal:
-        read_config(changed(tiny_model(tmp_path, "llama"), final_logit_softcapping=30.0))
+        read_config(change_config(tiny_model(tmp_path, "llama"), final_logit_softcapping=30.0))
     assert "final_logit_softcapping=30.0 asks for a bound of values, which is not supported" in str(refusal.value)
     assert "remove this key from config.json" in str(refusal.value)
 
@@ -139,16 +133,16 @@ CHANGES_NOTHING = {
 
 @for_each("key", CHANGES_NOTHING)
 def test_a_value_that_changes_nothing_and_bookkeeping_are_accepted(tmp_path, key):
-    assert read_config(changed(tiny_model(tmp_path, "llama"), **{key: CHANGES_NOTHING[key]}))
+    assert read_config(change_config(tiny_model(tmp_path, "llama"), **{key: CHANGES_NOTHING[key]}))
 
 
 def test_a_window_that_is_switched_off_by_its_own_key_is_none(tmp_path):
-    assert read_config(changed(tiny_model(tmp_path, "llama"), sliding_window=4096, use_sliding_window=False))
+    assert read_config(change_config(tiny_model(tmp_path, "llama"), sliding_window=4096, use_sliding_window=False))
 
 
 def test_keys_of_experts_are_idle_where_there_are_none(tmp_path):
     folder = tiny_model(tmp_path, "llama")
-    assert read_config(changed(folder, num_experts=0, num_experts_per_tok=8, norm_topk_prob=True))
+    assert read_config(change_config(folder, num_experts=0, num_experts_per_tok=8, norm_topk_prob=True))
 
 
 @for_each(
@@ -270,7 +264,7 @@ def test_rows_of_families_belong_to_families():
     ],
 )  # fmt: skip
 def test_an_unknown_architecture_is_refused_with_what_it_is_and_the_nearest(tmp_path, config, words):
-    folder = changed(tiny_model(tmp_path, "llama"), **({"model_type": None} | config))
+    folder = change_config(tiny_model(tmp_path, "llama"), **({"model_type": None} | config))
     with pytest.raises(ConfigError) as refusal:
         read_config(folder)
     assert all(word in str(refusal.value) for word in words), str(refusal.value)
@@ -278,7 +272,7 @@ def test_an_unknown_architecture_is_refused_with_what_it_is_and_the_nearest(tmp_
 
 @for_each("name", ["Olmo", "Exaone", "Phi3V", "Zamba2", "KimiLinear"])
 def test_nobody_is_told_to_write_another_name_over_that_of_a_model_that_computes_something_else(tmp_path, name):
-    folder = changed(tiny_model(tmp_path, "llama"), architectures=[f"{name}ForCausalLM"], model_type=name.lower())
+    folder = change_config(tiny_model(tmp_path, "llama"), architectures=[f"{name}ForCausalLM"], model_type=name.lower())
     with pytest.raises(ConfigError, match="use a model of that family"):
         read_config(folder)
 

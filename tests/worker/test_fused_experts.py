@@ -12,6 +12,7 @@ from builders.cases import for_each
 from builders.compared_models import converted, opened
 from builders.compared_models import logits_of as computed
 from builders.float8_model import FLOAT8_FORMS, float8_model
+from builders.tiny_configs import change_config
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
@@ -157,8 +158,6 @@ def test_a_family_that_always_fuses_them_refuses_their_8_bit_floats_by_name(tmp_
         tensors[f"{name}_scale_inv"] = torch.ones(len(tensors[name]), 1, 1)
         tensors[name] = tensors[name].to(torch.float8_e4m3fn)
     save_file(tensors, folder / "model.safetensors")
-    config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "fp8", "activation_scheme": "dynamic"}
-    (folder / "config.json").write_text(json.dumps(config))
+    change_config(folder, quantization_config={"quant_method": "fp8", "activation_scheme": "dynamic"})
     with pytest.raises(ConfigError, match=r"experts\.down_proj_scale_inv belongs to experts in 8-bit floats"):
         load_model(folder)

@@ -10,6 +10,7 @@ from builders.backends import load_on
 from builders.cases import for_each
 from builders.gguf_file import Octets, write_gguf, zeros
 from builders.gguf_models import as_gguf
+from builders.tiny_configs import change_config
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
@@ -60,15 +61,15 @@ def test_a_tensor_of_another_shape_is_named_with_what_it_was_to_give(
 def test_what_is_wrong_with_a_translated_folder_is_said_of_the_file(tmp_path: Path):
     folder = as_gguf(tiny_model(tmp_path / "checkpoint", "llama"), tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 0}))
+    change_config(folder, intermediate_size=0)
     refusal = survey([str(folder)], with_torch=False).models[0].refusal
     assert refusal == f"{file_of(folder).name}'s metadata: intermediate_size must be a positive whole number, and is 0."
-    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    change_config(folder, **config | {"num_hidden_layers": 1})
     with pytest.raises(ConfigError) as raised:
         load_on("fast", folder)
     assert str(raised.value).startswith(f"{file_of(folder).name} has tensors of 2 layers")
     assert "config.json" not in str(raised.value) and str(tmp_path) not in str(raised.value)
-    (folder / "config.json").write_text(json.dumps(config))
+    change_config(folder, **config)
     rewrite(folder, lambda tensors: tensors.update({"blk.0.of_nobody": zeros((1,))}))
     with pytest.raises(ConfigError, match=f"^{file_of(folder).name} has tensors that no layer of llama reads"):
         load_on("fast", folder)

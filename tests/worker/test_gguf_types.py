@@ -1,6 +1,5 @@
 """Types of a GGUF file's tensors, mixed as files mix them, on one rank and on two."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from builders.cases import for_each
 from builders.ggml_types import q4_k_m
 from builders.gguf_models import as_gguf
 from builders.native_variants import available_variants
+from builders.tiny_configs import change_config
 from builders.tiny_model import tiny_model
 
 from penstock.kernels.ggml_blocks import TYPES
@@ -91,8 +91,7 @@ def test_a_matrix_comes_in_blocks_and_a_cut_through_them_comes_as_numbers(tmp_pa
 
 def test_a_file_whose_tensors_are_not_those_of_its_metadata_is_refused(tmp_path: Path):
     folder = as_gguf(tiny_model(tmp_path / "checkpoint", "llama"), tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 96}))
+    change_config(folder, intermediate_size=96)
     with pytest.raises(Exception, match=r"blk\.0\.ffn_gate\.weight in model\.gguf gives .* the shape \(88, 48\)"):
         logits_of(folder)
 

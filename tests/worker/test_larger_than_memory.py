@@ -1,7 +1,6 @@
 """A model larger than memory: its packed weights are written while they are packed, mapped, and counted apart from what
 must stay in memory; what can't be mapped is refused before anything is read."""
 
-import json
 import re
 import shutil
 import weakref
@@ -10,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from builders.cases import for_each
 from builders.runner_harness import TinyEngine, prompt
+from builders.tiny_configs import change_config
 from builders.tiny_model import tiny_model
 from safetensors.torch import save_file
 
@@ -166,8 +167,7 @@ def test_a_checkpoint_of_another_model_is_refused_and_nothing_of_it_kept(
 ):
     machine.model = tmp_path / "model"
     shutil.copytree(model, machine.model)
-    config = json.loads((model / "config.json").read_text()) | given
-    (machine.model / "config.json").write_text(json.dumps(config))
+    change_config(machine.model, **given)
     save_file({"extra": torch.zeros(1)}, machine.model / "extra.safetensors")
     (machine.model / "model.safetensors.index.json").unlink()
     with pytest.raises(ConfigError, match=sentence):
@@ -204,7 +204,7 @@ def test_kv_memory_that_nobody_asked_for_takes_what_mapped_weights_leave():
     assert "larger than memory" not in " ".join(found.notes)
 
 
-@pytest.mark.parametrize("options", [{}, {"max_model_len": 320}])
+@for_each("options", [{}, {"max_model_len": 320}])
 def test_beside_weights_that_do_not_fit_it_takes_a_sixteenth_of_what_is_free(options):
     found = plan(free=1600 * MIB, mapped=2400 * MIB, **options)
     assert (found.num_blocks, found.resident_bytes) == (100, 1490 * MIB)

@@ -8,17 +8,11 @@ from typing import Any
 
 import pytest
 from builders.cases import for_each
+from builders.tiny_configs import ABSENT, change_config
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
 from penstock.worker.models.config import read_config
-
-
-def _changed(folder, **changes):
-    path = folder / "config.json"
-    config = {**json.loads(path.read_text()), **changes}
-    path.write_text(json.dumps({key: value for key, value in config.items() if value != "absent"}))
-    return folder
 
 
 @for_each("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
@@ -112,7 +106,7 @@ def test_a_senseless_figure_of_rotary_positions_is_refused_with_its_name_and_val
     for name in names:
         for value in (*SENSELESS[name], *([1, 1.0] if name == "rope_theta" else [])):
             with pytest.raises(ConfigError) as raised:
-                read_config(_changed(folder, rope_parameters={"rope_theta": 1e4, **rope, name: value}))
+                read_config(change_config(folder, rope_parameters={"rope_theta": 1e4, **rope, name: value}))
             assert f"{name} must be " in str(raised.value), (name, value)
             assert f"is {value!r}." in str(raised.value), (name, value)
 
@@ -131,8 +125,9 @@ def test_a_senseless_figure_of_rotary_positions_is_refused_with_its_name_and_val
     ],
 )
 def test_figures_that_are_published_are_taken(tmp_path, rope, figures):
-    read = read_config(_changed(tiny_model(tmp_path, "llama"), rope_parameters={**rope, **figures}, rope_theta=1e4))
-    assert read.ropes.ropes[0].factor == {**rope, **figures}["factor"]
+    given = rope | figures
+    read = read_config(change_config(tiny_model(tmp_path, "llama"), rope_parameters=given, rope_theta=1e4))
+    assert read.ropes.ropes[0].factor == given["factor"]
 
 
 @for_each(
@@ -151,7 +146,7 @@ def test_figures_that_are_published_are_taken(tmp_path, rope, figures):
             {"architectures": ["MambaForCausalLM"]},
             r"MambaForCausalLM; it is not supported\. The nearest is .* Supported are those of Llama, .*Ernie4_5",
         ),
-        ({"architectures": "absent"}, "names the architecture none"),
+        ({"architectures": ABSENT}, "names the architecture none"),
         ({"hidden_size": None}, "hidden_size must be a positive whole number, and is None"),
         ({"max_position_embeddings": 0}, "max_position_embeddings must be a positive whole number, and is 0"),
         ({"num_key_value_heads": 4}, "6 attention heads can't share 4 key-value heads"),
@@ -165,7 +160,7 @@ def test_figures_that_are_published_are_taken(tmp_path, rope, figures):
 )
 def test_what_a_config_asks_for_and_cannot_have_is_named(tmp_path, changes, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        read_config(_changed(tiny_model(tmp_path, "llama"), **changes))
+        read_config(change_config(tiny_model(tmp_path, "llama"), **changes))
 
 
 def _of_transformers(folder) -> dict[str, Any]:
@@ -241,11 +236,11 @@ def test_the_least_that_a_config_may_say_is_completed_as_transformers_does(tmp_p
 
 
 def test_swish_is_silu(tmp_path):
-    assert read_config(_changed(tiny_model(tmp_path, "llama"), hidden_act="swish"))
+    assert read_config(change_config(tiny_model(tmp_path, "llama"), hidden_act="swish"))
 
 
 def test_the_older_name_of_ernie_is_known(tmp_path):
-    folder = _changed(tiny_model(tmp_path, "ernie4_5"), architectures=["Ernie4_5_ForCausalLM"])
+    folder = change_config(tiny_model(tmp_path, "ernie4_5"), architectures=["Ernie4_5_ForCausalLM"])
     assert read_config(folder).family.rotates_pairs
 
 

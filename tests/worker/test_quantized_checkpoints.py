@@ -13,6 +13,7 @@ from builders.cases import for_each
 from builders.compared_models import logits_of, opened
 from builders.native_variants import available_variants
 from builders.quantized_model import FORMS, Form, quantization_config, quantized_model
+from builders.tiny_configs import ABSENT, change_config
 from builders.tiny_model import tiny_model
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
@@ -99,17 +100,10 @@ def test_native_kernels_differ_from_the_twin_by_the_rounding_of_activations(writ
     assert torch.cosine_similarity(logits_of(model), logits_of(twin)).min() > 0.998
 
 
-def change_config(model: Path, **changes: object) -> None:
-    """Set keys of config.json; None removes one."""
-    path = model / "config.json"
-    config = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
-
-
 @for_each("more", [{}, {"quant_method": "gptq"}])
 def test_what_the_first_tools_wrote_into_a_file_of_its_own_is_read(tmp_path, more):
     model, twin = quantized_model(tmp_path, Form("gptq", is_ordered=True))
-    change_config(model, quantization_config=None)
+    change_config(model, quantization_config=ABSENT)
     own = {"bits": 4, "group_size": 32, "damp_percent": 0.01, "desc_act": True, "sym": True}
     (model / "quantize_config.json").write_text(json.dumps(own | more))
     name = "model.layers.1.mlp.down_proj.weight"
@@ -276,5 +270,5 @@ def test_a_quantization_that_is_not_read_is_named_with_a_way_out(tmp_path, writt
 def test_the_first_name_of_compressed_tensors_configs_is_known(tmp_path):
     model, _ = quantized_model(tmp_path, Form("pack-quantized"))
     own = json.loads((model / "config.json").read_text())["quantization_config"]
-    change_config(model, quantization_config=None, compression_config=own)
+    change_config(model, quantization_config=ABSENT, compression_config=own)
     assert str(read_config(model).quantization) == "compressed-tensors, 4 bits, in groups of 32"
