@@ -26,55 +26,20 @@ Tensors = Iterator[tuple[str, Tensor]]
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.*)")
 _EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight")
 
-# By what a config names, what llama.cpp calls it.
-ARCHITECTURES = {
-    **dict.fromkeys(("LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM", "InternLM3ForCausalLM"), "llama"),
-    **dict.fromkeys(("MinistralForCausalLM",), "llama"),
-    **dict.fromkeys(("Ministral3ForCausalLM",), "mistral3"),
-    "SmolLM3ForCausalLM": "smollm3",
-    "ArceeForCausalLM": "arcee",
-    **dict.fromkeys(("GraniteForCausalLM", "GraniteMoeHybridForCausalLM"), "granite"),
-    "MiniCPMForCausalLM": "minicpm",
-    "InternLM2ForCausalLM": "internlm2",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-    "Qwen2MoeForCausalLM": "qwen2moe",
-    "Qwen3MoeForCausalLM": "qwen3moe",
-    "Qwen3NextForCausalLM": "qwen3next",
-    "Qwen3_5ForCausalLM": "qwen35",
-    "Qwen3_5MoeForCausalLM": "qwen35moe",
-    "Ernie4_5ForCausalLM": "ernie4_5",
-    "Ernie4_5_MoeForCausalLM": "ernie4_5-moe",
-    "GemmaForCausalLM": "gemma",
-    "Gemma2ForCausalLM": "gemma2",
-    "Gemma3ForCausalLM": "gemma3",
-    "Gemma4ForCausalLM": "gemma4",
-    "PhiForCausalLM": "phi2",
-    "Phi3ForCausalLM": "phi3",
-    "GptOssForCausalLM": "gpt-oss",
-    **dict.fromkeys(
-        ("DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM", "YoutuForCausalLM"), "deepseek2"
-    ),
-    "GlmForCausalLM": "chatglm",
-    "Glm4ForCausalLM": "glm4",
-    **dict.fromkeys(("Glm4MoeForCausalLM", "SolarOpenForCausalLM"), "glm4moe"),
-    "Lfm2ForCausalLM": "lfm2",
-    "Lfm2MoeForCausalLM": "lfm2moe",
-    "MiniMaxM2ForCausalLM": "minimax-m2",
-    "CohereForCausalLM": "command-r",
-    "Cohere2ForCausalLM": "cohere2",
-    "StableLmForCausalLM": "stablelm",
-    "NemotronForCausalLM": "nemotron",
-    "Jais2ForCausalLM": "jais2",
-    "Starcoder2ForCausalLM": "starcoder2",
-    **dict.fromkeys(("Olmo2ForCausalLM", "Olmo3ForCausalLM"), "olmo2"),
-    "OlmoeForCausalLM": "olmoe",
-    "Exaone4ForCausalLM": "exaone4",
-    "HunYuanDenseV1ForCausalLM": "hunyuan-dense",
-    "SeedOssForCausalLM": "seed_oss",
-    "Dots1ForCausalLM": "dots1",
-    "HYV3ForCausalLM": "hy_v3",
-}
+# By what llama.cpp calls it, the architectures that configs name, each a …ForCausalLM.
+_NAMED = {
+    "llama": "Llama Mistral Mixtral InternLM3 Ministral", "mistral3": "Ministral3", "smollm3": "SmolLM3",
+    "arcee": "Arcee", "granite": "Granite GraniteMoeHybrid", "minicpm": "MiniCPM", "internlm2": "InternLM2",
+    "qwen2": "Qwen2", "qwen3": "Qwen3", "qwen2moe": "Qwen2Moe", "qwen3moe": "Qwen3Moe", "qwen3next": "Qwen3Next",
+    "qwen35": "Qwen3_5", "qwen35moe": "Qwen3_5Moe", "ernie4_5": "Ernie4_5", "ernie4_5-moe": "Ernie4_5_Moe",
+    "gemma": "Gemma", "gemma2": "Gemma2", "gemma3": "Gemma3", "gemma4": "Gemma4", "phi2": "Phi", "phi3": "Phi3",
+    "gpt-oss": "GptOss", "deepseek2": "DeepseekV2 DeepseekV3 Glm4MoeLite Youtu", "chatglm": "Glm", "glm4": "Glm4",
+    "glm4moe": "Glm4Moe SolarOpen", "lfm2": "Lfm2", "lfm2moe": "Lfm2Moe", "minimax-m2": "MiniMaxM2",
+    "command-r": "Cohere", "cohere2": "Cohere2", "stablelm": "StableLm", "nemotron": "Nemotron", "jais2": "Jais2",
+    "starcoder2": "Starcoder2", "olmo2": "Olmo2 Olmo3", "olmoe": "Olmoe", "exaone4": "Exaone4",
+    "hunyuan-dense": "HunYuanDenseV1", "seed_oss": "SeedOss", "dots1": "Dots1", "hy_v3": "HYV3",
+}  # fmt: skip
+ARCHITECTURES = {f"{name}ForCausalLM": own for own, names in _NAMED.items() for name in names.split()}
 _PERMUTED = ("llama", "mistral3", "smollm3", "arcee", "granite", "minicpm")
 _WITH_NORMS_ADDED = ("gemma", "gemma2", "gemma3", "nemotron", "qwen3next", "qwen35", "qwen35moe")
 _MAPPED_AS = {"hy_v3": "dots1"}  # not in the tables of this version
