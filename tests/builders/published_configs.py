@@ -1,7 +1,7 @@
 """Configs as models were published with them, keys and odd values: `published_configs.json`.
 
-Those in `COMPUTED` and `SEEING` have sizes that a test can hold; those in `READ` and `HYBRIDS` have their own, of which
-`shrunk` makes small ones.
+Those in `COMPUTED` and `SEEING` have sizes that a test can hold; the others have their own, of which `shrunk` makes
+small ones. `PICTURES` are of models that see.
 """
 
 import json
@@ -10,7 +10,9 @@ from typing import Any
 
 Configs = dict[str, dict[str, Any]]
 _ALL: dict[str, Configs] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-COMPUTED, SEEING, READ, HYBRIDS = (_ALL[kind] for kind in ("computed", "seeing", "read", "hybrids"))
+COMPUTED, SEEING, READ, HYBRIDS, PICTURES = (
+    _ALL[kind] for kind in ("computed", "seeing", "read", "hybrids", "pictures")
+)
 
 # What a model that a test can hold has in place of the published numbers, where it has them at all.
 _SMALL: dict[str, Any] = dict(

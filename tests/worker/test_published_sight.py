@@ -11,11 +11,13 @@ import torch
 from builders.backends import load_on
 from builders.cases import for_each
 from builders.hand_driven import HandDriven
-from builders.published_sight import ERNIE_VL_28B, GEMMA_3_4B, QWEN2_5_VL, QWEN2_VL, SMOLVLM_256M
+from builders.published_configs import PICTURES
 from builders.tiny_configs import COMMON, FAMILIES
 
 from penstock.protocol.errors import ConfigError
 from penstock.worker.models.config import ModelConfig, read_config
+
+SMOLVLM_256M, GEMMA_3_4B, ERNIE_VL_28B, QWEN2_VL, QWEN2_5_VL = PICTURES.values()
 
 
 def read(folder: Path, config: dict[str, Any]) -> ModelConfig:
