@@ -151,6 +151,7 @@ def test_tokens_are_the_same_whether_their_choice_is_captured_or_launched(story)
     assert found == found_by(runner_on(launched()), STORIES[story])
 
 
+@pytest.mark.long
 def test_nor_does_the_size_of_captured_steps_matter():
     story = STORIES["masks of some, of one, of none"]
     assert found_by(runner_on(captured(sizes=())), story) == found_by(runner_on(captured()), story)

@@ -31,7 +31,6 @@ from penstock.worker.parallel import Parallel
 
 FAMILIES: dict[str, ModuleType] = {
     "Qwen3VL": seeing_models,
-    "Qwen2_5_VL": seeing_models,
     "Gemma3": seeing_squares,
     "Ernie4_5_VLMoe": seeing_ernie,
 }
