@@ -35,7 +35,7 @@ for name in ("COLUMNS", "LINES"):
 # Fixtures that keep a process tree for the whole run, and the group of tests that shares a process because of them: so
 # each tree starts once.
 SHARED_TREES = {
-    "daemon": "daemon", "private": "daemon", "pocket": "http_server",
+    "daemon": "daemon", "private": "daemon", "pocket": "http_server", "paced": "http_server",
     "llm": "tree", "split": "split", "stand_in": "stand_in",
 }  # fmt: skip
 # Folders whose tests mostly wait for processes come first, and the many small ones fill what is left at the end.
