@@ -77,12 +77,19 @@ def test_any_value_of_any_option_is_refused_or_can_be_computed(tmp_path, kind):
     ("gemma3", {"size": 896}), ("smolvlm", {"max_image_size": {"longest_edge": 256}}),
     ("smolvlm", {"max_image_size": 512}), ("qwen3_vl", {"size": [5, 6]}), ("qwen3_vl", {"size": {}}),
     ("qwen3_vl", {"images_kwargs": {"size": {"height": 5}}}), ("qwen3_vl", {"images_kwargs": 5}),
+    ("smolvlm", {"do_image_splitting": "yes"}),
     ("qwen2_5_vl", {"patch_size": 16}), ("qwen2_5_vl", {"do_resize": False}), ("smolvlm", {"max_pixels": 10**6}),
 ])  # fmt: skip
 def test_what_a_processor_cannot_take_is_refused_with_a_sentence(tmp_path, kind, given):
     files = ProcessorFiles.read(seeing_folder(tmp_path, kind))
-    with pytest.raises(ConfigError, match=r"size|patch|resize|images_kwargs|max_pixels"):
+    with pytest.raises(ConfigError, match=r"size|patch|resize|images_kwargs|max_pixels|true or false"):
         family_of(files, given)
+
+
+def test_an_option_that_is_nearly_one_is_refused_with_the_one_that_was_meant(tmp_path):
+    files = ProcessorFiles.read(seeing_folder(tmp_path, "ernie4_5_moe_vl"))
+    with pytest.raises(ConfigError, match=r"no 'max_pixel'.*Did you mean max_pixels"):
+        family_of(files, {"max_pixel": 5})
 
 
 @for_each("given", [

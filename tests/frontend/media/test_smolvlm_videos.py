@@ -98,7 +98,7 @@ class Sized(numpy.ndarray):
 def test_the_text_around_frames_is_that_of_transformers(folder, num_frames, fps):
     from transformers.models.smolvlm import processing_smolvlm
 
-    smol, clip = family(folder, num_frames=6), Clip(num_frames, fps, 8, 8)
+    smol, clip = family(folder, num_frames=6, size={"longest_edge": 512}), Clip(num_frames, fps, 8, 8)
     medium = decoded(smol, clip)
     processor = object.__new__(processing_smolvlm.SmolVLMProcessor)
     processor.fake_image_token, processor.image_token = "<fake_token_around_image>", "<image>"
