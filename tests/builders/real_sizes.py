@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from builders.ggml_parts import random_part
+from builders.gpu_products import random_part
 from gpu_figures.kernels import filled_memory, steps_rows
 from torch import Tensor
 

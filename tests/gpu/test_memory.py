@@ -37,7 +37,7 @@ def another_holds(num_bytes: int) -> Iterator[None]:
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "held\n"
         yield
-        other.communicate("\n")
+        other.communicate("\n", timeout=60)
 
 
 def used_and_total() -> tuple[int, int]:

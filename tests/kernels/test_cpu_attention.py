@@ -8,8 +8,8 @@ import torch
 from builders.cases import for_each
 from builders.native_attention import Machine, Row, Shape, angles, assert_near, handed_out, heads_of, normal, pieces_of
 from builders.native_variants import needs_variant
+from builders.operation_examples.attention import paged_step
 from builders.operation_examples.latents import KINDS, latent_memory, layouts, query_inputs, value_inputs
-from builders.operation_examples.paged_inputs import paged_step
 from builders.recorded_layers import RECORDED
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from builders.cases import for_each
-from builders.ggml_parts import HALVES, random_part
+from builders.gpu_products import HALVES, random_part
 from builders.mxfp4_model import random_blocks
 from builders.native_products import assert_free_of_company, draws, embedded, product, quantized
 from builders.native_variants import available_variants, needs_variant, quick_or_long

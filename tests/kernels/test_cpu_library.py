@@ -209,5 +209,5 @@ def test_every_chunk_runs_once_whatever_the_threads_the_callers_and_the_forks(tm
     flags = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{build.SOURCE}"]
     command = [build.compiler(), *flags, driver, build.SOURCE / "pool.cpp", "-o", program]
     subprocess.run(command, check=True, timeout=600)
-    done = subprocess.run([program, "1000"], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([program, "700"], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done

@@ -4,10 +4,10 @@ from ctypes import addressof
 
 import numpy
 import torch
-from builders.adapted_product import AdaptedProduct
 from builders.cases import for_each
 from builders.native_products import assert_free_of_company, draws
 from builders.native_variants import needs_variant
+from builders.operation_examples.products import AdaptedProduct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor

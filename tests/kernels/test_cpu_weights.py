@@ -8,7 +8,7 @@ from itertools import product as product_of
 
 import torch
 from builders.cases import for_each
-from builders.ggml_parts import random_part
+from builders.gpu_products import random_part
 from builders.mxfp4_model import random_blocks
 from builders.native_products import draws
 from builders.native_variants import needs_variant

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 import torch
 from builders.cases import for_each
-from builders.operation_examples.attention_inputs import paged_rows, sinks_of
+from builders.operation_examples.attention import paged_rows, sinks_of
 
 from penstock.kernels import Rows, pack
 from penstock.kernels.operands import Activation

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import torch
-from builders.operation_examples.paged_inputs import paged_step
+from builders.operation_examples.attention import paged_step
 from torch import Tensor
 
 from penstock.kernels.operands import LatentLayout

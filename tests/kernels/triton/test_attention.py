@@ -11,7 +11,7 @@ from itertools import product
 import pytest
 import torch
 from builders.cases import for_each
-from builders.packed_steps import Form, Requests
+from builders.operation_examples.attention import Form, Requests
 from torch import Tensor
 
 from penstock.kernels.paged import KV_DTYPES

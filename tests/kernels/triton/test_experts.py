@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 import torch
 from builders.cases import for_each
-from builders.ggml_parts import random_part
+from builders.gpu_products import random_part
 from builders.operation_examples.experts import routes
 from builders.quantized_parts import draws, floats, part
 from torch import Tensor

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 import torch
-from builders.packed_steps import Form, Requests
+from builders.operation_examples.attention import Form, Requests
 from torch import Tensor
 
 from penstock.kernels.paged import DeviceRows, PagedKV

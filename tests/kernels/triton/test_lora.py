@@ -4,8 +4,8 @@ import numpy
 import pytest
 import torch
 from builders import interpreted  # noqa: F401
-from builders.adapted_product import AdaptedProduct
 from builders.cases import for_each
+from builders.operation_examples.products import AdaptedProduct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor

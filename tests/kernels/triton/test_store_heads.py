@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from builders.cases import for_each
-from builders.operation_examples.paged_inputs import empty_memory
-from builders.packed_steps import Form, Requests
+from builders.operation_examples.attention import Form, Requests, empty_memory
 from torch import Tensor
 
 from penstock.kernels.operands import HeadLayout
