@@ -1,12 +1,19 @@
-"""The benchmarks' harness: what it reads off a machine and how it compares. Its rates are not for tests."""
+"""The benchmarks' harness and what they read of GGUF files. Its rates are not for tests."""
 
 import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import pytest
+import torch
+from bench_gguf import bytes_read_a_token
 from bench_harness import Company, alternated, append_record, own_cpu_seconds, processor, ratios, table
 from builders.cases import for_each
+from builders.gguf_file import write_gguf, zeros
+from measure_gguf import Compared, centred, perplexity
+from peers.quantize_gguf import WITHOUT_MATRIX
 
 X86 = "processor\t: 0\nmodel name\t: Some CPU @ 2.50GHz\nflags\t\t: fpu avx2 fma sse4_2 avx512_vnni\n\nprocessor\t: 1\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd i8mm bf16\nCPU part\t: 0xd40\n"
@@ -66,3 +73,43 @@ def test_company_reports_cores_and_never_less_than_none():
         time.sleep(0.05)
     assert company.others >= 0
     assert "others used" in str(company)
+
+
+# --- GGUF files -------------------------------------------------------------------------------------------------------
+
+
+TABLE, LAYER = zeros((512, 256), "Q6_K"), zeros((256, 256), "Q4_K")
+EXPERTS = zeros((8, 32, 256), "Q8_0")
+
+
+def nbytes(tensor) -> int:
+    return len(tensor.content)
+
+
+@for_each(
+    "further, read",
+    [
+        ({}, nbytes(TABLE) + nbytes(LAYER)),
+        ({"output.weight": TABLE}, nbytes(TABLE) + nbytes(LAYER)),
+        ({"blk.0.ffn_up_exps.weight": EXPERTS}, nbytes(TABLE) + nbytes(LAYER) + nbytes(EXPERTS) / 4),
+    ],
+)
+def test_a_token_reads_all_weights_but_a_table_and_of_experts_those_in_use(tmp_path: Path, further, read):
+    metadata = {"general.architecture": "qwen3moe", "qwen3moe.expert_count": 8, "qwen3moe.expert_used_count": 2}
+    tensors = {"token_embd.weight": TABLE, "blk.0.attn_q.weight": LAYER, **further}
+    assert bytes_read_a_token(write_gguf(tmp_path / "model.gguf", metadata, tensors)) == read
+
+
+def test_a_row_of_the_comparison_has_both_perplexities_and_their_distance():
+    row = Compared(1e-4, (0.25, 0.5), 0.3, (8.0, 8.04), 0.5, 1.0).row(Path("here/tiny.gguf"))
+    assert row == ("| tiny.gguf | 1.0e-04 | 2.5e-01 | 5.0e-01 | 3.0e-01 | 8.000 | 8.040 | +0.50% | 50.0% | 100.0% |")
+
+
+def test_perplexity_is_that_of_the_next_tokens_of_all_texts_and_a_constant_changes_nothing():
+    logits, tokens = torch.zeros(8, 8), torch.arange(5)
+    assert perplexity(logits, [tokens, tokens[:3]]) == pytest.approx(8.0)
+    assert torch.allclose(centred(logits + 3), centred(logits))
+
+
+def test_no_mixture_is_named_twice():
+    assert len(set(WITHOUT_MATRIX)) == len(WITHOUT_MATRIX)

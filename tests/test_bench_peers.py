@@ -48,7 +48,7 @@ def fake(tmp_path: Path):
 
 def soon_stopped(child: Child) -> bool:
     """A stopped process shows as such once the kernel has come by it."""
-    process, until = psutil.Process(child._popen.pid), time.monotonic() + 5
+    process, until = psutil.Process(child._popen.pid), time.monotonic() + 60
     while process.status() != psutil.STATUS_STOPPED and time.monotonic() < until:
         time.sleep(0.01)
     return process.status() == psutil.STATUS_STOPPED

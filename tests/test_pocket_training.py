@@ -1,4 +1,4 @@
-"""A training that is resumed goes on as if nothing had happened."""
+"""What pocket's trainer computes: mixtures as transformers do, and a resumed training as if nothing had happened."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,9 @@ import pytest
 import torch
 from builders.bundled_model import FOLDER
 from pocket import batches, trainer
+from pocket.experts import Experts, SparseShape, unevenness
 from pocket.model import Decoder, Shape
+from pocket.optimizer import optimizers
 from pocket.trainer import Training, rate_share
 from tokenizers import Tokenizer
 
@@ -65,3 +67,68 @@ def test_the_rate_ends_at_nothing():
     assert rate_share(0, 1000) < 0.02
     assert rate_share(300, 1000) == 1.0
     assert 0 < rate_share(999, 1000) < 0.01
+
+
+# --- a mixture of experts ---------------------------------------------------------------------------------------------
+
+
+SHAPE = SparseShape(64, hidden_size=32, num_hidden_layers=2, head_dim=8, num_experts=6, moe_intermediate_size=24)
+
+
+@pytest.fixture
+def layer() -> Experts:
+    torch.manual_seed(0)
+    return Experts(SHAPE)
+
+
+def routed(layer: Experts, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return layer(x)
+
+
+def test_a_sparse_layer_computes_what_transformers_does(layer):
+    from transformers import Qwen3MoeConfig
+    from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
+
+    config = Qwen3MoeConfig(**{key: value for key, value in SHAPE.config().items() if key != "architectures"})
+    block = Qwen3MoeSparseMoeBlock(config)
+    block.gate.weight.data = layer.gate.weight.data
+    experts = list(layer.experts)
+    block.experts.gate_up_proj.data = torch.stack(
+        [torch.cat((expert.gate_proj.weight, expert.up_proj.weight)) for expert in experts]
+    )
+    block.experts.down_proj.data = torch.stack([expert.down_proj.weight for expert in experts])
+    x = torch.randn(40, 32)
+    with torch.no_grad():
+        assert torch.allclose(layer(x), block(x[None])[0], atol=1e-5)
+
+
+def test_its_unevenness_is_what_transformers_adds_to_the_loss_for_each_choice(layer):
+    from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
+
+    x = torch.randn(50, 32)
+    routed(layer, x)
+    logits = (x @ layer.gate.weight.T,)
+    expected = load_balancing_loss_func(logits, SHAPE.num_experts, SHAPE.num_experts_per_tok)
+    assert layer.unevenness.item() * SHAPE.num_experts_per_tok == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_one_expert_for_all_is_more_uneven_than_all_alike(layer):
+    layer.gate.weight.data.zero_()
+    layer.gate.weight.data[:2] = 10.0
+    routed(layer, torch.rand(50, 32))
+    assert layer.unevenness.item() == pytest.approx(3.0, rel=0.01)  # two of six experts have everything
+    layer.gate.weight.data = torch.eye(6, 32) * 50
+    routed(layer, torch.eye(6, 32).repeat(10, 1) + torch.eye(6, 32).roll(1, 0).repeat(10, 1) / 2)
+    assert layer.unevenness.item() == pytest.approx(1.0, rel=0.01)
+
+
+def test_routers_are_trained_as_tables_and_experts_as_matrices():
+    model = Decoder(SHAPE)
+    matrices, others = (
+        {id(p) for group in each.param_groups for p in group["params"]} for each in optimizers(model, 1, 1)
+    )
+    for name, parameter in model.named_parameters():
+        is_matrix = parameter.ndim == 2 and "embed" not in name and not name.endswith("mlp.gate.weight")
+        assert id(parameter) in (matrices if is_matrix else others), name
+    assert unevenness(model) == 0

@@ -1,14 +1,17 @@
-"""The table at the start names what memory is taken for, and nothing that nobody asked for."""
+"""What a start shows: a table of what memory is taken for, and a bar where it is long."""
 
 import re
 
 import msgspec
 from builders.cases import for_each
 
+from penstock.frontend.console import progress
+from penstock.frontend.console.progress import StartBar
 from penstock.frontend.console.start_table import start_table
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.memory_plan import MemoryPlan
 from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.stats import StartProgress
 
 PLAN = MemoryPlan("cpu", "a CPU", 0, 0, 0, [GroupPlan("full", 2, 1 << 20, 64)], 512, 512, 10_000, "float32", "float32")
 
@@ -45,3 +48,42 @@ def test_in_a_narrow_window_rows_are_broken_between_words(columns):
     assert all(len(line) <= max(columns, 12 + longest) for line in narrow.splitlines())
     assert re.search(r"\n  KV cache  .*\n {12}\S", narrow)
     assert start_table(config, plan, 400) == whole
+
+
+# --- the bar of a long start ------------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """As `StandardError`, with what was written."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def flush(self) -> None:
+        pass
+
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(monkeypatch, *, is_shown: bool, is_terminal: bool = True) -> str:
+    terminal = Terminal()
+    terminal.isatty = lambda: is_terminal
+    monkeypatch.setattr(progress, "StandardError", lambda: terminal)
+    bar = StartBar(is_shown=is_shown)
+    for done in (1, 2, 3):
+        bar.show(StartProgress("Capturing steps", done, 3))
+    return terminal.text
+
+
+def test_a_terminal_sees_how_far_a_start_is(monkeypatch):
+    text = shown(monkeypatch, is_shown=True)
+    assert "Capturing steps" in text and "/3" in text
+
+
+def test_nobody_else_does(monkeypatch):
+    assert shown(monkeypatch, is_shown=False) == ""
+    assert shown(monkeypatch, is_shown=True, is_terminal=False) == ""

@@ -1,14 +1,14 @@
-"""Threads of one kind of work: turns among clients, refusals of what can't begin, an end for who waits."""
+"""Threads of one kind of work: turns, refusals of what can't begin, an end for who waits, and items for a loop."""
 
 import asyncio
 import threading
 
 import pytest
 
-from penstock.frontend.session.threads import Threads, in_own_thread
+from penstock.frontend.session.threads import LoopQueue, Threads, in_own_thread
 from penstock.protocol.errors import BusyError, ClosedError
 
-WAIT = 10.0
+WAIT = 60.0
 
 
 class Gate:
@@ -78,11 +78,12 @@ def test_only_so_much_waits_and_half_of_it_is_one_clients(gate):
 
 
 def test_who_waits_too_long_is_refused_and_who_has_begun_is_not(gate):
-    threads = Threads("Jobs", 1, patience=0.05)
+    threads = Threads("Jobs", 1)
 
     async def ask():
         begun = asyncio.create_task(threads.run(gate))
         await in_own_thread(gate.begun.wait, WAIT)
+        threads.patience = 0.05
         with pytest.raises(BusyError, match="Jobs of others have taken more than 0.05 s"):
             await threads.run(int)
         gate.open()
@@ -125,3 +126,44 @@ def test_whoever_waits_is_told_of_the_end(gate):
 def test_an_error_is_the_callers():
     with pytest.raises(ZeroDivisionError):
         Threads("Jobs", 1).submit(lambda: 1 / 0).result(WAIT)
+
+
+# --- items for a loop -------------------------------------------------------------------------------------------------
+
+
+def test_what_comes_at_once_is_taken_by_one_call_in_its_order():
+    async def take():
+        loop, taken = asyncio.get_running_loop(), []
+        queue, calls = LoopQueue(loop, taken.append), []
+        loop.call_soon_threadsafe, call = lambda work: calls.append(work) or call(work), loop.call_soon_threadsafe
+        thread = threading.Thread(target=lambda: [queue.put(number) for number in range(100)])
+        thread.start()
+        thread.join()  # the loop can't look meanwhile
+        await asyncio.sleep(0)
+        assert taken == list(range(100)) and len(calls) == 1
+        queue.put(100)
+        await asyncio.sleep(0)
+        assert taken[-1] == 100 and len(calls) == 2
+
+    asyncio.run(take())
+
+
+def test_nothing_is_lost_between_looking_and_the_next_call():
+    async def take():
+        taken = []
+        queue = LoopQueue(asyncio.get_running_loop(), taken.append)
+        threads = [threading.Thread(target=lambda: [queue.put(1) for _ in range(2000)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        async with asyncio.timeout(60):
+            while len(taken) < 8000:
+                await asyncio.sleep(0)
+
+    asyncio.run(take())
+
+
+def test_a_loop_that_has_ended_is_not_told():
+    loop = asyncio.new_event_loop()
+    queue = LoopQueue(loop, print)
+    loop.close()
+    queue.put(1)

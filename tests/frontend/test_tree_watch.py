@@ -1,15 +1,35 @@
-"""How long processes may take: in proportion to what they compute, and counted only while somebody looks."""
+"""How a tree's processes are watched: what the kernel says of them, how long they may take, who answers."""
 
+import asyncio
+import fcntl
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
+from builders.cases import for_each
 from builders.watching import wait_until
 
+from penstock.frontend.session.tree.roll_call import RollCall
 from penstock.frontend.session.tree.tree_watch import TreeWatch
+from penstock.frontend.session.tree.vital_signs import (
+    Process,
+    Progress,
+    descendants,
+    is_stopped,
+    start_time,
+    thread_states,
+)
 from penstock.frontend.session.tree.watchdog import Timer, Watchdog
 from penstock.protocol.processes.heartbeat import HeartbeatLine
+
+# --- how long they may take -------------------------------------------------------------------------------------------
+
 
 SECOND = 10**9
 
@@ -53,12 +73,16 @@ def test_the_first_steps_have_the_time_of_a_slow_machine():
 @pytest.fixture
 def looks():
     """A watchdog of 0.2 s; what it is told, and whether it waits."""
-    told = SimpleNamespace(seconds=[], begun=0, is_waited_for=False)
+    told = SimpleNamespace(seconds=[], looks_before=[], is_waited_for=False, is_asleep=False)
 
     def begin() -> None:
-        told.begun += 1
+        told.looks_before.append(len(told.seconds))
 
-    told.watchdog = Watchdog(0.2, lambda: told.is_waited_for, begin, told.seconds.append)
+    def is_waited_for() -> bool:
+        told.is_asleep = not told.is_waited_for  # until it is woken
+        return told.is_waited_for
+
+    told.watchdog = Watchdog(0.2, is_waited_for, begin, told.seconds.append)
     yield told
     told.watchdog.stop()
 
@@ -66,18 +90,14 @@ def looks():
 def test_a_watchdog_looks_only_while_somebody_waits(looks):
     looks.is_waited_for = True
     looks.watchdog.wake()
-    wait_until(lambda: len(looks.seconds) > 2, 10, "it looks")
+    wait_until(lambda: len(looks.seconds) > 2, 60, "it looks")
     looks.is_waited_for = False
-    wait_until(lambda: looks.begun == 1 and not looking(looks), 10, "it sleeps")
+    wait_until(lambda: looks.is_asleep, 60, "it sleeps")
+    before = len(looks.seconds)
     looks.is_waited_for = True
     looks.watchdog.wake()
-    wait_until(lambda: looks.begun == 2, 10, "it begins anew")
-
-
-def looking(looks: SimpleNamespace) -> bool:
-    before = len(looks.seconds)
-    time.sleep(0.1)  # five of its intervals
-    return len(looks.seconds) != before
+    wait_until(lambda: len(looks.looks_before) == 2, 60, "it begins anew")
+    assert looks.looks_before == [0, before], "it looked once more"
 
 
 def test_time_in_which_the_watchdog_did_not_run_itself_does_not_count(looks, monkeypatch):
@@ -86,10 +106,10 @@ def test_time_in_which_the_watchdog_did_not_run_itself_does_not_count(looks, mon
     monkeypatch.setattr("penstock.frontend.session.tree.watchdog.time.monotonic", lambda: monotonic() + clock.ahead)
     looks.is_waited_for = True
     looks.watchdog.wake()
-    wait_until(lambda: bool(looks.seconds), 10, "it looks")
+    wait_until(lambda: bool(looks.seconds), 60, "it looks")
     clock.ahead = 3600.0
     before = len(looks.seconds)
-    wait_until(lambda: len(looks.seconds) > before + 2, 10, "it looks again")
+    wait_until(lambda: len(looks.seconds) > before + 2, 60, "it looks again")
     assert max(looks.seconds) <= 0.04 + 1e-9
 
 
@@ -108,3 +128,114 @@ def test_a_timer_counts_from_the_last_change_on():
     assert timer.seconds == 4.0
     timer.count(2, 2.0)
     assert timer.seconds == 0.0
+
+
+# --- what the kernel says of them -------------------------------------------------------------------------------------
+
+
+SLEEPS = "import time; time.sleep(60)"
+COMPUTES = "while True: pass"
+READS = "while True:\n with open('/proc/self/maps') as f: f.read()\n __import__('time').sleep(0.01)"
+PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {COMPUTES!r}])"
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[str], int]]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def script(body: str, *arguments: str) -> int:
+        started.append(subprocess.Popen([sys.executable, "-c", body, *arguments]))
+        return started[-1].pid
+
+    yield script
+    for popen in started:
+        for pid in (*descendants([popen.pid]), popen.pid):
+            os.kill(pid, signal.SIGKILL)
+        popen.wait()
+
+
+def sleeps(pid: int) -> bool:
+    return thread_states(pid) == "S"
+
+
+def test_who_sleeps_could_have_worked_all_the_time(start):
+    pid = start(SLEEPS)
+    wait_until(lambda: sleeps(pid), 60, "it sleeps")
+    assert Process(pid).chance(3.0) == (3.0, False, False)
+
+
+def test_who_is_stopped_is_known_as_such(start):
+    pid = start(COMPUTES)
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: is_stopped(pid), 60, "it is stopped")
+    assert Process(pid).chance(3.0).is_stopped
+
+
+def test_who_computes_could_have_worked_as_long_as_it_had_a_core(start):
+    process, begun, counted = Process(start(COMPUTES)), time.monotonic(), 0.0
+    while counted < 0.1:
+        counted += process.chance(60.0).seconds
+        assert time.monotonic() < begun + 120
+    assert counted < 2 * (time.monotonic() - begun), "as long as it had a core, not the minutes that were said to pass"
+
+
+def test_a_process_is_known_by_the_time_of_its_start():
+    assert start_time(os.getpid()) == start_time(os.getpid()) != start_time(1)
+    assert start_time(2**22 + 1) is None
+
+
+@for_each("body", [COMPUTES, READS, PARENT], ids=["computes", "reads", "its child computes"])
+def test_who_computes_or_reads_misses_nothing(start, body):
+    pid, progress = start(body), Progress()
+    if body == PARENT:
+        wait_until(lambda: bool(descendants([pid])) and sleeps(pid), 60, "its child runs")
+    progress.count([pid], 0.01)
+    progress.missed = 5.0
+
+    def has_progress() -> bool:
+        progress.count([pid], 0.01)
+        return progress.missed == 0.0
+
+    wait_until(has_progress, 120, "progress")
+
+
+def missed(pid: int) -> float:
+    progress = Progress()
+    for seconds in (1.0, 1.0, 2.0):
+        progress.count([pid], seconds)
+    return progress.missed
+
+
+def test_who_sleeps_misses_all_that_passes(start):
+    pid = start(SLEEPS)
+    wait_until(lambda: sleeps(pid), 60, "it sleeps")
+    assert missed(pid) == 3.0  # what came before the first look is not known
+
+
+def test_who_waits_for_the_lock_of_another_is_not_at_fault(start, tmp_path):
+    with open(tmp_path / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        pid = start("import fcntl, sys; fcntl.flock(open(sys.argv[1], 'w'), fcntl.LOCK_EX)", lock.name)
+        wait_until(lambda: sleeps(pid), 60, "it waits")
+        assert missed(pid) == 0.0
+
+
+# --- who answers ------------------------------------------------------------------------------------------------------
+
+
+class NobodyAnswers:
+    def read(self, role: str) -> SimpleNamespace:
+        return SimpleNamespace(answered=0)
+
+
+def test_whoever_asks_waits_for_nobody_when_the_tree_has_ended(tmp_path):
+    roll_call = RollCall(tmp_path, ["engine"], NobodyAnswers())
+
+    async def ask() -> list[str]:
+        asking = asyncio.create_task(roll_call.silent(600, lambda role: False))
+        await asyncio.sleep(0.05)
+        assert not asking.done()
+        roll_call.close()
+        return await asyncio.wait_for(asking, 30)
+
+    assert asyncio.run(ask()) == ["engine"]

@@ -1,4 +1,7 @@
-"""Log-probabilities of whole vocabularies are counted before anything is computed."""
+"""What the door of a model lets in, and that it keeps nothing of it."""
+
+import gc
+import tracemalloc
 
 import pytest
 from builders.bundled_model import VOCABULARY
@@ -8,6 +11,10 @@ from builders.door import door_of_pocket
 from penstock import SamplingParams
 from penstock.frontend.requests.door import Door
 from penstock.frontend.requests.pending_request import PendingRequest
+from penstock.protocol.parameters.guided import GuidedDecodingParams
+
+# --- log probabilities ------------------------------------------------------------------------------------------------
+
 
 PROMPT = list(range(10, 50))
 
@@ -55,3 +62,38 @@ def test_a_model_can_be_started_that_gives_none(name):
     output = asked(door_of_pocket(enable_logprob=False), **{name: 0}).output
     assert output.error_code == 400 and f"{name}=0: " in output.error_msg and "enable_logprob=False" in output.error_msg
     assert not asked(door_of_pocket(enable_logprob=False)).is_finished
+
+
+# --- what it keeps ----------------------------------------------------------------------------------------------------
+
+
+SCHEMA = {"enum": [f"{n:07}" for n in range(10_000)]}
+PARAMS = {
+    "schemas": lambda number: {"guided_decoding": GuidedDecodingParams(json=SCHEMA)},
+    "bad words": lambda number: {"bad_words": [f"{n:x} {number}" for n in range(1000)]},
+    "ids of bad words": lambda number: {"bad_words_ids": [[n, number, 5] * 10 for n in range(1000)]},
+    "ids of one bad word": lambda number: {"bad_words_ids": [[5] * 100_000]},
+    "stop ids": lambda number: {"stop_token_ids": [5] * 100_000},
+    "biases": lambda number: {"logit_bias": dict.fromkeys(range(1000), number / 100)},
+}  # fmt: skip
+
+
+@for_each("kind", PARAMS)
+def test_nothing_is_kept_of_requests_of_many_clients(kind):
+    door = door_of_pocket()
+    tracemalloc.start()
+    try:
+        for number in range(3):
+            asked = list(door.parse(["a", "b"], SamplingParams(**PARAMS[kind](number))))
+            door.of(str(number)).admit(asked, notify=lambda request: None)
+            del asked
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 300_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_wrong_with_shared_parameters_is_told_to_each():
+    door, wrong = door_of_pocket(), SamplingParams(stop_token_ids=[10**6])
+    pending = door.admit(list(door.parse(["a", "b", "c"], wrong)), lambda request: None)
+    assert all("not in the vocabulary" in one.take().error_msg for one in pending)
