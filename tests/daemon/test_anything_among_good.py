@@ -26,9 +26,9 @@ QUICK, LONG = 30, 600  # of each of eight kinds
 
 
 @pytest.fixture(params=["private", "attached"])
-def llm(request) -> LLM:
+def either(request, private, attached) -> LLM:
     """A tree of its own, and one that the daemon has."""
-    return request.getfixturevalue(request.param)
+    return {"private": private, "attached": attached}[request.param]
 
 
 @pytest.fixture(params=[QUICK, pytest.param(LONG, marks=pytest.mark.long)], ids=["quick", "long"])
@@ -58,52 +58,52 @@ def between(good: Any, make: Callable[[], Any], count: int) -> list[Any]:
     return [good if place % 3 == 0 else make() for place in range(3 * count // 2)]
 
 
-def test_prompts(llm, count):
+def test_prompts(either, count):
     chance = random.Random(count)
     prompts = between(GOOD, lambda: any_prompt(chance), count)
-    before = _processes(llm)
-    check(llm.generate(prompts, GREEDY, use_tqdm=False), prompts)
-    assert _processes(llm) == before
+    before = _processes(either)
+    check(either.generate(prompts, GREEDY, use_tqdm=False), prompts)
+    assert _processes(either) == before
 
 
-def test_parameters(llm, count):
+def test_parameters(either, count):
     chance = random.Random(count)
     params = between(GREEDY, lambda: any_params(chance), count)
-    check(llm.generate([GOOD] * len(params), params, use_tqdm=False), params)
+    check(either.generate([GOOD] * len(params), params, use_tqdm=False), params)
 
 
-def test_conversations(llm, count):
+def test_conversations(either, count):
     chance = random.Random(count)
     conversations = between(HELLO, lambda: any_conversation(chance), count)
-    check(llm.chat(conversations, GREEDY, use_tqdm=False), conversations)
+    check(either.chat(conversations, GREEDY, use_tqdm=False), conversations)
 
 
-def test_streams(llm, count):
+def test_streams(either, count):
     chance = random.Random(count)
     prompts = between(GOOD, lambda: (any_prompt, any_conversation)[chance.random() < 0.5](chance), count)
     lasts = []
     for prompt in prompts:
-        outputs = list(llm.stream(prompt, GREEDY))
+        outputs = list(either.stream(prompt, GREEDY))
         lasts.append(outputs[-1])
         lasts[-1].outputs[0].token_ids = [token for output in outputs for token in output.outputs.token_ids]
     check(lasts, prompts)
 
 
-def test_what_stands_in_the_place_of_all_prompts_raises_or_fails_with_a_sentence(llm, count):
+def test_what_stands_in_the_place_of_all_prompts_raises_or_fails_with_a_sentence(either, count):
     chance = random.Random(count)
     for _ in range(count):
         value, params = any_prompt(chance), any_params(chance)
         calls = (
-            (llm.generate, (value, GREEDY), {}),
-            (llm.generate, ([GOOD], params), {}),
-            (llm.chat, (value, GREEDY), {}),
-            (llm.chat, (HELLO, GREEDY), {"tools": value}),
-            (llm.chat, (HELLO, GREEDY), {"chat_template_kwargs": value}),
+            (either.generate, (value, GREEDY), {}),
+            (either.generate, ([GOOD], params), {}),
+            (either.chat, (value, GREEDY), {}),
+            (either.chat, (HELLO, GREEDY), {"tools": value}),
+            (either.chat, (HELLO, GREEDY), {"chat_template_kwargs": value}),
         )
         for call, arguments, named in calls:
             sentences = _sentences(call, arguments, named)
             assert all(sentences), (kinds(value), kinds(params))
-    check(llm.generate([GOOD], GREEDY, use_tqdm=False), [GOOD])
+    check(either.generate([GOOD], GREEDY, use_tqdm=False), [GOOD])
 
 
 def _sentences(call: Callable[..., list[Any]], arguments: tuple[Any, ...], named: dict[str, Any]) -> list[str | None]:

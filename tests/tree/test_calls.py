@@ -48,22 +48,13 @@ def test_the_forms_of_a_prompt_mean_the_same(llm):
     assert len(generate(llm, [ids, ids])) == 2
 
 
-def test_an_empty_list_gives_an_empty_list(llm):
-    assert generate(llm, []) == []
-
-
-def test_one_params_object_for_each_prompt(llm):
+def test_prompts_and_parameters_come_in_pairs_or_nothing_runs(llm):
     params = [SamplingParams(max_tokens=count, ignore_eos=True) for count in (1, 4, 2)]
     outputs = generate(llm, ["a", "b", "c"], params)
     assert [len(output.outputs.token_ids) for output in outputs] == [1, 4, 2]
-
-
-def test_lists_of_different_lengths_raise_before_anything_runs(llm):
+    assert generate(llm, []) == []
     with pytest.raises(RequestError, match="3 prompts and 2"):
         generate(llm, ["a", "b", "c"], [GREEDY, GREEDY])
-
-
-def test_what_is_no_batch_at_all_raises(llm):
     with pytest.raises(TypeError, match="prompts"):
         generate(llm, 3.5)
 
@@ -145,31 +136,6 @@ def test_a_stop_token_ends_the_answer_and_is_the_last_of_its_ids(llm):
     [cut] = generate(llm, ["go"], SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, stop_token_ids=[stop]))
     assert cut.outputs.token_ids == free.outputs.token_ids[: position + 1]
     assert (cut.outputs.finish_reason, cut.outputs.stop_reason) == ("stop", stop)
-
-
-def test_logprobs_hold_the_chosen_token_at_every_position(llm):
-    params = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, logprobs=3, prompt_logprobs=2)
-    [output] = generate(llm, ["some prompt"], params)
-    answer = output.outputs[0]
-    assert len(answer.logprobs) == 6
-    for token, position in zip(answer.token_ids, answer.logprobs, strict=True):
-        assert position[token].rank == 1
-        assert len(position) == 3
-        assert position[token].decoded_token == llm.get_tokenizer().decode([token], skip_special_tokens=False)
-    assert answer.cumulative_logprob == pytest.approx(
-        sum(position[token].logprob for token, position in zip(answer.token_ids, answer.logprobs, strict=True))
-    )
-    assert output.prompt_logprobs[0] is None
-    assert len(output.prompt_logprobs) == len(output.prompt_token_ids)
-    for token, position in zip(output.prompt_token_ids[1:], output.prompt_logprobs[1:], strict=True):
-        assert token in position
-
-
-def test_a_prompt_of_one_token_has_one_position_of_logprobs(llm):
-    params = SamplingParams(temperature=0, max_tokens=2, prompt_logprobs=1)
-    one, two = generate(llm, [[7], [7, 8]], params)
-    assert one.prompt_logprobs == [None]
-    assert [each is None for each in two.prompt_logprobs] == [True, False]
 
 
 def test_a_second_request_finds_the_prefix_of_the_first(llm):

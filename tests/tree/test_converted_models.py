@@ -47,9 +47,20 @@ KINDS = [MIXED, *(pytest.param(kind, marks=LONG) for kind in ("int8", "int4", No
 
 @quantizes
 @pytest.mark.parametrize("quantization", KINDS, ids=str)
-def test_a_model_that_was_converted_first_answers_with_the_same_bits(original, tmp_path, quantization):
-    made = convert_model(str(original), tmp_path / "made", quantization=quantization)
+def test_a_model_that_was_converted_first_answers_with_the_same_bits_and_its_folder_stands_alone(
+    original, tmp_path, quantization
+):
+    """Also where the tokenizer came from elsewhere."""
+    without = shutil.copytree(original, tmp_path / "without", ignore=shutil.ignore_patterns("tokenizer*"))
+    made = convert_model(str(without), tmp_path / "made", quantization=quantization, tokenizer=original)
     assert made.path == tmp_path / "made" and 0 < made.after <= made.before
+    names = {path.name for path in made.path.iterdir()}
+    assert names >= {path.name for path in original.iterdir()} | {"penstock_conversion.json"}
+    sessions = [PrivateSession(folder, OPTIONS) for folder in (made.path, original)]
+    for session in sessions:
+        session.read_tokenizer()
+    messages = [{"role": "user", "content": "Hello"}]
+    assert sessions[0].render(messages) == sessions[1].render(messages)
     assert sampled(made.path) == sampled(original, quantization=quantization)
 
 
@@ -59,18 +70,6 @@ def test_two_ranks_answer_with_the_bits_of_their_own_conversion(original, tmp_pa
     ranks = {"tensor_parallel_size": 2, "num_threads": 2}
     made = convert_model(original, tmp_path / "cut", quantization=MIXED, tensor_parallel_size=2, per_rank=True)
     assert sampled(made.path, **ranks) == sampled(original, quantization=MIXED, **ranks)
-
-
-def test_the_folder_stands_alone_also_where_the_tokenizer_came_from_elsewhere(original, tmp_path):
-    without = shutil.copytree(original, tmp_path / "without", ignore=shutil.ignore_patterns("tokenizer*"))
-    made = convert_model(without, tmp_path / "made", quantization="int8", tokenizer=original)
-    names = {path.name for path in made.path.iterdir()}
-    assert names >= {path.name for path in original.iterdir()} | {"penstock_conversion.json"}
-    messages = [{"role": "user", "content": "Hello"}]
-    sessions = [PrivateSession(folder, OPTIONS) for folder in (made.path, original)]
-    for session in sessions:
-        session.read_tokenizer()
-    assert sessions[0].render(messages) == sessions[1].render(messages)
 
 
 @pytest.mark.parametrize(

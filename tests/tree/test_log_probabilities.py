@@ -34,6 +34,7 @@ def test_the_whole_vocabulary_is_a_distribution(llm):
 def test_they_are_the_models_own_whatever_is_sampled(llm):
     free = generate(llm, temperature=0, max_tokens=1, logprobs=-1)
     [best] = free.outputs.token_ids
+    assert free.outputs.logprobs[0][best].rank == 1
     bent = generate(
         llm, temperature=0.4, top_k=3, seed=1, max_tokens=1, logprobs=-1, bad_words_ids=[[best]], logit_bias={9: 50.0}
     )
@@ -45,6 +46,12 @@ def test_a_lone_logprob_is_of_the_chosen_token(llm):
     output = generate(llm, temperature=1.5, seed=4, max_tokens=12, logprobs=0, prompt_logprobs=0)
     assert [list(position) for position in output.outputs.logprobs] == [[token] for token in output.outputs.token_ids]
     assert [list(position) for position in output.prompt_logprobs[1:]] == [[token] for token in PROMPT[1:]]
+
+
+def test_nothing_predicts_the_only_token_of_a_prompt(llm):
+    one, two = (generate(llm, prompt, max_tokens=2, prompt_logprobs=1) for prompt in ([7], [7, 8]))
+    assert one.prompt_logprobs == [None]
+    assert [each is None for each in two.prompt_logprobs] == [True, False]
 
 
 def test_each_sample_has_its_own_and_the_prompt_has_them_once(llm):

@@ -1,8 +1,8 @@
 """Everything that may be asked, in one batch: each answer is what it is alone, bit for bit.
 
 Alone: one request after another, with room for all and without a prefix that is found. In company: all at once, in
-chunks, with prefixes shared, and with so few blocks that requests give way to one another and come back; and with
-delays between the processes. The many arrangements of batches are tried in one process (tests/worker/test_company.py).
+chunks, with prefixes shared, and with so few blocks that requests give way to one another and come back. The many
+arrangements of batches are tried in one process (tests/worker/test_company.py).
 """
 
 import random
@@ -149,9 +149,9 @@ def loaded(pocket_adapters: dict[str, Path], **options: Any) -> LLM:
 
 
 @pytest.fixture(scope="module")
-def alone(pocket_adapters, form, request) -> dict[str, tuple]:
+def alone(pocket_with_adapters, pocket_adapters, form) -> dict[str, tuple]:
     if not form:
-        return told_alone(request.getfixturevalue("pocket_with_adapters"))
+        return told_alone(pocket_with_adapters)
     with loaded(pocket_adapters, num_gpu_blocks_override=256, **form) as llm:
         return told_alone(llm)
 
@@ -229,54 +229,3 @@ def test_log_probabilities_of_an_answer_are_those_of_its_text_as_a_prompt(crowde
     reading = SamplingParams(max_tokens=1, prompt_logprobs=3, lora_name=own.get("lora_name"))
     [read] = crowded.generate([text], reading, use_tqdm=False)
     assert read.prompt_logprobs[len(written.prompt_token_ids) :] == written.outputs.logprobs
-
-
-# --- a smaller model, whose processes keep one another waiting --------------------------------------------------------
-
-PROMPTS = [[(7 * row + 3 * place) % 250 + 1 for place in range(3 + 17 * row % 90)] for row in range(12)]
-PARAMS = [
-    SamplingParams(
-        temperature=0.0 if row % 3 == 0 else 1.0, seed=row, top_p=0.9, max_tokens=20, ignore_eos=True, logprobs=2
-    )
-    for row in range(12)
-]
-
-
-def answers(outputs):
-    return [(output.outputs.token_ids, output.outputs.logprobs, output.outputs.text) for output in outputs]
-
-
-@pytest.fixture(scope="module")
-def small_alone(llm):
-    return [
-        answers(llm.generate([prompt], params, use_tqdm=False))[0]
-        for prompt, params in zip(PROMPTS, PARAMS, strict=True)
-    ]
-
-
-def test_together_and_in_another_order_as_alone(llm, small_alone):
-    assert answers(llm.generate(PROMPTS, PARAMS, use_tqdm=False)) == small_alone
-    order = random.Random(1).sample(range(12), 12)
-    outputs = llm.generate([PROMPTS[row] for row in order], [PARAMS[row] for row in order], use_tqdm=False)
-    assert answers(outputs) == [small_alone[row] for row in order]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({"max_num_batched_tokens": 16}, marks=pytest.mark.long),
-        {"num_gpu_blocks_override": 18, "block_size": 16, "max_model_len": 256, "static_decode_blocks": 0},
-        pytest.param({"enable_prefix_caching": False, "max_num_seqs": 3}, marks=pytest.mark.long),
-    ],
-    ids=["chunks of 16", "preempted", "three at a time"],
-)
-def test_with_delays_between_processes_and_other_limits_as_alone(model_folder, monkeypatch, small_alone, options):
-    delays = "worker.step=delay:0.01;engine.plan=delay:0.01;detokenizer.tokens=delay:0.01"
-    monkeypatch.setenv("PENSTOCK_FAULTS", delays)
-    with LLM(
-        model_folder, deterministic=True, quiet=True, **{"max_model_len": 512, "kv_cache_memory": "32MiB", **options}
-    ) as other:
-        outputs = other.generate(PROMPTS, PARAMS, use_tqdm=False)
-        if "static_decode_blocks" in options:
-            assert other.stats().preemptions > 0, "the pool was meant to be too small"
-    assert answers(outputs) == small_alone

@@ -48,7 +48,7 @@ def seeing(folder) -> Iterator[LLM]:
 
 
 @pytest.fixture(scope="module")
-def attached(folder, tmp_path_factory) -> Iterator[LLM]:
+def through_daemon(folder, tmp_path_factory) -> Iterator[LLM]:
     where = tmp_path_factory.mktemp("daemon")
     config = where / "penstock.toml"
     lines = [f"{name} = {json.dumps(value)}" for name, value in {"model": str(folder), **OPTIONS}.items()]
@@ -59,7 +59,7 @@ def attached(folder, tmp_path_factory) -> Iterator[LLM]:
         yield llm
 
 
-@pytest.fixture(params=["seeing", "attached"], ids=["private", "attached"])
+@pytest.fixture(params=["seeing", "through_daemon"])
 def either(request) -> LLM:
     return request.getfixturevalue(request.param)
 
@@ -202,11 +202,11 @@ def test_over_http_parts_say_all_that_parts_may_say():
     assert {*OPTIONS_OF_MEDIA, "detail"} <= set(ContentPart.__struct_fields__)
 
 
-def test_over_http_pictures_come_as_data_urls(attached, folder):
+def test_over_http_pictures_come_as_data_urls(through_daemon, folder):
     def ask(path: str, **body: Any) -> tuple[int, Any]:
         head = {"Content-Type": "application/json"}
         written = json.dumps({"model": "seeing", **body}).encode()
-        request = urllib.request.Request(attached.http + path, written, head)
+        request = urllib.request.Request(through_daemon.http + path, written, head)
         try:
             with urllib.request.urlopen(request, timeout=60) as reply:
                 return reply.status, json.load(reply)

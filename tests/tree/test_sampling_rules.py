@@ -1,13 +1,15 @@
 """Every sampling parameter through a real tree: each token is the one that a few lines of numpy choose from the logits
 that transformers computes for the same text; and with a seed it is the same alone and in company."""
 
+import random
+
 import numpy
 import pytest
 import torch
 from builders.cases import for_each
 from builders.sampling_rules import CASES, next_token
 
-from penstock import RequestOutput, SamplingParams
+from penstock import LLM, RequestOutput, SamplingParams
 from penstock.kernels.reference.sampling.uniform import uniform
 
 LENGTH = 20
@@ -93,3 +95,54 @@ def test_an_early_stop_counts_the_same_in_company_and_in_a_stream(llm):
         assert [token for delta in deltas for token in delta.outputs.token_ids] == output.outputs.token_ids
         assert "".join(delta.outputs.text for delta in deltas) == output.outputs.text
         assert deltas[-1].outputs.stop_reason == output.outputs.stop_reason
+
+
+# --- in company, also of processes that keep one another waiting ------------------------------------------------------
+
+PROMPTS = [[(7 * row + 3 * place) % 250 + 1 for place in range(3 + 17 * row % 90)] for row in range(12)]
+DRAWN = [
+    SamplingParams(
+        temperature=0.0 if row % 3 == 0 else 1.0, seed=row, top_p=0.9, max_tokens=20, ignore_eos=True, logprobs=2
+    )
+    for row in range(12)
+]
+
+
+def answers(outputs):
+    return [(output.outputs.token_ids, output.outputs.logprobs, output.outputs.text) for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def small_alone(llm):
+    return [
+        answers(llm.generate([prompt], params, use_tqdm=False))[0]
+        for prompt, params in zip(PROMPTS, DRAWN, strict=True)
+    ]
+
+
+def test_together_and_in_another_order_as_alone(llm, small_alone):
+    assert answers(llm.generate(PROMPTS, DRAWN, use_tqdm=False)) == small_alone
+    order = random.Random(1).sample(range(12), 12)
+    outputs = llm.generate([PROMPTS[row] for row in order], [DRAWN[row] for row in order], use_tqdm=False)
+    assert answers(outputs) == [small_alone[row] for row in order]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"max_num_batched_tokens": 16}, marks=pytest.mark.long),
+        {"num_gpu_blocks_override": 18, "block_size": 16, "max_model_len": 256, "static_decode_blocks": 0},
+        pytest.param({"enable_prefix_caching": False, "max_num_seqs": 3}, marks=pytest.mark.long),
+    ],
+    ids=["chunks of 16", "preempted", "three at a time"],
+)
+def test_with_delays_between_processes_and_other_limits_as_alone(model_folder, monkeypatch, small_alone, options):
+    delays = "worker.step=delay:0.01;engine.plan=delay:0.01;detokenizer.tokens=delay:0.01"
+    monkeypatch.setenv("PENSTOCK_FAULTS", delays)
+    with LLM(
+        model_folder, deterministic=True, quiet=True, **{"max_model_len": 512, "kv_cache_memory": "32MiB", **options}
+    ) as other:
+        outputs = other.generate(PROMPTS, DRAWN, use_tqdm=False)
+        if "static_decode_blocks" in options:
+            assert other.stats().preemptions > 0, "the pool was meant to be too small"
+    assert answers(outputs) == small_alone
