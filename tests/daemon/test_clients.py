@@ -10,7 +10,7 @@ import threading
 import pytest
 from builders.cases import for_each
 from builders.daemon import PlainClient, wait_for, worker_of
-from builders.watching import stopped
+from builders.watching import stopped, wait_until
 
 from penstock import SamplingParams
 from penstock.frontend.session.attached.connection import DaemonConnection
@@ -140,3 +140,19 @@ def test_the_socket_is_this_users_alone(daemon, monkeypatch):
         assert is_own_user(ours)
         monkeypatch.setattr(os, "getuid", lambda: 12345)
         assert not is_own_user(ours)
+
+
+def test_an_idle_daemon_uses_next_to_nothing(daemon, attached):
+    processes = daemon.processes()
+
+    def is_asleep_for_a_second() -> bool:
+        before = sum(map(ticks, processes))
+        threading.Event().wait(1.0)
+        return sum(map(ticks, processes)) - before <= 2  # hundredths of a second
+
+    wait_until(is_asleep_for_a_second, 60, "a second of rest")
+
+
+def ticks(pid):
+    fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from builders.daemon import RunningDaemon, models, process_of, wait_for, worker_of
-from builders.watching import assert_gone, is_running, stop, wait_until
+from builders.watching import assert_gone, is_running, stop
 
 from penstock import ConfigError, EngineDeadError, PenstockError, SamplingParams
 from penstock.frontend.daemon.background import reload_daemon, stop_daemon
@@ -148,19 +148,3 @@ def test_stopped_processes_of_models_go_with_a_killed_daemon(start):
             client.generate([[1]], use_tqdm=False)
     daemon.address.unlink()  # nobody is there to be stopped
     assert not is_running(own)
-
-
-def test_an_idle_daemon_uses_next_to_nothing(daemon, attached):
-    processes = daemon.processes()
-
-    def is_asleep_for_a_second() -> bool:
-        before = sum(map(ticks, processes))
-        threading.Event().wait(1.0)
-        return sum(map(ticks, processes)) - before <= 2  # hundredths of a second
-
-    wait_until(is_asleep_for_a_second, 60, "a second of rest")
-
-
-def ticks(pid):
-    fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
-    return int(fields[11]) + int(fields[12])

@@ -63,21 +63,21 @@ def equal_share(some: list[list[int]], others: list[list[int]]) -> float:
 
 
 @pytest.mark.parametrize(
-    ("format", "split"),
+    ("format", "shared"),
     [
         ("float32", WHOLE),
         # In two processes for all of them, tests/worker/test_models_split.py has mixtures in both ways.
         *(
-            pytest.param(format, split, marks=pytest.mark.long)
+            pytest.param(format, shared, marks=pytest.mark.long)
             for format in FORMATS
-            for split in (WIDTH, WHOLE)
-            if (format, split) != ("float32", WHOLE)
+            for shared in (WIDTH, WHOLE)
+            if (format, shared) != ("float32", WHOLE)
         ),
     ],
 )
-def test_two_ranks_answer_as_one(format, split):
+def test_two_ranks_answer_as_one(format, shared):
     one = [list(output.token_ids) for output in in_a_crowd_and_alone(format)[0]]
-    both = answers(FOLDER, **split, **FORMATS[format])
+    both = answers(FOLDER, **shared, **FORMATS[format])
     # In integers each rank rounds its own share of the activations: what hangs on very little may come out otherwise.
     assert both == one if format == "float32" else equal_share(both, one) > 0.9
 
