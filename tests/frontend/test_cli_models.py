@@ -90,29 +90,24 @@ def test_a_model_that_would_not_load_says_why_on_its_line(capsys, tmp_path):
     assert lines[1].endswith("no: config.json names the architecture HeliumForCausalLM")
 
 
-def test_weights_that_are_cut_for_ranks_say_for_how_many(capsys, tmp_path, monkeypatch):
-    tiny_model(tmp_path / "cut", "qwen3")
-    answered(monkeypatch, msgspec.structs.replace(FITS, cut_for=2))
-    assert listed(capsys, tmp_path / "cut")[1][1].endswith("yes, takes 2.2 GiB with tensor_parallel_size=2")
+MAPPED = msgspec.structs.replace(FITS, largest_bytes=GIB // 2)
 
 
-def test_a_model_too_large_says_how_much_is_missing(capsys, tmp_path, monkeypatch):
-    tiny_model(tmp_path / "large", "qwen3")
-    answered(monkeypatch, FITS, available=GIB)
-    status, lines = listed(capsys, tmp_path / "large")
-    assert status == 1
-    assert lines[1].endswith("no: takes 2.2 GiB, 1.2 GiB more than are free")
-
-
-def test_a_model_too_large_runs_from_the_disk_where_its_weights_can_be_mapped(capsys, tmp_path, monkeypatch):
-    tiny_model(tmp_path / "large", "qwen3")
-    mapped = msgspec.structs.replace(FITS, largest_bytes=GIB // 2)
-    answered(monkeypatch, mapped, available=GIB)
-    status, lines = listed(capsys, tmp_path / "large")
-    assert status == 0
-    assert lines[1].endswith("yes, slowly from the disk: takes 2.2 GiB, 1.2 GiB more than are free")
-    answered(monkeypatch, mapped, available=GIB // 2)
-    assert listed(capsys, tmp_path / "large")[0] == 1
+@for_each(
+    "found, free, status, verdict",
+    [
+        (FITS, 8 * GIB, 0, "yes, takes 2.2 GiB"),
+        (msgspec.structs.replace(FITS, cut_for=2), 8 * GIB, 0, "yes, takes 2.2 GiB with tensor_parallel_size=2"),
+        (FITS, GIB, 1, "no: takes 2.2 GiB, 1.2 GiB more than are free"),
+        (MAPPED, GIB, 0, "yes, slowly from the disk: takes 2.2 GiB, 1.2 GiB more than are free"),
+        (MAPPED, GIB // 2, 1, "no: takes 2.2 GiB, 1.7 GiB more than are free"),
+    ],
+)
+def test_whether_a_model_fits_is_told_with_what_it_takes(found, free, status, verdict, capsys, tmp_path, monkeypatch):
+    tiny_model(tmp_path / "model", "qwen3")
+    answered(monkeypatch, found, available=free)
+    told = listed(capsys, tmp_path / "model")
+    assert told[0] == status and told[1][1].endswith(f"  {verdict}"), told
 
 
 def test_with_a_card_its_free_memory_counts_and_the_weights_as_stored(capsys, tmp_path, monkeypatch):

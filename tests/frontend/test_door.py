@@ -4,9 +4,8 @@ import gc
 import tracemalloc
 
 import pytest
-from builders.bundled_model import VOCABULARY
+from builders.bundled_model import VOCABULARY, door_of_pocket
 from builders.cases import for_each
-from builders.door import door_of_pocket
 
 from penstock import SamplingParams
 from penstock.frontend.requests.door import Door

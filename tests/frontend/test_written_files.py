@@ -1,8 +1,6 @@
 """A timeline, a recording and answers take the place of no file that is read, and of an earlier one only in the end."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from penstock import LLM, ConfigError, ModelNotFoundError
 from penstock.frontend import cli
 from penstock.protocol.errors import PenstockError
 
-BOUND = 60
 SMALL = {"max_model_len": 64, "quiet": True, "load_format": "stand-in"}
 OPTIONS = ("trace", "record")
 
@@ -33,32 +30,8 @@ def model(shared_model, tmp_path) -> Path:
     return folder
 
 
-@pytest.fixture
-def prompts(tmp_path) -> Path:
-    return written_prompts(tmp_path)
-
-
-def written_prompts(folder: Path) -> Path:
-    path = folder / "in.jsonl"
-    path.write_text("[1, 2]\n")
-    return path
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-@for_each("option", OPTIONS)
-@for_each("kind", ["name", "hard link", "symbolic link"])
-def test_what_is_read_is_not_replaced(tmp_path, option, kind, capsys):
-    prompts = written_prompts(tmp_path)
-    path = prompts if kind == "name" else tmp_path / "other"
-    if kind != "name":
-        (os.link if kind == "hard link" else os.symlink)(prompts, path)
-    before = contents(tmp_path)
-    with pytest.raises(SystemExit):
-        cli.main(["generate", "pocket", "--input", str(prompts), f"--{option}", str(path)])
-    assert "is also read or written" in capsys.readouterr().err and contents(tmp_path) == before
 
 
 @for_each("option", OPTIONS)
@@ -98,12 +71,13 @@ def fail_without_weights(model: Path, **paths: str) -> None:
         LLM(model, max_model_len=64, quiet=True, **paths)
 
 
-def fail_without_memory(model: Path, **paths: str) -> None:
-    with pytest.raises(PenstockError, match="holds no KV block"):
-        LLM(model, max_model_len=64, quiet=True, kv_cache_memory=1, **paths)
+def fail_in_the_worker(model: Path, **paths: str) -> None:
+    with pytest.MonkeyPatch.context() as environment, pytest.raises(PenstockError):
+        environment.setenv("PENSTOCK_FAULTS", "worker.start=error")
+        LLM(model, **SMALL, **paths)
 
 
-@pytest.mark.parametrize("fail", [pytest.param(fail_without_weights, marks=pytest.mark.long), fail_without_memory])
+@pytest.mark.parametrize("fail", [pytest.param(fail_without_weights, marks=pytest.mark.long), fail_in_the_worker])
 def test_a_start_that_fails_costs_no_earlier_file(model, tmp_path, fail):
     paths = {option: str(tmp_path / option) for option in OPTIONS}
     for path in paths.values():
@@ -134,12 +108,3 @@ def test_a_device_is_written_to_as_it_is(model):
 def test_a_folder_that_is_not_there_is_named(model, tmp_path):
     with pytest.raises(ConfigError, match="trace='.*' cannot be written"):
         LLM(model, trace=str(tmp_path / "missing" / "trace"), **SMALL)
-
-
-def test_standard_input_is_what_is_read_too(prompts, model):
-    words = ("generate", str(model), "--input", "-", "--record", str(prompts))
-    with open(prompts) as lines:
-        done = subprocess.run(
-            [sys.executable, "-m", "penstock", *words], stdin=lines, capture_output=True, text=True, timeout=BOUND
-        )
-    assert done.returncode == 2 and "is also read or written" in done.stderr and prompts.read_text() == "[1, 2]\n"
