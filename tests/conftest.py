@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,10 +33,10 @@ for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
 
 # Fixtures that keep a process tree for the whole run, and the group of tests that shares a process because of them: so
-# each tree starts once.
+# each tree starts once. Of a file whose tests use several the first one here counts.
 SHARED_TREES = {
     "daemon": "daemon", "private": "daemon", "pocket": "http_server", "paced": "http_server",
-    "llm": "tree", "split": "split", "stand_in": "stand_in",
+    "llm": "tree", "split": "tree", "pocket_llm": "pocket_llm", "stand_in": "stand_in",
 }  # fmt: skip
 # Folders whose tests mostly wait for processes come first, and the many small ones fill what is left at the end.
 ORDER = ("daemon", "tree", "http_server", "chaos", "docs", "worker", "kernels", "frontend")
@@ -53,11 +53,12 @@ settings.load_profile("repeatable")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    fixtures: defaultdict[Path, set[str]] = defaultdict(set)
     for item in items:
-        for name in getattr(item, "fixturenames", ()):
-            if name in SHARED_TREES:
-                item.add_marker(pytest.mark.xdist_group(SHARED_TREES[name]))
-                break
+        fixtures[item.path].update(getattr(item, "fixturenames", ()))
+    for item in items:
+        for group in [group for name, group in SHARED_TREES.items() if name in fixtures[item.path]][:1]:
+            item.add_marker(pytest.mark.xdist_group(group))
     ranks = {folder: rank for rank, folder in enumerate(ORDER)}
     items.sort(key=lambda item: ranks.get(part_of(item.nodeid), len(ORDER)))
 
@@ -67,7 +68,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadGroupScheduling
 
     class ByTreeOrFile(LoadGroupScheduling):
-        """Tests that share a tree are one group (xdist_group), and so are those of each file."""
+        """Where a test is in no group, those of its file are one."""
 
         def _split_scope(self, nodeid: str) -> str:
             return super()._split_scope(nodeid).split("::")[0]
