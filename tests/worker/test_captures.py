@@ -1,28 +1,88 @@
-"""Which steps are captured before the first request, in which order, and what a step without one of its own takes."""
+"""Steps that a GPU captures: which before the first request and in which order, what a step without a graph of its own
+takes, and that captured steps of plain rows bring what steps bring that are launched.
+
+In Triton's interpreter: where there is no GPU a capture is called again, so its inputs and its spare rows are real.
+"""
 
 from builders import interpreted  # isort: skip  before anything that imports triton
 
+import numpy
 import pytest
 import torch
+from builders.cases import for_each
 from builders.hand_planned import new, plan, sampled
-from builders.runner_harness import no_mask, slotted_runner
+from builders.runner_harness import fast_steps, no_mask, slotted_runner
 from builders.tiny_model import tiny_model
 
+from penstock.kernels.paged import DeviceRows, PromptRows
+from penstock.protocol.messages import ForcedTokens, StepPlan, column
 from penstock.worker.backends.triton import graph_capture
 from penstock.worker.backends.triton.decoder import all_contexts, all_sizes, fitting_context, fitting_size
+from penstock.worker.backends.triton.device_batch import DeviceBatch
 from penstock.worker.backends.triton.graph_capture import GraphCapture
 from penstock.worker.models.load import Model, load_model
 from penstock.worker.parallel import Parallel
+from penstock.worker.steps.runner import Runner
+from penstock.worker.steps.slots import SlotTable
+from penstock.worker.steps.step_rows import StepRows
 
-ENTERING = plan(0, [(0, 6, [0]), (1, 4, [1])], new=[new(0, range(5, 11)), new(1, range(20, 24), temperature=1.0)])
-DECODING = [plan(number, [(slot, 1, []) for slot in slots]) for number, slots in ((1, (1, 0)), (2, (0,)), (3, (1,)))]
+ENTERING = plan(
+    0, [(0, 6, [0]), (1, 4, [1])], new=[new(0, range(5, 11)), new(1, range(20, 24), temperature=1.0, top_p=0.8)]
+)
+DECODING = [plan(number, [(slot, 1, []) for slot in slots]) for number, slots in ((1, (1, 0)), (2, (0,)))]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Model:
-    folder = tiny_model(tmp_path_factory.mktemp("model"), "llama", num_hidden_layers=1)
+    """As small as may be: an interpreter takes long for every tile of every product."""
+    sizes = dict(hidden_size=16, intermediate_size=16, num_attention_heads=2, num_key_value_heads=1, vocab_size=40)
+    folder = tiny_model(tmp_path_factory.mktemp("model"), "llama", num_hidden_layers=1, **sizes)
     with interpreted.interpretation():
         return load_model(folder)
+
+
+def answers(runner: Runner, plans: list[StepPlan]) -> list[list[list[int]]]:
+    return [sampled(runner.step(each, no_mask)) for each in plans]
+
+
+def launched(model: Model) -> Runner:
+    """A runner whose steps are taken the long way."""
+    runner = slotted_runner(model, num_slots=4)
+    runner.fast_decode = None
+    return runner
+
+
+# --- which sizes and contexts there are -------------------------------------------------------------------------------
+
+
+def test_a_graph_has_few_spare_rows_and_never_more_than_there_are_slots():
+    for rows in range(1, 257):
+        size = fitting_size(rows, 256)
+        assert rows <= size <= 256
+        assert size - rows <= max(3, rows // 4), (rows, size)
+    assert fitting_size(250, 250) == 250
+
+
+def test_sizes_that_were_asked_for_are_taken_and_others_made_where_none_holds_the_step():
+    assert [fitting_size(rows, 64, (8, 32)) for rows in (1, 8, 9, 32)] == [8, 8, 32, 32]
+    assert fitting_size(33, 64, (8, 32)) == 40
+
+
+@for_each("context, longest, bound", [(1, 300, 300), (1, 9000, 1024), (1025, 9000, 4096), (5000, 9000, 9000)])
+def test_a_graph_is_for_contexts_up_to_a_bound(context, longest, bound):
+    assert fitting_context(context, longest) == bound
+
+
+def test_all_sizes_and_contexts_are_those_that_steps_take():
+    for most, given in ((1, ()), (40, ()), (256, ()), (64, (8, 32)), (8, (16,))):
+        assert all_sizes(most, given) == sorted({fitting_size(rows, most, given) for rows in range(1, most + 1)})[::-1]
+    for longest in (1, 300, 1024, 1025, 9000, 131_072):
+        asked = [context for context in (1, 1024, 1025, 4096, 4097, longest) if context <= longest]
+        needed = {fitting_context(context, longest) for context in asked}
+        assert needed <= set(all_contexts(longest)) and all_contexts(longest)[0] == longest
+
+
+# --- what is captured before the first request ------------------------------------------------------------------------
 
 
 def captured(model: Model, monkeypatch, most_bytes: int, a_graph: int = 10):
@@ -36,22 +96,13 @@ def captured(model: Model, monkeypatch, most_bytes: int, a_graph: int = 10):
     return runner, told
 
 
-def test_all_sizes_and_contexts_are_those_that_steps_take():
-    for most, given in ((1, ()), (40, ()), (256, ()), (64, (8, 32)), (8, (16,))):
-        assert all_sizes(most, given) == sorted({fitting_size(rows, most, given) for rows in range(1, most + 1)})[::-1]
-    for longest in (1, 300, 1024, 1025, 9000, 131_072):
-        asked = [context for context in (1, 1024, 1025, 4096, 4097, longest) if context <= longest]
-        needed = {fitting_context(context, longest) for context in asked}
-        assert needed <= set(all_contexts(longest)) and all_contexts(longest)[0] == longest
-
-
 def test_they_are_captured_the_largest_first_and_told_one_by_one(model, monkeypatch):
     runner, told = captured(model, monkeypatch, 1000)
     assert [key.rows for key in model.forward_pass._graphs] == [4, 3, 2, 1]
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert all(len(graph.choices) == 4 for graph in model.forward_pass._graphs.values())
     before = dict(model.forward_pass._graphs)
-    [runner.step(each, no_mask) for each in (ENTERING, *DECODING)]
+    answers(runner, [ENTERING, DECODING[1]])
     assert model.forward_pass._graphs == before, "nothing is captured while requests are served"
 
 
@@ -59,12 +110,12 @@ def test_they_are_captured_the_largest_first_and_told_one_by_one(model, monkeypa
 def test_beyond_the_memory_that_was_planned_steps_take_a_larger_graph(model, monkeypatch, most_bytes, sizes):
     runner, _ = captured(model, monkeypatch, most_bytes)
     assert [key.rows for key in model.forward_pass._graphs] == sizes
-    found = [sampled(runner.step(each, no_mask)) for each in (ENTERING, *DECODING)]
+    taken = fast_steps(runner)
+    found = answers(runner, [ENTERING, *DECODING])
+    assert taken == [1, 2], "plain rows go the shorter way"
     assert [key.rows for key in model.forward_pass._graphs] == sizes
-    launched = slotted_runner(model, num_slots=4)
-    launched.fast_decode = None
     model.forward_pass.forget()
-    assert found == [sampled(launched.step(each, no_mask)) for each in (ENTERING, *DECODING)]
+    assert found == answers(launched(model), [ENTERING, *DECODING])
 
 
 def test_all_ranks_stop_where_one_has_no_room(model, monkeypatch):
@@ -84,3 +135,63 @@ def test_what_all_will_take_is_reckoned_from_the_largest_and_some_after_it(model
     number = len(model.forward_pass.keys(runner.table))
     assert GraphCapture(model, runner.table, runner.memory, Parallel()).estimate_bytes() == 100 + 12 * (number - 1)
     assert not model.forward_pass._graphs and torch.is_tensor(runner.table.histories)
+
+
+# --- steps of plain rows ----------------------------------------------------------------------------------------------
+
+
+# What goes another way: (what enters beside a plain row, the plan behind that).
+OTHERS = {
+    "a row that asks for log-probabilities": (new(1, range(20, 24), logprobs=2), DECODING[0]),
+    "a row whose logits are changed": (new(1, range(20, 24), repetition_penalty=1.3), DECODING[0]),
+    "a row that leaves": (new(1, range(20, 24)), plan(1, [(0, 1, [])], freed=column([1]))),
+    "forced tokens": (new(1, range(20, 24)), plan(1, [(1, 2, []), (0, 1, [])], forced=[ForcedTokens(1, column([9]))])),
+}
+
+
+@for_each("what", OTHERS)
+def test_other_steps_go_the_long_way(model, what):
+    entering, following = OTHERS[what]
+    runner = slotted_runner(model)
+    taken = fast_steps(runner)
+    found = answers(runner, [plan(0, [(0, 6, [0]), (1, 4, [1])], new=[new(0, range(5, 11)), entering]), following])
+    assert not taken
+    assert [len(tokens) for tokens in found[1]] == [1] * len(found[1])
+
+
+def test_a_row_whose_logits_are_broken_fails_alone(model, monkeypatch):
+    monkeypatch.setattr("penstock.worker.backends.triton.fast_decode.point", lambda name: "nan")
+    runner = slotted_runner(model)
+    taken = fast_steps(runner)
+    runner.step(ENTERING, no_mask)
+    result = runner.step(DECODING[0], no_mask)
+    assert taken == [1]
+    assert [len(tokens) for tokens in sampled(result)] == [0, 1]
+    assert [(failed.row, "finite" in failed.message) for failed in result.failed] == [(0, True)]
+
+
+# --- what the host knows of a step's rows goes along with them --------------------------------------------------------
+
+
+def prompts(counts: list[int], starts: list[int]) -> PromptRows:
+    table = SlotTable(len(counts), 100, [8], 16, 50, torch.device("cpu"))
+    num_tokens, first = numpy.array(counts), numpy.array(starts)
+    nowhere = numpy.zeros(len(counts), bool)
+    rows = StepRows(numpy.arange(len(counts)), num_tokens, first, first + num_tokens, nowhere, nowhere)
+    return DeviceBatch(table, rows, memory=None)._prompts()
+
+
+def test_prompts_are_the_rows_of_several_tokens():
+    assert prompts([1, 5, 1, 3], [40, 0, 7, 20]) == PromptRows(1, 2)
+    assert prompts([2, 1], [3, 4]) == PromptRows(0, 1)
+    assert prompts([1, 1, 1], [3, 4, 5]) == PromptRows(3, 0)
+
+
+def test_rows_before_the_first_prompt_can_be_left_out():
+    starts = torch.tensor([0, 1, 2, 7], dtype=torch.int32)
+    rows = DeviceRows(starts, torch.tensor([9, 8, 5]), torch.arange(6).view(3, 2), torch.arange(7), 5, 9)
+    rows.prompts = PromptRows(2, 1)
+    left = rows.from_first_prompt()
+    assert (left.query_starts.tolist(), left.context_lengths.tolist()) == ([2, 7], [5])
+    assert left.block_tables.tolist() == [[4, 5]] and not left.may_have_answers and rows.may_have_answers
+    assert left.from_first_prompt() is left

@@ -41,10 +41,12 @@ MODELS: dict[str, tuple[str, str, dict, dict, str | None]] = {
     "torch llama in bfloat16": ("invariant", "llama", {"dtype": "bfloat16"}, {}, None),
     "torch mistral with a window": ("invariant", "mistral", WINDOW, {}, None),
     "torch gpt-oss": ("invariant", "gpt_oss", {"head_dim": 32}, {}, None),
+    "torch youtu, latents": ("invariant", "youtu", {}, {}, None),
     "torch deepseek_v3, latents": ("invariant", "deepseek_v3", {}, {}, None),
 }
 # Computed as others here are, in another format or within a window, which tests/worker/test_layers.py has too.
 FOR_LONG = (
+    "torch deepseek_v3, latents",
     "torch qwen3.5 moe, states",
     "native youtu, latents",
     "torch llama in bfloat16",

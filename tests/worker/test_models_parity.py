@@ -213,24 +213,33 @@ STATES: Shapes = [
 ]
 # fmt: on
 ALL = [*LIKE_LLAMA, *OTHER_DENSE, *MIXTURES, *LATENTS, *STATES]
-# Held to transformers in torch's row-invariant form; between them they have every layer that the others are made of.
-INVARIANT = (
-    "llama", "mistral", "qwen3", "qwen2_moe", "ernie4_5_moe", "youtu", "gpt_oss", "olmoe", "glm4_moe", "gemma4_text",
-)  # fmt: skip
+# Families whose first shape is computed by torch too, in its row-invariant and in its fast form; between them they have
+# every layer that the others are made of.
+ON_TORCH = {
+    "invariant": (
+        "llama", "mistral", "qwen3", "qwen2_moe", "ernie4_5_moe", "youtu", "gpt_oss", "olmoe", "glm4_moe",
+        "gemma4_text",
+    ),
+    "fast": (
+        "smollm3", "phi3", "hunyuan_v1_dense", "olmo2", "glm4", "gemma2", "gemma3_text", "granite", "cohere",
+        "stablelm", "phi", "nemotron", "mixtral", "deepseek_v2", "deepseek_v3", "hy_v3", "qwen3_next", "lfm2_moe",
+    ),
+}  # fmt: skip
 ROPES = (LINEAR, DYNAMIC, LLAMA3, YARN, YARN_TUNED, YARN_SCALED)
 # They take longrope alone, figures that others lack, ropes that others lack, or one rope for each kind of layer.
 WITH_ROPES_OF_THEIR_OWN = ("phi3", "ministral3", "gemma4_text", "gemma3_text", "gemma", "olmo3")
-PROMPT_LENGTHS = (1, 5, 33, 70, 16)
+PROMPT_LENGTHS = (1, 33, 70)
 
 
 def check(family: str, options: dict[str, Any], folder: Path) -> None:
-    """A shape on the native kernels, and on torch where they leave it heads of other widths or it is its family's
-    first. Torch takes long for a token, so there answers are short: windows and ropes end within the prompts."""
+    """A shape on the native kernels, and on torch where they leave it heads of other widths or the table above says so.
+    Torch takes long for a token, so there answers are short: windows and ropes end within the prompts."""
     is_native = options.get("head_dim", 16) % 16 == 0
     is_first = next(own for other, own in ALL if other == family) == options
-    answers = {"native": 64} if is_native and available_variants() else {}
-    if is_first or not is_native:
-        answers["invariant" if family in INVARIANT else "fast"] = 6
+    answers = {"native": 32} if is_native and available_variants() else {}
+    answers |= {backend: 6 for backend, families in ON_TORCH.items() if is_first and family in families}
+    if not is_native:
+        answers["fast"] = 6
     compare(tiny_model(folder, family, **options), answers)
 
 
