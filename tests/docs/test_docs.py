@@ -14,15 +14,27 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 import write_configuration
 from builders.cases import for_each
 
+import penstock
+from penstock import (
+    LLM,
+    BeamSearchParams,
+    CompletionOutput,
+    GuidedDecodingParams,
+    RequestOutput,
+    SamplingParams,
+)
 from penstock.frontend import cli
+from penstock.protocol.options.config import EngineConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -219,3 +231,34 @@ def test_the_page_of_options_is_what_its_script_writes():
     assert write_configuration.PAGE.read_text(encoding="utf-8") == write_configuration.page(), (
         "docs/configuration.md is stale: run scripts/write_configuration.py"
     )
+
+
+# --- names of other engines -------------------------------------------------------------------------------------------
+
+
+def own_names() -> Iterator[str]:
+    """The bare names in the first column of the tables of coming-from.md whose first column is Penstock's."""
+    is_ours = False
+    for line in (ROOT / "docs" / "coming-from.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            is_ours = False
+        elif cells[0] == "Penstock":
+            is_ours = True
+        elif is_ours and not cells[0].startswith("---"):
+            for code in re.findall(r"`([^`]*)`", cells[0]):
+                yield from re.findall(r"^\.?(?:outputs(?:\[i\])?\.)?(\w+)", code)
+
+
+def known_names() -> set[str]:
+    structs = (EngineConfig, SamplingParams, BeamSearchParams, GuidedDecodingParams)
+    known = {field.name for struct in structs for field in msgspec.structs.fields(struct)}
+    known |= {field.name for result in (RequestOutput, CompletionOutput) for field in fields(result)}
+    known |= {name for name in dir(LLM) if not name.startswith("_")}
+    return known | set(penstock.__all__) | {"int8", "int4", "wint8", "wint4", "dummy"}
+
+
+def test_what_coming_from_calls_penstocks_own_name_is_one():
+    names = list(own_names())
+    assert len(names) > 80, "the tables were not found"
+    assert set(names) <= known_names(), set(names) - known_names()
