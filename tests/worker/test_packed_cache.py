@@ -240,6 +240,7 @@ def test_the_folder_stays_within_its_share_of_the_disk(folder, monkeypatch):
         os.utime(folder / str(number), (number, number))
     bounded(4000 - 900)
     in_use = open_kept(folder / "0")
+    assert (folder / "0").stat().st_mtime > 2, "what was opened last is removed last"
     os.utime(folder / "0", (0, 0))
     assert write_kept(folder / "new", 300, lambda file: os.write(file, bytes(300)))
     assert names_in(folder) == ["0", "2", "new"]
