@@ -56,18 +56,13 @@ def test_an_adapter_can_be_used_once_every_rank_has_answered(told):
     assert told.adapters.find("one").place == 0 and told.adapters.refusal("one") is None
 
 
-def test_one_that_a_rank_could_not_load_is_gone_from_all(told):
-    told.take(LoadLora(7, "one", "/one"), AdapterLoaded(1, 0, "rank", "too large"), AdapterLoaded(0, 0))
-    assert told.answers == [LoraAnswer(7, [], "rank", "too large")]
+def test_one_that_a_rank_could_not_load_is_gone_from_all_and_another_may_be_loaded_at_the_same_time(told):
+    told.take(LoadLora(7, "one", "/one"), LoadLora(8, "two", "/two"))
+    told.take(AdapterLoaded(0, 1), AdapterLoaded(1, 0, "rank", "too large"), AdapterLoaded(1, 1), AdapterLoaded(0, 0))
+    assert told.answers == [LoraAnswer(8, ["two"]), LoraAnswer(7, ["two"], "rank", "too large")]
     assert told.to_workers[-1] == UnloadAdapter(0)
     assert told.loaded("one") == 0
-
-
-def test_two_may_be_loaded_at_once_and_answers_meet_their_questions(told):
-    told.take(LoadLora(1, "one", "/one"), LoadLora(2, "two", "/two"))
-    told.take(*(AdapterLoaded(rank, place) for place in (1, 0) for rank in (0, 1)))
-    assert [answer.query for answer in told.answers] == [2, 1]
-    assert told.take(ListLoras(3)).answers[-1] == LoraAnswer(3, ["one", "two"])
+    assert told.take(ListLoras(3)).answers[-1] == LoraAnswer(3, ["two", "one"])
 
 
 def test_places_are_used_again_and_keys_never(told):
@@ -111,27 +106,16 @@ def in_use(engine: Harness) -> list[int]:
     return [sequence.request.adapter for sequence in engine.scheduler.sequences.values()]
 
 
-def test_every_sequence_is_told_to_its_slot_with_its_adapter():
+def test_every_sequence_runs_and_shares_blocks_under_its_own_adapter_and_an_unknown_name_ends_its_request_alone():
     engine = harness("one", "two")
-    engine.add(
-        *(prompt(number, [1, 2, number], lora_name=name) for number, name in enumerate(("two", None, "one")))
-    ).run()
-    assert [new.adapter for new in engine.plans[0].new] == [1, NO_ADAPTER, 0]
-
-
-def test_an_unknown_name_ends_its_request_and_no_other():
-    engine = harness("one")
-    engine.add(prompt(1, [1, 2], lora_name="none"), prompt(2, [1, 2], lora_name="one"), prompt(3, [1, 2])).run()
-    assert [engine.ended(number).error_code for number in (1, 2, 3)] == [400, 200, 200]
-    assert "There is no adapter 'none'. Loaded are 'one'" in engine.ended(1).error_msg
-
-
-def test_blocks_are_shared_under_one_adapter_only():
-    engine = harness("one", "two")
-    engine.add(*(prompt(number, PREFIX, lora_name=name) for number, name in enumerate(("one", "two", None)))).run()
+    names = ("two", None, "one", "none")
+    engine.add(*(prompt(number, PREFIX, lora_name=name) for number, name in enumerate(names))).run()
+    assert [new.adapter for plan in engine.plans for new in plan.new] == [1, NO_ADAPTER, 0]
     assert [engine.num_cached(number) for number in range(3)] == [0, 0, 0]
-    engine.add(prompt(3, PREFIX, lora_name="two")).run()
-    assert engine.num_cached(3) == 20
+    assert [engine.ended(number).error_code for number in range(4)] == [200, 200, 200, 400]
+    assert "There is no adapter 'none'. Loaded are 'one'" in engine.ended(3).error_msg
+    engine.add(prompt(4, PREFIX, lora_name="two")).run()
+    assert engine.num_cached(4) == 20
 
 
 def test_those_that_run_and_those_that_wait_use_an_adapter():

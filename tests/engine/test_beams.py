@@ -132,26 +132,12 @@ def test_beams_share_the_full_blocks_of_what_they_have_in_common():
     assert harness.worker.num_computed == 40 + 2 * 4, "each beam computes its own tokens and no other's"
 
 
-def test_a_search_leaves_no_block_slot_or_sequence_behind():
-    harness = Harness().add(search(1, TOKENS), search(2, TOKENS)).run()
-    stats = harness.scheduler.stats()
-    assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
-    assert stats.generated_tokens == sum(len(heard.tokens) for heard in harness.heard.values())
-
-
-@for_each("num_slots", [1, 2, 5])
-def test_a_search_wider_than_the_engine_has_slots_finds_the_same(num_slots):
+@for_each("options", [{"num_blocks": number} for number in (5, 6, 8)] + [{"max_num_seqs": number} for number in (1, 2)])
+def test_a_search_with_too_few_blocks_or_slots_for_all_its_beams_finds_the_same(options):
     asked = search(1, TOKENS, beam_width=4)
-    harness = Harness(max_num_seqs=num_slots).add(asked)
+    harness = Harness(**options).add(asked)
     check(harness.run(), asked)
-
-
-@for_each("num_blocks", [5, 6, 8])
-def test_a_search_with_too_few_blocks_for_all_its_beams_finds_the_same(num_blocks):
-    asked = search(1, TOKENS, beam_width=4)
-    harness = Harness(num_blocks=num_blocks).add(asked)
-    check(harness.run(), asked)
-    assert harness.scheduler.counters.preemptions > 0
+    assert harness.scheduler.counters.preemptions > 0 or "max_num_seqs" in options
     assert harness.heard[128].preemptions == harness.scheduler.counters.preemptions
 
 
@@ -163,11 +149,13 @@ def test_a_beam_that_takes_the_slot_of_one_that_gave_way_in_the_same_step_gets_n
     assert harness.tokens(1) == answer(sample, 0, 128)[0]
 
 
-def test_a_search_whose_single_beam_outgrows_the_pool_ends_with_429():
+def test_a_search_that_outgrows_the_pool_or_can_never_be_served_is_refused_for_every_sample():
     harness = Harness(num_blocks=4).add(search(1, TOKENS, ends=[], max_tokens=30)).run()
     ended = harness.ended(1, 2)
     assert (ended.finish_reason, ended.error_code) == ("error", 429)
     assert "17 tokens and fills the whole KV cache (4 blocks of 4)" in ended.error_msg
+    harness = Harness(max_model_len=8).add(search(1, TOKENS))
+    assert [harness.ended(1, sample).error_code for sample in range(3)] == [400] * 3, "it can never be served"
 
 
 def test_an_abort_of_one_sample_ends_them_all():
@@ -180,11 +168,6 @@ def test_an_abort_of_one_sample_ends_them_all():
         assert len(harness.tokens(1, sample)) > 0, "what there was is kept"
     harness.run()
     check(harness, search(2, TOKENS))
-
-
-def test_a_search_that_can_never_be_served_is_refused_for_every_sample():
-    harness = Harness(max_model_len=8).add(search(1, TOKENS))
-    assert [harness.ended(1, sample).error_code for sample in range(3)] == [400] * 3
 
 
 prompts = st.builds(

@@ -217,20 +217,9 @@ def play(options: dict, steps_in_flight: int, history: list[tuple]) -> None:
     run.check_end()
 
 
-@given(limits, st.integers(1, 3), st.lists(actions, min_size=8, max_size=30))
-@settings(max_examples=40)
-def test_every_sequence_ends_once_with_its_own_tokens_whatever_the_company(options, steps_in_flight, history):
-    play(options, steps_in_flight, history)
-
-
-def without_blocks(options: dict) -> dict:
-    return {name: value for name, value in options.items() if name not in ("num_blocks", "num_cpu_blocks")}
-
-
-@given(limits, mixes(), st.sampled_from([16, 5, 2048]), st.integers(1, 3), st.lists(actions, min_size=8, max_size=30))
-@settings(max_examples=45)
-def test_so_it_is_with_groups_of_layers_in_any_mix(options, groups, every, steps_in_flight, history):
-    play({**without_blocks(options), "groups": groups, "checkpoint_every": every}, steps_in_flight, history)
+def with_groups(options: dict, groups: tuple[GroupPlan, ...], checkpoint_every: int) -> dict:
+    rest = {name: value for name, value in options.items() if name not in ("num_blocks", "num_cpu_blocks")}
+    return {**rest, "groups": groups, "checkpoint_every": checkpoint_every}
 
 
 media_limits = st.fixed_dictionaries(
@@ -249,30 +238,21 @@ media_limits = st.fixed_dictionaries(
         "mm_encoder_budget": st.sampled_from([None, 1, 500]),
     }
 )
+grouped_limits = st.builds(with_groups, limits, mixes(), st.sampled_from([16, 5, 2048]))
+seeing_limits = st.builds(lambda options, media: options | media, grouped_limits, media_limits)
+LIMITS = {"one group of layers": limits, "any mix of groups": grouped_limits, "pictures": seeing_limits}
 
 
-@given(limits, media_limits, mixes(), st.integers(1, 3), st.lists(actions, min_size=8, max_size=30))
-@settings(max_examples=45)
-def test_so_it_is_with_pictures(options, media, groups, steps_in_flight, history):
-    play({**without_blocks(options), **media, "groups": groups}, steps_in_flight, history)
-
-
-@pytest.mark.long
-@given(limits, media_limits, mixes(), st.integers(1, 3), st.lists(actions, min_size=20, max_size=100))
-@settings(max_examples=3000)
-def test_so_it_is_with_pictures_in_long_histories(options, media, groups, steps_in_flight, history):
-    play({**without_blocks(options), **media, "groups": groups}, steps_in_flight, history)
+@pytest.mark.parametrize("kind", LIMITS)
+@given(st.data(), st.integers(1, 3), st.lists(actions, min_size=8, max_size=30))
+@settings(max_examples=43)
+def test_every_sequence_ends_once_with_its_own_tokens_whatever_the_company(kind, data, steps_in_flight, history):
+    play(data.draw(LIMITS[kind]), steps_in_flight, history)
 
 
 @pytest.mark.long
-@given(limits, mixes(), st.sampled_from([16, 5, 2048]), st.integers(1, 3), st.lists(actions, min_size=20, max_size=100))
-@settings(max_examples=3000)
-def test_so_it_is_with_groups_of_layers_in_long_histories(options, groups, every, steps_in_flight, history):
-    play({**without_blocks(options), "groups": groups, "checkpoint_every": every}, steps_in_flight, history)
-
-
-@pytest.mark.long
-@given(limits, st.integers(1, 3), st.lists(actions, min_size=20, max_size=100))
-@settings(max_examples=2000)
-def test_every_sequence_ends_once_with_its_own_tokens_in_long_histories(options, steps_in_flight, history):
-    play(options, steps_in_flight, history)
+@pytest.mark.parametrize("kind", LIMITS)
+@given(st.data(), st.integers(1, 3), st.lists(actions, min_size=20, max_size=100))
+@settings(max_examples=2700)
+def test_every_sequence_ends_once_with_its_own_tokens_in_long_histories(kind, data, steps_in_flight, history):
+    play(data.draw(LIMITS[kind]), steps_in_flight, history)

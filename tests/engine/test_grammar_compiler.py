@@ -49,24 +49,14 @@ def waiting() -> Waiting:
     return Waiting()
 
 
-def test_a_grammar_is_compiled_once_and_kept(waiting):
+def test_a_grammar_is_compiled_once_and_kept_and_one_that_is_none_is_refused_with_the_compilers_words(waiting):
     grammar = Grammar("regex", "[a-c]+")
     matcher = waiting.outcome(grammar)
     assert waiting.compiler.find(grammar) is matcher
     allowed = matcher.mask([2])
     assert sum(byte.bit_count() for byte in allowed) >= 3
     assert not allowed[0] >> 2 & 1  # nothing has been said yet, so it may not end
-
-
-def test_forks_go_ways_of_their_own(waiting):
-    first = waiting.outcome(Grammar("regex", "ab|cd")).fork()
-    second = first.fork()
-    [a], [c] = (waiting.compiler._vocabulary.tokens.tokenize_str(text) for text in "ac")
-    assert first.take([a]) and second.take([c])
-    assert first.mask([]) != second.mask([])
-
-
-def test_a_grammar_that_is_none_is_refused_with_the_compilers_words(waiting):
+    assert not isinstance(waiting.outcome(Grammar("lark", CHAIN)), str), "its rules overflow a usual stack"
     assert "regex parse error:\n    (a\n    ^\nerror: unclosed group\n" in waiting.outcome(Grammar("regex", "(a"))
     assert "nobody" in waiting.outcome(Grammar("lark", "start: nobody"))
     assert "Unsatisfiable" in waiting.outcome(Grammar("json", "false"))
@@ -77,10 +67,6 @@ def test_so_many_grammars_are_kept_and_no_more(waiting, monkeypatch):
     for number in range(5):
         waiting.outcome(Grammar("regex", f"x{{{number + 1}}}"))
     assert len(waiting.compiler._kept) == 3
-
-
-def test_a_chain_of_rules_that_overflows_a_usual_stack_is_compiled(waiting):
-    assert not isinstance(waiting.outcome(Grammar("lark", CHAIN)), str)
 
 
 def test_a_grammar_without_end_is_ended_and_the_next_one_is_tried():

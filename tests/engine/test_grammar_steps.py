@@ -31,13 +31,6 @@ def check(harness: GuidedHarness, *asked: Prompt) -> None:
 
 
 @for_each("steps_in_flight", [1, 2, 3])
-def test_an_answer_follows_its_grammar_however_far_ahead_steps_are_planned(steps_in_flight):
-    asked = guided(0, WORD, n=2)
-    harness = GuidedHarness().add(asked).run(steps_in_flight)
-    check(harness, asked)
-
-
-@for_each("steps_in_flight", [1, 2, 3])
 @for_each("limit", [None, 3])
 @for_each("script", [WORD, None])
 def test_a_call_in_a_thoughts_place_is_free_of_grammar_and_limit(script, limit, steps_in_flight):
@@ -47,14 +40,11 @@ def test_a_call_in_a_thoughts_place_is_free_of_grammar_and_limit(script, limit, 
     check(harness, *asked)
 
 
-def test_certain_tokens_go_down_as_forced_ones():
+def test_certain_tokens_go_down_as_forced_ones_within_the_budget_of_a_step():
     harness = GuidedHarness().add(asked := guided(0, [[token] for token in range(60, 80)])).run()
     check(harness, asked)
     assert any(plan.forced for plan in harness.plans)
     assert len(harness.plans) < 10  # of 21 tokens: cut only where a block of 4 is full
-
-
-def test_the_forced_tokens_of_a_step_stay_within_its_budget():
     harness = GuidedHarness(max_num_batched_tokens=5, block_size=32, num_blocks=16)
     harness.add(*(asked := [guided(number, [[token] for token in range(60, 80)]) for number in range(3)])).run()
     check(harness, *asked)
@@ -68,10 +58,12 @@ def test_tokens_that_somebody_asks_about_are_sampled_one_by_one(params):
     assert not any(plan.forced for plan in harness.plans)
 
 
-def test_a_request_whose_grammar_is_being_compiled_holds_nobody_up():
+def test_a_request_whose_grammar_is_being_compiled_holds_nobody_up_and_may_be_aborted():
     harness = GuidedHarness(compiler=ScriptCompiler(is_slow=True))
-    harness.add(first := guided(0, WORD), second := guided(1, None))
-    assert harness.scheduler.stats().waiting == 2
+    harness.add(first := guided(0, WORD), second := guided(1, None), guided(2, WORD))
+    assert harness.scheduler.stats().waiting == 3
+    harness.abort(sequence_id(2, 0))
+    assert harness.ended(2).finish_reason == "abort" and harness.scheduler.stats().waiting == 2
     while harness.ended(1) is None:
         harness.step()
     assert harness.ended(0) is None
@@ -86,13 +78,6 @@ def test_a_grammar_that_is_none_ends_its_request_alone():
         ended = harness.ended(0)
         assert (ended.finish_reason, ended.error_code, ended.error_msg) == ("error", 400, "An empty script.")
         check(harness, other)
-
-
-def test_a_request_aborted_while_its_grammar_is_compiled_is_forgotten():
-    harness = GuidedHarness(compiler=ScriptCompiler(is_slow=True)).add(guided(0, WORD))
-    harness.abort(sequence_id(0, 0))
-    assert harness.ended(0).finish_reason == "abort" and harness.scheduler.stats().waiting == 0
-    harness.run()
 
 
 class Turns(ScriptCompiler):
@@ -141,14 +126,6 @@ def test_a_grammar_without_an_ending_to_sample_ends_the_answer_itself():
     harness.add(free := guided(0, WORD, eos_token_id=[]), short := guided(1, WORD, min_tokens=20)).run()
     assert [harness.ended(each).finish_reason for each in (0, 1)] == ["stop", "stop"]
     check(harness, free, short)
-
-
-@for_each("limit", [0, 1, 5])
-@for_each("script", [None, WORD])
-def test_a_thought_is_closed_with_the_models_own_tokens(limit, script):
-    harness = GuidedHarness().add(asked := guided(0, script, thought=OPEN_THOUGHT, reasoning_max_tokens=limit)).run()
-    check(harness, asked)
-    assert harness.tokens(0)[limit : limit + 3] == OPEN_THOUGHT.forced
 
 
 def test_a_row_is_masked_only_while_its_thought_may_be_used_up():

@@ -115,27 +115,13 @@ def test_a_chunk_is_cut_to_the_blocks_of_a_window_that_are_free():
     assert max(sum(harness.rows(plan).values()) for plan in harness.plans) == 5 * BLOCK
 
 
-def test_many_prompts_share_a_small_window_memory_to_the_end():
-    window = GroupPlan("window", 1, 1, 9, window=10)
-    harness = harness_of(FULL, window, max_num_batched_tokens=64)
-    asked = [prompt(number, some(60 + number, number), max_tokens=20) for number in range(8)]
-    harness.add(*asked).run()
-    for number, each in enumerate(asked):
-        assert harness.tokens(number) == answer(each, 0, 600)[0]
-
-
-def test_a_prefix_is_found_again_after_its_window_was_given_back():
+def test_a_prefix_is_found_again_after_its_window_was_given_back_unless_the_window_has_lost_its_blocks():
     harness = harness_of(FULL, WINDOW)
     harness.visit(1, some(60), max_tokens=1)
     assert harness.visit(2, some(60), max_tokens=1) == 56
     assert harness.visit(3, some(32) + [7] * 30, max_tokens=1) == 32, "the blocks of a window are where they were"
-
-
-def test_a_window_that_has_lost_its_blocks_is_computed_anew():
     harness = harness_of(FULL, GroupPlan("window", 1, 1, 8, window=10))
-    harness.visit(1, some(60), max_tokens=1)
-    harness.visit(2, some(60, 2), max_tokens=1)
-    assert harness.visit(3, some(60), max_tokens=1) == 0
+    assert [harness.visit(number, some(60, 1 + number % 2), max_tokens=1) for number in range(3)] == [0, 0, 0]
 
 
 def test_all_samples_of_a_prompt_go_on_from_one_state():
@@ -145,15 +131,12 @@ def test_all_samples_of_a_prompt_go_on_from_one_state():
     assert computed_by(harness, 2, some(41), **asked) == 4 * 1 + 4 * 4
 
 
-def test_what_two_prompts_share_the_third_finds_whole():
+def test_what_two_prompts_share_the_third_finds_whole_and_a_long_prompt_has_checkpoints_on_its_way():
     harness = harness_of(FULL, STATES)
     shared = some(40)
     assert harness.visit(1, shared + some(10, 2)) == 0
     assert harness.visit(2, shared + some(10, 3)) == 0, "there is no state where the prompts part"
     assert harness.visit(3, shared + some(10, 4)) == 40
-
-
-def test_a_long_prompt_has_checkpoints_on_its_way():
     harness = harness_of(FULL, STATES, checkpoint_every=16, max_num_batched_tokens=37)
     harness.visit(1, some(100))
     assert harness.visit(2, some(70) + [3] * 9) == 64
@@ -166,21 +149,15 @@ def test_an_answer_keeps_its_newest_checkpoint_alone():
     assert len(states.pool._found) <= 3, "the prompt's, the newest, and the one before while it wasn't named"
 
 
-@for_each("num_states", [1, 2, 3])
-def test_few_states_serve_many_sequences_one_after_the_other(num_states):
-    harness = harness_of(FULL, GroupPlan("state", 1, 1, num_states))
-    asked = [prompt(number, some(30 + number, number), max_tokens=12, n=2) for number in range(4)]
-    harness.add(*asked).run()
-    for number, each in enumerate(asked):
-        assert [harness.tokens(number, sample) for sample in (0, 1)] == [answer(each, s, 600)[0] for s in (0, 1)]
-
-
-def test_as_many_sequences_run_as_there_are_states():
-    harness = harness_of(FULL, GroupPlan("state", 1, 1, 5))
+def test_as_many_sequences_run_as_there_are_states_and_none_is_held_when_nothing_runs():
+    harness = harness_of(FULL, WINDOW, GroupPlan("state", 1, 1, 5), max_num_batched_tokens=16)
     harness.add(*(prompt(number, some(10, number), max_tokens=60) for number in range(5)))
     harness.step(40)
     assert harness.scheduler.stats().running == 5
     harness.run()
+    for group in harness.scheduler.cache.groups:
+        assert group.pool.num_free == group.pool.num_blocks
+        assert not (isinstance(group, States) and group._kept)
 
 
 def test_a_state_that_was_evicted_comes_back_from_the_second_tier():
@@ -192,22 +169,17 @@ def test_a_state_that_was_evicted_comes_back_from_the_second_tier():
     assert harness.scheduler.cache.groups[1].second_tier.num_loaded == 1
 
 
-def test_states_of_a_row_that_failed_are_not_found():
-    harness = harness_of(FULL, STATES).add(prompt(1, some(41)))
+def test_states_of_a_row_that_failed_are_not_found_and_others_until_their_time_is_over():
+    harness = harness_of(FULL, STATES, prefix_cache_ttl=10.0).add(prompt(1, some(41)))
     harness.plan()
     result = harness.results[-1]
     result.num_sampled, result.sampled, result.failed = column([0]), b"", [FailedRow(0, "injected")]
     harness.finish()
     assert harness.visit(2, some(41)) == 0
-
-
-def test_states_are_forgotten_when_their_time_is_over():
-    harness = harness_of(FULL, STATES, prefix_cache_ttl=10.0)
-    harness.visit(1, some(41))
     harness.now += 9
-    assert harness.visit(2, some(41)) == 40
+    assert harness.visit(3, some(41)) == 40
     harness.now += 11
-    assert harness.visit(3, some(41)) == 0
+    assert harness.visit(4, some(41)) == 0
 
 
 @for_each("mix", MIXES)
@@ -218,11 +190,3 @@ def test_the_time_of_a_prefix_may_be_over_while_it_is_looked_for(mix):
         harness.tick = 1.0
         harness.visit(1, some(41), max_tokens=1)
         harness.visit(2, some(41), max_tokens=1)
-
-
-def test_no_state_is_held_when_nothing_runs():
-    harness = harness_of(FULL, WINDOW, STATES, max_num_batched_tokens=16)
-    harness.add(*(prompt(number, some(50, number % 3), max_tokens=20, n=2) for number in range(9))).run()
-    for group in harness.scheduler.cache.groups:
-        assert group.pool.num_free == group.pool.num_blocks
-        assert not (isinstance(group, States) and group._kept)

@@ -47,23 +47,17 @@ def test_what_is_no_token_never_reaches_a_worker(packed):
     assert harness.ended(2).finish_reason == "length"
 
 
-def test_no_more_sequences_run_than_every_step_has_tokens_for():
+def test_no_more_sequences_run_than_max_num_seqs_or_than_every_step_has_tokens_for():
+    harness = Harness(max_num_seqs=3).add(*(prompt(number, [number]) for number in range(10))).run()
+    assert max(len(harness.rows(plan)) for plan in harness.plans) == 3
     assert limits(max_num_seqs=100, max_num_batched_tokens=16).num_slots == 16
 
 
-def test_no_more_than_max_num_seqs_run():
-    harness = Harness(max_num_seqs=3).add(*(prompt(number, [number]) for number in range(10))).run()
-    assert max(len(harness.rows(plan)) for plan in harness.plans) == 3
-
-
-def test_blocks_are_kept_free_for_every_request_admitted():
+def test_blocks_are_kept_free_for_every_request_admitted_but_one_that_runs_alone():
     harness = Harness(num_blocks=12, static_decode_blocks=2).add(*(prompt(number, [number] * 4) for number in range(8)))
     harness.plan()
     # With n running, n blocks are taken and 2 n stay free: 12 blocks are enough for four.
     assert len(harness.scheduler.running) == 4
-
-
-def test_a_request_that_runs_alone_needs_no_reserve():
     harness = Harness(num_blocks=12, static_decode_blocks=50).add(prompt(1, range(40)), prompt(2, [1]))
     harness.plan()
     assert len(harness.scheduler.running) == 1

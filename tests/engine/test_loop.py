@@ -13,7 +13,7 @@ from builders.engine_harness import answer, limits, prompt
 from penstock.engine.loop import Loop
 from penstock.engine.publisher import TokenBuffer
 from penstock.engine.scheduler import Scheduler
-from penstock.engine.workers import StopRequested, Workers, agreed_plan
+from penstock.engine.workers import StopRequested, Workers
 from penstock.protocol.layer_groups import GroupChanges, GroupPlan
 from penstock.protocol.memory_plan import MemoryPlan
 from penstock.protocol.messages import (
@@ -84,27 +84,24 @@ def run(*messages) -> Everyone:
 ASKED = prompt(1, [1, 2, 3], max_tokens=5)
 
 
-def test_a_request_becomes_steps_and_tokens():
+def test_a_request_becomes_steps_two_of_them_in_flight_and_messages_with_tokens():
     everyone = run(Generate([ASKED]))
-    tokens = [token for told in everyone.told(Tokens) for token in values(told.token_ids)]
-    assert tokens == answer(ASKED, 0, 128)[0]
-    assert [ended.finish_reason for told in everyone.told(Tokens) for ended in told.ended] == ["length"]
-
-
-def test_two_steps_are_in_flight_whenever_it_sleeps_with_work_to_do():
-    everyone = run(Generate([ASKED]))
+    told = everyone.told(Tokens)
+    assert [token for each in told for token in values(each.token_ids)] == answer(ASKED, 0, 128)[0]
+    assert [ended.finish_reason for each in told for ended in each.ended] == ["length"]
     assert everyone.in_flight == [2, 2, 2, 2, 1, 0]
+    assert [values(each.num_tokens).tolist() for each in told] == [[1], [3], [1]], "nobody waits for those between"
+    streamed = run(Generate([msgspec.structs.replace(ASKED, is_streamed=True)]), Abort([777]))
+    assert len(streamed.told(Tokens)) == len(streamed.told(StepPlan)) == 5, (
+        "one a step, and none where nothing happened"
+    )
 
 
-def test_one_message_a_step_of_a_streamed_answer_and_none_where_nothing_happened():
-    streamed = msgspec.structs.replace(ASKED, is_streamed=True)
-    everyone = run(Generate([streamed]), Abort([777]))
-    assert len(everyone.told(Tokens)) == len(everyone.told(StepPlan)) == 5
-
-
-def test_tokens_between_the_first_and_the_last_come_together_where_nobody_waits_for_them():
-    everyone = run(Generate([ASKED]))
-    assert [values(told.num_tokens).tolist() for told in everyone.told(Tokens)] == [[1], [3], [1]]
+def test_stats_are_answered_and_stop_goes_on_to_the_workers_and_the_detokenizer():
+    everyone = run(Generate([ASKED]), StatsQuery(), Stop())
+    [stats, *stops] = everyone.sent
+    assert (stats.waiting, stats.running, stats.blocks, stats.free_blocks) == (1, 0, 64, 64)
+    assert isinstance(stats, Stats) and stops == [Stop(), Stop()]
 
 
 def test_an_end_without_a_step_is_published_at_once():
@@ -112,16 +109,6 @@ def test_an_end_without_a_step_is_published_at_once():
     assert everyone.told(StepPlan) == []
     (told,) = everyone.told(Tokens)
     assert {(ended.sequence_id, ended.error_code) for ended in told.ended} == {(128, 400), (128, 499)}
-
-
-def test_stats_are_answered():
-    (stats,) = run(Generate([ASKED]), StatsQuery()).told(Stats)
-    assert (stats.waiting, stats.running, stats.blocks, stats.free_blocks) == (1, 0, 64, 64)
-
-
-def test_stop_goes_on_to_the_workers_and_the_detokenizer():
-    everyone = run(Generate([ASKED]), Stop())
-    assert everyone.told(Stop) == everyone.sent == [Stop(), Stop()]
 
 
 def test_a_flood_of_requests_or_of_aborts_is_taken_in_between_steps():
@@ -166,7 +153,7 @@ def test_steps_of_the_same_sequences_leave_together_sequence_by_sequence():
     assert after is last
 
 
-def test_other_sequences_do_not_join_what_is_held():
+def test_other_sequences_do_not_join_what_is_held_nor_do_several_tokens_at_once_and_it_does_not_grow_without_end():
     held = TokenBuffer()
     assert held.take(step(2, 12)) == []
     assert [plain(each) for each in held.take(step(3, ids=[1]))] == [([1, 1], [2, 12], 0.25)]
@@ -174,6 +161,10 @@ def test_other_sequences_do_not_join_what_is_held():
         ([1], [3], 0.25),
         ([1, 1], [4, 9], 0.25),
     ]
+    several = Tokens(wide_column([1]), column([3]), column([7, 8, 9]), 0.5)
+    assert held.take(several) == [several]
+    left = [message for _ in range(100) for message in held.take(step(1, 11))]
+    assert [len(values(message.token_ids)) for message in left] == [64] * 3
 
 
 def test_nothing_is_held_while_someone_waits_for_every_token():
@@ -186,32 +177,13 @@ def test_nothing_is_held_while_someone_waits_for_every_token():
         assert held.take(step(4, ids=[1])) == [], "the last one that was watched has ended"
 
 
-def test_what_is_held_does_not_grow_without_end():
-    held = TokenBuffer()
-    left = [message for _ in range(100) for message in held.take(step(1, 11))]
-    assert len(left) == 3
-    assert {len(values(message.token_ids)) for message in left} == {64}
-
-
-def test_tokens_that_came_several_at_once_are_not_mixed_up():
-    held = TokenBuffer()
-    several = Tokens(wide_column([1]), column([3]), column([7, 8, 9]), 0.5)
-    assert held.take(several) == [several]
-
-
 # --- workers ---------------------------------------------------------------------------------------------------------
 
 PLAN = MemoryPlan("cpu", "", 0, 0, 0, [GroupPlan("full", 2, 0, 100, None, 40)], 4096, 8192, 512, "float32", "float32")
 SMALLER = msgspec.structs.replace(PLAN, groups=[GroupPlan("full", 2, 0, 90, None, 30)], max_model_len=2880)
 
 
-def test_the_plan_is_what_every_rank_can_keep():
-    agreed = agreed_plan([PLAN, SMALLER])
-    assert (agreed.num_blocks, agreed.num_cpu_blocks) == (90, 30)
-    assert (agreed.max_model_len, agreed.model_context) == (2880, 8192)
-
-
-def test_all_ranks_allocate_the_same_before_the_engine_is_ready(tmp_path):
+def test_all_ranks_allocate_what_every_one_can_keep_unless_a_stop_comes_before(tmp_path):
     workers = Workers(tmp_path, EngineConfig(model="m", tensor_parallel_size=2))
     with (
         closing(Inbox(tmp_path, "engine", EngineInbox)) as engine,
@@ -221,21 +193,14 @@ def test_all_ranks_allocate_the_same_before_the_engine_is_ready(tmp_path):
     ):
         for message in (Loaded(1, SMALLER), StatsQuery(), Loaded(0, PLAN), Allocated(1), Allocated(0)):
             outbox.send(message)
-        assert workers.agree(engine).num_blocks == 90
+        agreed = workers.agree(engine)
+        assert (agreed.num_blocks, agreed.num_cpu_blocks) == (90, 30)
+        assert (agreed.max_model_len, agreed.model_context) == (2880, 8192)
         assert first.receive(60) == second.receive(60) == Allocate([90], 2880, [30])
-
-
-def test_a_stop_before_that_goes_on_to_the_workers(tmp_path):
-    workers = Workers(tmp_path, EngineConfig(model="m"))
-    with (
-        closing(Inbox(tmp_path, "engine", EngineInbox)) as engine,
-        closing(Inbox(tmp_path, "worker0", WorkerInbox)) as worker,
-        closing(Outbox(tmp_path, "engine")) as outbox,
-    ):
         outbox.send(Stop())
         with pytest.raises(StopRequested):
             workers.agree(engine)
-        assert worker.receive(60) == Stop()
+        assert first.receive(60) == second.receive(60) == Stop()
 
 
 def test_the_stream_is_recorded_with_its_answers(tmp_path):

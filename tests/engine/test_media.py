@@ -7,10 +7,9 @@ checks in every step.
 import re
 
 from builders.cases import for_each
-from builders.engine_harness import Harness, limits, medium, prompt
+from builders.engine_harness import Harness, medium, prompt
 from msgspec.structs import replace
 
-from penstock.engine.scheduler import Scheduler
 from penstock.protocol.media import MediaPlan
 from penstock.protocol.messages import Prompt, StepPlan, values
 
@@ -48,21 +47,18 @@ def test_a_picture_beside_nobody_is_encoded_and_read_in_one_step():
     assert plan.new[0].positions == bytes(12 * 16)
 
 
-def test_a_streamed_answer_waits_for_some_work_and_the_rows_for_all_of_it():
-    tested = with_stream(mm_encoder_budget=300).add(with_picture(2, 1, num_patches=190)).run()
-    assert [work for work in works(tested.plans) if work] == [300, 300, 160], "190 patches through 4 layers"
+def test_a_streamed_answer_waits_for_some_work_but_no_trifle_and_the_rows_for_all_of_it():
+    tested = with_stream(mm_encoder_budget=300)
+    tested.add(*(with_picture(number, number, num_patches=190) for number in (2, 3))).run()
+    assert [work for work in works(tested.plans) if work] == [300] * 5 + [20], "twice 190 patches through 4 layers"
     assert all(1 in tested.rows(plan).values() for plan in tested.plans[1:10]), "the stream is in every step"
-
-
-def test_a_step_that_encodes_does_not_only_a_trifle():
+    order = [encode.entry for plan in tested.plans for encode in plan.encodes]
+    assert order == sorted(order) and tested.worker.media.num_encoded == 2, "one after the other"
     tested = with_stream(mm_encoder_budget=1).add(with_picture(2, 1, num_patches=100)).run()
     assert [work for work in works(tested.plans) if work] == [256, 144]
-
-
-def test_the_keys_to_which_patches_attend_count_as_work():
     tested = harness(media=replace(PLAN, num_full_layers=2, patch_keys=50))
     tested.add(with_picture(1, 1, num_patches=100)).run()
-    assert sum(works(tested.plans)) == 100 * 4 + 100 * 2 * 100 // 50
+    assert sum(works(tested.plans)) == 100 * 4 + 100 * 2 * 100 // 50, "the keys to which patches attend count, too"
 
 
 def test_a_step_encodes_alone_if_the_next_token_is_a_row():
@@ -86,14 +82,11 @@ def test_statistics_tell_how_full_the_memory_of_encoded_pictures_is():
     assert (stats.media_bytes, stats.used_media_bytes, stats.encoded_media) == (2000, 1200, 2)
 
 
-def test_another_picture_in_its_place_shares_only_what_stands_before_it():
+def test_another_picture_or_other_rows_of_the_same_one_share_only_what_stands_before_them():
     tested = harness()
     for number, picture in enumerate([1, 1, 2]):
         tested.add(with_picture(number, picture)).run()
     assert [tested.num_cached(number) for number in range(3)] == [0, 12, 4]
-
-
-def test_other_rows_of_the_same_picture_are_not_shared():
     tested = harness()
     tokens = [7] * 4 + [PLACEHOLDER] * 4 + [8] * 4 + [PLACEHOLDER] * 4 + [9]
     tested.add(prompt(1, tokens, media=[medium(1, (4, 4), (12, 4))])).run()
@@ -109,17 +102,6 @@ def test_a_computed_prefix_needs_no_picture():
     encoded = tested.worker.media.num_encoded
     tested.add(with_picture(3, 1)).run()
     assert tested.worker.media.num_encoded == encoded == 2
-
-
-def test_more_pictures_than_fit_are_encoded_and_read_one_after_the_other():
-    tested = harness(media=replace(PLAN, num_rows=7))
-    tokens, media = [], []
-    for picture in range(5):
-        media.append(medium(picture, (len(tokens) + 1, 6)))
-        tokens += [7] + [PLACEHOLDER] * 6
-    tested.add(prompt(1, [*tokens, 8], media=media)).run()
-    assert tested.worker.media.num_encoded == 5
-    assert tested.ended(1).finish_reason == "length"
 
 
 @for_each("before", [0, 5], ids=["waiting", "running"])
@@ -143,13 +125,6 @@ def test_a_half_encoded_picture_goes_on_for_another_request_that_has_it():
     assert tested.ended(2).finish_reason == "length" and tested.worker.media.num_encoded == 1
 
 
-def test_pictures_are_encoded_one_after_the_other_beside_streams():
-    tested = with_stream(mm_encoder_budget=300)
-    tested.add(*[with_picture(number, number, num_patches=190) for number in (2, 3)]).run()
-    order = [encode.entry for plan in tested.plans for encode in plan.encodes]
-    assert order == sorted(order) and tested.worker.media.num_encoded == 2
-
-
 WHOLE = {"max_num_batched_tokens": 12, "max_num_seqs": 5, "media": replace(PLAN, has_whole_spans=True)}
 
 
@@ -167,13 +142,6 @@ def test_what_can_never_be_encoded_is_refused_with_what_to_do(asked, sentence, o
     ended = harness(**options).add(asked).ended(1)
     assert ended.error_code == 400
     assert re.search(sentence, ended.error_msg), ended.error_msg
-
-
-def test_nothing_is_planned_for_media_where_there_are_none():
-    scheduler = Scheduler(limits())
-    scheduler.add(prompt(1, [1, 2, 3]))
-    plan = scheduler.plan()
-    assert plan and (plan.dropped_entries, plan.encodes, plan.media) == (b"", [], [])
 
 
 def test_rows_that_see_one_another_are_computed_in_one_step_beside_streams_too():

@@ -25,25 +25,32 @@ def others(number: int, length: int = 40) -> list[int]:
 # --- cells -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_least_recently_used_cell_is_overwritten_first():
-    tier = SecondTierIndex(2)
+def test_the_least_recently_used_cell_is_overwritten_first_and_a_loaded_chain_from_its_tail():
+    tier = SecondTierIndex(3)
     tier.offer(key(1), 10)
     tier.offer(key(2), 20)
+    tier.offer(key(3), 30)
     tier.take_moves()
     tier.offer(key(1), 11)  # has its copy already, and is younger now
-    tier.offer(key(3), 30)
-    assert tier.take_moves().saves == [30, 1]
-    assert [tier.use(key(number)) for number in (1, 2, 3)] == [True, False, True]
-
-
-def test_a_chain_that_is_loaded_is_overwritten_from_its_tail():
-    tier = SecondTierIndex(3)
-    for number in range(3):
-        tier.offer(key(number), number)
-    tier.pin([key(0), key(1), key(2)])
+    tier.offer(key(4), 40)
+    assert tier.take_moves().saves == [40, 1]
+    assert [tier.use(key(number)) for number in (1, 2, 3, 4)] == [True, False, True, True]
+    tier.pin([key(4), key(1), key(3)])
     tier.take_moves()
     tier.offer(key(7), 7)
-    assert [tier.use(key(number)) for number in range(3)] == [True, True, False]
+    assert [tier.use(key(number)) for number in (4, 1, 3)] == [True, True, False]
+
+
+def test_of_what_is_filled_twice_before_a_plan_or_is_forgotten_nothing_is_saved_or_found():
+    tier = SecondTierIndex(1)
+    tier.offer(key(1), 10)
+    tier.offer(key(2), 20)
+    tier.check()
+    assert tier.take_moves().saves == [20, 0] and not tier.use(key(1))
+    tier.offer(key(3), 30)
+    tier.forget(key(3))
+    tier.check()
+    assert tier.take_moves().saves == [] and not tier.use(key(3))
 
 
 def test_what_a_plan_loads_it_does_not_overwrite():
@@ -61,42 +68,19 @@ def test_what_a_plan_loads_it_does_not_overwrite():
     assert len(tier.take_moves().saves) == 2, "the next plan may"
 
 
-def test_a_cell_that_is_filled_twice_before_a_plan_is_told_once():
-    tier = SecondTierIndex(1)
-    tier.offer(key(1), 10)
-    tier.offer(key(2), 20)
-    tier.check()
-    assert tier.take_moves().saves == [20, 0] and not tier.use(key(1))
-
-
-def test_what_is_forgotten_is_neither_saved_nor_found():
-    tier = SecondTierIndex(1)
-    tier.offer(key(1), 10)
-    tier.forget(key(1))
-    tier.check()
-    assert tier.take_moves().saves == [] and not tier.use(key(1))
-
-
 # --- what requests get of it -----------------------------------------------------------------------------------------
 
 
-def test_a_prefix_evicted_from_the_pool_comes_back_from_the_second_tier():
-    harness = Harness(num_blocks=12, num_cpu_blocks=24)
-    harness.visit(1, PREFIX)
+def test_a_prefix_evicted_from_the_pool_comes_back_from_the_second_tier_for_its_own_salt():
+    harness = Harness(num_blocks=12, num_cpu_blocks=48)
+    harness.visit(1, PREFIX, cache_salt="a")
     harness.visit(2, others(2))
     computed = harness.worker.num_computed
-    assert harness.visit(3, PREFIX) == 36
+    assert harness.visit(3, PREFIX, cache_salt="a") == 36
     assert harness.worker.num_computed - computed == 4 + 1
     stats = harness.scheduler.stats()
     assert stats.loaded_blocks > 0 and stats.saved_blocks >= stats.loaded_blocks
-
-
-def test_without_a_second_tier_it_is_computed_anew():
-    harness = Harness(num_blocks=12)
-    harness.visit(1, PREFIX)
-    harness.visit(2, others(2))
-    assert harness.visit(3, PREFIX) < 36
-    assert not any(group.saves or group.loads for plan in harness.plans for group in plan.groups)
+    assert harness.visit(4, PREFIX, cache_salt="b") == 0
 
 
 def test_the_head_of_a_prefix_may_be_in_the_pool_and_its_tail_in_the_second_tier():
@@ -128,22 +112,6 @@ def test_two_that_come_together_load_their_common_prefix_once():
     harness.add(*(prompt(number, [*PREFIX, number], max_tokens=1) for number in (5, 6))).run()
     assert [harness.num_cached(number) for number in (5, 6)] == [40, 40]
     assert harness.scheduler.stats().loaded_blocks - before == 10
-
-
-@for_each("num_cells", [1, 2, 5])
-def test_few_cells_keep_what_they_can_and_disturb_nothing(num_cells):
-    harness = Harness(num_blocks=12, num_cpu_blocks=num_cells)
-    for request_id in range(12):
-        harness.visit(request_id, others(request_id % 3))
-
-
-def test_other_salts_share_no_cell():
-    harness = Harness(num_blocks=12, num_cpu_blocks=48)
-    harness.visit(1, PREFIX, cache_salt="a")
-    harness.visit(2, others(2))
-    assert harness.visit(3, PREFIX, cache_salt="b") == 0
-    harness.visit(4, others(4))
-    assert harness.visit(5, PREFIX, cache_salt="a") == 36
 
 
 # --- who gave way ----------------------------------------------------------------------------------------------------

@@ -45,31 +45,7 @@ def pool(clock) -> BlockPool:
     return BlockPool(3, time_to_live=TimeToLive(TTL, clock))
 
 
-def test_a_free_block_is_found_until_the_time_is_over():
-    for passed, is_found in ((0, True), (TTL - 0.001, True), (TTL, False), (1e9, False)):
-        clock = Clock()
-        pool = BlockPool(3, time_to_live=TimeToLive(TTL, clock))
-        pool.release(named(pool, 1))
-        clock.now += passed
-        assert (pool.find(key(1)) is not None) == is_found, passed
-        pool.check([])
-
-
-def test_finding_a_block_is_no_use_and_changes_nothing(pool, clock):
-    first, other = named(pool, 1), named(pool, 2)
-    pool.release(first)
-    pool.release(other)
-    free = pool.free_blocks()
-    clock.now += TTL - 1
-    assert pool.find(key(1)) == first[0]
-    clock.now += 1
-    assert pool.find(key(1)) is None
-    assert pool.free_blocks() == free
-    assert pool.use(key(2)) is None
-    assert pool.free_blocks() != free, "only a use reorders what has expired"
-
-
-def test_a_block_whose_time_is_over_is_reused_first(pool, clock):
+def test_a_block_whose_time_is_over_is_reused_first_and_finding_it_is_no_use(pool, clock):
     old, new = named(pool, 1), named(pool, 2)
     pool.release(new)
     clock.now += TTL - 1
@@ -77,7 +53,11 @@ def test_a_block_whose_time_is_over_is_reused_first(pool, clock):
     pool.use(key(2))
     clock.now += TTL - 1
     assert pool.use(key(2)) is not None
+    free = pool.free_blocks()
+    assert pool.find(key(1)) == old[0]
     clock.now += 1
+    assert pool.find(key(1)) is None
+    assert pool.free_blocks() == free, "only a use reorders what has expired"
     assert pool.use(key(1)) is None
     assert pool.free_blocks()[0] == old[0]
 
@@ -143,12 +123,8 @@ def test_a_block_is_found_exactly_while_it_is_in_use_and_for_its_time_after_that
 # --- the second tier --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def tier(clock) -> SecondTierIndex:
-    return SecondTierIndex(2, TimeToLive(TTL, clock))
-
-
-def test_a_cell_keeps_the_time_of_the_block_that_it_was_saved_from(tier, clock):
+def test_a_cell_keeps_the_time_of_the_block_that_it_was_saved_from(clock):
+    tier = SecondTierIndex(2, TimeToLive(TTL, clock))
     clock.now = 8.0
     tier.offer(key(1), 0, last_use=3.0)
     clock.now = 12.5
@@ -159,7 +135,8 @@ def test_a_cell_keeps_the_time_of_the_block_that_it_was_saved_from(tier, clock):
     assert tier.take_moves().saves == [], "what was not saved yet need not be"
 
 
-def test_a_cell_that_the_next_plan_loads_from_is_in_use(tier, clock):
+def test_a_cell_that_the_next_plan_loads_from_is_in_use(clock):
+    tier = SecondTierIndex(2, TimeToLive(TTL, clock))
     tier.offer(key(1), 0, last_use=0.0)
     tier.take_moves()
     tier.pin([key(1)])
@@ -167,47 +144,17 @@ def test_a_cell_that_the_next_plan_loads_from_is_in_use(tier, clock):
     assert tier.use(key(1))
 
 
-def test_a_block_whose_time_is_over_is_not_saved(clock, tier):
-    pool = BlockPool(1, tier.offer, TimeToLive(TTL, clock))
-    pool.release(named(pool, 1))
-    clock.now += TTL
-    pool.allocate(1)
-    assert not tier.use(key(1)) and tier.take_moves().saves == []
-
-
 # --- what requests get of it ------------------------------------------------------------------------------------------
 
 
 def test_a_prefix_that_was_not_used_for_so_long_is_computed_again_though_memory_is_free():
-    harness = Harness(prefix_cache_ttl=TTL)
-    harness.visit(1, PREFIX)
-    harness.now += TTL - 1
-    assert harness.visit(2, PREFIX) == FULL
-    harness.now += TTL - 1
-    assert harness.visit(3, PREFIX) == FULL
-    harness.now += TTL
-    assert harness.visit(4, PREFIX) == 0
-    assert harness.visit(5, PREFIX) == FULL
-
-
-def test_without_the_option_it_is_found_for_ever():
-    harness = Harness()
-    harness.visit(1, PREFIX)
-    harness.now += 1e9
-    assert harness.visit(2, PREFIX) == FULL
-
-
-def test_nor_is_it_found_in_the_second_tier():
-    harness = Harness(num_blocks=12, num_cpu_blocks=48, prefix_cache_ttl=TTL)
-    harness.visit(1, PREFIX)
-    harness.visit(2, [1, *range(100, 145)])
-    harness.now += TTL - 1
-    assert harness.visit(3, PREFIX) == FULL and harness.scheduler.stats().loaded_blocks > 0
-    harness.visit(4, [2, *range(200, 245)])
-    harness.now += TTL
-    loaded = harness.scheduler.stats().loaded_blocks
-    assert harness.visit(5, PREFIX) == 0
-    assert harness.scheduler.stats().loaded_blocks == loaded
+    harness, lasting = Harness(prefix_cache_ttl=TTL), Harness()
+    found = []
+    for number, passed in enumerate((0, TTL - 1, TTL - 1, TTL, 0)):
+        harness.now += passed
+        lasting.now += 1e9
+        found.append((harness.visit(number, PREFIX), lasting.visit(number, PREFIX)))
+    assert found == [(0, 0), (FULL, FULL), (FULL, FULL), (0, FULL), (FULL, FULL)]
 
 
 def test_a_sequence_that_runs_keeps_its_prefix():

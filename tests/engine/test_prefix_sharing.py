@@ -16,30 +16,15 @@ def test_sixteen_requests_that_arrive_together_with_one_prefix_compute_it_once()
     assert [harness.num_cached(number) for number in range(16)] == [0] + [512] * 15
 
 
-def test_a_prefix_that_takes_several_steps_is_computed_once_too():
+def test_a_hit_stops_one_token_short_of_the_prompt_and_goes_on_into_an_answer_that_it_continues():
     harness = Harness(max_num_batched_tokens=16)
     harness.add(*(prompt(number, [*PREFIX, number], max_tokens=1) for number in range(4))).run()
-    assert harness.worker.num_computed == len(PREFIX) + 4
-
-
-def test_a_hit_stops_one_token_short_of_the_prompt():
-    harness = Harness()
-    assert [harness.visit(number, PREFIX) for number in (1, 2)] == [0, len(PREFIX) - 4]
-
-
-def test_an_answer_can_be_found_by_the_prompt_that_continues_it():
-    harness = Harness()
-    harness.visit(1, PREFIX[:10], max_tokens=20)
+    assert harness.worker.num_computed == len(PREFIX) + 4, "each token once, though it takes several steps"
+    assert harness.visit(4, PREFIX) == len(PREFIX) - 4
+    assert harness.visit(5, PREFIX, cache_salt="a") == 0
+    harness.visit(6, PREFIX[1:11], max_tokens=20)
     # The last token was never computed: 29 of 30 positions hold something, 28 of them full blocks.
-    assert harness.visit(2, [*PREFIX[:10], *harness.tokens(1), 9, 9, 9]) == 28
-
-
-def test_other_salts_share_nothing():
-    harness = Harness()
-    harness.add(prompt(1, PREFIX, cache_salt="a"), prompt(2, PREFIX, cache_salt="b"), prompt(3, PREFIX)).run()
-    assert [harness.num_cached(number) for number in (1, 2, 3)] == [0, 0, 0]
-    harness.add(prompt(4, PREFIX, cache_salt="b")).run()
-    assert harness.num_cached(4) == 44
+    assert harness.visit(7, [*PREFIX[1:11], *harness.tokens(6), 9, 9, 9]) == 28
 
 
 def test_without_prefix_caching_only_the_samples_of_one_request_share():

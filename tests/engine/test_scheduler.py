@@ -8,7 +8,7 @@ from itertools import pairwise
 from types import FrameType
 from typing import Any
 
-from builders.engine_harness import Harness, answer, prompt
+from builders.engine_harness import Harness, prompt
 
 from penstock.protocol.messages import values
 from penstock.protocol.parameters.beams import BeamSearchParams
@@ -24,11 +24,11 @@ def tokens_by_seed(harness: Harness) -> list[dict[int, int]]:
     return steps
 
 
-def test_a_step_never_computes_more_than_max_num_batched_tokens():
+def test_a_step_never_computes_more_than_max_num_batched_tokens_and_what_it_has_left_goes_to_who_waits():
     harness = Harness(max_num_batched_tokens=16)
-    harness.add(*(prompt(number, range(number, number + 5 + 4 * number)) for number in range(10))).run()
-    sizes = [sum(values(plan.num_tokens)) for plan in harness.plans]
-    assert max(sizes) == 16
+    harness.add(*(prompt(number, range(100 * number, 100 * number + 10 + 4 * number)) for number in range(5))).run()
+    assert max(sum(values(plan.num_tokens)) for plan in harness.plans) == 16
+    assert tokens_by_seed(harness)[0] == {0: 10, 1: 6}
 
 
 def test_a_long_prompt_is_computed_in_chunks_beside_the_answers_of_others():
@@ -38,42 +38,13 @@ def test_a_long_prompt_is_computed_in_chunks_beside_the_answers_of_others():
     assert tokens_by_seed(harness)[:5] == [{1: 2}, {1: 1, 2: 15}, {1: 1, 2: 15}, {1: 1, 2: 10}, {1: 1, 2: 1}]
 
 
-def test_what_a_step_has_left_goes_to_who_waits():
-    harness = Harness(max_num_batched_tokens=16)
-    harness.add(prompt(1, range(10)), prompt(2, range(100, 110)), prompt(3, range(200, 210)))
-    harness.plan()
-    assert tokens_by_seed(harness) == [{1: 10, 2: 6}]
-
-
-def test_a_lower_priority_value_goes_first_whatever_the_order_of_arrival():
-    harness = Harness(max_num_seqs=1)
-    harness.add(*(prompt(number, [number], priority=-number, max_tokens=2) for number in range(4))).run()
-    assert [new.seed for plan in harness.plans for new in plan.new] == [3, 2, 1, 0]
-
-
-def test_every_running_sequence_gets_a_token_in_every_step():
+def test_every_running_sequence_gets_a_token_in_every_step_and_keeps_its_place_among_the_rows():
     harness = Harness(max_num_seqs=50, max_num_batched_tokens=4)
-    harness.add(*(prompt(number, [number], max_tokens=6) for number in range(12))).run()
-    for before, after in pairwise(tokens_by_seed(harness)):
-        missing = set(before) - set(after)
-        assert all(len(harness.tokens(number)) == 6 for number in missing)
-        assert len(after) <= 4
-
-
-def test_rows_keep_their_order_while_others_come_and_go():
-    harness = Harness().add(*(prompt(number, [number], max_tokens=3 + 5 * (number % 2)) for number in range(6))).run()
-    orders = [list(step) for step in tokens_by_seed(harness)]
-    for before, after in pairwise(orders):
+    harness.add(*(prompt(number, [number], max_tokens=3 + 5 * (number % 2)) for number in range(12))).run()
+    for before, after in pairwise(map(list, tokens_by_seed(harness))):
         stayed = [number for number in before if number in after]
-        assert [number for number in after if number in before] == stayed
-
-
-def test_the_step_after_a_prompt_that_fills_its_blocks_gets_a_new_one_at_any_depth():
-    for steps_in_flight in (1, 2, 3):
-        harness = Harness()
-        asked = prompt(1, range(8))
-        harness.add(asked).run(steps_in_flight)
-        assert harness.tokens(1) == answer(asked, 0, 128)[0]
+        assert [number for number in after if number in before] == stayed and len(after) <= 4
+        assert all(len(harness.tokens(number)) == 3 + 5 * (number % 2) for number in set(before) - set(after))
 
 
 def test_stats_tell_what_was_computed_and_what_was_found():
@@ -105,21 +76,14 @@ def modules_of(harness: Harness) -> set[str]:
     return called
 
 
-def test_plain_requests_call_nothing_of_the_others():
+def test_plain_requests_call_nothing_of_the_others_even_after_the_last_beam_has_ended():
     harness = Harness()
+    search = prompt(0, [3, 1, 4], n=3, max_tokens=4)
+    search.beams = BeamSearchParams(beam_width=3, max_tokens=4)
+    harness.add(search)
+    assert "beam_decoding" in modules_of(harness)
     harness.scheduler.check = lambda: None  # looks at everything
     for number in range(1, 12):
         harness.add(prompt(number, range(number, number + 9), n=2))
     called = modules_of(harness)
     assert "scheduler" in called and not called & set(OF_OTHERS)
-
-
-def test_they_are_not_called_either_once_the_last_beam_has_ended():
-    harness = Harness()
-    search = prompt(1, [3, 1, 4], n=3, max_tokens=4)
-    search.beams = BeamSearchParams(beam_width=3, max_tokens=4)
-    harness.add(search)
-    assert "beam_decoding" in modules_of(harness)
-    harness.scheduler.check = lambda: None
-    harness.add(prompt(2, [3, 1, 4]))
-    assert not modules_of(harness) & set(OF_OTHERS)

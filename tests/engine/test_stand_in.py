@@ -62,14 +62,6 @@ def test_a_plan_that_breaks_a_rule_is_refused_with_a_sentence(broken, sentence):
         worker().step(broken)
 
 
-def test_what_another_sequence_computed_into_a_block_is_noticed():
-    tested = worker()
-    tested.step(plan(new=[new(0)], blocks=[1]))
-    tested.step(plan(1, rows={1: 3}, new=[new(1, [7, 8, 9])], blocks=[1]))
-    with pytest.raises(PlanError, match="Slot 0 reads block 1"):
-        tested.step(plan(2, rows={0: 1}))
-
-
 def test_a_row_reads_what_another_row_of_the_same_step_writes():
     shared = [1, 2, 3, 4]
     plans = plan(
@@ -89,30 +81,29 @@ def test_forced_tokens_are_appended_before_the_step():
     assert sampled(result) == sampled(free.step(plan(1, rows={0: 1})))
 
 
-def test_a_fork_goes_on_like_its_source_on_blocks_of_its_own():
+def test_a_fork_goes_on_like_its_source_on_blocks_of_its_own_and_what_others_computed_into_a_block_is_noticed():
     tested = worker()
     tested.step(plan(new=[new()], blocks=[1]))
     fork = plan(1, rows={0: 1, 2: 1}, forks=[Fork(0, 2, 0, [column([5])])], copies=column([1, 5]))
     first, second = sampled(tested.step(fork))
     assert first == second
+    for read, others in (
+        ("Slot 0 reads block 1", plan(1, rows={1: 3}, new=[new(1, [7, 8, 9])], blocks=[1])),
+        ("Slot 2 reads block 5", plan(1, rows={0: 1}, forks=[Fork(0, 2, 0, [column([5])])])),
+    ):
+        tested = worker()
+        tested.step(plan(new=[new()], blocks=[1]))
+        tested.step(others)
+        with pytest.raises(PlanError, match=read):
+            tested.step(plan(2, rows={int(read[5]): 1}))
 
 
-def test_a_fork_without_its_blocks_is_noticed():
-    tested = worker()
-    tested.step(plan(new=[new()], blocks=[1]))
-    with pytest.raises(PlanError, match="Slot 2 reads block 5"):
-        tested.step(plan(1, rows={2: 1}, forks=[Fork(0, 2, 0, [column([5])])]))
-
-
-def test_a_masked_row_samples_only_what_its_frame_allows():
+def test_a_row_has_the_log_probabilities_that_were_asked_for_and_a_masked_one_only_tokens_that_its_frame_allows():
     words = [0] * 16
     words[300 // 32] = 1 << 300 % 32
     frame = MaskFrame(0, column([0]), column(words))
     result = worker().step(plan(new=[new()], blocks=[1], masked=column([0])), {0: frame}.__getitem__)
     assert sampled(result) == [300]
-
-
-def test_log_probabilities_have_the_shape_that_was_asked_for():
     result = worker().step(plan(new=[new(logprobs=2, prompt_logprobs=0)], blocks=[1]))
     prompts, own = result.logprobs
     assert (prompts.is_prompt, prompts.width, len(prompts.ranks) // 4) == (True, 1, 2)

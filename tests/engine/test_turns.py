@@ -35,13 +35,6 @@ def steps_until(harness: Harness, number: int, most: int) -> int:
     pytest.fail(f"request {number} did not run within {most} steps")
 
 
-def test_one_request_is_next_whatever_number_of_anothers_wait():
-    harness = Harness().add(*(prompt(number, [number + 1], client="flood", max_tokens=4) for number in range(300)))
-    harness.plan()
-    harness.add(prompt(300, [7], client="one")).run()
-    assert admitted(harness).index(300) == 8  # behind those that ran when it came
-
-
 @for_each("num_clients", [2, 3, 7])
 def test_equal_clients_are_admitted_equally_often(num_clients):
     harness = Harness()
@@ -70,6 +63,9 @@ def test_a_client_that_holds_everything_with_long_answers_gives_a_place_within_s
 
 
 def test_nobody_gives_way_to_a_lower_priority_nor_with_a_single_place_nor_to_its_own_client():
+    harness = Harness(max_num_seqs=3, num_blocks=300)
+    harness.add(*(prompt(number, [number + 1], max_tokens=100 if number < 3 else 2) for number in range(20))).run()
+    assert (admitted(harness), harness.scheduler.counters.preemptions) == (list(range(20)), 0)
     for priority, client, places in ((1, "other", 4), (0, "other", 1), (0, "long", 4)):
         harness = Harness(max_num_seqs=places, num_blocks=300)
         harness.add(*(prompt(number, [number + 1], client="long", max_tokens=120) for number in range(places)))
@@ -104,14 +100,6 @@ def test_beams_that_wait_for_one_another_are_not_kept_apart_by_other_clients():
             harness.finish()
     assert harness.ended(0) is not None and harness.scheduler.waiting
     harness.run()
-
-
-def test_one_client_is_served_as_it_was_before_there_were_clients():
-    """In the order of its requests, and nothing gives way without need."""
-    harness = Harness(max_num_seqs=3, num_blocks=300)
-    harness.add(*(prompt(number, [number + 1], max_tokens=100 if number < 3 else 2) for number in range(20))).run()
-    assert admitted(harness) == list(range(20))
-    assert harness.scheduler.counters.preemptions == 0
 
 
 floods = st.lists(

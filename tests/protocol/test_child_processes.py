@@ -37,7 +37,12 @@ def with_grandchild() -> tuple[ChildProcess, psutil.Process, int]:
     return child, own, own.children()[0].pid
 
 
-def test_a_stopped_process_and_what_it_started_end_when_they_are_let_go_of():
+def test_what_a_child_has_started_ends_with_it_when_it_dies_or_is_let_go_of_while_it_is_stopped():
+    child, own, other = with_grandchild()
+    own.kill()
+    end_children([child], None)
+    assert child.status == -signal.SIGKILL
+    assert_gone([other])
     child, own, other = with_grandchild()
     os.killpg(own.pid, signal.SIGSTOP)
     child.life.close()
@@ -45,26 +50,12 @@ def test_a_stopped_process_and_what_it_started_end_when_they_are_let_go_of():
     child.close()
 
 
-def test_what_a_dead_child_has_started_ends_too():
-    child, own, other = with_grandchild()
-    own.kill()
-    end_children([child], None)
-    assert child.status == -signal.SIGKILL
-    assert_gone([other])
-
-
-def test_the_thread_that_starts_a_child_may_end():
+def test_neither_a_forked_copy_nor_the_end_of_the_thread_that_started_a_child_ends_it_or_keeps_it_alive():
     children: list[ChildProcess] = []
     thread = threading.Thread(target=lambda: children.append(started()))
     thread.start()
     thread.join()
-    assert is_running(children[0].popen.pid)
-    children[0].close()
-    assert not is_running(children[0].popen.pid)
-
-
-def test_a_forked_copy_neither_keeps_a_child_alive_nor_ends_it():
-    child = started()
+    [child] = children
     pid = os.fork()
     if pid == 0:
         child.life.close()
@@ -98,14 +89,11 @@ def test_a_child_that_no_descriptor_is_left_for_is_not_started(monkeypatch):
     assert set(psutil.Process().children()) == before
 
 
-def test_a_program_says_any_amount(tmp_path):
+def test_a_program_says_any_amount_and_one_that_takes_too_long_is_ended(tmp_path):
     given = os.urandom(3 << 20)
     (tmp_path / "given").write_bytes(given)
     done = run_to_end(lambda **streams: started(["cat", str(tmp_path / "given")], **streams), 60)
     assert (done.status, done.output, done.errors) == (0, given, b"")
-
-
-def test_a_program_that_takes_too_long_is_ended():
     children: list[ChildProcess] = []
     with pytest.raises(TimeoutError):
         run_to_end(lambda **streams: children.append(started(**streams)) or children[0], 0.05)
@@ -133,36 +121,32 @@ def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch):
 ROLES = ("engine", "detokenizer", "worker 0", "worker 1")
 
 
-def test_each_child_writes_a_line_of_its_own():
+def test_each_child_writes_a_line_of_its_own_which_a_closed_page_still_shows():
+    before = open_descriptors()
     page = Heartbeats(num_ranks=2)
     beats = {role: Heartbeat.of(role, os.dup(page.descriptor)) for role in ROLES}
     for number, role in enumerate(ROLES, start=1):
         beats[role].answer(number)
+        beats[role].answer(number - 1)  # an answer never goes back
         for _ in range(number):
             beats[role].taken()
+    page.close()
+    page.close()
     assert [page.read(role)[:2] for role in ROLES] == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    beats.clear()
+    assert open_descriptors() == before
 
 
-def test_steps_that_overlap_are_counted_one_after_another():
+def test_steps_that_overlap_are_counted_one_after_another_and_nowhere_without_a_page():
     page = Heartbeats(num_ranks=1)
-    beat = Heartbeat.of("worker 0", os.dup(page.descriptor))
-    beat.begin_step(512)
-    beat.begin_step(3)
-    assert page.read("worker 0").step_tokens == 515
-    beat.end_step()
-    between = page.read("worker 0")
-    assert (between.steps, between.done, between.step_tokens) == (1, 512, 3)
-    beat.end_step()
-    after = page.read("worker 0")
-    assert (after.steps, after.done, after.step_tokens) == (2, 515, 0)
-
-
-def test_an_answer_never_goes_back():
-    page = Heartbeats(num_ranks=1)
-    beat = Heartbeat.of("engine", os.dup(page.descriptor))
-    beat.answer(7)
-    beat.answer(5)
-    assert page.read("engine").answered == 7
+    beats = [Heartbeat.of("worker 0", os.dup(page.descriptor)), Heartbeat.of("engine", -1)]
+    read = []
+    for tokens in (512, 3, None, None):
+        for beat in beats:
+            beat.begin_step(tokens) if tokens else beat.end_step()
+        state = page.read("worker 0")
+        read.append((state.steps, state.done, state.step_tokens))
+    assert read == [(0, 0, 512), (0, 0, 515), (1, 512, 3), (2, 515, 0)]
 
 
 @for_each("timeout", [None, 60.0])
@@ -182,20 +166,3 @@ def test_an_inbox_answers_pings_and_shows_nobody_any(tmp_path, timeout):
         assert inbox.receive(timeout) == StatsQuery(5)
         assert page.read("engine")[:2] == (2, 3)
         assert inbox.receive(0) is None
-
-
-def test_without_a_page_nothing_is_written_anywhere():
-    beat = Heartbeat.of("engine", -1)
-    beat.taken()
-    beat.begin_step(1)
-    beat.end_step()
-
-
-def test_a_closed_page_still_says_what_stood_there_and_holds_no_descriptor():
-    before = len(os.listdir("/proc/self/fd"))
-    page = Heartbeats(1)
-    Heartbeat.of("engine", os.dup(page.descriptor)).answer(7)
-    page.close()
-    page.close()
-    assert page.read("engine").answered == 7
-    assert len(os.listdir("/proc/self/fd")) == before

@@ -49,12 +49,9 @@ def test_what_is_wanted_is_said_with_the_value(field, value, sentence):
     assert told == sentence and param.startswith(field)
 
 
-def test_so_is_what_is_no_object_or_lacks_a_field():
+def test_so_is_what_is_no_object_or_lacks_a_field_and_a_long_body_is_refused_without_its_value():
     assert refusal([]) == ("The body must be an object, not a list.", None)
     assert refusal({}, CompletionRequest) == ("The body needs prompt, which must be text or a list.", "prompt")
-
-
-def test_a_long_body_is_refused_without_its_value():
     told, _ = refusal({"max_tokens": "5", "messages": [{"role": "user", "content": "x" * decoding.MOST_SHOWN_BYTES}]})
     assert told == "max_tokens must be a whole number, 1 or more, not text."
 

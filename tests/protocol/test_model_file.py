@@ -46,29 +46,23 @@ def test_a_file_that_grows_while_it_is_read_is_read_no_further_than_its_bound(tm
 
 
 @for_each("content", [b"{", b"\xff{}", b"[" * 100_000, b"nothing"])
-def test_what_is_not_json_is_refused_by_name(tmp_path, content):
+def test_what_is_not_json_is_refused_by_name_and_a_file_that_is_not_there_is_the_callers_affair(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(ConfigError, match="file is n"):
         read_model_json(tmp_path / "file")
-
-
-@for_each("read", [read_model_file, read_model_text, read_model_json, require_regular])
-def test_a_file_that_is_not_there_is_the_callers_affair(tmp_path, read):
     (tmp_path / "broken").symlink_to(tmp_path / "nothing")
-    for name in ("nothing", "broken"):
-        with pytest.raises(FileNotFoundError):
-            read(tmp_path / name)
+    for read in (read_model_file, read_model_text, read_model_json, require_regular):
+        for name in ("nothing", "broken"):
+            with pytest.raises(FileNotFoundError):
+                read(tmp_path / name)
 
 
-def test_an_owners_file_may_be_a_pipe_which_is_read_to_its_end():
+def test_an_owners_file_may_be_a_pipe_which_is_read_to_its_end_and_one_without_end_is_refused():
     reading, writing = os.pipe()
     os.write(writing, b"keep_alive = 3\n")
     os.close(writing)
     assert read_owner_file(f"/dev/fd/{reading}") == b"keep_alive = 3\n"
     os.close(reading)
-
-
-@for_each("device", ["/dev/zero", "/dev/full"])
-def test_an_owners_file_without_end_is_a_sentence(device):
-    with pytest.raises(ConfigError, match=f"{device} is longer than {MOST_BYTES >> 20} MiB"):
-        read_settings(device, [], {}, {}, None)
+    for device in ("/dev/zero", "/dev/full"):
+        with pytest.raises(ConfigError, match=f"{device} is longer than {MOST_BYTES >> 20} MiB"):
+            read_settings(device, [], {}, {}, None)

@@ -19,9 +19,16 @@ def test_every_option_has_a_check_and_a_sentence():
     assert [field.name for field in fields if "description=" not in repr(field.type)] == []
 
 
-def test_a_size_is_bytes_or_text_with_a_unit():
+def test_every_spelling_of_an_option_means_the_same_and_survives_the_wire():
     sizes = {"4GiB": 4 * 2**30, "512mib": 512 * 2**20, "2GB": 2 * 10**9, 4096: 4096, "1.5k": 1500}
     assert {text: settled(kv_cache_memory=text).kv_cache_memory for text in sizes} == sizes
+    assert {settled(dtype=name).dtype for name in ("bf16", "bfloat16", "torch.bfloat16")} == {"bfloat16"}
+    assert settled(max_model_len=-1).max_model_len is None
+    settled(quantization=None, connect="never", data_parallel_size=1, splitwise_role="mixed")  # ask for nothing
+    config = settled(devices=[0, 1], trace="/x", seed=3, port=8000)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(config), type=EngineConfig) == config
+    [notice] = EngineConfig.notices({"port": 8000, "graph_optimization_config": {}})
+    assert notice.startswith("port has no effect")
 
 
 @for_each("name, value", [
@@ -34,30 +41,6 @@ def test_a_size_is_bytes_or_text_with_a_unit():
 def test_an_option_that_breaks_its_rule_raises_and_names_itself(name, value):
     with pytest.raises(ConfigError, match=name):
         settled(**{name: value})
-
-
-def test_options_that_are_not_built_may_ask_for_nothing():
-    settled(quantization=None, connect="never", data_parallel_size=1, splitwise_role="mixed")
-
-
-def test_an_unknown_option_names_the_nearest_known_one():
-    with pytest.raises(TypeError, match="Did you mean max_model_len"):
-        settled(max_modellen=5)
-
-
-def test_the_spellings_of_a_dtype_mean_the_same():
-    assert {settled(dtype=name).dtype for name in ("bf16", "bfloat16", "torch.bfloat16")} == {"bfloat16"}
-
-
-def test_minus_one_is_the_models_own_context():
-    assert settled(max_model_len=-1).max_model_len is None
-
-
-def test_server_options_are_accepted_with_a_notice_each():
-    options = {"port": 8000, "graph_optimization_config": {}}
-    settled(**options)
-    [notice] = EngineConfig.notices(options)
-    assert notice.startswith("port has no effect")
 
 
 @for_each("written", [True, False, 1, 0])
@@ -76,11 +59,6 @@ def test_the_utilization_can_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("BFC_MEM_RATIO", "half")
     with pytest.raises(ConfigError, match="gpu_memory_utilization='half'"):
         settled()
-
-
-def test_the_config_survives_the_wire():
-    config = settled(devices=[0, 1], trace="/x", seed=3)
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(config), type=EngineConfig) == config
 
 
 # --- quantization: a kind for all layers, or kinds by patterns -------------------------------------------------------
@@ -111,10 +89,16 @@ def test_of_several_patterns_that_match_a_layer_the_last_one_counts(value, expec
     assert kinds(value) == expected
 
 
-def test_a_mapping_is_the_same_as_its_json_and_keeps_its_order():
+def test_a_mapping_is_the_same_as_its_json_keeps_its_order_and_names_layers_that_there_are():
     mapping = {"*": "int4", "lm_head": None}
     assert written(mapping) == written('{"*":"int4","lm_head":null}') == '{"*": "int4", "lm_head": null}'
     assert written(dict(reversed(mapping.items()))) != written(mapping)
+    with pytest.raises(ConfigError) as refused:
+        kinds({"*": "int8", "*.dwn_proj": "int4"})
+    assert str(refused.value) == (
+        "quantization: '*.dwn_proj' matches no layer of this model, which has model.layers.N.mlp.up_proj, "
+        "model.layers.N.mlp.down_proj, lm_head (N is a number)."
+    )
 
 
 NEITHER = r"^quantization=.*must be one of int8, int4, wint8, wint4, or a mapping"
@@ -130,12 +114,3 @@ NEITHER = r"^quantization=.*must be one of int8, int4, wint8, wint4, or a mappin
 def test_what_is_neither_a_kind_nor_a_mapping_to_kinds_is_refused_with_what_it_can_be(value, sentence):
     with pytest.raises(ConfigError, match=sentence):
         written(value)
-
-
-def test_a_pattern_that_matches_no_layer_is_refused_with_the_names_that_there_are():
-    with pytest.raises(ConfigError) as refused:
-        kinds({"*": "int8", "*.dwn_proj": "int4"})
-    assert str(refused.value) == (
-        "quantization: '*.dwn_proj' matches no layer of this model, which has model.layers.N.mlp.up_proj, "
-        "model.layers.N.mlp.down_proj, lm_head (N is a number)."
-    )

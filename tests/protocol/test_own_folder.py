@@ -39,21 +39,6 @@ def our_own(folder: Path, what: str = WHAT) -> Path:
     return folder
 
 
-def marked_by_a_link(path: Path, target: Path) -> None:
-    filled(path)
-    (target / MARK).write_bytes(mark(WHAT))
-    (path / MARK).symlink_to(target / MARK)
-
-
-def marked_by_a_pipe(path: Path, target: Path) -> None:
-    filled(path)
-    os.mkfifo(path / MARK)
-
-
-def marked_by_a_folder(path: Path, target: Path) -> None:
-    (filled(path) / MARK).mkdir()
-
-
 # What stands where a folder of ours would, by what it is.
 FOREIGN = {
     "a folder": lambda path, target: filled(path),
@@ -64,9 +49,9 @@ FOREIGN = {
     "a pipe": lambda path, target: os.mkfifo(path),
     "one with another mark": lambda path, target: our_own(path, "something else"),
     "one with an empty mark": lambda path, target: (filled(path) / MARK).write_text(""),
-    "one whose mark is a link": marked_by_a_link,
-    "one whose mark is a pipe": marked_by_a_pipe,
-    "one whose mark is a folder": marked_by_a_folder,
+    "one whose mark is a link": lambda path, target: (filled(path) / MARK).symlink_to(our_own(target / "ours") / MARK),
+    "one whose mark is a pipe": lambda path, target: os.mkfifo(filled(path) / MARK),
+    "one whose mark is a folder": lambda path, target: (filled(path) / MARK).mkdir(),
 }
 
 
@@ -114,22 +99,21 @@ def test_an_empty_folder_and_one_with_a_half_written_mark_become_ours(tmp_path):
         assert is_own(folder, WHAT)
 
 
-def test_many_that_start_at_once_agree_on_one_folder(tmp_path):
+def test_many_that_start_at_once_agree_on_one_folder_and_never_sweep_a_held_one(tmp_path):
+    def hold_and_sweep(_: int) -> bool:
+        held = HeldFolder.new(tmp_path, "t", WHAT)
+        (held.path / "socket").write_text("")
+        remove_abandoned(tmp_path, "t", WHAT)
+        is_there = (held.path / "socket").exists()
+        held.remove()
+        return is_there
+
     with ThreadPoolExecutor(16) as threads:
+        assert all(threads.map(hold_and_sweep, range(400)))
+        assert everything_in(tmp_path) == []
         for number in range(30):
             made = threads.map(lambda _, name=str(number): own_folder(tmp_path, name, WHAT), range(16))
             assert set(made) == {tmp_path / str(number)}
-
-
-def test_what_ours_links_to_is_not_removed_with_it(tmp_path):
-    target = filled(tmp_path / "target")
-    ours = our_own(tmp_path / "ours")
-    (ours / "link").symlink_to(target)
-    (ours / "folder").mkdir()
-    (ours / "folder" / "link").symlink_to(target)
-    assert remove_own(ours, WHAT)
-    assert not ours.exists()
-    assert (target / "chapter.txt").read_text() == "years of work"
 
 
 def test_a_held_folder_stays_and_one_whose_holder_was_killed_is_removed(tmp_path):
@@ -154,20 +138,6 @@ def test_a_held_folder_stays_and_one_whose_holder_was_killed_is_removed(tmp_path
     assert everything_in(tmp_path) == []
 
 
-def test_many_that_hold_and_sweep_at_once_never_sweep_a_held_one(tmp_path):
-    def one(_: int) -> bool:
-        held = HeldFolder.new(tmp_path, "t", WHAT)
-        (held.path / "socket").write_text("")
-        remove_abandoned(tmp_path, "t", WHAT)
-        is_there = (held.path / "socket").exists()
-        held.remove()
-        return is_there
-
-    with ThreadPoolExecutor(8) as threads:
-        assert all(threads.map(one, range(400)))
-    assert everything_in(tmp_path) == []
-
-
 def test_a_file_is_ours_by_its_first_lines(tmp_path):
     new_file(tmp_path / "ours", WHAT)
     with open(tmp_path / "ours", "a") as file:
@@ -181,10 +151,15 @@ def test_a_file_is_ours_by_its_first_lines(tmp_path):
         new_file(tmp_path / "foreign", WHAT)
 
 
-def test_a_lock_follows_no_link_and_keeps_what_a_file_holds(tmp_path):
-    filled(tmp_path / "target")
-    (tmp_path / "lock").symlink_to(tmp_path / "target" / "chapter.txt")
+def test_neither_a_removal_nor_a_lock_follows_a_link(tmp_path):
+    target, ours = filled(tmp_path / "target"), our_own(tmp_path / "ours")
+    (ours / "link").symlink_to(target)
+    (ours / "folder").mkdir()
+    (ours / "folder" / "link").symlink_to(target)
+    assert remove_own(ours, WHAT)
+    assert not ours.exists()
+    (tmp_path / "lock").symlink_to(target / "chapter.txt")
     with pytest.raises(OSError):
         lock_file(tmp_path / "lock")
-    os.close(lock_file(tmp_path / "target" / "chapter.txt"))
-    assert (tmp_path / "target" / "chapter.txt").read_text() == "years of work"
+    os.close(lock_file(target / "chapter.txt"))
+    assert (target / "chapter.txt").read_text() == "years of work"

@@ -34,9 +34,6 @@ def test_a_letter_more_less_or_other_is_seen_through(names):
         wrong = {name[:2] + name[3:], name[:2] + "x" + name[2:], name[:1] + "x" + name[2:], name.upper()} - set(names)
         assert len(name) < 5 or all(nearest(word, names) in names for word in wrong), name
         assert nearest(name.replace("_", "-"), names) == name
-
-
-def test_so_is_the_beginning_of_a_name_and_another_spelling():
     meant = {"temp": "temperature", "stop_token": "stop_token_ids", "max-tokens": "max_tokens", "Seed": "seed"}
     assert {word: nearest(word, FIELDS) for word in meant} == meant
 
@@ -80,18 +77,18 @@ def test_any_text_gets_one_of_the_names_or_none(word, names):
 # --- where people write names -----------------------------------------------------------------------------------------
 
 
-FIELD_OF = {SamplingParams: ("temprature", "temperature"), BeamSearchParams: ("beam_with", "beam_width"),
-            GuidedDecodingParams: ("regx", "regex")}  # fmt: skip
-
-
-@for_each("kind", FIELD_OF)
-def test_a_field_that_is_not_there_is_refused_with_the_nearest(kind):
-    wrong, right = FIELD_OF[kind]
-    with pytest.raises(TypeError, match=f"{kind.__name__} has no field '{wrong}'. Did you mean {right}?"):
+@for_each("kind, wrong, right", [
+    (SamplingParams, "temprature", "temperature"),
+    (BeamSearchParams, "beam_with", "beam_width"),
+    (GuidedDecodingParams, "regx", "regex"),
+    (lambda **options: EngineConfig.from_options("m", **options), "max_modellen", "max_model_len"),
+])  # fmt: skip
+def test_a_field_that_is_not_there_is_refused_with_the_nearest(kind, wrong, right):
+    with pytest.raises(TypeError, match=f"no (field|option) '{wrong}'. Did you mean {right}?"):
         kind(**{wrong: 1})
 
 
-def test_so_is_an_attribute_that_is_read_or_set():
+def test_so_is_an_attribute_that_is_read_or_set_a_shape_as_a_dict_and_a_parameter_among_options():
     params = SamplingParams()
     with pytest.raises(AttributeError, match="no field 'temprature'. Did you mean temperature?"):
         _ = params.temprature
@@ -99,6 +96,10 @@ def test_so_is_an_attribute_that_is_read_or_set():
         params.max_token = 3
     params.max_tokens = 3
     assert params.max_tokens == 3 and not hasattr(params, "max_token")
+    with pytest.raises(RequestError, match="no field 'regx'. Did you mean regex?"):
+        SamplingParams(guided_decoding={"regx": "a+"})
+    with pytest.raises(TypeError, match="no option 'temperature'. It is a field of SamplingParams"):
+        EngineConfig.from_options("m", temperature=0)
 
 
 def test_params_are_still_copied_pickled_replaced_and_sent():
@@ -107,11 +108,6 @@ def test_params_are_still_copied_pickled_replaced_and_sent():
     assert copies == [params] * 3
     assert msgspec.structs.replace(params, n=2).n == 2
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams) == params
-
-
-def test_a_shape_as_a_dict_is_refused_in_the_same_words():
-    with pytest.raises(RequestError, match="no field 'regx'. Did you mean regex?"):
-        SamplingParams(guided_decoding={"regx": "a+"})
 
 
 @for_each("name, value, right", [
@@ -138,11 +134,7 @@ def test_a_request_over_http_is_refused_in_the_same_words(body, sentence, field)
     assert (str(refused.value), refused.value.param) == (sentence, field)
 
 
-# Without a model: what is refused never reaches one.
-SURFACES = {kind.__name__: object.__new__(kind) for kind in (penstock.LLM, penstock.AsyncLLM)}
-
-
-@for_each("name_of_llm", SURFACES)
+@for_each("surface", [penstock.LLM, penstock.AsyncLLM])
 @for_each("call, name, sentence", [
     ("chat", "max_tokens", "It is a field of SamplingParams: chat(…, SamplingParams(max_tokens=…))."),
     ("generate", "num_predict", "It is a field of SamplingParams: generate(…, SamplingParams(max_tokens=…))."),
@@ -151,15 +143,10 @@ SURFACES = {kind.__name__: object.__new__(kind) for kind in (penstock.LLM, penst
     ("chat", "chat_template_kwarg", "Did you mean chat_template_kwargs?"),
     ("generate", "zzzzzz", ""),
 ])  # fmt: skip
-def test_an_argument_that_a_call_does_not_have_is_told_where_it_belongs(name_of_llm, call, name, sentence):
+def test_an_argument_that_a_call_does_not_have_is_told_where_it_belongs(surface, call, name, sentence):
     with pytest.raises(TypeError) as refused:
-        getattr(SURFACES[name_of_llm], call)([], **{name: 3})
-    assert str(refused.value) == f"{name_of_llm}.{call}() has no argument '{name}'. {sentence}".strip()
-
-
-def test_a_sampling_parameter_among_engine_options_is_told_as_one():
-    with pytest.raises(TypeError, match="no option 'temperature'. It is a field of SamplingParams"):
-        EngineConfig.from_options("m", temperature=0)
+        getattr(object.__new__(surface), call)([], **{name: 3})  # without a model, which it never reaches
+    assert str(refused.value) == f"{surface.__name__}.{call}() has no argument '{name}'. {sentence}".strip()
 
 
 @for_each("value", ["32k", " 32K "])
@@ -175,21 +162,13 @@ def test_a_number_in_thousands_is_written_out_where_one_would_do(value):
 
 
 def test_the_points_that_can_be_named_are_those_that_the_code_passes():
-    passed = {
-        call.args[0].value
-        for text in sources().values()
-        if "point(" in text
-        for call in _calls_of_point(text)
-        if isinstance(call.args[0], ast.Constant)
-    }
-    starts = {"worker.start", "engine.start", "detokenizer.start"}
-    assert passed | starts == set(faults.POINTS)
-
-
-def _calls_of_point(text):
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "point" and node.args:
-            yield node
+    calls = (node for text in sources().values() if "point(" in text for node in ast.walk(ast.parse(text)))
+    passed = set()
+    for call in calls:
+        match call:
+            case ast.Call(func=ast.Name(id="point"), args=[ast.Constant(value=name), *_]):
+                passed.add(name)
+    assert passed | {"worker.start", "engine.start", "detokenizer.start"} == set(faults.POINTS)
 
 
 @for_each("text, sentence", [

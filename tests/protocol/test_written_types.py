@@ -17,13 +17,12 @@ from penstock.protocol.parameters.early_stop import EarlyStop
 from penstock.protocol.parameters.sampling_fields import SamplingFields
 
 
-def test_options_are_written_out_under_the_same_names():
+def test_options_fields_and_the_names_of_the_package_are_written_out_under_the_same_names():
     assert EngineOptions.__annotations__.keys() - _ALIASES == set(EngineConfig.__struct_fields__) - {"model"}
     assert set(_ALIASES) < EngineOptions.__annotations__.keys()
-
-
-def test_so_are_the_fields_of_sampling_params():
     assert list(SamplingFields.__annotations__) == list(SamplingParams.__struct_fields__)
+    assert sorted(penstock.__all__) == sorted({"__version__", *penstock._HOME_OF})
+    assert set(penstock.__all__) <= set(dir(penstock))
 
 
 # What a person may write for a field of this type, beside None; Any is for schemas, which come as pydantic models, too.
@@ -101,8 +100,3 @@ def test_help_lists_every_field_with_its_meaning(kind):
     assert all(f"    {field}" in words for field in kind.__struct_fields__)
     assert list(inspect.signature(kind).parameters) == list(kind.__struct_fields__)
     assert "Annotated" not in str(inspect.signature(kind))
-
-
-def test_the_names_of_the_package_are_written_out_for_checkers():
-    assert sorted(penstock.__all__) == sorted({"__version__", *penstock._HOME_OF})
-    assert set(penstock.__all__) <= set(dir(penstock))
