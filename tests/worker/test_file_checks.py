@@ -103,7 +103,8 @@ def test_a_model_larger_than_memory_is_refused_with_what_would_fit():
     gib = 1 << 30
     check_weights(10 * gib, 10 * gib, "bf16", "this CPU", config)
     for free, way_out in ((9, "'int8'"), (5, "'int4'"), (4, "'int4'")):
-        with pytest.raises(OutOfMemoryError, match=rf"a/model need 10 GiB in bf16, and {free} GiB .*Use quantization={way_out}, a smaller"):
+        sentence = rf"a/model need 10 GiB in bf16, and {free} GiB .*Use quantization={way_out}, a smaller"
+        with pytest.raises(OutOfMemoryError, match=sentence):
             check_weights(10 * gib, free * gib, "bf16", "this CPU", config)
     with pytest.raises(OutOfMemoryError, match="Use a smaller model, or free memory"):
         check_weights(10 * gib, 2 * gib, "bf16", "this CPU", config)

@@ -21,7 +21,7 @@ from builders.tiny_model import tiny_model
 from penstock.worker.models.load import load_model
 
 from .test_gguf_types import K_SHAPES, SHAPES, of_each_kind
-from .test_other_layouts import DENSE, EXPERTS, pair_of
+from .test_other_layouts import pair_of
 
 # A job is a model's folder, options of its load, and runs of it: prompts, answers' length, budget and threads. Of each
 # run come the tokens and every logit, and of each model how much of its files was read.
@@ -54,7 +54,10 @@ ranks.leave()
 print(json.dumps(found))
 """
 
-LAYOUTS = [("phi3", 2), ("groups of 3", 2), ("groups of 3", 1), *((name, 2) for name in (*DENSE, *EXPERTS))]
+LAYOUTS = [
+    *(("phi3", 2), ("groups of 3", 2), ("groups of 3", 1), ("biases of Paddle", 2), ("square", 2)),
+    *(("one key-value head, bfloat16", 2), ("experts, untied", 2), ("experts, square", 2)),
+]
 # Widths of 3 blocks, so that the ranks' shares are unlike, and heads that cut through blocks.
 GGUF: dict[str, tuple[str, dict[str, Any], Any, bool]] = {
     "unlike shares": ("qwen3", K_SHAPES | {"intermediate_size": 768, "head_dim": 32}, q4_k_m, False),

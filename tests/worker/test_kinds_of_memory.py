@@ -35,7 +35,7 @@ def model(request, tmp_path_factory) -> Model:
 def requests(first_id: int = 0) -> list:
     lengths = (1, 30, 90, 130, 5, 64, 111)
     return [
-        prompt(first_id + number, [*COMMON[:length], number + 1], seed=number, max_tokens=30, logprobs=2, **params)
+        prompt(first_id + number, [*COMMON[:length], number + 1], seed=number, max_tokens=18, logprobs=2, **params)
         for number, (length, params) in enumerate(zip(lengths, [{}, {"n": 3, "temperature": 1.0}, {}] * 3))
     ]
 
