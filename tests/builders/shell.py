@@ -216,11 +216,11 @@ class Person:
         self.screen.resize(lines, columns)
         self.child.setwinsize(lines, columns)
 
-    def _look(self) -> None:
-        try:
-            text = self.child.read_nonblocking(4096, timeout=1)
-        except (pexpect.TIMEOUT, pexpect.EOF):
-            return
+    def _look(self, seconds: float = 1.0) -> None:
+        with suppress(pexpect.TIMEOUT, pexpect.EOF):
+            self._takes(self.child.read_nonblocking(4096, timeout=seconds))
+
+    def _takes(self, text: str) -> None:
         self.written += text
         self.stream.feed(text)
 
@@ -277,14 +277,16 @@ class AtTerminal(Person):
         super().__init__(child, lines, columns)
         self._terminal = terminal
         self._is_over = False
+        self._takes(child.buffer)  # what was read together with the mark
+        child.buffer = ""
 
     def sees_end(self) -> int:
         status: list[int] = []
         thread = threading.Thread(target=lambda: status.append(self._terminal.status()), daemon=True)
         thread.start()
         while thread.is_alive():  # what nobody reads would fill the terminal, and the command would wait
-            self._look()
-        self._look()
+            self._look(0.05)
+        self._look(0.05)
         self._is_over = True
         self.left_echo_on = self.child.getecho()
         return status[0]
@@ -294,14 +296,6 @@ class AtTerminal(Person):
         if not self._is_over:
             os.kill(self.child.pid, signal.SIGTERM)
             assert self.sees_end() in (0, 1, 128 + signal.SIGTERM)
-
-    def _look(self) -> None:
-        try:
-            text = self.child.read_nonblocking(4096, timeout=0.05)
-        except (pexpect.TIMEOUT, pexpect.EOF):
-            return
-        self.written += text
-        self.stream.feed(text)
 
 
 def run_at_terminal(address: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pexpect
 import pytest
+from builders.cases import for_each
 from builders.daemon import running_daemon
 from builders.hub import hub_with_empty_cache, running_hub
 from builders.shell import Person
@@ -110,7 +111,7 @@ def test_what_lies_there_is_listed_and_runs_offline(hub, environment):
     assert any(line.split()[0] == "owner/tiny" and "yes, takes" in line for line in listed.stdout.splitlines()[1:3])
 
 
-@pytest.mark.parametrize("name", ["pocket", "/no/such", "./folder", "a b"])
+@for_each("name", ["pocket", "/no/such", "./folder", "a b"])
 def test_what_is_no_id_is_not_pulled(name, capsys):
     assert cli.main(["pull", name]) == 1
     assert "nothing to download" in (said := capsys.readouterr().err) or "is no id of a model" in said
