@@ -73,12 +73,8 @@ def _count(content: bytearray, chance: random.Random) -> None:
 
 def _octet(content: bytearray, chance: random.Random) -> None:
     if content:
-        content[chance.randrange(len(content))] = chance.randrange(256)
-
-
-def _bit(content: bytearray, chance: random.Random) -> None:
-    if content:
-        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        at = chance.randrange(len(content))
+        content[at] = chance.choice((chance.randrange(256), content[at] ^ 1 << chance.randrange(8)))
 
 
 def _cut(content: bytearray, chance: random.Random) -> None:
@@ -113,7 +109,7 @@ def _near_a_name(content: bytearray, chance: random.Random) -> None:
 
 
 _MUTATIONS: tuple[Callable[[bytearray, random.Random], None], ...] = (
-    *(_near_a_name, _near_a_name, _near_a_name, _near_a_name, _number, _number, _count, _octet, _bit),
+    *(_near_a_name, _near_a_name, _near_a_name, _near_a_name, _number, _number, _count, _octet, _octet),
     *(_cut, _gap, _doubled, _inserted),
 )
 

@@ -126,17 +126,10 @@ def test_an_answer_may_be_cut_off_anywhere():
         assert "Hm.".startswith(found["thought"]) or found["thought"].startswith("Hm.<"), answer[:end]
         assert found["is_whole"] == (answer[:end].find("}") > 0), answer[:end]
         assert all('{"city": "Paris"}'.startswith(text) for _, _, text in found["calls"])
-
-
-@for_each("cut", ["<|start|>", "<|start|>assistant", "<|start|>assistant<|channel|>", "<|channel|>comm", f"{START} to"])
-def test_a_header_that_is_cut_off_is_not_shown(cut):
-    assert read(BOTH, f"{FINAL}<|end|>{cut}", prompt=PROMPT) == ("", "Yes.", [])
-
-
-def test_a_call_that_is_cut_off_is_not_whole():
+    for header in (START[:9], START, f"{START}<|channel|>", "<|channel|>comm", f"{START} to"):
+        assert read(BOTH, f"{FINAL}<|end|>{header}", prompt=PROMPT) == ("", "Yes.", []), "no part of a header is shown"
     for cut in ("", '{"ci', '{"city": "Paris"'):
-        answer = CALL.replace('{"city": "Paris"}', cut)
-        found = parsed(BOTH, answer, prompt=PROMPT, tools=TOOLS)
+        found = parsed(BOTH, CALL.replace('{"city": "Paris"}', cut), prompt=PROMPT, tools=TOOLS)
         assert (found["calls"], found["is_whole"]) == ([("id0", "weather", cut)], False)
 
 
@@ -177,9 +170,7 @@ def test_thought_text_and_arguments_come_as_they_are_written():
 
 
 # --- any text, cut anywhere -------------------------------------------------------------------------------------------
-
-BEGUN = ("", "<|channel|>", "<|channel|>analysis<|message|>", FINAL, " to=functions.f")
-PROMPTS = ("", *(f"{PROMPT}{begun}" for begun in BEGUN))
+PROMPTS = ("", *(f"{PROMPT}{begun}" for begun in ("", "<|channel|>", f"{THOUGHT[:29]}", FINAL, " to=functions.f")))
 FRAGMENTS = (
     "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>", "assistant",
     "user", "analysis", "final", "commentary", " to=", "to=functions.weather", "to=python", " json", " code", "{", "}",
@@ -196,47 +187,24 @@ def check_pieces(parsing: Parsing, answer: str, prompt: str) -> None:
         assert parsed(parsing, answer[:cut], answer[cut:], prompt=prompt, tools=TOOLS) == whole
 
 
-def check_any(data: st.DataObject) -> None:
-    answer = "".join(data.draw(st.lists(st.sampled_from(FRAGMENTS), max_size=12)))
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(answer)), max_size=8)))
-    pieces = [answer[start:end] for start, end in zip([0, *cuts], [*cuts, len(answer)])]
-    parsing, prompt = data.draw(st.sampled_from([BOTH, THOUGHTS, CALLS])), data.draw(st.sampled_from(PROMPTS))
+@given(
+    st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join),
+    st.sampled_from([BOTH, THOUGHTS, CALLS]),
+    st.sampled_from(PROMPTS),
+)
+@settings(max_examples=150)
+def test_the_parts_of_any_answer_do_not_depend_on_how_it_was_cut(answer, parsing, prompt):
+    check_pieces(parsing, answer, prompt)
     whole = parsed(parsing, answer, prompt=prompt, tools=TOOLS)
-    assert parsed(parsing, *pieces, prompt=prompt, tools=TOOLS) == whole
-    assert parsed(parsing, *answer, "", prompt=prompt, tools=TOOLS) == whole
     if whole["is_whole"]:
         assert all(isinstance(json.loads(arguments), dict) for _, _, arguments in whole["calls"])
-
-
-@given(st.data())
-@settings(max_examples=150)
-def test_the_parts_of_any_answer_do_not_depend_on_how_it_was_cut(data):
-    check_any(data)
-
-
-@pytest.mark.long
-@given(st.data())
-@settings(max_examples=6_000)
-def test_the_parts_of_very_many_answers_do_not_depend_on_how_they_were_cut(data):
-    check_any(data)
 
 
 # --- which row -------------------------------------------------------------------------------------------------------
 
 
-@for_each("name", ["gpt-oss", "gpt_oss", "GptOss", "openai", "openai_gptoss", "harmony"])
-def test_other_engines_names_are_known(name):
-    config = EngineConfig.from_options("m", reasoning_parser=name, tool_parser=name)
-    assert Parsing.of(config) == BOTH
-
-
-def test_auto_finds_it_by_the_template_or_by_the_special_tokens():
+def test_auto_reads_chats_without_tools_for_thoughts_alone():
     template = "{{ '<|start|>assistant<|channel|>final<|message|>' }}{{ '<|call|>' }}"
-    marks = "<|return|><|constrain|><|channel|><|start|><|end|><|message|><|call|>"
-    for shown, tokens in ((template, ""), ("{{ messages }}", marks)):
-        config = EngineConfig.from_options("m", reasoning_parser="auto", tool_parser="auto")
-        config = settled(config, shown, lambda tokens=tokens: tokens)
-        assert (config.reasoning_parser, config.tool_call_parser) == ("gpt-oss", "gpt-oss")
     parsings = Parsings.of(EngineConfig.from_options("m"), template)
     assert (parsings.of_chat(has_tools=True), parsings.of_chat(has_tools=False)) == (BOTH, THOUGHTS)
 

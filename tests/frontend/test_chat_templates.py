@@ -16,10 +16,15 @@ from penstock.frontend.text.chat import render
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, RequestError
 
-PROPERTIES = {"city": {"type": "string"}, "days": {"type": ["integer", "null"]}}
-PARAMETERS = {"type": "object", "properties": PROPERTIES, "required": ["city"]}
-DESCRIPTION = 'Weather in a <city> & its "surroundings" — né'
-FUNCTION = {"name": "get_weather", "description": DESCRIPTION, "parameters": PARAMETERS}
+FUNCTION = {
+    "name": "get_weather",
+    "description": 'Weather in a <city> & its "surroundings" — né',
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": ["integer", "null"]}},
+        "required": ["city"],
+    },
+}
 WEATHER = {"type": "function", "function": FUNCTION}
 CALL = {"id": "abcdefghi", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Zürich"}}}
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -70,7 +75,7 @@ def same_outcome(ways, *given):
 
 
 def combinations():
-    """Each template with each conversation and with each option, and tools always where there was a call of one."""
+    """Each template with each conversation and with each option, and with tools where one was called."""
     for number, family in enumerate(TEMPLATES):
         for at, conversation in enumerate(CONVERSATIONS):
             yield family, conversation, list(OPTIONS)[(number + at) % len(OPTIONS)]
@@ -92,27 +97,23 @@ def test_going_on_from_the_last_message_cuts_where_transformers_does(family, las
 # --- what a template can't take as it stands ------------------------------------------------------------------------
 
 REMARK = {"role": "assistant", "content": "I look.", "reasoning_content": "Hm.", "tool_calls": [CALL]}
-BARE = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}
 
 
-@for_each(
-    "messages, tools, part",
-    [
+def test_a_conversation_is_given_in_another_form_where_the_template_fails_on_it():
+    bare = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}
+    thought = {"role": "assistant", "reasoning_content": "Hm."}
+    for messages, tools, part in (
         ([USER, REMARK], None, "analysis<|message|>Hm.\n\nI look.<|end|><|start|>assistant to=functions.get_weather"),
-        ([USER, {"role": "assistant", "reasoning_content": "Hm."}, USER], None, "final<|message|><|end|><|start|>user"),
+        ([USER, thought, USER], None, "final<|message|><|end|><|start|>user"),
         ([USER, {"role": "assistant", "content": "Hi", "tool_calls": []}, USER], None, "final<|message|>Hi<|end|>"),
-        ([USER], [BARE], "type get_weather = () => any;"),
-    ],
-)  # fmt: skip
-def test_a_conversation_is_given_in_another_form_where_the_template_fails_on_it(messages, tools, part):
-    assert part in render(TEMPLATES["gpt-oss"], messages, tools=tools)
-
-
-def test_a_conversation_that_renders_stays_as_it_is_and_one_that_never_does_keeps_its_refusal():
+        ([USER], [bare], "type get_weather = () => any;"),
+    ):
+        assert part in render(TEMPLATES["gpt-oss"], messages, tools=tools)
+    # One that renders stays as it is, and one that never does keeps its refusal.
     assert render("{{ messages[0].tool_calls }}", [{"role": "assistant", "content": "", "tool_calls": []}]) == "[]"
-    assert render("{{ tools[0].function.description is defined }}", [USER], tools=[BARE]) == "False"
+    assert render("{{ tools[0].function.description is defined }}", [USER], tools=[bare]) == "False"
     with pytest.raises(RequestError, match="refuses this conversation: no$"):
-        render("{{ raise_exception('no') }}", [USER, {"role": "assistant", "reasoning_content": "Hm."}])
+        render("{{ raise_exception('no') }}", [USER, thought])
 
 
 # --- tools as functions -----------------------------------------------------------------------------------------------
@@ -124,7 +125,13 @@ class Unit(enum.Enum):
 
 
 def forecast(
-    city: str, days: int | None = None, unit: Unit = Unit.CELSIUS, tags: list[str] | None = None
+    city: str,
+    days: int | None = None,
+    unit: Unit = Unit.CELSIUS,
+    tags: list[str] | None = None,
+    mode: Literal["x", "y", 3] = "x",
+    pair: tuple[int, str] = (1, ""),
+    either: int | list[str] = 3,
 ) -> dict[str, float]:
     """
     Forecast for a city.
@@ -136,6 +143,9 @@ def forecast(
         days: How many
         unit: Of temperature
         tags: Labels (choices: ["a", "b"])
+        mode: Which
+        pair: Two things
+        either: One or many
 
     Returns:
         Degrees by day.
@@ -143,50 +153,36 @@ def forecast(
     return {}
 
 
-def pick(mode: Literal["x", "y", 3], pair: tuple[int, str], either: int | list[str]):
-    """Pick one.
-
-    Args:
-        mode: Which
-        pair: Two things
-        either: One or many
-    """
+def test_a_function_becomes_the_schema_that_transformers_makes(ways):
+    assert "forecast" in same_outcome(ways, [USER], TEMPLATES["qwen2.5"], {"tools": [forecast]})
 
 
-@for_each("function", [forecast, pick])
-def test_a_function_becomes_the_schema_that_transformers_makes(function, ways):
-    assert function.__name__ in same_outcome(ways, [USER], TEMPLATES["qwen2.5"], {"tools": [function]})
+def test_a_tool_that_cannot_be_described_is_refused_with_the_reason():
+    def undocumented(city: str): ...
 
+    def untyped(city):
+        """Without types."""
 
-def undocumented(city: str): ...
+    def odd(city: Tokenizer):
+        """With a type of its own."""
 
-
-def untyped(city):
-    """Without types."""
-
-
-def of_strange_type(city: Tokenizer):
-    """With a type of its own."""
-
-
-@for_each(
-    "tool, reason",
-    [(undocumented, "no docstring"), (untyped, "no type hint"), (of_strange_type, "no JSON schema"), (3, "not int")],
-)
-def test_a_tool_that_cannot_be_described_is_refused_with_the_reason(tool, reason):
-    with pytest.raises(RequestError, match=reason):
-        render(TEMPLATES["qwen2.5"], [USER], tools=[tool])
+    for tool, why in (
+        (undocumented, "no docstring"),
+        (untyped, "no type hint"),
+        (odd, "no JSON schema"),
+        (3, "not int"),
+    ):
+        with pytest.raises(RequestError, match=why):
+            render(TEMPLATES["qwen2.5"], [USER], tools=[tool])
 
 
 # --- safety -----------------------------------------------------------------------------------------------------------
 
 
-PARTS = [{"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}]
-
-
 def test_the_callers_objects_are_never_changed():
     template = "{% for m in messages %}{{ m.update({'content': 'x'}) }}{% endfor %}{{ tools.append(1) }}"
-    messages, tools = copy.deepcopy(CONVERSATIONS["tool call"] + PARTS), [copy.deepcopy(WEATHER)]
+    parts = {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}
+    messages, tools = copy.deepcopy([*CONVERSATIONS["tool call"], parts]), [copy.deepcopy(WEATHER)]
     before = copy.deepcopy((messages, tools))
     with pytest.raises(RequestError):
         render(template, messages, tools=tools)
@@ -264,15 +260,12 @@ def test_a_file_of_its_own_counts_before_the_settings_and_these_before_the_proce
     assert tokenizer_with(tmp_path, chat_template="settings").apply_chat_template([USER]) == "from the file"
 
 
-def test_named_templates_are_chosen_by_name_or_by_tools(tmp_path):
+def test_named_templates_are_chosen_by_name_or_by_tools_and_files_of_templates_by_theirs(tmp_path):
     named = [{"name": name, "template": name} for name in ("default", "tool_use", "rag")]
-    tokenizer = tokenizer_with(tmp_path, chat_template=named)
+    tokenizer = tokenizer_with(tmp_path / "settings", chat_template=named)
     assert tokenizer.apply_chat_template([USER]) == "default"
     assert tokenizer.apply_chat_template([USER], tools=[WEATHER]) == "tool_use"
     assert tokenizer.apply_chat_template([USER], chat_template="rag") == "rag"
-
-
-def test_additional_template_files_are_named_by_their_file(tmp_path):
     (tmp_path / "additional_chat_templates").mkdir()
     (tmp_path / "additional_chat_templates" / "rag.jinja").write_text("rag")
     tokenizer = tokenizer_with(tmp_path)

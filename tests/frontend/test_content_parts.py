@@ -31,11 +31,7 @@ CONVERSATIONS = {
     "bare texts": [{"role": "user", "content": ["a", "b"]}],
     "no parts": [message("user")],
     "system": [message("system", "Be ", "brief."), message("user", "Hello")],
-    "turns": [
-        message("user", "Hello", "you"),
-        message("assistant", "<think>\nhm\n</think>\n\n", "Hi"),
-        message("user", "?"),
-    ],
+    "turns": [message("user", "Hello"), message("assistant", "<think>\nhm\n</think>\n\n", "Hi"), message("user", "?")],
     "tool": [
         message("user", "Look"),
         message("assistant", "I ", "look", tool_calls=[CALL]),
@@ -45,16 +41,12 @@ CONVERSATIONS = {
 
 
 def in_parts(conversation):
-    return [
-        {**each, "content": [part(piece) if isinstance(piece, str) else piece for piece in each["content"]]}
-        for each in conversation
-    ]
+    pieces = [[part(each) if isinstance(each, str) else each for each in one["content"]] for one in conversation]
+    return [{**one, "content": content} for one, content in zip(conversation, pieces)]
 
 
 def joined(conversation):
-    return [
-        {**each, "content": "\n".join(piece["text"] for piece in each["content"])} for each in in_parts(conversation)
-    ]
+    return [{**one, "content": "\n".join(each["text"] for each in one["content"])} for one in in_parts(conversation)]
 
 
 def outcome(work):
@@ -84,26 +76,23 @@ def test_parts_are_rendered_as_transformers_renders_them(family, name, reference
     template, conversation = TEMPLATES[family], CONVERSATIONS[name]
     expected = outcome(lambda: reference(template, conversation))
     found = outcome(lambda: render(template, conversation, special_tokens=SPECIAL))
-    if "concatenate" in expected:  # it takes this role's content for text
-        assert found == outcome(lambda: render(template, in_text(conversation), special_tokens=SPECIAL))
+    if "concatenate" in expected:  # the template goes through the users' parts alone
+        in_text = [each if each["role"] == "user" else text for each, text in zip(conversation, joined(conversation))]
+        assert found == outcome(lambda: render(template, in_text, special_tokens=SPECIAL))
     elif expected.startswith("refused"):
         assert found.endswith(expected.removeprefix("refused: "))
     else:
         assert found == expected
 
 
-def in_text(conversation):
-    """With text for what the users have not said: templates that are like that look at the users' parts alone."""
-    return [each if each["role"] == "user" else said for each, said in zip(conversation, joined(conversation))]
-
-
-TEXT_FAMILIES = sorted(TEMPLATES.keys() - IN_PARTS)
-
-
 @for_each(
     "family, name",
     [
-        *((family, name) for family in TEXT_FAMILIES for name in ("user", "system", "turns", "tool")),
+        *(
+            (family, name)
+            for family in sorted(TEMPLATES.keys() - IN_PARTS)
+            for name in ("user", "system", "turns", "tool")
+        ),
         *(("qwen3", name) for name in ("one part", "more in a part", "bare texts", "no parts")),  # joined for all alike
     ],
 )
@@ -193,7 +182,7 @@ def test_where_a_template_takes_the_parts_for_text_they_are_one(place):
     assert render(takes_parts, parts) == render(takes_text, joined(parts))
 
 
-@for_each("attribute", ["_text", "__class__", "__init__", "append", "nothing"])
+@for_each("attribute", ["_text", "__class__", "append", "nothing"])
 def test_parts_are_no_way_out_of_the_sandbox(attribute):
     template = "{% for p in messages[0].content %}{% endfor %}{{ messages[0].content." + attribute + "('x') }}"
     with pytest.raises(RequestError):
@@ -214,8 +203,7 @@ def test_the_process_that_renders_for_clients_gives_parts_too():
 
 # --- what is no content -----------------------------------------------------------------------------------------------
 
-NO_CONTENT = [None, 3, 0, False, 1.5, {"text": "x"}, {}, b"text", ..., [3], [None], [{"type": "text"}],
-              [{"text": 3}], [[]]]  # fmt: skip
+NO_CONTENT = [None, 3, False, {"text": "x"}, {}, b"text", ..., [3], [None], [{"type": "text"}], [{"text": 3}], [[]]]
 
 
 @for_each("role", ["system", "user", "assistant", "tool"])

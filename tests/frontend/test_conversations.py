@@ -40,18 +40,6 @@ def test_the_role_that_was_meant_is_named(role, meant):
         render(STRICT, [message])
 
 
-@for_each("messages", [[], "hello", {"role": "user", "content": "x"}, ["hello"], [{"content": "x"}]])
-def test_what_is_no_conversation_is_refused(messages):
-    with pytest.raises(RequestError, match="conversation|message"):
-        render(TEMPLATES["chatml"], messages)
-
-
-def test_a_part_that_is_not_text_is_refused():
-    message = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
-    with pytest.raises(RequestError, match="sees nothing: .* must be text, .*'image_url'"):
-        render(FIRST_PART, [message])
-
-
 def test_a_tokenizer_by_itself_renders_pictures_where_the_template_has_a_place_for_them():
     picture = {"type": "image_url", "image_url": {"url": "https://nowhere.invalid/a.png"}}
     messages = [{"role": "user", "content": [picture, {"type": "text", "text": "What is it?"}]}]
@@ -59,6 +47,8 @@ def test_a_tokenizer_by_itself_renders_pictures_where_the_template_has_a_place_f
     assert text.count("<|image_pad|>") == 1 and "What is it?" in text
     with pytest.raises(RequestError, match="no place for pictures"):
         Tokenizer.from_pretrained("pocket").apply_chat_template(messages)
+    with pytest.raises(RequestError, match="sees nothing: .* must be text, .*'image_url'"):
+        render(FIRST_PART, messages)
 
 
 def test_a_role_of_the_templates_own_passes_and_another_beside_it_does_not():
@@ -66,28 +56,17 @@ def test_a_role_of_the_templates_own_passes_and_another_beside_it_does_not():
     assert render(OWN, [USER, critic]) == "[user:WHICH ANIMAL?][critic:ONE]"
     with pytest.raises(RequestError, match="no role 'observer': what such a message says would be left out.$"):
         render(OWN, [USER, critic, {**critic, "role": "observer"}])
-
-
-def test_what_a_message_says_may_be_short_or_stand_elsewhere():
-    with pytest.raises(RequestError, match="no role 'usr'"):
+    with pytest.raises(RequestError, match="no role 'usr'"):  # though this text stands elsewhere too
         render(OWN, [USER, {"role": "usr", "content": "a"}])
-
-
-def test_a_message_in_parts_is_tried_in_parts():
+    for role in ("tool", "function", "developer"):  # usual roles pass, also where a template leaves them out
+        assert render(OWN, [USER, {"role": role, "content": "one"}]) == "[user:WHICH ANIMAL?]"
     parts = [{"type": "text", "text": "one"}]
     assert render(FIRST_PART, [{"role": "critic", "content": parts}]) == "one"
     with pytest.raises(RequestError, match="no role 'usr'"):
         render(FIRST_PART, [{"role": "critic", "content": parts}, {"role": "usr", "content": parts}])
-
-
-@for_each("role", ["tool", "function", "developer"])
-def test_usual_roles_pass_also_where_a_template_leaves_them_out(role):
-    assert render(OWN, [USER, {"role": role, "content": "one"}]) == "[user:WHICH ANIMAL?]"
-
-
-def test_a_template_that_reads_what_such_a_message_says_is_believed():
-    template = "{% for m in messages %}{{ raise_exception('odd') if 'probe' in m.content else m.content }}{% endfor %}"
-    assert render(template, [{"role": "critic", "content": "one"}]) == "one"
+    # A template that looks at what the message says is believed.
+    probed = "{% for m in messages %}{{ raise_exception('odd') if 'probe' in m.content else m.content }}{% endfor %}"
+    assert render(probed, [critic]) == "one"
 
 
 # --- texts that are more than a text: what is theirs alone is left behind ---------------------------------------------
@@ -107,13 +86,10 @@ class Pretender:
     __class__ = str  # type: ignore[assignment]
 
 
-def test_of_a_prompt_the_plain_text_is_taken():
+def test_a_prompts_plain_text_is_taken_and_what_is_no_text_is_refused_in_a_sentence():
     for prompt in (OddText("abc"), {"prompt": OddText("abc")}):
         parsed = parse_prompt(prompt, SamplingParams())
         assert (type(parsed.text), parsed.text, parsed.refusal) == (str, "abc", None)
-
-
-def test_what_is_no_text_is_refused_in_a_sentence():
     for prompt in (Pretender(), {"prompt": Pretender()}, {"prompt": UserString("abc")}):
         parsed = parse_prompt(prompt, SamplingParams())
         assert parsed.text is None and parsed.refusal.endswith("."), prompt
@@ -142,6 +118,11 @@ def test_strings_of_parameters_are_plain_ones(name):
 def test_a_message_or_part_without_its_text_is_told_what_it_lacks(message, fault):
     with pytest.raises(RequestError, match=f"; {fault}.$"):
         check_conversation([message])
+    with pytest.raises(RequestError):
+        render(TEMPLATES["chatml"], [message])
+    for none in ([], "hello", {"role": "user", "content": "x"}):
+        with pytest.raises(RequestError, match="conversation"):
+            render(TEMPLATES["chatml"], none)
 
 
 @for_each("params", [{"temperature": 0}, {}, "temperature", 3])

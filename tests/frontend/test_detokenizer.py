@@ -11,18 +11,12 @@ from penstock.protocol.messages import Logprobs, SequenceEnded, SequenceResumed,
 # --- ends -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_request_that_is_not_streamed_gets_one_delta_at_its_end():
-    ids = ids_of("hello world")
-    caller = Caller(step(opened=[opened()]), *steps_of(ids, ended()))
-    assert len(caller.deltas) == 1
-    assert (caller.text, caller.token_ids, caller.end) == ("hello world", ids, ("length", None))
-
-
-def test_a_streamed_request_gets_a_delta_a_step():
+def test_a_request_gets_one_delta_at_its_end_or_one_a_step_if_it_is_streamed():
     ids = ids_of("hello world 🙂")
-    caller = Caller(step(opened=[opened(is_streamed=True)]), *steps_of(ids, ended()))
-    assert len(caller.deltas) == len(ids) + 1
-    assert (caller.text, caller.token_ids, caller.end) == ("hello world 🙂", ids, ("length", None))
+    for is_streamed, count in ((False, 1), (True, len(ids) + 1)):
+        caller = Caller(step(opened=[opened(is_streamed=is_streamed)]), *steps_of(ids, ended()))
+        assert len(caller.deltas) == count
+        assert (caller.text, caller.token_ids, caller.end) == ("hello world 🙂", ids, ("length", None))
 
 
 @for_each("is_streamed", [False, True])
@@ -39,15 +33,11 @@ def test_the_token_that_ends_an_answer_is_among_its_ids_and_not_in_its_text(is_s
     assert shown.text == "hello" + DECODING.token(stop_token)
 
 
-def test_special_tokens_within_an_answer_are_shown_on_demand():
+def test_special_tokens_within_an_answer_are_shown_on_demand_and_no_text_without_detokenize():
     ids = [*ids_of("a"), EOS, *ids_of("b")]
-    assert Caller(step(opened=[opened()]), *steps_of(ids, ended())).text == "ab"
-    assert Caller(step(opened=[opened(skip_special_tokens=False)]), *steps_of(ids, ended())).text == "a<|end|>b"
-
-
-def test_without_detokenize_there_are_ids_and_no_text():
-    caller = Caller(step(opened=[opened(detokenize=False)]), *steps_of(ids_of("hello"), ended()))
-    assert (caller.text, caller.token_ids) == ("", ids_of("hello"))
+    for params, text in (({}, "ab"), ({"skip_special_tokens": False}, "a<|end|>b"), ({"detokenize": False}, "")):
+        caller = Caller(step(opened=[opened(**params)]), *steps_of(ids, ended()))
+        assert (caller.text, caller.token_ids) == (text, ids)
 
 
 @for_each("is_streamed", [False, True])
@@ -63,34 +53,22 @@ def test_a_request_that_fails_keeps_what_it_got(reason, code):
     caller = Caller(step(opened=[opened(stop=["world!"])]), *steps_of(ids_of("hello wor"), end))
     last = caller.deltas[-1]
     assert (caller.text, last.finish_reason, last.error_code, last.error_msg) == ("hello wor", reason, code, "why")
+    caller = Caller(step(opened=[opened()], ended=[end]))  # while it waits
+    assert (caller.text, caller.token_ids, caller.end) == ("", [], (reason, None))
 
 
-def test_a_request_that_ends_while_it_waits_is_opened_and_ended_in_one_message():
-    caller = Caller(step(opened=[opened()], ended=[ended("abort", error_code=499)]))
-    assert (caller.text, caller.token_ids, caller.end) == ("", [], ("abort", None))
-
-
-def test_news_of_an_unknown_sequence_is_dropped():
-    caller = Caller(step({7: [1]}, ended=[SequenceEnded(7, "length")], resumed=[SequenceResumed(7, 1.0, 1)]))
-    assert (caller.deltas, caller.aborted) == ([], [])
-
-
-def test_a_sequence_that_cannot_be_decoded_fails_alone(monkeypatch):
+def test_a_sequence_that_cannot_be_decoded_fails_alone_and_an_unknown_one_is_passed_over(monkeypatch):
     caller = Caller(step(opened=[opened(1, is_streamed=True), opened(2, is_streamed=True)]))
     broken = caller.detokenizer._sequences[1]._decoder
-    monkeypatch.setattr(type(broken), "feed", _failing_for(broken, type(broken).feed))
+    feed = type(broken).feed
+    monkeypatch.setattr(
+        type(broken), "feed", lambda decoder, ids: feed(decoder, ids if decoder is not broken else [None])
+    )
     deltas, aborted = caller.detokenizer.feed(step({1: ids_of("a"), 2: ids_of("b")}))
     assert [(delta.sequence_id, delta.text, delta.error_code) for delta in deltas] == [(1, "", 500), (2, "b", 200)]
     assert aborted == [1]
-
-
-def _failing_for(broken, feed):
-    def failing(decoder, token_ids):
-        if decoder is broken:
-            raise RuntimeError("broken")
-        return feed(decoder, token_ids)
-
-    return failing
+    unknown = step({7: [1]}, ended=[SequenceEnded(7, "length")], resumed=[SequenceResumed(7, 1.0, 1)])
+    assert caller.detokenizer.feed(unknown) == ([], [])
 
 
 # --- log-probabilities and times --------------------------------------------------------------------------------------
@@ -103,15 +81,11 @@ def logprobs(count, *, is_prompt=False, first=0):
     return Logprobs(1, is_prompt, width, column([5] * count * width), floats, column(ranks))
 
 
-def test_log_probabilities_come_with_their_tokens():
-    ids = ids_of("hello world")
+def test_log_probabilities_come_with_their_tokens_and_are_cut_where_the_ids_are():
+    ids = ids_of("hello world and more")
     messages = [step({1: [token_id]}, logprobs=[logprobs(1, first=at)]) for at, token_id in enumerate(ids)]
     caller = Caller(step(opened=[opened(logprobs=1)]), *messages, step(ended=[ended()]))
     assert [values(part.ranks)[0] for part in caller.deltas[-1].logprobs] == list(range(len(ids)))
-
-
-def test_log_probabilities_are_cut_where_the_ids_are():
-    ids = ids_of("hello world and more")
     start = step(opened=[opened(logprobs=1, stop=["world"])], logprobs=[logprobs(2, is_prompt=True)])
     caller = Caller(start, step({1: ids}, logprobs=[logprobs(len(ids))]))
     prompt, answer = caller.deltas[-1].logprobs
@@ -119,15 +93,15 @@ def test_log_probabilities_are_cut_where_the_ids_are():
     assert kept < len(ids) and prompt.is_prompt and len(prompt.ranks) == 2 * 4
     assert list(values(answer.ranks)) == list(range(kept))
     assert len(answer.token_ids) == len(answer.logprobs) == 4 * 2 * kept
-
-
-def test_log_probabilities_of_a_prompt_may_come_before_its_sequence_is_opened():
+    # Those of a prompt may come before its sequence is opened. Nothing of it is remembered once it has ended.
     caller = Caller(
         step(logprobs=[logprobs(2, is_prompt=True)]),
         step({1: ids_of("a")}, opened=[opened(prompt_logprobs=1)], logprobs=[logprobs(1, is_prompt=True, first=2)]),
+        step({2: ids_of("a")}, opened=[opened(2, stop=["a"])]),
         step(ended=[ended()]),
     )
     assert [list(values(part.ranks)) for part in caller.deltas[-1].logprobs] == [[0, 1], [2]]
+    assert not caller.detokenizer._sequences and not caller.detokenizer._early_logprobs
 
 
 def test_times_are_gathered_until_the_end():
@@ -143,10 +117,3 @@ def test_times_are_gathered_until_the_end():
     assert (timing.forward_time, timing.preemptions) == (0.5 + 0.25 + 2.0 + 0.25, 1)
     assert before <= timing.first_token_time <= timing.end_time <= time.time()
     assert caller.deltas[-1].num_cached == 2
-
-
-def test_nothing_is_remembered_of_a_sequence_that_has_ended():
-    caller = Caller(
-        step(opened=[opened(1), opened(2, stop=["a"])]), step({1: [1], 2: ids_of("a")}), step(ended=[ended()])
-    )
-    assert not caller.detokenizer._sequences and not caller.detokenizer._early_logprobs

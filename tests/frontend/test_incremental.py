@@ -40,15 +40,6 @@ def test_deltas_joined_are_the_text_of_all_ids_at_once(kind, data, skip_special_
     assert text(cuts) == text([len(token_ids)]) == text(None)
 
 
-@for_each("kind", sorted(KINDS))
-@for_each("text", TEXTS)
-def test_streamed_text_is_what_the_tokenizer_decodes(kind, text):
-    decoding = DECODINGS[kind]
-    token_ids = decoding.backend.encode(text).ids
-    decoder = decoding.decoder()
-    assert "".join(pieces_of(decoder, token_ids)) == decoding.backend.decode(token_ids)
-
-
 @given(st.lists(st.integers(0, 420), max_size=30), st.booleans())
 def test_any_ids_of_a_byte_level_tokenizer_give_the_librarys_text(token_ids, skip_special_tokens):
     decoding = DECODINGS["byte_level"]
@@ -98,12 +89,14 @@ def test_broken_bytes_are_replaced_as_unicode_recommends(name, written):
     assert text == decoding.text([5]) + written.decode("utf-8", "replace")
 
 
-@for_each("name", BYTE_FALLBACKS)
-def test_whole_characters_are_decoded_as_the_library_does(name):
-    decoding = with_decoder(name)
+@for_each("name", [*BYTE_FALLBACKS, *KINDS])
+def test_whole_characters_are_decoded_as_the_library_does_in_a_stream_too(name):
+    decoding = with_decoder(name) if name in BYTE_FALLBACKS else DECODINGS[name]
     for text in TEXTS:
         token_ids = decoding.backend.encode(text).ids
-        assert decoding.text(token_ids) == decoding.backend.decode(token_ids), text
+        expected = decoding.backend.decode(token_ids)
+        assert decoding.text(token_ids) == expected, text
+        assert "".join(pieces_of(decoding.decoder(), token_ids)) == expected, text
 
 
 @given(st.sampled_from(["byte_level", "byte_fallback"]), st.text(max_size=30))
@@ -122,7 +115,13 @@ def test_an_emoji_arrives_with_its_last_byte_and_without_it_is_a_replacement_cha
     assert "".join(pieces_of(decoding.decoder(), token_ids[:3])) == "\ufffd"
 
 
-def test_the_space_before_the_first_word_belongs_to_what_follows_a_prompt():
+def test_an_answer_goes_on_from_its_prompt_within_a_character_or_with_a_space():
+    decoding = DECODINGS["byte_level"]
+    token_ids = decoding.backend.encode("\U00010348").ids
+    assert len(token_ids) == 4, "the corpus has no such character, so it is single bytes"
+    assert decoding.decoder(token_ids[:2]).feed(token_ids[2:]) == "\U00010348"
+    assert decoding.decoder(token_ids[:2]).feed(decoding.backend.encode("hello").ids) == "hello"
+    assert decoding.decoder(token_ids[:2]).flush() == ""
     decoding = DECODINGS["byte_fallback"]
     prompt, answer = (decoding.backend.encode(word, add_special_tokens=False).ids for word in ("hello", "world"))
     assert decoding.decoder(prompt).feed(answer) == " world"
@@ -130,31 +129,15 @@ def test_the_space_before_the_first_word_belongs_to_what_follows_a_prompt():
     assert decoding.decoder([1], skip_special_tokens=False).feed(answer) == " world"
 
 
-def test_a_character_begun_by_the_prompt_is_finished_by_the_answer_or_none_of_its():
-    decoding = DECODINGS["byte_level"]
-    token_ids = decoding.backend.encode("\U00010348").ids
-    assert len(token_ids) == 4, "the corpus has no such character, so it is single bytes"
-    assert decoding.decoder(token_ids[:2]).feed(token_ids[2:]) == "\U00010348"
-    assert decoding.decoder(token_ids[:2]).feed(decoding.backend.encode("hello").ids) == "hello"
-    assert decoding.decoder(token_ids[:2]).flush() == ""
-
-
-@for_each("kind, token", [("byte_level", "<|end|>"), ("word_piece", "[SEP]")])
-def test_special_tokens_are_left_out_unless_asked_for(kind, token):
-    decoding = DECODINGS[kind]
-    token_id = decoding.backend.token_to_id(token)
-    assert decoding.decoder().feed([token_id]) == ""
-    assert decoding.decoder(skip_special_tokens=False).feed([token_id]) == token
-
-
-@for_each("spaces, expected", [(True, "[SEP] [CLS]"), (False, "[SEP][CLS]")])
-def test_spaces_between_special_tokens_are_the_callers_choice(spaces, expected):
-    decoding = DECODINGS["word_piece"]
+def test_special_tokens_are_left_out_unless_asked_for_and_other_added_ones_are_text():
+    for kind, token in (("byte_level", "<|end|>"), ("word_piece", "[SEP]")):
+        decoding = DECODINGS[kind]
+        token_id = decoding.backend.token_to_id(token)
+        assert decoding.decoder().feed([token_id]) == ""
+        assert decoding.decoder(skip_special_tokens=False).feed([token_id]) == token
     token_ids = [decoding.backend.token_to_id(token) for token in ("[SEP]", "[CLS]")]
-    decoder = decoding.decoder(skip_special_tokens=False, spaces_between_special_tokens=spaces)
-    assert "".join(pieces_of(decoder, token_ids)) == expected
-
-
-def test_added_tokens_that_are_not_special_are_text():
+    for spaces, expected in ((True, "[SEP] [CLS]"), (False, "[SEP][CLS]")):
+        decoder = decoding.decoder(skip_special_tokens=False, spaces_between_special_tokens=spaces)
+        assert "".join(pieces_of(decoder, token_ids)) == expected
     decoding = DECODINGS["byte_level"]
     assert decoding.decoder().feed(decoding.backend.encode("<think>hello").ids) == "<think>hello"

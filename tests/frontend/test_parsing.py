@@ -2,15 +2,12 @@
 
 import json
 
-import pytest
 from builders.answers import parsed, read
 from builders.cases import for_each
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing, settled
-from penstock.protocol.errors import ConfigError
-from penstock.protocol.options.config import EngineConfig
+from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing
 
 BOTH = Parsing(REASONING["qwen3"], TOOL_CALLS["hermes"])
 OPENED = "<|im_start|>assistant\n<think>\n"
@@ -38,14 +35,11 @@ CLOCK = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
         ("a < b\n\n</think>b > a", OPENED, "a < b", "b > a"),
         (f"<think>I could {CLOCK}</think>No.", "", f"I could {CLOCK}", "No."),
         ("", OPENED, "", ""),
+        ("It opens.", "user\nWhat does <think> do?<|im_end|>\nassistant\n", "", "It opens."),
     ],
 )
 def test_a_thought_stands_at_the_beginning_or_was_begun_by_the_prompt(answer, prompt, thought, text):
     assert read(BOTH, answer, prompt=prompt) == (thought, text, [])
-
-
-def test_a_question_about_the_mark_does_not_begin_a_thought():
-    assert read(BOTH, "It opens.", prompt="user\nWhat does <think> do?<|im_end|>\nassistant\n") == ("", "It opens.", [])
 
 
 def test_without_a_row_its_marks_are_text():
@@ -71,8 +65,10 @@ PARIS = ("weather", {"city": "Paris", "days": [1, 2]})
         ('<tool_call>{"name": "f"}</tool_call>', "", [("f", {})]),
         ('<tool_call>{"name": "f", "arguments": {"a": {}}</tool_call>', "", [("f", {"a": {}})]),
         (r'<tool_call>{"name": "\u0066", "arguments": {"a": "\"}\\"}}</tool_call>', "", [("f", {"a": '"}\\'})]),
-        ('<tool_call>{"name": "f", "arguments": {"城市": "巴黎"}}</tool_call>', "", [("f", {"城市": "巴黎"})]),
         ('<tool_call>{"arguments": {"城": "😀"}, "name": "f"}</tool_call>', "", [("f", {"城": "😀"})]),
+        # Behind the mention of its mark.
+        (f"Calls begin with <tool_call> here: {CLOCK}", "Calls begin with <tool_call> here:", [("clock", {})]),
+        (f'<tool_call>{{"name": {WEATHER}', '<tool_call>{"name":', [PARIS]),
     ],
 )
 def test_calls_are_taken_out_of_the_text(answer, text, calls):
@@ -102,19 +98,7 @@ def test_what_is_no_call_is_handed_over_as_the_text_that_it_is(answer):
     assert read(BOTH, answer) == ("", answer, [])
 
 
-def test_a_call_is_found_behind_the_mention_of_its_mark():
-    text = "Calls begin with <tool_call> here:"
-    assert read(BOTH, f"{text} {CLOCK}") == ("", text, [("clock", {})])
-    assert read(BOTH, f'<tool_call>{{"name": {WEATHER}')[1:] == ('<tool_call>{"name":', [PARIS])
-
-
-def test_a_call_that_is_cut_off_keeps_what_came_and_is_not_whole():
-    found = parsed(BOTH, '<tool_call>{"name": "f", "arguments": {"a": "Par')
-    assert found["calls"] == [("id0", "f", '{"a": "Par')]
-    assert not found["is_whole"]
-
-
-def test_name_and_arguments_come_as_they_are_written():
+def test_names_arguments_and_text_come_as_soon_as_they_are_certain():
     reader = BOTH.reader("", {}, lambda index: f"id{index}")
     pieces = ['<tool_call>\n{"name": "f"', ', "arguments": ', '{"', 'a": [1', ", 2]", "}}\n</tool_call>"]
     calls = [reader.feed(piece).calls for piece in pieces]
@@ -122,9 +106,6 @@ def test_name_and_arguments_come_as_they_are_written():
     assert told == [
         [], [], [("id0", "f", '{"')], [(None, None, 'a": [1')], [(None, None, ", 2]")], [(None, None, "}")]
     ]  # fmt: skip
-
-
-def test_text_is_not_held_back_once_it_can_be_no_mark():
     reader = BOTH.reader("", {}, str)
     shown = [reader.feed(piece).text for piece in ("Is a <", "b> ", "<tool", "_box>?")]
     assert shown == ["Is a", " <b>", "", " <tool_box>?"]
@@ -158,20 +139,3 @@ def test_calls_come_back_as_the_values_that_they_were_written_from(calls):
         return
     answer = "\n".join(f"<tool_call>\n{text}\n</tool_call>" for text in written)
     assert read(BOTH, answer) == ("", "", calls)
-
-
-# --- which row -------------------------------------------------------------------------------------------------------
-
-
-def test_a_row_that_was_named_is_kept_and_none_stays_none():
-    config = settled(EngineConfig.from_options("m", reasoning_parser="qwen3"), "{{ messages }}", str)
-    assert (config.reasoning_parser, config.tool_call_parser) == ("qwen3", None)
-
-
-def test_an_unknown_row_is_refused_with_the_known_ones():
-    with pytest.raises(ConfigError, match="reasoning_parser='qwen33': must be one of auto, .* Did you mean qwen3"):
-        settled(EngineConfig.from_options("m", reasoning_parser="qwen33"), "", str)
-    with pytest.raises(ConfigError, match="tool_call_parser='x': must be one of auto, none, hermes"):
-        settled(EngineConfig.from_options("m", tool_parser="x"), "", str)
-    with pytest.raises(ConfigError, match="another name"):
-        EngineConfig.from_options("m", tool_parser="auto", tool_call_parser="hermes")

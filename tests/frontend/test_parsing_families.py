@@ -18,38 +18,28 @@ def calls_of(name: str) -> Parsing:
 
 
 def test_every_family_has_its_example():
-    assert set(CALLS) == set(TOOL_CALLS)
-    assert set(THOUGHTS) == set(REASONING)
+    assert (set(CALLS), set(THOUGHTS)) == (set(TOOL_CALLS), set(REASONING))
 
 
 @for_each("name", CALLS)
-def test_a_familys_calls_are_read_with_text_around_them(name):
-    answer = CALLS[name][0]
-    assert read(calls_of(name), answer, tools=TOOLS) == ("", "", EXPECTED)
-    assert parsed(calls_of(name), answer, tools=TOOLS)["is_whole"]
-    around = read(calls_of(name), f"Let me look.\n\n{answer}\nThat was it.", tools=TOOLS)
+def test_a_familys_calls_are_read_with_text_around_them_and_wrong_ones_are_text(name):
+    right, wrong = CALLS[name]
+    assert read(calls_of(name), right, tools=TOOLS) == ("", "", EXPECTED)
+    assert parsed(calls_of(name), right, tools=TOOLS)["is_whole"]
+    around = read(calls_of(name), f"Let me look.\n\n{right}\nThat was it.", tools=TOOLS)
     assert around == ("", "Let me look.\n\nThat was it.", EXPECTED)
-
-
-@for_each("name", CALLS)
-def test_a_call_that_is_none_is_handed_over_as_the_text_that_it_is(name):
-    wrong, right = CALLS[name][1], CALLS[name][0]
     assert read(calls_of(name), wrong, tools=TOOLS) == ("", wrong, [])
     assert read(calls_of(name), f"{wrong}\n{right}", tools=TOOLS) == ("", wrong, EXPECTED)
 
 
 @for_each("name", CALLS)
-def test_a_familys_calls_are_the_same_for_every_two_pieces_and_letter_by_letter(name):
+def test_a_familys_calls_are_the_same_for_every_two_pieces_and_letter_by_letter_whole_or_cut_off(name):
     for answer in CALLS[name]:
         answer = f"So:\n{answer}\nDone. "
         whole = parsed(calls_of(name), answer, tools=TOOLS)
         for cut in range(len(answer)):
             assert parsed(calls_of(name), answer[:cut], answer[cut:], tools=TOOLS) == whole
         assert parsed(calls_of(name), *answer, "", tools=TOOLS) == whole
-
-
-@for_each("name", CALLS)
-def test_a_truncated_answer_is_the_same_however_it_came(name):
     answer = CALLS[name][0]
     for end in range(1, len(answer)):
         whole = parsed(calls_of(name), answer[:end], tools=TOOLS)
@@ -57,13 +47,9 @@ def test_a_truncated_answer_is_the_same_however_it_came(name):
         assert parsed(calls_of(name), answer[: end - 1], answer[end - 1 : end], "", tools=TOOLS) == whole
         if end % 7 == len(name) % 7:
             assert parsed(calls_of(name), *answer[:end], "", tools=TOOLS) == whole
-
-
-@for_each("name", CALLS)
-def test_name_and_arguments_come_as_they_are_written(name):
-    """The name first, the arguments in more than one piece."""
+    # The name comes first, and the arguments in more than one piece.
     reader = calls_of(name).reader("", TOOLS, str)
-    told = [call.function for letter in CALLS[name][0] for call in reader.feed(letter).calls if call.index == 0]
+    told = [call.function for letter in answer for call in reader.feed(letter).calls if call.index == 0]
     assert told[0].name == "weather" and json.loads("".join(call.arguments for call in told)) == EXPECTED[0][1]
     assert len([call for call in told if call.arguments]) > 1
 
@@ -80,21 +66,16 @@ def test_a_familys_calls_are_read_token_by_token_though_its_marks_are_hidden_tok
 
 
 @for_each("name", THOUGHTS)
-def test_a_familys_thought_and_answer_are_read(name):
+def test_a_familys_thought_and_answer_are_read_also_where_the_prompt_began_or_closed_the_thought(name):
     row, answer = REASONING[name], THOUGHTS[name]
     parsing = Parsing(row, None)
     assert read(parsing, answer)[:2] == ("Hm.", "Yes.")
     begun = answer.removeprefix(next((mark for mark in row.all_openings if answer.startswith(mark)), ""))
     assert read(parsing, begun, prompt=f"user\nWell?\n{row.opening}\n")[:2] == ("Hm.", "Yes.")
+    assert read(parsing, "Yes.", prompt=f"{row.opening}\n\n{row.closing}\n\n") == ("", "Yes.", [])
     whole = parsed(parsing, answer)
     for cut in range(len(answer)):
         assert parsed(parsing, answer[:cut], answer[cut:]) == whole
-
-
-@for_each("name", THOUGHTS)
-def test_a_thought_that_the_prompt_has_closed_does_not_begin_again(name):
-    row = REASONING[name]
-    assert read(Parsing(row, None), "Yes.", prompt=f"{row.opening}\n\n{row.closing}\n\n") == ("", "Yes.", [])
 
 
 def test_an_answer_between_marks_is_followed_by_calls():
@@ -146,15 +127,11 @@ def test_forms_of_a_family(name, answer, text, calls):
     assert parsed(calls_of(name), *answer, "") == whole
 
 
-BETWEEN_MARKS = ("qwen3-coder", "glm45", "minimax-m2")
-
-
-def call_between_marks(name: str, key: str, written: str) -> str:
-    return {
-        "qwen3-coder": f"<function=weather>\n<parameter={key}>\n{written}\n</parameter>\n</function>",
-        "glm45": f"<tool_call>weather\n<arg_key>{key}</arg_key>\n<arg_value>{written}</arg_value>\n</tool_call>",
-        "minimax-m2": f'<invoke name="weather">\n<parameter name="{key}">{written}</parameter>\n</invoke>',
-    }[name]
+BETWEEN_MARKS = {
+    "qwen3-coder": "<function=weather>\n<parameter={key}>\n{written}\n</parameter>\n</function>",
+    "glm45": "<tool_call>weather\n<arg_key>{key}</arg_key>\n<arg_value>{written}</arg_value>\n</tool_call>",
+    "minimax-m2": '<invoke name="weather">\n<parameter name="{key}">{written}</parameter>\n</invoke>',
+}
 
 
 @for_each("name", BETWEEN_MARKS)
@@ -175,7 +152,7 @@ def call_between_marks(name: str, key: str, written: str) -> str:
     ],
 )  # fmt: skip
 def test_the_tools_schema_says_what_a_value_between_marks_is(name, key, written, value):
-    answer = call_between_marks(name, key, written)
+    answer = BETWEEN_MARKS[name].format(key=key, written=written)
     assert read(calls_of(name), answer, tools=TOOLS) == ("", "", [("weather", {key: value})])
     assert parsed(calls_of(name), *answer, "", tools=TOOLS) == parsed(calls_of(name), answer, tools=TOOLS)
 
@@ -188,22 +165,19 @@ def test_whatever_a_tools_schema_says_a_call_is_read(name, key, odd):
     for depth in range(50):
         city = {key: odd, "anyOf": [city, city] if depth < 4 else [city]}
     tools = {"weather": {"type": "object", "properties": {"city": city}}}
-    answer = call_between_marks(name, "city", "Paris")
+    answer = BETWEEN_MARKS[name].format(key="city", written="Paris")
     assert read(calls_of(name), answer, tools=tools) == ("", "", [("weather", {"city": "Paris"})])
 
 
-@for_each(
-    "written, arguments",
-    [
-        ("", ""),
-        ("<parameter=city>\nPar", '{"city": "Par'),
-        ("<parameter=city>\nParis\n</parameter>\n<parameter=days>\n[1, 2", '{"city": "Paris", "days": \n[1, 2'),
-    ],
-)
-def test_a_call_between_marks_that_is_cut_off_keeps_what_came_and_is_not_whole(written, arguments):
-    found = parsed(calls_of("qwen3-coder"), f"<function=weather>\n{written}", tools=TOOLS)
-    assert found["calls"] == [("id0", "weather", arguments)]
-    assert not found["is_whole"]
+def test_a_call_that_is_cut_off_keeps_what_came_and_is_not_whole():
+    for name, answer, call, arguments in (
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "Par', "f", '{"a": "Par'),
+        ("qwen3-coder", "<function=weather>\n", "weather", ""),
+        ("qwen3-coder", "<function=weather>\n<parameter=city>\nPar", "weather", '{"city": "Par'),
+        ("qwen3-coder", "<function=weather>\n<parameter=days>\n[1, 2", "weather", '{"days": \n[1, 2'),
+    ):
+        found = parsed(calls_of(name), answer, tools=TOOLS)
+        assert (found["calls"], found["is_whole"]) == ([("id0", call, arguments)], False)
 
 
 # --- any text, cut anywhere -------------------------------------------------------------------------------------------

@@ -65,9 +65,6 @@ def test_a_file_that_cannot_be_used_is_refused_with_the_reason(tmp_path, text, s
         path.write_text(text)
     with pytest.raises(ConfigError, match=sentence):
         chosen(reasoning_parser="other", reasoning_parser_plugin=str(path))
-
-
-def test_a_file_without_a_choice_is_refused_with_what_it_brings():
     with pytest.raises(ConfigError, match="reasoning_parser_plugin brings arrow: choose with reasoning_parser="):
         chosen(reasoning_parser_plugin=str(EXAMPLE))
 
@@ -105,15 +102,27 @@ CALLS = {
     "ernie-45-vl-thinking": "ernie", "llama3_json": "llama3", "llama4_pythonic": "pythonic",
     "deepseek_v31": "deepseek", "phi4_mini_json": "phi4-mini", "jamba": "hunyuan",
 }  # fmt: skip
+CHANNELS = ("gpt-oss", "gpt_oss", "GptOss", "openai", "openai_gptoss", "harmony")
 
 
 def test_rows_have_the_names_that_other_engines_give_them():
-    assert {name: chosen(reasoning_parser=name).thoughts for name in THOUGHTS} == {
-        name: REASONING[row] for name, row in THOUGHTS.items()
-    }
-    assert {name: chosen(tool_parser=name).calls for name in CALLS} == {
-        name: TOOL_CALLS[row] for name, row in CALLS.items()
-    }
+    for name, row in THOUGHTS.items():
+        assert chosen(reasoning_parser=name) == Parsing(REASONING[row], None), name
+    for name, row in CALLS.items():
+        assert chosen(tool_parser=name) == Parsing(None, TOOL_CALLS[row]), name
+    for name in CHANNELS:
+        both = Parsing(REASONING["gpt-oss"], TOOL_CALLS["gpt-oss"])
+        assert chosen(reasoning_parser=name, tool_parser=name) == both, name
+
+
+def test_an_unknown_row_is_refused_with_the_known_ones():
+    for options, sentence in (
+        ({"reasoning_parser": "qwen33"}, "reasoning_parser='qwen33': must be one of auto, .* Did you mean qwen3"),
+        ({"tool_parser": "x"}, "tool_call_parser='x': must be one of auto, none, hermes"),
+        ({"tool_parser": "auto", "tool_call_parser": "hermes"}, "another name"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            chosen(**options)
 
 
 @for_each(
@@ -129,6 +138,11 @@ def test_rows_have_the_names_that_other_engines_give_them():
         ('{"name": function name, "parameters": dictionary}', (None, "llama3")),
         ("Write your thoughts after 'Here is my thought process:' <|tool_call|>", ("granite", "granite")),
         ("[func_name1(params_name1=params_value1)]", (None, "pythonic")),
+        ("<|start|>assistant<|channel|>final<|message|> <|call|>", ("gpt-oss", "gpt-oss")),
+        ("<|return|><|constrain|><|channel|><|start|><|end|><|message|><|call|>", ("gpt-oss", "gpt-oss")),
+        (CHAT_TEMPLATES["deepseek-r1"], ("deepseek-r1", None)),
+        (CHAT_TEMPLATES["qwen3"], ("qwen3", None)),
+        (CHAT_TEMPLATES["zephyr"], (None, None)),
         ("{{ messages }}", (None, None)),
     ],
 )
@@ -137,9 +151,3 @@ def test_auto_is_seen_by_the_template_and_else_by_the_special_tokens(shown, rows
     for found in (settled(config, shown, str), settled(config, "{{ messages }}", lambda: shown)):
         assert (found.reasoning_parser, found.tool_call_parser) == rows
         assert (Parsing.of(found) is None) == (rows == (None, None))
-
-
-def test_the_templates_of_models_are_told_apart():
-    config = EngineConfig.from_options("m", reasoning_parser="auto")
-    for name, family in (("deepseek-r1", "deepseek-r1"), ("qwen3", "qwen3"), ("zephyr", None)):
-        assert settled(config, CHAT_TEMPLATES[name], str).reasoning_parser == family

@@ -55,20 +55,17 @@ def delta(request: PendingRequest, text: str, sample: int = 0, finish_reason=Non
     return Delta(sequence_id(request.prompt.request_id, sample), text, column([1]), 0, finish_reason, stop_reason)
 
 
-def test_thought_answer_and_calls_come_apart(admit):
+def test_thought_answer_and_calls_come_apart_and_are_none_where_they_do_not_occur(admit):
     answer = answered(admit(RenderedPrompt("Weather?"), **BOTH), ANSWER)
     assert (answer.reasoning_content, answer.text) == ("Two cities.", "Let me look.")
     assert [call.function.name for call in answer.tool_calls] == ["weather", "weather"]
     assert [json.loads(call.function.arguments) for call in answer.tool_calls] == [{"city": "Paris"}, {"city": "北京"}]
     assert [(call.index, call.type) for call in answer.tool_calls] == [(0, "function"), (1, "function")]
     assert answer.finish_reason == "tool_calls"
-
-
-@for_each("options, text", [({}, ANSWER), (BOTH, "Hi.")])
-def test_what_does_not_occur_or_is_not_looked_for_is_none(admit, options, text):
-    answer = answered(admit(RenderedPrompt("Weather?"), **options), text)
-    assert (answer.text, answer.reasoning_content, answer.tool_calls) == (text, None, None)
-    assert answer.finish_reason == "stop"
+    for options, text in (({}, ANSWER), (BOTH, "Hi.")):
+        answer = answered(admit(RenderedPrompt("Weather?"), **options), text)
+        assert (answer.text, answer.reasoning_content, answer.tool_calls) == (text, None, None)
+        assert answer.finish_reason == "stop"
 
 
 def test_tool_calls_is_the_reason_where_a_chat_ended_by_itself_with_whole_calls(admit):
@@ -104,11 +101,10 @@ def test_samples_are_read_each_for_itself(admit):
 
 @given(st.lists(st.integers(1, 12), max_size=30), st.lists(st.booleans(), min_size=31, max_size=31))
 def test_whenever_a_stream_is_read_its_deltas_add_up_to_the_batch_result(tokenizer, lengths, reads):
-    def request() -> PendingRequest:
-        door = Door(EngineConfig.from_options("m", **BOTH), tokenizer, PLAN, SamplingParams(seed=3))
-        return door.admit(list(door.parse([RenderedPrompt("x")], None)), lambda request: None)[0]
-
-    stream, rest, outputs = request(), ANSWER, []
+    door = Door(EngineConfig.from_options("m", **BOTH), tokenizer, PLAN, SamplingParams(seed=3))
+    prompts = [RenderedPrompt("x")]
+    [stream], [batch] = (door.admit(list(door.parse(prompts, None)), lambda request: None) for _ in range(2))
+    rest, outputs = ANSWER, []
     for length, is_read in zip(lengths, reads):
         stream.add(delta(stream, rest[:length]))
         rest = rest[length:]
@@ -116,13 +112,10 @@ def test_whenever_a_stream_is_read_its_deltas_add_up_to_the_batch_result(tokeniz
             outputs.append(stream.take())
     stream.add(delta(stream, rest, 0, "stop"))
     outputs.append(stream.take())
-    assert joined(outputs) == joined([batch := taken(request())])
-    assert all(call.id and call.function.name for call in batch.outputs.tool_calls)
-
-
-def taken(request: PendingRequest) -> RequestOutput:
-    request.add(delta(request, ANSWER, 0, "stop"))
-    return request.take()
+    batch.add(delta(batch, ANSWER, 0, "stop"))
+    result = batch.take()
+    assert joined(outputs) == joined([result])
+    assert all(call.id and call.function.name for call in result.outputs.tool_calls)
 
 
 def joined(outputs: list[RequestOutput]) -> tuple:

@@ -43,6 +43,8 @@ def test_lines_fit_and_nothing_is_lost_however_the_text_comes(text, columns, cut
 @given(st.lists(st.one_of(WORDS, KOREAN, EMOJI), min_size=1, max_size=30), st.integers(14, 60))
 def test_no_word_is_broken(words, columns):
     assert wrapped(" ".join(words), columns).split() == " ".join(words).split()
+    wrapper = Wrapper(lambda: 10)  # a word longer than a line is written before it ends
+    assert [wrapper.feed("a " + "b" * 11), wrapper.feed("bbb c")] == ["a\n" + "b" * 11, "bbb"]
 
 
 @for_each(
@@ -68,12 +70,6 @@ def test_no_word_is_broken(words, columns):
 )
 def test_a_text_stands_like_this(text, columns, lines):
     assert wrapped(text, columns) == lines
-
-
-def test_a_word_longer_than_a_line_is_written_before_it_ends():
-    wrapper = Wrapper(lambda: 10)
-    assert wrapper.feed("a " + "b" * 11) == "a\n" + "b" * 11
-    assert wrapper.feed("bbb c") == "bbb"
 
 
 # Writes an answer a piece for each line that it is sent, as a model would.
@@ -120,11 +116,13 @@ def test_what_would_steer_a_terminal_is_shown_and_all_else_stays_as_it_is():
     assert on_one_line(ODD) == "esc\\x1b[2J\\rnew\\nline\\u202egnp\\udcff"
 
 
-def test_notices_and_errors_are_shown_so(capsys):
+def test_notices_and_errors_are_shown_so_and_a_writers_own_orders_are_kept(capsys):
     logs.say(f"{ODD} is ready", quiet=False)
     assert cli.main(["generate", "/nowhere/\x1b[2J", "hello"]) == 1
     said = capsys.readouterr().err
     assert "\x1b" not in said and "esc\\x1b[2J\\rnew\nline" in said
+    standard_error.write("\x1b[K")
+    assert capsys.readouterr().err == "\x1b[K"
 
 
 def test_no_line_of_a_dated_log_begins_but_with_its_time(capsys, monkeypatch):
@@ -145,8 +143,3 @@ def test_a_model_of_such_a_name_is_one_row_of_the_list(tmp_path, monkeypatch, ca
     _, *rows, _, _ = capsys.readouterr().out.splitlines()
     assert [row.split("/")[-1].split()[0] for row in rows] == [on_one_line(ODD), "plain"]
     assert all(row.endswith("it says \\x1b[2J\\nof itself") for row in rows)
-
-
-def test_a_line_that_is_written_keeps_what_the_writer_shows_himself(capsys):
-    standard_error.write("\x1b[K")
-    assert capsys.readouterr().err == "\x1b[K"

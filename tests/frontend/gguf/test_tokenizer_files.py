@@ -1,11 +1,11 @@
-"""What else a GGUF file says of its tokenizer: templates, what begins and ends texts; and what is refused."""
+"""A GGUF file's chat templates, special tokens and text ends become the tokenizer's, and damaged ones are refused."""
 
 import random
 
 import pytest
 from builders.cases import for_each
 from builders.gguf_tokenizers import from_bert, from_sentencepiece, from_tokenizer_json, with_templates
-from builders.sentencepiece_models import AS_LLAMA, trained
+from builders.sentencepiece_models import AS_LLAMA, CONTROL, NORMAL, USER_DEFINED, trained
 from builders.tokenizer_kinds import CHAT_TEMPLATES, write_tokenizer
 
 from penstock.frontend.text.gguf import end_token_ids, tokenizer_files
@@ -13,11 +13,8 @@ from penstock.frontend.text.gguf import write_tokenizer as write_from_gguf
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import RequestError
 
-ASKED = {"role": "user", "content": "Hello, <b>you</b> 你好"}
-MESSAGES = [ASKED, {"role": "assistant", "content": "Hi! "}, {"role": "user", "content": " More "}]
-FUNCTION = {"name": "f", "description": "Does it", "parameters": {"type": "object", "properties": {}}}
-TOOL = {"type": "function", "function": FUNCTION}
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED = range(1, 5)
+MESSAGES = [{"role": "user", "content": "Hello"}]
+TOOL = {"type": "function", "function": {"name": "f", "description": "Does it", "parameters": {"type": "object"}}}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +40,13 @@ def read(folder, metadata):
     return Tokenizer(folder)
 
 
-def test_what_breaks_the_library_is_refused_in_one_sentence(byte_level, tmp_path, monkeypatch):
+def test_what_breaks_the_library_is_refused_and_a_full_disk_is_no_fault_of_the_tokenizers(
+    byte_level, tmp_path, monkeypatch
+):
+    (tmp_path / "tokenizer.json").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_from_gguf(byte_level, tmp_path)
+
     def broken(metadata, tokens):
         raise type("PanicException", (BaseException,), {})("index out of bounds")
 
@@ -55,21 +58,11 @@ def test_what_breaks_the_library_is_refused_in_one_sentence(byte_level, tmp_path
 # --- templates -------------------------------------------------------------------------------------------------------
 
 
-def test_templates_render_as_transformers_renders_them(byte_level, tmp_path):
-    from transformers import AutoTokenizer
-
-    options = {"add_generation_prompt": True, "tokenize": False, "documents": [], "tools": [TOOL]}
-    for family in ("everything", "gpt-oss", "llama3", "qwen3"):
+def test_a_template_is_kept_as_it_is_and_named_ones_are_chosen_by_name(byte_level, tmp_path):
+    for family in ("everything", "gpt-oss", "llama3"):
         template = CHAT_TEMPLATES[family]
-        tokenizer = read(tmp_path / family, with_templates(byte_level, default=template))
-        reference = AutoTokenizer.from_pretrained(tmp_path / family)
-        assert tokenizer.chat_template == reference.chat_template == template
-        expected = reference.apply_chat_template(MESSAGES, **options)
-        assert tokenizer.apply_chat_template(MESSAGES, **options) == expected, family
-        assert (tokenizer.bos_token, tokenizer.eos_token) == (reference.bos_token, reference.eos_token)
-
-
-def test_named_templates_are_chosen_by_name(byte_level, tmp_path):
+        assert read(tmp_path / family, with_templates(byte_level, default=template)).chat_template == template
+    assert read(tmp_path / "none", byte_level | {"tokenizer.chat_template": ""}).chat_template is None
     named = with_templates(byte_level, default="plain", tool_use="{{ tools | length }} tools", rag="documents")
     tokenizer = read(tmp_path / "named", named)
     assert tokenizer.apply_chat_template(MESSAGES) == "plain"
@@ -80,27 +73,12 @@ def test_named_templates_are_chosen_by_name(byte_level, tmp_path):
         tokenizer.apply_chat_template(MESSAGES)
 
 
-def test_a_file_that_can_not_be_written_is_no_fault_of_the_tokenizers(byte_level, tmp_path):
-    (tmp_path / "tokenizer.json").mkdir()
-    with pytest.raises(IsADirectoryError):
-        write_from_gguf(byte_level, tmp_path)
-
-
-def test_a_template_that_would_take_minutes_to_read_is_refused(byte_level, tmp_path):
+def test_templates_that_lead_elsewhere_or_take_minutes_to_read_are_refused(byte_level, tmp_path):
+    for name in ("../../x", "a/b", "", "a" * 65, "ü", "x.y", "a\0b"):
+        with pytest.raises(ValueError, match="chat template .* has a name"):
+            read(tmp_path / "made", byte_level | {f"tokenizer.chat_template.{name}": "x"})
     with pytest.raises(ValueError, match="has 2,000,001 characters"):
         read(tmp_path / "made", with_templates(byte_level, default="{{ 1 }}" * 285_714 + "{{}"))
-
-
-@for_each("said", [{}, {"tokenizer.chat_template": ""}])
-def test_a_file_without_a_template_says_what_to_do(byte_level, said, tmp_path):
-    with pytest.raises(RequestError, match="has no chat template. Give one with chat_template="):
-        read(tmp_path / "made", byte_level | said).apply_chat_template(MESSAGES)
-
-
-@for_each("name", ["../../x", "a/b", "", "a" * 65, "ü", "x.y", "a\0b"])
-def test_a_template_can_have_no_name_that_leads_elsewhere(name, byte_level, tmp_path):
-    with pytest.raises(ValueError, match="chat template .* has a name"):
-        read(tmp_path / "made", byte_level | {f"tokenizer.chat_template.{name}": "x"})
     assert not list((tmp_path / "made").rglob("*.jinja"))
 
 
@@ -172,21 +150,15 @@ def test_special_tokens_are_hidden_others_shown_and_empty_ones_never_found(byte_
     tokenizer = read(tmp_path / "made", metadata)
     assert tokenizer.encode("a<hidden>b<shown>", add_special_tokens=False)[1::2] == [first, first + 2]
     assert tokenizer.decode(tokenizer.encode("a<hidden>b<shown>")) == "ab<shown>"
-
-
-def test_a_vocabulary_without_types_takes_its_named_tokens_for_special(byte_level, tmp_path):
-    metadata = {key: value for key, value in byte_level.items() if key != "tokenizer.ggml.token_type"}
-    tokenizer = read(tmp_path / "made", metadata)
+    # Without types, the tokens that the file names are special.
+    del metadata["tokenizer.ggml.token_type"]
+    tokenizer = read(tmp_path / "no types", metadata)
     assert tokenizer.encode("a<|end|>", add_special_tokens=False)[-1] == tokenizer.eos_token_id
     assert tokenizer.decode(tokenizer.encode("a<|end|>")) == "a"
-
-
-def test_a_token_that_is_text_too_fills_nothing(byte_level, tmp_path):
-    """A converter's id 0 for what is missing must not make a letter special."""
+    # A converter writes id 0 for a missing token; a letter must not become special by it.
     letter = byte_level["tokenizer.ggml.tokens"].index("a")
-    tokenizer = read(tmp_path / "made", byte_level | {"tokenizer.ggml.padding_token_id": letter})
-    assert tokenizer.pad_token is None
-    assert tokenizer.decode(tokenizer.encode("banana")) == "banana"
+    tokenizer = read(tmp_path / "id 0", byte_level | {"tokenizer.ggml.padding_token_id": letter})
+    assert tokenizer.pad_token is None and tokenizer.decode(tokenizer.encode("banana")) == "banana"
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

@@ -58,8 +58,10 @@ def refused(file: Path) -> str | None:
     return None
 
 
-def test_a_file_is_translated_once_and_names_itself(file):
-    folder = translated_folder(files_of(file))
+def test_a_file_is_translated_once_though_several_ask_at_once_and_names_itself(file):
+    with ThreadPoolExecutor(6) as threads:
+        [folder] = set(threads.map(lambda _: translated_folder(files_of(file)), range(6)))
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == ["LlamaForCausalLM"]
     assert config["quantization_config"] == {"quant_method": "gguf"}
@@ -69,26 +71,15 @@ def test_a_file_is_translated_once_and_names_itself(file):
     assert (folder / "config.json").stat().st_mtime_ns == made
 
 
-def test_a_file_that_changed_is_translated_anew(file, in_process):
+def test_a_file_is_translated_anew_once_it_changed_or_its_folder_is_not_whole(file, in_process):
     before = translated_folder(files_of(file))
+    (before / "gguf.json").unlink()
+    assert translated_folder(files_of(file)) == before
+    assert (before / "gguf.json").is_file()
     write_converted(file, "qwen3")
     after = translated_folder(files_of(file))
     assert json.loads((after / "config.json").read_text())["model_type"] == "qwen3"
     assert before != after
-
-
-def test_a_folder_whose_files_were_taken_is_made_anew(file, in_process):
-    folder = translated_folder(files_of(file))
-    (folder / "gguf.json").unlink()
-    assert translated_folder(files_of(file)) == folder
-    assert (folder / "gguf.json").is_file()
-
-
-def test_several_at_once_get_the_same_folder(file, in_process):
-    with ThreadPoolExecutor(6) as threads:
-        found = list(threads.map(lambda _: translated_folder(files_of(file)), range(6)))
-    assert len(set(found)) == 1
-    assert [path.name for path in found[0].parent.iterdir()] == [found[0].name]
 
 
 def test_only_so_many_are_kept_and_those_used_last(tmp_path, in_process, monkeypatch):
@@ -101,37 +92,34 @@ def test_only_so_many_are_kept_and_those_used_last(tmp_path, in_process, monkeyp
     assert [folder.exists() for folder in folders] == [False, True, True]
 
 
-@for_each("name", ["tiny-llama-Q4_K_M.gguf", "."])
-def test_a_file_and_a_folder_with_one_are_found(file, tmp_path, monkeypatch, name):
-    tokenizer = tmp_path / "tokenizer"
-    write_tokenizer(tokenizer, "byte_level")
+def test_a_file_of_any_name_and_a_folder_with_one_are_found_and_named(file, tmp_path, monkeypatch):
+    write_tokenizer(tmp_path / "tokenizer", "byte_level")
     monkeypatch.chdir(file.parent)
     others = {"general.type": "mmproj", "general.architecture": "clip", "clip.projector_type": "qwen2vl_merger"}
     write_gguf(file.with_name("mmproj-of-another-F16.gguf"), others)
     (file.parent / "README.md").write_text("")
-    found = find_model(name, tokenizer)
-    assert found.folder == translated_folder(files_of(file))
-    assert found.name == name
-    require_known(name)
-
-
-def test_a_file_is_found_whatever_it_is_called(file):
+    for name in (file.name, "."):
+        found = find_model(name, tmp_path / "tokenizer")
+        assert (found.folder, found.name) == (translated_folder(files_of(file)), name)
+        require_known(name)
+    assert name_of(str(file)) == name_of(file.name) == "tiny-llama-Q4_K_M"
+    assert name_of("/there/model-Q8_0-00001-of-00003.gguf") == "model-Q8_0"
+    assert name_of(str(file.parent)) == "models"
     other = file.rename(file.with_name("sha256-0a1b2c"))
     require_known(str(other))
     assert translated_folder(files_of(other)).is_dir()
 
 
-def test_a_file_has_a_name_without_its_form_and_its_place(file, monkeypatch):
-    assert name_of(str(file)) == "tiny-llama-Q4_K_M"
-    monkeypatch.chdir(file.parent)
-    assert name_of(file.name) == "tiny-llama-Q4_K_M"
-    assert name_of("/there/model-Q8_0-00001-of-00003.gguf") == "model-Q8_0"
-    assert name_of(str(file.parent)) == "models"
-
-
-def test_a_folder_with_several_models_is_refused_by_their_names(file):
-    write_converted(file.with_name("other.gguf"), "llama")
-    with pytest.raises(ConfigError, match=r"holds 2 models: other.gguf, tiny-llama-Q4_K_M.gguf. Give the file of one"):
+def test_a_folder_is_searched_for_models_by_their_names_unless_it_has_weights_of_its_own(file):
+    for name in ("._tiny-llama-Q4_K_M.gguf", "mmproj.gguf", "m-00002-of-00002.gguf"):
+        file.with_name(name).touch()
+    assert [path.name for path in model_files_in(file.parent)] == [file.name]
+    write_converted(file.with_name("a model (1).gguf"), "llama")
+    says = rf"holds 2 models: a model \(1\).gguf, {file.name}. Give the file of one"
+    with pytest.raises(ConfigError, match=says):
+        require_known(str(file.parent))
+    (file.parent / "model.safetensors").touch()
+    with pytest.raises(ModelNotFoundError):
         require_known(str(file.parent))
 
 
@@ -150,18 +138,6 @@ def test_a_file_that_is_not_there_is_told_with_its_neighbours_and_no_hub_is_aske
     file.with_name("b.gguf").touch()
     with pytest.raises(ModelNotFoundError, match=says.format(re.escape(str(file.parent)))):
         require_known(name)
-
-
-def test_files_of_spaces_and_brackets_are_found_and_hidden_ones_are_not(file):
-    for name in ("a model (1).gguf", "._tiny-llama-Q4_K_M.gguf", "mmproj.gguf", "m-00002-of-00002.gguf"):
-        file.with_name(name).touch()
-    assert [path.name for path in model_files_in(file.parent)] == ["a model (1).gguf", "tiny-llama-Q4_K_M.gguf"]
-
-
-def test_weights_of_its_own_come_before_a_gguf_file(file):
-    (file.parent / "model.safetensors").touch()
-    with pytest.raises(ModelNotFoundError):
-        require_known(str(file.parent))
 
 
 def test_a_missing_part_is_named_before_anything_is_translated(file, cache):
@@ -188,10 +164,7 @@ def test_a_model_that_names_no_tokenizer_asks_for_one(file):
         (gguf_bytes([]), r"^bad.gguf can't be used: it has general.architecture=None"),
         (gguf_bytes([("general.architecture", "bert"), ("bert.block_count", 1)]), "'bert', which doesn't run as GGUF"),
         (gguf_bytes([("general.type", "adapter")]), r"bad.gguf can't be used: it is a LoRA adapter"),
-        (
-            gguf_bytes([("general.type", [1]), ("general.architecture", "x\x1b[31m")]),
-            r"architecture='x\\x1b\[31m' where",
-        ),
+        (gguf_bytes([("general.type", [1]), ("general.architecture", "x\x1b[31m")]), r"ture='x\\x1b\[31m' where"),
     ],
 )
 def test_a_file_that_is_no_model_ends_in_a_sentence_and_leaves_nothing(file, cache, content, says):
@@ -203,26 +176,21 @@ def test_a_file_that_is_no_model_ends_in_a_sentence_and_leaves_nothing(file, cac
     assert not any((cache / "penstock" / "gguf").iterdir())
 
 
-@for_each(
-    "case, metadata, says",
-    [
+def test_metadata_that_contradict_themselves_or_that_no_check_foresees_end_in_a_sentence(file, in_process, monkeypatch):
+    tokens = {"tokenizer.ggml.tokens": [f"{number}" for number in range(5000)]}
+    for case, metadata, says in (
         ("llama", {"llama.rope.freq_base": 0.0}, "angles need one above 0"),
-        ("llama-l3", {"llama.rope.freq_base": -1.0}, "angles need one above 0"),
         ("gemma2", {"gemma2.attention.head_count": 0}, "has 0 heads"),
-        ("llama", {"tokenizer.ggml.tokens": [f"{number}" for number in range(5000)]}, "5,000 tokens in its tokenizer"),
-    ],
-)
-def test_metadata_that_contradict_themselves_end_in_a_sentence(file, in_process, case, metadata, says):
-    write_converted(file, case, **metadata)
-    assert says in (refused(file) or "")
-
-
-def test_a_value_that_no_check_foresees_ends_in_a_sentence(file, in_process, monkeypatch):
+        ("llama", tokens, "5,000 tokens in its tokenizer"),
+    ):
+        write_converted(file, case, **metadata)
+        assert says in (refused(file) or "")
     monkeypatch.setattr("penstock.frontend.models.gguf.config.common_config", lambda given: [][0])
+    write_converted(file, "llama")
     assert (refused(file) or "").startswith(f"{file.name} can't be used: it has a value in its metadata that no")
 
 
-def test_what_is_no_file_is_refused_without_waiting_for_it(file):
+def test_what_is_no_file_is_refused_without_waiting_for_it_and_its_name_gives_a_terminal_no_orders(file):
     os.mkfifo(file.with_name("pipe.gguf"))
     with pytest.raises(ConfigError, match="it is a pipe"):
         require_known(str(file.with_name("pipe.gguf")))
@@ -230,11 +198,7 @@ def test_what_is_no_file_is_refused_without_waiting_for_it(file):
         file.with_name(name).symlink_to(target)
         with pytest.raises(ModelNotFoundError, match=f"^{name} is a link to a file that is not there"):
             require_known(str(file.with_name(name)))
-
-
-def test_a_name_gives_a_terminal_no_orders(file):
-    bad = file.with_name("red\x1b[31m\n.gguf")
-    bad.write_bytes(b"")
+    (bad := file.with_name("red\x1b[31m\n.gguf")).write_bytes(b"")
     with pytest.raises(ConfigError, match=r"^red\\x1b\[31m\\n.gguf can't be used"):
         find_model(bad)
 
