@@ -15,6 +15,7 @@ from penstock.engine.scheduler import Scheduler
 from penstock.protocol.layer_groups import ABSENT, GroupPlan
 from penstock.protocol.media import Medium
 from penstock.protocol.messages import (
+    MaskFrame,
     NewSlot,
     Prompt,
     SequenceEnded,
@@ -153,10 +154,13 @@ class Harness:
             self._check_stretches()
             self._check_windows()
             self.plans.append(plan)
-            result = self.worker.step(plan)
-            result.forward_time = 1.0  # so that times told are numbers of steps
-            self.results.append(result)
+            self._compute(plan)
         return plan
+
+    def _compute(self, plan: StepPlan, masks: Callable[[int], MaskFrame] | None = None) -> None:
+        result = self.worker.step(plan, masks)
+        result.forward_time = 1.0  # so that times told are numbers of steps
+        self.results.append(result)
 
     def _check_stretches(self) -> None:
         """What runs has positions for so many tokens."""

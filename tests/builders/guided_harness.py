@@ -179,31 +179,23 @@ class GuidedHarness(Harness):
         self._uncomputed: deque[StepPlan] = deque()
         self._random = random.Random(seed)
 
-    def plan(self) -> StepPlan | None:
-        plan = self.scheduler.plan()
-        self.scheduler.check()
-        self._hear_ends()
-        if plan is not None:
-            self.plans.append(plan)
-            self._uncomputed.append(plan)
-            self._compute()
-        return plan
-
     def finish(self) -> None:
         super().finish()
         if self._random.randrange(2):  # the follower's reports may come at any time
             self.scheduler.guided.let_in_heard()
             self._hear_ends()
-        self._compute()
+        self._compute_what_has_masks()
 
-    def _compute(self) -> None:
+    def _compute(self, plan: StepPlan, masks: object = None) -> None:
+        self._uncomputed.append(plan)
+        self._compute_what_has_masks()
+
+    def _compute_what_has_masks(self) -> None:
         if (frame := self.scheduler.take_mask()) is not None:
             self.frames[frame.step] = frame
         self._hear_ends()
         while self._uncomputed and (not self._uncomputed[0].masked or self._uncomputed[0].step in self.frames):
-            result = self.worker.step(self._uncomputed.popleft(), self.frames.__getitem__)
-            result.forward_time = 1.0
-            self.results.append(result)
+            super()._compute(self._uncomputed.popleft(), self.frames.__getitem__)
 
     def run(self, steps_in_flight: int = STEPS_IN_FLIGHT) -> Self:
         while True:

@@ -153,36 +153,6 @@ def pipelined(port: int, request: bytes, count: int, *, reads: bool, seconds: fl
         return answers
 
 
-def after_a_reply(port: int, count: int, stray: bytes) -> list[socket.socket]:
-    """Connections that were answered once, and then sent `stray`."""
-    held = []
-    for _ in range(count):
-        with suppress(OSError):
-            connection = connected(port, 5)
-            held.append(connection)
-            connection.sendall(HEALTH)
-            if connection.recv(65536):
-                connection.sendall(stray)
-    return held
-
-
-def slow_headers(port: int, count: int) -> list[socket.socket]:
-    held = []
-    for _ in range(count):
-        with suppress(OSError):
-            connection = connected(port, 5)
-            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nx: " + b"y" * 30_000)
-            held.append(connection)
-    return held
-
-
-def trickle(held: list[socket.socket]) -> None:
-    """A byte more on each."""
-    for connection in held:
-        with suppress(OSError):
-            connection.send(b"y")
-
-
 # --- heads that two readers could read in two ways, each with the status that refuses it -----------------------------
 
 
@@ -193,16 +163,12 @@ def head(first: bytes = b"POST /v1/completions HTTP/1.1", *lines: bytes) -> byte
 HEADS: dict[str, tuple[bytes, int]] = {
     "HTTP/0.9": (b"GET /\r\n\r\n", 400),
     "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\n", 505),
-    "HTTP/1.2": (head(b"GET / HTTP/1.2"), 505),
     "HTTP/11": (head(b"GET / HTTP/11"), 505),
     "another protocol": (head(b"GET / RTSP/1.0"), 400),
     "a method of small letters": (head(b"get / HTTP/1.1"), 400),
     "an unknown method": (head(b"FETCH / HTTP/1.1"), 400),
     "two spaces": (head(b"GET  / HTTP/1.1"), 400),
-    "a space too many": (head(b"GET / HTTP/1.1 "), 400),
     "a tab": (head(b"GET\t/ HTTP/1.1"), 400),
-    "a space in the target": (head(b"GET /a b HTTP/1.1"), 400),
-    "CONNECT": (head(b"CONNECT localhost:80 HTTP/1.1"), 400),
     "CONNECT to a path": (head(b"CONNECT / HTTP/1.1"), 400),
     "CONNECT to an address": (head(b"CONNECT http://localhost/ HTTP/1.1"), 400),
     "a star for GET": (head(b"GET * HTTP/1.1"), 400),
@@ -212,44 +178,30 @@ HEADS: dict[str, tuple[bytes, int]] = {
     "an address of no host": (head(b"GET http:///health HTTP/1.1"), 400),
     "an address without a Host": (head(b"GET http://localhost/ HTTP/1.1", b"X: y"), 400),
     "an address and two Hosts": (head(b"GET http://a/ HTTP/1.1", b"Host: a", b"Host: b"), 400),
-    "a file": (head(b"GET file:///etc/passwd HTTP/1.1"), 400),
     "a fragment": (head(b"GET /a#b HTTP/1.1"), 400),
-    "a target beyond ASCII": (head("GET /é HTTP/1.1".encode()), 400),
     "a NUL in the target": (head(b"GET /\0 HTTP/1.1"), 400),
     "a NUL in a header": (head(b"GET / HTTP/1.1", b"X: a\0b"), 400),
-    "a NUL in a header's name": (head(b"GET / HTTP/1.1", b"X\0: a"), 400),
-    "a bell": (head(b"GET / HTTP/1.1", b"X: \x07"), 400),
     "a bare LF between headers": (b"GET / HTTP/1.1\r\nX: a\nY: b\r\n\r\n", 400),
-    "a bare LF behind the first line": (b"GET / HTTP/1.1\nX: a\r\n\r\n", 400),
     "a bare CR": (b"GET / HTTP/1.1\r\nX: a\rY: b\r\n\r\n", 400),
     "a head that ends earlier": (b"GET / HTTP/1.1\nX: a\n\nGET /hidden HTTP/1.1\r\n\r\n", 400),
     "a folded header": (b"GET / HTTP/1.1\r\nX: a\r\n b\r\n\r\n", 400),
     "a header folded by a tab": (b"GET / HTTP/1.1\r\nX: a\r\n\tb\r\n\r\n", 400),
-    "a fold before all headers": (b"GET / HTTP/1.1\r\n X: a\r\n\r\n", 400),
     "a space before the colon": (head(b"GET / HTTP/1.1", b"Content-Length : 5"), 400),
     "a header of no name": (head(b"GET / HTTP/1.1", b": 5"), 400),
-    "a header without a colon": (head(b"GET / HTTP/1.1", b"Host"), 400),
-    "a name beyond ASCII": (head(b"GET / HTTP/1.1", b"X\xe9: a"), 400),
     "too many headers": (head(b"GET / HTTP/1.1", *[b"x: y"] * 129), 431),
     "two lengths": (head(b"POST / HTTP/1.1", b"Content-Length: 5", b"Content-Length: 6"), 400),
     "a length twice": (head(b"POST / HTTP/1.1", b"Content-Length: 5", b"Content-Length: 5"), 400),
-    "two lengths in one": (head(b"POST / HTTP/1.1", b"Content-Length: 5, 5"), 400),
     "a signed length": (head(b"POST / HTTP/1.1", b"Content-Length: +5"), 400),
-    "a negative length": (head(b"POST / HTTP/1.1", b"Content-Length: -5"), 400),
     "a hexadecimal length": (head(b"POST / HTTP/1.1", b"Content-Length: 0x5"), 400),
     "a length of a Python number": (head(b"POST / HTTP/1.1", b"Content-Length: 1_0"), 400),
     "an empty length": (head(b"POST / HTTP/1.1", b"Content-Length:"), 400),
     "a length of other digits": (head(b"POST / HTTP/1.1", "Content-Length: ٥".encode()), 400),
     "a length beyond all": (head(b"POST / HTTP/1.1", b"Content-Length: " + b"9" * 5000), 400),
     "a length and chunks": (head(b"POST / HTTP/1.1", b"Content-Length: 5", b"Transfer-Encoding: chunked"), 400),
-    "chunks and a length": (head(b"POST / HTTP/1.1", b"Transfer-Encoding: chunked", b"Content-Length: 5"), 400),
     "chunks of HTTP/1.0": (head(b"POST / HTTP/1.0", b"Transfer-Encoding: chunked"), 400),
-    "chunks of chunks": (head(b"POST / HTTP/1.1", b"Transfer-Encoding: chunked, chunked"), 400),
     "chunks twice": (head(b"POST / HTTP/1.1", b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"), 400),
     "compressed chunks": (head(b"POST / HTTP/1.1", b"Transfer-Encoding: gzip, chunked"), 400),
-    "chunks that are then compressed": (head(b"POST / HTTP/1.1", b"Transfer-Encoding: chunked, gzip"), 400),
     "no coding": (head(b"POST / HTTP/1.1", b"Transfer-Encoding:"), 400),
     "identity": (head(b"POST / HTTP/1.1", b"Transfer-Encoding: identity"), 400),
-    "nearly chunked": (head(b"POST / HTTP/1.1", b"Transfer-Encoding: xchunked"), 400),
     "chunked behind a control": (head(b"POST / HTTP/1.1", b"Transfer-Encoding: \x0bchunked"), 400),
 }  # fmt: skip

@@ -6,6 +6,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -21,13 +22,13 @@ from penstock.frontend.requests.budget import Budget
 _BOUND = 60.0
 
 
+@dataclass
 class Served:
     """The server's address, and its loop for what a test wants to do beside it."""
 
-    def __init__(self, server: HttpServer, llm: AsyncLLM, loop: asyncio.AbstractEventLoop) -> None:
-        self.server = server
-        self.llm = llm
-        self.loop = loop
+    server: HttpServer
+    llm: AsyncLLM
+    loop: asyncio.AbstractEventLoop
 
     @property
     def address(self) -> str:
@@ -152,12 +153,12 @@ async def left(receive: Any) -> bool:
         return False
 
 
+@dataclass
 class Answering:
-    def __init__(self, application: Any, listener: Listener, context: Context, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.application = application
-        self.context = context
-        self.port = listener.socket.getsockname()[1]
+    application: Any
+    context: Context
+    loop: asyncio.AbstractEventLoop
+    port: int
 
 
 @contextmanager
@@ -188,7 +189,7 @@ def answering(
 
     listener, context = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
     try:
-        yield Answering(application, listener, context, loop)
+        yield Answering(application, context, loop, listener.socket.getsockname()[1])
     finally:
         asyncio.run_coroutine_threadsafe(stop(), loop).result(90)
         loop.call_soon_threadsafe(loop.stop)

@@ -97,15 +97,6 @@ def test_the_youngest_of_the_lowest_priority_gives_way():
     assert waiting.request.prompt.request_id == 3
 
 
-def test_a_preempted_sequence_comes_back_before_one_that_never_ran():
-    harness = Harness(num_blocks=10, max_num_seqs=2)
-    for number in range(3):
-        grown(harness, number)
-    harness.run()
-    seeds = [new.seed for plan in harness.plans for new in plan.new]
-    assert seeds[:3] == [0, 1, 1]
-
-
 def test_it_comes_back_only_when_nothing_of_it_is_in_flight():
     harness = Harness(num_blocks=10)
     grown(harness, 1)
@@ -132,13 +123,6 @@ def test_a_sequence_that_alone_outgrows_the_pool_ends_with_429_and_keeps_what_it
     assert (ended.finish_reason, ended.error_code) == ("error", 429)
     assert "21 tokens and fills the whole KV cache (5 blocks of 4)" in ended.error_msg
     assert harness.tokens(1) == answer(asked, 0, 128)[0][:15]
-
-
-def test_the_end_of_one_that_outgrew_the_pool_waits_for_what_is_in_flight():
-    asked = prompt(1, range(6), max_tokens=100)
-    ending = answer(asked, 0, 128)[0][14]
-    harness = Harness(num_blocks=5).add(prompt(1, range(6), max_tokens=100, stop_token_ids=[ending])).run()
-    assert harness.ended(1).finish_reason == "stop"
 
 
 def test_one_that_gave_way_with_a_token_in_flight_that_the_pool_cannot_hold_ends_with_429():

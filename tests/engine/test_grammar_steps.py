@@ -155,16 +155,9 @@ requests = st.fixed_dictionaries(
 )
 
 
-def history_against_alone(several, block_size, num_blocks, others, budget, steps_in_flight, is_slow, one_dear_in, seed):
-    harness = GuidedHarness(
-        compiler=ScriptCompiler(is_slow=is_slow, seed=seed),
-        one_dear_in=one_dear_in,
-        seed=seed,
-        block_size=block_size,
-        groups=(GroupPlan("full", 1, 1, num_blocks), *others),
-        max_num_batched_tokens=budget,
-        max_num_seqs=4,
-    )
+def history_against_alone(several, limits, steps_in_flight, is_slow, one_dear_in, seed):
+    compiler = ScriptCompiler(is_slow=is_slow, seed=seed)
+    harness = GuidedHarness(compiler=compiler, one_dear_in=one_dear_in, seed=seed, max_num_seqs=4, **limits)
     asked = [guided(number, **each) for number, each in enumerate(several)]
     for number, each in enumerate(asked):
         harness.add(each)
@@ -178,12 +171,21 @@ def history_against_alone(several, block_size, num_blocks, others, budget, steps
 
 WINDOW, STATES = GroupPlan("window", 1, 1, 24, 7), GroupPlan("state", 1, 1, 6)
 
+
+def limits(block_size, num_blocks, others, budget):
+    groups = (GroupPlan("full", 1, 1, num_blocks), *others)  # of layers
+    return {"block_size": block_size, "groups": groups, "max_num_batched_tokens": budget}
+
+
 HISTORY = {
     "several": st.lists(requests, min_size=1, max_size=5),
-    "block_size": st.sampled_from([4, 2, 16]),
-    "num_blocks": st.sampled_from([30, 40, 64]),
-    "others": st.sampled_from([(), (), (WINDOW,), (STATES,), (WINDOW, STATES)]),  # groups of layers
-    "budget": st.sampled_from([32, 9, 5]),
+    "limits": st.builds(
+        limits,
+        st.sampled_from([4, 2, 16]),
+        st.sampled_from([30, 40, 64]),
+        st.sampled_from([(), (), (WINDOW,), (STATES,), (WINDOW, STATES)]),
+        st.sampled_from([32, 9, 5]),
+    ),
     "steps_in_flight": st.sampled_from([2, 1, 3]),
     "is_slow": st.booleans(),
     "one_dear_in": st.sampled_from([0, 1, 3, 10]),

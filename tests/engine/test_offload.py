@@ -131,20 +131,6 @@ def test_a_preempted_sequence_resumes_without_computing_a_full_block_again(steps
     assert harness.worker.num_computed <= 5 * 35 + 4 * preemptions
 
 
-def test_beams_answer_the_same_with_a_second_tier_and_load_from_it():
-    search = BeamSearchParams(beam_width=3, max_tokens=12)
-    asked = [prompt(number, others(number, 10), n=3, max_tokens=12) for number in range(4)]
-    answers = []
-    for options in ({"num_blocks": 64}, {"num_blocks": 16, "num_cpu_blocks": 64}):
-        harness = Harness(**options)
-        for each in asked:
-            each.beams = search
-        harness.add(*asked).run()
-        answers.append([harness.tokens(number, sample) for number in range(4) for sample in range(3)])
-    assert answers[0] == answers[1]
-    assert harness.scheduler.counters.preemptions > 0 and harness.scheduler.stats().loaded_blocks > 0
-
-
 def test_a_block_that_a_fork_copies_into_is_saved_before():
     harness = Harness(num_blocks=16, num_cpu_blocks=64)
     harness.visit(1, others(1, 41))  # of which ten blocks stay in the pool

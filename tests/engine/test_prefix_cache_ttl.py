@@ -1,7 +1,7 @@
 """A prefix that nobody has used for `prefix_cache_ttl` seconds is not found any more, in neither tier; before it is."""
 
 import pytest
-from builders.engine_harness import Harness, answer, prompt
+from builders.engine_harness import Harness
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -155,19 +155,6 @@ def test_a_prefix_that_was_not_used_for_so_long_is_computed_again_though_memory_
         lasting.now += 1e9
         found.append((harness.visit(number, PREFIX), lasting.visit(number, PREFIX)))
     assert found == [(0, 0), (FULL, FULL), (FULL, FULL), (0, FULL), (FULL, FULL)]
-
-
-def test_a_sequence_that_runs_keeps_its_prefix():
-    harness = Harness(prefix_cache_ttl=TTL)
-    running = prompt(1, PREFIX, max_tokens=30)
-    harness.add(running)
-    harness.plan()
-    for _ in range(5):
-        harness.finish()
-        harness.now += TTL
-        harness.plan()
-    assert harness.visit(2, PREFIX) == FULL
-    assert harness.tokens(1) == answer(running, 0, 128)[0]
 
 
 @given(

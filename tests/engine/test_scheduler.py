@@ -1,4 +1,4 @@
-"""How a step is filled: whose turn it is, and with how many tokens.
+"""Limits, refusals at the door, and how a step is filled: whose turn it is, and with how many tokens.
 
 Plain requests run through none of what is there for others: grammars, beams, adapters, a second tier.
 """
@@ -8,10 +8,113 @@ from itertools import pairwise
 from types import FrameType
 from typing import Any
 
-from builders.engine_harness import Harness, prompt
+from builders.cases import for_each
+from builders.engine_harness import Harness, limits, prompt
+from msgspec.structs import replace
 
-from penstock.protocol.messages import values
+from penstock.engine.admission.limits import Limits
+from penstock.protocol.layer_groups import GroupPlan
+from penstock.protocol.memory_plan import MemoryPlan
+from penstock.protocol.messages import column, values
+from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.parameters.beams import BeamSearchParams
+
+
+def memory_plan(device: str) -> MemoryPlan:
+    return MemoryPlan(device, "", 0, 0, 0, [GroupPlan("full", 2, 0, 100)], 4096, 4096, 512, "float32", "float32")
+
+
+@for_each("device, expected", [("cpu", (64, 512)), ("cuda:0", (256, 8192))])
+def test_unset_limits_are_what_fits_the_device(device, expected):
+    settled = Limits.settled(EngineConfig(model="m"), memory_plan(device))
+    assert (settled.max_num_seqs, settled.max_num_batched_tokens) == expected
+    given = Limits.settled(EngineConfig(model="m", max_num_seqs=3, max_num_batched_tokens=70), memory_plan(device))
+    assert (given.max_num_seqs, given.max_num_batched_tokens) == (3, 70)
+
+
+@for_each("length, options, params, sentence", [
+    (0, {}, {}, "empty"),
+    (128, {}, {}, "128 tokens, and max_model_len=128 must hold it"),
+    (20, {}, {"max_tokens": None, "max_length": 20}, "max_length=20 leaves no token after a prompt of 20"),
+    (41, {"num_blocks": 10}, {}, "41 tokens, and the KV cache holds 10 blocks of 4"),
+    (33, {"enable_chunked_prefill": False}, {}, "33 tokens, and without chunked prefill"),
+])  # fmt: skip
+def test_a_request_that_can_never_be_served_ends_alone_with_400(length, options, params, sentence):
+    harness = Harness(**options).add(prompt(1, range(length), **params), prompt(2, [5, 6])).run()
+    assert (harness.ended(1).finish_reason, harness.ended(1).error_code) == ("error", 400)
+    assert sentence in harness.ended(1).error_msg
+    assert harness.heard[128].opened.inference_start_time is None
+    assert harness.ended(2).finish_reason == "length"
+
+
+@for_each("packed", [column([5, 100]), column([-1]), column([2**31 - 1]), b"bytes", column([7]) + b"x"])
+def test_what_is_no_token_never_reaches_a_worker(packed):
+    """Whatever the door has let pass: a worker would have to end its tree."""
+    harness = Harness(vocab_size=100).add(replace(prompt(1, [5]), token_ids=packed), prompt(2, [99])).run()
+    assert (harness.ended(1).finish_reason, harness.ended(1).error_code) == ("error", 400)
+    assert "vocabulary (0 to 99)" in harness.ended(1).error_msg
+    assert harness.ended(2).finish_reason == "length"
+
+
+def test_no_more_sequences_run_than_max_num_seqs_or_than_every_step_has_tokens_for():
+    harness = Harness(max_num_seqs=3).add(*(prompt(number, [number]) for number in range(10))).run()
+    assert max(len(harness.rows(plan)) for plan in harness.plans) == 3
+    assert limits(max_num_seqs=100, max_num_batched_tokens=16).num_slots == 16
+
+
+def test_blocks_are_kept_free_for_every_request_admitted_but_one_that_runs_alone():
+    harness = Harness(num_blocks=12, static_decode_blocks=2).add(*(prompt(number, [number] * 4) for number in range(8)))
+    harness.plan()
+    # With n running, n blocks are taken and 2 n stay free: 12 blocks are enough for four.
+    assert len(harness.scheduler.running) == 4
+    harness = Harness(num_blocks=12, static_decode_blocks=50).add(prompt(1, range(40)), prompt(2, [1]))
+    harness.plan()
+    assert len(harness.scheduler.running) == 1
+    harness.run()
+    assert harness.ended(2).finish_reason == "length"
+
+
+def test_prompts_in_computation_hold_no_more_than_their_share_of_the_pool():
+    harness = Harness(num_blocks=40, kv_cache_ratio=0.5, max_num_batched_tokens=8)
+    harness.add(*(prompt(number, range(100 * number, 100 * number + 36)) for number in range(1, 5)))
+    while harness.plan() or harness.results:
+        held = sum(len(sequence.tables[0].block_ids) for sequence in harness.scheduler.running.prefilling)
+        assert held <= 20
+        harness.finish()
+    assert all(harness.ended(number).finish_reason == "length" for number in range(1, 5))
+
+
+@for_each("most", [1, 2])
+def test_no_more_prompts_are_in_computation_than_max_num_partial_prefills(most):
+    harness = Harness(max_num_partial_prefills=most)
+    harness.add(*(prompt(number, range(10 * number, 10 * number + 6)) for number in range(8))).run()
+    assert max(len(plan.new) for plan in harness.plans) == most
+
+
+@for_each("options, order", [({"long_prefill_token_threshold": 40}, [1, 3, 2]), ({}, [1, 2, 3])])
+def test_short_prompts_pass_a_long_one_that_waits_for_another_long_one_where_the_option_says_so(options, order):
+    harness = Harness(max_num_batched_tokens=16, **options)
+    harness.add(prompt(1, range(100)), prompt(2, range(100, 200)), prompt(3, [7, 8])).run()
+    assert [new.seed for plan in harness.plans for new in plan.new] == order
+
+
+def test_max_long_partial_prefills_alone_calls_a_prompt_long_from_four_per_cent_of_the_context_on():
+    settled = limits(max_model_len=1000, max_long_partial_prefills=2)
+    assert (settled.is_long(40), settled.is_long(41), settled.max_long) == (False, True, 2)
+    settled = limits(max_model_len=1000, max_num_batched_tokens=32)  # without an option no prompt is long
+    assert (settled.is_long(999), settled.max_long) == (False, None)
+
+
+def test_without_chunked_prefill_a_prompt_is_computed_in_one_step():
+    harness = Harness(enable_chunked_prefill=False)
+    prompts = [prompt(number, range(30 * number, 30 * number + 20 + number % 7)) for number in range(9)]
+    harness.add(*prompts).run()
+    for plan in harness.plans:
+        rows = harness.rows(plan)
+        assert all(rows[new.slot] == len(new.token_ids) // 4 - new.num_computed for new in plan.new)
+
+
+# --- steps -----------------------------------------------------------------------------------------------------------
 
 
 def tokens_by_seed(harness: Harness) -> list[dict[int, int]]:

@@ -2,11 +2,9 @@
 
 import pytest
 from builders.cases import for_each
-from builders.engine_harness import Harness, answer, prompt
 
 from penstock.protocol.layer_groups import GroupChanges, GroupPlan
 from penstock.protocol.messages import (
-    ForcedTokens,
     Fork,
     MaskFrame,
     NewSlot,
@@ -62,25 +60,6 @@ def test_a_plan_that_breaks_a_rule_is_refused_with_a_sentence(broken, sentence):
         worker().step(broken)
 
 
-def test_a_row_reads_what_another_row_of_the_same_step_writes():
-    shared = [1, 2, 3, 4]
-    plans = plan(
-        rows={0: 5, 1: 1},
-        new=[new(0, [*shared, 5]), new(1, [*shared, 6], num_computed=4)],
-        blocks=[1, 2, 1, 3],
-        offsets=[0, 2, 4],
-    )
-    assert len(sampled(worker().step(plans))) == 2
-
-
-def test_forced_tokens_are_appended_before_the_step():
-    free, forced = worker(), worker()
-    token = sampled(free.step(plan(new=[new()], blocks=[1, 2])))[0]
-    forced.step(plan(rows={0: 2}, new=[new()], blocks=[1, 2]))
-    result = forced.step(plan(1, rows={0: 2}, forced=[ForcedTokens(0, column([token]))]))
-    assert sampled(result) == sampled(free.step(plan(1, rows={0: 1})))
-
-
 def test_a_fork_goes_on_like_its_source_on_blocks_of_its_own_and_what_others_computed_into_a_block_is_noticed():
     tested = worker()
     tested.step(plan(new=[new()], blocks=[1]))
@@ -110,13 +89,3 @@ def test_a_row_has_the_log_probabilities_that_were_asked_for_and_a_masked_one_on
     assert values(prompts.token_ids).tolist() == [2, 3]
     assert (own.is_prompt, own.width, len(own.logprobs) // 4) == (False, 3, 3)
     assert values(own.token_ids)[0] == sampled(result)[0]
-
-
-def test_tokens_depend_on_the_seed_and_the_sample_only_when_drawn():
-    harness = Harness()
-    greedy = [prompt(number, [4, 5, 6]) for number in range(2)]
-    drawn = [prompt(number, [4, 5, 6], temperature=1) for number in range(2)]
-    assert answer(greedy[0], 0, 128) == answer(greedy[1], 1, 128)
-    assert len({tuple(answer(each, sample, 128)[0]) for each in drawn for sample in range(2)}) == 4
-    harness.add(*greedy).run()
-    assert harness.tokens(0) == harness.tokens(1) == answer(greedy[0], 0, 128)[0]

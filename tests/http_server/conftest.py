@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import httpx
 import openai
 import pytest
-from builders.page import CHROMIUM, Browser, browser
+from builders.page import CHROMIUM, Browser, Page, assert_nothing_from_elsewhere, browser, opened
 from builders.served import Served, running_model, served
 
 
@@ -57,6 +57,15 @@ def chromium() -> Iterator[Browser]:
         pytest.skip("THE PAGE IS NOT TESTED: there is no Chromium here (`apt install chromium`)")
     with browser() as found:
         yield found
+
+
+@pytest.fixture
+def page(chromium, server) -> Iterator[Page]:
+    """The server's page, which asks for nothing from elsewhere."""
+    found = opened(chromium, server.address)
+    yield found
+    assert_nothing_from_elsewhere(found, server.address)
+    found.close()
 
 
 @pytest.fixture(scope="session")

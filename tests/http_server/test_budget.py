@@ -89,23 +89,20 @@ def test_whenever_clients_leave_nothing_stays_charged(server, budget, stage, how
     all_is_given_back(server, budget)
 
 
-def test_answers_that_were_read_leave_nothing_charged(server, budget):
+def test_answers_that_were_read_leave_nothing_charged_and_who_asks_for_more_than_a_share_is_told_what_to_do(
+    server, budget
+):
     for body in (SHORT, SHORT | {"stream": True}, {**SHORT, "logprobs": 5, "max_tokens": 50}, {"prompt": 5}):
         assert answered(server, body).status_code in (200, 400)
         all_is_given_back(server, budget)
-
-
-def test_who_asks_for_more_than_a_share_is_told_what_to_do(server, budget):
-    reply = answered(server, ENDLESS | {"n": 12, "logprobs": 20})
+    greedy = ENDLESS | {"n": 12, "logprobs": 20}
+    reply = answered(server, greedy)
     assert reply.status_code == 429 and reply.headers["retry-after"] == "1"
     error = reply.json()["error"]
     assert error["type"] == "rate_limit_error" and "ask for less at once" in error["message"]
     all_is_given_back(server, budget)
-
-
-def test_a_stream_that_takes_too_much_ends_with_the_same_words(server, budget):
     with connected(server.port) as connection:
-        connection.sendall(posted(ENDLESS | {"n": 12, "logprobs": 20, "stream": True}))
+        connection.sendall(posted(greedy | {"stream": True}))
         said = connection.recv(1000)  # and no more, until it was ended
         wait_until(server.is_idle, 60, "it was ended")
         said += heard(connection)

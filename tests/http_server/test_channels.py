@@ -7,6 +7,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -84,11 +85,10 @@ def client(server) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture
 def says(server, monkeypatch):
-    """Make the model answer with this text."""
+    """Make the model answer with a text; how many tokens that is."""
     door = server.llm._session.door
 
     def says(text: str) -> int:
-        """How many tokens that is."""
         script = server.llm.get_tokenizer().encode(text, add_special_tokens=False)
         scripted = msgspec.structs.replace(door.defaults, logits_processors_args={"script": script})
         monkeypatch.setattr(door, "defaults", scripted)
@@ -99,34 +99,25 @@ def says(server, monkeypatch):
 
 @pytest.fixture
 def chat(client):
-    def chat(**fields):
-        return client.chat.completions.create(model="pocket", messages=QUESTION, **fields)
-
-    return chat
+    return partial(client.chat.completions.create, model="pocket", messages=QUESTION)
 
 
-def test_a_call_ends_a_completion_with_its_reason(chat, says):
+def test_a_call_ends_a_completion_with_its_reason_whole_and_in_a_stream(chat, says):
     says(THOUGHT + CALL)
     [choice] = chat(tools=TOOLS).choices
     [call] = choice.message.tool_calls
-    assert (choice.finish_reason, choice.message.content, choice.message.reasoning_content) == (
-        "tool_calls", None, "I look."
-    )  # fmt: skip
-    assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"city": "Paris"})
-
-
-def test_a_streamed_completion_adds_up_to_the_same(chat, says):
-    says(THOUGHT + CALL)
+    told = (choice.message.reasoning_content, choice.message.content or "", call.function.name, choice.finish_reason)
+    assert told == ("I look.", "", "weather", "tool_calls")
+    assert json.loads(call.function.arguments) == {"city": "Paris"}
     thought = text = name = arguments = ""
     for chunk in chat(tools=TOOLS, stream=True):
         [choice] = chunk.choices
         thought += getattr(choice.delta, "reasoning_content", None) or ""
         text += choice.delta.content or ""
-        for call in choice.delta.tool_calls or []:
-            name += call.function.name or ""
-            arguments += call.function.arguments or ""
-    assert (thought, text, name, choice.finish_reason) == ("I look.", "", "weather", "tool_calls")
-    assert json.loads(arguments) == {"city": "Paris"}
+        for each in choice.delta.tool_calls or []:
+            name += each.function.name or ""
+            arguments += each.function.arguments or ""
+    assert (thought, text, name, choice.finish_reason, arguments) == (*told, call.function.arguments)
 
 
 @for_each("end, reason", [("<|return|>", "stop"), ("", "length")])
@@ -153,14 +144,6 @@ def test_a_call_is_free_of_the_shape_of_the_final_message(chat, says, limits):
     [call] = choice.message.tool_calls
     assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"city": "Paris"})
     assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
-
-
-def test_a_limit_of_thoughts_leaves_calls_alone(chat, says):
-    limit = {"reasoning_max_tokens": says(THOUGHT + CALL[:30])}
-    assert says(THOUGHT + CALL) > limit["reasoning_max_tokens"] + 20
-    [choice] = chat(tools=TOOLS, extra_body=limit).choices
-    assert json.loads(choice.message.tool_calls[0].function.arguments) == {"city": "Paris"}
-    assert choice.finish_reason == "tool_calls"
 
 
 def test_a_response_has_thought_and_call_as_items_and_goes_on_from_them(client, says, monkeypatch):
@@ -196,12 +179,9 @@ def completed(client, model: str, **further) -> openai.types.Completion:
     return client.completions.create(model=model, prompt=[5, 6, 7, 8], max_tokens=6, temperature=0, extra_body=extra)
 
 
-def test_an_adapter_is_listed_with_the_model_that_it_belongs_to(client):
+def test_an_adapter_is_asked_for_by_its_name_as_the_model_and_by_lora_name_while_it_is_loaded(client, server):
     cards = {card.id: card for card in client.models.list()}
     assert cards["river"].parent == "pocket" and not hasattr(cards["pocket"], "parent")
-
-
-def test_its_name_as_the_model_asks_for_it_and_so_does_lora_name(client, server):
     params = penstock.SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, lora_name="river")
     generated = server.llm.generate([{"prompt_token_ids": [5, 6, 7, 8]}], params)
     [direct] = asyncio.run_coroutine_threadsafe(generated, server.loop).result(60)
@@ -209,9 +189,6 @@ def test_its_name_as_the_model_asks_for_it_and_so_does_lora_name(client, server)
     assert named.model == "river" and named.choices[0].text == direct.outputs.text
     assert completed(client, "pocket").choices[0].text != direct.outputs.text
     assert completed(client, "pocket", lora_name="river").choices[0].text == direct.outputs.text
-
-
-def test_an_adapter_that_is_not_loaded_is_not_found(client):
     with pytest.raises(openai.NotFoundError):
         completed(client, "lake")
     with pytest.raises(openai.BadRequestError):

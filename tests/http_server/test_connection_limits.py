@@ -68,10 +68,6 @@ def silent(port, *sent):
     return connection
 
 
-def asked(port):
-    return [reply.status for reply in replies(spoken(port, LAST))]
-
-
 def test_silent_clients_are_shed_in_time():
     with answering(**TIMES) as echo, ExitStack() as held:
         connections = {name: held.enter_context(silent(echo.port, *sent)) for name, sent in SILENT.items()}
@@ -118,7 +114,7 @@ def test_silent_clients_never_keep_others_out(sent, loop):
         for _ in range(4):
             for _ in range(3):
                 held.enter_context(silent(echo.port, *sent))
-            assert asked(echo.port) == [200]
+            assert replies(spoken(echo.port, LAST))[0].status == 200
         assert len(echo.context.open) <= 3
 
 
@@ -128,10 +124,10 @@ def test_the_one_that_waits_longest_goes_first():
                                   ("half a body", "nothing after an answer", "nothing after an answer"))  # fmt: skip
         first.sendall(GET)  # now the second waits longer
         assert first.recv(65536)
-        assert asked(echo.port) == [200]
+        assert replies(spoken(echo.port, LAST))[0].status == 200
         assert is_closed(second)
         held.enter_context(silent(echo.port))
-        assert asked(echo.port) == [200]
+        assert replies(spoken(echo.port, LAST))[0].status == 200
         assert is_closed(first)
         sending.sendall(b"o")  # one that sends its body goes only where nobody waits for a request
         assert replies(heard(sending))[0].status == 200
@@ -150,7 +146,7 @@ def test_one_whose_answer_is_on_its_way_never_goes(loop):
         echo.application.released.set()
         assert computed.recv(65536).startswith(b"HTTP/1.1 200")
         assert sum(map(len, iter(lambda: sent.recv(1 << 20), b""))) > 30_000_000
-        assert asked(echo.port) == [200]
+        assert replies(spoken(echo.port, LAST))[0].status == 200
 
 
 def test_half_of_the_descriptors_are_left_to_others(monkeypatch):
@@ -169,19 +165,15 @@ def test_a_client_gets_in_where_no_descriptor_is_left(loop):
         last = held.enter_context(socket.socket())
         last.settimeout(60)
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free_descriptor(), hard))
+            lowest_free = os.dup(0)
+            os.close(lowest_free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
             last.connect(("127.0.0.1", echo.port))
             last.sendall(LAST)
             assert replies(heard(last))[0].status == 200
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert is_closed(idle[0])
-
-
-def lowest_free_descriptor():
-    found = os.dup(0)
-    os.close(found)
-    return found
 
 
 def test_an_answer_that_nobody_reads_holds_no_place_for_good():
@@ -199,13 +191,15 @@ def test_an_answer_that_nobody_reads_holds_no_place_for_good():
             wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 60, "it is cut off")
 
 
-def test_clients_that_never_read_nor_leave_after_a_refusal_are_cut_off():
+def test_clients_that_never_read_nor_leave_after_a_refusal_or_send_trailers_without_end_are_cut_off():
     with answering(**TIMES) as echo, connected(echo.port) as connection:
         connection.sendall(b"nothing at all\r\n\r\n")
         with pytest.raises(OSError):
             for _ in range(1 << 20):  # a gibibyte: more than anybody takes of who was refused
                 connection.sendall(b"x" * 1000)
         wait_until(lambda: len(echo.context.open) == 0, 60, "its place is free")
+        assert endless_trailers(echo.port, 1 << 30) < 1 << 29
+        wait_until(lambda: echo.application.running == len(echo.context.open) == 0, 60, "nothing is left of it")
 
 
 @for_each("sent", [
@@ -216,12 +210,6 @@ def test_clients_that_never_read_nor_leave_after_a_refusal_are_cut_off():
 def test_heads_and_trailers_have_a_size(sent):
     with answering(max_header_bytes=2000) as echo:
         assert [reply.status for reply in replies(spoken(echo.port, sent + b"\r\n\r\n"))] == [431]
-
-
-def test_trailers_without_end_are_not_kept():
-    with answering() as echo:
-        assert endless_trailers(echo.port, 1 << 30) < 1 << 29
-        wait_until(lambda: echo.application.running == len(echo.context.open) == 0, 60, "nothing is left of it")
 
 
 # --- TLS -------------------------------------------------------------------------------------------------------------
@@ -252,17 +240,16 @@ def test_requests_over_tls_are_answered_one_behind_the_other(context, loop):
 
 
 @for_each("loop", LOOPS)
-@for_each("said", [b"", HELLO], ids=["nothing", "half a hello"])
-def test_a_handshake_that_never_ends_is_shed_in_time(context, said, loop):
-    with answering(LOOPS[loop], context, header_timeout=1.0) as echo, silent(echo.port, said) as connection:
-        wait_until(lambda: len(echo.context.open) == 1, 60, "it is counted")
-        assert is_closed(connection)
-        wait_until(lambda: len(echo.context.open) == 0, 60, "its place is free")
-
-
-@for_each("loop", LOOPS)
-def test_one_that_says_nothing_after_its_handshake_is_shed_in_time(context, loop):
+def test_a_client_that_leaves_or_falls_silent_in_its_handshake_or_after_it_gives_its_place_back(context, loop):
     with answering(LOOPS[loop], context, header_timeout=1.0) as echo:
+        for said, leave in (
+            (HELLO, socket.socket.close), (HELLO, reset), (HELLO, lambda each: each.shutdown(socket.SHUT_WR)),
+            (HELLO, is_closed), (b"", is_closed),
+        ):  # fmt: skip
+            with silent(echo.port, said) as connection:
+                wait_until(lambda: len(echo.context.open) == 1, 60, "it is counted")
+                assert leave(connection) is not False
+                wait_until(lambda: len(echo.context.open) == 0, 60, "its place is free")
         assert spoken_secretly(echo.port, b"GET / HT") == b""
 
 
@@ -274,18 +261,3 @@ def test_handshakes_never_keep_others_out(context, loop):
                 held.enter_context(silent(echo.port, said))
             assert replies(spoken_secretly(echo.port, LAST))[0].status == 200
         assert len(echo.context.open) <= 3
-
-
-@for_each("loop", LOOPS)
-def test_a_client_that_leaves_in_its_handshake_gives_its_place_back(context, loop):
-    with answering(LOOPS[loop], context) as echo:
-        for how in ("close", "half", "reset"):
-            with silent(echo.port, HELLO) as connection:
-                wait_until(lambda: len(echo.context.open) == 1, 60, "it is counted")
-                if how == "half":
-                    connection.shutdown(socket.SHUT_WR)
-                elif how == "reset":
-                    reset(connection)
-                else:
-                    connection.close()
-                wait_until(lambda: len(echo.context.open) == 0, 60, "its place is free")

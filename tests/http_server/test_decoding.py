@@ -101,12 +101,6 @@ def test_a_large_body_takes_no_more_than_was_said_and_not_far_less_and_is_decode
     assert time.thread_time() - start < 2
 
 
-def test_of_messages_as_much_as_they_take_is_said():
-    text = 'What is the sum of these, and why? "Quoted", {braced}, [1, 2, 3]: all of it is text.\n' * 50
-    body = json.dumps({"messages": [{"role": "user", "content": text}] * 20}).encode()
-    assert held_bytes(body, ChatRequest) <= Outline.of(body).decoded_bytes < 1.5 * len(body)
-
-
 @for_each("number", [b"8.5e-324", b"2.2250738585072011e-308", b"9007199254740993.0", b"1e23",
                                     b"0." + b"0" * 300 + b"85", b"1" * 400, b"1E-5"])  # fmt: skip
 def test_numbers_that_take_long_are_counted_before_they_are_read(number):
@@ -119,20 +113,20 @@ def test_numbers_that_take_long_are_counted_before_they_are_read(number):
     Outline.of(text).check()  # in a text they are none
 
 
-def test_long_lists_of_plain_values_are_not_gone_through_one_by_one():
+def test_long_lists_of_plain_values_are_not_gone_through_and_messages_take_as_much_as_was_said():
     check_levels("prompt", [1, "a", None, 1.5] * 100_000)
     with pytest.raises(ApiError, match="64 levels"):
         value: Any = 1
         for _ in range(70):
             value = [1, "a", {"b": value}]
         check_levels("prompt", value)
+    text = 'What is the sum of these, and why? "Quoted", {braced}, [1, 2, 3]: all of it is text.\n' * 50
+    body = json.dumps({"messages": [{"role": "user", "content": text}] * 20}).encode()
+    assert held_bytes(body, ChatRequest) <= Outline.of(body).decoded_bytes < 1.5 * len(body)
 
 
-HALVES = [rb"\ud800", rb"a\ud800b", rb"\udc00", rb"\uD800\uD800", rb"\ud83d\u0041", rb"\\\ud83d\ude00\udFFF",
-          rb"\n\"\ud800"]  # fmt: skip
-
-
-@for_each("half", HALVES)
+@for_each("half", [rb"\ud800", rb"a\ud800b", rb"\udc00", rb"\uD800\uD800", rb"\ud83d\u0041", rb"\\\ud83d\ude00\udFFF",
+                   rb"\n\"\ud800"])  # fmt: skip
 def test_half_a_surrogate_pair_is_told_with_its_place(half):
     for body in (b'{"prompt": "' + half + b'"}', b'{"prompt": "a", "' + half + b'": 1}'):
         with pytest.raises(ApiError, match="half a surrogate pair") as raised:
@@ -148,9 +142,6 @@ def test_no_whole_character_is_taken_for_a_half(text):
     for body in (f'{{"prompt": "{whole}', f'{{"prompt": "{whole}" nonsense'):
         with pytest.raises(ApiError, match="not JSON"):
             decoded(body.encode(), CompletionRequest)
-
-
-def test_a_body_in_another_encoding_is_told_so():
     with pytest.raises(ApiError, match=r"not UTF-8, .* the byte 0xe9 .* Encode it as UTF-8"):
         decoded('{"prompt": "é, "}'.encode("latin-1"), CompletionRequest)
 
@@ -177,9 +168,8 @@ def test_lists_that_are_put_off_stand_where_they_belong(name, plain, nested):
 
 def test_many_entries_are_never_held_together():
     body = LongJson()
-    pieces = body.pieces(Body("a", body.defer(range(40_000)), []))
     with traced():
-        longest = max(map(len, pieces))
+        longest = max(map(len, body.pieces(Body("a", body.defer(range(40_000)), []))))
         most = tracemalloc.get_traced_memory()[1]
     assert longest < PIECE_BYTES + 100 and most < 10 * PIECE_BYTES
 
@@ -187,10 +177,9 @@ def test_many_entries_are_never_held_together():
 def packed(num_parts: int = 2, positions: int = 3, width: int = 4) -> PackedPositions:
     count = positions * width
     floats = array("f", [-0.5 * (place + 1) for place in range(count)]).tobytes()
-    parts = [
-        Logprobs(0, False, width, column(range(start, start + count)), floats, column([1] * positions))
-        for start in range(0, num_parts * count, count)
-    ]
+    starts = range(0, num_parts * count, count)
+    ids = [column(range(start, start + count)) for start in starts]
+    parts = [Logprobs(0, False, width, each, floats, column([1] * positions)) for each in ids]
     return PackedPositions(parts, lambda token: f"<{token}>")
 
 

@@ -122,15 +122,10 @@ def test_health_names_whoever_is_silent_and_is_well_again_once_it_goes_on(unwatc
             reply = http.get("/health")
             assert reply.status_code == 503
             assert f"pocket: {role}" in reply.text and "/" not in reply.json()["error"]["message"]
+        metrics = http.get("/metrics")
+        assert metrics.status_code == 200 and "penstock_http_replies_total" in metrics.text
+        assert ("penstock_steps_total{" in metrics.text) == (role != "engine")
     assert http.get("/health").status_code == 200
-
-
-@pytest.mark.long
-def test_metrics_tell_what_the_server_knows_while_an_engine_is_silent(unwatched, http):
-    with stopped(unwatched, "engine"):
-        reply = http.get("/metrics")
-        assert reply.status_code == 200
-        assert "penstock_http_replies_total" in reply.text and "penstock_steps_total{" not in reply.text
     assert "penstock_steps_total{" in http.get("/metrics").text
 
 

@@ -233,21 +233,30 @@ def stray(byte: bytes) -> Callable[[int], None]:
     """Silent connections with a stray byte after a reply."""
 
     def flood(port: int) -> None:
-        held = raw_http.after_a_reply(port, 1100, byte)
-        threading.Event().wait(5)
-        for connection in held:
-            connection.close()
+        with ExitStack() as stack:
+            for _ in range(1100):
+                with suppress(OSError):
+                    connection = stack.enter_context(connected(port, 5))
+                    connection.sendall(raw_http.HEALTH)
+                    if connection.recv(65536):
+                        connection.sendall(byte)
+            threading.Event().wait(5)
 
     return flood
 
 
 def slow_headers(port: int) -> None:
-    held = raw_http.slow_headers(port, 2000)
-    for _ in range(12):
-        raw_http.trickle(held)
-        threading.Event().wait(1)
-    for connection in held:
-        connection.close()
+    with ExitStack() as stack:
+        connections = []
+        for _ in range(2000):
+            with suppress(OSError):
+                connections.append(stack.enter_context(connected(port, 5)))
+                connections[-1].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nx: " + b"y" * 30_000)
+        for _ in range(12):
+            for connection in connections:
+                with suppress(OSError):
+                    connection.send(b"y")
+            threading.Event().wait(1)
 
 
 FLOODS = {

@@ -4,6 +4,7 @@ What is refused is refused in a sentence that says what to write instead.
 """
 
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -20,21 +21,9 @@ def test_a_hostile_request_is_refused_and_the_next_one_is_served(server, http, h
     said = spoken(server.port, hostile.sent)
     status = int(said.split(b" ", 2)[1]) if said.startswith(b"HTTP/1.1 ") else CLOSED
     assert status in hostile.right, said[:500]
-    assert_no_secret(said.decode("latin-1"))
-    assert http.post(COMPLETIONS, json=GOOD).status_code == 200
-
-
-def assert_no_secret(text: str) -> None:
     for secret in ("/root", "/home", "/tmp", "/work", "site-packages", ".py", "0x7", "Traceback", "root:x:"):
-        assert secret not in text
-
-
-def test_at_least_sixty_of_them_are_drawn_from_advisories():
-    assert sum(bool(hostile.advisories) for hostile in EVERY) >= 60
-
-
-def test_every_kind_with_advisories_has_requests():
-    assert {hostile.kind for hostile in EVERY} == set(ADVISORIES)
+        assert secret not in said.decode("latin-1")
+    assert http.post(COMPLETIONS, json=GOOD).status_code == 200
 
 
 def test_the_page_about_safety_lists_every_kind_with_its_number_and_its_advisories():
@@ -44,6 +33,7 @@ def test_the_page_about_safety_lists_every_kind_with_its_number_and_its_advisori
         [row] = [line for line in page.splitlines() if line.startswith(f"| {kind} | {number} |")]
         assert all(advisory in row for advisory in advisories)
     drawn = sum(bool(hostile.advisories) for hostile in EVERY)
+    assert drawn >= 60 and {hostile.kind for hostile in EVERY} == set(ADVISORIES)
     assert f"holds {len(EVERY)} requests, {drawn} of them" in page
 
 
@@ -75,11 +65,17 @@ def test_a_shape_that_is_made_to_take_long_is_refused_and_others_go_on(http, ser
 # --- sentences -------------------------------------------------------------------------------------------------------
 
 
-@for_each("path, name", [(CHAT, "messages"), (RESPONSES, "input"), ("/tokenize", "messages")])
-def test_a_role_that_the_template_leaves_out_is_refused(http, path, name):
-    answer = http.post(path, json={"model": "pocket", name: [{"role": "usr", "content": "What is 2 + 3?"}]})
-    message = answer.json()["error"]["message"]
-    assert answer.status_code == 400 and "knows no role 'usr'" in message and message.endswith("Did you mean user?")
+@for_each("path, fields, sentence", [
+    *((path, {name: [{"role": "usr", "content": "What is 2 + 3?"}]}, "knows no role 'usr'.* Did you mean user\\?$")
+      for path, name in ((CHAT, "messages"), (RESPONSES, "input"), ("/tokenize", "messages"))),
+    *((RESPONSES, {"input": "Hello", "text": {"format": form}}, r'^text\.format must be \{"type": "text"\}')
+      for form in ({"type": "jsn"}, {"type": "json_schema"}, {})),
+])  # fmt: skip
+def test_a_role_that_the_template_leaves_out_and_a_form_of_a_response_are_refused_by_their_names(
+    http, path, fields, sentence
+):
+    reply = http.post(path, json={"model": "pocket", **fields})
+    assert reply.status_code == 400 and re.search(sentence, reply.json()["error"]["message"])
 
 
 @for_each("path, advice", [
@@ -93,11 +89,3 @@ def test_a_role_that_the_template_leaves_out_is_refused(http, path, name):
 def test_a_path_of_another_server_is_told_with_ours(http, path, advice):
     answer = http.post(path, json={"model": "pocket"})
     assert answer.status_code == 404 and answer.json()["error"]["message"].endswith(advice)
-
-
-@for_each("form", [{"type": "jsn"}, {"type": "json_schema"}, {}])
-def test_the_form_of_a_response_is_refused_by_its_own_name(http, form):
-    body = {"model": "pocket", "input": "Hello", "text": {"format": form}}
-    reply = http.post(RESPONSES, json=body)
-    assert reply.status_code == 400
-    assert reply.json()["error"]["message"].startswith('text.format must be {"type": "text"}')

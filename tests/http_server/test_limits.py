@@ -1,8 +1,11 @@
-"""What the server holds to: keys, hosts, room for so many, clients that send or read too slowly, clients that go."""
+"""What the server holds to: keys, hosts, room for so many, clients that send or read too slowly or go; TLS."""
 
 import asyncio
 import concurrent.futures
+import itertools
 import json
+import socket
+import ssl
 import threading
 from contextlib import ExitStack, contextmanager
 
@@ -12,6 +15,10 @@ from builders.cases import for_each
 from builders.raw_http import connected, is_closed, posted, request, spoken
 from builders.served import served
 from builders.watching import wait_until
+
+from penstock.frontend.http.connections.server import HttpServer
+from penstock.frontend.http.options import HttpOptions
+from penstock.protocol.errors import ConfigError
 
 LONG = {"model": "pocket", "prompt": "What is", "max_tokens": 1900, "ignore_eos": True, "stream": True}
 SHORT = {"model": "pocket", "prompt": "What is", "max_tokens": 1}
@@ -32,13 +39,8 @@ def limited(paced, **options):
         yield server, client
 
 
-@contextmanager
-def streaming(client):
-    """A long answer that is on its way: the lines that are still to come."""
-    with client.stream("POST", COMPLETIONS, json=LONG) as stream:
-        lines = stream.iter_lines()  # held: httpx closes the stream with its iterator
-        assert next(lines).startswith("data: ")
-        yield lines
+def authorization(key):
+    return {"Authorization": f"Bearer {key}"}
 
 
 @pytest.fixture
@@ -48,19 +50,15 @@ def keys(tmp_path):
     return {"api_key_file": str(path)}
 
 
-def bearer(key):
-    return {"Authorization": f"Bearer {key}"}
-
-
 def test_a_key_is_asked_for_everywhere_but_at_the_page_and_health(paced, keys):
     with limited(paced, **keys) as (_, client):
         for path in ("/", "/health", "/openapi.json"):
             assert client.get(path).status_code == 200
-        for wrong in ({}, bearer("first"), {"Authorization": "Basic first-key"}, bearer("# a note")):
+        for wrong in ({}, authorization("first"), {"Authorization": "Basic first-key"}, authorization("# a note")):
             assert client.get("/v1/models", headers=wrong).status_code == 401
             assert client.get("/metrics", headers=wrong).status_code == 401
         for key in ("first-key", "second-key"):
-            assert client.get("/v1/models", headers=bearer(key)).status_code == 200
+            assert client.get("/v1/models", headers=authorization(key)).status_code == 200
 
 
 def test_cached_prefixes_are_not_shared_between_keys(paced, keys):
@@ -68,7 +66,7 @@ def test_cached_prefixes_are_not_shared_between_keys(paced, keys):
 
         def cached(key):
             body = {**SHORT, "prompt": "A text of its own about rivers and stones. " * 12}
-            usage = client.post(COMPLETIONS, json=body, headers=bearer(key)).json()["usage"]
+            usage = client.post(COMPLETIONS, json=body, headers=authorization(key)).json()["usage"]
             return usage["prompt_tokens_details"]["cached_tokens"]
 
         assert cached("first-key") == 0
@@ -105,30 +103,25 @@ def test_names_of_this_server_can_be_told(paced):
             assert status(other) == b"403", other
 
 
-@for_each("twice", ["Content-Type: text/plain", "Content-Encoding: gzip"])
-def test_a_header_that_says_what_a_body_is_stands_once(server, twice):
-    sent = request(b"{}", Content_Encoding="identity").replace(b"Host:", twice.encode() + b"\r\nHost:")
-    assert spoken(server.port, sent)[9:12] == b"400"
+def test_a_header_of_a_body_stands_once_and_what_is_only_read_has_no_other_method(server):
+    for twice in (b"Content-Type: text/plain", b"Content-Encoding: gzip"):
+        sent = request(b"{}", Content_Encoding="identity").replace(b"Host:", twice + b"\r\nHost:")
+        assert spoken(server.port, sent)[9:12] == b"400"
+    for path, method in itertools.product(["/", "/openapi.json", "/health"], ["TRACE", "DELETE", "POST", "X"]):
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        assert spoken(server.port, head.encode())[9:12] in (b"400", b"405"), (method, path)
 
 
-@for_each("path", ["/", "/openapi.json", "/health"])
-@for_each("method", ["TRACE", "DELETE", "POST", "X"])
-def test_what_is_only_read_has_no_other_method(server, path, method):
-    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    assert spoken(server.port, head.encode())[9:12] in (b"400", b"405")
-
-
-def test_a_request_beyond_the_queue_is_told_when_to_come_again(paced):
-    with limited(paced, max_requests=1, max_queue=0) as (_, client):
-        with streaming(client):
+def test_a_request_beyond_the_queue_is_told_when_to_come_again_and_one_in_it_waits_for_its_turn(paced):
+    with limited(paced, max_requests=1, max_queue=0) as (server, client):
+        with connected(server.port) as running:
+            running.sendall(posted(LONG))
+            assert running.recv(65536).startswith(b"HTTP/1.1 200")
             refused = client.post(COMPLETIONS, json=SHORT)
             assert refused.status_code == 429, refused.text
             assert refused.headers["retry-after"] == "1"
             assert client.get("/health").status_code == 200
         wait_until(lambda: client.post(COMPLETIONS, json=SHORT).status_code == 200, 60, "its place is free")
-
-
-def test_requests_wait_for_their_turn_where_the_queue_has_room(paced):
     with limited(paced, max_requests=1, max_queue=16) as (_, client), concurrent.futures.ThreadPoolExecutor(8) as pool:
         replies = list(pool.map(lambda _: client.post(COMPLETIONS, json=SHORT).status_code, range(8)))
     assert replies == [200] * 8
@@ -148,23 +141,16 @@ def test_what_runs_ends_with_its_client_and_gives_its_blocks_back(server, path, 
     assert after.free_blocks == before.free_blocks and after.generated_tokens < before.generated_tokens + 1900
 
 
-def test_clients_that_send_nothing_or_never_end_their_headers_or_their_body_are_shed(paced):
-    with limited(paced, header_timeout=1.0, body_timeout=1.0) as (server, _), ExitStack() as stack:
+def test_clients_that_never_end_what_they_send_are_shed_and_an_answer_that_takes_too_long_is_ended(paced):
+    options = {"header_timeout": 1.0, "body_timeout": 1.0, "max_body_bytes": 10_000, "request_timeout": 0.2}
+    with limited(paced, **options) as (server, client), ExitStack() as stack:
         silent, slow = (stack.enter_context(connected(server.port)) for _ in range(2))
         slow.sendall(HEAD)
         assert spoken(server.port, request(b"{", Content_Length="100")).startswith(b"HTTP/1.1 408")
         assert is_closed(silent) and is_closed(slow)
-
-
-def test_an_endless_body_in_chunks_is_cut_off(paced):
-    with limited(paced, max_body_bytes=10_000) as (server, _):
         chunk = b"1000\r\n" + b" " * 4096 + b"\r\n"
         said = spoken(server.port, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 50)
-    assert said.startswith(b"HTTP/1.1 413")
-
-
-def test_an_answer_that_takes_too_long_is_ended(paced):
-    with limited(paced, request_timeout=0.2) as (server, client):
+        assert said.startswith(b"HTTP/1.1 413")
         assert client.post(COMPLETIONS, json={**LONG, "stream": False}).status_code == 408
         wait_until(server.is_idle, 60, "it has ended in the engine, too")
 
@@ -193,14 +179,11 @@ def test_a_server_that_closes_lets_answers_end_for_a_time_and_waits_for_nobody_e
             assert is_closed(idle) and is_closed(slow)
             assert [line for line in lines if line][-1] == "data: [DONE]"
         closing.result(60)
-
-
-def test_what_is_still_answered_then_is_cut_off(paced):
     with served(*paced) as server, connected(server.port) as connection:
         connection.sendall(posted(LONG, Connection="keep-alive"))
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
         asyncio.run_coroutine_threadsafe(server.server.close(0.05), server.loop).result(60)
-        assert is_closed(connection)
+        assert is_closed(connection), "what is still answered after that time is cut off"
         wait_until(server.is_idle, 60, "it has ended in the engine, too")
 
 
@@ -235,3 +218,42 @@ def test_the_page_loads_nothing_from_anywhere_else(server):
     assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "unsafe" not in policy
     for outside in ("<script src", '<link rel="stylesheet', "@import", "https://"):
         assert outside not in page.text
+
+
+# --- TLS -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def secure(paced, certificate):
+    with served(*paced, **certificate, header_timeout=2.0) as found:
+        yield found
+
+
+def test_a_client_that_knows_the_certificate_is_answered_and_one_that_does_not_know_it_is_not(secure, certificate):
+    assert secure.address.startswith("https://")
+    trusting = ssl.create_default_context(cafile=certificate["tls_certificate"])
+    with httpx.Client(base_url=secure.address, verify=trusting, timeout=60) as client:
+        body = {"prompt": "What is", "max_tokens": 3, "stream": True}
+        assert client.get("/health").status_code == 200
+        assert client.post("/v1/completions", json=body).text.endswith("data: [DONE]\n\n")
+    with pytest.raises(httpx.ConnectError, match="certificate"):
+        httpx.get(secure.address + "/health", timeout=60)
+
+
+def test_plain_text_and_old_versions_are_refused(secure):
+    assert b"200" not in spoken(secure.port, request(b"{}"))
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    with socket.create_connection(("127.0.0.1", secure.port), timeout=60) as plain, pytest.raises(OSError):
+        old.wrap_socket(plain)
+
+
+def test_one_file_without_the_other_and_files_that_cannot_be_used_are_told_at_the_start(certificate):
+    with pytest.raises(ConfigError, match="belong together"):
+        HttpOptions(tls_certificate=certificate["tls_certificate"])
+    for key in ("/nowhere/key.pem", __file__):
+        options = HttpOptions(http="127.0.0.1:0", tls_certificate=certificate["tls_certificate"], tls_key=key)
+        with pytest.raises(ConfigError, match="can't be used"):
+            asyncio.run(HttpServer(object(), options).start())  # nobody gets as far as to ask it for models

@@ -36,18 +36,28 @@ def joined(chunks, name="content"):
     return [texts[index] for index in sorted(texts)]
 
 
-def test_models_are_listed_and_looked_up_by_their_names(client):
+def test_models_are_listed_and_looked_up_by_their_names_and_what_is_not_there_is_refused_clearly(client, chat):
     assert [card.id for card in client.models.list()] == ["pocket", "another-name"]
     assert client.models.retrieve("another-name").id == "another-name"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("nobody/there")
+    with pytest.raises(openai.NotFoundError, match="no model 'nobody'"):
+        chat(model="nobody")
+    with pytest.raises(openai.BadRequestError, match="suffix"):
+        client.completions.create(model="pocket", prompt="a", suffix="b")
 
 
-def test_a_question_is_answered_and_its_tokens_are_counted(chat):
-    found = chat(extra_body={"priority": 0})  # which is harmless
+def test_a_question_is_answered_and_its_tokens_are_counted_each_with_its_log_probability(chat):
+    found = chat(logprobs=True, top_logprobs=3, extra_body={"priority": 0})  # which is harmless
     [choice] = found.choices
     assert choice.message.content.strip() == "5" and choice.finish_reason == "stop"
     assert found.usage.total_tokens == found.usage.prompt_tokens + found.usage.completion_tokens
+    assert len(choice.logprobs.content) == found.usage.completion_tokens
+    for token in choice.logprobs.content:
+        assert len(token.top_logprobs) == 3
+        assert token.logprob == max(each.logprob for each in token.top_logprobs)  # greedy
+    [choice] = chat([{"role": "user", "content": "Count from 1 to 5."}], stop=["3"], max_tokens=40).choices
+    assert "3" not in choice.message.content and choice.finish_reason in ("stop", "length")
 
 
 def test_a_stream_holds_the_same_answer_and_ends_with_its_usage(chat):
@@ -64,15 +74,6 @@ def test_several_samples_are_numbered_and_a_seed_repeats_them_in_a_stream_too(ch
     assert [choice.index for choice in first] == [0, 1, 2]
     texts = [choice.message.content for choice in first]
     assert texts == [choice.message.content for choice in second] == joined(chat(stream=True, **sampled))
-
-
-def test_log_probabilities_come_with_every_token(chat):
-    found = chat(logprobs=True, top_logprobs=3)
-    content = found.choices[0].logprobs.content
-    assert len(content) == found.usage.completion_tokens
-    for token in content:
-        assert len(token.top_logprobs) == 3
-        assert token.logprob == max(each.logprob for each in token.top_logprobs)  # greedy
 
 
 def test_thoughts_come_apart_from_the_answer(chat):
@@ -99,11 +100,6 @@ def test_an_event_is_never_cut_where_it_is_sent(server):
     assert chunks and all(chunk.startswith(b"data: ") and chunk.endswith(b"\n\n") for chunk in chunks)
 
 
-def test_a_stop_string_ends_an_answer(chat):
-    [choice] = chat([{"role": "user", "content": "Count from 1 to 5."}], stop=["3"], max_tokens=40).choices
-    assert "3" not in choice.message.content and choice.finish_reason in ("stop", "length")
-
-
 class Sum(pydantic.BaseModel):
     sum: int = pydantic.Field(ge=0, le=99)
 
@@ -119,22 +115,16 @@ def test_an_answer_has_the_shape_of_its_schema_and_is_read_into_a_class_of_the_c
     assert isinstance(client.responses.parse(**asked, **GREEDY).output_parsed, Sum)
 
 
-@for_each("kind", ["text", "json_object"])
-def test_the_simpler_response_formats_work(chat, kind):
-    question = [{"role": "user", "content": "What is 2 + 3? Answer in JSON."}]
-    found = chat(question, response_format={"type": kind}, max_tokens=40, stop=["}"], seed=3, n=2)
-    for choice in found.choices:
-        assert choice.message.content and (kind == "text" or choice.message.content.lstrip().startswith("{"))
-
-
 @for_each("fields, holds", [
     ({"guided_choice": ["left", "right"]}, lambda text: text in ("left", "right")),
     ({"guided_regex": "[ab]{3}"}, lambda text: len(text) == 3 and set(text) <= {"a", "b"}),
     ({"structured_outputs": {"choice": ["up"]}}, lambda text: text == "up"),
     ({"guided_json": {"type": "boolean"}}, lambda text: isinstance(json.loads(text), bool)),
+    ({"response_format": {"type": "json_object"}, "stop": ["}"], "seed": 3}, lambda text: text.lstrip()[0] == "{"),
+    ({"response_format": {"type": "text"}}, bool),
     ({"chat_template_kwargs": {"enable_thinking": False}, "top_k": 1, "min_p": 0.1}, bool),
 ])  # fmt: skip
-def test_the_further_fields_of_other_servers_work(chat, fields, holds):
+def test_simpler_response_formats_and_the_further_fields_of_other_servers_work(chat, fields, holds):
     found = chat(extra_body=fields, max_tokens=30)
     assert holds(found.choices[0].message.content), found.choices[0].message.content
 
@@ -147,42 +137,28 @@ def test_prompts_are_completed_side_by_side(client):
 
 
 def test_an_echo_holds_the_prompt_and_its_log_probabilities(client):
-    found = client.completions.create(prompt="What is", echo=True, logprobs=2, max_tokens=2, **GREEDY)
+    def echoed(prompt, max_tokens, **further):
+        asked = {"echo": True, "logprobs": 2, **further}
+        return client.completions.create(prompt=prompt, max_tokens=max_tokens, **asked, **GREEDY)
+
+    found = echoed("What is", 2)
     [choice] = found.choices
     assert choice.text.startswith("What is")
     told = choice.logprobs
     assert told.token_logprobs[0] is None and all(value <= 0 for value in told.token_logprobs[1:])
     assert len(told.tokens) == found.usage.total_tokens
     assert told.text_offset == sorted(told.text_offset)
-
-
-def test_an_echo_alone_generates_nothing(client):
-    found = client.completions.create(prompt="What is", echo=True, logprobs=1, max_tokens=0, **GREEDY)
-    assert found.choices[0].text == "What is" and found.usage.completion_tokens == 0
-    assert len(found.choices[0].logprobs.tokens) == found.usage.prompt_tokens
-
-
-def test_a_prompt_of_one_token_has_its_one_position_which_nothing_predicts(client):
-    found = client.completions.create(prompt=[[40]], echo=True, logprobs=1, max_tokens=0, **GREEDY)
-    assert found.choices[0].logprobs.token_logprobs == [None]
+    alone = echoed("What is", 0)
+    assert alone.choices[0].text == "What is" and alone.usage.completion_tokens == 0
+    assert len(alone.choices[0].logprobs.tokens) == alone.usage.prompt_tokens
+    assert echoed([[40]], 0).choices[0].logprobs.token_logprobs == [None], "nothing predicts the only token"
     found = client.completions.create(prompt=[[40]], extra_body={"prompt_logprobs": 1}, max_tokens=1, **GREEDY)
     assert found.choices[0].prompt_logprobs == [None]
-
-
-def test_a_streamed_completion_is_the_whole_one(client):
-    asked = {"prompt": ["What", "Where"], "echo": True, "max_tokens": 6, **GREEDY}
-    texts = ["", ""]
-    for chunk in client.completions.create(stream=True, **asked):
+    texts, asked = ["", ""], {"logprobs": None, "prompt": ["What", "Where"], "max_tokens": 6}
+    for chunk in echoed(stream=True, **asked):
         for choice in chunk.choices:
             texts[choice.index] += choice.text
-    assert texts == [choice.text for choice in client.completions.create(**asked).choices]
-
-
-def test_what_is_not_there_is_refused_clearly(client, chat):
-    with pytest.raises(openai.BadRequestError, match="suffix"):
-        client.completions.create(model="pocket", prompt="a", suffix="b")
-    with pytest.raises(openai.NotFoundError, match="no model 'nobody'"):
-        chat(model="nobody")
+    assert texts == [choice.text for choice in echoed(**asked).choices]
 
 
 # --- async, and streams that are left --------------------------------------------------------------------------------
@@ -221,17 +197,8 @@ def test_the_async_client_asks_and_streams_at_once(server):
     assert answers[:8] == answers[8:]
 
 
-def test_leaving_a_stream_ends_it_in_the_engine(paced):
-    with served(*paced) as server:
-        with openai.OpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0, timeout=60) as client:
-            stream = client.completions.create(**ENDLESS)
-            next(iter(stream))
-            stream.close()
-        wait_until(server.is_idle, 60, "the request has ended, long before its last token")
-
-
-def test_a_stream_that_its_task_leaves_ends_in_the_engine(paced):
-    async def main(server):
+def test_a_stream_that_is_left_or_whose_task_is_cancelled_ends_in_the_engine(paced):
+    async def cancelled(server):
         async with asynchronous(server) as client:
 
             async def read():
@@ -245,5 +212,10 @@ def test_a_stream_that_its_task_leaves_ends_in_the_engine(paced):
             await asyncio.gather(task, return_exceptions=True)
 
     with served(*paced) as server:
-        asyncio.run(main(server))
+        with openai.OpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+            stream = client.completions.create(**ENDLESS)
+            next(iter(stream))
+            stream.close()
         wait_until(server.is_idle, 60, "the request has ended, long before its last token")
+        asyncio.run(cancelled(server))
+        wait_until(server.is_idle, 60, "so has the next")

@@ -4,7 +4,6 @@ What it says of a sampling parameter is what stands on its field: no type, bound
 made from it by chance is answered with a status and a body that it names.
 """
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -79,35 +78,14 @@ def test_a_schema_beside_the_shape_of_a_call_is_refused_and_not_taken_instead(sc
 # --- requests made from it by chance ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def served_document(http) -> dict:
-    return http.get("/openapi.json").json()
+@pytest.mark.parametrize("cases", [30, pytest.param(2000, marks=pytest.mark.long)])
+def test_every_endpoint_is_in_it_and_cases_made_from_it_meet_no_surprise(server, http, cases):
+    from builders.openapi_cases import checked  # seconds of imports, which only this test needs
 
-
-def test_every_endpoint_is_in_it(served_document):
-    assert set(served_document["paths"]) == {
+    document = http.get("/openapi.json").json()
+    assert set(document["paths"]) == {
         "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/v1/models/{named}", "/tokenize",
         "/detokenize", "/v1/requests", "/v1/requests/{named}", "/health", "/ping", "/metrics",
     }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[requests.Session]:
     with requests.Session() as session:
-        yield session
-
-
-@pytest.fixture(scope="module")
-def checked() -> Callable[..., None]:
-    from builders.openapi_cases import checked  # seconds of imports, which only these tests need
-
-    return checked
-
-
-def test_thirty_cases_of_it_meet_no_surprise(server, session, served_document, checked):
-    checked(server.address, session, served_document, 30)
-
-
-@pytest.mark.long
-def test_two_thousand_cases_of_it_meet_no_surprise(server, session, served_document, checked):
-    checked(server.address, session, served_document, 2000)
+        checked(server.address, session, document, cases)

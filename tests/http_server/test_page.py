@@ -4,7 +4,6 @@ Of all tests with a browser only the first one here and that of the markdown are
 """
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from builders.page import Page, answer_with, ask, assert_nothing_from_elsewhere, opened, texts, whole
@@ -16,14 +15,6 @@ ENDLESS = json.dumps({"prompt": "What is", "max_tokens": 1900, "ignore_eos": Tru
 # What the page asks for goes on to the end of the context.
 NEVER_ENDING = "$('further').value = JSON.stringify({ ignore_eos: true })"
 BOX = "(({left, right, top, bottom}) => ({left, right, top, bottom}))(%s.getBoundingClientRect())"
-
-
-@pytest.fixture
-def page(chromium, server) -> Iterator[Page]:
-    page = opened(chromium, server.address)
-    yield page
-    assert_nothing_from_elsewhere(page, server.address)
-    page.close()
 
 
 def keep_busy(page: Page) -> None:

@@ -2,10 +2,8 @@
 
 import json
 import random
-from collections.abc import Iterator
 
 import pytest
-from builders.page import Page, assert_nothing_from_elsewhere, opened
 
 CODE = '<figure class="code"><figcaption>{}<button type="button" class="copy" data-word="Copy"><svg/>Copy</button>'
 CODE += '</figcaption><pre tabindex="0"><code>{}</code></pre></figure>'
@@ -93,14 +91,6 @@ CHECK = """((texts, known) => {
 })"""
 
 
-@pytest.fixture(scope="module")
-def page(chromium, server) -> Iterator[Page]:
-    page = opened(chromium, server.address)
-    yield page
-    assert_nothing_from_elsewhere(page, server.address)
-    page.close()
-
-
 def test_markdown_becomes_elements(page):
     shown = page.value(
         f"{json.dumps(list(CASES))}.map((text) => {{ const place = make('div'); showMarkdown(place, text);"
@@ -110,19 +100,11 @@ def test_markdown_becomes_elements(page):
     assert not wrong, json.dumps(wrong, indent=1)
 
 
-def faults(page: Page, number: int) -> list:
+@pytest.mark.parametrize("number", [60, pytest.param(2000, marks=pytest.mark.long)])
+def test_no_text_becomes_markup_and_what_grows_is_shown_as_what_is_whole(page, number):
     chance = random.Random(16)
     texts = ["".join(chance.choices(PIECES, k=chance.randint(1, 25))) for _ in range(number)]
-    return page.value(f"{CHECK}({json.dumps(texts)}, {json.dumps(KNOWN)})")
-
-
-def test_no_text_becomes_markup_and_what_grows_is_shown_as_what_is_whole(page):
-    assert faults(page, 60) == []
-
-
-@pytest.mark.long
-def test_no_text_of_two_thousand_becomes_markup(page):
-    assert faults(page, 2000) == []
+    assert page.value(f"{CHECK}({json.dumps(texts)}, {json.dumps(KNOWN)})") == []
 
 
 @pytest.mark.long

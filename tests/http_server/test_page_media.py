@@ -3,12 +3,11 @@
 import base64
 import io
 import json
-from collections.abc import Iterator
 
 import av
 import httpx
 import pytest
-from builders.page import Page, answer_with, ask, assert_nothing_from_elsewhere, opened, sent, texts, whole
+from builders.page import Page, answer_with, ask, assert_nothing_from_elsewhere, sent, texts, whole
 from builders.served import running_model, served
 from PIL import Image, ImageStat
 
@@ -19,13 +18,10 @@ PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAA
 
 
 @pytest.fixture
-def page(chromium, server) -> Iterator[Page]:
-    page = opened(chromium, server.address)
+def page(page) -> Page:
     answer_with(page, whole("First"), whole("Second"))
     page.value("window.saved = []; save = (name, kind, text) => saved.push(text); 0")
-    yield page
-    assert_nothing_from_elsewhere(page, server.address)
-    page.close()
+    return page
 
 
 def encoded(image: Image.Image, kind: str, **further: object) -> str:

@@ -4,14 +4,12 @@ The answers are the test's own, so that nothing depends on what a model says.
 """
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from builders.page import (
     Page,
     answer_with,
     ask,
-    assert_nothing_from_elsewhere,
     end,
     labelled,
     opened,
@@ -29,12 +27,9 @@ CODE = "Here:\n\n```python\nx = 1\n```\n\n- **one**\n- two"
 
 
 @pytest.fixture
-def page(chromium, server) -> Iterator[Page]:
-    page = opened(chromium, server.address)
+def page(page) -> Page:
     answer_with(page, whole("First"), whole("Second"), whole("Third"))
-    yield page
-    assert_nothing_from_elsewhere(page, server.address)
-    page.close()
+    return page
 
 
 def roles_and_texts(request: dict) -> list[tuple[str, str]]:

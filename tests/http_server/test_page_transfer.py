@@ -1,11 +1,10 @@
 """Conversations as files, in a real Chromium: exported, imported; and whatever else a file or the storage holds."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from builders.page import Page, answer_with, ask, assert_nothing_from_elsewhere, opened, sent, texts, whole
+from builders.page import Page, answer_with, ask, sent, texts, whole
 
 pytestmark = pytest.mark.long
 
@@ -58,13 +57,10 @@ window.variants = function* (value, odd) {
 
 
 @pytest.fixture
-def page(chromium, server) -> Iterator[Page]:
-    page = opened(chromium, server.address)
+def page(page) -> Page:
     answer_with(page, whole("First"), whole("Second"), whole("Third"))
     page.value(f"{HELPERS}; window.saved = []; save = (name, kind, text) => saved.push([name, text]); 0")
-    yield page
-    assert_nothing_from_elsewhere(page, server.address)
-    page.close()
+    return page
 
 
 def bring_in(page: Page, content: Any) -> str:
