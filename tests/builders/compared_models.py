@@ -42,7 +42,7 @@ def assert_alike(first: Model, second: Model) -> None:
 
 def _answers(model: Model) -> tuple[list[list[int]], torch.Tensor]:
     driven = HandDriven(model)
-    logits = driven.greedy([driven.add(prompt) for prompt in PROMPTS], 16, budget=32)
+    logits = driven.greedy([driven.add(prompt) for prompt in PROMPTS], 6, budget=32)
     return driven.histories, torch.cat(logits)
 
 
