@@ -4,6 +4,7 @@ Ranks are processes of their own, without a tree: each runs one program, and pri
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -101,7 +102,7 @@ def found_by_ranks(program: str, arguments: Sequence[Sequence[Any]]) -> list[Any
         subprocess.Popen(
             [sys.executable, "-c", program, json.dumps(own)],
             stdout=subprocess.PIPE,
-            env={"PYTHONPATH": ":".join(sys.path)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},  # with this run's own folders for caches
         )
         for own in arguments
     ]
