@@ -114,23 +114,16 @@ CHUNKED = (
     b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n"
 )
-_TRAILER = b"x-trailer: " + b"y" * 100 + b"\r\n"
-
-
-def sent_until_refused(connection: socket.socket, piece: bytes, most: int, seconds: float = 10.0) -> int:
-    """How many bytes the server takes, `most` at most, before it ends the connection or stops reading."""
-    connection.settimeout(seconds)
-    sent = 0
-    with suppress(OSError):
-        while sent < most:
-            sent += connection.send(piece)
-    return sent
 
 
 def endless_trailers(port: int, most: int) -> int:
-    with connected(port) as connection:
+    """How many bytes of them the server takes, `most` at most, before it ends the connection or stops reading."""
+    sent = 0
+    with connected(port, 10) as connection, suppress(OSError):
         connection.sendall(CHUNKED + b"2\r\n{}\r\n0\r\n")
-        return sent_until_refused(connection, _TRAILER * 500, most)
+        while sent < most:
+            sent += connection.send((b"x-trailer: " + b"y" * 100 + b"\r\n") * 500)
+    return sent
 
 
 def pipelined(port: int, request: bytes, count: int, *, reads: bool, seconds: float = 60.0) -> int:

@@ -15,8 +15,6 @@ from penstock.protocol.adapter_messages import (
     UnloadLora,
 )
 
-PREFIX = [(7 * place) % 500 for place in range(24)]
-
 
 class Told:
     """Adapters, and what they have said to workers and front end."""
@@ -104,18 +102,6 @@ def harness(*names: str) -> Harness:
 
 def in_use(engine: Harness) -> list[int]:
     return [sequence.request.adapter for sequence in engine.scheduler.sequences.values()]
-
-
-def test_every_sequence_runs_and_shares_blocks_under_its_own_adapter_and_an_unknown_name_ends_its_request_alone():
-    engine = harness("one", "two")
-    names = ("two", None, "one", "none")
-    engine.add(*(prompt(number, PREFIX, lora_name=name) for number, name in enumerate(names))).run()
-    assert [new.adapter for plan in engine.plans for new in plan.new] == [1, NO_ADAPTER, 0]
-    assert [engine.num_cached(number) for number in range(3)] == [0, 0, 0]
-    assert [engine.ended(number).error_code for number in range(4)] == [200, 200, 200, 400]
-    assert "There is no adapter 'none'. Loaded are 'one'" in engine.ended(3).error_msg
-    engine.add(prompt(4, PREFIX, lora_name="two")).run()
-    assert engine.num_cached(4) == 20
 
 
 def test_those_that_run_and_those_that_wait_use_an_adapter():

@@ -44,18 +44,10 @@ def test_a_schema_accepts_what_is_valid_and_nothing_else_or_is_refused():
     assert checked > 900 and refused < 125, f"{checked} instances checked, {refused} schemas refused"
 
 
-# A shape, texts that it accepts, and texts that it refuses.
+# A shape, texts that it accepts, and texts that it refuses; the random schemas below have the other keywords.
 SHAPES = {
-    "type": ({"type": ["integer", "null"]}, ["1", "null", "-7"], ["1.5", '"1"', "01"]),
-    "enum": ({"enum": ["a", 1, None, {"b": [1]}]}, ['"a"', "1", "null", '{"b":[1]}'], ['"b"', "2"]),
-    "const": ({"const": {"a": "é"}}, ['{"a":"é"}'], ["{}", '{"a":"e"}']),
-    "anyOf": ({"anyOf": [{"type": "boolean"}, {"type": "string", "maxLength": 1}]}, ["true", '"x"'], ['"xy"', "1"]),
-    "oneOf": ({"oneOf": [{"type": "boolean"}, {"type": "string"}]}, ["true", '"x"'], ["1"]),
-    "allOf": ({"allOf": [{"minimum": 3}, {"maximum": 5}], "type": "integer"}, ["3", "5"], ["2", "6"]),
     "numbers": ({"type": "number", "exclusiveMinimum": -1.5, "maximum": 2}, ["-1.25", "2", "0.5"], ["-1.5", "2.1"]),
-    "multipleOf": ({"type": "integer", "multipleOf": 7}, ["0", "7", "-21"], ["8", "1"]),
     "length": ({"type": "string", "minLength": 2, "maxLength": 3}, ['"ab"', '"é中a"'], ['"a"', '"abcd"']),
-    "pattern": ({"type": "string", "pattern": "^[a-z]+-[0-9]{2}$"}, ['"ab-12"'], ['"ab-1"', '"x ab-12"']),
     "format": ({"type": "string", "format": "date"}, ['"2024-02-29"'], ['"2024-13-01"', '"today"']),
     "ipv4": ({"type": "string", "format": "ipv4"}, ['"127.0.0.1"'], ['"256.0.0.1"']),
     "uuid": ({"type": "string", "format": "uuid"}, ['"2eb8aa08-aa98-11ea-b4aa-73b441d16380"'], ['"2eb8"']),

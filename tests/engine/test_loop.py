@@ -14,7 +14,7 @@ from penstock.engine.loop import Loop
 from penstock.engine.publisher import TokenBuffer
 from penstock.engine.scheduler import Scheduler
 from penstock.engine.workers import StopRequested, Workers
-from penstock.protocol.layer_groups import GroupChanges, GroupPlan
+from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.memory_plan import MemoryPlan
 from penstock.protocol.messages import (
     Abort,
@@ -36,7 +36,6 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.parameters.sampling import SamplingParams
-from penstock.protocol.processes.recording import read_recording
 from penstock.protocol.processes.sockets import Inbox, Outbox
 from penstock.protocol.processes.trace import Trace
 from penstock.protocol.stats import Stats, StatsQuery
@@ -201,14 +200,3 @@ def test_all_ranks_allocate_what_every_one_can_keep_unless_a_stop_comes_before(t
         with pytest.raises(StopRequested):
             workers.agree(engine)
         assert first.receive(60) == second.receive(60) == Stop()
-
-
-def test_the_stream_is_recorded_with_its_answers(tmp_path):
-    path = tmp_path / "stream"
-    workers = Workers(tmp_path, EngineConfig(model="m", record=str(path)))
-    plan = StepPlan(0, column([0]), column([1]), [GroupChanges(b"", column([0, 0]))])
-    answer = StepResult(0, column([1]), column([5]), 0.1)
-    workers.send(plan)
-    workers.note_answer(answer)
-    recorded = read_recording(path, StepPlan | StepResult)
-    assert [(each.message, each.is_answer) for each in recorded] == [(plan, False), (answer, True)]

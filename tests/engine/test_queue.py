@@ -76,16 +76,6 @@ def test_short_prompts_pass_long_ones_only_while_the_gate_for_those_is_shut():
     assert queue.order() == [1, 3]
 
 
-def test_the_next_place_is_of_who_comes_while_all_are_one_clients():
-    queue = Queue()
-    for arrival in range(1000):
-        queue.add(arrival, client="flood")
-    running = [queue.admit() for _ in range(4)]
-    queue.add(1000, client="other")
-    running[2].client.leave_slot()
-    assert queue.admit().order[1] == 1000
-
-
 def test_places_are_shared_out_evenly_however_long_the_answers_of_one_client_are():
     queue = Queue()
     for arrival in range(40):

@@ -120,14 +120,6 @@ def test_a_call_ends_a_completion_with_its_reason_whole_and_in_a_stream(chat, sa
     assert (thought, text, name, choice.finish_reason, arguments) == (*told, call.function.arguments)
 
 
-@for_each("end, reason", [("<|return|>", "stop"), ("", "length")])
-def test_the_final_message_is_the_answer(chat, says, end, reason):
-    length = says(THOUGHT + FINAL + end)
-    [choice] = chat(max_tokens=length).choices
-    assert (choice.message.content, choice.message.reasoning_content) == ("It rains.", "I look.")
-    assert (choice.finish_reason, choice.message.tool_calls) == (reason, None)
-
-
 @for_each("header", ["<|channel|>final<|message|>", "<|channel|>final <|constrain|>json<|message|>"])
 def test_a_shape_holds_from_the_final_message_on(chat, says, header):
     says(THOUGHT + header)

@@ -8,6 +8,7 @@ import json
 import socket
 import threading
 from contextlib import ExitStack
+from unittest.mock import Mock
 
 import pytest
 import uvloop
@@ -245,52 +246,35 @@ def until_answered(connection, number):
 # --- who gives way ---------------------------------------------------------------------------------------------------
 
 
-class Connection:
-    has_unread_answer = False
-    is_aborted = False
-
-    def abort(self):
-        self.is_aborted = True
-
-
-def gave_way(waiting, sending):
-    """Which of those that have waited so many seconds for a request, or for a body."""
+def gave_way(waiting, sending, unread):
+    """Which of those that have waited so many seconds for a request, or for a body; some have an unread answer."""
 
     async def run():
+        def connection(has_unread_answer):
+            return Mock(has_unread_answer=has_unread_answer)
+
         everyone, now = OpenConnections(len(waiting) + len(sending)), 0.0
         everyone._clock = lambda: now
         ages = [(age, "waiting") for age in waiting] + [(age, "sending") for age in sending]
         connections = {}
         for age, group in sorted(ages, reverse=True):
-            now, connection = -age, Connection()
-            connections[connection] = (group, age)
-            assert everyone.enter(connection)
-            everyone.move(connection, getattr(everyone, group))
+            now, entered = -age, connection(age in unread)
+            connections[entered] = (group, age)
+            assert everyone.enter(entered)
+            everyone.move(entered, getattr(everyone, group))
         now = 0.0
-        assert everyone.enter(Connection())
-        return [what for connection, what in connections.items() if connection.is_aborted]
+        assert everyone.enter(connection(False))
+        return [what for each, what in connections.items() if each.abort.called]
 
     return asyncio.run(run())
 
 
-@for_each("waiting, sending, goes", [
-    ([5, 3], [9], ("waiting", 5)),
-    ([0.1], [9, 3], ("sending", 9)),  # it is about to ask
-    ([0.1, 0.2], [0.5], ("waiting", 0.2)),
-    ([], [3, 0.1], ("sending", 3)),
+@for_each("waiting, sending, unread, goes", [
+    ([5, 3], [9], [], ("waiting", 5)),
+    ([0.1], [9, 3], [], ("sending", 9)),  # it is about to ask
+    ([0.1, 0.2], [0.5], [], ("waiting", 0.2)),
+    ([], [3, 0.1], [], ("sending", 3)),
+    ([5, 3], [], [5], ("waiting", 3)),
 ])  # fmt: skip
-def test_who_is_about_to_ask_does_not_give_way_to_who_never_ends(waiting, sending, goes):
-    assert gave_way(waiting, sending) == [goes]
-
-
-def test_one_that_has_not_read_its_answer_yet_does_not_give_way():
-    async def run():
-        everyone, unread, other = OpenConnections(2), Connection(), Connection()
-        unread.has_unread_answer = True
-        for each in (unread, other):
-            everyone.enter(each)
-            everyone.move(each, everyone.waiting)
-        assert everyone.enter(Connection())
-        return unread.is_aborted, other.is_aborted
-
-    assert asyncio.run(run()) == (False, True)
+def test_who_is_about_to_ask_or_to_read_an_answer_does_not_give_way_to_who_never_ends(waiting, sending, unread, goes):
+    assert gave_way(waiting, sending, unread) == [goes]

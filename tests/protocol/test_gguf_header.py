@@ -17,8 +17,6 @@ import pytest
 from builders.cases import for_each
 from builders.gguf_file import NUMBERS, Octets, Typed, gguf_bytes, text, value, write_gguf, zeros
 from builders.gguf_mutations import FOLDER, is_read, mutated, right_file
-from hypothesis import given, settings
-from hypothesis import strategies as some
 
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.gguf.header import is_gguf, read_header
@@ -79,27 +77,6 @@ def test_a_tensor_of_every_type_lies_where_it_was_written(path, alignment):
         assert content[each.offset : each.offset + each.nbytes] == tensors[each.name].content
 
 
-_PRINTED = some.characters(codec="utf-8", exclude_categories=("C", "Z"))
-
-
-@settings(max_examples=40)
-@given(
-    metadata=some.dictionaries(
-        some.text(_PRINTED, min_size=1, max_size=20).filter(lambda key: key != "general.alignment"),
-        some.booleans()
-        | some.integers(-(2**63), 2**64 - 1)
-        | some.floats(width=32, allow_nan=False)
-        | some.text()
-        | some.lists(some.text())
-        | some.lists(some.integers(-(2**31), 2**31 - 1))
-        | some.lists(some.floats(width=32, allow_nan=False)),
-    )
-)
-def test_what_is_written_is_what_is_read(tmp_path_factory, metadata):
-    path = tmp_path_factory.mktemp("read") / "model.gguf"
-    assert read_header(write_gguf(path, metadata)).metadata == metadata
-
-
 def test_texts_that_are_no_utf_8_are_read_and_names_that_are_none_or_can_not_be_printed_are_refused(path):
     path.write_bytes(gguf_bytes([("general.author", b"M\xfcller")]))
     assert read_header(path).metadata == {"general.author": "M\ufffdller"}
@@ -138,7 +115,6 @@ def listed(kind: int, count: int) -> bytes:
 
 REFUSED = {
     "nothing at all": (b"", "does not begin as a GGUF file"),
-    "another format": (b"PK\x03\x04" + ROOM, "does not begin as a GGUF file"),
     "only the magic": (b"GGUF", "ends after 4 bytes"),
     "version 1": (head(0, 0, version=1), "version 1 .*2 or 3"),
     "a version to come": (head(0, 0, version=4), "version 4"),
@@ -160,15 +136,12 @@ REFUSED = {
     "the same tensor twice": (gguf_bytes([], [("w", zeros((1,)))] * 2), "tensor 'w' twice"),
     "a name without end": (gguf_bytes([], [("w" * 300, zeros((1,)))]), "tensor with 300 bytes"),
     "five dimensions": (head(1, 0, tensor("w", [1] * 5, 0), ROOM), "5 dimensions"),
-    "four billion dimensions": (head(1, 0, text("w"), struct.pack("<I", 2**32 - 1), ROOM), "4,294,967,295 dimensions"),
     "no elements": (head(1, 0, tensor("w", [32, 0], 0), ROOM), "no elements"),
     "a type to come": (head(1, 0, tensor("w", [32], 999), ROOM), "not known here .number 999"),
     "a type given up": (head(1, 0, tensor("w", [32], 31), ROOM), "Q4_0_4_4"),
     "half a block": (head(1, 0, tensor("w", [128, 2], 12), ROOM), "multiple of 256"),
     "beside the alignment": (head(1, 0, tensor("w", [32], 0, offset=8), ROOM), "no multiple of 32"),
     "beyond the end": (head(1, 0, tensor("w", [32], 0, offset=8192), ROOM), "it is incomplete"),
-    "an end that wraps": (head(1, 0, tensor("w", [2**62], 0), ROOM), "it is incomplete"),
-    "an offset that wraps": (head(1, 0, tensor("w", [32], 0, offset=2**64 - 32), ROOM), "it is incomplete"),
     "a product that wraps": (head(1, 0, tensor("w", [2**63, 2**63, 2, 2], 0), ROOM), "it is incomplete"),
     "one over another": (head(2, 0, tensor("v", [64], 0), tensor("w", [64], 0, offset=128), ROOM), "'v' and 'w'"),
     **{

@@ -27,12 +27,6 @@ def test_a_model_in_parts_is_found_by_any_of_them(tmp_path):
     assert {name: files.index(each.file) for name, each in model.tensors.items()} == dict(zip("abcde", (0, 0, 1, 2, 2)))
 
 
-def test_a_model_in_one_file_is_a_model_of_one_part(tmp_path):
-    file = write_gguf(tmp_path / "model.gguf", {}, TENSORS)
-    assert part_number(file.name) is None and stem_of(file.name) == "model"
-    assert list(read_model(parts_of(file)).tensors) == list(TENSORS)
-
-
 def test_missing_parts_are_named_and_names_of_parts_that_can_not_be_are_refused(tmp_path):
     files = cut(tmp_path)
     files[1].unlink()

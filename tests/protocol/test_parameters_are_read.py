@@ -11,9 +11,7 @@ from builders.readings import Readings, sources
 from penstock import BeamSearchParams, GuidedDecodingParams
 from penstock.frontend.daemon.settings import DaemonSettings
 from penstock.frontend.http.options import HttpOptions
-from penstock.protocol.fields.described import other_names_in
 from penstock.protocol.options.config import EngineConfig
-from penstock.protocol.parameters import sampling
 from penstock.protocol.parameters.sampling import SamplingParams
 
 STRUCTS = {
@@ -28,19 +26,9 @@ STRUCTS = {
 NO_USE = ("protocol/", "frontend/http/", "frontend/commands/", "frontend/daemon/settings.py", "worker/stand_in/")
 # The front end's own options are used in no other room.
 ELSEWHERE = ("protocol/", "engine/", "worker/", "kernels/")
-# Other ways to write a field, into which they are folded when the struct is made, as a test below proves.
-FOLDED = {
-    "frequence_penalty": 0.5,
-    "max_thinking_tokens": 7,
-    "guided_json": {"type": "object"},
-    "guided_regex": "a+",
-    "guided_choice": ["a"],
-    "guided_grammar": 'root ::= "a"',
-    "guided_json_object": True,
-    "guided_structural_tag": {"type": "structural_tag"},
-    "structural_tag": {"type": "structural_tag"},
-    "response_format": {"type": "json_object"},
-}
+# Other ways to write a field, into which they are folded when the struct is made (test_options_and_parameters.py).
+FOLDED = {"frequence_penalty", "max_thinking_tokens", "structural_tag", "response_format", "guided_json",
+          "guided_regex", "guided_choice", "guided_grammar", "guided_json_object", "guided_structural_tag"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +37,7 @@ def texts() -> dict[str, str]:
 
 
 def unread(struct: type[msgspec.Struct], texts: dict[str, str], further: tuple[str, ...] = ()) -> set[str]:
-    names = {*struct.__struct_fields__, *further} - FOLDED.keys()
+    names = {*struct.__struct_fields__, *further} - FOLDED
     no_use = ELSEWHERE if struct in (HttpOptions, DaemonSettings) else NO_USE
     found = Readings(struct.__name__, STRUCTS[struct], texts).of(names, left_out=no_use)
     return {name for name, files in found.items() if not files}
@@ -75,11 +63,3 @@ def test_a_reading_that_is_lost_is_noticed(struct, file, name, reading, texts):
     assert reading in texts[file]
     without = texts[file].replace(reading, reading.replace(name, "something_else"))
     assert unread(struct, {**texts, file: without}) == {name}
-
-
-@for_each("name", FOLDED)
-def test_another_way_to_write_a_field_is_folded_into_it(name):
-    params = SamplingParams(**{name: FOLDED[name]})
-    other = other_names_in(SamplingParams).get(name, "guided_decoding")
-    into = "guided_decoding" if name in sampling._GUIDED else other
-    assert getattr(params, name) is None and getattr(params, into) not in (None, getattr(SamplingParams(), into))

@@ -116,18 +116,6 @@ def test_a_recording_gives_back_its_messages_and_ends_at_a_torn_one(tmp_path):
     assert len(list(read_recording(tmp_path / "torn", EngineInbox))) == 1
 
 
-def test_a_trace_is_a_list_of_events_with_their_process(tmp_path):
-    path = str(tmp_path / "trace.json")
-    Trace.create(path)
-    trace = Trace(path, "engine")
-    with trace.span("plan", step=1):
-        pass
-    trace.flush()
-    events = json.loads((tmp_path / "trace.json").read_text().rstrip().rstrip(",") + "]")
-    assert [event["name"] for event in events] == ["process_name", "plan"]
-    assert events[1]["args"] == {"step": 1}
-
-
 def test_a_full_disk_ends_a_recording_and_a_trace_with_a_sentence_each_and_nothing_else(caplog):
     recorder, trace = Recorder("/dev/full"), Trace("/dev/full", "engine")
     for _ in range(3):
