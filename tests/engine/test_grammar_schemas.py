@@ -142,15 +142,10 @@ KEYWORDS = {
 }
 
 
+@pytest.mark.parametrize("seeds", [range(10), pytest.param(range(1000, 2500), marks=pytest.mark.long)], ids=len)
 @for_each("keyword", KEYWORDS)
-def test_a_rewritten_schema_accepts_the_values_that_the_schema_accepts(keyword):
-    assert compared(keyword, range(10)) >= 12
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("keyword", KEYWORDS)
-def test_thousands_of_rewritten_schemas_accept_the_values_that_they_should(keyword):
-    assert compared(keyword, range(1000, 2500)) >= 2000
+def test_a_rewritten_schema_accepts_the_values_that_the_schema_accepts(keyword, seeds):
+    assert compared(keyword, seeds) >= 1.2 * len(seeds)
 
 
 def compared(keyword: str, seeds: range) -> int:

@@ -186,27 +186,16 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path, kind):
 
 # --- broken headers by the thousands ---------------------------------------------------------------------------------
 
-QUICK, ALL = 400, 10_000
 GUIDED = 100_000
 
 
-def check_all(folder: Path, seeds: range) -> None:
-    (folder / FOLDER).mkdir()
-    path = folder / FOLDER / "model.gguf"
+@pytest.mark.parametrize("seeds", [range(400), pytest.param(range(400, 10_400), marks=pytest.mark.long)], ids=len)
+def test_hundreds_or_thousands_of_broken_headers_end_in_a_sentence_each(path, seeds):
     path.write_bytes(right_file())
     read_header(path)
     with address_space_limit(512 << 20):
         num_read = sum(is_read(path, mutated(seed), f"seed {seed}") for seed in seeds)
     assert 0 < num_read < len(seeds) / 2, f"{num_read} of {len(seeds)} were read: what changes nothing tests nothing"
-
-
-def test_some_hundreds_of_broken_headers_end_in_a_sentence_each(tmp_path):
-    check_all(tmp_path, range(QUICK))
-
-
-@pytest.mark.long
-def test_ten_thousand_broken_headers_end_in_a_sentence_each(tmp_path):
-    check_all(tmp_path, range(QUICK, QUICK + ALL))
 
 
 @pytest.mark.long
