@@ -12,7 +12,6 @@ from builders.cases import for_each
 from gpu_figures import trees
 from gpu_figures.idle import busy_seconds
 from gpu_figures.setting import Figure, Part, Setting
-from gpu_figures.ways import verdict
 from gpu_figures.work import Work, attention_operations
 
 SMALL = Work(hidden=8, inner=16, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=4, vocabulary=10)
@@ -69,12 +68,6 @@ def test_a_part_that_fails_says_why_and_the_others_go_on(tmp_path, monkeypatch, 
     assert "50.0% of all" in capsys.readouterr().out
 
 
-def test_every_section_has_its_parts(tmp_path):
-    for section in bench_gpu.SECTIONS:
-        if section not in ("peer", "start"):  # the first imports transformers, the second sets the environment
-            assert next(bench_gpu.parts_of(section, Setting("cpu", True, {}, tmp_path))).name
-
-
 @for_each("fails", [True, False])
 def test_a_figure_beside_a_plain_one_is_there_only_where_the_plain_one_is(fails, tmp_path, monkeypatch):
     @contextmanager
@@ -108,8 +101,3 @@ def test_the_search_for_a_fault_names_the_time_that_it_has_waited(is_small, monk
 
     monkeypatch.setattr(bisect_gpu.subprocess, "run", run)
     assert bisect_gpu.found("cpu", "float32", is_small, {}) == f"no answer within {waited[0]} s"
-
-
-def test_a_way_that_gains_nothing_is_not_kept():
-    said = [verdict(gain) for gain in (1.3, 0.8, 1.01, 0.99)]
-    assert said == ["keep it on", "keep it off", *["no difference: the plain way is enough"] * 2]

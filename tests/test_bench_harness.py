@@ -3,17 +3,15 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
 from bench_gguf import bytes_read_a_token
-from bench_harness import Company, alternated, append_record, own_cpu_seconds, processor, ratios, table
+from bench_harness import alternated, append_record, own_cpu_seconds, processor, ratios, table
 from builders.cases import for_each
 from builders.gguf_file import write_gguf, zeros
 from measure_gguf import Compared, centred, perplexity
-from peers.quantize_gguf import WITHOUT_MATRIX
 
 X86 = "processor\t: 0\nmodel name\t: Some CPU @ 2.50GHz\nflags\t\t: fpu avx2 fma sse4_2 avx512_vnni\n\nprocessor\t: 1\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd i8mm bf16\nCPU part\t: 0xd40\n"
@@ -68,15 +66,7 @@ def test_work_of_children_counts_as_ones_own_also_when_they_have_ended():
     assert own_cpu_seconds() - before >= 0.2
 
 
-def test_company_reports_cores_and_never_less_than_none():
-    with Company() as company:
-        time.sleep(0.05)
-    assert company.others >= 0
-    assert "others used" in str(company)
-
-
 # --- GGUF files -------------------------------------------------------------------------------------------------------
-
 
 TABLE, LAYER = zeros((512, 256), "Q6_K"), zeros((256, 256), "Q4_K")
 EXPERTS = zeros((8, 32, 256), "Q8_0")
@@ -109,7 +99,3 @@ def test_perplexity_is_that_of_the_next_tokens_of_all_texts_and_a_constant_chang
     logits, tokens = torch.zeros(8, 8), torch.arange(5)
     assert perplexity(logits, [tokens, tokens[:3]]) == pytest.approx(8.0)
     assert torch.allclose(centred(logits + 3), centred(logits))
-
-
-def test_no_mixture_is_named_twice():
-    assert len(set(WITHOUT_MATRIX)) == len(WITHOUT_MATRIX)

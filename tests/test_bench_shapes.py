@@ -4,7 +4,6 @@ import numpy
 import pytest
 from bench_shapes import CLASSES, KNOWN, bandwidth_lines, own_active_bytes, pythons
 from builders.cases import for_each
-from peers.penstock import PRECISIONS
 from peers.random_gguf import BLOCKS, FILES, active_bytes, num_bytes, type_of, values
 from peers.shape import BESIDE_MXFP4, CONVOLUTION, DECAY, EMBEDDING, tensors, write_config
 from peers.shapes import SHAPES
@@ -88,11 +87,6 @@ def test_experts_are_as_published_in_the_class_of_mxfp4_only(tmp_path):
         read = read_config(tmp_path).quantization
         assert (read is not None and read.is_mxfp4) == (quantization in BESIDE_MXFP4)
     assert [name for name, each in SHAPES.items() if each.is_mxfp4] == ["gpt-oss-20b"]
-
-
-def test_penstock_takes_part_in_every_class():
-    assert set(CLASSES) <= set(KNOWN["penstock"].formats)
-    assert set(KNOWN["penstock"].formats) == set(PRECISIONS)
 
 
 def test_rows_of_one_engine_have_one_python():

@@ -11,9 +11,7 @@ from pocket.example import LETTER_GAP, Draw
 from pocket_sight import export, model
 from pocket_sight.asking import questions_of
 from pocket_sight.batches import Patched, made_batch
-from pocket_sight.canvas import COLOURS
 from pocket_sight.kinds import PICTURES
-from pocket_sight.seeing import LABELS, patch_targets
 from pocket_sight.sizes import patches, resized_size
 from pocket_sight.tokens import sight_tokenizer
 from pocket_sight.trainer import Training, pixel_values, visible
@@ -81,22 +79,6 @@ def test_a_branch_is_computed_as_if_it_were_asked_alone(kind, weights, published
             mm_token_type_ids=(ids == published.config.image_token_id).int(),
         ).last_hidden_state[0, len(encoded[0]) - 1 : -1]  # fmt: skip
         torch.testing.assert_close(hidden[batch.owners == number], alone, atol=2e-3, rtol=2e-3)
-
-
-def test_what_patches_show_is_where_it_was_drawn():
-    """The label of the patch in a shape's middle is the shape's, and its colour is seen there."""
-    seen = PICTURES["shapes"][0](Draw("marks", held_out=False))
-    [image], [marks] = seen.images, seen.marks
-    frame, rows, columns = patches(image)
-    targets = patch_targets(marks, rows, columns)
-    for label, colour, *_ in targets[targets[:, 2] == 1]:
-        assert any((LABELS[label], list(COLOURS)[colour - 1]) == (mark.label, mark.colour) for mark in marks)
-    solid = [mark for mark in marks if mark.label in ("square", "circle")]
-    means = frame.reshape(len(frame), 3, -1).mean(-1)
-    for mark in solid:
-        name = list(COLOURS).index(mark.colour) + 1
-        middle = (targets[:, 2] == 1) & (targets[:, 1] == name) & (targets[:, 0] == LABELS.index(mark.label))
-        assert min(np.abs(means[middle] - COLOURS[mark.colour]).sum(-1)) < 120
 
 
 @pytest.mark.long

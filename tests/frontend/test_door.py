@@ -14,7 +14,6 @@ from penstock.protocol.parameters.guided import GuidedDecodingParams
 
 # --- log probabilities ------------------------------------------------------------------------------------------------
 
-
 PROMPT = list(range(10, 50))
 
 
@@ -64,7 +63,6 @@ def test_a_model_can_be_started_that_gives_none(name):
 
 
 # --- what it keeps ----------------------------------------------------------------------------------------------------
-
 
 SCHEMA = {"enum": [f"{n:07}" for n in range(10_000)]}
 PARAMS = {

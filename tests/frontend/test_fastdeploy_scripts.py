@@ -19,26 +19,6 @@ from builders.warm_trees import LentTrees
 
 from penstock import LLM, CompletionOutput, RequestMetrics, RequestOutput, SamplingParams
 
-CHAT = """
-from penstock import LLM, SamplingParams
-
-first = [
-    {"role": "system", "content": "You answer in one sentence."},
-    {"role": "user", "content": "法国的首都是哪里?"},
-]
-second = [{"role": "user", "content": "What is 9 + 14?"}]
-messages = [first, second]
-
-sampling_params = SamplingParams(top_p=0.95, max_tokens=640)
-
-llm = LLM(model="pocket", tensor_parallel_size=1, max_model_len=8192)
-outputs = llm.chat(messages, sampling_params)
-
-for output in outputs:
-    prompt = output.prompt
-    generated_text = output.outputs.text
-"""
-
 REASONING = """
 from penstock import LLM, SamplingParams
 
@@ -193,15 +173,6 @@ class _QuietHandler(SimpleHTTPRequestHandler):
 
 def at(address: str, script: str) -> str:
     return re.sub(r"https://[^\"]*", address, script)
-
-
-@pytest.mark.usefixtures("without_arithmetic")
-def test_a_batch_of_conversations(run):
-    names = run(CHAT)
-    assert [output.error_code for output in names["outputs"]] == [200, 200]
-    assert names["prompt"].count("<|im_start|>") == 2 and "9 + 14" in names["prompt"]
-    assert isinstance(names["generated_text"], str) and names["generated_text"]
-    every_field_is_there(names["outputs"][0])
 
 
 def every_field_is_there(output: RequestOutput) -> None:

@@ -30,7 +30,6 @@ from penstock.protocol.processes.heartbeat import HeartbeatLine
 
 # --- how long they may take -------------------------------------------------------------------------------------------
 
-
 SECOND = 10**9
 
 
@@ -131,7 +130,6 @@ def test_a_timer_counts_from_the_last_change_on():
 
 
 # --- what the kernel says of them -------------------------------------------------------------------------------------
-
 
 SLEEPS = "import time; time.sleep(60)"
 COMPUTES = "while True: pass"
