@@ -2,8 +2,10 @@
 
 import importlib
 import importlib.util
+import io
 import json
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 import numpy
 from PIL import Image
 from tokenizers import AddedToken, Tokenizer
+
+from penstock.frontend.media.families.frames import Video
 
 from .tokenizer_kinds import byte_level
 
@@ -99,6 +103,24 @@ def noise(height: int, width: int, seed: int = 0) -> Image.Image:
     slope = numpy.linspace(0, 255, width)[None, :, None] * numpy.ones((height, 1, 3))
     levels = slope / 2 + random.integers(0, 128, (height, width, 3))
     return Image.fromarray(levels.astype(numpy.uint8))
+
+
+def file_of(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    content = io.BytesIO()
+    image.save(content, kind, **options)
+    return content.getvalue()
+
+
+class Clip(Video):
+    """A video in which a picture and its mirror image alternate."""
+
+    def __init__(self, num_frames: int, fps: float = 25.0, height: int = 120, width: int = 160):
+        self.num_frames, self.fps, self.height, self.width = num_frames, fps, height, width
+
+    def frames(self, indices: Iterable[int]) -> Iterator[tuple[int, Image.Image]]:
+        picture = noise(self.height, self.width)
+        pictures = [picture, picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)]
+        return ((index, pictures[index % 2]) for index in indices)
 
 
 def without_torchvision(name: str) -> ModuleType:

@@ -5,7 +5,6 @@ As long as may be, they are read or refused in a time in proportion to their len
 
 import json
 import signal
-from contextlib import contextmanager
 
 import pytest
 from builders.cases import for_each
@@ -29,17 +28,22 @@ def tag_of(structure: dict) -> dict:
     return {"structural_tag": {"structures": [structure], "triggers": ["<"]}}
 
 
-def test_what_only_describes_is_left_out():
+def test_what_describes_or_asserts_nothing_is_left_out_and_older_drafts_are_read_as_they_were_meant():
     schema = {
         "title": "t", "description": "d", "default": 1, "examples": [2], "deprecated": True, "$comment": "c",
         "x-guidance": {"lenient": True}, "unheard-of": {"not": {}}, "format": "idn-email", "type": "object",
         "properties": {"title": {"type": "string", "description": "d", "format": "uuid"}}, "required": ["title"],
     }  # fmt: skip
-    assert plain_schema(schema) == {
-        "type": "object",
-        "properties": {"title": {"type": "string", "format": "uuid"}},
-        "required": ["title"],
-    }
+    properties = {"title": {"type": "string", "format": "uuid"}}
+    assert plain_schema(schema) == {"type": "object", "properties": properties, "required": ["title"]}
+    for schema in (
+        {"uniqueItems": False}, {"if": {"const": 1}}, {"then": {"const": 1}}, {"minContains": 2}, {"propertyNames": {}},
+        {"unevaluatedItems": True}, {"not": False}, {"not": {"not": {}}}, {"dependentRequired": {}},
+    ):  # fmt: skip
+        assert plain_schema(schema) == {"allOf": [True]}, schema
+    older = {"type": "array", "items": [{"type": "string"}], "additionalItems": False}
+    assert plain_schema(older) == {"type": "array", "prefixItems": [{"type": "string"}], "items": False, "maxItems": 1}
+    assert "prefixItems" not in plain_schema({"items": {}, "additionalItems": False})
 
 
 @for_each(
@@ -78,23 +82,6 @@ def test_what_asserts_and_cannot_be_held_is_refused(schema, word):
     assert word in str(refused.value)
 
 
-@for_each(
-    "schema",
-    [
-        {"uniqueItems": False}, {"if": {"const": 1}}, {"then": {"const": 1}}, {"minContains": 2}, {"propertyNames": {}},
-        {"unevaluatedItems": True}, {"not": False}, {"not": {"not": {}}}, {"dependentRequired": {}},
-    ],
-)  # fmt: skip
-def test_what_asserts_nothing_is_not_refused(schema):
-    assert plain_schema(schema) == {"allOf": [True]}
-
-
-def test_an_older_drafts_arrays_are_read_as_they_were_meant():
-    older = {"type": "array", "items": [{"type": "string"}], "additionalItems": False}
-    assert plain_schema(older) == {"type": "array", "prefixItems": [{"type": "string"}], "items": False, "maxItems": 1}
-    assert "prefixItems" not in plain_schema({"items": {}, "additionalItems": False})
-
-
 @for_each("is_compact, option", [(False, "whitespace_pattern"), (True, "whitespace_flexible")])
 def test_white_space_has_an_end_in_every_schema(is_compact, option):
     for params in ({"json": {}}, {"json_object": True}, tag_of({"begin": "<f>", "schema": {}, "end": ""})):
@@ -107,13 +94,22 @@ def test_white_space_has_an_end_in_every_schema(is_compact, option):
         ({"choice": []}, "empty"),
         ({"choice": ["\ud800"]}, "Unicode"),
         ({"json": {"const": "\udc00"}}, "Unicode"),
-        ({"regex": "a" * (17 << 10)}, "16,384"),
         ({"grammar": 'root ::= "' + "a" * (600 << 10) + '"'}, "524,288"),
         ({"structural_tag": {"structures": [], "triggers": []}}, "at least one"),
         (tag_of({"begin": "<f>"}), "'end'"),
         (tag_of({"begin": "f", "schema": {}, "end": ""}), "begins with"),
         ({"structural_tag": {"format": {"type": "sequence"}}}, "triggered_tags"),
         (tag_of({"begin": "<", "schema": {"contains": {"const": 1}}, "end": ""}), "contains"),
+        ({"grammar": 'root ::= "a'}, "line 1"),
+        ({"grammar": 'root ::= "a"\nother = "b"'}, "line 2"),
+        ({"grammar": "root ::= nobody"}, "no rule nobody"),
+        ({"grammar": 'other ::= "a"'}, "rule named root"),
+        ({"grammar": 'root ::= ("a"'}, "parenthesis"),
+        ({"grammar": 'root ::= "a")'}, "parentheses"),
+        ({"grammar": "root ::= " + "(" * 100 + '"a"' + ")" * 100}, "64"),
+        ({"grammar": "root ::= []"}, "characters"),
+        ({"grammar": r'root ::= "\uD800"'}, "no text"),
+        ({"grammar": '"a" ::= "b"'}, "line 1"),
     ],
 )
 def test_what_is_wrong_with_another_form_is_said(params, word):
@@ -131,38 +127,12 @@ def test_both_ways_to_write_a_structural_tag_mean_the_same():
     assert written[0] == written[1]
 
 
-def test_ebnf_is_written_in_lark():
+def test_ebnf_is_written_in_lark_and_lark_loses_its_marks_for_trees_alone():
     assert as_lark('root ::= "yes" | Num-ber ("," Num-ber)*\nNum-ber ::= [0-9]+ # digits\n') == (
         'start: "yes" | r__4e_um_2d_ber ( "," r__4e_um_2d_ber ) *\nr__4e_um_2d_ber: /[0-9]/ +\n'
     )
-
-
-def test_larks_marks_for_trees_are_dropped_and_the_rest_is_left_alone():
-    assert (
-        as_lark('?start: "a" | b\n!b.2: "x" # ?start:\nC: /::= ?b:/\n')
-        == 'start: "a" | b\nb.2: "x" # ?start:\nC: /::= ?b:/\n'
-    )
-
-
-@for_each(
-    "grammar, word",
-    [
-        ('root ::= "a', "line 1"),
-        ('root ::= "a"\nother = "b"', "line 2"),
-        ("root ::= nobody", "no rule nobody"),
-        ('other ::= "a"', "rule named root"),
-        ('root ::= ("a"', "parenthesis"),
-        ('root ::= "a")', "parentheses"),
-        ("root ::= " + "(" * 100 + '"a"' + ")" * 100, "64"),
-        ("root ::= []", "characters"),
-        (r'root ::= "\uD800"', "no text"),
-        ('"a" ::= "b"', "line 1"),
-    ],
-)
-def test_ebnf_that_cannot_be_read_is_refused_with_its_line(grammar, word):
-    with pytest.raises(RequestError) as refused:
-        as_lark(grammar)
-    assert word in str(refused.value)
+    marked = '?start: "a" | b\n!b.2: "x" # ?start:\nC: /::= ?b:/\n'
+    assert as_lark(marked) == 'start: "a" | b\nb.2: "x" # ?start:\nC: /::= ?b:/\n'
 
 
 # --- in a time in proportion to their length --------------------------------------------------------------------------
@@ -171,29 +141,21 @@ def test_ebnf_that_cannot_be_read_is_refused_with_its_line(grammar, word):
 CPU_SECONDS = 10
 
 
-@contextmanager
-def processor_time(seconds):
-    """Of this process, from here on; beyond it whatever runs is interrupted."""
+def read(**form):
+    """The refusal, or None; what runs on beyond the processor time is interrupted."""
 
     def interrupt(number, frame):
-        pytest.fail(f"it takes more than {seconds} s of processor time")
+        pytest.fail(f"it takes more than {CPU_SECONDS} s of processor time")
 
     before = signal.signal(signal.SIGVTALRM, interrupt)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_SECONDS)
     try:
-        yield
+        grammar_of(GuidedDecodingParams(**form))
+    except RequestError as refusal:
+        return str(refusal)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
-
-
-def read(**form):
-    """The refusal, or None."""
-    with processor_time(CPU_SECONDS):
-        try:
-            grammar_of(GuidedDecodingParams(**form))
-        except RequestError as refusal:
-            return str(refusal)
     return None
 
 
@@ -203,25 +165,21 @@ def filled(head, unit, tail=""):
 
 
 @for_each(
-    "head, unit, word",
+    "head, unit, tail, word",
     [
-        ("root ::= ", "(*", "comment"),
-        ('root ::= "a" (* ', "(*", "comment"),
-        ('root ::= "a"{', " ", "nothing of EBNF begins with"),
-        ('root ::= "a"{', "1", "nothing of EBNF begins with"),
-        ('root ::= "a"{', "\n", "nothing of EBNF begins with"),
-        ("root ::= ", "(", "levels"),
-        ('root ::= "', "\\a", "nothing of EBNF begins with"),
-        ("root ::= [", "a", "nothing of EBNF begins with"),
+        ("root ::= ", "(*", "", "comment"),
+        ('root ::= "a" (* ', "(*", "", "comment"),
+        ('root ::= "a"{', " ", "", "nothing of EBNF begins with"),
+        ('root ::= "a"{', "1", "", "nothing of EBNF begins with"),
+        ("root ::= ", "(", "", "levels"),
+        ('root ::= "', "\\a", "", "nothing of EBNF begins with"),
+        ("root ::= [", "a", "", "nothing of EBNF begins with"),
+        ('root ::= "a" ', "(**)", "", "None"),  # comments that are closed are passed over
+        ('root ::= "a" (*', "(*", "*)", "None"),
     ],
 )
-def test_ebnf_that_opens_without_end_is_refused(head, unit, word):
-    assert word in read(grammar=filled(head, unit))
-
-
-def test_comments_that_are_closed_are_passed_over():
-    assert read(grammar=filled('root ::= "a" ', "(**)")) is None
-    assert read(grammar=filled('root ::= "a" (*', "(*", "*)")) is None
+def test_ebnf_that_opens_without_end_is_refused(head, unit, tail, word):
+    assert word in str(read(grammar=filled(head, unit, tail)))
 
 
 @pytest.mark.long
@@ -260,17 +218,14 @@ def test_structural_tags_are_read_or_refused(text):
     read(structural_tag=text)
 
 
-def test_a_schemas_long_names_are_not_written_again_for_everything_that_is_in_them():
-    """The text of a place would be a megabyte long, for each of 8,000 keywords."""
+def test_schemas_that_never_end_are_refused_and_long_names_are_not_written_again_for_each_that_is_in_them():
+    for unit in ('{"items":', '{"a":{},"items":', "[", '{"anyOf":['):
+        for tail in ("", "0"):
+            assert "json" in read(json=filled("", unit, tail))
+    # The text of a place would be a megabyte long, for each of 8,000 keywords.
     inner = {f"{number:x}": {"a": 0, "b": 0} for number in range(8_000)}
     schema = {"properties": {"n\U0001f600" * 30_000: {"properties": inner}}}
     assert read(json=json.dumps(schema, ensure_ascii=False, separators=(",", ":"))) is None
-
-
-@for_each("unit", ['{"items":', '{"a":{},"items":', "[", '{"anyOf":['])
-@for_each("tail", ["", "0"])
-def test_a_schema_that_never_ends_is_refused(unit, tail):
-    assert "json" in read(json=filled("", unit, tail))
 
 
 def test_choices_and_expressions_beyond_the_limit_are_refused():

@@ -46,17 +46,13 @@ def drawn():
     return {token: rank for rank, token in enumerate(tokens)}
 
 
-def write(folder, ranks, name="tokenizer.model", **settings):
+def read(folder, ranks, name="tokenizer.model", **settings):
     lines = [base64.b64encode(token) + b" %d\n" % rank for token, rank in ranks.items()]
     random.Random(1).shuffle(lines)
     (folder / name).write_bytes(b"".join(lines))
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    return folder / name
-
-
-def read(folder, ranks, name="tokenizer.model", **settings):
-    (folder / "made").mkdir()
-    write_tokenizer(write(folder, ranks, name, **settings), folder / "made")
+    (folder / "made").mkdir(exist_ok=True)
+    write_tokenizer(folder / name, folder / "made")
     return Tokenizer(folder / "made")
 
 
@@ -85,7 +81,7 @@ def test_five_thousand_texts_have_the_ids_of_tiktoken(scheme, ranks, tmp_path):
     check(tmp_path, ranks(), scheme, 5000)
 
 
-def test_special_tokens_have_the_ids_that_the_settings_give_them(tmp_path):
+def test_special_tokens_have_the_ids_that_the_settings_give_them_and_kimi_reserves_256(tmp_path):
     size = len(drawn())
     special = {"content": "<|eot|>", "special": True, "lstrip": False, "normalized": False}
     named = {str(size + 3): special, str(size): {"content": "<think>", "special": False}}
@@ -95,15 +91,9 @@ def test_special_tokens_have_the_ids_that_the_settings_give_them(tmp_path):
     assert tokenizer.token_to_id(f"<|reserved_token_{size + 1}|>") == size + 1
     assert (len(tokenizer), tokenizer.eos_token_id) == (size + 4, size + 3)
     assert tokenizer.decode([size, size + 1, size + 3]) == "<think>"
-
-
-def test_kimi_reserves_256_tokens_behind_its_file(tmp_path):
-    named = {str(len(drawn()) + 2): {"content": "<|im_end|>", "special": True}}
-    tokenizer = read(
-        tmp_path, drawn(), "tiktoken.model", tokenizer_class="TikTokenTokenizer", added_tokens_decoder=named
-    )
-    assert len(tokenizer) == len(drawn()) + 256
-    assert tokenizer.encode("<|im_end|>") == [len(drawn()) + 2]
+    settings = dict(tokenizer_class="TikTokenTokenizer", added_tokens_decoder={str(size + 2): special})
+    tokenizer = read(tmp_path, drawn(), "tiktoken.model", **settings)
+    assert (len(tokenizer), tokenizer.encode("<|eot|>")) == (size + 256, [size + 2])
 
 
 LLAMA_3 = {"<|begin_of_text|>": 128_000, "<|eot_id|>": 128_009, "<|reserved_special_token_247|>": 128_255}
@@ -122,31 +112,25 @@ def test_a_file_of_a_known_size_has_the_special_tokens_of_its_model(scheme, spec
 
 
 ALL_BYTES = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
-DIGITS = "12345"  # which Qwen cuts one by one, and the others in threes
+BYTE_RANKS = {bytes([byte]): byte for byte in range(256)}
 
 
-@for_each("own_class", [None, "PreTrainedTokenizerFast", "TokenizersBackend"])
-@for_each("model_type, scheme", [("llama", "LlamaTokenizer"), ("qwen", "QWenTokenizer")])
-def test_a_model_without_a_class_of_its_own_is_known_by_its_type(model_type, scheme, own_class, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
-    ranks = {**{bytes([byte]): byte for byte in range(256)}, b"12": 256, b"123": 257, b"45": 258}
-    tokens = read(tmp_path, ranks, tokenizer_class=own_class).encode(DIGITS)
-    reference = tiktoken.Encoding("made", pat_str=SCHEMES[scheme].words, mergeable_ranks=ranks, special_tokens={})
-    assert tokens == reference.encode_ordinary(DIGITS)
-    assert (len(tokens) == len(DIGITS)) == (model_type == "qwen")
-
-
-def test_a_file_with_as_many_tokens_as_llama_3_has_is_its_own(tmp_path, monkeypatch):
-    own = SCHEMES["LlamaTokenizer"]._replace(first_special=256)
-    monkeypatch.setattr(tiktoken_tokenizer, "_SCHEME_OF_LLAMA_3", own)
-    ranks = {bytes([byte]): byte for byte in range(256)}
-    assert read(tmp_path, ranks).token_to_id("<|begin_of_text|>") == 256
-
-
-def test_a_type_that_is_not_known_is_none_of_llama(tmp_path):
+def test_a_model_without_a_class_of_its_own_is_known_by_its_type_or_by_as_many_tokens_as_llama_3(tmp_path, monkeypatch):
+    ranks, digits = {**BYTE_RANKS, b"12": 256, b"123": 257, b"45": 258}, "12345"
+    for model_type, scheme in (("llama", "LlamaTokenizer"), ("qwen", "QWenTokenizer")):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+        reference = tiktoken.Encoding("made", pat_str=SCHEMES[scheme].words, mergeable_ranks=ranks, special_tokens={})
+        for own_class in (None, "PreTrainedTokenizerFast", "TokenizersBackend"):
+            tokens = read(tmp_path, ranks, tokenizer_class=own_class).encode(digits)
+            assert tokens == reference.encode_ordinary(digits)
+            assert (len(tokens) == len(digits)) == (model_type == "qwen"), "the others cut digits in threes"
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama4"}))
     with pytest.raises(ConfigError, match="model_type='llama4', known are llama, mllama"):
         read(tmp_path, drawn())
+    (tmp_path / "config.json").unlink()
+    own = SCHEMES["LlamaTokenizer"]._replace(first_special=256)
+    monkeypatch.setattr(tiktoken_tokenizer, "_SCHEME_OF_LLAMA_3", own)
+    assert read(tmp_path, BYTE_RANKS).token_to_id("<|begin_of_text|>") == 256
 
 
 @for_each(

@@ -5,11 +5,10 @@ import math
 import numpy
 import pytest
 from builders.cases import for_each
-from builders.tiny_sight import SEEING, noise, seeing_folder
+from builders.tiny_sight import SEEING, Clip, noise, seeing_folder
 
 from penstock import LLM
 from penstock.frontend.media.decoded import DecodedMedium
-from penstock.frontend.media.families.frames import Video
 from penstock.frontend.media.families.table import _KINDS, family_of
 from penstock.frontend.media.processor_files import ProcessorFiles
 from penstock.protocol.errors import ConfigError, LimitError, RequestError
@@ -21,15 +20,6 @@ ODD = [
     {"height": 2, "width": 2}, {"height": 896, "width": 10**9}, {"longest_edge": {"longest_edge": 4}}, {"": 1},
     {"longest_edge": 2**31}, {"longest_edge": 513},
 ]  # fmt: skip
-
-
-class Clip(Video):
-    def __init__(self, num_frames=7, height=60, width=90, fps=25.0):
-        self.num_frames, self.height, self.width, self.fps = num_frames, height, width, fps
-
-    def frames(self, indices):
-        image = noise(64, 64).resize((self.width, self.height))
-        return ((index, image) for index in indices)
 
 
 def medium(kind, frames):
@@ -54,7 +44,7 @@ def check_encoder_takes(family, vision, medium):
 def test_any_value_of_any_option_is_refused_or_can_be_computed(tmp_path, kind):
     files = ProcessorFiles.read(seeing_folder(tmp_path, kind))
     family_class = _KINDS[kind]
-    image, clip, taken = noise(300, 500), Clip(), 0
+    image, clip, taken = noise(300, 500), Clip(7, 25.0, 60, 90), 0
     for name in sorted({*family_class.IMAGE_SETTINGS, *family_class.VIDEO_SETTINGS}):
         for value in ODD:
             try:
@@ -70,6 +60,8 @@ def test_any_value_of_any_option_is_refused_or_can_be_computed(tmp_path, kind):
                     continue
                 check_encoder_takes(family, files.vision, medium(medium_kind, frames))
     assert taken >= 5
+    names = {*family_class.IMAGE_SETTINGS, *family_class.VIDEO_SETTINGS}
+    assert family_of(files, dict.fromkeys(names)) == family_of(files), "None is as if left out"
 
 
 @for_each("kind, given", [
@@ -77,7 +69,7 @@ def test_any_value_of_any_option_is_refused_or_can_be_computed(tmp_path, kind):
     ("gemma3", {"size": 896}), ("smolvlm", {"max_image_size": {"longest_edge": 256}}),
     ("smolvlm", {"max_image_size": 512}), ("qwen3_vl", {"size": [5, 6]}), ("qwen3_vl", {"size": {}}),
     ("qwen3_vl", {"images_kwargs": {"size": {"height": 5}}}), ("qwen3_vl", {"images_kwargs": 5}),
-    ("smolvlm", {"do_image_splitting": "yes"}),
+    ("smolvlm", {"do_image_splitting": "yes"}), ("ernie4_5_moe_vl", {"max_pixel": 5}),
     ("qwen2_5_vl", {"patch_size": 16}), ("qwen2_5_vl", {"do_resize": False}), ("smolvlm", {"max_pixels": 10**6}),
 ])  # fmt: skip
 def test_what_a_processor_cannot_take_is_refused_with_a_sentence(tmp_path, kind, given):
@@ -86,34 +78,14 @@ def test_what_a_processor_cannot_take_is_refused_with_a_sentence(tmp_path, kind,
         family_of(files, given)
 
 
-def test_an_option_that_is_nearly_one_is_refused_with_the_one_that_was_meant(tmp_path):
-    files = ProcessorFiles.read(seeing_folder(tmp_path, "ernie4_5_moe_vl"))
-    with pytest.raises(ConfigError, match=r"no 'max_pixel'.*Did you mean max_pixels"):
-        family_of(files, {"max_pixel": 5})
-
-
-@for_each("given", [
-    {"max_pixels": float("nan")}, {"max_pixels": float("inf")}, {"max_pixels": object()}, {5: 6}, [5], 7, "x", "[5]",
-    {"max_pixels": b"5"},
-])  # fmt: skip
-def test_what_is_no_plain_dict_is_refused_before_anything_starts(tmp_path, given):
-    with pytest.raises(ConfigError, match="mm_processor_kwargs"):
-        LLM(seeing_folder(tmp_path, "gemma3"), mm_processor_kwargs=given)
-
-
-def test_values_that_are_nested_without_end_are_refused(tmp_path):
+def test_what_is_no_plain_dict_is_refused_before_anything_starts(tmp_path):
     nested: list = []
     for _ in range(100_000):
         nested = [nested]
-    with pytest.raises(ConfigError, match="mm_processor_kwargs"):
-        LLM(seeing_folder(tmp_path, "qwen3_vl"), mm_processor_kwargs={"size": nested})
-
-
-@for_each("kind", SEEING)
-def test_a_value_of_none_is_as_if_left_out(tmp_path, kind):
-    files = ProcessorFiles.read(seeing_folder(tmp_path, kind))
-    names = {*_KINDS[kind].IMAGE_SETTINGS, *_KINDS[kind].VIDEO_SETTINGS}
-    assert family_of(files, dict.fromkeys(names)) == family_of(files)
+    numbers = [{"max_pixels": value} for value in (float("nan"), float("inf"), object(), b"5")]
+    for given in (*numbers, {5: 6}, [5], 7, "x", "[5]", {"size": nested}):
+        with pytest.raises(ConfigError, match="mm_processor_kwargs"):
+            LLM(seeing_folder(tmp_path, "gemma3"), mm_processor_kwargs=given)
 
 
 @for_each("kind, file, changed", [
@@ -129,10 +101,9 @@ def test_processors_that_do_not_fit_their_encoder_are_refused_at_the_start(tmp_p
 
 
 # --- media that are larger than an encoder takes are made smaller, or refused -----------------------------------------
-
 ANY_SIZE = ("qwen2_5_vl", "qwen3_vl", "ernie4_5_moe_vl")
-TOGETHER = dict(zip(ANY_SIZE, (2, 2, 2)))
 SIZES = [(40, 40), (3000, 4000), (5000, 3300), (900, 20_000), (12_000, 700), (2160, 3840)]
+SIZES += numpy.random.default_rng(3).integers(1500, 6000, (20, 2)).tolist()
 SIZES += numpy.random.default_rng(3).integers(1500, 6000, (20, 2)).tolist()
 
 
@@ -148,7 +119,8 @@ class Sized:
 
 
 def plan(kind, at_once, patches=1 << 20, rows=1 << 20):
-    return MediaPlan(rows, 1, 1, most_patches=patches, most_of_frame=at_once, frames_together=TOGETHER.get(kind, 1))
+    together = 2 if kind in ANY_SIZE else 1
+    return MediaPlan(rows, 1, 1, most_patches=patches, most_of_frame=at_once, frames_together=together)
 
 
 def family(tmp_path, kind, encoder=None, **options):
@@ -182,19 +154,13 @@ def test_a_picture_of_any_size_is_made_as_large_as_the_encoder_takes_it(tmp_path
 def test_a_video_becomes_as_small_as_its_processor_makes_any(tmp_path, kind):
     for num_frames, at_once, patches in ((1, 900, 1 << 20), (2, 20_480, 6000), (7, 900, 1 << 20), (20, 20_480, 2000)):
         fitting = family(tmp_path, kind, plan(kind, at_once, patches), fps=30.0, min_frames=1)
-        frames = fitting.video(Clip(num_frames, 700, 1200, 30.0), {})
+        frames = fitting.video(Clip(num_frames, 30.0, 700, 1200), {})
         fitting.check_fits(medium("video", frames))
         assert frames.layout.shape[0] >= max(2, num_frames - 1)
     least = fitting.video_pixels[0] // fitting.patch**2 * (1 if kind == "qwen3_vl" else 10)
     fitting = fitting.fitting(plan(kind, 20_480, least // 3))
     with pytest.raises(LimitError, match="patches, and the encoder takes.*max_frames"):
-        fitting.check_fits(medium("video", fitting.video(Clip(20, 700, 1200, 30.0), {})))
-
-
-def test_rows_are_counted_as_patches_are(tmp_path):
-    fitting = family(tmp_path, "qwen3_vl", plan("qwen3_vl", 16_384, rows=1000))
-    found = medium("image", fitting.image(Sized(3000, 4000), {}))
-    assert 900 < fitting.num_rows(found) <= 1000
+        fitting.check_fits(medium("video", fitting.video(Clip(20, 30.0, 700, 1200), {})))
 
 
 @for_each("kind, options, name", [
@@ -206,9 +172,12 @@ def test_tiles_that_are_too_many_are_refused_with_an_option_that_the_processor_h
         squares.check_fits(medium("image", squares.image(noise(260, 900), {})))
 
 
-def test_what_a_refusal_names_is_an_option_of_that_processor():
+def test_what_a_refusal_names_is_an_option_of_that_processor_and_rows_are_counted_as_patches_are(tmp_path):
     for kind in _KINDS.values():
         for medium_kind, names in kind.MAKE_SMALLER.items():
             settings = kind.IMAGE_SETTINGS if medium_kind == "image" else kind.VIDEO_SETTINGS
             assert set(names.split(", ")) <= set(settings), kind
     assert set(SEEING) <= set(_KINDS)
+    fitting = family(tmp_path, "qwen3_vl", plan("qwen3_vl", 16_384, rows=1000))
+    found = medium("image", fitting.image(Sized(3000, 4000), {}))
+    assert 900 < fitting.num_rows(found) <= 1000

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import numpy
 import pytest
 from builders.cases import for_each
-from builders.tiny_sight import noise, seeing_folder, without_torchvision
+from builders.tiny_sight import Clip, noise, seeing_folder, without_torchvision
 
 from penstock.frontend.media.decoded import DecodedMedium, Layout
-from penstock.frontend.media.families.frames import Video
 from penstock.frontend.media.families.table import family_of
 from penstock.frontend.media.processor_files import ProcessorFiles
 from penstock.frontend.media.sight import Sight
@@ -53,9 +52,11 @@ def same_patches(folder, family, image):
     assert family.num_patches(medium) == len(wanted["pixel_values"])
 
 
-@for_each("height, width", SIZES)
-def test_a_picture_is_resized_as_in_transformers(folder, sight, height, width):
-    same_patches(folder, sight.family, noise(height, width))
+def test_a_picture_is_resized_as_in_transformers_and_refused_if_it_is_too_narrow(folder, sight):
+    for height, width in SIZES:
+        same_patches(folder, sight.family, noise(height, width))
+    with pytest.raises(RequestError, match="200 times"):
+        sight.family.image(noise(2, 500), {})
 
 
 @pytest.mark.long
@@ -65,23 +66,7 @@ def test_pictures_of_any_size_are_resized_as_in_transformers(folder, sight):
             same_patches(folder, sight.family, noise(height, width, number))
 
 
-def test_a_picture_that_is_too_narrow_is_refused(sight):
-    with pytest.raises(RequestError, match="200 times"):
-        sight.family.image(noise(2, 500), {})
-
-
 # --- videos ----------------------------------------------------------------------------------------------------------
-
-
-class Clip(Video):
-    """A video of frames without content."""
-
-    def __init__(self, num_frames, fps=30.0, height=240, width=320):
-        self.num_frames, self.fps, self.height, self.width = num_frames, fps, height, width
-
-    def frames(self, indices):
-        image = noise(self.height, self.width)
-        return ((index, image) for index in indices)
 
 
 def theirs_for(kind):
@@ -92,7 +77,7 @@ def theirs_for(kind):
     return module, module.Qwen2VLVideoProcessor
 
 
-def their_indices(kind, clip, **options):
+def same_frames(kind, sight, clip, **options):
     from transformers.video_utils import VideoMetadata
 
     _, processor = theirs_for(kind)
@@ -101,24 +86,25 @@ def their_indices(kind, clip, **options):
     )
     metadata = VideoMetadata(total_num_frames=clip.num_frames, fps=clip.fps)
     indices = [int(index) for index in processor.sample_frames(settings, metadata, **options)]
-    return [index for index in indices if index < clip.num_frames]  # single precision goes beyond the end at times
+    # Single precision goes beyond the end at times.
+    assert sight.family.sampled(clip, options) == [index for index in indices if index < clip.num_frames], vars(clip)
 
 
 CLIPS = [(4, 30.0), (5, 30.0), (30, 30.0), (31, 29.97), (77, 25.0), (1000, 23.976), (20000, 30.0), (90, 1.0)]
 
 
-@for_each("num_frames, fps", CLIPS)
-def test_the_same_frames_of_a_video_are_taken(kind, sight, num_frames, fps):
-    clip = Clip(num_frames, fps)
-    assert sight.family.sampled(clip, {}) == their_indices(kind, clip)
-    assert sight.family.sampled(clip, {"fps": 0.7}) == their_indices(kind, clip, fps=0.7)
+def test_the_same_frames_of_a_video_are_taken(kind, sight):
+    for num_frames, fps in CLIPS:
+        same_frames(kind, sight, Clip(num_frames, fps))
+        same_frames(kind, sight, Clip(num_frames, fps), fps=0.7)
+    frames = sight.family.video(Clip(1), {})
+    assert frames.layout.shape[0] == 2 and frames.layout.times == (0.0, 0.0)
 
 
 @pytest.mark.long
 def test_the_same_frames_of_any_video_are_taken(kind, sight):
     for num_frames, fps in itertools.product(range(4, 3000, 37), (8.0, 24.0, 29.97, 60.0)):
-        clip = Clip(num_frames, fps)
-        assert sight.family.sampled(clip, {}) == their_indices(kind, clip), (num_frames, fps)
+        same_frames(kind, sight, Clip(num_frames, fps))
 
 
 @for_each("height, width", [(240, 320), (720, 1280), (20, 300), (2160, 3840), (5, 5)])
@@ -131,11 +117,6 @@ def test_frames_of_a_video_get_the_size_that_they_have_in_transformers(kind, sig
         pixels["num_frames"] = num_frames
     size = sight.family.video_size(num_frames, height, width, {})
     assert size == module.smart_resize(height=height, width=width, **pixels)
-
-
-def test_a_video_of_one_frame_is_seen(sight):
-    frames = sight.family.video(Clip(1), {})
-    assert frames.layout.shape[0] == 2 and frames.layout.times == (0.0, 0.0)
 
 
 def test_a_request_can_make_a_picture_smaller_and_not_larger_than_the_model_allows(sight):
@@ -209,7 +190,7 @@ def their_prompt(kind, folder, sight, media):
     return ids, positions[:, 0].numpy(), int(delta) + len(ids)
 
 
-def test_tokens_and_positions_are_those_of_transformers(kind, folder, sight):
+def test_tokens_and_positions_are_those_of_transformers_and_spans_are_where_the_rows_stand(kind, folder, sight):
     size = 2 * sight.family.factor
     media = decoded(sight, ("image", 1, size, 3 * size), ("image", 1, size, size), ("video", 6, size, 2 * size))
     ids, positions, end = their_prompt(kind, folder, sight, media)
@@ -218,25 +199,14 @@ def test_tokens_and_positions_are_those_of_transformers(kind, folder, sight):
     ours = numpy.frombuffer(expanded.positions, numpy.int32).reshape(3, -1)
     assert ours.tolist() == positions.tolist()
     assert expanded.end_position == end
-
-
-def test_spans_are_where_the_rows_stand(sight):
-    size = 2 * sight.family.factor
-    media = decoded(sight, ("image", 1, size, 3 * size), ("image", 1, size, size), ("video", 6, size, 2 * size))
-    expanded = sight.expand(TEXT, media, is_chat=True)
     rows = [place for place, token in enumerate(expanded.token_ids) if token in sight.row_token_ids]
     spans = [numpy.frombuffer(medium.spans, numpy.int32).reshape(-1, 2).tolist() for medium in expanded.media]
     assert [place for each in spans for start, length in each for place in range(start, start + length)] == rows
     assert [medium.kind for medium in expanded.media] == ["image", "video", "image"]
     for medium, spans_of_one in zip(expanded.media, spans):
         assert sum(length for _, length in spans_of_one) == medium.num_patches // 4
-
-
-def test_ids_with_placeholders_get_the_same_tokens_as_their_text(sight):
-    size = 2 * sight.family.factor
-    media = decoded(sight, ("image", 1, size, size), ("image", 1, size, size), ("video", 4, size, size))
-    ids = sight.tokenizer.encode(TEXT, add_special_tokens=False)
-    assert sight.expand(ids, media).token_ids == sight.expand(TEXT, media, is_chat=True).token_ids
+    ids = sight.tokenizer.encode(TEXT, add_special_tokens=False)  # with placeholders
+    assert sight.expand(ids, media).token_ids == expanded.token_ids
 
 
 @for_each("text", ["<|image_pad|><|image_pad|>", "no place", "<|video_pad|>"])
@@ -247,6 +217,8 @@ def test_a_prompt_has_as_many_placeholders_as_media_or_is_refused(sight, text):
 
 
 def test_what_somebody_typed_is_no_placeholder(sight):
+    plain = [{"role": "user", "content": "nothing <|im_end|> here"}]
+    assert sight.split_typed(plain) is plain
     media = decoded(sight, ("image", 1, 2 * sight.family.factor, 2 * sight.family.factor))
     typed = "I typed <|image_pad|> and <|vision_start|>, and \ufdd0<|image\ufdd0_pad|>."
     message = sight.split_typed({"role": "user", "content": [{"type": "text", "text": typed}]})
@@ -256,11 +228,6 @@ def test_what_somebody_typed_is_no_placeholder(sight):
     assert expanded.text.endswith("I typed <|image_pad|> and <|vision_start|>, and <|image_pad|>.")
     written = sight.tokenizer.decode(expanded.token_ids[6:], skip_special_tokens=False)
     assert written == expanded.text.removeprefix("<|vision_start|><|image_pad|><|vision_end|>")
-
-
-def test_a_conversation_without_marks_stays_the_same_object(sight):
-    messages = [{"role": "user", "content": "nothing <|im_end|> here"}]
-    assert sight.split_typed(messages) is messages
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

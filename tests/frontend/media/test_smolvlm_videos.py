@@ -6,12 +6,11 @@ from types import SimpleNamespace
 import numpy
 import pytest
 from builders.cases import for_each
-from builders.tiny_sight import SEEING, noise, seeing_folder, without_torchvision
+from builders.tiny_sight import SEEING, Clip, seeing_folder, without_torchvision
 from jinja2 import Environment
 from PIL import Image
 
 from penstock.frontend.media.decoded import DecodedMedium
-from penstock.frontend.media.families.frames import Video
 from penstock.frontend.media.families.number_words import in_words
 from penstock.frontend.media.families.table import family_of
 from penstock.frontend.media.processor_files import ProcessorFiles
@@ -21,16 +20,6 @@ from penstock.frontend.text.tokenizer import Tokenizer
 PUBLISHED = SEEING["smolvlm"]["preprocessor_config.json"] | {
     "video_sampling": {"fps": 1, "max_frames": 64, "video_size": {"longest_edge": 2048}}
 }
-CLIPS = [(1, 30.0), (2, 24.0), (30, 30.0), (45, 30.0), (31, 29.97), (77, 25.0), (1000, 23.976), (1990, 30.0)]
-CLIPS += [(2040, 30.0), (20_000, 30.0), (90, 1.0), (300_000, 60.0)]
-
-
-class Clip(Video):
-    def __init__(self, num_frames, fps=30.0, height=90, width=160):
-        self.num_frames, self.fps, self.height, self.width = num_frames, fps, height, width
-
-    def frames(self, indices):
-        return ((index, noise(self.height, self.width, index)) for index in indices)
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +48,10 @@ def same_frames(module, folder, clip, **options):
     assert family(folder, **options).sampled(clip, {}) == theirs.tolist(), (clip.num_frames, clip.fps, options)
 
 
+CLIPS = [(1, 30.0), (2, 24.0), (30, 30.0), (45, 30.0), (31, 29.97), (77, 25.0), (1000, 23.976), (1990, 30.0)]
+CLIPS += [(2040, 30.0), (20_000, 30.0), (90, 1.0), (300_000, 60.0)]
+
+
 @for_each("num_frames, fps", CLIPS)
 def test_the_same_frames_are_taken(module, folder, num_frames, fps):
     for options in ({}, {"fps": 2.0}, {"num_frames": 5}, {"fps": 0.1, "num_frames": 30}):
@@ -72,21 +65,11 @@ def test_the_same_frames_of_any_video_are_taken(module, folder):
 
 
 def test_a_request_takes_fewer_frames_and_never_more(folder):
-    smol, clip = family(folder), Clip(3000)
+    smol, clip = family(folder), Clip(3000, 30.0)
     assert len(smol.sampled(clip, {"max_frames": 7})) == 7
     assert len(smol.sampled(clip, {"num_frames": 500, "fps": 60.0})) == 64
     assert len(smol.sampled(clip, {"fps": 0.05})) == 5
     assert len(smol.sampled(clip, {"fps": 0.05, "min_frames": 20})) == 20
-
-
-@for_each("height, width", [(160, 90), (333, 917), (1, 400), (100, 100)])
-def test_frames_are_resized_twice_as_in_transformers(module, folder, height, width):
-    """There a frame is a tensor, which only torchvision resizes; sizes are compared, and pixels with Pillow's."""
-    frames = family(folder).video(Clip(2, 1.0, height, width), {})
-    first = module.get_resize_output_image_size(numpy.empty((3, height, width)).view(Sized), 2048)
-    for index, pixels in enumerate(frames.pixels):
-        frame = noise(height, width, index).resize(first[::-1], Image.Resampling.LANCZOS)
-        assert numpy.array_equal(pixels, numpy.asarray(frame.resize((512, 512), Image.Resampling.LANCZOS)))
 
 
 class Sized(numpy.ndarray):
@@ -94,12 +77,24 @@ class Sized(numpy.ndarray):
         return self.shape
 
 
+@for_each("height, width", [(160, 90), (333, 917), (1, 400), (100, 100)])
+def test_frames_are_resized_twice_as_in_transformers(module, folder, height, width):
+    """There a frame is a tensor, which only torchvision resizes; sizes are compared, and pixels with Pillow's."""
+    clip = Clip(2, 1.0, height, width)
+    frames = family(folder).video(clip, {})
+    first = module.get_resize_output_image_size(numpy.empty((3, height, width)).view(Sized), 2048)
+    for pixels, (_, picture) in zip(frames.pixels, clip.frames(range(2)), strict=True):
+        frame = picture.resize(first[::-1], Image.Resampling.LANCZOS)
+        assert numpy.array_equal(pixels, numpy.asarray(frame.resize((512, 512), Image.Resampling.LANCZOS)))
+
+
 @for_each("num_frames, fps", [(1, 24.0), (61, 30.0), (21 * 25, 25.0), (4000, 30.0), (260_000, 60.0)])
 def test_the_text_around_frames_is_that_of_transformers(folder, num_frames, fps):
     from transformers.models.smolvlm import processing_smolvlm
 
     smol, clip = family(folder, num_frames=6, size={"longest_edge": 512}), Clip(num_frames, fps, 8, 8)
-    medium = decoded(smol, clip)
+    frames = smol.video(clip, {})
+    medium = DecodedMedium.of("video", frames.pixels.tobytes(), frames.layout)
     processor = object.__new__(processing_smolvlm.SmolVLMProcessor)
     processor.fake_image_token, processor.image_token = "<fake_token_around_image>", "<image>"
     processor.global_image_token, processor.image_seq_len = "<global-img>", 64
@@ -113,11 +108,6 @@ def test_the_text_around_frames_is_that_of_transformers(folder, num_frames, fps)
     expanded = sight.expand("User:<video>What is it?", [medium])
     assert expanded.token_ids == Tokenizer(folder).encode(f"User:{expected}What is it?", True)
     assert len(expanded.media[0].spans) // 8 == medium.shape[0]
-
-
-def decoded(smol, clip):
-    frames = smol.video(clip, {})
-    return DecodedMedium.of("video", frames.pixels.tobytes(), frames.layout)
 
 
 @for_each("number, words", [
