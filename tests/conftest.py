@@ -37,6 +37,7 @@ for name in ("COLUMNS", "LINES"):
 SHARED_TREES = {
     "daemon": "daemon", "private": "daemon", "pocket": "http_server", "paced": "http_server",
     "llm": "tree", "split": "tree", "pocket_llm": "pocket_llm", "stand_in": "stand_in",
+    "shell": "shell", "bundled_trees": "docs",
 }  # fmt: skip
 # Folders whose tests mostly wait for processes come first, and the many small ones fill what is left at the end.
 ORDER = ("daemon", "tree", "http_server", "chaos", "docs", "worker", "kernels", "frontend")

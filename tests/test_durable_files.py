@@ -1,0 +1,94 @@
+"""A file that is said to be complete is on the disk: it was synced after its last byte and before it took its name."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+from builders.cases import for_each
+
+from penstock.frontend.commands.generation.output import output_to
+from penstock.protocol.files.own_folder import make_own
+from penstock.worker.convert.prepared_file import PreparedFile
+from penstock.worker.weights.packed_file import WeightWriter
+
+WRITES = ("write", "pwrite", "ftruncate", "fchmod")
+
+
+def event_of(name: str, file: int | str | Path) -> tuple[str, int]:
+    return name, os.fstat(file).st_ino if isinstance(file, int) else os.stat(file).st_ino
+
+
+@pytest.fixture
+def events(monkeypatch) -> list[tuple[str, int]]:
+    """Writes, syncs and renames in their order, each with the inode that it was done to."""
+    seen: list[tuple[str, int]] = []
+
+    def noted(name: str) -> Callable:
+        call = getattr(os, name)
+
+        def note(file, *rest, **options):
+            seen.append(event_of(name, file))
+            return call(file, *rest, **options)
+
+        return note
+
+    for name in (*WRITES, "fsync", "replace"):
+        monkeypatch.setattr(os, name, noted(name))
+    return seen
+
+
+def answers(folder: Path) -> Path:
+    with output_to(str(folder / "answers")) as output:
+        output.write("one\n")
+    return folder / "answers"
+
+
+def answers_that_were_cut_short(folder: Path) -> Path:
+    with suppress(KeyboardInterrupt), output_to(str(folder / "answers")) as output:
+        output.write("one\n")
+        raise KeyboardInterrupt
+    return folder / "answers.partial"
+
+
+def converted_tensors(folder: Path) -> Path:
+    file = PreparedFile(folder / "model.safetensors", b"header", 4)
+    file.put(torch.zeros(4, dtype=torch.uint8), 0)
+    file.close()
+    return folder / "model.safetensors"
+
+
+def packed_weights(folder: Path) -> Path:
+    file = os.open(folder / "packed", os.O_RDWR | os.O_CREAT)
+    WeightWriter(file).finish()
+    os.close(file)
+    return folder / "packed"
+
+
+def mark_of_an_own_folder(folder: Path) -> Path:
+    make_own(folder / "own", "cache")
+    [mark] = (folder / "own").iterdir()
+    return mark
+
+
+@for_each("make", [answers, answers_that_were_cut_short, converted_tensors, packed_weights, mark_of_an_own_folder])
+def test_a_finished_file_was_synced_after_its_last_byte(make, events, tmp_path, capsys):
+    events.clear()
+    inode = make(tmp_path).stat().st_ino
+    done = [name for name, touched in events if touched == inode and name != "fchmod"]
+    assert any(name in WRITES for name in done), f"nothing was seen to be written: {events}"
+    assert [name for name in done if name != "replace"][-1] == "fsync", done
+    if "replace" in done:
+        assert done[-1] == "replace", done
+
+
+def test_answers_take_their_name_before_their_folder_is_synced(events, tmp_path):
+    answers(tmp_path)
+    assert events[-1] == ("fsync", tmp_path.stat().st_ino)
+
+
+def test_packed_weights_are_on_the_disk_before_the_mark_that_says_so(events, tmp_path):
+    inode = packed_weights(tmp_path).stat().st_ino
+    assert [name for name, touched in events if touched == inode][-3:] == ["fsync", "pwrite", "fsync"]
