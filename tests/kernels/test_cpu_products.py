@@ -10,13 +10,14 @@ import torch
 from builders.cases import for_each
 from builders.native_products import assert_free_of_company, draws, embedded, product, quantized
 from builders.native_variants import available_variants, needs_variant, quick_or_long
+from builders.quantized_parts import part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.weights import packed
-from penstock.kernels.cpu.weights.packed import NativeWeight, pack, pack_int4_from, pack_int8_from
+from penstock.kernels.cpu.weights.packed import pack, pack_int4_from, pack_int8_from
 from penstock.kernels.cpu.weights.quantized import unpacked
 from penstock.kernels.operands import Kind
 from penstock.kernels.quantized_part import QuantizedPart
@@ -52,31 +53,6 @@ def assert_close(got: Tensor, x: Tensor, part: QuantizedPart, bias: Tensor | Non
     assert worst <= 1e-5, f"{tuple(got.shape)} × {x.shape[1]}: off by {worst:.2e}"
 
 
-def random_int4(out: int, inputs: int, group_size: int, seed: int = 0, order: Tensor | None = None) -> QuantizedPart:
-    generator = torch.Generator().manual_seed(seed)
-    num_groups = -(-inputs // group_size)
-    values = torch.randint(0, 16, (out, inputs), generator=generator, dtype=torch.uint8)
-    zeros = torch.randint(0, 16, (out, num_groups), generator=generator, dtype=torch.uint8)
-    scales = torch.rand(out, num_groups, generator=generator).half()
-    return QuantizedPart(values, scales, zeros, group_size, order)
-
-
-def without_zeros(part: QuantizedPart) -> QuantizedPart:
-    return QuantizedPart(part.values, part.scales, None, part.group_size)
-
-
-def pack_of(*parts: QuantizedPart) -> NativeWeight:
-    return pack_int4_from([(part.values, part.scales, part.zeros) for part in parts], parts[0].group_size)
-
-
-def dequantized(weight: NativeWeight) -> Tensor:
-    """[out, in]: rows of the identity are quantized without an error."""
-    return product(load(), torch.eye(weight.in_features), weight).T
-
-
-# --- floats -----------------------------------------------------------------------------------------------------------
-
-
 @for_each("kind", DTYPES)
 def test_float_products_are_right_for_every_shape(library: Library, kind: str) -> None:
     @quick
@@ -93,31 +69,40 @@ def test_float_products_are_right_for_every_shape(library: Library, kind: str) -
 
 
 @for_each("kind", DTYPES)
-def test_a_row_of_floats_has_the_same_bits_alone_and_in_company(library: Library, kind: str) -> None:
-    x, bias, weight = draws(53, 321), draws(200, seed=2), pack([draws(200, 321, seed=1)], kind)
-    counts = (1, 2, 3, 4, 5, 7, 12, 13, 24, 26, 37, 53)
-    assert_free_of_company(library, lambda own: product(library, x[own], weight, bias), 53, counts)
-
-
-@for_each("kind", DTYPES)
-def test_what_another_row_holds_stays_there(library: Library, kind: str) -> None:
-    x, weight = draws(9, 33), pack([draws(40, 33, seed=1)], kind)
-    expected = product(library, x, weight)
-    x[4] = float("nan")
-    got = product(library, x, weight)
-    assert got[4].isnan().all()
-    assert torch.equal(got[:4], expected[:4]) and torch.equal(got[5:], expected[5:])
-
-
-@for_each("kind", DTYPES)
 def test_a_packed_weight_holds_the_nearest_numbers_of_all_its_parts(library: Library, kind: str) -> None:
     for source, features in combinations(DTYPES.values(), (1, 63, 130)):
         weight = draws(70, features, seed=1).to(source)
         both = pack([weight.t().contiguous().t(), weight[:, :features]], kind)
         expected = weight.to(DTYPES[kind]).float()
         assert torch.equal(embedded(library, torch.arange(140), both, 0, features), torch.cat([expected, expected]))
-    weight = draws(101, 77)
-    assert torch.equal(pack([weight[:3], weight[3:70], weight[70:]], kind).data, pack([weight], kind).data)
+
+
+@for_each("kind", [*DTYPES, *INTEGERS])
+def test_parts_pack_as_if_they_were_one(kind: Kind) -> None:
+    whole = draws(103, 70)
+    assert torch.equal(pack(whole.split((1, 50, 17, 35)), kind).data, pack([whole], kind).data)
+    assert torch.equal(pack([whole.T.contiguous().T], kind).data, pack([whole], kind).data), "transposed in memory"
+
+
+@for_each("kind, shape", [*((kind, (200, 321)) for kind in DTYPES), *combinations(INTEGERS, [(97, 200), (64, 3072)])])
+def test_a_row_has_the_same_bits_alone_and_in_company(library: Library, kind: Kind, shape) -> None:
+    weight, bias, x = pack([draws(*shape)], kind), draws(shape[0], seed=2), draws(161, shape[1], seed=1)
+    run = lambda own: product(library, x[own], weight, bias)  # noqa: E731
+    assert_free_of_company(library, run, 53, (*range(2, 15), 24, 25, 26, 37, 40, 53))
+    assert_free_of_company(library, run, 161, (161,), (3,))
+
+
+@for_each("kind", [*DTYPES, *INTEGERS])
+def test_a_number_that_is_not_finite_stays_in_its_row(library: Library, kind: Kind) -> None:
+    weight, bias, clean = pack([draws(40, 99)], kind), draws(40), draws(9, 99)
+    expected = product(library, clean, weight)
+    for wrong, place in combinations((torch.nan, torch.inf, -torch.inf), (0, 17, 98)):
+        x = clean.clone()
+        x[4, place] = wrong
+        got = product(library, x, weight)
+        assert not got[4].isfinite().any() and (kind in DTYPES or got[4].isnan().all()), (wrong, place)
+        assert torch.equal(got[:4], expected[:4]) and torch.equal(got[5:], expected[5:]), (wrong, place)
+    assert torch.equal(product(library, torch.zeros(1, 99), weight, bias)[0], bias), "a row of zeros gives the bias"
 
 
 # --- integers ---------------------------------------------------------------------------------------------------------
@@ -136,17 +121,6 @@ def test_rows_are_quantized_to_the_references_integers(library: Library) -> None
         assert torch.equal(got.sums, got.values.view(rows, -1, 32).sum(2, dtype=torch.int32))
 
     check()
-
-
-@for_each("kind", INTEGERS)
-def test_a_row_with_something_not_finite_is_nan_and_its_neighbours_are_not(library: Library, kind: Kind) -> None:
-    weight, bias = pack([draws(40, 99)], kind), draws(40)
-    for wrong, place in combinations((torch.nan, torch.inf, -torch.inf), (0, 17, 98)):
-        x = draws(3, 99)
-        x[1, place] = wrong
-        got = product(library, x, weight)
-        assert got[1].isnan().all() and got[[0, 2]].isfinite().all(), (wrong, place)
-    assert torch.equal(product(library, torch.zeros(1, 99), weight, bias)[0], bias), "a row of zeros gives the bias"
 
 
 @for_each("sign", [1, -1])
@@ -172,49 +146,29 @@ def test_products_of_quantized_floats_are_right_for_every_shape(library: Library
 
 
 def test_a_checkpoints_integers_are_multiplied_as_they_are(library: Library) -> None:
+    def assert_right(four: QuantizedPart, x: Tensor) -> None:
+        weight = pack_int4_from([(four.values, four.scales, four.zeros)], four.group_size)
+        assert_close(product(library, x, weight, order=four.order), x, four)
+
     @quick
     @given(shapes, groups, st.booleans())
     def check(shape: tuple[int, int, int], group_size: int, has_zeros: bool) -> None:
         rows, out, inputs = shape
-        x, part = draws(rows, inputs), random_int4(out, inputs, group_size)
-        part = part if has_zeros else without_zeros(part)
-        assert_close(product(library, x, pack_of(part)), x, part)
-        eight = quantize_int8(draws(out, inputs))
+        x, eight = draws(rows, inputs), quantize_int8(draws(out, inputs))
+        assert_right(part(out, inputs, group_size, has_zeros=has_zeros), x)
         assert_close(product(library, x, pack_int8_from([(eight.values, eight.scales[:, 0])])), x, eight)
 
     check()
-    order = torch.randperm(200, generator=torch.Generator().manual_seed(3)).to(torch.int32)
-    ordered, x = random_int4(70, 200, 64, order=order), draws(5, 200)
-    assert_close(product(library, x, pack_of(ordered), order=order), x, ordered)
-
-
-@for_each("kind", INTEGERS)
-def test_parts_of_integers_pack_as_if_they_were_one(kind: Kind) -> None:
-    whole = draws(103, 70)
-    assert torch.equal(pack(whole.split((1, 50, 17, 35)), kind).data, pack([whole], kind).data)
-    assert torch.equal(pack([whole.T.contiguous().T], kind).data, pack([whole], kind).data), "transposed in memory"
-
-
-def test_parts_with_and_without_zeros_pack_together() -> None:
-    parts = random_int4(40, 128, 32), without_zeros(random_int4(40, 128, 32, seed=1))
-    expected = torch.cat([part.dequantized() for part in parts])
-    torch.testing.assert_close(dequantized(pack_of(*parts)), expected, rtol=1e-6, atol=0)
+    order = torch.randperm(200, generator=torch.Generator().manual_seed(3)).int()
+    assert_right(part(70, 200, 64, has_zeros=True, order=order), draws(5, 200))
 
 
 @for_each("group_size", [32, 64, 128])
 def test_int4_scales_are_as_good_as_the_references(group_size: int) -> None:
     weight = draws(64, 1000) * torch.logspace(-4, 2, 64)[:, None]
-    error = (dequantized(pack([weight], "int4", group_size)) - weight).square().sum(1)
+    error = (unpacked(pack([weight], "int4", group_size)).dequantized() - weight).square().sum(1)
     reference = (quantize_int4(weight, group_size).dequantized() - weight).square().sum(1)
     assert (error <= reference * 1.001).all(), (error / reference).max()
-
-
-@for_each("kind", INTEGERS)
-@for_each("shape", [(97, 200), (515, 1024), (64, 3072)])
-def test_a_row_of_integers_has_the_same_bits_alone_and_in_company(library: Library, kind: Kind, shape) -> None:
-    weight, x = pack([draws(*shape)], kind), draws(161, shape[1], seed=1)
-    assert_free_of_company(library, lambda own: product(library, x[own], weight), 40, (*range(2, 15), 25, 40))
-    assert_free_of_company(library, lambda own: product(library, x[own], weight), 161, (161,), (3,))
 
 
 @pytest.mark.parametrize("variant", quick_or_long(VARIANTS[1:]))

@@ -9,7 +9,6 @@ import weakref
 
 import pytest
 import torch
-from builders.cases import for_each
 from builders.native_variants import available_variants
 
 from penstock.kernels.cpu import library
@@ -61,26 +60,23 @@ def test_what_no_later_call_can_name_is_used_again(program):
     assert len({again.data_ptr(), another.data_ptr(), kept.data_ptr()}) == 3
 
 
-def test_memory_comes_back_to_an_arena_that_was_asked_meanwhile():
+class Owner:
+    pass
+
+
+def test_memory_comes_back_to_an_arena_and_serves_nothing_much_smaller():
     arena = Arena()
-    owners = [type("Owner", (), {})() for _ in range(3)]
-    addresses = [arena.lend(owner, 4096).data_ptr() for owner in owners]
+    owners = [Owner() for _ in range(3)]
+    addresses = [arena.lend(owner, 1 << 20).data_ptr() for owner in owners]
     del owners[0]
-    last = type("Owner", (), {})()
-    assert arena.lend(last, 4096).data_ptr() == addresses[0]
+    last = Owner()
+    assert arena.lend(last, 1 << 20).data_ptr() == addresses[0], "it was asked meanwhile"
     owners.clear()
     del last
-    owner, other = type("Owner", (), {})(), type("Owner", (), {})()
-    found = {arena.lend(owner, 4096).data_ptr(), arena.lend(other, 4096).data_ptr()}
-    assert found < set(addresses)
-
-
-def test_a_buffer_serves_no_rows_much_smaller_than_itself():
-    arena, large = Arena(), type("Owner", (), {})()
-    arena.lend(large, 1 << 20)
-    del large
-    small = type("Owner", (), {})()
+    owner, other, small = Owner(), Owner(), Owner()
     assert arena.lend(small, 64).numel() == 64
+    found = {arena.lend(owner, 1 << 20).data_ptr(), arena.lend(other, 1 << 20).data_ptr()}
+    assert found < set(addresses)
 
 
 def test_whoever_writes_a_buffer_also_makes_the_integers_that_a_consumer_asks_for(program, num_rows):
@@ -101,17 +97,12 @@ def test_whoever_writes_a_buffer_also_makes_the_integers_that_a_consumer_asks_fo
     torch.testing.assert_close(found, normed.rows(3), atol=float(scales.max()), rtol=0)
 
 
-@for_each("nbytes", [1, 63, 64, 4097, 3 << 20, 100 << 20])
-def test_carved_memory_is_zero_and_aligned(nbytes: int) -> None:
-    huge_pages.zeroed(1)  # so that the next begins behind something
-    memory = huge_pages.zeroed(nbytes)
-    assert memory.shape == (nbytes,) and memory.data_ptr() % 64 == 0
-    assert not memory[:4096].any() and not memory[-4096:].any()
-
-
-def test_neighbours_do_not_overlap() -> None:
-    pieces = [huge_pages.zeroed(nbytes) for nbytes in (1, 100, 64, 40 << 20, 30 << 20, 7)]
-    for number, piece in enumerate(pieces, start=1):
+def test_carved_memory_is_zero_aligned_and_nobody_elses() -> None:
+    sizes = (1, 100, 63, 64, 4097, 40 << 20, 30 << 20, 100 << 20, 7)
+    pieces = [huge_pages.zeroed(nbytes) for nbytes in sizes]
+    for number, (nbytes, piece) in enumerate(zip(sizes, pieces, strict=True), start=1):
+        assert piece.shape == (nbytes,) and piece.data_ptr() % 64 == 0
+        assert not piece[:4096].any() and not piece[-4096:].any()
         piece.fill_(number)
     for number, piece in enumerate(pieces, start=1):
         assert (piece == number).all(), f"piece {number} was written over"

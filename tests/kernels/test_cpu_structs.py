@@ -6,54 +6,34 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from builders.cases import for_each
 
 import penstock.kernels.cpu as cpu
 from penstock.kernels.cpu.build import SOURCE, compiler
 
-# The integers and floats that fields are made of; what ends in * is an address.
-NUMBERS = {"int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "float": ctypes.c_float}
-ADDRESSES = (ctypes.c_void_p, ctypes.c_char_p)
+# Groups of columns that the C++ struct has one by one.
+INLINED = {"Parameters"}
+# Whether a field's type is like one of ctypes; enums are stored as an int64.
+CHECKS = """
+template <class T> constexpr bool is_int32 = std::is_same_v<T, int32_t>;
+template <class T> constexpr bool is_int64 = std::is_same_v<T, int64_t> || std::is_enum_v<T>;
+template <class T> constexpr bool is_float = std::is_same_v<T, float>;
+template <class T> constexpr bool is_address = std::is_pointer_v<T>;
+"""
+LIKE = {
+    ctypes.c_int32: "is_int32", ctypes.c_int64: "is_int64", ctypes.c_float: "is_float", ctypes.c_void_p: "is_address",
+    ctypes.c_char_p: "is_address",
+}  # fmt: skip
 
 
-class Field(NamedTuple):
-    name: str
-    type: object
-
-
-class Source(NamedTuple):
-    """A struct as it stands in a file."""
-
-    path: Path
-    text: str
-    fields: list[Field]  # their types in C++'s words
-
-
-def sources() -> dict[str, Source]:
-    found = {}
+def sources() -> dict[str, tuple[Path, str]]:
+    """Structs, and enums that are stored as an int64: where and as they stand; those of a file in its order."""
+    found: dict[str, tuple[Path, str]] = {}
     for path in sorted(SOURCE.glob("*.[ch]pp")):
-        for match in re.finditer(r"^struct (\w+) \{\n(.*?)^\};", path.read_text(), re.MULTILINE | re.DOTALL):
-            found.setdefault(match[1], Source(path, match[0], list(fields_of(match[2]))))
-    return found
-
-
-def fields_of(body: str) -> Iterator[Field]:
-    plain = re.sub(r"//.*", "", body)
-    for declaration in re.sub(r"\{[^{}]*\}", "", plain).split(";"):
-        # A method has parentheses.
-        if (match := re.fullmatch(r"\s*([\w:<>*\s]+?)(\w+)\s*", declaration)) and "(" not in declaration:
-            yield Field(match[2], match[1].strip())
-
-
-def enums() -> dict[str, Source]:
-    """Those that are stored as an int64."""
-    found = {}
-    for path in sorted(SOURCE.glob("*.[ch]pp")):
-        for match in re.finditer(r"^enum class (\w+) : int64_t \{.*?\};", path.read_text(), re.MULTILINE | re.DOTALL):
-            found[match[1]] = Source(path, match[0], [])
+        for pattern in (r"^enum class (\w+) : int64_t \{.*?\};", r"^struct (\w+) \{\n.*?^\};"):
+            for match in re.finditer(pattern, path.read_text(), re.MULTILINE | re.DOTALL):
+                found.setdefault(match[1], (path, match[0]))
     return found
 
 
@@ -66,69 +46,43 @@ def structures() -> dict[str, type[ctypes.Structure]]:
         for name, value in vars(importlib.import_module(module)).items():
             if isinstance(value, type) and issubclass(value, ctypes.Structure) and value is not ctypes.Structure:
                 found[name.strip("_").removesuffix("Arguments")] = value
-    return found
+    return {name: value for name, value in sorted(found.items()) if name not in INLINED}
 
 
-SOURCES, ENUMS, MIRRORS = sources(), enums(), structures()
-# Groups of columns that the C++ struct has one by one.
-INLINED = {"Parameters"}
-COMPARED = sorted(set(MIRRORS) - INLINED)
-
-
-def mirrored(structure: type[ctypes.Structure]) -> Iterator[tuple[Field, int]]:
-    """The fields with their offsets; those of an inlined struct in its place."""
+def mirrored(structure: type[ctypes.Structure]) -> Iterator[tuple[str, type, int]]:
+    """The fields with their types and offsets; those of an inlined struct in its place."""
     for name, kind in structure._fields_:  # type: ignore[misc]
         offset = getattr(structure, name).offset
-        if getattr(kind, "__name__", "") in INLINED:
-            yield from ((field, offset + inner) for field, inner in mirrored(kind))
+        if kind.__name__ in INLINED:
+            yield from ((inner, type, offset + place) for inner, type, place in mirrored(kind))
         else:
-            yield Field(name, kind), offset
+            yield name, kind, offset
 
 
-def is_like(kind: object, word: str) -> bool:
-    word = word.removeprefix("const ").strip()
-    if word.endswith("*") or word == "Kernel":
-        return kind in ADDRESSES
-    if word in NUMBERS or word in ENUMS:
-        return kind is NUMBERS.get(word, ctypes.c_int64)
-    return kind is MIRRORS.get(word)
-
-
-@for_each("name", COMPARED)
-def test_a_struct_has_the_fields_of_its_source_in_their_order(name):
-    expected, found = SOURCES[name].fields, [field for field, _ in mirrored(MIRRORS[name])]
-    assert [field.name for field in found] == [field.name for field in expected], SOURCES[name].path.name
-    unlike = [(mine, its) for mine, its in zip(found, expected, strict=True) if not is_like(mine.type, its.type)]
-    assert not unlike, SOURCES[name].path.name
+def checked(name: str, mirror: type[ctypes.Structure], names: dict[type, str]) -> Iterator[str]:
+    """Sizes that agree leave no room for a field that only C++ has, and offsets none for another order."""
+    yield f'static_assert(sizeof({name}) == {ctypes.sizeof(mirror)}, "{name}");'
+    for field, kind, offset in mirrored(mirror):
+        type = f"decltype({name}::{field})"
+        is_like = f"{LIKE[kind]}<{type}>" if kind in LIKE else f"std::is_same_v<{type}, {names[kind]}>"
+        yield f'static_assert(offsetof({name}, {field}) == {offset} && {is_like}, "{name}.{field}");'
 
 
 @pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
 def test_the_compiler_lays_every_struct_out_as_ctypes_does(tmp_path):
-    """Headers are included; a struct of a .cpp file is taken from there by its text."""
-    headers = sorted({SOURCES[name].path.name for name in COMPARED if SOURCES[name].path.suffix == ".hpp"})
-    own = [name for name in SOURCES if name in COMPARED and SOURCES[name].path.suffix == ".cpp"]
-    lines = ["#include <atomic>", "#include <cstddef>"] + [f'#include "{header}"' for header in headers]
-    lines += ["namespace penstock {", *(enum.text for enum in ENUMS.values() if enum.path.suffix == ".cpp")]
-    lines += [SOURCES[name].text for name in in_order(own)]
-    for name in COMPARED:
-        lines.append(f'static_assert(sizeof({name}) == {ctypes.sizeof(MIRRORS[name])}, "{name}");')
-        for field, offset in mirrored(MIRRORS[name]):
-            lines.append(f'static_assert(offsetof({name}, {field.name}) == {offset}, "{name}.{field.name}");')
+    """Headers are included; a struct of a .cpp file is taken from there by its text, with the enums."""
+    found, mirrors = sources(), structures()
+    assert len(mirrors) > 40
+    headers = sorted({found[name][0].name for name in mirrors if found[name][0].suffix == ".hpp"})
+    own = [
+        name for name, (path, text) in found.items() if path.suffix == ".cpp" and (name in mirrors or "enum" in text)
+    ]
+    names = {mirror: name for name, mirror in mirrors.items()}
+    lines = ["#include <atomic>", "#include <cstddef>", "#include <type_traits>", *map('#include "{}"'.format, headers)]
+    lines += [CHECKS, "namespace penstock {", *(found[name][1] for name in own)]
+    lines += [line for name, mirror in mirrors.items() for line in checked(name, mirror, names)]
     unit = tmp_path / "structs.cpp"
     unit.write_text("\n".join([*lines, "}"]))
     command = [compiler(), "-std=c++17", "-fsyntax-only", f"-I{SOURCE}", str(unit)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-
-
-def in_order(names: list[str]) -> list[str]:
-    """Each behind those that it holds."""
-    ordered: list[str] = []
-    while len(ordered) < len(names):
-        ordered += [
-            name
-            for name in names
-            if name not in ordered
-            and all(field.type not in names or field.type in ordered for field in SOURCES[name].fields)
-        ]
-    return ordered

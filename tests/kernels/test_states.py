@@ -1,24 +1,139 @@
-"""A delta net's formulas give what transformers gives, and the same bits however a prompt is cut into segments."""
+"""States: the formulas give what transformers gives; a token's bits and a state's are the same however a row is cut.
+
+So they are in any company and by any threads, of the formulas and of the native kernels, which are held against them in
+test_cpu_versions.py.
+"""
 
 import importlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 from builders.cases import for_each
+from builders.native_variants import available_variants, forced, quick_or_long
 from builders.operation_examples.states import delta_heads, delta_inputs, segments_of
+from builders.recorded_layers import RECORDED
+from torch import Tensor
 
+from penstock.kernels.cpu.library import load
 from penstock.kernels.reference.states import causal_convolution, delta_net, gated_norm
-from penstock.kernels.states import LayerStates
+from penstock.kernels.registry import OPS
+from penstock.kernels.states import DeltaHeads, LayerStates, Segments
 
-TOKENS = 37
-# Of one row: (tokens, state read, state written). The last one is written by all of these.
-CUTS = {
-    "in one piece, in place": [[(37, 0, 0)]],
-    "to another state": [[(37, 0, 2)]],
-    "past a checkpoint": [[(16, 0, 1), (21, 1, 2)]],
-    "token by token": [[(1, 0, 0)]] * 37,
-    "in uneven chunks": [[(5, 0, 3)], [(1, 3, 3)], [(20, 3, 1), (11, 1, 2)]],
-}
+TOKENS = 40
+# Tokens of each segment, by row of a step, one step after another; all go on in one state.
+CUTS = ([[[1]]] * TOKENS, [[[40]]], [[[3, 1, 1]], [[5]], [[4]], [[7, 19]]], [[[2, 2]], [[0, 36]]])
+# (key heads, value heads, key_dim, value_dim): blocks of columns that are whole, in part, and no vector long
+SHAPES = [(1, 2, 64, 128), (2, 4, 16, 48), (1, 3, 24, 40), (2, 2, 7, 33)]
+NET, CONVOLUTION = "states.delta_net", "states.causal_convolution"
+Versions = dict[str, Callable[..., Tensor]]
+
+
+@pytest.fixture(params=[*quick_or_long(available_variants()), "reference"])
+def versions(request: pytest.FixtureRequest) -> Iterator[Versions]:
+    """The operations by their names: their formulas, or their native kernels in one of the variants."""
+    if request.param == "reference":
+        yield {name: OPS[name].reference for name in (NET, CONVOLUTION)}
+        return
+    with forced(request.param):
+        yield RECORDED
+        load().set_threads(1)
+
+
+def set_threads(versions: Versions, number: int) -> None:
+    if versions is RECORDED:
+        load().set_threads(number)
+
+
+def _net(versions: Versions, x: Tensor, states: LayerStates, segments: Segments, heads: DeltaHeads) -> Tensor:
+    count = heads.num_value_heads
+    return versions[NET](x[:, 2 * count :], x[:, :count], x[:, count : 2 * count], heads, states, segments)
+
+
+def _convolution(versions: Versions, x: Tensor, states: LayerStates, segments: Segments, others: tuple) -> Tensor:
+    return versions[CONVOLUTION](x, *others, states, segments)
+
+
+def _cases():
+    """Name, operation, rows of inputs, memory of five states, and what else it takes."""
+    generator = torch.Generator().manual_seed(1)
+    for shape in SHAPES:
+        heads = delta_heads(*shape, generator)
+        x, b, a, _, states, _ = delta_inputs(heads, segments_of([[(TOKENS, -1, 0)]]), 5, generator)
+        yield f"net {shape}", _net, torch.cat((b, a, x), 1), states, heads
+    for channels, width, activation in ((300, 4, "silu"), (19, 3, None), (64, 2, "silu"), (33, 8, "silu")):
+        x, weight = (torch.randn(*each, generator=generator) for each in ((TOKENS, channels), (channels, width)))
+        states = LayerStates(torch.randn(5, width - 1, channels, generator=generator))
+        yield f"convolution {channels} × {width}", _convolution, x, states, (weight, None, activation)
+
+
+CASES = {name: case for name, *case in _cases()}
+
+
+def _copied(states: LayerStates) -> LayerStates:
+    return LayerStates(*(each.clone() for each in states))
+
+
+@for_each("name", CASES)
+def test_a_row_has_the_same_bits_however_it_is_cut(name, versions):
+    run, x, before, others = CASES[name]
+    set_threads(versions, 1)
+    whole = _copied(before)
+    expected = run(versions, x, whole, segments_of([[(TOKENS, 0, 1)]]), others)
+    for threads in (1, 2, 3) if versions is RECORDED else (1,):
+        set_threads(versions, threads)
+        for steps in CUTS:
+            states, at, read, found = _copied(before), 0, 0, []
+            for [row] in steps:
+                segments = []
+                for tokens in row:
+                    write = 1 + (at + tokens) % 4  # now the state that is read, now another one
+                    segments.append((tokens, read, write))
+                    at, read = at + tokens, write
+                found.append(run(versions, x[at - sum(row) : at], states, segments_of([segments]), others))
+            assert torch.equal(torch.cat(found), expected), (steps, threads)
+            for held, other in zip(states, whole, strict=True):
+                assert not len(held) or torch.equal(held[read], other[1]), (steps, threads)
+
+
+@for_each("name", CASES)
+@for_each("threads", [1, 2])
+def test_a_row_has_the_same_bits_alone_and_in_company(name, threads, versions):
+    run, x, before, others = CASES[name]
+    set_threads(versions, threads)
+    rows = [[(1, 0, 0)], [(20, -1, 1), (2, 1, 2)], [(3, 3, 3)], [(14, -1, 4)]]
+    together = _copied(before)
+    found, at = run(versions, x, together, segments_of(rows), others), 0
+    for row in rows:
+        own, alone = slice(at, at := at + sum(tokens for tokens, _, _ in row)), _copied(before)
+        assert torch.equal(run(versions, x[own], alone, segments_of([row]), others), found[own]), row
+        for held, other in zip(alone, together, strict=True):
+            assert not len(held) or torch.equal(held[row[-1][2]], other[row[-1][2]]), row
+
+
+def test_what_is_not_finite_stays_in_its_row(versions):
+    for name, (run, x, before, others) in CASES.items():
+        poisoned = x.clone()
+        poisoned[3] = torch.nan
+        found = run(versions, poisoned, _copied(before), segments_of([[(20, 0, 0)], [(20, 1, 1)]]), others)
+        assert found[3].isnan().all() and found[:3].isfinite().all() and found[20:].isfinite().all(), name
+
+
+def test_large_steps_and_gates_give_what_the_formula_gives(versions):
+    """Where e^x would be infinite."""
+    generator = torch.Generator().manual_seed(2)
+    for scale in (30, 300):
+        heads = delta_heads(1, 2, 16, 32, generator)
+        x, b, a, _, states, segments = delta_inputs(heads, segments_of([[(9, 0, 1)]]), 2, generator)
+        arguments = x, b * scale, a * scale, heads
+        expected = delta_net.reference(*arguments, _copied(states), segments)
+        found = versions[NET](*arguments, _copied(states), segments)
+        assert found.isfinite().all()
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+# --- the formulas -----------------------------------------------------------------------------------------------------
 
 
 def theirs() -> Any:
@@ -30,15 +145,12 @@ def _draws(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def _delta(seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return delta_inputs(delta_heads(2, 6, 16, 24, generator), segments_of([[(TOKENS, -1, 0)]]), 4, generator)
-
-
 @for_each("form", ["torch_recurrent_gated_delta_rule", "torch_chunk_gated_delta_rule"])
 @for_each("read", [-1, 1], ids=["from nothing", "from a state"])
 def test_the_delta_net_gives_what_both_forms_of_transformers_give(form, read):
-    x, b, a, heads, states, _ = _delta()
+    generator = torch.Generator().manual_seed(0)
+    given = delta_inputs(delta_heads(2, 6, 16, 24, generator), segments_of([[(TOKENS, read, 0)]]), 4, generator)
+    x, b, a, heads, states, _ = given
     query, key, value = (part[None] for part in heads.parts(x))
     decay = -heads.log_decay.exp() * torch.nn.functional.softplus(a + heads.step_bias)
     before = None if read < 0 else states.recurrent[read : read + 1].clone()
@@ -46,54 +158,18 @@ def test_the_delta_net_gives_what_both_forms_of_transformers_give(form, read):
         query, key, value, g=decay[None], beta=b.sigmoid()[None], initial_state=before, output_final_state=True,
         use_qk_l2norm_in_kernel=True,
     )  # fmt: skip
-    found = delta_net(x, b, a, heads, states, segments_of([[(TOKENS, read, 0)]]))
-    torch.testing.assert_close(found, expected[0].flatten(1), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(delta_net(*given), expected[0].flatten(1), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(states.recurrent[0], state[0], rtol=1e-4, atol=1e-5)
 
 
-@for_each("cut", CUTS)
-def test_a_delta_net_has_the_same_bits_however_a_row_is_cut(cut):
-    x, b, a, heads, states, _ = _delta()
-    before = states.recurrent.clone()
-    expected = delta_net(x, b, a, heads, states, segments_of([[(TOKENS, 0, 2)]]))
-    last, at = states.recurrent[2], 0
-    memory, found = LayerStates(recurrent=before.clone()), []
-    for chunk in CUTS[cut]:
-        own = slice(at, at := at + sum(tokens for tokens, _, _ in chunk))
-        found.append(delta_net(x[own], b[own], a[own], heads, memory, segments_of([chunk])))
-    assert torch.equal(torch.cat(found), expected)
-    assert torch.equal(memory.recurrent[CUTS[cut][-1][-1][2]], last)
-
-
-@for_each("cut", CUTS)
-@for_each("activation", ["silu", None])
-def test_a_convolution_has_the_same_bits_however_a_row_is_cut(cut, activation):
-    x, weight, bias = _draws(TOKENS, 19), _draws(19, 4, seed=1), _draws(19, seed=2)
-    before = _draws(4, 3, 19, seed=3)
-    states = LayerStates(before.clone())
-    expected = causal_convolution(x, weight, bias, activation, states, segments_of([[(TOKENS, 0, 2)]]))
-    memory, found, at = LayerStates(before.clone()), [], 0
-    for chunk in CUTS[cut]:
-        own = slice(at, at := at + sum(tokens for tokens, _, _ in chunk))
-        found.append(causal_convolution(x[own], weight, bias, activation, memory, segments_of([chunk])))
-    assert torch.equal(torch.cat(found), expected)
-    assert torch.equal(memory.convolved[CUTS[cut][-1][-1][2]], states.convolved[2])
-
-
-def test_the_convolution_gives_what_transformers_gives():
+def test_the_convolution_gives_what_transformers_gives_and_keeps_the_newest_inputs():
     x, weight, bias = _draws(TOKENS, 19), _draws(19, 4, seed=1), _draws(19, seed=2)
     states = LayerStates(torch.full((1, 3, 19), torch.nan))
     found = causal_convolution(x, weight, bias, "silu", states, segments_of([[(TOKENS, -1, 0)]]))
-    expected = theirs().causal_conv1d_fn(x.T[None], weight, bias, activation="silu")[0].T
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found, theirs().causal_conv1d_fn(x.T[None], weight, bias, activation="silu")[0].T)
     assert torch.equal(states.convolved[0], x[-3:])
-
-
-def test_a_row_shorter_than_the_convolution_keeps_inputs_of_before():
-    x, states = _draws(2, 5), LayerStates(_draws(2, 3, 5, seed=1))
-    newest = states.convolved[1, 2].clone()
-    causal_convolution(x, _draws(5, 4, seed=2), None, None, states, segments_of([[(2, 1, 0)]]))
-    assert torch.equal(states.convolved[0], torch.stack((newest, *x)))
+    causal_convolution(x[:2], weight, None, None, states, segments_of([[(2, 0, 0)]]))
+    assert torch.equal(states.convolved[0], torch.stack((x[-1], *x[:2]))), "a row shorter than the convolution"
 
 
 def test_the_gated_norm_gives_what_transformers_gives():
