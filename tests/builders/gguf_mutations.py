@@ -77,23 +77,18 @@ def _octet(content: bytearray, chance: random.Random) -> None:
         content[at] = chance.choice((chance.randrange(256), content[at] ^ 1 << chance.randrange(8)))
 
 
-def _cut(content: bytearray, chance: random.Random) -> None:
-    del content[chance.randrange(len(content) + 1) :]
-
-
 def _gap(content: bytearray, chance: random.Random) -> None:
+    """A piece or all of the rest is missing."""
     at = chance.randrange(len(content) + 1)
-    del content[at : at + chance.randrange(1, 40)]
-
-
-def _doubled(content: bytearray, chance: random.Random) -> None:
-    at = chance.randrange(len(content) + 1)
-    content[at:at] = content[at : at + chance.randrange(1, 200)]
+    del content[at : at + chance.choice((chance.randrange(1, 40), len(content)))]
 
 
 def _inserted(content: bytearray, chance: random.Random) -> None:
+    """A piece stands twice, or one that means nothing is put in."""
     at = chance.randrange(len(content) + 1)
-    content[at:at] = chance.randbytes(chance.randrange(1, 40))
+    content[at:at] = chance.choice(
+        (content[at : at + chance.randrange(1, 200)], chance.randbytes(chance.randrange(1, 40)))
+    )
 
 
 def _near_a_name(content: bytearray, chance: random.Random) -> None:
@@ -110,7 +105,7 @@ def _near_a_name(content: bytearray, chance: random.Random) -> None:
 
 _MUTATIONS: tuple[Callable[[bytearray, random.Random], None], ...] = (
     *(_near_a_name, _near_a_name, _near_a_name, _near_a_name, _number, _number, _count, _octet, _octet),
-    *(_cut, _gap, _doubled, _inserted),
+    *(_gap, _gap, _inserted, _inserted),
 )
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import sentencepiece
 from tokenizers import Tokenizer
 
+from penstock.frontend.text.gguf import write_tokenizer
+from penstock.frontend.text.tokenizer import Tokenizer as TextTokenizer
 from penstock.frontend.text.vocabulary.sentencepiece_model import read_sentencepiece
 
 from .sentencepiece_models import BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
@@ -131,6 +133,13 @@ def _special(folder: Path, token_to_id: Any) -> Metadata:
         if isinstance(settings.get(f"add_{task}_token"), bool):
             found[f"tokenizer.ggml.add_{task}_token"] = settings[f"add_{task}_token"]
     return found
+
+
+def read(folder: Path, metadata: Metadata) -> TextTokenizer:
+    """The tokenizer that is made of a file's metadata."""
+    folder.mkdir(exist_ok=True)
+    write_tokenizer(metadata, folder)
+    return TextTokenizer(folder)
 
 
 # --- published pre-tokenizers -----------------------------------------------------------------------------------------

@@ -170,7 +170,8 @@ def test_thought_text_and_arguments_come_as_they_are_written():
 
 
 # --- any text, cut anywhere -------------------------------------------------------------------------------------------
-PROMPTS = ("", *(f"{PROMPT}{begun}" for begun in ("", "<|channel|>", f"{THOUGHT[:29]}", FINAL, " to=functions.f")))
+BEGUN = ("", "<|channel|>", "<|channel|>analysis<|message|>", FINAL, " to=functions.f")
+PROMPTS = ("", *(f"{PROMPT}{begun}" for begun in BEGUN))
 FRAGMENTS = (
     "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>", "assistant",
     "user", "analysis", "final", "commentary", " to=", "to=functions.weather", "to=python", " json", " code", "{", "}",

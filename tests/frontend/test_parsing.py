@@ -1,13 +1,22 @@
-"""Answers are taken apart into thought, text and calls, the same however they are cut into pieces."""
+"""Answers are taken apart into thought, text and calls, the same however they are cut into pieces.
+
+How is said by rows, which are chosen by name, by a chat template, or come from a user's file or an installed package.
+"""
 
 import json
+import sys
+from pathlib import Path
 
+import pytest
 from builders.answers import parsed, read
 from builders.cases import for_each
+from builders.tokenizer_kinds import CHAT_TEMPLATES
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing
+from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing, settled
+from penstock.protocol.errors import ConfigError
+from penstock.protocol.options.config import EngineConfig
 
 BOTH = Parsing(REASONING["qwen3"], TOOL_CALLS["hermes"])
 OPENED = "<|im_start|>assistant\n<think>\n"
@@ -139,3 +148,146 @@ def test_calls_come_back_as_the_values_that_they_were_written_from(calls):
         return
     answer = "\n".join(f"<tool_call>\n{text}\n</tool_call>" for text in written)
     assert read(BOTH, answer) == ("", "", calls)
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "plugins" / "arrow_calls.py"
+
+
+def chosen(**options: str) -> Parsing | None:
+    return Parsing.of(settled(EngineConfig.from_options("m", **options), "", str))
+
+
+def test_the_documented_example_reads_its_family():
+    plugins = {"reasoning_parser_plugin": str(EXAMPLE), "tool_parser_plugin": str(EXAMPLE)}
+    parsing = chosen(reasoning_parser="Arrow", tool_parser="arrow", **plugins)
+    answer = "# Ask. ##\nSo:\n=> weather city=Paris days=2\n=> clock\n=>  is an arrow, and => this is cut"
+    whole = parsed(parsing, answer)
+    assert (whole["thought"], whole["text"]) == ("Ask.", "So:\n=>  is an arrow, and")
+    calls = [("weather", '{"city": "Paris", "days": "2"}'), ("clock", "{}"), ("this", '{"is": ""')]
+    assert ([call[1:] for call in whole["calls"]], whole["is_whole"]) == (calls, False)
+    for cut in range(len(answer)):
+        assert parsed(parsing, answer[:cut], answer[cut:]) == whole
+    assert parsed(parsing, *answer, "") == whole
+
+
+def test_a_file_can_replace_a_row_and_leaves_the_others(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(
+        "from penstock.frontend.parsing import CallForm, CallMarks, JsonCall\n"
+        'TOOL_CALLS = {"hermes": CallMarks((CallForm("<<", JsonCall, ">>"),))}\n'
+    )
+    own = chosen(tool_parser="hermes", tool_parser_plugin=str(path))
+    assert read(own, '<<{"name": "f", "arguments": {}}>>') == ("", "", [("f", {})])
+    assert chosen(tool_parser="qwen3_coder", tool_parser_plugin=str(path)).calls is TOOL_CALLS["qwen3-coder"]
+    path.write_text("TOOL_CALLS = {}\n")  # read again, since it has changed
+    with pytest.raises(ConfigError, match="it must define TOOL_CALLS, a dict of names and CallMarks rows"):
+        chosen(tool_parser="hermes", tool_parser_plugin=str(path))
+
+
+@for_each(
+    "text, sentence",
+    [
+        (None, "is no file"),
+        ("REASONING = 1 / 0", "can't be loaded: ZeroDivisionError"),
+        ("THOUGHTS = {}", "must define REASONING"),
+        ('REASONING = {"mine": "<think>"}', r"REASONING\['mine'\] in .* is a str; it must be a ThoughtMarks"),
+        (
+            'from penstock.frontend.parsing import ThoughtMarks\nREASONING = {"mine": ThoughtMarks("<", ">")}',
+            "reasoning_parser='other': must be one of auto, none, mine, qwen3",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_with_the_reason(tmp_path, text, sentence):
+    path = tmp_path / "own.py"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=sentence):
+        chosen(reasoning_parser="other", reasoning_parser_plugin=str(path))
+    with pytest.raises(ConfigError, match="reasoning_parser_plugin brings arrow: choose with reasoning_parser="):
+        chosen(reasoning_parser_plugin=str(EXAMPLE))
+
+
+def test_an_installed_package_brings_rows_by_entry_points(tmp_path, monkeypatch):
+    (tmp_path / "arrows.py").write_text(EXAMPLE.read_text() + 'CALLS = TOOL_CALLS["arrow"]\nWRONG = 1\n')
+    described = tmp_path / "arrows-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: arrows\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text(
+        "[penstock.tool_parsers]\nArrow_Calls = arrows:CALLS\nwrong = arrows:WRONG\nmissing = arrows:NOTHING\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        parsing = chosen(tool_parser="arrow-calls")
+        assert read(parsing, "=> clock\n") == ("", "", [("clock", {})])
+        with pytest.raises(ConfigError, match="the entry point wrong = arrows:WRONG .* is a int"):
+            chosen(tool_parser="wrong")
+        with pytest.raises(ConfigError, match="the entry point missing = arrows:NOTHING .* AttributeError"):
+            chosen(tool_parser="missing")
+        with pytest.raises(ConfigError, match="must be one of auto, none, hermes, .*arrow-calls, missing, wrong"):
+            chosen(tool_parser="unheard-of")
+    finally:
+        sys.modules.pop("arrows", None)
+
+
+# The names that other engines give to rows of ours.
+THOUGHTS = {
+    "qwen3": "qwen3", "deepseek_r1": "deepseek-r1", "DeepSeek-R1": "deepseek-r1", "ernie_x1": "ernie-x1",
+    "ernie-45-vl": "ernie-45-vl", "ernie-45-vl-thinking": "ernie-x1", "ernie45": "ernie-x1", "glm-4.5": "qwen3",
+    "seed_oss": "seed-oss", "hunyuan_a13b": "hunyuan",
+}  # fmt: skip
+CALLS = {
+    "hermes": "hermes", "qwen3_coder": "qwen3-coder", "qwen3_xml": "qwen3-coder", "ernie-x1": "ernie",
+    "ernie-45-vl-thinking": "ernie", "llama3_json": "llama3", "llama4_pythonic": "pythonic",
+    "deepseek_v31": "deepseek", "phi4_mini_json": "phi4-mini", "jamba": "hunyuan",
+}  # fmt: skip
+CHANNELS = ("gpt-oss", "gpt_oss", "GptOss", "openai", "openai_gptoss", "harmony")
+
+
+def test_rows_have_the_names_that_other_engines_give_them():
+    for name, row in THOUGHTS.items():
+        assert chosen(reasoning_parser=name) == Parsing(REASONING[row], None), name
+    for name, row in CALLS.items():
+        assert chosen(tool_parser=name) == Parsing(None, TOOL_CALLS[row]), name
+    for name in CHANNELS:
+        both = Parsing(REASONING["gpt-oss"], TOOL_CALLS["gpt-oss"])
+        assert chosen(reasoning_parser=name, tool_parser=name) == both, name
+
+
+def test_an_unknown_row_is_refused_with_the_known_ones():
+    for options, sentence in (
+        ({"reasoning_parser": "qwen33"}, "reasoning_parser='qwen33': must be one of auto, .* Did you mean qwen3"),
+        ({"tool_parser": "x"}, "tool_call_parser='x': must be one of auto, none, hermes"),
+        ({"tool_parser": "auto", "tool_call_parser": "hermes"}, "another name"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            chosen(**options)
+
+
+@for_each(
+    "shown, rows",
+    [
+        ("{{ '<think>\\n\\n</think>' }} {{ '<tool_call>' }}{{ '</tool_call>' }}", ("qwen3", "hermes")),
+        ("{{ '<tool_call>' }}{{ '</tool_call>' }}", (None, "hermes")),
+        ("<think> </think> <tool_call>\\n<function=", ("qwen3", "qwen3-coder")),
+        ("<think> </think> <tool_call> <arg_key>", ("qwen3", "glm45")),
+        ("<｜Assistant｜> <think> </think> <｜tool▁call▁begin｜>", ("deepseek-r1", "deepseek")),
+        ("<think> </think> <response> <tool_call>", ("ernie-x1", "ernie")),
+        ("[THINK] [/THINK] [TOOL_CALLS]", ("mistral", "mistral")),
+        ('{"name": function name, "parameters": dictionary}', (None, "llama3")),
+        ("Write your thoughts after 'Here is my thought process:' <|tool_call|>", ("granite", "granite")),
+        ("[func_name1(params_name1=params_value1)]", (None, "pythonic")),
+        ("<|start|>assistant<|channel|>final<|message|> <|call|>", ("gpt-oss", "gpt-oss")),
+        ("<|return|><|constrain|><|channel|><|start|><|end|><|message|><|call|>", ("gpt-oss", "gpt-oss")),
+        (CHAT_TEMPLATES["deepseek-r1"], ("deepseek-r1", None)),
+        (CHAT_TEMPLATES["qwen3"], ("qwen3", None)),
+        (CHAT_TEMPLATES["zephyr"], (None, None)),
+        ("{{ messages }}", (None, None)),
+    ],
+)
+def test_auto_is_seen_by_the_template_and_else_by_the_special_tokens(shown, rows):
+    config = EngineConfig.from_options("m", reasoning_parser="auto", tool_parser="AUTO")
+    for found in (settled(config, shown, str), settled(config, "{{ messages }}", lambda: shown)):
+        assert (found.reasoning_parser, found.tool_call_parser) == rows
+        assert (Parsing.of(found) is None) == (rows == (None, None))

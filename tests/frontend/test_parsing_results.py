@@ -4,7 +4,6 @@ import json
 from dataclasses import asdict
 
 import pytest
-from builders.cases import for_each
 from builders.tokenizer_kinds import write_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,15 +77,6 @@ def test_tool_calls_is_the_reason_where_a_chat_ended_by_itself_with_whole_calls(
     assert reason(ANSWER[:-17]) == reason("<tool_call>no</tool_call>") == reason(ANSWER, "x") == "stop"
 
 
-@for_each("form", ["chat", "text", "ids"])
-def test_a_thought_that_the_prompt_has_begun_is_one(admit, tokenizer, form):
-    text = "assistant\n<think>\n"
-    ids = tokenizer.encode(text, add_special_tokens=False)
-    prompt = {"chat": RenderedPrompt(text), "text": text, "ids": {"prompt_token_ids": ids}}[form]
-    answer = answered(admit(prompt, reasoning_parser="qwen3"), "Hm.\n</think>\n\nYes.")
-    assert (answer.reasoning_content, answer.text) == ("Hm.", "Yes.")
-
-
 def test_samples_are_read_each_for_itself(admit):
     request = admit(RenderedPrompt("x"), n=2, **BOTH)
     request.add(delta(request, "<think>One", 0))
@@ -153,17 +143,20 @@ def test_a_call_can_be_put_back_into_the_conversation(admit):
 # --- what the engine is told of thoughts ------------------------------------------------------------------------------
 
 
-@for_each(
-    "prompt, is_open, can_begin",
-    [("Well?", False, True), ("<think>\n", True, True), ("<think>\n\n</think>\n\n", False, False)],
-)
-def test_a_prompt_says_whether_its_answer_begins_within_a_thought(admit, prompt, is_open, can_begin):
-    thought = admit(RenderedPrompt(prompt), reasoning_parser="qwen3").prompt.thought
-    assert (thought.is_open, bool(thought.openings)) == (is_open, can_begin)
-    always = admit(RenderedPrompt("Well?"), reasoning_parser="deepseek-r1").prompt.thought
-    assert always.is_open
-    assert admit(RenderedPrompt(prompt)).prompt.thought is None
-    assert admit(RenderedPrompt(prompt), tool_parser="hermes").prompt.thought is None
+def test_a_prompt_says_whether_its_answer_begins_within_a_thought(admit, tokenizer):
+    for prompt, is_open, can_begin in (
+        ("Well?", False, True), ("<think>\n", True, True), ("<think>\n\n</think>\n\n", False, False)
+    ):  # fmt: skip
+        thought = admit(RenderedPrompt(prompt), reasoning_parser="qwen3").prompt.thought
+        assert (thought.is_open, bool(thought.openings)) == (is_open, can_begin)
+        assert admit(RenderedPrompt(prompt)).prompt.thought is None
+        assert admit(RenderedPrompt(prompt), tool_parser="hermes").prompt.thought is None
+    assert admit(RenderedPrompt("Well?"), reasoning_parser="deepseek-r1").prompt.thought.is_open
+    text = "assistant\n<think>\n"
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    for prompt in (RenderedPrompt(text), text, {"prompt_token_ids": ids}):
+        answer = answered(admit(prompt, reasoning_parser="qwen3"), "Hm.\n</think>\n\nYes.")
+        assert (answer.reasoning_content, answer.text) == ("Hm.", "Yes.")
 
 
 def test_a_mark_that_is_a_token_has_one_spelling_and_any_other_all_that_are_usual(admit, tokenizer):

@@ -4,13 +4,12 @@ import random
 
 import pytest
 from builders.cases import for_each
-from builders.gguf_tokenizers import from_bert, from_sentencepiece, from_tokenizer_json, with_templates
+from builders.gguf_tokenizers import from_bert, from_sentencepiece, from_tokenizer_json, read, with_templates
 from builders.sentencepiece_models import AS_LLAMA, CONTROL, NORMAL, USER_DEFINED, trained
 from builders.tokenizer_kinds import CHAT_TEMPLATES, write_tokenizer
 
 from penstock.frontend.text.gguf import end_token_ids, tokenizer_files
 from penstock.frontend.text.gguf import write_tokenizer as write_from_gguf
-from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import RequestError
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
@@ -32,12 +31,6 @@ def pieces(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pieces")
     (folder / "tokenizer.model").write_bytes(trained(**AS_LLAMA))
     return from_sentencepiece(folder) | {"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2}
-
-
-def read(folder, metadata):
-    folder.mkdir(exist_ok=True)
-    write_from_gguf(metadata, folder)
-    return Tokenizer(folder)
 
 
 def test_what_breaks_the_library_is_refused_and_a_full_disk_is_no_fault_of_the_tokenizers(
@@ -94,21 +87,18 @@ def test_templates_are_there_though_the_vocabulary_cannot_be_used(byte_level, tm
 # --- what begins and ends texts --------------------------------------------------------------------------------------
 
 
-@for_each(
-    "pre, said, has_bos, has_eos",
-    [
+def test_a_text_begins_and_ends_as_the_file_says(byte_level, tmp_path):
+    for pre, said, has_bos, has_eos in (
         ("gpt-2", {}, False, False),
         ("llama-bpe", {}, True, False),
         ("llama-bpe", {"add_bos_token": False}, False, False),
         ("gpt-2", {"add_bos_token": True, "add_eos_token": True}, True, True),
-    ],
-)
-def test_a_text_begins_and_ends_as_the_file_says(pre, said, has_bos, has_eos, byte_level, tmp_path):
-    flags = {f"tokenizer.ggml.{name}": value for name, value in said.items()}
-    tokenizer = read(tmp_path / "made", byte_level | {"tokenizer.ggml.pre": pre} | flags)
-    ids = tokenizer.encode("fox")
-    assert (ids[0] == tokenizer.bos_token_id, ids[-1] == tokenizer.eos_token_id) == (has_bos, has_eos)
-    assert tokenizer.encode("<|start|>fox") == tokenizer.encode("fox") if has_bos else True
+    ):
+        flags = {f"tokenizer.ggml.{name}": value for name, value in said.items()}
+        tokenizer = read(tmp_path / "made", byte_level | {"tokenizer.ggml.pre": pre} | flags)
+        ids = tokenizer.encode("fox")
+        assert (ids[0] == tokenizer.bos_token_id, ids[-1] == tokenizer.eos_token_id) == (has_bos, has_eos)
+        assert tokenizer.encode("<|start|>fox") == ids if has_bos else True
 
 
 def with_tokens(metadata, *tokens, kind=CONTROL):
@@ -242,9 +232,8 @@ def test_any_damage_ends_in_a_tokenizer_or_a_sentence(kind, tmp_path, request):
         metadata = {key: list(value) if isinstance(value, list) else value for key, value in original.items()}
         for _ in range(draw.randint(1, 3)):
             damage(draw, metadata)
-        folder = tmp_path / str(number)
         try:
-            read(folder, metadata).encode_batch(["The fox  <s> 12", "é\n"])
+            read(tmp_path / str(number), metadata).encode_batch(["The fox  <s> 12", "é\n"])
         except ValueError as error:
             told.append(str(error))
     assert 0 < len(told) < 100

@@ -16,6 +16,7 @@ from builders.gguf_tokenizers import (
     from_sentencepiece,
     from_t5,
     from_tokenizer_json,
+    read,
 )
 from builders.sentencepiece_models import AS_LLAMA, trained
 from builders.tokenizer_kinds import TEXTS, WORDS, random_text, write_tokenizer
@@ -24,7 +25,6 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.normalizers import BertNormalizer
 
 from penstock.frontend.models.model_names import BUNDLED
-from penstock.frontend.text.gguf import write_tokenizer as write_from_gguf
 from penstock.frontend.text.gguf.word_rules import PLAIN_NAMES, RULES
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.frontend.text.vocabulary.segmenter import SEGMENTER_FILE
@@ -40,12 +40,6 @@ HARD = [
     *("()[]{}!!!  ??? ..\n\n//--", "$100.00 + 5€ = ¥", "foo_bar-baz@x.org", "__init__", "a|b|c (d) [e]", "।۔، abc。"),
     *("\U0001f1e9\U0001f1ea\U0001f469\u200d\U0001f4bb", "IMGIMGABZ <sentinel:12>", "a" * 600 + " " * 600 + "b"),
 ]
-
-
-def read(folder, metadata):
-    folder.mkdir(exist_ok=True)
-    write_from_gguf(metadata, folder)
-    return Tokenizer(folder)
 
 
 def texts(seed, count, special=()):
@@ -259,9 +253,8 @@ def test_the_space_behind_special_tokens_goes_by_the_vocabulary(tmp_path):
 
 def test_tokens_of_phi_3_take_the_spaces_behind_them(tmp_path):
     size = sentencepiece.SentencePieceProcessor(model_proto=trained_once("bpe", "as Llama")).vocab_size()
-    listed = {
-        str(size + at): {"content": text, "special": True} for at, text in enumerate(("<|endoftext|>", "<|end|>"))
-    }
+    names = ("<|endoftext|>", "<|end|>")
+    listed = {str(size + at): {"content": name, "special": True} for at, name in enumerate(names)}
     write_model(tmp_path, trained_once("bpe", "as Llama"), eos_token="<|end|>", added_tokens_decoder=listed)
     metadata = from_sentencepiece(tmp_path, vocab_size=size + 2) | {"general.architecture": "phi3"}
     tokenizer = read(tmp_path / "made", metadata)
