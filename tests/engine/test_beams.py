@@ -1,7 +1,12 @@
-"""Beam searches in the scheduler: what they share, and that they find the same in any company and with little room.
+"""Beam searches in the scheduler: what they find, what they share, and that neither depends on company or room.
 
-`tree/test_beam_search.py` holds what a search finds alone against transformers.
+`beam_search` is a search written once more and plainly: lists, no engine, no slots, every beam with its whole history.
+It follows the published description of transformers' search (running beams, finished beams, three ways of stopping), so
+that the engine's can be held against something that does not share a line with it.
 """
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 from builders.cases import for_each
@@ -9,11 +14,63 @@ from builders.engine_harness import Harness, answer, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.protocol.messages import Prompt
+from penstock.protocol.messages import NewSlot, Prompt, column, float_values, values
 from penstock.protocol.parameters.beams import BeamSearchParams
+from penstock.worker.stand_in.runner import VOCAB_SIZE, Slot, likely_tokens
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 ENDS = [0, 37, 111, 256]
+
+
+Following = Callable[[list[int]], list[tuple[int, float]]]  # likely next tokens with their log-probabilities
+
+
+@dataclass
+class Found:
+    tokens: list[int]
+    total: float
+    score: float
+    reason: str
+
+
+def beam_search(
+    prompt: list[int],
+    following: Following,
+    *,
+    width: int,
+    max_tokens: int,
+    ends: list[int],
+    length_penalty: float = 1.0,
+    early_stopping: bool | str = False,
+    temperature: float = 0.0,
+) -> list[Found]:
+    running: list[tuple[list[int], float]] = [([], 0.0)]
+    finished: list[Found] = []
+    for length in range(1, max_tokens + 1):
+        options = [
+            (begun + [token], total + logprob)
+            for begun, total in running
+            for token, logprob in following(prompt + begun)
+        ]
+        options.sort(key=lambda option: option[1], reverse=True)
+        options = options[: max(2, 1 + len(ends)) * width]
+
+        def score(total: float, divided_by: int) -> float:
+            return total / (temperature or 1.0) / divided_by**length_penalty
+
+        for begun, total in options[:width]:
+            if begun[-1] in ends or length == max_tokens:
+                reason = "stop" if begun[-1] in ends else "length"
+                finished.append(Found(begun, total, score(total, length), reason))
+        finished = sorted(finished, key=lambda found: found.score, reverse=True)[:width]
+        if length == max_tokens:
+            break
+        running = [option for option in options if option[0][-1] not in ends][:width]
+        if len(finished) == width:
+            longest = max_tokens if early_stopping == "never" and length_penalty > 0 else length
+            if early_stopping is True or score(running[0][1], longest) <= finished[-1].score:
+                break
+    return finished
 
 
 def search(number: int, token_ids: list[int], ends: list[int] = ENDS, *, priority: int = 0, **beams) -> Prompt:
@@ -24,19 +81,47 @@ def search(number: int, token_ids: list[int], ends: list[int] = ENDS, *, priorit
     return asked
 
 
-def alone(asked: Prompt) -> Harness:
-    """The same search in an engine of its own, one step after another, with room for everything."""
-    return Harness(num_blocks=500, max_num_seqs=16, max_num_batched_tokens=500).add(asked).run(steps_in_flight=1)
+def expected(asked: Prompt) -> list[Found]:
+    beams, tokens = asked.beams, values(asked.token_ids).tolist()
+    ends = asked.params.eos_token_id
+
+    def following(history: list[int]) -> list[tuple[int, float]]:
+        count = max(2, 1 + len(ends)) * beams.beam_width
+        new = NewSlot(0, column(history), len(history), 0, asked.params, 0, 0, num_candidates=count)
+        found = likely_tokens(Slot(new), 0, VOCAB_SIZE)
+        return list(zip(values(found.token_ids), float_values(found.logprobs), strict=True))
+
+    return beam_search(
+        tokens,
+        following,
+        width=beams.beam_width,
+        max_tokens=beams.max_tokens,
+        ends=ends,
+        length_penalty=beams.length_penalty,
+        early_stopping=beams.early_stopping,
+        temperature=beams.temperature,
+    )
 
 
 def check(harness: Harness, asked: Prompt) -> None:
-    expected = alone(asked)
-    for sample in range(asked.params.n):
-        ended, other = harness.ended(asked.request_id, sample), expected.ended(asked.request_id, sample)
-        assert ended.finish_reason == other.finish_reason, ended
-        assert harness.tokens(asked.request_id, sample) == expected.tokens(asked.request_id, sample), f"beam {sample}"
-        assert ended.score.cumulative_logprob == pytest.approx(other.score.cumulative_logprob)
-        assert ended.score.score == pytest.approx(other.score.score)
+    for sample, found in enumerate(expected(asked)):
+        ended = harness.ended(asked.request_id, sample)
+        assert ended.finish_reason == found.reason, ended
+        assert harness.tokens(asked.request_id, sample) == found.tokens, f"beam {sample}"
+        assert ended.score.cumulative_logprob == pytest.approx(found.total)
+        assert ended.score.score == pytest.approx(found.score)
+
+
+@for_each("options", [
+    {}, {"beam_width": 1}, {"beam_width": 8, "max_tokens": 24}, {"early_stopping": True},
+    {"early_stopping": "never", "max_tokens": 30}, {"length_penalty": 0.0}, {"length_penalty": -1.5},
+    {"length_penalty": 2.5, "early_stopping": "never"}, {"temperature": 0.5}, {"ends": []}, {"max_tokens": 1},
+])  # fmt: skip
+def test_the_search_is_the_one_that_was_asked_for(options):
+    for number in range(6):
+        asked = search(number, [token + number for token in TOKENS], **options)
+        harness = Harness().add(asked)
+        check(harness.run(), asked)
 
 
 def test_beams_share_the_full_blocks_of_what_they_have_in_common():
