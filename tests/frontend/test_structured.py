@@ -1,6 +1,6 @@
-"""Shapes on their way to the engine: what is let in, what is refused with which words, and what Lark is written.
+"""Schemas, grammars and tags of guided answers become grammars for the engine, or are refused with the reason.
 
-As long as may be, they are read or refused in a time in proportion to their length, whatever stands in them.
+Even the longest that are let in take a time in proportion to their length, whatever stands in them.
 """
 
 import json
