@@ -1,17 +1,14 @@
 """The benchmarks' harness and what they read of GGUF files. Its rates are not for tests."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from bench_gguf import bytes_read_a_token
-from bench_harness import alternated, append_record, own_cpu_seconds, processor, ratios, table
+from bench_harness import alternated, processor, ratios
 from builders.cases import for_each
 from builders.gguf_file import write_gguf, zeros
-from measure_gguf import Compared, centred, perplexity
+from measure_gguf import centred, perplexity
 
 X86 = "processor\t: 0\nmodel name\t: Some CPU @ 2.50GHz\nflags\t\t: fpu avx2 fma sse4_2 avx512_vnni\n\nprocessor\t: 1\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd i8mm bf16\nCPU part\t: 0xd40\n"
@@ -44,28 +41,6 @@ def test_a_ratio_compares_within_a_round_so_that_a_slow_spell_hits_both_sides():
     assert ratios({"base": [1.0, 10.0, 1.0], "ours": [2.0, 20.0, 2.0]}, "base") == {"ours": 2.0}
 
 
-def test_a_table_names_the_ratio_of_all_but_the_base():
-    lines = table({"base": [1.0], "ours": [3.0]}, "base", "s").splitlines()
-    assert "x base" not in lines[0]
-    assert lines[1].endswith("3.00 x base")
-
-
-def test_records_of_several_sittings_lie_in_one_file_line_by_line(tmp_path):
-    path = tmp_path / "records.jsonl"
-    for figure in (1.0, 2.0):
-        append_record(path, "start", {"cores": 2}, {"seconds": figure})
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["figures"]["seconds"] for line in lines] == [1.0, 2.0]
-    assert lines[0]["machine"] == {"cores": 2}
-
-
-def test_work_of_children_counts_as_ones_own_also_when_they_have_ended():
-    before = own_cpu_seconds()
-    busy = "import time\nwhile time.process_time() < 0.2: pass"
-    subprocess.run([sys.executable, "-c", busy], check=True)
-    assert own_cpu_seconds() - before >= 0.2
-
-
 # --- GGUF files -------------------------------------------------------------------------------------------------------
 
 TABLE, LAYER = zeros((512, 256), "Q6_K"), zeros((256, 256), "Q4_K")
@@ -88,11 +63,6 @@ def test_a_token_reads_all_weights_but_a_table_and_of_experts_those_in_use(tmp_p
     metadata = {"general.architecture": "qwen3moe", "qwen3moe.expert_count": 8, "qwen3moe.expert_used_count": 2}
     tensors = {"token_embd.weight": TABLE, "blk.0.attn_q.weight": LAYER, **further}
     assert bytes_read_a_token(write_gguf(tmp_path / "model.gguf", metadata, tensors)) == read
-
-
-def test_a_row_of_the_comparison_has_both_perplexities_and_their_distance():
-    row = Compared(1e-4, (0.25, 0.5), 0.3, (8.0, 8.04), 0.5, 1.0).row(Path("here/tiny.gguf"))
-    assert row == ("| tiny.gguf | 1.0e-04 | 2.5e-01 | 5.0e-01 | 3.0e-01 | 8.000 | 8.040 | +0.50% | 50.0% | 100.0% |")
 
 
 def test_perplexity_is_that_of_the_next_tokens_of_all_texts_and_a_constant_changes_nothing():
