@@ -2,12 +2,13 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from builders.other_layouts import paddle_model
-from builders.seeing_models import Picture
+from builders.seeing_models import NO_CHANGES, Picture
 from builders.seeing_models import Scene as QwenScene
 from torch import Tensor
 
@@ -29,13 +30,15 @@ _VISION: dict[str, Any] = dict(
 
 
 def seeing_model(
-    folder: Path, family: str = "", seed: int = 0, vocab_size: int = 400, marks: tuple[int, ...] = MARKS
-) -> Any:
+    folder: Path, family: str = "", seed: int = 0, vocab_size: int = 400, marks: tuple[int, ...] = MARKS,
+    text: Mapping[str, Any] = NO_CHANGES, **vision: Any,
+) -> Any:  # fmt: skip
     """Written into the folder; `marks` are in the order of MARKS."""
     import transformers
 
     config = transformers.Ernie4_5_VLMoeConfig(
-        text_config=_TEXT | {"vocab_size": vocab_size}, vision_config=dict(_VISION), tie_word_embeddings=False,
+        text_config=_TEXT | {"vocab_size": vocab_size, **text}, vision_config=_VISION | vision,
+        tie_word_embeddings=False,
         **dict(zip(_TOKENS, marks, strict=True)),
     )  # fmt: skip
     torch.manual_seed(seed)

@@ -5,9 +5,10 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,13 +19,14 @@ from penstock.protocol.media import Encode, Medium, MediumKind
 from penstock.protocol.messages import Prompt, column
 
 IMAGE, VIDEO, START, END = 390, 391, 392, 393
-_TEXT: dict[str, Any] = dict(
+TEXT: dict[str, Any] = dict(
     vocab_size=400, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
     num_key_value_heads=2, max_position_embeddings=4096, initializer_range=0.2, pad_token_id=0, bos_token_id=1,
     eos_token_id=2,
 )  # fmt: skip
 _VISION: dict[str, Any] = dict(depth=4, num_heads=2, patch_size=4, initializer_range=0.2, spatial_merge_size=2)
 _TOKENS = dict(image_token_id=IMAGE, video_token_id=VIDEO, vision_start_token_id=START, vision_end_token_id=END)
+NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 
 
 def _rope(theta: float, **figures: Any) -> dict[str, Any]:
@@ -34,24 +36,24 @@ def _rope(theta: float, **figures: Any) -> dict[str, Any]:
 # By transformers' prefix of a family's classes: the configs of its text part and its encoder, and of both together.
 FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "Qwen3VL": (
-        _TEXT | dict(head_dim=32, rope_parameters=_rope(1e4, mrope_section=[6, 5, 5], mrope_interleaved=True)),
+        TEXT | dict(head_dim=32, rope_parameters=_rope(1e4, mrope_section=[6, 5, 5], mrope_interleaved=True)),
         _VISION | dict(hidden_size=48, intermediate_size=80, out_hidden_size=64, num_position_embeddings=36,
                        deepstack_visual_indexes=[0, 2]),
         {},
     ),
     "Qwen2_5_VL": (
-        _TEXT | dict(rope_parameters=_rope(1e4, mrope_section=[2, 3, 3])),
+        TEXT | dict(rope_parameters=_rope(1e4, mrope_section=[2, 3, 3])),
         _VISION | dict(hidden_size=64, intermediate_size=52, out_hidden_size=64, window_size=24,
                        fullatt_block_indexes=[1, 3], tokens_per_second=2),
         {},
     ),
     "Qwen2VL": (
-        _TEXT | dict(rope_parameters=_rope(1e4, mrope_section=[2, 3, 3])),
+        TEXT | dict(rope_parameters=_rope(1e4, mrope_section=[2, 3, 3])),
         _VISION | dict(embed_dim=48, hidden_size=64, mlp_ratio=2),
         {},
     ),
     "Qwen3_5": (
-        _TEXT | dict(head_dim=32, partial_rotary_factor=0.5, linear_num_key_heads=2, linear_num_value_heads=4,
+        TEXT | dict(head_dim=32, partial_rotary_factor=0.5, linear_num_key_heads=2, linear_num_value_heads=4,
                      linear_key_head_dim=16, linear_value_head_dim=16, full_attention_interval=2,
                      layer_types=["linear_attention", "full_attention"] * 2,
                      rope_parameters=_rope(1e4, mrope_section=[3, 3, 2], partial_rotary_factor=0.5)),
@@ -59,7 +61,7 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {},
     ),
     "Qwen3VLMoe": (
-        _TEXT | dict(head_dim=32, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=40,
+        TEXT | dict(head_dim=32, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=40,
                      rope_parameters=_rope(1e4, mrope_section=[6, 5, 5], mrope_interleaved=True)),
         _VISION | dict(hidden_size=48, intermediate_size=80, out_hidden_size=64, num_position_embeddings=36,
                        deepstack_visual_indexes=[0, 1, 3]),
@@ -69,15 +71,16 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 
 
 def seeing_model(
-    folder: Path, family: str, seed: int = 0, vocab_size: int = 400, tokens: dict[str, int] = _TOKENS, **vision: Any
-) -> Any:
-    """Written into the folder; `vision` goes before what the table has of the encoder."""
+    folder: Path, family: str, seed: int = 0, vocab_size: int = 400, tokens: dict[str, int] = _TOKENS,
+    text: Mapping[str, Any] = NO_CHANGES, **vision: Any,
+) -> Any:  # fmt: skip
+    """Written into the folder; `text` and `vision` go before what the table has of both parts."""
     import transformers
 
-    text, encoder, both = FAMILIES[family]
+    decoder, encoder, both = FAMILIES[family]
     config = getattr(transformers, f"{family}Config")(
-        text_config=text | {"vocab_size": vocab_size}, vision_config=encoder | vision, tie_word_embeddings=False,
-        **tokens, **both,
+        text_config=decoder | {"vocab_size": vocab_size, **text}, vision_config=encoder | vision,
+        tie_word_embeddings=False, **tokens, **both,
     )  # fmt: skip
     torch.manual_seed(seed)
     model = getattr(transformers, f"{family}ForConditionalGeneration")(config).eval()

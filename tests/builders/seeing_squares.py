@@ -3,22 +3,18 @@
 A picture is one square or several, each with a span of its own, as crops and tiles have them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from builders import seeing_models as scenes
-from builders.seeing_models import Picture
+from builders.seeing_models import NO_CHANGES, TEXT, Picture
 from torch import Tensor
 
 IMAGE = 390
 SIDE = 26  # of a square, in pixels, of which the last ones make no whole patch
-_TEXT: dict[str, Any] = dict(
-    vocab_size=400, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
-    num_key_value_heads=2, max_position_embeddings=4096, initializer_range=0.2, pad_token_id=0, bos_token_id=1,
-    eos_token_id=2,
-)  # fmt: skip
 # Heads of 12 numbers, which kernels want filled up.
 _VISION: dict[str, Any] = dict(
     hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, image_size=SIDE, patch_size=4
@@ -27,25 +23,26 @@ _SMALL_WINDOW = dict(
     head_dim=16, sliding_window=6, query_pre_attn_scalar=16,
     layer_types=["sliding_attention", "full_attention"] * 2,
 )  # fmt: skip
-_LLAMA = _TEXT | {"model_type": "llama"}
+_LLAMA = TEXT | {"model_type": "llama"}
 # By transformers' prefix of a family's classes: the configs of its text part, its encoder, and both together.
 FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "Gemma3": (_TEXT | _SMALL_WINDOW, _VISION | {"vision_use_head": False}, {"mm_tokens_per_image": 9}),
+    "Gemma3": (TEXT | _SMALL_WINDOW, _VISION | {"vision_use_head": False}, {"mm_tokens_per_image": 9}),
     "Idefics3": (_LLAMA, _VISION, {"scale_factor": 3}),
     "SmolVLM": (_LLAMA, _VISION, {"scale_factor": 2}),
 }
 
 
 def seeing_model(
-    folder: Path, family: str, seed: int = 0, vocab_size: int = 400, image_token: int = IMAGE, **vision: Any
-) -> Any:
-    """Written into the folder; `vision` goes before what the table has of the encoder."""
+    folder: Path, family: str, seed: int = 0, vocab_size: int = 400, image_token: int = IMAGE,
+    text: Mapping[str, Any] = NO_CHANGES, **vision: Any,
+) -> Any:  # fmt: skip
+    """Written into the folder; `text` and `vision` go before what the table has of both parts."""
     import transformers
 
-    text, encoder, both = FAMILIES[family]
+    decoder, encoder, both = FAMILIES[family]
     config = getattr(transformers, f"{family}Config")(
-        text_config=text | {"vocab_size": vocab_size}, vision_config=encoder | vision, tie_word_embeddings=False,
-        image_token_id=image_token, **both,
+        text_config=decoder | {"vocab_size": vocab_size, **text}, vision_config=encoder | vision,
+        tie_word_embeddings=False, image_token_id=image_token, **both,
     )  # fmt: skip
     torch.manual_seed(seed)
     model = getattr(transformers, f"{family}ForConditionalGeneration")(config).eval()

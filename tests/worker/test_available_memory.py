@@ -28,6 +28,12 @@ def machine(folder, group: str, files: dict[str, int | str], available: int = 8 
     return available_memory(folder / "proc", folder / "cgroups")
 
 
+OLD_GROUP = {
+    "memory/x/memory.limit_in_bytes": 2 * GIB, "memory/x/memory.usage_in_bytes": GIB,
+    "memory/x/memory.stat": "total_inactive_file 0",
+}  # fmt: skip
+
+
 def limited(where: str, limit: int | str, used: int, file: int = 0) -> dict[str, int | str]:
     files = {"memory.max": limit, "memory.current": used, "memory.stat": f"anon 1\ninactive_file {file}"}
     return {f"{where}{name}": content for name, content in files.items()}
@@ -43,15 +49,7 @@ def limited(where: str, limit: int | str, used: int, file: int = 0) -> dict[str,
         ("0::/a/b\n", {**limited("a/b/", "max", 0), **limited("a/", 2 * GIB, GIB)}, GIB),
         ("0::/the/host's/path\n", limited("", 4 * GIB, GIB), 3 * GIB),
         ("0::/\n", limited("", 100 * GIB, GIB), 8 * GIB),
-        (
-            "3:cpu:/x\n2:memory,hugetlb:/x\n",
-            {
-                "memory/x/memory.limit_in_bytes": 2 * GIB,
-                "memory/x/memory.usage_in_bytes": GIB,
-                "memory/x/memory.stat": "total_inactive_file 0",
-            },
-            GIB,
-        ),
+        ("3:cpu:/x\n2:memory,hugetlb:/x\n", OLD_GROUP, GIB),
     ],
 )
 def test_limits_of_control_groups_count(tmp_path, group, files, left):
@@ -67,8 +65,8 @@ def test_this_machine_has_memory():
 
 @pytest.fixture
 def trees(tmp_path):
-    """The folders of three trees of one user."""
-    folders = [tmp_path / f"t{number}" for number in range(3)]
+    """The folders of two trees of one user."""
+    folders = [tmp_path / "t0", tmp_path / "t1"]
     for folder in folders:
         folder.mkdir()
     return folders
@@ -96,12 +94,10 @@ def test_a_note_dies_with_its_process(trees):
         "note = Reservation(Path(sys.argv[1]), 0); note.hold(7)\n"
         "print('held', flush=True); sys.stdin.read(); os._exit(0)"
     )
+    command, environment = [sys.executable, "-c", code, str(trees[0])], {"PYTHONPATH": os.pathsep.join(sys.path)}
     child = subprocess.Popen(
-        [sys.executable, "-c", code, str(trees[0])],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **environment}
+    )  # fmt: skip
     mine = Reservation(trees[1], 0)
     assert child.stdout.readline() == b"held\n"
     assert set_aside(mine) == 7
@@ -111,36 +107,33 @@ def test_a_note_dies_with_its_process(trees):
     assert set_aside(mine) == 0
 
 
+def resident() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
 @for_each("dtype", [torch.float32, torch.bfloat16])
 def test_fresh_memory_is_zero_and_not_taken_yet(dtype):
-    before = _resident()
+    before = resident()
     memory = fresh_zeros((3, 1 << 26), dtype)
-    assert _resident() - before < 8 << 20
+    assert resident() - before < 8 << 20
     assert memory[2, -5:].tolist() == [0] * 5 and memory.data_ptr() % 4096 == 0
 
 
-def test_touching_takes_the_memory_and_changes_nothing_in_it():
+def test_touching_takes_the_memory_changes_nothing_in_it_and_stops_when_told():
     tensor, left = fresh_zeros((40, 1 << 20), torch.uint8), []
     tensor[5, 5] = 1
-    before = _resident()
+    before = resident()
     touch = BackgroundTouch([tensor], left.append)
     touch.start()
     touch.wait()
     if not left:
         pytest.skip("this kernel cannot populate pages")
     assert left[-1] == 0 and sorted(left, reverse=True) == left
-    assert _resident() - before > 30 << 20
+    assert resident() - before > 30 << 20
     assert int(tensor.sum()) == 1
-
-
-def test_touching_stops_when_told():
-    left = []
+    left.clear()
     touch = BackgroundTouch([fresh_zeros((400 << 20,), torch.uint8)], left.append)
     touch.start()
     touch.stop()
     assert 0 not in left
-
-
-def _resident() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")

@@ -29,12 +29,8 @@ def changes(*appended: list) -> GroupChanges:
     return GroupChanges(column(block for block, _ in pairs), column(offsets), column(start for _, start in pairs))
 
 
-def window_table() -> BlockTables:
-    return BlockTables(2, 8, 50, SIZE, WINDOW, CPU)
-
-
 def test_a_table_may_begin_with_blocks_that_were_given_back():
-    table, step = window_table(), rows((1, 52, 53))
+    table, step = BlockTables(2, 8, 50, SIZE, WINDOW, CPU), rows((1, 52, 53))
     table.advance(step, changes([ABSENT, ABSENT, 7, 9]))
     found = table.step_rows(step, numpy.array([0]), numpy.array([52]))
     assert found.block_tables.tolist() == [[0, 0, 7, 9]]
@@ -42,23 +38,19 @@ def test_a_table_may_begin_with_blocks_that_were_given_back():
 
 
 @for_each(
-    "start, blocks, sentence",
+    "window, span, blocks, sentence",
     [
-        (50, [ABSENT, ABSENT, 7, 9], r"slots \[1\] read blocks that aren't there"),
-        (52, [3, ABSENT, 7, 9], "where a token would read it"),
-        (52, [ABSENT, ABSENT, 7], "its blocks reach 48"),
-        (52, [ABSENT, ABSENT, 7, 50], r"outside 0\.\.49"),
-        (52, [ABSENT, ABSENT, 7, -2], r"outside 0\.\.49"),
+        (WINDOW, (50, 53), [ABSENT, ABSENT, 7, 9], r"slots \[1\] read blocks that aren't there"),
+        (WINDOW, (52, 53), [3, ABSENT, 7, 9], "where a token would read it"),
+        (None, (20, 21), [ABSENT, 3], "where a token would read it"),
+        (WINDOW, (52, 53), [ABSENT, ABSENT, 7], "its blocks reach 48"),
+        (WINDOW, (52, 53), [ABSENT, ABSENT, 7, 50], r"outside 0\.\.49"),
+        (WINDOW, (52, 53), [ABSENT, ABSENT, 7, -2], r"outside 0\.\.49"),
     ],
 )
-def test_a_plan_that_has_a_row_read_what_is_not_there_is_refused(start, blocks, sentence):
+def test_a_plan_that_has_a_row_read_what_is_not_there_is_refused(window, span, blocks, sentence):
     with pytest.raises(PlanError, match=sentence):
-        window_table().advance(rows((1, start, 53)), changes(blocks))
-
-
-def test_no_block_of_full_attention_may_be_absent():
-    with pytest.raises(PlanError, match="where a token would read it"):
-        BlockTables(2, 8, 50, SIZE, None, CPU).advance(rows((0, 20, 21)), changes([ABSENT, 3]))
+        BlockTables(2, 8, 50, SIZE, window, CPU).advance(rows((1, *span)), changes(blocks))
 
 
 def segments(table: StateTables, step: StepRows, appended: GroupChanges) -> list[tuple]:
@@ -69,37 +61,41 @@ def segments(table: StateTables, step: StepRows, appended: GroupChanges) -> list
     return [pieces[first:end] for first, end in zip(of_rows[:-1], of_rows[1:], strict=True)]
 
 
-def state_table() -> StateTables:
-    return StateTables(4, 30, CPU)
+Spans = list[tuple[int, int, int]]
+# Steps of a slot: its row, the states that are appended, and the segments that it is cut into.
+STORIES: dict[str, list[tuple[Spans, list[list], list]]] = {
+    "a fresh sequence begins with zeros and goes on in place": [
+        ([(2, 0, 5)], [[(7, 0)]], [[(0, 5, -1, 7)]]),
+        ([(2, 5, 6)], [[]], [[(0, 1, 7, 7)]]),
+    ],
+    "a checkpoint within a chunk cuts its row": [
+        (
+            [(0, 0, 5), (1, 0, 10), (3, 0, 2)],
+            [[(1, 0)], [(2, 0), (3, 4), (4, 9)], [(5, 0)]],
+            [[(0, 5, -1, 1)], [(5, 9, -1, 2), (9, 14, 2, 3), (14, 15, 3, 4)], [(15, 17, -1, 5)]],
+        ),
+    ],
+    "a checkpoint at a chunk's end is read by the next step": [
+        ([(0, 0, 8)], [[(1, 0), (2, 8)]], [[(0, 8, -1, 1)]]),
+        ([(0, 8, 9)], [[]], [[(0, 1, 1, 2)]]),
+        ([(0, 9, 10)], [[(3, 9)]], [[(0, 1, 2, 3)]]),
+    ],
+    "a hit reads the checkpoint and writes a state of its own": [
+        ([(0, 64, 70)], [[(9, 0), (4, 64)]], [[(0, 6, 9, 4)]]),
+        ([(0, 70, 71)], [[]], [[(0, 1, 4, 4)]]),
+    ],
+}
 
 
-def test_a_fresh_sequence_begins_with_zeros_and_goes_on_in_place():
-    table = state_table()
-    assert segments(table, rows((2, 0, 5)), changes([(7, 0)])) == [[(0, 5, -1, 7)]]
-    assert segments(table, rows((2, 5, 6)), changes([])) == [[(0, 1, 7, 7)]]
-
-
-def test_a_checkpoint_within_a_chunk_cuts_its_row():
-    table, step = state_table(), rows((0, 0, 5), (1, 0, 10), (3, 0, 2))
-    found = segments(table, step, changes([(1, 0)], [(2, 0), (3, 4), (4, 9)], [(5, 0)]))
-    assert found == [[(0, 5, -1, 1)], [(5, 9, -1, 2), (9, 14, 2, 3), (14, 15, 3, 4)], [(15, 17, -1, 5)]]
-
-
-def test_a_checkpoint_at_a_chunk_s_end_is_read_by_the_next_step():
-    table = state_table()
-    assert segments(table, rows((0, 0, 8)), changes([(1, 0), (2, 8)])) == [[(0, 8, -1, 1)]]
-    assert segments(table, rows((0, 8, 9)), changes([])) == [[(0, 1, 1, 2)]]
-    assert segments(table, rows((0, 9, 10)), changes([(3, 9)])) == [[(0, 1, 2, 3)]]
-
-
-def test_a_hit_reads_the_checkpoint_and_writes_a_state_of_its_own():
-    table = state_table()
-    assert segments(table, rows((0, 64, 70)), changes([(9, 0), (4, 64)])) == [[(0, 6, 9, 4)]]
-    assert segments(table, rows((0, 70, 71)), changes([])) == [[(0, 1, 4, 4)]]
+@for_each("story", STORIES)
+def test_segments_of_rows_read_and_write_the_states_of_their_tokens(story):
+    table = StateTables(4, 30, CPU)
+    for spans, appended, expected in STORIES[story]:
+        assert segments(table, rows(*spans), changes(*appended)) == expected
 
 
 def test_a_fork_goes_on_in_its_copy():
-    table = state_table()
+    table = StateTables(4, 30, CPU)
     table.fork(1, numpy.array([12]))
     assert segments(table, rows((1, 30, 31)), changes([])) == [[(0, 1, 12, 12)]]
 
@@ -116,4 +112,4 @@ def test_a_fork_goes_on_in_its_copy():
 )
 def test_a_plan_that_breaks_a_rule_of_states_is_refused(step, appended, sentence):
     with pytest.raises(PlanError, match=sentence):
-        state_table().advance(step, appended)
+        StateTables(4, 30, CPU).advance(step, appended)

@@ -23,34 +23,22 @@ def shapes(config: ModelConfig, max_model_len: int = 1000, **options) -> list[tu
     return [(group.kind, group.window, group.layers) for group in found]
 
 
-def test_a_model_of_layers_alike_has_one_group(config):
-    assert shapes(config) == [("full", None, (0, 1, 2, 3, 4, 5))]
-
-
-def test_full_attention_comes_first_then_windows_the_widest_first_then_states(config):
-    state = ShortConvolution(3, 8)
-    config = replace(config, windows=(16, None, 99, 16, None, None), mixers=(None, None, None, None, state, None))
+def test_full_attention_comes_first_then_windows_the_widest_first_then_states_by_shape(config):
+    short, long = ShortConvolution(3, 8), ShortConvolution(4, 8)
+    config = replace(config, windows=(16, None, 99, 16, None, None), mixers=(None, None, None, None, short, None))
     assert shapes(config) == [
         ("full", None, (1, 5)), ("window", 99, (2,)), ("window", 16, (0, 3)), ("state", None, (4,)),
     ]  # fmt: skip
-
-
-def test_states_of_different_shapes_are_groups_of_their_own(config):
-    short, long = ShortConvolution(3, 8), ShortConvolution(4, 8)
-    config = replace(config, mixers=(short, None, long, short, None, long))
+    config = replace(config, windows=(None,) * 6, mixers=(short, None, long, short, None, long))
     assert [layers for _, _, layers in shapes(config)] == [(1, 4), (0, 3), (2, 5)]
 
 
-@for_each("length", [16, 15, 1])
-def test_a_window_that_no_request_leaves_counts_as_full(config, length):
+def test_layers_alike_and_windows_that_no_request_leaves_or_gives_back_are_one_group(config):
+    one = [("full", None, (0, 1, 2, 3, 4, 5))]
+    assert shapes(config) == one
     config = replace(config, windows=(16, None) * 3)
-    assert shapes(config, length) == [("full", None, (0, 1, 2, 3, 4, 5))]
+    assert shapes(config, 16) == shapes(config, 1) == shapes(config, gives_back=False) == one
     assert len(shapes(config, 17)) == 2
-
-
-def test_where_nothing_is_given_back_windows_keep_all_tokens(config):
-    config = replace(config, windows=(16, None, 32) * 2)
-    assert shapes(config, gives_back=False) == [("full", None, (0, 1, 2, 3, 4, 5))]
 
 
 def test_layers_that_read_others_keep_nothing_and_the_rest_are_grouped_by_their_heads(tmp_path):

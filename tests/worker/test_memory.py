@@ -14,41 +14,36 @@ from penstock.worker.start.shares import GroupSize
 MIB, GIB = 1 << 20, 1 << 30
 
 
-def plan(
-    *,
-    device="cpu",
-    available=64 * GIB,
-    host=0,
-    weights=0,
-    activations=0,
-    adapters=0,
-    block=MIB,
-    context=4096,
-    groups=None,
-    media=None,
-    **options,
-):
-    config = EngineConfig.from_options("m", **options)
+def plan(*, device="cpu", available=64 * GIB, block=MIB, context=4096, groups=None, **given):
+    """Sizes of the profile, and options."""
+    sizes = {name: given.pop(name, 0) for name in ("host_bytes", "weight_bytes", "activation_bytes", "adapter_bytes")}
+    media, config = given.pop("media", None), EngineConfig.from_options("m", **given)
     found = MemoryProfile(
-        device=device,
-        device_name="",
-        weight_bytes=weights,
-        activation_bytes=activations,
-        available_bytes=available,
-        host_bytes=host,
-        groups=groups or (GroupSize("full", 1, block),),
-        model_context=context,
-        vocab_size=10,
-        dtype="",
-        kv_dtype="",
-        adapter_bytes=adapters,
-        media=media,
-    )
+        device=device, device_name="", available_bytes=available, groups=groups or (GroupSize("full", 1, block),),
+        model_context=context, vocab_size=10, dtype="", kv_dtype="", media=media, **sizes,
+    )  # fmt: skip
     return memory_plan(config, Size.of(config, device.partition(":")[0]), found)
 
 
-def test_a_cpu_takes_what_all_sequences_need_and_no_more():
-    assert plan(max_num_seqs=2, max_model_len=320).num_blocks == 20
+@for_each(
+    "given, num_blocks",
+    [
+        # What all sequences need, and no more.
+        ({"max_num_seqs": 2, "max_model_len": 320}, 20),
+        # A quarter of what was free before the weights, shared by all ranks.
+        ({"available": 2 * GIB, "weight_bytes": 2 * GIB, "context": 1024}, 1024),
+        ({"available": 2 * GIB, "weight_bytes": 2 * GIB, "context": 1024, "tensor_parallel_size": 2}, 512),
+        # One request of a length that was given always fits.
+        ({"available": 200 * MIB, "max_model_len": 4096}, 128),
+        # Options name the number.
+        ({"kv_cache_memory": "300MiB"}, 300),
+        ({"kv_cache_memory": "300MiB", "num_gpu_blocks_override": 7, "max_model_len": 200}, 7),
+        # A card is filled.
+        ({"device": "cuda:0", "available": 10 * GIB, "activation_bytes": 2 * GIB}, 8 * 1024),
+    ],
+)
+def test_as_many_blocks_are_planned_as_requests_need_and_memory_has(given, num_blocks):
+    assert plan(**given).num_blocks == num_blocks
 
 
 def test_a_context_that_memory_cuts_leaves_states_for_other_requests():
@@ -63,11 +58,6 @@ def test_a_context_that_memory_cuts_leaves_states_for_other_requests():
     assert plan(groups=groups, context=262_144, max_model_len=60_000).max_model_len == 60_000, "as it was asked for"
 
 
-def test_a_cpu_takes_two_gib_at_most_when_nobody_says_how_much():
-    found = plan(max_num_seqs=64)
-    assert (found.num_blocks, found.max_model_len, found.notes) == (2048, 4096, [])
-
-
 def test_rows_of_pictures_are_set_aside_by_every_rank():
     media = MediaPlan(num_rows=1024, row_bytes=440 << 10, num_layers=1, most_patches=1, most_of_frame=1)
     options = dict(available=512 * MIB, context=512, kv_cache_memory=64 * MIB, tensor_parallel_size=2)
@@ -76,35 +66,17 @@ def test_rows_of_pictures_are_set_aside_by_every_rank():
         plan(**options | {"available": 500 * MIB}, media=media)
 
 
-def test_a_cpu_takes_a_quarter_of_what_was_free_before_the_weights():
-    assert plan(available=2 * GIB, weights=2 * GIB, context=1024).num_blocks == 1024
-    assert plan(available=2 * GIB, weights=2 * GIB, context=1024, tensor_parallel_size=2).num_blocks == 512
-
-
 def test_room_for_adapters_is_taken_before_blocks_and_named_where_it_leaves_none():
-    found = plan(available=200 * MIB, adapters=150 * MIB, context=1024, max_num_seqs=64)
+    found = plan(available=200 * MIB, adapter_bytes=150 * MIB, context=1024, max_num_seqs=64)
     assert (found.num_blocks, found.adapter_bytes) == (50, 150 * MIB)
     with pytest.raises(OutOfMemoryError, match=r"200 MiB for adapters \(max_loras"):
-        plan(available=200 * MIB, adapters=200 * MIB)
-
-
-def test_one_request_of_a_length_that_was_given_always_fits():
-    assert plan(available=200 * MIB, max_model_len=4096).num_blocks == 128
+        plan(available=200 * MIB, adapter_bytes=200 * MIB)
 
 
 def test_an_unset_length_is_cut_to_what_the_blocks_hold_and_said_so():
     found = plan(available=200 * MIB)
     assert (found.num_blocks, found.max_model_len, found.model_context) == (50, 1600, 4096)
     assert "4,096" in found.notes[0] and "1,600" in found.notes[0]
-
-
-def test_options_name_the_number_of_blocks():
-    assert plan(kv_cache_memory="300MiB").num_blocks == 300
-    assert plan(kv_cache_memory="300MiB", num_gpu_blocks_override=7, max_model_len=200).num_blocks == 7
-
-
-def test_a_card_is_filled():
-    assert plan(device="cuda:0", available=10 * GIB, activations=2 * GIB).num_blocks == 8 * 1024
 
 
 @for_each(
@@ -114,7 +86,7 @@ def test_a_card_is_filled():
         ({"max_model_len": 2000, "kv_cache_memory": 40 * MIB}, ConfigError),
         ({"max_model_len": 2000, "num_gpu_blocks_override": 40}, ConfigError),
         ({"max_model_len": 4096, "available": 100 * MIB}, OutOfMemoryError),
-        ({"num_gpu_blocks_override": 101, "available": 110 * MIB, "activations": 10 * MIB}, OutOfMemoryError),
+        ({"num_gpu_blocks_override": 101, "available": 110 * MIB, "activation_bytes": 10 * MIB}, OutOfMemoryError),
         ({"max_model_len": 4096, "available": 100 * MIB, "device": "cuda:0"}, OutOfMemoryError),
     ],
 )
@@ -129,18 +101,18 @@ def test_what_does_not_fit_is_refused_with_the_figure_that_would(options, error)
 
 
 def test_a_second_tier_holds_what_swap_space_says():
-    assert plan().num_cpu_blocks == 0
-    assert plan(swap_space=0).num_cpu_blocks == 0
-    assert plan(swap_space=1.5).num_cpu_blocks == 1536
-    card = plan(device="cuda:0", available=10 * GIB, host=5 * GIB, swap_space=4)
+    assert [plan(**given).num_cpu_blocks for given in ({}, {"swap_space": 0}, {"swap_space": 1.5})] == [0, 0, 1536]
+    card = plan(device="cuda:0", available=10 * GIB, host_bytes=5 * GIB, swap_space=4)
     assert (card.num_blocks, card.num_cpu_blocks) == (10 * 1024, 4 * 1024)
+    with pytest.raises(ConfigError, match=r"0\.0005 GiB holds no KV block: one needs 1 MiB"):
+        plan(swap_space=0.0005)
 
 
 @for_each(
     "options",
     [
-        {"device": "cuda:0", "available": 10 * GIB, "host": 3 * GIB + 7},
-        {"available": 4 * GIB, "kv_cache_memory": "500MiB", "activations": 300 * MIB},
+        {"device": "cuda:0", "available": 10 * GIB, "host_bytes": 3 * GIB + 7},
+        {"available": 4 * GIB, "kv_cache_memory": "500MiB", "activation_bytes": 300 * MIB},
     ],
 )
 def test_a_second_tier_that_does_not_fit_into_cpu_memory_is_refused_with_the_figure_that_would(options):
@@ -151,11 +123,6 @@ def test_a_second_tier_that_does_not_fit_into_cpu_memory_is_refused_with_the_fig
     assert plan(**options, swap_space=figure).num_cpu_blocks * MIB > (figure - 0.01) * GIB
     with pytest.raises(OutOfMemoryError):
         plan(**options, swap_space=figure + 0.02)
-
-
-def test_a_second_tier_without_one_block_is_refused():
-    with pytest.raises(ConfigError, match=r"0\.0005 GiB holds no KV block: one needs 1 MiB"):
-        plan(swap_space=0.0005)
 
 
 @for_each("given", [1, "1KiB", MIB - 1])
@@ -186,14 +153,11 @@ def test_more_memory_for_blocks_than_there_is_names_what_fits():
         plan(available=5 * MIB, num_gpu_blocks_override=9)
 
 
-def test_a_step_larger_than_memory_blames_the_steps_size():
-    with pytest.raises(OutOfMemoryError, match="max_num_batched_tokens=.* needs 6 MiB for .*, and 5 MiB are free"):
-        plan(available=5 * MIB, activations=6 * MIB, kv_cache_memory="1MiB")
-
-
-def test_not_even_one_block_is_refused():
+def test_a_step_that_leaves_no_block_is_refused_and_one_larger_than_memory_blamed():
     with pytest.raises(OutOfMemoryError, match="One KV block"):
-        plan(available=5 * MIB, activations=5 * MIB)
+        plan(available=5 * MIB, activation_bytes=5 * MIB)
+    with pytest.raises(OutOfMemoryError, match="max_num_batched_tokens=.* needs 6 MiB for .*, and 5 MiB are free"):
+        plan(available=5 * MIB, activation_bytes=6 * MIB, kv_cache_memory="1MiB")
 
 
 # --- several groups of layers -----------------------------------------------------------------------------------------
@@ -243,6 +207,8 @@ def test_all_kinds_together_take_what_was_asked_for_and_the_second_tier_is_share
         assert group.num_cpu_blocks == group.num_blocks * 512 * MIB // found.kv_bytes
 
 
-def test_where_nobody_says_how_much_several_kinds_take_two_gib_at_most():
+def test_a_cpu_takes_two_gib_at_most_where_nobody_says_how_much():
+    found = plan(max_num_seqs=64)
+    assert (found.num_blocks, found.max_model_len, found.notes) == (2048, 4096, [])
     found = plan(groups=KINDS["windows"], max_num_seqs=64, max_num_batched_tokens=64)
     assert 1.9 * GIB < found.kv_bytes <= 2 * GIB and found.max_model_len == 4096

@@ -38,9 +38,9 @@ MIXTURE_THAT_READS = MIXTURE | {
 }  # fmt: skip
 
 # Families with what their checkpoints have otherwise; the first of each family is as it is published.
-Shapes = list[tuple[str, dict[str, Any]]]
 # fmt: off
-LIKE_LLAMA: Shapes = [
+ALL: list[tuple[str, dict[str, Any]]] = [
+    # Like Llama.
     ("llama", {}),
     ("llama", dict(rope=LLAMA3, num_attention_heads=15, num_key_value_heads=3, hidden_size=60, head_dim=4,
         tie_word_embeddings=True, config_style=4)),
@@ -88,8 +88,7 @@ LIKE_LLAMA: Shapes = [
     ("arcee", dict(attention_bias=True, mlp_bias=True, rope=YARN, tie_word_embeddings=True)),
     ("seed_oss", OLD_SPELLING),
     ("seed_oss", dict(attention_out_bias=True, mlp_bias=True, rope=YARN, num_key_value_heads=5)),
-]
-OTHER_DENSE: Shapes = [
+    # Dense, with other norms or activations.
     ("olmo2", OLD_SPELLING),
     ("olmo2", dict(attention_bias=True, num_key_value_heads=1, tie_word_embeddings=True, rope=YARN, hidden_size=160,
         rms_norm_eps=1e-5)),
@@ -142,8 +141,7 @@ OTHER_DENSE: Shapes = [
     ("jais2", OLD_SPELLING),
     ("starcoder2", OLD_SPELLING),
     ("starcoder2", dict(sliding_window=9, use_bias=False, tie_word_embeddings=False, hidden_act="relu")),
-]
-MIXTURES: Shapes = [
+    # Mixtures.
     ("gemma4_text", MIXTURE),
     ("gemma4_text", MIXTURE_THAT_READS),
     ("mixtral", OLD_SPELLING),
@@ -180,8 +178,7 @@ MIXTURES: Shapes = [
         num_local_experts=32, num_experts_per_tok=4, swiglu_limit=7.0, rope=YARN_WHOLE, config_style=4)),
     ("gpt_oss", dict(attention_bias=False, num_hidden_layers=4, num_local_experts=4, num_experts_per_tok=4,
         layer_types=["full_attention", "sliding_attention"] * 2, intermediate_size=96, sliding_window=40)),
-]
-LATENTS: Shapes = [
+    # With latents.
     ("glm4_moe_lite", OLD_SPELLING),
     ("glm4_moe_lite", dict(mlp_layer_types=["sparse", "dense", "sparse"], num_hidden_layers=3, n_routed_experts=8,
         n_group=2, q_lora_rank=None, attention_bias=True, rope=YARN_SCALED, norm_topk_prob=False)),
@@ -194,8 +191,7 @@ LATENTS: Shapes = [
     ("youtu", {}),
     ("youtu", dict(q_lora_rank=None, attention_bias=True, rope=YARN_SCALED, tie_word_embeddings=False)),
     ("youtu", dict(rope_interleave=False, v_head_dim=36, qk_nope_head_dim=8, rope=LINEAR, config_style=4)),
-]
-STATES: Shapes = [
+    # With states.
     ("qwen3_next", OLD_SPELLING),
     ("qwen3_next", dict(attention_bias=True, mlp_only_layers=[1], norm_topk_prob=False, num_hidden_layers=4,
         layer_types=["full_attention", "linear_attention"] * 2, partial_rotary_factor=0.5)),
@@ -212,7 +208,7 @@ STATES: Shapes = [
         norm_topk_prob=False)),
 ]
 # fmt: on
-ALL = [*LIKE_LLAMA, *OTHER_DENSE, *MIXTURES, *LATENTS, *STATES]
+ROPES = (LINEAR, DYNAMIC, LLAMA3, YARN, YARN_TUNED, YARN_SCALED)
 # Families whose first shape is computed by torch too, in its row-invariant and in its fast form; between them they have
 # every layer that the others are made of.
 ON_TORCH = {
@@ -225,22 +221,9 @@ ON_TORCH = {
         "stablelm", "phi", "nemotron", "mixtral", "deepseek_v2", "deepseek_v3", "hy_v3", "qwen3_next", "lfm2_moe",
     ),
 }  # fmt: skip
-ROPES = (LINEAR, DYNAMIC, LLAMA3, YARN, YARN_TUNED, YARN_SCALED)
 # They take longrope alone, figures that others lack, ropes that others lack, or one rope for each kind of layer.
 WITH_ROPES_OF_THEIR_OWN = ("phi3", "ministral3", "gemma4_text", "gemma3_text", "gemma", "olmo3")
-PROMPT_LENGTHS = (1, 33, 70)
-
-
-def check(family: str, options: dict[str, Any], folder: Path) -> None:
-    """A shape on the native kernels, and on torch where they leave it heads of other widths or the table above says so.
-    Torch takes long for a token, so there answers are short: windows and ropes end within the prompts."""
-    is_native = options.get("head_dim", 16) % 16 == 0
-    is_first = next(own for other, own in ALL if other == family) == options
-    answers = {"native": 32} if is_native and available_variants() else {}
-    answers |= {backend: 6 for backend, families in ON_TORCH.items() if is_first and family in families}
-    if not is_native:
-        answers["fast"] = 6
-    compare(tiny_model(folder, family, **options), answers)
+PROMPT_LENGTHS = (1, 70)
 
 
 def compare(folder: Path, answers: dict[str, int]) -> None:
@@ -264,24 +247,17 @@ def compare(folder: Path, answers: dict[str, int]) -> None:
             assert difference < 1e-3, f"{case}: log-probabilities differ by {difference}"
 
 
-@for_each("family, options", LIKE_LLAMA)
-def test_llamas_and_models_like_it_answer_as_transformers_does(family, options, tmp_path):
-    check(family, options, tmp_path)
-
-
-@for_each("family, options", OTHER_DENSE)
-def test_dense_models_with_other_norms_or_activations_answer_as_transformers_does(family, options, tmp_path):
-    check(family, options, tmp_path)
-
-
-@for_each("family, options", MIXTURES)
-def test_mixtures_answer_as_transformers_does(family, options, tmp_path):
-    check(family, options, tmp_path)
-
-
-@for_each("family, options", [*LATENTS, *STATES])
-def test_models_that_keep_latents_or_states_answer_as_transformers_does(family, options, tmp_path):
-    check(family, options, tmp_path)
+@for_each("family, options", ALL)
+def test_every_family_answers_as_transformers_does(family, options, tmp_path):
+    """On the native kernels, and on torch where they leave it heads of other widths or the table above says so.
+    Answers are short: windows and ropes end within the prompts."""
+    is_native = options.get("head_dim", 16) % 16 == 0
+    is_first = next(own for other, own in ALL if other == family) == options
+    answers = {"native": 8} if is_native and available_variants() else {}
+    answers |= {backend: 3 for backend, families in ON_TORCH.items() if is_first and family in families}
+    if not is_native:
+        answers["fast"] = 3
+    compare(tiny_model(tmp_path, family, **options), answers)
 
 
 @pytest.mark.long

@@ -29,7 +29,7 @@ def model_folder(tmp_path_factory) -> Path:
 
 
 def started(model_folder: Path, directory: Path, **options) -> Start:
-    config = EngineConfig.from_options(model_folder, device="cpu", **options)
+    config = EngineConfig.from_options(model_folder, **{"device": "cpu", **options})
     return Start(Launch(config, str(model_folder), str(model_folder), torch.get_num_threads()), 0, directory)
 
 
@@ -49,24 +49,17 @@ def test_what_was_planned_is_allocated_and_computes(model_folder, tmp_path):
     start.close()
 
 
-def test_memory_that_cannot_be_had_is_named(model_folder, tmp_path, monkeypatch):
+def test_memory_a_context_or_a_card_that_cannot_be_had_is_named(model_folder, tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match="1,024"):
+        started(model_folder, tmp_path, max_model_len=1025).plan()
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="no CUDA device"):
+            started(model_folder, tmp_path, device="cuda")
     start = started(model_folder, tmp_path)
     planned = start.plan()
     monkeypatch.setattr(faults, "_text", "worker.allocate=memory")
     with pytest.raises(OutOfMemoryError, match=f"{planned.num_blocks:,} KV blocks were planned"):
         start.runner(Allocate([planned.num_blocks], planned.max_model_len, [0]), Trace(None, ""))
-
-
-def test_a_context_beyond_the_model_is_refused(model_folder, tmp_path):
-    with pytest.raises(ConfigError, match="1,024"):
-        started(model_folder, tmp_path, max_model_len=1025).plan()
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
-def test_a_card_that_is_not_there_is_named(model_folder, tmp_path):
-    config = EngineConfig.from_options(model_folder, device="cuda")
-    with pytest.raises(ConfigError, match="no CUDA device"):
-        Start(Launch(config, str(model_folder), str(model_folder), 1), 0, tmp_path)
 
 
 def test_broken_logits_can_be_injected(model_folder, tmp_path, monkeypatch):
@@ -94,70 +87,35 @@ def nodes(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_cores_of_one_node_stand_beside_each_other(nodes):
+def test_cores_of_one_node_stand_next_to_each_other(nodes):
     assert cores_by_node(None, nodes) == [0, 1, 2, 3, 4, 8, 9]
     assert cores_by_node([1, 0], nodes) == [4, 8, 9, 0, 1, 2, 3]
-
-
-def test_a_node_that_is_not_there_is_named(nodes):
+    assert cores_by_node(None, nodes / "none") == [0, 1, 2, 3, 4, 8, 9]  # a machine that tells no nodes has one
     with pytest.raises(ConfigError, match=r"NUMA nodes \[0, 1\], not \[2\]"):
         cores_by_node([0, 2], nodes)
-
-
-def test_a_machine_that_tells_no_nodes_has_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 7})
-    assert cores_by_node(None, tmp_path) == [2, 7]
 
 
 def test_ranks_share_no_core_while_there_are_enough():
     parts = [share(rank, 3, [0, 1, 2, 3, 4, 8, 9]) for rank in range(3)]
     assert set.union(*parts) == {0, 1, 2, 3, 4, 8, 9} and sum(map(len, parts)) == 7
-
-
-def test_more_ranks_than_cores_share_them():
     assert [share(rank, 3, [4, 5]) for rank in range(3)] == [{4}, {4}, {5}]
 
 
 # --- plans in order, masks whenever they are wanted, a stop at any time -----------------------------------------------
 
 
-@pytest.fixture
-def engine_and_plans(tmp_path):
-    plans = Plans(Inbox(tmp_path, "worker0", WorkerInbox))
-    engine = Outbox(tmp_path, "worker0")
-    yield engine, plans
-    engine.close()
-    plans.inbox.close()
-
-
-def mask(step: int) -> MaskFrame:
-    return MaskFrame(step, b"", b"")
-
-
-def test_a_mask_may_come_before_its_plan_or_after_the_next(engine_and_plans):
-    engine, plans = engine_and_plans
-    for message in (mask(0), plan(0, []), plan(1, []), plan(2, []), mask(1)):
-        engine.send(message)
-    assert plans.next().step == 0
-    assert plans.mask(0).step == 0
-    assert plans.next().step == 1
-    assert plans.mask(1).step == 1
-    assert plans.next().step == 2
-
-
-def test_masks_that_were_not_needed_are_forgotten(engine_and_plans):
-    engine, plans = engine_and_plans
-    for message in (mask(0), mask(1), plan(0, [])):
-        engine.send(message)
-    plans.next()
-    plans.forget_masks(0)
-    assert list(plans._masks) == [1]
-
-
-def test_a_stop_ends_any_wait(engine_and_plans):
-    engine, plans = engine_and_plans
-    for message in (plan(0, []), Stop()):
-        engine.send(message)
-    plans.next()
-    with pytest.raises(Stopped):
-        plans.mask(0)
+def test_a_mask_may_come_before_its_plan_or_after_the_next_and_a_stop_ends_any_wait(tmp_path):
+    plans, engine = Plans(Inbox(tmp_path, "worker0", WorkerInbox)), Outbox(tmp_path, "worker0")
+    try:
+        masks = [MaskFrame(step, b"", b"") for step in range(4)]
+        for message in (masks[0], plan(0, []), plan(1, []), plan(2, []), masks[1], *masks[2:], plan(3, []), Stop()):
+            engine.send(message)
+        assert (plans.next().step, plans.mask(0).step, plans.next().step, plans.mask(1).step) == (0, 0, 1, 1)
+        assert [plans.next().step for _ in range(2)] == [2, 3]
+        plans.forget_masks(2)  # which was not needed
+        assert list(plans._masks) == [3]
+        with pytest.raises(Stopped):
+            plans.mask(4)
+    finally:
+        engine.close()
+        plans.inbox.close()

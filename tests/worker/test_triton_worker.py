@@ -1,7 +1,6 @@
 """The worker on a GPU's kernels, in Triton's interpreter: real plans, mixed steps, captured steps, adapters, memory.
 
-In one process, with the real scheduler and the real runner, and tiny models; `tests/tree/test_interpreted_tree.py` has
-the whole tree. Slow, so the quick tests ask for little.
+In one process, with the real scheduler and the real runner, and tiny models. Slow, so the quick tests ask for little.
 """
 
 from builders import interpreted  # isort: skip  before anything that imports triton
@@ -10,6 +9,7 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -32,12 +32,9 @@ from penstock.worker.convert.convert import convert
 from penstock.worker.models.load import Model, load_model
 from penstock.worker.parallel import Parallel
 
-VOCABULARY = {"vocab_size": 101}  # an interpreter takes long for every tile of the head
+# An interpreter takes long for every tile of every product.
+SMALL = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 32}
 SAMPLED = ({}, {"temperature": 1.0, "top_p": 0.9}, {"temperature": 0.8, "top_k": 20, "repetition_penalty": 1.2})
-
-
-# Of keys and values, and how the model is loaded.
-FORMATS = {"bf16": ("bf16", {}), "int8": ("int8", {"quantization": "int8"}), "int4": ("int8", {"quantization": "int4"})}
 
 
 def on_triton(folder: Path, **options) -> Model:
@@ -47,24 +44,13 @@ def on_triton(folder: Path, **options) -> Model:
     return model
 
 
-def test_a_gpu_has_no_keys_and_values_of_4_bits():
-    backend = TritonBackend.create(torch.device("cpu"), torch.bfloat16, Parallel(), BackendOptions())
-    assert backend.kv_kind("int8") == "int8"
-    with pytest.raises(ConfigError, match="kv_cache_dtype='uint4' is for processors; a GPU has fp32, fp16, bf16, int8"):
-        backend.kv_kind("uint4")
-
-
 def requests(count: int = 2, sampled: bool = False) -> list[Prompt]:
-    """Of unlike lengths, two of which begin alike."""
+    """Of unlike lengths, all of which begin alike."""
+    kinds = [SAMPLED[number % len(SAMPLED)] if sampled else {} for number in range(count)]
+    common = [(7 * position) % 50 + 5 for position in range(9)]
     return [
-        prompt(
-            number,
-            [(7 * place) % 90 + 5 for place in range(18)] + [number + 3] * number,
-            seed=number,
-            max_tokens=2 + number,
-            **(SAMPLED[number % len(SAMPLED)] if sampled else {}),
-        )
-        for number in range(count)
+        prompt(number, common + [number + 3] * number, seed=number, max_tokens=2 + number, **params)
+        for number, params in enumerate(kinds)
     ]
 
 
@@ -72,39 +58,19 @@ def answers(model: Model, asked: list[Prompt], budget: int = 512, **shape) -> li
     return engine_of(model, max_num_batched_tokens=budget, **shape).run(*asked)
 
 
-DENSE = {
-    "qwen3": {"num_hidden_layers": 1},
-    "mistral": {"num_hidden_layers": 1, "sliding_window": 24},
+# By family, what its checkpoint has otherwise.
+FAMILIES: dict[str, dict[str, Any]] = {
+    "qwen3": {"num_hidden_layers": 1, **SMALL},
+    "mistral": {"num_hidden_layers": 1, "sliding_window": 7},
     "olmo2": {},  # norms behind the parts
     "glm4": {},  # norms around them, pairs of a half of each head
     "gemma3_text": {"num_hidden_layers": 6, "final_logit_softcapping": 5.0},  # weights less one, two ropes, gelu
     "granite": {},  # factors everywhere
     "cohere": {},  # the mean taken off, parallel parts
     "nemotron": {},  # a bias of norms, no gate, relu²
-}
-
-
-@pytest.mark.parametrize(
-    "family", [family if family == "qwen3" else pytest.param(family, marks=pytest.mark.long) for family in DENSE]
-)
-def test_its_greedy_answers_are_the_processors(tmp_path, family):
-    folder = tiny_model(tmp_path, family, **DENSE[family], **VOCABULARY)
-    expected = [answer.tokens for answer in answers(load_on("native", folder), requests())]
-    found = answers(on_triton(folder), requests(), budget=16)
-    assert [answer.tokens for answer in found] == expected
-
-
-@pytest.mark.parametrize("family", ["lfm2", pytest.param("qwen3_5_text", marks=pytest.mark.long)])
-def test_the_greedy_answers_of_layers_with_states_are_the_processors(tmp_path, family):
-    folder = tiny_model(tmp_path, family, **VOCABULARY)
-    expected = [answer.tokens for answer in answers(load_on("native", folder), requests())]
-    model = on_triton(folder)
-    assert not model.forward_pass.captures_steps
-    assert [answer.tokens for answer in answers(model, requests(), budget=16)] == expected
-
-
-MIXTURES = {
-    "qwen3_moe": {"num_hidden_layers": 1},
+    "lfm2": {"num_hidden_layers": 2, "full_attn_idxs": [1], "layer_types": None, "vocab_size": 60},
+    "qwen3_5_text": {},
+    "qwen3_moe": {"num_hidden_layers": 1, "num_experts": 3, "num_experts_per_tok": 2, **SMALL},
     "mixtral": {"num_hidden_layers": 1},
     "qwen2_moe": {"num_hidden_layers": 1},  # its shared expert has a gate
     "ernie4_5_moe": {},  # a dense layer first, a bias of the choice, shared experts
@@ -112,25 +78,31 @@ MIXTURES = {
     "glm4_moe": {},  # sigmoid scores
     "gpt_oss": {},  # biases, another activation, sinks
 }
+QUICK = ("qwen3", "lfm2", "qwen3_moe")
 
 
 @pytest.mark.parametrize(
-    "family", [family if family == "qwen3_moe" else pytest.param(family, marks=pytest.mark.long) for family in MIXTURES]
+    "family", [family if family in QUICK else pytest.param(family, marks=pytest.mark.long) for family in FAMILIES]
 )
-def test_the_greedy_answers_of_mixtures_are_the_processors(tmp_path, family):
-    folder = tiny_model(tmp_path, family, **MIXTURES[family], **VOCABULARY)
+def test_its_greedy_answers_are_the_processors(tmp_path, family):
+    folder = tiny_model(tmp_path, family, **{"vocab_size": 101, **FAMILIES[family]})
     expected = [answer.tokens for answer in answers(load_on("invariant", folder), requests())]
-    found = answers(on_triton(folder), requests(), budget=16)
-    assert [answer.tokens for answer in found] == expected
+    model = on_triton(folder)
+    assert [answer.tokens for answer in answers(model, requests(), budget=8)] == expected
+    assert model.forward_pass.captures_steps == (not any(model.config.states))
 
 
 @for_each(
     "family, given, named",
     [("gemma2", {}, "soft cap"), ("stablelm", {"qk_layernorm": True}, "mean"), ("youtu", {}, "latents")],
 )
-def test_what_there_are_no_kernels_for_on_a_gpu_is_refused_by_name(tmp_path, family, given, named):
+def test_models_and_formats_that_a_gpu_has_no_kernels_for_are_refused_by_name(tmp_path, family, given, named):
     with pytest.raises(ConfigError, match=f"{family} .*{named}.* device='cpu'"):
         on_triton(tiny_model(tmp_path, family, **given))
+    backend = TritonBackend.create(torch.device("cpu"), torch.bfloat16, Parallel(), BackendOptions())
+    assert backend.kv_kind("int8") == "int8"
+    with pytest.raises(ConfigError, match="kv_cache_dtype='uint4' is for processors; a GPU has fp32, fp16, bf16, int8"):
+        backend.kv_kind("uint4")
 
 
 def test_experts_of_a_layer_in_unlike_formats_are_refused_by_name(tmp_path):
@@ -147,18 +119,10 @@ def test_experts_of_a_layer_in_unlike_formats_are_refused_by_name(tmp_path):
 @pytest.mark.parametrize("options", [{}, {"options": BackendOptions(captures_steps=False)}])
 def test_requests_that_outgrow_the_trained_context_are_rotated_as_on_the_processor(tmp_path, options):
     rope = {"rope_type": "dynamic", "factor": 4.0}
-    folder = tiny_model(tmp_path, "llama", num_hidden_layers=1, max_position_embeddings=20, rope=rope)
+    folder = tiny_model(tmp_path, "llama", num_hidden_layers=1, max_position_embeddings=8, rope=rope)
     expected = [answer.tokens for answer in answers(load_on("native", folder), requests())]
-    found = answers(on_triton(folder, **options), requests(), budget=16)
+    found = answers(on_triton(folder, **options), requests(), budget=8)
     assert [answer.tokens for answer in found] == expected
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("options", [{}, {"options": BackendOptions(captures_steps=False)}])
-def test_captured_steps_and_others_give_the_same(tmp_path, options):
-    folder, asked = tiny_model(tmp_path, "llama", num_hidden_layers=1, **VOCABULARY), requests(2, sampled=True)
-    captured = answers(on_triton(folder, options=BackendOptions(captured_rows=(5,))), asked)
-    assert answers(on_triton(folder, **options), asked) == captured
 
 
 @pytest.mark.long
@@ -173,40 +137,29 @@ def test_layers_of_unlike_kinds_answer_alike_whether_converted_first_or_while_lo
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", FORMATS)
-def test_in_the_deterministic_form_company_changes_no_bit(tmp_path, form):
-    kv_kind, loaded = FORMATS[form]
-    folder = tiny_model(tmp_path, "qwen3", dtype="bfloat16")
-    model = replace(on_triton(folder, options=BackendOptions(deterministic=True), **loaded), kv_default=kv_kind)
-    asked = requests(4, sampled=True)
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_moe"])
+@pytest.mark.parametrize("kind, kv_kind", [(None, "bf16"), ("int8", "int8"), ("int4", "int8")])
+def test_in_the_deterministic_form_company_changes_no_bit(tmp_path, family, kind, kv_kind):
+    folder = tiny_model(tmp_path, family, dtype="bfloat16", num_hidden_layers=1)
+    model = on_triton(folder, options=BackendOptions(deterministic=True), quantization=kind)
+    model, asked = replace(model, kv_default=kv_kind), requests(4, sampled=True)
     alone = [answer for each in asked for answer in answers(model, [each])]
     assert answers(model, asked) == alone
-    assert answers(model, asked, budget=16) == alone, "in chunks"
-    assert answers(model, asked, num_blocks=5) == alone, "preempted"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("loaded", [{}, {"quantization": "int8"}, {"quantization": "int4"}], ids=str)
-def test_in_the_deterministic_form_company_changes_no_bit_of_a_mixture(tmp_path, loaded):
-    folder = tiny_model(tmp_path, "qwen3_moe", dtype="bfloat16", num_hidden_layers=1)
-    model, asked = on_triton(folder, options=BackendOptions(deterministic=True), **loaded), requests(3, sampled=True)
-    alone = [answer for each in asked for answer in answers(model, [each])]
-    assert answers(model, asked) == alone
-    assert answers(model, asked, budget=16) == alone, "in chunks"
+    assert answers(model, asked, budget=8) == alone, "in chunks"
+    assert answers(model, asked, num_blocks=3) == alone, "preempted"
 
 
 def test_rows_have_their_own_adapters_in_prompts_and_in_captured_steps(tmp_path):
-    folder = tiny_model(tmp_path / "model", "llama", num_hidden_layers=1, **VOCABULARY)
+    folder = tiny_model(tmp_path / "model", "llama", num_hidden_layers=1, **SMALL)
     own = adapter(tmp_path / "adapter", folder, rank=5)
     found = []
     for load in (partial(load_on, "native"), on_triton):
         model = load(folder, max_loras=2, max_lora_rank=8)
         model.adapters.load(1, own)
         runner = slotted_runner(model)
-        entered = [new(0, range(5, 20)), msgspec.structs.replace(new(1, range(5, 20)), adapter=1)]
-        steps = [step(runner, 0, [(0, 15, [3, 1]), (1, 15, [2, 4])], new=entered)]
-        steps += [step(runner, number, [(0, 1, []), (1, 1, [])]) for number in (1, 2)]
-        found.append(steps)
+        entered = [new(0, range(5, 12)), msgspec.structs.replace(new(1, range(5, 12)), adapter=1)]
+        steps = [step(runner, 0, [(0, 7, [3, 1]), (1, 7, [2, 4])], new=entered)]
+        found.append([*steps, step(runner, 1, [(0, 1, []), (1, 1, [])])])
     assert found[1] == found[0]
     assert any(first != second for first, second in found[0])
 
@@ -223,11 +176,11 @@ def test_a_layer_of_an_answer_is_six_launches(tmp_path, monkeypatch):
     monkeypatch.setattr(GridExecutor, "__call__", noted)
     counts = []
     for layers in (1, 2):
-        folder = tiny_model(tmp_path / str(layers), "qwen3", num_hidden_layers=layers, **VOCABULARY)
+        folder = tiny_model(tmp_path / str(layers), "qwen3", num_hidden_layers=layers, **SMALL)
         runner = slotted_runner(on_triton(folder))
-        step(runner, 0, [(0, 15, [3])], new=[new(0, range(5, 20))])
+        step(runner, 0, [(0, 2, [3])], new=[new(0, [5, 6])])
         step(runner, 1, [(0, 1, [])])
         launched.clear()
-        step(runner, 2, [(0, 1, [4])])
+        step(runner, 2, [(0, 1, [])])
         counts.append(len(launched))
     assert counts[1] - counts[0] == 6, launched
