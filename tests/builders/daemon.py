@@ -3,6 +3,7 @@
 And a client that says whatever a test wants, a byte at a time if need be, and hears what it is told.
 """
 
+import json
 import os
 import socket
 import struct
@@ -97,6 +98,16 @@ def running_daemon(folder: Path, *words: str) -> Iterator[RunningDaemon]:
             stop_daemon(address, 0.0)
         wait_for(lambda: not is_running(pid), "the daemon has ended")
         assert b"Traceback" not in log.read_bytes()[said:], log.read_bytes()[said:].decode()
+
+
+@contextmanager
+def seeing_daemon(folder: Path, model: Path, *words: str, **options: Any) -> Iterator[RunningDaemon]:
+    """A daemon with one model, `seeing`, from that folder."""
+    lines = [f"{name} = {json.dumps(value)}" for name, value in {"model": str(model), **options}.items()]
+    config = folder / "penstock.toml"
+    config.write_text("\n".join(["[models.seeing]", *lines]))
+    with running_daemon(folder, "--config", str(config), *words) as daemon:
+        yield daemon
 
 
 def wait_for(holds: Callable[[], bool], what: str, seconds: float = BOUND_SECONDS) -> float:

@@ -54,7 +54,7 @@ def file_of(kind: str, size: tuple[int, int] = (64, 48)) -> bytes:
 
 
 def png(width: int, height: int, *chunks: tuple[bytes, bytes], color: int = 0) -> bytes:
-    """Of one level; its pixels are there if it isn't larger than 100 million of them."""
+    """Write a picture of one level; it has all its pixels if they aren't more than 100 million."""
     row = width * (3 if color else 1) + 1
     pixels = zlib.compress(bytes(row * height)) if width * height < 10**8 else zlib.compress(bytes(1 << 16))
     head = struct.pack(">2I5B", width, height, 8, color, 0, 0, 0)
@@ -106,10 +106,6 @@ _ONE = png(1, 1)
 _MARKS = {
     "Matroska": b"\x1aE\xdf\xa3",
     "AVI": b"RIFF\0\0\0\0AVI LIST",
-    "Ogg": b"OggS",
-    "FLV": b"FLV\1",
-    "ASF": b"0&\xb2u",
-    "MPEG": b"\0\0\1\xba",
 }
 _BITMAP = b"BM" + bytes(12) + struct.pack("<I2i2H24x", 40, 2**31 - 1, 2**31 - 1, 1, 24)
 _PLAYLIST = b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile:///etc/passwd\n#EXT-X-ENDLIST\n"
@@ -120,18 +116,13 @@ def _of_bytes() -> list[HostileMedium]:
         "a PNG that says 40,000 x 40,000": (png(40_000, 40_000), "million pixels"),
         "a PNG without width": (png(0, 8), _DAMAGED + "|no pixels"),
         "a PNG whose text unpacks": (png(8, 8, (b"zTXt", b"a\0\0" + _BOMB)), _DAMAGED),
-        "a PNG whose international text unpacks": (png(8, 8, (b"iTXt", b"a\0\1\0\0\0" + _BOMB)), _DAMAGED),
         "a PNG whose colour profile unpacks": (png(8, 8, (b"iCCP", b"a\0\0" + _BOMB)), _DAMAGED),
         "a PNG cut off in its pixels": (file_of("PNG")[:3000], "cut off"),
-        "a PNG cut off in its head": (file_of("PNG")[:20], _DAMAGED),
         "a GIF with one pixel on a canvas of 65,535²": (gif(65_535, 65_535, 1), "million pixels"),
         "a JPEG that ends after its first marker": (b"\xff\xd8\xff\xe0", _DAMAGED),
         "a JPEG cut off": (file_of("JPEG")[:700], "cut off"),
-        "a WebP cut off": (file_of("WEBP")[:100], _DAMAGED),
         "an AVIF cut off": (file_of("AVIF")[:200], "HEIC, or damaged|" + _DAMAGED),
-        "a JPEG 2000 cut off": (file_of("JPEG2000")[:60], _DAMAGED + "|HEIC"),
         "a BMP that says 2³¹ x 2³¹": (_BITMAP, "million pixels"),
-        "a PPM that says 99,999 x 99,999": (b"P6 99999 99999 255\n", "million pixels"),
         "a TIFF that says 2³¹ x 2³¹": (tiff(2**31 - 1, 2**31 - 1), "million pixels|" + _DAMAGED),
         "an icon with a PNG of 40,000 x 40,000": (icon_of(png(40_000, 40_000)), "million pixels|" + _DAMAGED),
         "a picture 200,000 times as high as wide": (png(1, 200_000), "too narrow"),
@@ -141,12 +132,7 @@ def _of_bytes() -> list[HostileMedium]:
         "a PDF": (b"%PDF-1.7\n", "PDF"),
         "a PDF with a PNG behind it": (b"%PDF-1.7\n" + file_of("PNG"), "PDF"),
         "a ZIP": (b"PK\x03\x04" + bytes(60), "ZIP"),
-        "a Photoshop file": (b"8BPS" + struct.pack(">H6xHIIHH", 1, 3, 64, 64, 8, 3) + bytes(99), _UNKNOWN),
-        "an ICNS": (file_of("ICNS"), _UNKNOWN),
-        "a FLI": (struct.pack("<IHHHHHHI", 128, 0xAF12, 1, 64, 64, 8, 3, 0) + bytes(108), _UNKNOWN),
         "a DDS": (file_of("DDS"), _UNKNOWN),
-        "a PCX": (file_of("PCX"), _UNKNOWN),
-        "a page of HTML": (b"<html><img src=file:///etc/passwd></html>", _UNKNOWN),
         "noise": (bytes(range(256)) * 64, _UNKNOWN),
         "a film as a picture": (b"\x00\x00\x00 ftypisom" + bytes(100), "a video"),
     }
@@ -156,17 +142,12 @@ def _of_bytes() -> list[HostileMedium]:
 def _of_videos() -> list[HostileMedium]:
     cases = {
         "a playlist": (_PLAYLIST, _UNKNOWN),
-        "a list of files": (b"ffconcat version 1.0\nfile /etc/passwd\n", _UNKNOWN),
-        "a session description": (b"v=0\no=- 0 0 IN IP4 127.0.0.1\nm=video 5004 RTP/AVP 96\n", _UNKNOWN),
         "a GIF of 5,000 frames": (gif(8, 8, 5000), "4,096"),
         "a GIF of 4,000 frames of 9,000²": (gif(9000, 9000, 4000), "too many for an animation"),
         "a TIFF whose directories go round": (tiff(8, 8, following=8), _UNKNOWN),
-        "a WebP animation cut off": (file_of("WEBP")[:100], _UNKNOWN),
-        "noise as a video": (bytes(range(256)) * 64, _UNKNOWN),
     }
     films = {
         "a playlist behind the mark of a film": (b"G@\n" + _PLAYLIST, _DAMAGED),
-        "a list of files behind the mark of a film": (b"ffcoftyp\nffconcat version 1.0\nfile /etc/passwd\n", _DAMAGED),
         "boxes in 100,000 boxes": (b"".join(struct.pack(">I4s", 8 * n, b"moov") for n in range(100_000, 0, -1)), ""),
     }
     films |= {f"a film of {name}": (mark + bytes(range(256)) * 64, "") for name, mark in _MARKS.items()}
@@ -184,8 +165,6 @@ def _of_urls() -> list[HostileMedium]:
         "an address": "http://localhost/x.png",
         "the address of a cloud's metadata": "http://169.254.169.254/latest/meta-data/",
         "a file": "file:///etc/passwd",
-        "a path": "/etc/passwd",
-        "a name with another scheme": "gopher://127.0.0.1:25/x",
         "an address in capitals": "HTTPS://localhost/",
     }
     cases = [HostileMedium(name, [link(url)], "data: URL", True) for name, url in closed.items()]
@@ -194,13 +173,12 @@ def _of_urls() -> list[HostileMedium]:
         "a data: URL whose base64 isn't": ("data:image/png;base64,%%%%", "not valid"),
         "a data: URL in percents": ("data:image/png,%89PNG", "must be base64"),
         "a data: URL of a page": ("data:text/html;base64,PGh0bWw+", "is no image"),
-        "a data: URL without data": ("data:image/png;base64,", "empty"),
     }
     return cases + [HostileMedium(name, [link(url)], says) for name, (url, says) in broken.items()]
 
 
 def _of_parts() -> list[HostileMedium]:
-    wrong = {"min_pixels": -1, "max_pixels": 0, "max_frames": 1.5, "fps": 1e300, "num_frames": "all", "pixels": 9}
+    wrong = {"min_pixels": -1, "max_pixels": 0, "fps": 1e300, "pixels": 9}
     options = [
         HostileMedium(f"{name}={value}", [link(data_url(_ONE), **{name: value})], name) for name, value in wrong.items()
     ]

@@ -25,8 +25,7 @@ class Colour(enum.Enum):
     RED = "red"
 
 
-class Word(str):
-    pass
+class Word(str): ...
 
 
 @dataclasses.dataclass
@@ -46,16 +45,11 @@ class Broken:
     __hash__ = object.__hash__
 
 
-class BrokenMapping(Broken, Mapping):  # type: ignore[misc]
-    pass
+class BrokenMapping(Broken, Mapping): ...  # type: ignore[misc]
 
 
 class BrokenList(list):
-    def __iter__(self) -> Any:
-        raise OSError("broken on purpose")
-
-    def __getitem__(self, place: Any) -> Any:
-        raise OSError("broken on purpose")
+    __iter__ = __getitem__ = Broken._fail
 
 
 # Made anew each time: some can be gone through once.
@@ -86,7 +80,7 @@ OBJECTS: tuple[Callable[[random.Random], Any], ...] = (
 
 
 def any_value(chance: random.Random, depth: int = 3, *, of_json: bool = False) -> Any:
-    """Of Python's types, or of JSON's alone."""
+    """Make a value of Python's types, or of JSON's alone."""
     if depth and chance.random() < 0.35:
         kind = chance.random()
         items = [any_value(chance, depth - 1, of_json=of_json) for _ in range(chance.randrange(4))]
@@ -137,7 +131,7 @@ def any_conversation(chance: random.Random, *, of_json: bool = False) -> Any:
 
 
 def any_params(chance: random.Random) -> Any:
-    """What stands in the place of parameters; also such as were right when they were made."""
+    """Make a value in the place of parameters; some were right when they were made."""
     if chance.random() < 0.2:
         return any_value(chance)
     params = SamplingParams(temperature=0, max_tokens=2)

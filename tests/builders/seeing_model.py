@@ -73,12 +73,12 @@ def answering_model(folder: Path, family: str = "Qwen3VL", **vision: Any) -> Pat
 
 
 def noise(seed: int, size: tuple[int, int] = SIZE) -> Image.Image:
-    """What random weights tell apart."""
+    """A picture that random weights tell from others."""
     return Image.frombytes("RGB", size, random.Random(seed).randbytes(3 * size[0] * size[1]))
 
 
 def film(*frames: Image.Image, rate: int = 10) -> bytes:
-    """As an MP4."""
+    """Encode an MP4."""
     import av
 
     file = io.BytesIO()
@@ -93,7 +93,7 @@ def film(*frames: Image.Image, rate: int = 10) -> bytes:
 
 
 def animation(*frames: Image.Image, rate: int = 10) -> bytes:
-    """As a GIF."""
+    """Encode a GIF."""
     file = io.BytesIO()
     frames[0].save(file, "GIF", save_all=True, append_images=frames[1:], duration=1000 // rate)
     return file.getvalue()

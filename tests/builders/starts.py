@@ -55,7 +55,7 @@ def finished(words: Sequence[str], unbuffered: str = "", **options: Any) -> "sub
 def as_user(
     user: int, code: str = ANSWERS, cwd: Path = Path("/"), **environment: str
 ) -> "subprocess.CompletedProcess[str]":
-    """With nothing in its environment but what is given."""
+    """Run a script as that user, in the given environment alone."""
     words = ["setpriv", f"--reuid={user}", f"--regid={user}", *_AS_USER, sys.executable, "-c", code]
     return finished(words, cwd=cwd, env={"PATH": os.defpath, "PYTHONPATH": python_path(), **environment})
 

@@ -124,7 +124,8 @@ class Traffic(Crowd):
 
 def batch(traffic: Traffic, llm: LLM, chance: random.Random) -> None:
     for question, output in zip(QUESTIONS, llm.generate(QUESTIONS, GREEDY, use_tqdm=False), strict=True):
-        assert output.error_code == 200, output.error_msg
+        if output.error_code != 200:
+            raise PenstockError(output.error_msg or "")
         traffic.check(question, output.outputs.text)
 
 
@@ -208,7 +209,7 @@ def http_mistake(traffic: Traffic, llm: LLM, chance: random.Random) -> None:
 
 
 def http_figures(traffic: Traffic, llm: LLM, chance: random.Random) -> None:
-    """What watches a server does so for weeks."""
+    """Monitoring asks so for weeks."""
     for path in ("/v1/models", "/metrics"):
         with closing(_connection(traffic.port)) as connection:
             connection.request("GET", path)

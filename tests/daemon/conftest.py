@@ -10,19 +10,43 @@ import pytest
 from builders.daemon import RunningDaemon, models, running_daemon
 
 from penstock import LLM
+from penstock.frontend import cli
+from penstock.frontend.daemon.background import stop_daemon
 
 OPTIONS = {"max_model_len": 512, "num_gpu_blocks_override": 128, "limit_logprobs": 20_000}
 
 
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[RunningDaemon]:
-    """With HTTP, at any port."""
+    """A daemon with HTTP at any port."""
     with TemporaryDirectory(prefix="pd") as folder:
         config = Path(folder, "c.toml")
         more = "limit_logprobs = 20000\n"
         config.write_text(models("pocket", more=more).replace("= 1024", "= 512"))
         with running_daemon(Path(folder), "--config", str(config), "--http", "127.0.0.1:0") as running:
             yield running
+
+
+@pytest.fixture
+def address(tmp_path) -> Iterator[Path]:
+    """For a daemon that commands start; it is ended afterwards."""
+    folder = tmp_path / "s"
+    folder.mkdir(mode=0o700)
+    yield folder / "socket"
+    if (folder / "socket").exists():
+        stop_daemon(folder / "socket", 0.0)
+
+
+@pytest.fixture
+def said(capsys) -> Callable[..., tuple[int, str]]:
+    """Run a command line in this process: its status, and all that it has written."""
+
+    def run(*words: object) -> tuple[int, str]:
+        status = cli.main(list(map(str, words)))
+        told = capsys.readouterr()
+        return status, told.out + told.err
+
+    return run
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from builders.random_values import any_conversation, any_fields, any_message, any_params, any_prompt, any_value
+from builders.random_values import any_conversation, any_fields, any_message, any_params, any_prompt
 from builders.starts import WORDS
 from builders.watching import loop_face, tree_processes
 
@@ -58,28 +58,15 @@ def between(good: Any, make: Callable[[], Any], count: int) -> list[Any]:
     return [good if place % 3 == 0 else make() for place in range(3 * count // 2)]
 
 
-def test_prompts(either, count):
+def test_in_a_list_or_a_stream_only_what_is_wrong_fails(either, count):
     chance = random.Random(count)
     prompts = between(GOOD, lambda: any_prompt(chance), count)
     before = _processes(either)
     check(either.generate(prompts, GREEDY, use_tqdm=False), prompts)
-    assert _processes(either) == before
-
-
-def test_parameters(either, count):
-    chance = random.Random(count)
     params = between(GREEDY, lambda: any_params(chance), count)
     check(either.generate([GOOD] * len(params), params, use_tqdm=False), params)
-
-
-def test_conversations(either, count):
-    chance = random.Random(count)
     conversations = between(HELLO, lambda: any_conversation(chance), count)
     check(either.chat(conversations, GREEDY, use_tqdm=False), conversations)
-
-
-def test_streams(either, count):
-    chance = random.Random(count)
     prompts = between(GOOD, lambda: (any_prompt, any_conversation)[chance.random() < 0.5](chance), count)
     lasts = []
     for prompt in prompts:
@@ -87,6 +74,7 @@ def test_streams(either, count):
         lasts.append(outputs[-1])
         lasts[-1].outputs[0].token_ids = [token for output in outputs for token in output.outputs.token_ids]
     check(lasts, prompts)
+    assert _processes(either) == before
 
 
 def test_what_stands_in_the_place_of_all_prompts_raises_or_fails_with_a_sentence(either, count):
@@ -101,18 +89,13 @@ def test_what_stands_in_the_place_of_all_prompts_raises_or_fails_with_a_sentence
             (either.chat, (HELLO, GREEDY), {"chat_template_kwargs": value}),
         )
         for call, arguments, named in calls:
-            sentences = _sentences(call, arguments, named)
+            try:
+                outputs = call(*arguments, **named, use_tqdm=False)
+                sentences = [output.error_msg for output in outputs if output.error_code != 200]
+            except (PenstockError, TypeError, OSError) as error:  # OSError: what a broken value itself raises
+                sentences = [str(error)]
             assert all(sentences), (kinds(value), kinds(params))
     check(either.generate([GOOD], GREEDY, use_tqdm=False), [GOOD])
-
-
-def _sentences(call: Callable[..., list[Any]], arguments: tuple[Any, ...], named: dict[str, Any]) -> list[str | None]:
-    """Of what has failed, be it the call."""
-    try:
-        outputs = call(*arguments, **named, use_tqdm=False)
-    except (PenstockError, TypeError, OSError) as error:  # OSError: what a broken value itself raises
-        return [str(error)]
-    return [output.error_msg for output in outputs if output.error_code != 200]
 
 
 def test_an_event_loop(private, count):
@@ -186,13 +169,9 @@ def _some_fields(chance: random.Random, own: tuple[str, ...]) -> dict[str, Any]:
     if "messages" in fields and chance.random() < 0.8:
         fields["messages"] = [any_message(chance, of_json=True) for _ in range(chance.randrange(3))]
     if "input" in fields and chance.random() < 0.5:
-        fields["input"] = [{"type": "message", **any_value_of_a_message(chance)}]
+        message = any_message(chance, of_json=True)
+        fields["input"] = [{"type": "message", **(message if isinstance(message, dict) else {"content": message})}]
     return fields
-
-
-def any_value_of_a_message(chance: random.Random) -> dict[str, Any]:
-    message = any_message(chance, of_json=True)
-    return message if isinstance(message, dict) else {"content": any_value(chance, of_json=True)}
 
 
 def _good(http: httpx.Client) -> str:

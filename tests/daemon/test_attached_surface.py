@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from operator import attrgetter
 
 import pytest
 from builders.cases import for_each
@@ -16,33 +17,17 @@ TALK = [{"role": "user", "content": "What is 12 + 7?"}]
 PROMPTS = ["What is 2 + 3?", [5, 6, 7, 8], {"prompt": "Say hello.", "priority": 1}, "The capital of"]
 
 
+# All that does not depend on when it ran.
+OF_REQUEST = attrgetter(
+    "request_id", "prompt", "prompt_token_ids", "error_code", "error_msg", "finished", "prompt_logprobs"
+)
+OF_SAMPLE = attrgetter(
+    "index", "text", "token_ids", "finish_reason", "stop_reason", "logprobs", "cumulative_logprob", "score"
+)
+
+
 def told(outputs):
-    """All that does not depend on when it ran."""
-    return [
-        (
-            output.request_id,
-            output.prompt,
-            list(output.prompt_token_ids),
-            output.error_code,
-            output.error_msg,
-            output.finished,
-            [
-                (
-                    sample.index,
-                    sample.text,
-                    list(sample.token_ids),
-                    sample.finish_reason,
-                    sample.stop_reason,
-                    sample.logprobs,
-                    sample.cumulative_logprob,
-                    sample.score,
-                )
-                for sample in output.outputs
-            ],
-            output.prompt_logprobs,
-        )
-        for output in outputs
-    ]
+    return [(*OF_REQUEST(output), *map(OF_SAMPLE, output.outputs)) for output in outputs]
 
 
 CALLS = {
@@ -91,33 +76,22 @@ def test_a_stream_gives_its_answer_piece_by_piece(attached, private):
     assert pieces[0].prompt == whole.prompt and pieces[-1].prompt_token_ids == whole.prompt_token_ids
 
 
-def test_mistakes_at_the_keyboard_raise_at_that_line(attached):
+def test_mistakes_raise_at_their_line_and_rendered_text_tokenizer_and_figures_are_the_models(attached, private):
     with pytest.raises(RequestError, match="2 prompts and 1 sampling_params"):
         attached.generate(["a", "b"], [GREEDY])
     with pytest.raises(RequestError, match="argument of the call itself"):
         attached.chat(TALK, chat_template_kwargs={"messages": []})
-
-
-def test_rendered_text_tokenizer_and_figures_are_the_models(attached, private):
     assert attached.apply_chat_template(TALK) == private.apply_chat_template(TALK)
     assert attached.get_tokenizer().encode("Hello") == private.get_tokenizer().encode("Hello")
-    assert attached.stats().blocks == 128
-    assert attached.list_loras() == []
+    assert attached.stats().blocks == 128 and attached.list_loras() == []
 
 
-def test_a_conversation_that_its_template_refuses_ends_alone(attached):
+def test_a_request_brings_its_template_and_one_that_goes_wrong_ends_alone(attached):
+    template = "Q: {{ messages[0].content }} A:"
+    [output] = attached.chat(TALK, GREEDY, use_tqdm=False, chat_template=template)
+    assert output.prompt == attached.apply_chat_template(TALK, template) == "Q: What is 12 + 7? A:"
     bad, good = attached.chat([[{"content": "no role"}], TALK], GREEDY, use_tqdm=False)
-    assert bad.error_code == 400 and "role" in bad.error_msg
-    assert good.error_code == 200
-
-
-def test_templates_come_with_the_request_of_a_client_of_the_same_user(attached):
-    [output] = attached.chat(TALK, GREEDY, use_tqdm=False, chat_template="Q: {{ messages[0].content }} A:")
-    assert output.prompt == "Q: What is 12 + 7? A:"
-    assert attached.apply_chat_template(TALK, "Q: {{ messages[0].content }} A:") == output.prompt
-
-
-def test_a_template_that_grows_without_bound_ends_its_own_request(attached):
+    assert bad.error_code == 400 and "role" in bad.error_msg and good.error_code == 200
     doubling = "{% set a = namespace(b='x') %}{% for i in range(99) %}{% set a.b = a.b + a.b %}{% endfor %}"
     [output] = attached.chat(TALK, GREEDY, use_tqdm=False, chat_template=doubling)
     assert output.error_code == 400 and "MemoryError" in output.error_msg
@@ -159,20 +133,20 @@ def test_an_abort_leaves_what_there_is(daemon):
 
 
 def test_ctrl_c_carries_what_has_finished(daemon, monkeypatch):
+    take = AttachedRequest.take
+
+    def interrupted(request):
+        if request.position == 2:
+            raise KeyboardInterrupt
+        return take(request)
+
     with daemon.attach() as llm:
-        outputs = llm.generate_iter(["a", "b"], GREEDY)
-        next(outputs)
-        take = AttachedRequest.take
-        monkeypatch.setattr(AttachedRequest, "take", lambda request: interrupted(take, request))
+        next(started := llm.generate_iter(["a", "b"], GREEDY))
+        monkeypatch.setattr(AttachedRequest, "take", interrupted)
         with pytest.raises(KeyboardInterrupt) as stopped:
             llm.generate(["Hello", "Hello", "Hello"], GREEDY, use_tqdm=False)
+        started.close()
     assert len(stopped.value.results) <= 2
-
-
-def interrupted(take, request):
-    if request.position == 2:
-        raise KeyboardInterrupt
-    return take(request)
 
 
 def test_options_that_differ_are_named(daemon):

@@ -1,20 +1,17 @@
 """Many clients share one model, and none of them can harm another."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-from builders.cases import for_each
 from builders.daemon import PlainClient, wait_for, worker_of
 from builders.watching import stopped, wait_until
 
 from penstock import SamplingParams
-from penstock.frontend.session.attached.connection import DaemonConnection
-from penstock.protocol.attach import ATTACH_PROTOCOL, Ask, Attach, WireRequest, is_own_user
+from penstock.protocol.attach import ATTACH_PROTOCOL, Attach, WireRequest, is_own_user
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 LONG = SamplingParams(max_tokens=450, ignore_eos=True)
@@ -33,18 +30,14 @@ while True:
 
 def test_ten_clients_at_once_get_what_each_gets_alone(daemon, attached):
     alone = [output.outputs.token_ids for output in attached.generate(QUESTIONS, GREEDY, use_tqdm=False)]
-    answers = {}
 
-    def script(number):
+    def script():
         with daemon.attach() as llm:
-            answers[number] = [output.outputs.token_ids for output in llm.generate(QUESTIONS, GREEDY, use_tqdm=False)]
+            return [output.outputs.token_ids for output in llm.generate(QUESTIONS, GREEDY, use_tqdm=False)]
 
-    threads = [threading.Thread(target=script, args=(number,)) for number in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert answers == dict.fromkeys(range(10), alone)
+    with ThreadPoolExecutor(10) as threads:
+        scripts = [threads.submit(script) for _ in range(10)]
+    assert [each.result() for each in scripts] == [alone] * 10
 
 
 def test_seeds_of_requests_without_one_are_counted_for_each_client(daemon):
@@ -59,12 +52,10 @@ def test_seeds_of_requests_without_one_are_counted_for_each_client(daemon):
     assert other != once
 
 
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGTERM, signal.SIGINT))],
-    ids=lambda number: number.name,
-)
-def test_a_client_that_dies_leaves_nothing_running(daemon, attached, number):
+def test_a_client_that_dies_or_leaves_a_stream_leaves_nothing_running(daemon, attached):
+    next(stream := attached.stream("Tell me", LONG))
+    stream.close()
+    wait_for(daemon.has_nothing_to_do, "its blocks are free")
     client = subprocess.Popen(
         [sys.executable, "-c", CLIENT, str(daemon.address)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -72,7 +63,7 @@ def test_a_client_that_dies_leaves_nothing_running(daemon, attached, number):
         assert client.stdout.readline() == b"attached\n"
         with stopped(worker_of(daemon)):  # none of its requests ends by being answered
             wait_for(lambda: attached.stats().running > 0, "its requests run")
-            client.send_signal(number)
+            client.kill()
             client.wait(60)
             wait_for(lambda: attached.stats().running == 0, "its requests have ended")
         wait_for(daemon.has_nothing_to_do, "its blocks are free")
@@ -82,54 +73,29 @@ def test_a_client_that_dies_leaves_nothing_running(daemon, attached, number):
         client.stdout.close()
 
 
-def test_leaving_a_stream_frees_its_blocks(daemon, attached):
-    for _ in attached.stream("Tell me", LONG):
-        break
-    wait_for(daemon.has_nothing_to_do, "its blocks are free")
-
-
 def test_a_client_that_reads_nothing_delays_nobody_and_costs_little(daemon, attached):
-    with stopped_client(daemon, 24) as stream:
+    params = SamplingParams(max_tokens=300, ignore_eos=True, detokenize=False)
+    requests = [WireRequest(number, 0, "Go on.", is_streamed=True) for number in range(24)]
+    with PlainClient(daemon).attach() as client:
+        client.ask(*requests, params=[params])
         # Everything of it has been computed, though nobody has read a word.
         assert attached.generate(QUESTIONS, GREEDY, use_tqdm=False)[0].error_code == 200
         wait_for(daemon.has_nothing_to_do, "all is computed")
-        assert sum(map(len, stream.told())) == 24 * 300  # what was merged is all there, in order
-
-
-class stopped_client:
-    """Asks for streams and reads only when it is over."""
-
-    def __init__(self, daemon, count):
-        self.connection, self.count = DaemonConnection(daemon.address), count
-
-    def __enter__(self):
-        self.connection.send(Attach(ATTACH_PROTOCOL, "pocket", "pocket", {}))
-        self.connection.receive()
-        params = SamplingParams(max_tokens=300, ignore_eos=True, detokenize=False)
-        requests = [WireRequest(number, 0, "Go on.", is_streamed=True) for number in range(self.count)]
-        self.connection.send(Ask(requests, [params]))
-        return self
-
-    def told(self):
-        token_ids = [[] for _ in range(self.count)]
-        running = self.count
+        running, num_tokens = len(requests), 0
         while running:
-            for piece in self.connection.receive().deltas:
-                token_ids[piece.number] += piece.samples[0].token_ids
+            for piece in client.hear().deltas:
+                num_tokens += len(piece.samples[0].token_ids)
                 running -= piece.finished
-        return token_ids
-
-    def __exit__(self, *exception):
-        self.connection.close()
+        assert num_tokens == 24 * 300  # what was merged is all there
 
 
-@for_each("name", ["zzz", "step_limits", "__class__"])
-def test_an_option_that_is_none_is_a_disagreement_that_names_it(name, daemon):
-    with PlainClient(daemon) as client:
-        client.send(Attach(ATTACH_PROTOCOL, "pocket", "pocket", {name: 1}))
-        declined = client.hear()
-    assert declined.is_disagreement and declined.failure.kind == "ConfigError"
-    assert declined.failure.message == f"The daemon's models have no option {name!r}."
+def test_an_option_that_is_none_is_a_disagreement_that_names_it(daemon):
+    for name in ("zzz", "step_limits", "__class__"):
+        with PlainClient(daemon) as client:
+            client.send(Attach(ATTACH_PROTOCOL, "pocket", "pocket", {name: 1}))
+            declined = client.hear()
+        assert declined.is_disagreement and declined.failure.kind == "ConfigError"
+        assert declined.failure.message == f"The daemon's models have no option {name!r}."
 
 
 def test_the_socket_is_this_users_alone(daemon, monkeypatch):

@@ -24,7 +24,6 @@ from penstock.protocol.attach import (
     Drop,
     Failed,
     Failure,
-    WireConversation,
     WireRequest,
     frame,
 )
@@ -63,9 +62,6 @@ def answers(llm):
 
 def text(number, said="Go on.", **given):
     return WireRequest(number, 0, said, **given)
-
-
-# --- messages --------------------------------------------------------------------------------------------------------
 
 
 def test_a_long_message_that_is_only_announced_takes_nothing(small, good):
@@ -116,13 +112,11 @@ WRONG = {
     "half a message, then the end": b"\x40\x00\x00\x00half",
     "what only a daemon says": frame(Declined(Failure("x", "y"), True)),
     "nothing": b"\x00\x00\x00\x00",
-    "one byte": b"\x01\x00\x00\x00\x00",
     "an odd number": b"\x03\x00\x00\x00\x93\xa1x",
     "100,000 requests at once": too_many(100_000),
     "100,000 parameters at once": packed("Ask", [[0, 0, "x"]], [{}] * 100_000),
     "no requests but a map": packed("Ask", {}, [{}]),
     "a request without a number": packed("Ask", [["x", 0, "x"]], [{}]),
-    "a request that is nothing": packed("Ask", [None], [{}]),
     "100,000 numbers to drop": packed("Drop", list(range(100_000))),
     "a list in a list in a list": packed("Ask", [[0, 0, "x"]], [{}])[:10] + b"\x91" * 200_000,
 }
@@ -139,11 +133,9 @@ def test_messages_that_nobody_sends_end_their_senders_connection(small, good, ki
         client.last_words()
 
 
-@for_each("seed", range(3))
-def test_random_bytes_harm_only_their_sender(small, good, seed):
-    chance = random.Random(seed)
-    whole = frame(Ask([text(0), text(1)], [GREEDY]))
-    for number in range(60):
+def test_random_bytes_harm_only_their_sender(small, good):
+    chance, whole = random.Random(0), frame(Ask([text(0), text(1)], [GREEDY]))
+    for number in range(180):
         with PlainClient(small) as client:
             if number % 2:
                 client.attach()
@@ -154,24 +146,18 @@ def test_random_bytes_harm_only_their_sender(small, good, seed):
     wait_for(small.has_nothing_to_do, "nothing of them runs")
 
 
-@for_each("refused", ["it can't be loaded", "its options differ"])
-def test_who_is_refused_a_model_has_no_lease_and_is_a_stranger_again(small, good, refused):
+@for_each("model, options", [("/nowhere", {}), ("pocket", {"max_num_seqs": 3})])
+def test_who_is_refused_a_model_has_no_lease_and_is_a_stranger_whose_requests_fail(small, good, model, options):
     clients = small.model().clients
     with PlainClient(small) as client:
-        model, options = ("/nowhere", {}) if refused == "it can't be loaded" else ("pocket", {"max_num_seqs": 3})
+        (failed,) = client.ask(*map(text, range(64))).ends(1)
+        assert isinstance(failed, Failed) and failed.numbers == list(range(64))
         client.send(Attach(ATTACH_PROTOCOL, model, model, options, may_add=True))
         assert isinstance(client.hear(), Declined)
         assert small.model().clients == clients
         assert small.status().clients == 1, "the good one"
         assert isinstance(client.attach(), PlainClient), "it may try again"
         assert small.model().clients == clients + 1
-
-
-# --- requests --------------------------------------------------------------------------------------------------------
-
-
-def conversation(messages, **options):
-    return WireConversation(messages, None, None, options)
 
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -181,7 +167,6 @@ for _ in range(300):
 REFUSED = {
     "parameters behind the last": [7, 7, "x"],
     "parameters before the first": [7, -1, "x"],
-    "parameters of another kind": [7, "0", "x"],
     "parameters that can't be": [7, 1, "x"],
     "parameters of an unknown name": [7, 2, "x"],
     "a text that is a number": [7, 0, 5],
@@ -189,7 +174,6 @@ REFUSED = {
     "token ids beyond the vocabulary": [7, 0, None, column([1, 2**31 - 1])],
     "nothing at all": [7, 0],
     "an argument of the call itself": [7, 0, None, None, [HELLO, None, None, {"tokenize": True}]],
-    "self": [7, 0, None, None, [HELLO, None, None, {"self": 1}]],
     "a conversation of numbers": [7, 0, None, None, [[1, 2], None, None, {}]],
     "messages without roles": [7, 0, None, None, [[{}], None, None, {}]],
     "tools that are none": [7, 0, None, None, [HELLO, [1, None], None, {}]],
@@ -228,14 +212,8 @@ def test_of_requests_with_one_number_the_first_runs_and_the_others_are_refused(s
     wait_for(small.has_nothing_to_do, "those that ran ended with their client")
 
 
-def test_before_attaching_requests_fail_and_nothing_is_held(small):
-    with PlainClient(small) as client:
-        (failed,) = client.ask(*map(text, range(64))).ends(1)
-        assert isinstance(failed, Failed) and failed.numbers == list(range(64))
-
-
 def test_what_was_read_and_is_answered_is_not_held_any_more(small, good):
-    """Also while nothing else comes from its sender."""
+    """So it is while nothing else comes from its sender, too."""
     long = [0, 7, "x" * (10 << 20)]  # refused for its parameters
     with grown_by_at_most(small, 40):
         clients = [PlainClient(small).attach().send(packed("Ask", [long], [{}])) for _ in range(8)]
@@ -244,23 +222,19 @@ def test_what_was_read_and_is_answered_is_not_held_any_more(small, good):
         client.close()
 
 
-# --- floods ----------------------------------------------------------------------------------------------------------
-
-
-def flood(client, count, params=LONG):
-    """As many requests, in messages of 512. What there is no room for isn't read, so it stops where it would wait."""
+def flood(client, count):
+    """Send as many requests, in messages of 512, until the daemon has no room to read on; return how many were sent."""
     client.socket.settimeout(0.5)
     sent = 0
-    try:
+    with suppress(TimeoutError):
         for start in range(0, count, 512):
-            client.ask(*map(text, range(start, start + 512)), params=[params])
+            client.ask(*map(text, range(start, start + 512)), params=[LONG])
             sent += 512
-    except TimeoutError:
-        pass
     return sent
 
 
 def test_a_flood_of_requests_is_bounded_and_does_not_stand_before_others(small, good):
+    """And what its client gives back, another may take."""
     with PlainClient(small).attach() as client, grown_by_at_most(small, 64):
         sent = flood(client, 100_000)
         assert sent < 50_000, "the rest waits outside"
@@ -272,9 +246,6 @@ def test_a_flood_of_requests_is_bounded_and_does_not_stand_before_others(small, 
         # that some pass while a request is on its way.
         assert after.steps - before.steps < 900 and after.waiting > 1000
     wait_for(small.has_nothing_to_do, "all of it has gone with its client")
-
-
-def test_what_a_client_gives_back_another_may_take(small):
     sent = []
     for _ in range(2):
         with PlainClient(small).attach() as client:
@@ -295,9 +266,6 @@ def test_answers_that_nobody_reads_are_held_within_the_budget(small, good):
         codes = Counter(piece.error_code for piece in client.ends(32))
         assert codes[200] > 0 and codes[429] > 0 and sum(codes.values()) == 32
         assert client.ask(text(100)).ends(1)[0].error_code == 200, "what was read is given back"
-
-
-# --- connections -----------------------------------------------------------------------------------------------------
 
 
 def test_connections_that_say_nothing_are_bounded_and_keep_nobody_out(small, good):

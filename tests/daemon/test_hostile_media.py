@@ -2,10 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
-import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,9 +10,8 @@ from typing import Any
 
 import psutil
 import pytest
-from builders.cases import for_each
-from builders.daemon import RunningDaemon, running_daemon
-from builders.hostile_media import HOSTILE, HostileMedium, durable, image
+from builders.daemon import RunningDaemon, seeing_daemon
+from builders.hostile_media import HOSTILE, HostileMedium, durable
 from builders.seeing_model import about, as_url, picture, seeing_model
 from builders.watching import module_of
 
@@ -59,11 +54,7 @@ class Hostage:
 @pytest.fixture(scope="module")
 def hostage(tmp_path_factory) -> Iterator[Hostage]:
     folder = seeing_model(tmp_path_factory.mktemp("models") / "seeing")
-    where = tmp_path_factory.mktemp("daemon")
-    config = where / "penstock.toml"
-    lines = [f"{name} = {json.dumps(value)}" for name, value in {"model": str(folder), **OPTIONS}.items()]
-    config.write_text("\n".join(["[models.seeing]", *lines]))
-    with running_daemon(where, "--config", str(config), "--http", "127.0.0.1:0") as daemon:
+    with seeing_daemon(tmp_path_factory.mktemp("daemon"), folder, "--http", "127.0.0.1:0", **OPTIONS) as daemon:
         hostage = Hostage(daemon)
         assert hostage.ask(GOOD)[0] == 200
         yield hostage
@@ -75,15 +66,22 @@ def assert_refused(case: HostileMedium, status: int, sentence: str) -> None:
     assert not [secret for secret in _SECRETS if secret in sentence and not case.is_opened_by_callers], sentence
 
 
-@pytest.fixture(scope="module")
-def told(hostage) -> dict[str, tuple[int, str]]:
-    """What each is told that is sent for the first time."""
-    return {case.name: hostage.ask(*case.parts) for case in HOSTILE}
-
-
-@for_each("case", HOSTILE, ids=lambda case: case.name)
-def test_a_hostile_medium_is_refused_with_a_sentence(told, case):
-    assert_refused(case, *told[case.name])
+@pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.long)])
+def test_a_hostile_medium_is_refused_with_a_sentence_and_leaves_neither_memory_nor_a_process_behind(hostage, rounds):
+    for case in HOSTILE:
+        assert_refused(case, *hostage.ask(*case.parts))
+    before = hostage.resident()  # after each has been sent once
+    for _ in range(rounds):
+        for case in [*HOSTILE, *(durable() if rounds > 1 else [])]:
+            status, _ = hostage.ask(*case.parts)
+            assert status == (400 if case.says else 200) or case in HOSTILE, case.name
+    after = hostage.resident()
+    assert after.keys() == before.keys()
+    grown = {role: (after[role] - before[role]) // _MIB for role in after}
+    assert max(grown.values()) < 64, grown
+    assert hostage.ask(GOOD)[0] == 200
+    page = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    assert f"`tests/builders/hostile_media.py` holds {len(HOSTILE)} of them" in page
 
 
 def test_scripts_are_told_the_same_and_a_good_picture_among_them_is_answered(hostage):
@@ -94,20 +92,6 @@ def test_scripts_are_told_the_same_and_a_good_picture_among_them_is_answered(hos
     assert (answered.error_code, answered.error_msg) == (200, None)
     for case, output in zip(cases, refused, strict=True):
         assert_refused(case, output.error_code, output.error_msg)
-
-
-@pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.long)])
-def test_forty_at_least_are_refused_and_none_leaves_memory_or_a_process_behind(hostage, told, rounds):
-    assert len(told) == len(HOSTILE) >= 40
-    before = hostage.resident()  # after each has been sent once
-    for _ in range(rounds):
-        for case in HOSTILE:
-            hostage.ask(*case.parts)
-    after = hostage.resident()
-    assert after.keys() == before.keys()
-    grown = {role: (after[role] - before[role]) // _MIB for role in after}
-    assert max(grown.values()) < 64, grown
-    assert hostage.ask(GOOD)[0] == 200
 
 
 def test_placeholders_that_stand_for_nothing_never_reach_a_worker(hostage):
@@ -124,84 +108,3 @@ def test_placeholders_that_stand_for_nothing_never_reach_a_worker(hostage):
         outputs = llm.generate([*prompts, "good"], PARAMS, use_tqdm=False)
     assert [output.error_code for output in outputs] == [400] * len(prompts) + [200]
     assert all("placeholder" in output.error_msg for output in outputs[:-1])
-
-
-def test_the_page_about_safety_tells_their_number():
-    page = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
-    assert f"`tests/builders/hostile_media.py` holds {len(HOSTILE)} of them" in page
-
-
-WATCH = """
-import json, sys, threading, time
-from penstock import LLM, SamplingParams
-
-llm = LLM("seeing", connect=sys.argv[1], quiet=True)
-params = SamplingParams(max_tokens=400, temperature=0, ignore_eos=True)
-gaps = []
-
-def stream():
-    while True:
-        last = time.monotonic()
-        for _ in llm.stream("Tell me", params):
-            now = time.monotonic()
-            gaps.append(now - last)
-            last = now
-
-threading.Thread(target=stream, daemon=True).start()
-for line in sys.stdin:
-    seen, gaps[:] = list(gaps), []
-    print(json.dumps([len(seen), max(seen, default=0.0)]), flush=True)
-"""
-
-
-class Watcher:
-    """A script in a process of its own that streams answers of text, one after another."""
-
-    def __init__(self, daemon: RunningDaemon) -> None:
-        words = [sys.executable, "-c", WATCH, str(daemon.address)]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def longest_gap(self) -> float:
-        """In seconds, since the last call; between tokens, and before the first one of an answer."""
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        count, longest = json.loads(self.process.stdout.readline())
-        assert count > 0
-        return float(longest)
-
-
-@pytest.fixture
-def watcher(hostage) -> Iterator[Watcher]:
-    watcher = Watcher(hostage.daemon)
-    time.sleep(3)
-    watcher.longest_gap()
-    yield watcher
-    watcher.process.kill()
-    watcher.process.communicate(timeout=60)
-
-
-@pytest.mark.long
-def test_beside_hostile_media_streams_wait_for_200_milliseconds_at_most(hostage, watcher):
-    before = hostage.resident()
-    gaps: dict[str, float] = {}
-    for case in [*HOSTILE, *durable()]:
-        status, sentence = hostage.ask(*case.parts)
-        gaps[case.name] = watcher.longest_gap()
-        assert status == (200 if case in durable() and not case.says else 400), (case.name, sentence[:300])
-    worst = sorted(gaps.items(), key=lambda pair: -pair[1])[:5]
-    print(worst, {role: size // _MIB for role, size in hostage.resident().items()})
-    assert worst[0][1] <= 0.2, worst
-    after = hostage.resident()
-    assert max(after[role] - before.get(role, 0) for role in after) < 128 * _MIB, (before, after)
-
-
-@pytest.mark.long
-def test_while_one_client_sends_slow_pictures_another_has_its_turn(hostage):
-    slow = durable()[0]
-    sender = threading.Thread(target=hostage.ask, args=slow.parts)
-    sender.start()
-    time.sleep(1)
-    with hostage.daemon.attach("seeing") as llm:
-        [output] = llm.chat([about(image(b"nothing"))], PARAMS, use_tqdm=False)
-    assert output.error_code == 400 and sender.is_alive()
-    sender.join()

@@ -1,21 +1,23 @@
-"""What the configuration says of HTTP, and what a reload makes of it."""
+"""Where HTTP listens and what its options are: by the command line or the configuration, and after a reload."""
 
+import argparse
 import asyncio
 import http.client
 import json
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 from builders.cases import for_each
 from builders.daemon import models
 
 from penstock import ConfigError, PenstockError, SamplingParams
+from penstock.frontend.commands.shared.daemon_options import add_daemon_options, settings_of
 from penstock.frontend.daemon.background import reload_daemon, stop_daemon
 from penstock.frontend.daemon.daemon_http import DaemonHttp
 from penstock.frontend.daemon.server import Daemon
 from penstock.frontend.daemon.settings import DaemonSettings, read_settings
+from penstock.frontend.http.connections.server import listening_socket
 from penstock.frontend.http.options import HttpOptions
 
 
@@ -25,7 +27,7 @@ def settings(text, tmp_path, given=None):
     return read_settings(config, [], {}, {}, {} if given is None else given)
 
 
-def test_the_command_line_goes_before_the_table(tmp_path):
+def test_the_command_line_goes_before_the_configuration_and_is_checked_as_that_is(tmp_path):
     text = '[http]\naddress = "127.0.0.1:9000"\nmax_requests = 3\n'
     options = settings(text, tmp_path, {"max_requests": 4}).http
     assert options.http == "127.0.0.1:9000" and options.max_requests == 4
@@ -33,6 +35,13 @@ def test_the_command_line_goes_before_the_table(tmp_path):
     config = tmp_path / "c.toml"
     assert read_settings(config, [], {}, {}, None).http is None
     assert settings("[http]\naddress = 9000\n", tmp_path).http.address == ("127.0.0.1", 9000)
+    told = settings('max_held_bytes = "256MiB"\nmax_client_bytes = 1000', tmp_path)
+    assert (told.max_held_bytes, told.max_client_bytes) == (256 << 20, 1000)
+    told = read_settings(None, [], {}, {"max_held_bytes": "256MiB", "keep_alive": 5}, None)
+    assert (told.max_held_bytes, told.max_client_bytes, told.keep_alive) == (256 << 20, None, 5.0)
+    for name, value in {"max_held_bytes": "much", "keep_alive": "long", "max_loaded": 0, "drain": -1}.items():
+        with pytest.raises(ConfigError, match=f"{name}="):
+            read_settings(None, [], {}, {name: value}, None)
 
 
 @for_each(
@@ -47,6 +56,10 @@ def test_the_command_line_goes_before_the_table(tmp_path):
         "[http]\nmax_requests = 0": "max_requests=0 must be a whole number",
         "[http]\naddress = 'nowhere'": "must be HOST:PORT",
         "http = 3": "http is a table",
+        **{
+            f"max_held_bytes = {value}": "max_held_bytes=.*must be bytes"
+            for value in ("0", "-1", "'much'", "true", "1.5")
+        },
     }.items(),
 )
 def test_what_cannot_work_is_a_sentence(text, sentence, tmp_path):
@@ -91,24 +104,10 @@ def test_a_reload_changes_http_and_cuts_nobody_off_and_a_shutdown_tells_streams_
     connection.close()
 
 
-def test_a_key_file_that_may_not_be_read_is_a_sentence(tmp_path, monkeypatch):
-    keys = tmp_path / "keys"
-    keys.write_text("one\n")
+def test_a_key_file_that_cannot_be_read_and_whatever_goes_wrong_in_a_reload_is_a_sentence(tmp_path, capsys):
+    with pytest.raises(ConfigError, match="can't be read: .*Is a directory"):
+        asyncio.run(DaemonHttp(None, None).start(HttpOptions(http="127.0.0.1:0", api_key_file=str(tmp_path))))
 
-    opened = Path.open
-
-    def open_others(path, *arguments, **options):
-        if path == keys:
-            raise PermissionError(13, "Permission denied")
-        return opened(path, *arguments, **options)
-
-    with monkeypatch.context() as nobody:
-        nobody.setattr(Path, "open", open_others)
-        with pytest.raises(ConfigError, match="keys.* can't be read: .*Permission denied"):
-            asyncio.run(DaemonHttp(None, None).start(HttpOptions(http="127.0.0.1:0", api_key_file=str(keys))))
-
-
-def test_whatever_goes_wrong_as_a_signal_has_the_configuration_read_is_said(tmp_path, capsys):
     def read_again():
         raise RuntimeError("as if by a fault of ours")
 
@@ -137,33 +136,61 @@ def status(address, key=""):
         return error.code
 
 
-@for_each(
-    "text, expected",
-    {
-        "": (None, None),
-        'max_held_bytes = "256MiB"\nmax_client_bytes = 1000': (256 << 20, 1000),
-    }.items(),
-)
-def test_how_much_is_held_for_clients_can_be_told(text, expected, tmp_path):
-    told = settings(text, tmp_path)
-    assert (told.max_held_bytes, told.max_client_bytes) == expected
-
-
-@for_each("value", ["0", "-1", "'much'", "true", "1.5"])
-def test_a_budget_that_cannot_be_is_a_sentence(value, tmp_path):
-    with pytest.raises(ConfigError, match="max_held_bytes=.*must be bytes, or text such as"):
-        settings(f"max_held_bytes = {value}", tmp_path)
-
-
-def test_what_the_command_line_says_of_the_daemon_is_checked_as_the_configuration_is():
-    told = read_settings(None, [], {}, {"max_held_bytes": "256MiB", "keep_alive": 5}, None)
-    assert (told.max_held_bytes, told.keep_alive) == (256 << 20, 5.0)
-    for name, value in {"max_held_bytes": "much", "keep_alive": "long", "max_loaded": 0, "drain": -1}.items():
-        with pytest.raises(ConfigError, match=f"{name}="):
-            read_settings(None, [], {}, {name: value}, None)
-
-
 def limit(daemon):
     with urllib.request.urlopen(daemon.status().http + "/metrics", timeout=60) as reply:
         lines = reply.read().decode().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("penstock_held_bytes_limit "))
+
+
+def http_of(*words: str) -> tuple[str, int] | None:
+    parser = argparse.ArgumentParser()
+    add_daemon_options(parser)
+    http = settings_of(parser.parse_args(words)).http
+    return http and http.address
+
+
+@for_each(
+    "words, address",
+    [
+        ([], ("127.0.0.1", 8000)),
+        (["--http", "0.0.0.0:80"], ("0.0.0.0", 80)),
+        (["--port", "8123"], ("127.0.0.1", 8123)),
+        (["--host", "0.0.0.0"], ("0.0.0.0", 8000)),
+        (["--host", "::1", "--port", "1"], ("::1", 1)),
+        (["--host", "[::1]", "--port", "1"], ("::1", 1)),
+        (["--no-http"], None),
+    ],
+)
+def test_it_listens_where_it_is_told(words, address):
+    assert http_of(*words) == address
+
+
+@for_each(
+    "words, sentence",
+    [
+        (["--port", "x"], "'x' is no port."),
+        (
+            ["--http", "99999"],
+            "HTTP: http='99999' must be HOST:PORT such as 127.0.0.1:8000, or a port: ports end at 65535;",
+        ),
+        (["--port", "9" * 5000], "ports end at 65535; 0 is any that is free."),
+        (["--http", "127.0.0.1:٣٠٠٠"], "'٣٠٠٠' is no port."),
+        (["--http", ":80"], "HOST is missing; 0.0.0.0 is every"),
+        (["--host", "1.2.3.4:5"], "'1.2.3.4:5' is no address."),
+        (["--http", "https://localhost:80"], "the scheme is left out;"),
+    ],
+)
+def test_an_address_that_can_be_none_is_refused_with_what_is_wrong(words, sentence):
+    with pytest.raises(ConfigError) as raised:
+        http_of(*words)
+    told = str(raised.value)
+    assert sentence in told and "must be HOST:PORT" in told and not told.endswith("..") and ": :" not in told
+
+
+def test_two_addresses_and_a_host_that_is_not_this_machines_are_refused():
+    with pytest.raises(ConfigError, match="give one or the other"):
+        http_of("--http", "8000", "--port", "8001")
+    with pytest.raises(ConfigError, match=r"has no address: .* 0.0.0.0 for all"):
+        listening_socket("a..b", 0)
+    with pytest.raises(ConfigError, match=r"can't be listened on: .* 127.0.0.1 is for its own"):
+        listening_socket("192.0.2.1", 0)

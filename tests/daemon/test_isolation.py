@@ -1,4 +1,4 @@
-"""What one model or one client holds up, holds up nobody else: workers that hang, templates without end."""
+"""A model or client that is held up holds up nobody else: workers that hang, templates without end."""
 
 import http.client
 import json
@@ -69,7 +69,7 @@ def test_adapters_of_a_worker_that_hangs_leave_other_models_as_they_are(start, t
 
 
 def test_templates_that_never_end_hold_up_their_own_model_or_client_alone(start):
-    """Of a model's own folder over both doors, and then of clients."""
+    """The templates come from a model's own folder, over both doors, and then from clients."""
     config = models("good") + models("endless", more=f'chat_template = "{ENDLESS}"\n')
     daemon = start(config, "--http", "127.0.0.1:0", "--trust-request-chat-template")
     address = daemon.status().http

@@ -31,11 +31,6 @@ def model_with(folder: Path, **parts: Any) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def short_panics(monkeypatch):
-    monkeypatch.setenv("RUST_BACKTRACE", "0")
-
-
 def test_a_text_or_tokens_at_which_it_panics_are_refused(tmp_path):
     tokenizer = Tokenizer(model_with(tmp_path / "encodes", normalizer=PANICS))
     assert tokenizer.encode("good") and tokenizer.encode("a bad one")

@@ -10,41 +10,22 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pexpect
 import psutil
 import pytest
-from builders.daemon import RunningDaemon, models, process_of, wait_for, worker_of
+from builders.daemon import RunningDaemon, models, wait_for, worker_of
 from builders.watching import is_running
 
 from penstock.frontend import cli
 from penstock.frontend.console import logs
 from penstock.frontend.daemon import server
-from penstock.frontend.daemon.background import stop_daemon
 from penstock.frontend.daemon.settings import read_settings
 from penstock.protocol.errors import ModelNotFoundError
 
 STAND_IN = ["--load-format", "stand-in", "--max-model-len", "256", "--num-gpu-blocks-override", "32"]
 HTTP = ["--http", "127.0.0.1:0"]
-
-
-@pytest.fixture
-def address(tmp_path) -> Iterator[Path]:
-    folder = tmp_path / "s"
-    folder.mkdir(mode=0o700)
-    yield folder / "socket"
-    if (folder / "socket").exists():
-        stop_daemon(folder / "socket", 0.0)
-
-
-def said(capsys, *words: object) -> tuple[int, str]:
-    status = cli.main(list(map(str, words)))
-    told = capsys.readouterr()
-    return status, told.out + told.err
 
 
 def ask(address: str, path: str) -> tuple[int, dict]:
@@ -56,29 +37,16 @@ def ask(address: str, path: str) -> tuple[int, dict]:
             return error.code, json.load(error)
 
 
-@pytest.fixture
-def broken(tmp_path) -> Path:
-    """A folder that holds no model."""
-    folder = tmp_path / "some where" / "broken"
-    folder.mkdir(parents=True)
-    return folder
-
-
-# --- the start --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("command", ["start", "serve"])
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    "command, words, sentence",
     [
-        (["/nosuch"], "nosuch could not be loaded: No model '/nosuch' was found"),
+        ("start", ["/nosuch"], "nosuch could not be loaded: No model '/nosuch' was found"),
+        ("serve", ["desk=./nosuch", "pocket", *STAND_IN], "desk could not be loaded: No model './nosuch' was found"),
         pytest.param(
-            ["desk=./nosuch", "pocket", *STAND_IN],
-            "desk could not be loaded: No model './nosuch' was found",
-            marks=pytest.mark.long,
+            "serve", ["desk=/usr"], "desk could not be loaded: /usr has no config.json", marks=pytest.mark.long
         ),
-        pytest.param(["desk=/usr"], "desk could not be loaded: /usr has no config.json", marks=pytest.mark.long),
     ],
+    ids=["start", "serve", "no model"],
 )
 def test_what_cannot_be_loaded_is_a_sentence_and_no_daemon(command, words, sentence, address, capfd):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -113,17 +81,10 @@ def test_a_hub_that_says_nothing_keeps_no_daemon_from_its_start_and_a_wrong_name
     over.set()
 
 
-@pytest.mark.long
-def test_a_model_is_there_once_the_daemon_has_started(address, capsys):
-    status, text = said(capsys, "start", "pocket", "--socket", address, *STAND_IN, "--no-http")
-    assert status == 0 and str(address) in text
-    assert RunningDaemon(address).model().state == "ready"
-
-
-def test_lazily_nothing_is_loaded_or_looked_for_before_it_is_used(address, capsys):
+def test_lazily_nothing_is_loaded_or_looked_for_before_it_is_used(address, said):
     words = ["desk=pocket", "far=/nosuch", "--lazy", "--socket", address, *STAND_IN, *HTTP]
     before = len(logs.daemon_log().read_text()) if logs.daemon_log().exists() else 0
-    assert said(capsys, "start", *words)[0] == 0
+    assert said("start", *words)[0] == 0
     lines = logs.daemon_log().read_text()[before:].splitlines()
     stamp, told = next(line for line in lines if "penstock serves desk" in line).split(" ", 1)
     assert told.startswith("penstock serves desk, far at "), "every line of the log has a date"
@@ -134,30 +95,6 @@ def test_lazily_nothing_is_loaded_or_looked_for_before_it_is_used(address, capsy
     assert ask(daemon.status().http, "/health") == (200, body)
     with daemon.attach("desk"):
         assert ask(daemon.status().http, "/health")[1]["models"] == {"desk": "ok", "far": "unloaded"}
-
-
-@pytest.mark.long
-def test_who_presses_ctrl_c_while_it_loads_ends_it(address, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.start=delay:600")
-    with foreground(address, "pocket", *STAND_IN, "--no-http") as process:
-        assert b"penstock serves pocket" in process.stderr.readline()
-        wait_for(lambda: RunningDaemon(address).model().state == "loading", "it is loading")
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
-
-
-@contextmanager
-def foreground(address: Path, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    line = [sys.executable, "-m", "penstock", "serve", *words, "--socket", str(address)]
-    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-# --- how it does ------------------------------------------------------------------------------------------------------
 
 
 def test_health_tells_loading_from_ready_and_the_server_is_alive_all_the_while(start, monkeypatch):
@@ -172,7 +109,9 @@ def test_health_tells_loading_from_ready_and_the_server_is_alive_all_the_while(s
     assert ask(http, "/health")[1] == {"status": "ok", "models": {"a": "ok"}}
 
 
-def test_why_a_model_failed_or_died_is_told_by_health_ps_status_and_logs(start, broken, capsys):
+def test_why_a_model_failed_or_died_is_told_by_health_ps_status_and_logs(start, tmp_path, said):
+    broken = tmp_path / "some where" / "broken"
+    broken.mkdir(parents=True)
     more = f'[models.b]\nmodel = "{broken}"\npreload = true\n'
     daemon = start(models("a", more="preload = true") + more, *HTTP)
     wait_for(lambda: [daemon.model(name).state for name in "ab"] == ["ready", "failed"], "both were tried")
@@ -183,9 +122,9 @@ def test_why_a_model_failed_or_died_is_told_by_health_ps_status_and_logs(start, 
     assert "some where" not in json.dumps(body), "nobody is told where a model lies"
     assert ask(daemon.status().http, "/ping")[0] == 200
     for command in ("ps", "status"):
-        lines = said(capsys, command, "--socket", daemon.address)[1].splitlines()
+        lines = said(command, "--socket", daemon.address)[1].splitlines()
         assert any(line.split()[0].startswith("b") and why in line for line in lines), command
-    assert "b could not be loaded" in (told := said(capsys, "logs", "-n", "50")[1]) and why in told
+    assert "b could not be loaded" in (told := said("logs", "-n", "50")[1]) and why in told
     assert list(body["last_errors"]) == ["b"]
     os.kill(worker_of(daemon), signal.SIGKILL)
     bodies = [body]
@@ -198,20 +137,7 @@ def test_why_a_model_failed_or_died_is_told_by_health_ps_status_and_logs(start, 
     assert "worker 0 process" in last["message"] and abs(last["time"] - time.time()) < 120
     assert "a" not in bodies[-1]["reasons"]
     for command in ("ps", "status"):
-        assert "worker 0 process" in said(capsys, command, "--socket", daemon.address)[1], command
-
-
-@pytest.mark.long
-def test_a_model_that_died_and_comes_back_is_loading_meanwhile(start, monkeypatch):
-    daemon = start(models("a", more="preload = true"), *HTTP)
-    http = daemon.status().http
-    wait_for(lambda: ask(http, "/health")[0] == 200, "it is loaded")
-    os.kill(process_of(daemon, "penstock.engine"), signal.SIGKILL)
-    wait_for(lambda: ask(http, "/health")[0] == 503, "its death is seen")
-    wait_for(lambda: ask(http, "/health")[0] == 200, "it has come back")
-
-
-# --- its end with the terminal ----------------------------------------------------------------------------------------
+        assert "worker 0 process" in said(command, "--socket", daemon.address)[1], command
 
 
 def test_in_the_foreground_of_a_terminal_it_ends_when_that_is_closed(address):

@@ -28,48 +28,46 @@ def asked(llm, name):
 
 @pytest.fixture(scope="module")
 def roomy(start_shared):
-    """With room for adapters in one of its models, and for a moment only."""
+    """A daemon with room for adapters in one of its models, which leaves after a moment of quiet."""
     words = ("--http", "127.0.0.1:0", "--http-added")
     return start_shared(models("a", more=ROOM, keep_alive=0.3) + models("b"), *words)
 
 
 def test_an_adapter_is_loaded_for_all_and_again_after_a_death(roomy, folder):
-    daemon = roomy
-    with daemon.attach("a") as llm, daemon.attach("a") as other:
+    with roomy.attach("a") as llm, roomy.attach("a") as other:
         llm.load_lora("polite", folder)
         assert other.list_loras() == ["polite"] and asked(other, "polite") == 200
-        os.kill(worker_of(daemon), signal.SIGKILL)
-        wait_for(lambda: daemon.model("a").restarts == 1, "its death is seen")
-        wait_for(lambda: daemon.model("a").state == "ready", "it is started again")
+        os.kill(worker_of(roomy), signal.SIGKILL)
+        wait_for(lambda: roomy.model("a").restarts == 1, "its death is seen")
+        wait_for(lambda: roomy.model("a").state == "ready", "it is started again")
         assert other.list_loras() == ["polite"] and asked(other, "polite") == 200
         other.unload_lora("polite")
         assert llm.list_loras() == [] and asked(llm, "polite") == 400
 
 
 def test_what_cannot_be_loaded_says_why(roomy, folder):
-    daemon = roomy
-    with daemon.attach("a") as llm:
+    with roomy.attach("a") as llm:
         with pytest.raises(FileNotFoundError, match="There is no adapter at"):
             llm.load_lora("polite", "/nowhere")
         llm.load_lora("polite", folder)
         with pytest.raises(AdapterError, match="polite"):
             llm.load_lora("polite", folder)
         llm.unload_lora("polite")
-    with daemon.attach("b") as llm, pytest.raises(AdapterError, match="enable_lora=True"):
+    with roomy.attach("b") as llm, pytest.raises(AdapterError, match="enable_lora=True"):
         llm.load_lora("polite", folder)
 
 
 def test_an_adapter_is_a_model_over_http_and_looking_at_models_leases_none(roomy, folder):
-    daemon, http = roomy, roomy.status().http
+    http = roomy.status().http
 
     def named():
         with urllib.request.urlopen(f"{http}/v1/models") as response:
             return [card["id"] for card in json.load(response)["data"]]
 
-    with daemon.attach("a") as llm:
+    with roomy.attach("a") as llm:
         llm.load_lora("polite", folder)
         assert sorted(named()) == ["a", "b", "polite"]
-    wait_for(lambda: named() and daemon.model("a").state == "unloaded", "looking keeps nothing loaded")
+    wait_for(lambda: named() and roomy.model("a").state == "unloaded", "looking keeps nothing loaded")
     body = json.dumps({"model": "polite", "prompt": [1, 2], "max_tokens": 4, "ignore_eos": True}).encode()
     request = urllib.request.Request(f"{http}/v1/completions", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request) as response:  # loads its model, and it with that

@@ -12,18 +12,19 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext
 from pathlib import Path
 
-from builders.traffic import TURN_SECONDS, Crowd, completion, streamed_completion
+from builders.daemon import RunningDaemon
+from builders.traffic import QUESTIONS, TURN_SECONDS, Crowd, batch, http_stream, http_whole, leave, stream
 
-from penstock import LLM, PenstockError
+from penstock import PenstockError
 
-from .world import GREEDY, QUESTIONS, World
+from .world import World
 
 # Clients may lose their connection for so long after something happened to the daemon itself.
 _EXCUSED_SECONDS = 20.0
-# What a cause names: a process, a signal, a place, or what ran out.
+# A cause names a process, a signal, a place, or the thing that ran out.
 _CAUSE = re.compile(
     r"process|SIG|daemon|shut|clos|space|descriptor|open files|stopped|restart|memory|socket|Errno|time|folder", re.I
 )
@@ -33,7 +34,7 @@ import json, sys
 from penstock import LLM, SamplingParams
 questions = json.loads(sys.argv[1])
 with LLM("pocket", max_model_len=512, num_gpu_blocks_override=48, quiet=True, watchdog_timeout=4) as llm:
-    outputs = llm.generate(questions, SamplingParams(temperature=0, max_tokens=16, ignore_eos=True), use_tqdm=False)
+    outputs = llm.generate(questions, SamplingParams(temperature=0, max_tokens=24, ignore_eos=True), use_tqdm=False)
     print(json.dumps([output.outputs.text for output in outputs]))
 """
 _CLOSED = ("", "2>&-", "2>/dev/full", "<&-", "<&- 2>&-", "1>/dev/full", "1>&-", "1>&- 2>&-")
@@ -43,14 +44,21 @@ class Clients(Crowd):
     def __init__(self, world: World, seed: int) -> None:
         super().__init__()
         self.world, self._seed, self.texts = world, seed, world.texts
+        self.daemon = RunningDaemon(world.address)
         self.causes: Counter[str] = Counter()
 
-    def take_turns(self, kind: Callable[["Clients", random.Random], None]) -> None:
+    @property
+    def port(self) -> int:
+        return self.world.port
+
+    def take_turns(self, kind: Callable[..., None]) -> None:
         chance = random.Random(f"{self._seed} {kind.__name__}")
         while not self.over.is_set():
             began = time.monotonic()
             try:
-                kind(self, chance)
+                # Scripts attach anew for each turn.
+                with self.daemon.attach() if kind in IN_A_SESSION else nullcontext() as llm:
+                    kind(self, llm, chance)
                 outcome = "answered"
             except PenstockError as error:
                 outcome = self._told(kind.__name__, str(error))
@@ -76,46 +84,18 @@ class Clients(Crowd):
         return "cut off"
 
 
-# --- the kinds -------------------------------------------------------------------------------------------------------
+def run(world: World, command: list[str]) -> "subprocess.CompletedProcess[str]":
+    environment = {**world.environment, "PENSTOCK_CHAOS_ROLE": "tests.chaos.script"}
+    options = {"capture_output": True, "text": True, "timeout": TURN_SECONDS, "check": False}
+    return subprocess.run(command, env=environment, cwd=world.home, **options)
 
 
-def over_http(clients: Clients, chance: random.Random) -> None:
-    question = chance.choice(QUESTIONS)
-    clients.check(question, completion(clients.world.port, question, max_tokens=GREEDY.max_tokens))
-
-
-def over_http_in_pieces(clients: Clients, chance: random.Random) -> None:
-    question = chance.choice(QUESTIONS)
-    clients.check(question, streamed_completion(clients.world.port, question, max_tokens=GREEDY.max_tokens))
-
-
-def attached(clients: Clients, chance: random.Random) -> None:
-    with LLM("pocket", connect=str(clients.world.address), quiet=True) as llm:
-        for _ in range(chance.randrange(1, 20)):
-            outputs = llm.generate(QUESTIONS, GREEDY, use_tqdm=False)
-            for question, output in zip(QUESTIONS, outputs, strict=True):
-                if output.error_code != 200:
-                    raise PenstockError(output.error_msg or "")
-                clients.check(question, output.outputs.text)
-            if clients.over.is_set():
-                return
-
-
-def attached_stream(clients: Clients, chance: random.Random) -> None:
-    question = chance.choice(QUESTIONS)
-    with LLM("pocket", connect=str(clients.world.address), quiet=True) as llm:
-        clients.check(question, "".join(piece.outputs.text for piece in llm.stream(question, GREEDY)))
-
-
-def script(clients: Clients, chance: random.Random) -> None:
+def script(clients: Clients, llm: None, chance: random.Random) -> None:
     """A tree of its own, with descriptors as somebody's launcher may have left them."""
     world, closed = clients.world, chance.choice(_CLOSED)
     asked = chance.sample(QUESTIONS, 3)
     command = ["sh", "-c", f'exec "$0" -c "$1" "$2" {closed}', sys.executable, _SCRIPT, json.dumps(asked)]
-    environment = {**world.environment, "PENSTOCK_CHAOS_ROLE": "tests.chaos.script"}
-    ended = subprocess.run(
-        command, env=environment, cwd=world.home, capture_output=True, text=True, timeout=TURN_SECONDS, check=False
-    )
+    ended = run(world, command)
     if ended.returncode == 0 and "1>" not in closed:
         for question, text in zip(asked, json.loads(ended.stdout), strict=True):
             clients.check(question, text)
@@ -123,19 +103,16 @@ def script(clients: Clients, chance: random.Random) -> None:
         raise PenstockError(f"exit {ended.returncode}: {_last_words(ended)}")
 
 
-def command_line(clients: Clients, chance: random.Random) -> None:
+def command_line(clients: Clients, llm: None, chance: random.Random) -> None:
     """From a file to a file: whatever happens, no finished answer of an earlier run is lost."""
     world = clients.world
     rows, answers = world.home / "rows.jsonl", world.home / "given.jsonl"
     rows.write_text("".join(json.dumps({"prompt": question}) + "\n" for question in QUESTIONS))
     earlier = answers.read_bytes() if answers.exists() else b""
     command = [sys.executable, "-m", "penstock", "generate", "pocket", "--input", str(rows), "--output", str(answers)]
-    command += ["--format", "jsonl", "--raw", "--temperature", "0", "--max-tokens", "16", "--ignore-eos"]
+    command += ["--format", "jsonl", "--raw", "--temperature", "0", "--max-tokens", "24", "--ignore-eos"]
     command += ["--max-model-len", "512", "--num-gpu-blocks-override", "48", "--watchdog-timeout", "4"]
-    environment = {**world.environment, "PENSTOCK_CHAOS_ROLE": "tests.chaos.script"}
-    ended = subprocess.run(
-        command, env=environment, cwd=world.home, capture_output=True, text=True, timeout=TURN_SECONDS, check=False
-    )
+    ended = run(world, command)
     if ended.returncode == 0:
         found = {row["prompt"]: row["outputs"][0]["text"] for row in map(json.loads, answers.read_text().splitlines())}
         assert found.keys() == set(QUESTIONS), found.keys()
@@ -153,18 +130,8 @@ def _last_words(ended: "subprocess.CompletedProcess[str]") -> str:
     return " ".join(ended.stderr.strip().splitlines()[-3:])
 
 
-def leaving(clients: Clients, chance: random.Random) -> None:
-    """Somebody who closes the notebook in the middle of an answer."""
-    with suppress(PenstockError), LLM("pocket", connect=str(clients.world.address), quiet=True) as llm:
-        left = chance.randrange(1, 30)
-        for _ in llm.stream("Tell me", GREEDY):
-            left -= 1
-            if not left:
-                break
-    time.sleep(chance.random())
-
-
-KINDS = (over_http, over_http_in_pieces, attached, attached_stream, script, command_line, leaving)
+IN_A_SESSION = (batch, stream, leave)
+KINDS = (*IN_A_SESSION, http_whole, http_stream, script, command_line)
 
 
 def leftovers(folder: Path) -> list[str]:

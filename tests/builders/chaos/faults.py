@@ -1,4 +1,4 @@
-"""What may go wrong on a machine, a row each: how it begins and how it ends.
+"""Things that go wrong on a machine, a row each: how each begins and how it ends.
 
 `begin` does it and returns what takes it back; each is told a seeded `random.Random`, so that a run can be repeated.
 """
@@ -19,6 +19,8 @@ from .world import WATCHDOG_SECONDS, World
 
 End = Callable[[], None]
 _DEADLY = (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGQUIT)
+# These mean nothing, or little, to whoever gets them.
+_VAIN = (signal.SIGHUP, signal.SIGWINCH, signal.SIGCHLD, signal.SIGPIPE, signal.SIGURG)
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Fault:
 
 
 def nothing() -> None:
-    """To take back."""
+    """Take nothing back."""
 
 
 def _send(process: psutil.Process | None, number: int) -> None:
@@ -42,41 +44,26 @@ def _send(process: psutil.Process | None, number: int) -> None:
 # --- signals ---------------------------------------------------------------------------------------------------------
 
 
-def kill_a_process(world: World, chance: random.Random) -> End:
-    role = chance.choice(("engine", "worker", "detokenizer"))
-    _send(world.tree().get(role), chance.choice(_DEADLY))
-    return nothing
+def a_process(world: World, chance: random.Random) -> psutil.Process | None:
+    """One of the model's."""
+    return world.tree().get(chance.choice(("engine", "worker", "detokenizer")))
 
 
-def stop_a_process(world: World, chance: random.Random) -> End:
-    """For less or for longer than the watchdog waits."""
-    process = world.tree().get(chance.choice(("engine", "worker", "detokenizer")))
-    _send(process, signal.SIGSTOP)
-    return lambda: _send(process, signal.SIGCONT)
+def the_daemon(world: World, chance: random.Random) -> psutil.Process:
+    return psutil.Process(world.daemon.pid)
 
 
-def stop_the_daemon(world: World, chance: random.Random) -> End:
-    process = psutil.Process(world.daemon.pid)
-    _send(process, signal.SIGSTOP)
-    return lambda: _send(process, signal.SIGCONT)
+def send(*numbers: int, to: Callable[[World, random.Random], psutil.Process | None]) -> Callable[..., End]:
+    """Send one of these signals. Whoever is stopped goes on afterwards; a daemon that has ended is started again."""
 
+    def begin(world: World, chance: random.Random) -> End:
+        process, number = to(world, chance), chance.choice(numbers)
+        _send(process, number)
+        if number == signal.SIGSTOP:
+            return lambda: _send(process, signal.SIGCONT)
+        return world.keep_daemon
 
-def kill_the_daemon(world: World, chance: random.Random) -> End:
-    world.daemon.send_signal(chance.choice(_DEADLY))
-    return world.keep_daemon
-
-
-def signal_in_vain(world: World, chance: random.Random) -> End:
-    """Those that mean nothing, or little, to who gets them."""
-    number = chance.choice((signal.SIGHUP, signal.SIGWINCH, signal.SIGCHLD, signal.SIGPIPE, signal.SIGURG))
-    _send(psutil.Process(world.daemon.pid), number)
-    return nothing
-
-
-def interrupt_a_process(world: World, chance: random.Random) -> End:
-    """A Ctrl-C is the caller's: its children take no notice."""
-    _send(world.tree().get(chance.choice(("engine", "worker", "detokenizer"))), signal.SIGINT)
-    return nothing
+    return begin
 
 
 def attack_a_script(world: World, chance: random.Random) -> End:
@@ -102,7 +89,7 @@ def attack_a_script(world: World, chance: random.Random) -> End:
 
 
 def fill_the_disk(world: World, chance: random.Random) -> End:
-    """Of the logs."""
+    """Only the disk of the logs."""
     if not world.has_small_disk:
         return nothing
     filler = world.logs / "filler"
@@ -124,12 +111,6 @@ def remove_our_folders(world: World, chance: random.Random) -> End:
         if world.is_ours(path):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
     return nothing
-
-
-def make_home_read_only(world: World, chance: random.Random) -> End:
-    """Root writes all the same, other users don't."""
-    world.home.chmod(0o500)
-    return lambda: world.home.chmod(0o700)
 
 
 # --- clock and limits ------------------------------------------------------------------------------------------------
@@ -167,18 +148,17 @@ def take_processors(world: World, chance: random.Random) -> End:
 
 
 FAULTS = (
-    Fault("kill a process", kill_a_process, (1.0, 4.0)),
-    Fault("stop a process for a moment", stop_a_process, (0.2, WATCHDOG_SECONDS / 2)),
-    Fault("stop a process for good", stop_a_process, (WATCHDOG_SECONDS * 4, WATCHDOG_SECONDS * 5)),
-    Fault("stop the daemon", stop_the_daemon, (0.2, WATCHDOG_SECONDS * 2), hurts_daemon=True),
-    Fault("kill the daemon", kill_the_daemon, (0.5, 2.0), hurts_daemon=True),
-    Fault("signal in vain", signal_in_vain),
-    Fault("interrupt a process", interrupt_a_process),
+    Fault("kill a process", send(*_DEADLY, to=a_process), (1.0, 4.0)),
+    Fault("stop a process for a moment", send(signal.SIGSTOP, to=a_process), (0.2, WATCHDOG_SECONDS / 2)),
+    Fault("stop a process for good", send(signal.SIGSTOP, to=a_process), (WATCHDOG_SECONDS * 4, WATCHDOG_SECONDS * 5)),
+    Fault("stop the daemon", send(signal.SIGSTOP, to=the_daemon), (0.2, WATCHDOG_SECONDS * 2), hurts_daemon=True),
+    Fault("kill the daemon", send(*_DEADLY, to=the_daemon), (0.5, 2.0), hurts_daemon=True),
+    Fault("signal in vain", send(*_VAIN, to=the_daemon)),
+    Fault("interrupt a process", send(signal.SIGINT, to=a_process)),  # a Ctrl-C is the caller's
     Fault("attack a script", attack_a_script, (0.5, 3.0)),
     Fault("fill the disk", fill_the_disk, (1.0, 6.0)),
     Fault("remove the working folder", remove_the_working_folder),
     Fault("remove our folders", remove_our_folders),
-    Fault("make home read-only", make_home_read_only, (1.0, 4.0)),
     Fault("move the clock", move_the_clock, (1.0, 5.0)),
     Fault("take descriptors", take_descriptors, (0.5, 5.0), hurts_daemon=True),
     Fault("take processors", take_processors, (1.0, 5.0)),

@@ -17,13 +17,11 @@ from pathlib import Path
 
 import psutil
 from builders.canaries import canaries, contents
-from builders.traffic import completion
+from builders.traffic import GREEDY, QUESTIONS, completion
 from builders.watching import module_of
 
-from penstock import LLM, PenstockError, SamplingParams
+from penstock import LLM, PenstockError
 
-GREEDY = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
-QUESTIONS = [f"What is {number} + 4?" for number in range(8)]
 # A process that stands still is given up after that long.
 WATCHDOG_SECONDS = 4.0
 # Within that time everything must be as good as new after the last fault of a kind has gone.
@@ -74,22 +72,17 @@ class World:
         self.daemon_starts += 1
         command = [sys.executable, "-m", "penstock", "serve", *_SERVED, "--socket", str(self.address)]
         with open(said, "wb") as file:
-            self.daemon = subprocess.Popen(
-                command, stdout=file, stderr=file, env=self.environment, cwd=self._working_folder()
-            )
+            folder = self.folder / "cwd"
+            folder.mkdir(exist_ok=True)
+            self.daemon = subprocess.Popen(command, stdout=file, stderr=file, env=self.environment, cwd=folder)
         deadline = time.monotonic() + WELL_SECONDS
         while not (found := re.search(rb"http://[\d.]+:(\d+)", said.read_bytes())):
             assert self.daemon.poll() is None and time.monotonic() < deadline, said.read_text()
             time.sleep(0.02)
         self.port = int(found[1])
 
-    def _working_folder(self) -> Path:
-        path = self.folder / "cwd"
-        path.mkdir(exist_ok=True)
-        return path
-
     def keep_daemon(self) -> None:
-        """What a service manager does: start it again where it has ended."""
+        """Start it again where it has ended, as a service manager does."""
         if self.daemon is not None and self.daemon.poll() is not None:
             self.hurt_daemon()
             self.start_daemon()
@@ -129,7 +122,7 @@ class World:
             self.keep_daemon()
             with LLM("pocket", connect=str(self.address), quiet=True) as llm:
                 [output] = llm.generate(QUESTIONS[:1], GREEDY, use_tqdm=False)
-            text = completion(self.port, QUESTIONS[0], max_tokens=GREEDY.max_tokens)
+            text = completion(self.port, QUESTIONS[0])
             return output.outputs.text == self.texts[QUESTIONS[0]] == text
         return False
 
