@@ -5,7 +5,6 @@ import threading
 
 import pytest
 from builders.adapters import adapter
-from builders.cases import for_each
 from builders.tiny_model import tiny_model
 from builders.watching import loop_face
 
@@ -38,12 +37,9 @@ def test_requests_of_one_batch_have_their_own_adapters(roomy, llm):
     assert by_name["first"] != by_name["second"] != by_name[None] != by_name["first"]
     mixed = [("first", None, "second")[number % 3] for number in range(len(PROMPTS))]
     assert answers(roomy, mixed) == [by_name[name][number] for number, name in enumerate(mixed)]
-
-
-def test_the_name_may_stand_in_the_sampling_parameters(roomy):
     params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, lora_name="first")
     [output] = roomy.generate([PROMPTS[0]], params, use_tqdm=False)
-    assert [output.outputs.token_ids] == answers(roomy, ["first"], PROMPTS[:1])
+    assert output.outputs.token_ids == by_name["first"][0], "the name may stand in the parameters"
 
 
 def test_a_beam_search_searches_under_its_adapter(roomy):
@@ -57,22 +53,11 @@ def test_a_beam_search_searches_under_its_adapter(roomy):
     assert [len(beams) for beams in found] == [4, 4] and not found[0] & found[1]
 
 
-def test_no_prefix_is_shared_between_adapters(roomy):
-    long = [list(range(10, 120))]
+def test_no_prefix_is_shared_between_adapters_nor_with_an_earlier_one_of_the_same_name(roomy, adapters):
     for name in ("first", "second", None):
-        asked = {"prompt_token_ids": long[0], "lora_name": name}
+        asked = {"prompt_token_ids": list(range(10, 120)), "lora_name": name}
         cached = [roomy.generate([asked], GREEDY, use_tqdm=False)[0].num_cached_tokens for _ in range(2)]
         assert cached[0] == 0 and cached[1] > 0
-
-
-def test_an_unknown_name_ends_that_request_alone_and_says_which_there_are(roomy):
-    asked = [{"prompt_token_ids": PROMPTS[0], "lora_name": name} for name in ("first", "nobody", None)]
-    outputs = roomy.generate(asked, GREEDY, use_tqdm=False)
-    assert [output.error_code for output in outputs] == [200, 400, 200]
-    assert "'nobody'. Loaded are 'first', 'second'" in outputs[1].error_msg
-
-
-def test_a_name_loaded_anew_finds_nothing_that_the_old_one_computed(roomy, adapters):
     prompt = [list(range(20, 100))]
     roomy.load_lora("third", adapters["first"])
     before = answers(roomy, ["third"], prompt)
@@ -81,6 +66,13 @@ def test_a_name_loaded_anew_finds_nothing_that_the_old_one_computed(roomy, adapt
     assert answers(roomy, ["third"], prompt) == answers(roomy, ["second"], prompt) != before
     roomy.unload_lora("third")
     assert roomy.list_loras() == ["first", "second"]
+
+
+def test_an_unknown_name_ends_that_request_alone_and_says_which_there_are(roomy):
+    asked = [{"prompt_token_ids": PROMPTS[0], "lora_name": name} for name in ("first", "nobody", None)]
+    outputs = roomy.generate(asked, GREEDY, use_tqdm=False)
+    assert [output.error_code for output in outputs] == [200, 400, 200]
+    assert "'nobody'. Loaded are 'first', 'second'" in outputs[1].error_msg
 
 
 def test_loading_goes_on_beside_running_requests_and_holds_up_nobody_but_those_that_name_it(
@@ -105,38 +97,22 @@ def test_loading_goes_on_beside_running_requests_and_holds_up_nobody_but_those_t
         started.close()
 
 
-REFUSED = {
-    "loaded already": ("first", "first", "loaded", "'first' already"),
-    "damaged": ("third", None, "files", "adapter_config.json"),
-}
+def test_an_adapter_that_cannot_be_loaded_leaves_the_others_as_they_are(roomy, llm, adapters, tmp_path):
+    def refused(name, folder, reason, sentence):
+        with pytest.raises(AdapterError, match=sentence) as caught:
+            roomy.load_lora(name, folder)
+        assert caught.value.reason == reason and isinstance(caught.value, ConfigError)
 
-
-@for_each("case", REFUSED)
-def test_an_adapter_that_cannot_be_loaded_leaves_the_others_as_they_are(roomy, adapters, tmp_path, case):
-    name, given, reason, sentence = REFUSED[case]
-    with pytest.raises(AdapterError, match=sentence) as caught:
-        roomy.load_lora(name, tmp_path if given is None else adapters[given])
-    assert caught.value.reason == reason
-    assert isinstance(caught.value, ConfigError)
-    assert roomy.list_loras() == ["first", "second"]
-
-
-def test_more_adapters_than_there_is_room_for_are_refused_with_the_option(roomy, adapters):
+    refused("first", adapters["first"], "loaded", "'first' already")
+    refused("third", tmp_path, "files", "adapter_config.json")
     roomy.load_lora("third", adapters["first"])
-    with pytest.raises(AdapterError, match=r"3 adapters are loaded, and max_loras=3") as caught:
-        roomy.load_lora("fourth", adapters["first"])
-    assert caught.value.reason == "number"
-    roomy.unload_lora("third")
-
-
-def test_a_folder_that_is_not_there_raises_in_that_line(roomy):
+    refused("fourth", adapters["first"], "number", "3 adapters are loaded, and max_loras=3")
     with pytest.raises(ModelNotFoundError, match="/nowhere/at/all"):
-        roomy.load_lora("third", "/nowhere/at/all")
-
-
-def test_without_room_loading_says_what_to_start_with(llm, adapters):
+        roomy.load_lora("fourth", "/nowhere/at/all")
     with pytest.raises(AdapterError, match="enable_lora=True"):
         llm.load_lora("first", adapters["first"])
+    roomy.unload_lora("third")
+    assert roomy.list_loras() == ["first", "second"]
 
 
 def test_two_ranks_answer_as_one_and_fail_to_load_as_one(split, roomy, adapters, tmp_path):

@@ -7,20 +7,16 @@ import decimal
 import json
 import os
 import signal
-from io import BytesIO
 from typing import Any
 
 import msgspec
 import numpy
 import pytest
-from builders.cases import for_each
 from builders.starts import STAND_IN
 from builders.watching import tree_processes, wait_until
 
 from penstock import LLM, EngineDeadError, SamplingParams
-from penstock.frontend.commands.generation.answers import as_json
-from penstock.frontend.commands.generation.lines import read_lines
-from penstock.frontend.commands.generation.prompts import from_json_lines, from_lines
+from penstock.frontend.commands.generation.prompts import from_json_lines
 
 # Without `ignore_eos`: the stand-in worker looks for a token that its mask allows, and the end is always one.
 PARAMS = SamplingParams(temperature=0, max_tokens=2)
@@ -46,14 +42,24 @@ def answered(llm: LLM, prompts: list[Any], params: Any = PARAMS) -> list[Any]:
     return outputs
 
 
-def test_anything_among_prompts_ends_alone(stand_in):
+def test_anything_among_prompts_conversations_or_parameters_ends_alone(stand_in):
     outputs = answered(stand_in, [each for value in ANYTHING for each in (GOOD, value)])
-    good = outputs[::2]
-    assert {output.error_code for output in good} == {200}
-    assert len({tuple(output.outputs.token_ids) for output in good}) == 1
+    assert {output.error_code for output in outputs[::2]} == {200}
+    assert len({tuple(output.outputs.token_ids) for output in outputs[::2]}) == 1
+    good = [{"role": "user", "content": "x"}]
+    picture = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}]}]
+    wrong = [5, None, {"a": 1}, "text", [5], [{"content": "x"}], [{"role": deep}], deep, picture]
+    conversations = [conversation for each in wrong for conversation in (good, each)]
+    outputs = stand_in.chat(conversations, PARAMS, use_tqdm=False)
+    assert [output.error_code for output in outputs] == [200, 400] * len(wrong)
+    assert len({tuple(output.outputs.token_ids) for output in outputs[::2]}) == 1
+    for params in (5, {"temperature": 0}, "greedy", [PARAMS]):
+        first, second, third = answered(stand_in, [GOOD, GOOD, GOOD], [PARAMS, params, None])
+        assert (first.error_code, second.error_code, third.error_code) == (200, 400, 200), params
+        assert "SamplingParams" in second.error_msg
 
 
-# What is asked, under which parameters, and a word of the sentence that refuses it.
+# A prompt, its parameters, and a word of the sentence that refuses it.
 BAD = {
     "empty text": ("", PARAMS, "empty"),
     "no ids": ([], PARAMS, "empty"),
@@ -89,53 +95,11 @@ def test_bad_requests_among_a_hundred_good_ones_end_alone(stand_in):
         assert bad.error_code == 400 and word in bad.error_msg, (name, bad.error_msg)
         assert bad.outputs.finish_reason == "error" and bad.finished, name
     assert [output.outputs.token_ids for output in outputs] == expected
-
-
-def test_a_bad_request_in_a_stream_is_its_only_output(stand_in):
     [output] = stand_in.stream([10**6], PARAMS)
     assert (output.error_code, output.finished) == (400, True)
 
 
-@for_each("params", [5, {"temperature": 0}, "greedy", [PARAMS]])
-def test_so_do_parameters_of_a_wrong_type(stand_in, params):
-    first, second, third = answered(stand_in, [GOOD, GOOD, GOOD], [PARAMS, params, None])
-    assert (first.error_code, second.error_code, third.error_code) == (200, 400, 200)
-    assert "SamplingParams" in second.error_msg
-
-
-def test_so_does_a_conversation(stand_in):
-    good = [{"role": "user", "content": "x"}]
-    picture = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}]}]
-    wrong = [5, None, {"a": 1}, "text", [5], [{"content": "x"}], [{"role": deep}], deep, picture]
-    conversations = [conversation for each in wrong for conversation in (good, each)]
-    outputs = stand_in.chat(conversations, PARAMS, use_tqdm=False)
-    assert [output.error_code for output in outputs] == [200, 400] * len(wrong)
-    assert len({tuple(output.outputs.token_ids) for output in outputs[::2]}) == 1
-
-
-# --- lines of a file --------------------------------------------------------------------------------------------------
-
 NAMES = [field.name for field in msgspec.structs.fields(SamplingParams)]
-LINES = [
-    b"", b" ", b"\xff\xfe", b"\xef\xbb\xbf", b"{", b"}", b'{"prompt": "x"', b'{"prompt": x}', b'"x" "y"', b"[1, 2",
-    b"true", b"7", b"NaN", b"1e999", b"9" * 5000, b"[" * 5000, b'{"a":' * 5000, b'"\\ud800"', b'{"prompt": "\\ud800"}',
-    b'{"prompt": NaN}', b'{"temperature": 1e999, "prompt": "x"}', b'{"id": {}, "prompt": "x"}',
-    b'{"prompt_token_ids": [1e2]}', b"\0", b'"\0"', b"\x1b[31m", b"'x'", b"{'prompt': 'x'}", b"\xc3", b"\xed\xa0\x80",
-]  # fmt: skip
-
-
-def test_any_line_of_json_fails_alone(stand_in):
-    lines = LINES
-    text = b"".join(line + b"\n[7, 8, 9]\n" for line in lines)
-    rows = list(from_json_lines(read_lines(BytesIO(text), "in"), PARAMS))
-    blank = [not line.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").strip() for line in lines]
-    assert len(rows) == 2 * len(lines) - sum(blank)
-    outputs = answered(stand_in, [row.prompt for row in rows], [row.params for row in rows])
-    good = [output for output in outputs if output.prompt_token_ids == GOOD and output.prompt is None]
-    assert len(good) >= len(lines)
-    for number, (row, output) in enumerate(zip(rows, outputs, strict=True)):
-        record = json.loads(as_json(number, row, output).encode(), parse_constant=pytest.fail)
-        assert record["index"] == number
 
 
 VALUES = [
@@ -158,18 +122,8 @@ def test_any_value_of_any_parameter_fails_alone(stand_in):
     assert 0.05 < sum(output.error_code == 200 for output in outputs) / len(outputs) < 0.6
 
 
-def test_any_line_of_text_fails_alone(stand_in):
-    lines = b"".join(line + b"\ngood\n" for line in LINES)
-    rows = list(from_lines(read_lines(BytesIO(lines), "in"), PARAMS))
-    outputs = answered(stand_in, [row.prompt for row in rows])
-    assert sum(output.prompt == "good" and output.error_code == 200 for output in outputs) == len(LINES)
-
-
-# --- what was finished ------------------------------------------------------------------------------------------------
-
-
 def test_a_death_hands_on_everything_that_had_finished(model_folder, monkeypatch):
-    """Also what nobody had taken yet: the caller comes back to it after the death."""
+    """Results that nobody had taken yet are among them: the caller comes back to them after the death."""
     monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.2")
     with LLM(model_folder, quiet=True, **STAND_IN) as llm:
         lengths = [1, 4, 4, 4, 4, 900]

@@ -61,9 +61,8 @@ def reference(model_folder):
     return search
 
 
-@for_each("number", range(len(SEARCHES)))
-def test_beams_are_those_of_transformers(llm, reference, number):
-    options = SEARCHES[number]
+@for_each("number, options", enumerate(SEARCHES))
+def test_beams_are_those_of_transformers(llm, reference, number, options):
     width, prompts = 3 + number % 3, PROMPTS[3 * number : 3 * number + 3]
     outputs = llm.beam_search(prompts, BeamSearchParams(width, LENGTH, **options), use_tqdm=False)
     for prompt, output in zip(prompts, outputs, strict=True):
@@ -72,7 +71,7 @@ def test_beams_are_those_of_transformers(llm, reference, number):
         assert [beam.score for beam in output.outputs] == pytest.approx([score for _, score in expected], abs=1e-4)
 
 
-def test_a_beam_says_how_it_ended_and_what_it_weighs(llm):
+def test_a_beam_says_how_it_ended_what_it_weighs_and_its_text(llm):
     params = BeamSearchParams(beam_width=4, max_tokens=LENGTH, length_penalty=0.7, temperature=0.5)
     outputs = [beam for output in llm.beam_search(PROMPTS, params, use_tqdm=False) for beam in output.outputs]
     assert {beam.finish_reason for beam in outputs} == {"stop", "length"}
@@ -80,9 +79,6 @@ def test_a_beam_says_how_it_ended_and_what_it_weighs(llm):
         assert (beam.token_ids[-1] in (2, 4)) == (beam.finish_reason == "stop")
         assert (len(beam.token_ids) == LENGTH) or beam.finish_reason == "stop"
         assert beam.score == pytest.approx(beam.cumulative_logprob / 0.5 / len(beam.token_ids) ** 0.7)
-
-
-def test_beams_have_text_and_one_output_a_prompt(llm):
     [output] = llm.beam_search("the sand", BeamSearchParams(beam_width=2, max_tokens=6), use_tqdm=False)
     assert output.finished and output.error_code == 200 and len(output.outputs) == 2
     tokenizer = llm.get_tokenizer()
@@ -112,17 +108,13 @@ def test_searches_beside_samples_find_what_they_find_alone(llm):
     assert [output.outputs.token_ids for output in answered] == sampled
 
 
-def test_a_prefix_that_is_cached_changes_nothing(llm):
+def test_neither_a_prefix_that_is_cached_nor_a_second_rank_changes_a_beam(llm, split):
     params = BeamSearchParams(beam_width=3, max_tokens=LENGTH)
     prompt = [7 * place % 290 + 5 for place in range(100)]
     [first] = llm.beam_search([prompt], params, use_tqdm=False)
     [again] = llm.beam_search([prompt], params, use_tqdm=False)
     assert (first.num_cached_tokens, again.num_cached_tokens) == (0, 96)
     assert found(again) == found(first)
-
-
-def test_two_ranks_find_the_same_beams(llm, split):
-    params = BeamSearchParams(beam_width=3, max_tokens=LENGTH)
     alone = llm.beam_search(PROMPTS[:6], params, use_tqdm=False)
     shared = split.beam_search(PROMPTS[:6], params, use_tqdm=False)
     assert split.stats().free_blocks == split.stats().blocks
@@ -152,27 +144,13 @@ def test_nothing_stays_behind_an_aborted_search(stand_in):
     assert [beam.finish_reason for beam in output.outputs] == ["abort"] * 4
 
 
-def test_one_bad_prompt_fails_alone(llm):
+def test_one_bad_prompt_fails_alone_and_what_is_no_search_raises_and_names_the_field(llm):
     good, bad = llm.beam_search([PROMPTS[0], [10**6]], BeamSearchParams(2, 4), use_tqdm=False)
     assert (good.error_code, bad.error_code) == (200, 400)
-
-
-@for_each(
-    "options, word",
-    [
-        ({"beam_width": 0}, "beam_width=0"),
-        ({"beam_width": 129}, "beam_width=129"),
-        ({"beam_width": 2, "max_tokens": 0}, "max_tokens=0"),
-        ({"beam_width": 2, "length_penalty": float("nan")}, "length_penalty"),
-        ({"beam_width": 2, "early_stopping": "often"}, "early_stopping"),
-        ({"beam_width": 2, "temperature": -1}, "temperature"),
-    ],
-)
-def test_a_value_that_breaks_its_rule_raises_and_names_the_field(options, word):
-    with pytest.raises(RequestError, match=word):
-        BeamSearchParams(**options)
-
-
-def test_sampling_parameters_are_no_search(llm):
+    usual = {"beam_width": 2}
+    wrong = [("beam_width", 0), ("beam_width", 129), ("max_tokens", 0), ("length_penalty", float("nan"))]
+    for name, value in (*wrong, ("early_stopping", "often"), ("temperature", -1)):
+        with pytest.raises(RequestError, match=f"{name}={value!r}"):
+            BeamSearchParams(**usual | {name: value})
     with pytest.raises(RequestError, match="BeamSearchParams, not SamplingParams"):
         llm.beam_search(["x"], SamplingParams())

@@ -1,4 +1,4 @@
-"""What a caller gets from each call, through the real processes; and how answers are ended before their time."""
+"""Each call returns all that it promises, through the real processes; and answers are ended before their time."""
 
 import itertools
 
@@ -16,7 +16,7 @@ def generate(llm, prompts, params=GREEDY, **options):
 
 
 def test_results_come_in_the_order_of_the_prompts_with_every_field(llm):
-    prompts = [f"number {number} " * (1 + number % 5) for number in range(20)]
+    prompts = [f"number {number} Straße 漢字 🙂 " * (1 + number % 5) for number in range(20)]
     outputs = generate(llm, prompts)
     assert [output.prompt for output in outputs] == prompts
     for output in outputs:
@@ -31,24 +31,18 @@ def test_results_come_in_the_order_of_the_prompts_with_every_field(llm):
         assert 0 <= metrics.time_in_queue <= metrics.first_token_time
         assert metrics.model_forward_time > 0
         assert metrics.model_execute_time > 0
+        assert (
+            llm.get_tokenizer().decode(output.prompt_token_ids + output.outputs.token_ids).endswith(output.outputs.text)
+        )
 
 
-def test_text_is_what_the_tokenizer_decodes(llm):
-    for output in generate(llm, ["Hello world", "Die Straße 漢字 🙂"]):
-        ids = output.outputs.token_ids
-        assert llm.get_tokenizer().decode(output.prompt_token_ids + ids).endswith(output.outputs.text)
-
-
-def test_the_forms_of_a_prompt_mean_the_same(llm):
+def test_the_forms_of_a_prompt_mean_the_same_and_prompts_and_parameters_come_in_pairs_or_nothing_runs(llm):
     ids = llm.get_tokenizer().encode("one two three")
     forms = ["one two three", ids, {"prompt": "one two three"}, {"prompt_token_ids": ids}]
     answers = [generate(llm, form) for form in forms]
     assert [len(answer) for answer in answers] == [1, 1, 1, 1]
     assert len({tuple(answer[0].outputs.token_ids) for answer in answers}) == 1
     assert len(generate(llm, [ids, ids])) == 2
-
-
-def test_prompts_and_parameters_come_in_pairs_or_nothing_runs(llm):
     params = [SamplingParams(max_tokens=count, ignore_eos=True) for count in (1, 4, 2)]
     outputs = generate(llm, ["a", "b", "c"], params)
     assert [len(output.outputs.token_ids) for output in outputs] == [1, 4, 2]
@@ -129,15 +123,6 @@ def test_a_stop_string_ends_the_answer_and_never_shows(llm):
     assert "".join(delta.outputs.text for delta in streamed) == cut.outputs.text
 
 
-def test_a_stop_token_ends_the_answer_and_is_the_last_of_its_ids(llm):
-    [free] = generate(llm, ["go"])
-    stop = free.outputs.token_ids[5]
-    position = free.outputs.token_ids.index(stop)
-    [cut] = generate(llm, ["go"], SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, stop_token_ids=[stop]))
-    assert cut.outputs.token_ids == free.outputs.token_ids[: position + 1]
-    assert (cut.outputs.finish_reason, cut.outputs.stop_reason) == ("stop", stop)
-
-
 def test_a_second_request_finds_the_prefix_of_the_first(llm):
     prompt = [number % 250 for number in range(3, 103)]
     cold, warm = (generate(llm, [prompt])[0] for _ in range(2))
@@ -170,8 +155,6 @@ def test_a_run_repeats_with_the_same_seed(model_folder):
     assert first[0] != first[1]
 
 
-# --- stop_words_ids: sequences of token ids, none of whose text is shown ----------------------------------------------
-
 PROMPT = [5, 6, 7, 8]
 
 
@@ -181,37 +164,24 @@ def answer(llm: LLM, **fields):
     return output.outputs
 
 
-def test_an_answer_ends_with_the_sequence_and_its_text_before_it(stand_in):
+def test_a_sequence_of_tokens_ends_an_answer_and_its_text_never_shows(stand_in):
     whole = answer(stand_in).token_ids
-    ended = answer(stand_in, stop_words_ids=[whole[9:12], [*whole[3:5], 306]])
+    # The beginning of the second sequence comes, and its end doesn't: its text is held back, and shown then.
+    words = [whole[9:12], [*whole[3:5], 306]]
+    ended = answer(stand_in, stop_words_ids=words)
     assert ended.token_ids == whole[:12]
     assert (ended.finish_reason, ended.stop_reason) == ("stop", whole[11])
     assert ended.text == answer(stand_in, max_length=len(PROMPT) + 9).text
     shown = answer(stand_in, stop_words_ids=[whole[9:12]], include_stop_str_in_output=True)
     assert shown.text == answer(stand_in, max_length=len(PROMPT) + 12).text
-
-
-def test_a_sequence_of_one_token_is_a_stop_token(stand_in):
-    whole = answer(stand_in).token_ids
-    assert answer(stand_in, stop_words_ids=[[whole[6]]]) == answer(stand_in, stop_token_ids=[whole[6]])
-
-
-def test_a_sequence_counts_only_from_min_tokens_on(stand_in):
-    whole = answer(stand_in).token_ids
-    assert answer(stand_in, stop_words_ids=[whole[2:4]], min_tokens=5).token_ids == whole
-
-
-def test_a_stream_gives_tokens_at_once_and_no_text_of_the_sequence(stand_in):
-    whole = answer(stand_in).token_ids
-    # The beginning of the second sequence comes, and its end doesn't: its text is held back, and shown then.
-    words = [whole[9:12], [*whole[3:5], 306]]
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, stop_words_ids=words)
     deltas = [output.outputs for output in stand_in.stream(PROMPT, params)]
     assert [token for delta in deltas for token in delta.token_ids] == whole[:12]
-    assert "".join(delta.text for delta in deltas) == answer(stand_in, stop_words_ids=words).text
-
-
-def test_too_many_sequences_and_unknown_tokens_are_refused(stand_in):
-    for words in ([[5, number] for number in range(65)], [[5, 10**6]]):
-        [output] = stand_in.generate([PROMPT], SamplingParams(stop_words_ids=words), False)
+    assert "".join(delta.text for delta in deltas) == ended.text
+    single = answer(stand_in, stop_words_ids=[[whole[6]]])
+    assert single == answer(stand_in, stop_token_ids=[whole[6]])
+    assert single.token_ids == whole[: whole.index(whole[6]) + 1] and single.stop_reason == whole[6]
+    assert answer(stand_in, stop_words_ids=[whole[2:4]], min_tokens=5).token_ids == whole
+    for wrong in ([[5, number] for number in range(65)], [[5, 10**6]]):
+        [output] = stand_in.generate([PROMPT], SamplingParams(stop_words_ids=wrong), False)
         assert output.error_code == 400 and "stop_words_ids" in output.error_msg

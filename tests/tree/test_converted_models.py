@@ -1,14 +1,14 @@
-"""What `convert_model` and conversions to GGUF write answers as the original does, quantized while it loads."""
+"""A converted model, in GGUF too, answers as its original does when that is quantized while it loads."""
 
 import shutil
 import signal
 import threading
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from builders.bundled_model import FOLDER
+from builders.cases import for_each
 from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
 from builders.watching import is_running, wait_until
@@ -24,7 +24,6 @@ OPTIONS = {"max_model_len": 256, "kv_cache_memory": "16MiB", "quiet": True}
 quantizes = pytest.mark.skipif(
     not available_variants(), reason="without native kernels nothing quantizes while it loads"
 )
-LONG = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -41,18 +40,11 @@ def sampled(model: Path, **options: object) -> list[tuple[object, object]]:
     return [(each.outputs.token_ids, each.outputs.logprobs) for each in outputs]
 
 
-# In one process, tests/worker holds conversions of every kind to this; mixed kinds are all of them at once.
-KINDS = [MIXED, *(pytest.param(kind, marks=LONG) for kind in ("int8", "int4", None))]
-
-
 @quantizes
-@pytest.mark.parametrize("quantization", KINDS, ids=str)
-def test_a_model_that_was_converted_first_answers_with_the_same_bits_and_its_folder_stands_alone(
-    original, tmp_path, quantization
-):
-    """Also where the tokenizer came from elsewhere."""
+def test_a_model_that_was_converted_first_answers_with_the_same_bits_and_its_folder_stands_alone(original, tmp_path):
+    """In kinds of every sort, which tests/worker has one by one; and though its tokenizer came from elsewhere."""
     without = shutil.copytree(original, tmp_path / "without", ignore=shutil.ignore_patterns("tokenizer*"))
-    made = convert_model(str(without), tmp_path / "made", quantization=quantization, tokenizer=original)
+    made = convert_model(str(without), tmp_path / "made", quantization=MIXED, tokenizer=original)
     assert made.path == tmp_path / "made" and 0 < made.after <= made.before
     names = {path.name for path in made.path.iterdir()}
     assert names >= {path.name for path in original.iterdir()} | {"penstock_conversion.json"}
@@ -61,35 +53,22 @@ def test_a_model_that_was_converted_first_answers_with_the_same_bits_and_its_fol
         session.read_tokenizer()
     messages = [{"role": "user", "content": "Hello"}]
     assert sessions[0].render(messages) == sessions[1].render(messages)
-    assert sampled(made.path) == sampled(original, quantization=quantization)
+    assert sampled(made.path) == sampled(original, quantization=MIXED)
 
 
-@quantizes
-@LONG
-def test_two_ranks_answer_with_the_bits_of_their_own_conversion(original, tmp_path):
-    ranks = {"tensor_parallel_size": 2, "num_threads": 2}
-    made = convert_model(original, tmp_path / "cut", quantization=MIXED, tensor_parallel_size=2, per_rank=True)
-    assert sampled(made.path, **ranks) == sampled(original, quantization=MIXED, **ranks)
-
-
-@pytest.mark.parametrize(
-    "options, error, sentence",
+@for_each(
+    "options, sentence",
     [
-        ({"quantization": "int3"}, ConfigError, "quantization='int3': must be one of"),
-        ({"quantization": {"*.qkv": "int8"}}, ConfigError, "matches no layer"),
-        ({"quantization": "int8", "per_rank": True}, ConfigError, "per_rank=True needs tensor_parallel_size=2"),
-        # Refused by the process that converts, as the one above.
-        pytest.param({"quantization": "int4", "group_size": 48}, ConfigError, "group_size=48 is no size", marks=LONG),
-        ({"quantization": "int8", "tensor_parallel_size": 0}, ConfigError, "must be a whole number, 1 or more"),
+        ({"quantization": "int3"}, "quantization='int3': must be one of"),
+        ({"quantization": {"*.qkv": "int8"}}, "matches no layer"),
+        ({"quantization": "int8", "per_rank": True}, "per_rank=True needs tensor_parallel_size=2"),
+        ({"quantization": "int8", "tensor_parallel_size": 0}, "must be a whole number, 1 or more"),
     ],
 )
-def test_what_cannot_be_made_raises_and_leaves_nothing(original, tmp_path, options, error, sentence):
-    with pytest.raises(error, match=sentence):
+def test_what_cannot_be_made_raises_and_leaves_nothing(original, tmp_path, options, sentence):
+    with pytest.raises(ConfigError, match=sentence):
         convert_model(original, tmp_path / "made", **options)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_model_that_is_not_there_and_a_folder_that_is_are_refused(original, tmp_path):
     with pytest.raises(ModelNotFoundError):
         convert_model(tmp_path / "nothing", tmp_path / "made", quantization="int8")
     with pytest.raises(ConfigError, match="is not written over"):
@@ -127,35 +106,9 @@ def answers(llm: LLM) -> list[list[int]]:
     return [list(each.outputs.token_ids) for each in found]
 
 
-def answers_of(model: str | Path, **options: Any) -> list[list[int]]:
-    with LLM(model, max_model_len=512, kv_cache_memory="64MiB", quiet=True, **options) as llm:
-        return answers(llm)
-
-
-def gguf_file(kept: Path, quantization: str | None = None) -> Path:
-    file = kept / f"pocket-{quantization}.gguf"
-    convert(Conversion(str(FOLDER), str(FOLDER), str(file), quantization, is_gguf=True), lambda said: None)
-    return file
-
-
-@pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_pocket_answers_from_a_gguf_file_what_it_answers_from_its_folder(tmp_path, monkeypatch, pocket_llm):
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    return tmp_path
-
-
-def test_pocket_answers_from_a_gguf_file_what_it_answers_from_its_folder(kept, pocket_llm):
-    assert answers_of(gguf_file(kept)) == answers(pocket_llm)
-
-
-@LONG  # a step of each kind of blocks in one process: tests/worker/test_gguf_*.py
-def test_pocket_in_blocks_answers_what_it_answers_in_floats(kept):
-    alone = answers_of(gguf_file(kept, "q8_0"))
-    assert all(alone)
-    assert alone[0] == answers_of("pocket")[0]
-
-
-@LONG
-def test_two_ranks_whose_heads_end_within_blocks_answer_as_one(kept):
-    file = gguf_file(kept, "q4_k")
-    assert answers_of(file, tensor_parallel_size=2)[0] == answers_of(file)[0]
+    file = tmp_path / "pocket.gguf"
+    convert(Conversion(str(FOLDER), str(FOLDER), str(file), None, is_gguf=True), lambda said: None)
+    with LLM(file, max_model_len=512, kv_cache_memory="64MiB", quiet=True) as llm:
+        assert answers(llm) == answers(pocket_llm)

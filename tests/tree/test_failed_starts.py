@@ -1,7 +1,8 @@
-"""What goes wrong between the start of a tree and its first request ends the tree: nothing is left to pile up."""
+"""A start that fails after its first process ends the whole tree: nothing is left to pile up."""
 
 import asyncio
 import os
+import shutil
 import threading
 
 import pytest
@@ -10,7 +11,7 @@ from builders.daemon import models, running_daemon
 from builders.starts import STAND_IN, processes_of
 from builders.watching import wait_until
 
-from penstock import LLM, AsyncLLM, ConfigError, PenstockError, SamplingParams
+from penstock import LLM, AsyncLLM, ConfigError, SamplingParams
 from penstock.frontend.cli import main
 from penstock.frontend.models.generation_config import default_params
 from penstock.frontend.session import private
@@ -19,24 +20,17 @@ from penstock.protocol.processes import process
 from penstock.protocol.processes.runtime_directory import runtime_base
 
 INVALID = {
-    "a negative temperature": '{"temperature": -1}',
     "a word": '{"temperature": "hot"}',
-    "a list": '{"top_p": [0.5]}',
     "an object": '{"top_k": {}}',
     "a fraction": '{"top_k": 1.5}',
     "a truth": '{"min_p": true}',
     "nothing that is a number": '{"repetition_penalty": NaN}',
     "a huge number": '{"temperature": 1e999}',
-    "a huge integer": '{"top_k": 99999999999999999999999}',
     "a word for a truth": '{"do_sample": "no"}',
     "a word that ends": '{"eos_token_id": "</s>"}',
     "a list of lists that end": '{"eos_token_id": [[1]]}',
-    "an object that ends": '{"eos_token_id": {"a": 1}}',
-    "a fraction that ends": '{"eos_token_id": 1.5}',
-    "a list as the whole": "[1, 2]",
     "a number as the whole": "7",
     "no JSON": "{temperature: 1}",
-    "nothing": "",
     "no UTF-8": b'{"a": "\xff"}',
     "half a character": '{"temperature": "\\ud800"}',
     "no end": '{"a":' * 100_000,
@@ -58,11 +52,7 @@ def leaves_no_process():
 @pytest.fixture
 def invalid_model(model_folder, tmp_path):
     """A model whose generation_config.json cannot be meant."""
-    folder = tmp_path / "invalid"
-    folder.mkdir()
-    for path in model_folder.iterdir():
-        if path.name != "generation_config.json":
-            (folder / path.name).symlink_to(path)
+    folder = shutil.copytree(model_folder, tmp_path / "invalid")
     (folder / "generation_config.json").write_text('{"temperature": -1}')
     return folder
 
@@ -75,14 +65,13 @@ def test_a_generation_config_that_cannot_be_meant_is_named(content, tmp_path):
         default_params(tmp_path)
 
 
-@for_each("content", ["{}", '{"temperature": null, "eos_token_id": [1, 2]}', '{"do_sample": false}'])
-def test_one_that_can_be_meant_is_taken(content, tmp_path):
-    (tmp_path / "generation_config.json").write_text(content)
-    assert default_params(tmp_path).temperature == (0.0 if "do_sample" in content else SamplingParams().temperature)
-
-
-def test_a_generation_config_that_is_a_folder_is_named(tmp_path):
-    (tmp_path / "generation_config.json").mkdir()
+def test_one_that_can_be_meant_is_taken_and_a_folder_of_its_name_is_not(tmp_path):
+    path = tmp_path / "generation_config.json"
+    for content in ("{}", '{"temperature": null, "eos_token_id": [1, 2]}', '{"do_sample": false}'):
+        path.write_text(content)
+        assert default_params(tmp_path).temperature == (0.0 if "do_sample" in content else SamplingParams().temperature)
+    path.unlink()
+    path.mkdir()
     with pytest.raises(ConfigError, match="generation_config.json cannot be used"):
         default_params(tmp_path)
 
@@ -126,19 +115,16 @@ PLACES = {
 @pytest.mark.parametrize("kind", [LLM, pytest.param(AsyncLLM, marks=pytest.mark.long)])
 def test_wherever_a_start_fails_its_tree_ends(kind, place, monkeypatch, model_folder):
     before = own_processes()
-    kept = []  # as by a debugger or a log: nothing may depend on the error being forgotten
 
     async def opened() -> None:
         await AsyncLLM(model_folder, **STAND_IN, quiet=True).ready()
 
-    with monkeypatch.context() as broken:
+    # The error is kept, as by a debugger or a log: nothing may depend on its being forgotten.
+    with monkeypatch.context() as broken, pytest.raises(OSError, match="as if a terminal") as kept:
         broken.setattr(*PLACES[place], fails)
-        try:
-            LLM(model_folder, **STAND_IN, quiet=True) if kind is LLM else asyncio.run(opened())
-        except OSError as error:
-            kept.append(error)
-    assert "as if a terminal" in str(kept)
+        LLM(model_folder, **STAND_IN, quiet=True) if kind is LLM else asyncio.run(opened())
     wait_until(lambda: own_processes() <= before, 60, "the tree has ended")
+    del kept
 
 
 def test_a_daemon_whose_adapters_cannot_be_loaded_again_lets_its_tree_go(monkeypatch):
@@ -159,8 +145,3 @@ def test_a_daemon_whose_adapters_cannot_be_loaded_again_lets_its_tree_go(monkeyp
     with pytest.raises(OSError, match="as if a terminal"):
         asyncio.run(loaded())
     wait_until(lambda: own_processes() <= before, 60, "the tree has ended")
-
-
-def test_a_trace_that_cannot_be_written_leaves_nothing(model_folder, tmp_path):
-    with pytest.raises((OSError, PenstockError)):
-        LLM(model_folder, trace=str(tmp_path / "no" / "such" / "file"), **STAND_IN, quiet=True)

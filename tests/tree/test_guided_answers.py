@@ -5,19 +5,12 @@ import json
 import os
 import re
 import signal
-from collections import Counter
-from contextlib import suppress
 
 import psutil
-import pytest
-from builders.guided_cases import CASES
-from builders.guided_cases import params as sampled
 from builders.starts import STAND_IN
-from builders.tiny_model import tiny_model
 from builders.watching import assert_gone, loop_face, tree_processes
-from large_tokenizer import END, SIZE, write_large_tokenizer
 
-from penstock import LLM, AsyncLLM, GuidedDecodingParams, SamplingParams
+from penstock import LLM, GuidedDecodingParams, SamplingParams
 
 PERSON = {
     "type": "object",
@@ -64,38 +57,25 @@ def test_every_form_shapes_the_answer_and_company_changes_none(pocket_llm):
         assert list(alone.token_ids) == list(answer.token_ids)
 
 
-def test_samples_follow_the_grammar_each_in_its_own_way(pocket_llm):
-    [samples] = answers(pocket_llm, params(guided_json=PERSON, n=6))
-    texts = [sample.text for sample in samples]
-    assert all(json.loads(text)["favourite_colour"] for text in texts) and len(set(texts)) > 1
-
-
-def test_a_stream_brings_the_same_answer(pocket_llm):
-    [whole] = answers(pocket_llm, params(guided_json=PERSON))
-    deltas = list(pocket_llm.stream(PROMPT, params(guided_json=PERSON)))
-    assert "".join(delta.outputs.text for delta in deltas) == whole.text
-    assert [token for delta in deltas for token in delta.outputs.token_ids] == list(whole.token_ids)
-
-
-def test_tokens_that_are_forced_carry_log_probabilities_and_count(pocket_llm):
-    bare, told, cut = answers(
+def test_samples_streams_log_probabilities_stop_strings_and_bounds_are_as_without_a_shape(pocket_llm):
+    bare, samples, told, cut, stopped, never_ending = answers(
         pocket_llm,
         params(guided_json=PERSON),
+        params(guided_json=PERSON, n=6),
         params(guided_json=PERSON, logprobs=2),
         params(guided_json=PERSON, max_tokens=9),
-    )
-    assert list(told.token_ids) == list(bare.token_ids)
-    assert [next(iter(position)) for position in told.logprobs] == list(told.token_ids)
-    assert (list(cut.token_ids), cut.finish_reason) == (list(bare.token_ids)[:9], "length")
-
-
-def test_stop_strings_and_bounds_still_end_an_answer(pocket_llm):
-    whole, stopped, never_ending = answers(
-        pocket_llm,
-        params(guided_json=PERSON),
         params(guided_json=PERSON, stop=["favourite"]),
         params(guided_json=PERSON, ignore_eos=True),
     )
+    whole = bare[0]
+    texts = [sample.text for sample in samples]
+    assert all(json.loads(text)["favourite_colour"] for text in texts) and len(set(texts)) > 1
+    deltas = list(pocket_llm.stream(PROMPT, params(guided_json=PERSON)))
+    assert "".join(delta.outputs.text for delta in deltas) == whole.text
+    assert [token for delta in deltas for token in delta.outputs.token_ids] == list(whole.token_ids)
+    assert list(told.token_ids) == list(bare.token_ids), "tokens that are forced have log-probabilities and count"
+    assert [next(iter(position)) for position in told.logprobs] == list(told.token_ids)
+    assert (list(cut.token_ids), cut.finish_reason) == (list(bare.token_ids)[:9], "length")
     assert stopped.text == whole.text.partition("favourite")[0] and stopped.stop_reason == "favourite"
     assert (never_ending.text, never_ending.finish_reason) == (whole.text, "stop")
 
@@ -143,14 +123,11 @@ def test_the_process_that_tries_grammars_ends_with_the_engine():
 # --- ambiguous grammars, whose masks take ever longer, beside a plain answer: it goes on at its own pace --------------
 
 AMBIGUOUS = "start: s\ns: /[a-z]/ s /[a-z]/ | /[a-z]/ | s s | \n"
-# Sixty ways to go on from each letter: it is followed apart from its beginning.
-DEAR = "start: s\ns: " + " | ".join(f"x{i} s" for i in range(60)) + ' | "."\n'
-DEAR += "".join(f"x{i}: /[a-z]/ x{(i + 1) % 60} | /[a-z]/ x{(i + 7) % 60} | /[a-z]/\n" for i in range(60))
 NUM_GUIDED, NUM_PLAIN = 24, 150
 
 
-def guided(seed, grammar=AMBIGUOUS, **more):
-    return SamplingParams(temperature=1.0, seed=seed, guided_grammar=grammar, **more)
+def guided(seed, max_tokens):
+    return SamplingParams(temperature=1.0, seed=seed, guided_grammar=AMBIGUOUS, max_tokens=max_tokens)
 
 
 def test_a_plain_answer_does_not_keep_step_with_ambiguous_grammars(pocket_llm):
@@ -159,7 +136,7 @@ def test_a_plain_answer_does_not_keep_step_with_ambiguous_grammars(pocket_llm):
     async def run():
         llm = loop_face(pocket_llm)
         before = (await llm.stats()).generated_tokens
-        params = [guided(seed, max_tokens=120) for seed in range(NUM_GUIDED)]
+        params = [guided(seed, 120) for seed in range(NUM_GUIDED)]
         others = [asyncio.create_task(llm.generate("x", each)) for each in params]
         while (await llm.stats()).generated_tokens - before < 15 * NUM_GUIDED:  # they have begun to be dear
             await asyncio.sleep(0.01)
@@ -174,80 +151,10 @@ def test_a_plain_answer_does_not_keep_step_with_ambiguous_grammars(pocket_llm):
     assert asyncio.run(run()) == NUM_GUIDED
 
 
-async def ambiguous(llm, *seeds, max_tokens=16, **more):
-    params = [guided(seed, max_tokens=max_tokens, **more) for seed in seeds]
-    found = await asyncio.gather(*(llm.generate("x", each) for each in params))
-    return [list(output.outputs.token_ids) for [output] in found]
-
-
 def test_an_ambiguous_answer_is_the_same_alone_and_among_others(pocket_llm):
-    async def run():
-        llm = loop_face(pocket_llm)
-        many = await ambiguous(llm, *range(12))
-        assert [*await ambiguous(llm, 3), *await ambiguous(llm, 11)] == [many[3], many[11]]
+    def ambiguous(*seeds):
+        outputs = pocket_llm.generate(["x"] * len(seeds), [guided(seed, 16) for seed in seeds], use_tqdm=False)
+        return [list(output.outputs.token_ids) for output in outputs]
 
-    asyncio.run(run())
-
-
-def followers():
-    """The processes that follow grammars of models of this process."""
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            if "penstock.engine.grammar.remote_process" in process.cmdline():
-                yield process
-
-
-@pytest.mark.long
-def test_answers_are_the_same_when_the_process_that_follows_them_is_killed():
-    async def run():
-        async with AsyncLLM("pocket", max_model_len=512, max_num_seqs=32, quiet=True) as llm:
-            whole = await ambiguous(llm, *range(3), max_tokens=5, grammar=DEAR)
-            before = (await llm.stats()).generated_tokens
-            again = asyncio.create_task(ambiguous(llm, *range(3), max_tokens=5, grammar=DEAR))
-            while (await llm.stats()).generated_tokens < before + 3:
-                await asyncio.sleep(0.005)
-            [follower] = followers()
-            follower.kill()
-            assert await again == whole
-            assert [each.pid for each in followers()] != [follower.pid]
-
-    asyncio.run(run())
-
-
-# --- many answers in many shapes at temperature 1: those that ended by themselves have theirs, and nearly all end -----
-
-SEEDS = 12
-
-
-@pytest.fixture(scope="module")
-def senseless(tmp_path_factory):
-    """A model of random weights with a vocabulary of today's size."""
-    folder = tmp_path_factory.mktemp("models") / "senseless"
-    tiny_model(folder, "qwen3", vocab_size=SIZE, eos_token_id=END)
-    write_large_tokenizer(folder)
-    (folder / "generation_config.json").unlink()
-    with LLM(folder, max_model_len=1024, kv_cache_memory="64MiB", quiet=True) as llm:
-        yield llm
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("model", ["pocket_llm", "senseless"])
-def test_an_answer_that_ended_by_itself_has_its_shape(model, request):
-    llm = request.getfixturevalue(model)
-    asked = [(name, seed) for name in CASES for seed in range(SEEDS)]
-    outputs = llm.generate(
-        [f"Make up something: {name}." for name, _ in asked],
-        [sampled(CASES[name], seed) for name, seed in asked],
-        use_tqdm=False,
-    )
-    refused = {output.error_msg for output in outputs if output.error_code != 200}
-    assert not refused
-    ends = Counter(output.outputs.finish_reason for output in outputs)
-    wrong = [
-        f"{name}: {output.outputs.text!r}"
-        for (name, _), output in zip(asked, outputs, strict=True)
-        if output.outputs.finish_reason == "stop" and not CASES[name].is_valid(output.outputs.text)
-    ]
-    print(f"{model}: {len(asked)} answers in {len(CASES)} shapes, ends {dict(ends)}, {len(wrong)} wrong")
-    assert not wrong, "\n".join(wrong)
-    assert len(asked) >= 500 and ends["stop"] >= 0.95 * len(asked), ends
+    many = ambiguous(*range(12))
+    assert [*ambiguous(3), *ambiguous(11)] == [many[3], many[11]]

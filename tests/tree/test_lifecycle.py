@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -52,25 +53,15 @@ def test_a_tree_says_how_it_is_lives_beside_others_and_ends_once_with_its_folder
     llm.close()
     with pytest.raises(ClosedError, match="closed"):
         llm.generate("x", use_tqdm=False)
-
-
-def test_a_model_that_is_ready_tells_where_it_is_and_what_it_takes(llm, model_folder):
-    plan = llm._session.plan
-    text = repr(llm)
-    assert text.startswith(f"<LLM '{model_folder}': ready, {plan.device} ({plan.device_name}), ")
-    assert f"{plan.dtype} weights" in text and "64 MiB KV cache" in text and "\n" not in text
-
-
-def test_an_object_nobody_holds_takes_its_tree_with_it(model_folder):
     llm = LLM(model_folder, quiet=True, **STAND_IN)
     pids = list(tree_processes(llm).values())
-    del llm
+    del llm  # which nobody holds any more
     gc.collect()
     assert_gone(pids)
 
 
 def test_a_plain_script_needs_no_guard_and_no_close_and_its_folder_is_nobodys_path(start_script, tmp_path):
-    """Within a running event loop; a module beside it is not picked up by the children, and no process outlives it."""
+    """It works within a running event loop; its children pick up no module beside it, and no process outlives it."""
     (tmp_path / "msgspec.py").write_text("raise RuntimeError('picked up')")
     script = start_script(f"""
 import asyncio, sys
@@ -98,17 +89,9 @@ def test_threads_of_the_caller_may_share_the_object(stand_in):
     params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
     prompts = [[number, number + 1, 3] for number in range(1, 9)]
     expected = [output.outputs.token_ids for output in stand_in.generate(prompts, params, use_tqdm=False)]
-    got: dict[int, list[int]] = {}
-
-    def ask(number: int) -> None:
-        got[number] = stand_in.generate([prompts[number]], params, use_tqdm=False)[0].outputs.token_ids
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert [got[number] for number in range(8)] == expected
+    with ThreadPoolExecutor(8) as threads:
+        batches = [threads.submit(stand_in.generate, [prompt], params, use_tqdm=False) for prompt in prompts]
+    assert [batch.result()[0].outputs.token_ids for batch in batches] == expected
 
 
 def test_a_forked_copy_says_that_it_cannot_be_used(stand_in):
@@ -131,18 +114,18 @@ def test_a_forked_copy_says_that_it_cannot_be_used(stand_in):
 def test_ctrl_c_in_generate_aborts_what_runs_keeps_what_is_done_and_leaves_the_object_usable(start_script):
     script = start_script(
         f"""
-import threading, time
 from penstock import LLM, SamplingParams
 llm = LLM(MODEL, quiet=True, **{STAND_IN!r})
 short, long = (SamplingParams(max_tokens=n, ignore_eos=True) for n in (1, 900))
+run, taken = llm._run, []
 
-def say_when_the_long_ones_are_left():
-    while len(pending) < 5: time.sleep(0.001)
-    while len(pending) > 2: time.sleep(0.001)
-    print("two run", flush=True)
+def counted(*arguments, **named):
+    for each in run(*arguments, **named):
+        yield each
+        taken.append(each)  # the caller has it, and comes for the next one
+        if len(taken) == 3: print("two run", flush=True)
 
-pending = llm._session.transport._pending
-threading.Thread(target=say_when_the_long_ones_are_left, daemon=True).start()
+llm._run = counted
 try:
     llm.generate([[1, 2]] * 3 + [[3, 4]] * 2, [short] * 3 + [long] * 2, use_tqdm=False)
 except KeyboardInterrupt as interrupt:
@@ -159,32 +142,28 @@ print("free", stats.free_blocks == stats.blocks)
     assert output.split("\n")[:3] == ["finished 3", "again 1", "free True"], errors
 
 
-def test_importing_the_package_loads_no_torch():
-    code = "import sys, penstock; penstock.LLM; print(sorted({'torch', 'transformers', 'zmq'} & set(sys.modules)))"
+def test_neither_the_package_nor_front_end_engine_and_detokenizer_load_torch(llm):
+    code = "import sys, penstock; penstock.LLM; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "torch" not in output
-    assert "transformers" not in output
-
-
-def test_front_end_engine_and_detokenizer_never_load_torch(llm):
+    assert output == "[]\n"
     roles = {role: psutil.Process(pid) for role, pid in tree_processes(llm).items()}
     loaded = {role: any("libtorch" in entry.path for entry in process.memory_maps()) for role, process in roles.items()}
     assert loaded == {"worker 0": True, "engine": False, "detokenizer": False}
 
 
-def test_a_model_that_is_nowhere_names_the_places(tmp_path):
+# Also the way of a worker's own words to the caller; a context beyond the model's is refused in tests/worker.
+def test_a_model_that_is_nowhere_and_memory_that_does_not_hold_one_request_are_refused(model_folder, tmp_path):
     with pytest.raises(ModelNotFoundError, match="nowhere"):
         LLM(tmp_path / "nowhere", quiet=True)
-
-
-# Also the way of a worker's own words to the caller; a context beyond the model's is refused in tests/worker.
-def test_memory_that_does_not_hold_one_request_is_refused_with_the_figure_that_would(model_folder):
     with pytest.raises((ConfigError, MemoryError), match="max_model_len"):
         LLM(model_folder, max_model_len=512, num_gpu_blocks_override=2, quiet=True)
 
 
-def test_an_idle_tree_sleeps(llm):
+def test_a_tree_that_is_ready_tells_what_it_takes_and_sleeps_when_it_is_idle(llm, model_folder):
     """Not a speed: an idle process that is woken at all is woken by something that spins."""
+    plan, text = llm._session.plan, repr(llm)
+    assert text.startswith(f"<LLM '{model_folder}': ready, {plan.device} ({plan.device_name}), ")
+    assert f"{plan.dtype} weights" in text and "64 MiB KV cache" in text and "\n" not in text
     llm.generate([[1, 2, 3]], SamplingParams(max_tokens=2), use_tqdm=False)
     processes = [psutil.Process(pid) for pid in tree_processes(llm).values()]
 

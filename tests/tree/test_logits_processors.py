@@ -64,9 +64,11 @@ def test_a_broken_one_fails_its_request_alone_with_its_error(tree):
     assert right.error_code == 200 and len(right.outputs.token_ids) == 10
 
 
-def test_a_name_that_was_not_started_with_ends_the_request_with_400(tree):
+def test_a_name_that_was_not_started_with_ends_its_request_and_one_that_nobody_installed_the_start(tree, model_folder):
     [output] = tree.generate(["a"], params(other=1), use_tqdm=False)
     assert output.error_code == 400 and "logits_processors=['only-even']" in output.error_msg
+    with pytest.raises(ConfigError, match="no entry point 'only-odd' in the group 'penstock.logits_processors'"):
+        LLM(model_folder, logits_processors=["only-odd"])
 
 
 def test_the_option_early_stop_config_is_for_requests_that_bring_none(tree):
@@ -76,8 +78,3 @@ def test_the_option_early_stop_config_is_for_requests_that_bring_none(tree):
     assert [len(output.outputs.token_ids) for output in outputs] == [12, 5, 20]
     assert [output.outputs.stop_reason for output in outputs] == ["repetition", "repetition", None]
     assert outputs[0].outputs.text == tree.get_tokenizer().decode(outputs[0].outputs.token_ids)
-
-
-def test_a_name_that_nobody_installed_is_refused_before_anything_starts(model_folder):
-    with pytest.raises(ConfigError, match="no entry point 'only-odd' in the group 'penstock.logits_processors'"):
-        LLM(model_folder, logits_processors=["only-odd"])

@@ -127,59 +127,28 @@ def pocket_adapters(tmp_path_factory) -> dict[str, Path]:
     }
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        {},
-        pytest.param({"quantization": "int8", "kv_cache_dtype": "int8"}, marks=pytest.mark.long),
-        pytest.param({"quantization": "int4", "kv_cache_dtype": "uint4"}, marks=pytest.mark.long),
-        pytest.param({"tensor_parallel_size": 2, "num_threads": 2}, marks=pytest.mark.long),
-    ],
-    ids=["as stored", "int8", "int4", "on two ranks"],
-)
-def form(request) -> dict[str, Any]:
-    return request.param
-
-
-def loaded(pocket_adapters: dict[str, Path], **options: Any) -> LLM:
-    llm = LLM("pocket", **OPTIONS, **options)
-    for name, folder in pocket_adapters.items():
-        llm.load_lora(name, folder)
-    return llm
-
-
 @pytest.fixture(scope="module")
-def alone(pocket_with_adapters, pocket_adapters, form) -> dict[str, tuple]:
-    if not form:
-        return told_alone(pocket_with_adapters)
-    with loaded(pocket_adapters, num_gpu_blocks_override=256, **form) as llm:
-        return told_alone(llm)
-
-
-@pytest.fixture(scope="module")
-def pocket_with_adapters(pocket_llm, pocket_adapters) -> Iterator[LLM]:
+def alone(pocket_llm, pocket_adapters) -> dict[str, tuple]:
+    """Each with a salt of its own, so that nothing is found of what came before it."""
     for name, folder in pocket_adapters.items():
         pocket_llm.load_lora(name, folder)
-    yield pocket_llm
-    for name in pocket_adapters:
-        pocket_llm.unload_lora(name)
-
-
-def told_alone(llm: LLM) -> dict[str, tuple]:
-    """Each with a salt of its own, so that nothing is found of what came before it."""
     found: dict[str, tuple] = {}
     for name in REQUESTS:
-        found |= generated(llm, [name], cache_salt=f"alone: {name}")
+        found |= generated(pocket_llm, [name], cache_salt=f"alone: {name}")
     for name in SEARCHES:
-        found |= searched(llm, name, cache_salt=f"alone: {name}")
+        found |= searched(pocket_llm, name, cache_salt=f"alone: {name}")
+    for name in pocket_adapters:
+        pocket_llm.unload_lora(name)
     return found
 
 
 @pytest.fixture(scope="module")
-def crowded(pocket_adapters, form) -> Iterator[LLM]:
+def crowded(pocket_adapters) -> Iterator[LLM]:
     # Four beams of the longest prompt need some 20 blocks; all requests together would need 200.
     small = {"num_gpu_blocks_override": 40, "max_num_batched_tokens": 96, "static_decode_blocks": 0}
-    with loaded(pocket_adapters, **small, **form) as llm:
+    with LLM("pocket", **OPTIONS, **small) as llm:
+        for name, folder in pocket_adapters.items():
+            llm.load_lora(name, folder)
         yield llm
 
 
@@ -200,7 +169,7 @@ def test_every_answer_is_what_it_is_alone(crowded, alone, order):
 
 
 def test_the_company_was_mixed(alone):
-    """What the requests ask for has happened: else they would prove nothing."""
+    """Each thing that the requests ask for has happened: else they would prove nothing."""
     reasons = {(finish, stop) for answers, _ in alone.values() for _, _, _, finish, stop, *_ in answers}
     assert {("stop", None), ("length", None), ("stop", "repetition"), ("stop", "7")} <= reasons
     texts = {name: answers[0][1] for name, (answers, _) in alone.items()}
@@ -223,7 +192,7 @@ def test_the_company_was_mixed(alone):
     ids=["a shape", "a closed thought", "a shape under an adapter", "sampled"],
 )
 def test_log_probabilities_of_an_answer_are_those_of_its_text_as_a_prompt(crowded, own):
-    """Of tokens that were forced too, and though masks and penalties acted on the others."""
+    """Forced tokens have them too, and masks and penalties on the others change none."""
     [written] = crowded.generate([SUM], params(3, {**own, "logprobs": 3}), use_tqdm=False)
     text = written.prompt_token_ids + list(written.outputs.token_ids)
     reading = SamplingParams(max_tokens=1, prompt_logprobs=3, lora_name=own.get("lora_name"))

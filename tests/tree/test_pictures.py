@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.daemon import running_daemon
+from builders.daemon import seeing_daemon
 from builders.seeing_model import NUM_ROWS, SIZE, about, as_url, picture, seeing_model
 from builders.watching import loop_face
 
@@ -50,11 +50,7 @@ def seeing(folder) -> Iterator[LLM]:
 @pytest.fixture(scope="module")
 def through_daemon(folder, tmp_path_factory) -> Iterator[LLM]:
     where = tmp_path_factory.mktemp("daemon")
-    config = where / "penstock.toml"
-    lines = [f"{name} = {json.dumps(value)}" for name, value in {"model": str(folder), **OPTIONS}.items()]
-    config.write_text("\n".join(["[models.seeing]", *lines]))
-    words = ("--config", str(config), "--http", "127.0.0.1:0")
-    with running_daemon(where, *words) as daemon, daemon.attach("seeing") as llm:
+    with seeing_daemon(where, folder, "--http", "127.0.0.1:0", **OPTIONS) as daemon, daemon.attach("seeing") as llm:
         llm.http = daemon.status().http
         yield llm
 
@@ -87,11 +83,14 @@ def test_a_picture_is_the_same_however_it_is_given(either, tmp_path):
     assert other.num_cached_tokens == 0
 
 
-def test_a_picture_with_more_rows_than_are_kept_is_made_smaller(either):
+def test_a_picture_with_more_rows_than_are_kept_is_made_smaller_and_far_too_many_are_not_all_decoded(either):
     larger = {"type": "image", "image": picture(size=(512, 512))}  # 256 rows, where memory keeps 64
     [output, alone] = either.chat([about(larger), about()], PARAMS, use_tqdm=False)
     assert output.error_code == 200, output.error_msg
     assert len(output.prompt_token_ids) == len(alone.prompt_token_ids) + 64 + 2
+    largest = {"type": "image", "image": picture(7, (1, 1)), "min_pixels": 2**30}
+    [output] = either.chat([about(*[largest] * 50)], PARAMS, use_tqdm=False)
+    assert output.error_code == 400 and "The first 9 of this prompt's 50" in output.error_msg
 
 
 def test_a_prompt_brings_its_pictures_beside_its_text(either):
@@ -102,6 +101,11 @@ def test_a_prompt_brings_its_pictures_beside_its_text(either):
     [chat] = either.chat([about(BY_URL)], PARAMS, use_tqdm=False)
     assert [output.outputs.token_ids for output in outputs] == [chat.outputs.token_ids] * 2
     assert [*either.stream(about(BY_URL), PARAMS)][-1].finished
+
+    async def last_piece() -> Any:
+        return [piece async for piece in loop_face(either).stream(about(BY_URL), PARAMS)][-1]
+
+    assert asyncio.run(last_piece()).finished
 
 
 def test_what_is_wrong_with_a_picture_ends_its_request_alone(either, tmp_path):
@@ -142,15 +146,13 @@ def test_a_typed_placeholder_is_text(either):
     assert either.apply_chat_template(typed) == outputs[0].prompt
 
 
-def test_a_prompt_that_is_refused_late_lets_its_pictures_go(seeing):
+def test_a_prompt_that_is_refused_late_lets_its_pictures_go_and_salts_share_no_prefix(seeing):
     params = SamplingParams(max_length=2)  # fewer than the prompt has
     prompt = {"prompt": "<|image_pad|>", "multimodal_data": {"image": picture()}}
     [request] = seeing._session.door.admit([*seeing._session.door.parse([prompt], params)], lambda request: None)
     assert "leaves no token" in request.output.error_msg
     assert request.prompt.media == [] and request.refusal.__traceback__ is None
 
-
-def test_clients_with_salts_of_their_own_share_no_picture_s_prefix(seeing):
     def cached(shade: int, salt: str | None) -> int:
         params = SamplingParams(max_tokens=1, cache_salt=salt)
         part = {"type": "image", "image": picture(shade)}
@@ -160,23 +162,6 @@ def test_clients_with_salts_of_their_own_share_no_picture_s_prefix(seeing):
 
     assert [cached(201, "a"), cached(201, "b"), cached(201, None)] == [0, 0, 0]
     assert cached(201, "a") > 0 and cached(202, "a") == 0
-
-
-def test_pictures_that_are_too_many_are_not_all_decoded(seeing):
-    params = SamplingParams(max_tokens=1)
-    largest = {"type": "image", "image": picture(7, (1, 1)), "min_pixels": 2**30}
-    [output] = seeing.chat([about(*[largest] * 50)], params, use_tqdm=False)
-    assert output.error_code == 400 and "The first 9 of this prompt's 50" in output.error_msg
-
-
-def test_a_loop_answers_questions_about_pictures(seeing):
-    async def ask() -> list[Any]:
-        llm = loop_face(seeing)
-        [output] = await llm.chat(about(BY_URL), PARAMS)
-        pieces = [piece async for piece in llm.stream(about(BY_URL), PARAMS)]
-        return [output.error_code, pieces[-1].finished]
-
-    assert asyncio.run(ask()) == [200, True]
 
 
 def test_a_batch_opens_no_files(folder, tmp_path, capsys):
@@ -198,11 +183,9 @@ def test_a_batch_opens_no_files(folder, tmp_path, capsys):
     assert lengths[0] == lengths[2] == lengths[4] > lengths[5] + NUM_ROWS > NUM_ROWS
 
 
-def test_over_http_parts_say_all_that_parts_may_say():
-    assert {*OPTIONS_OF_MEDIA, "detail"} <= set(ContentPart.__struct_fields__)
-
-
 def test_over_http_pictures_come_as_data_urls(through_daemon, folder):
+    assert {*OPTIONS_OF_MEDIA, "detail"} <= set(ContentPart.__struct_fields__), "parts may say all there is to say"
+
     def ask(path: str, **body: Any) -> tuple[int, Any]:
         head = {"Content-Type": "application/json"}
         written = json.dumps({"model": "seeing", **body}).encode()
@@ -234,24 +217,18 @@ def test_over_http_pictures_come_as_data_urls(through_daemon, folder):
         assert status == 400 and "data: URL" in error["error"]["message"]
 
 
-def test_a_model_that_sees_may_be_treated_as_one_that_does_not(folder):
-    with LLM(folder, quiet=True, **OPTIONS, enable_mm=False) as llm:
-        [output, text] = llm.chat([about(BY_URL), about()], PARAMS, use_tqdm=False)
-        assert (output.error_code, text.error_code) == (400, 200)
-        [output] = llm.generate([{"prompt": "x", "multimodal_data": {"image": URL}}], PARAMS, use_tqdm=False)
-        assert output.error_code == 400 and "sees no pictures" in output.error_msg
-
-
-def test_options_that_cannot_be_are_refused_before_anything_starts(folder):
+def test_options_say_that_a_model_sees_nothing_or_fewer_and_smaller_pictures(folder):
     with pytest.raises(ConfigError, match="enable_mm=True"):
         LLM("pocket", enable_mm=True)
     with pytest.raises(ConfigError, match="max_pixles.*max_pixels"):
         LLM(folder, mm_processor_kwargs={"max_pixles": 10**6})
     with pytest.raises(ConfigError, match="limit_mm_per_prompt"):
         LLM(folder, limit_mm_per_prompt={"image": -1})
-
-
-def test_fewer_and_smaller_pictures_are_what_options_say(folder):
+    with LLM(folder, quiet=True, **OPTIONS, enable_mm=False) as llm:
+        [output, text] = llm.chat([about(BY_URL), about()], PARAMS, use_tqdm=False)
+        assert (output.error_code, text.error_code) == (400, 200)
+        [output] = llm.generate([{"prompt": "x", "multimodal_data": {"image": URL}}], PARAMS, use_tqdm=False)
+        assert output.error_code == 400 and "sees no pictures" in output.error_msg
     options = {"limit_mm_per_prompt": {"image": 1}, "mm_processor_kwargs": {"max_pixels": SIZE[0] * SIZE[1] // 4}}
     with LLM(folder, quiet=True, **OPTIONS, **options) as llm:
         outputs = llm.chat([about(BY_URL), about(BY_URL, BY_URL), about()], PARAMS, use_tqdm=False)
@@ -260,7 +237,7 @@ def test_fewer_and_smaller_pictures_are_what_options_say(folder):
 
 
 def test_a_model_that_is_started_again_still_sees(folder):
-    """As the daemon does where memory was short at first."""
+    """The daemon does so where memory was short at first."""
     session = PrivateSession.open(folder, {"quiet": True, **OPTIONS})
     session.transport.close()
     session.start()

@@ -1,26 +1,23 @@
 """A model split over several ranks answers as on one, whatever its layers are; the quick case of each is one of two
-ranks. How a tree of several ranks dies is in test_kill_matrix.py.
+ranks. How a tree of several ranks dies is in test_kill_matrix.py; tests/worker/test_models_split.py has all families.
+
+Also models with windows or states, whose conversations compute each token once, and a tree on a GPU's kernels.
 """
+
+from typing import Any
 
 import pytest
 from builders.backends import load_on
 from builders.hand_driven import HandDriven
-from builders.quantized_model import Form, quantized_model
+from builders.seeing_model import about, answering_model, noise
 from builders.tiny_model import tiny_model
 
-from penstock import LLM, ConfigError, SamplingParams
-from penstock.protocol.conversion import Conversion
-from penstock.worker.convert.convert import convert
+from penstock import LLM, SamplingParams
 
 OPTIONS = {"max_model_len": 256, "kv_cache_memory": "16MiB", "num_threads": 2, "quiet": True}
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 PROMPTS = [[number, 5, 7 * number] for number in range(1, 12)]
 LONG = pytest.mark.long
-
-
-def answers(folder, **options) -> list[list[int]]:
-    with LLM(folder, **OPTIONS, **options) as llm:
-        return [list(output.outputs.token_ids) for output in llm.generate(PROMPTS, GREEDY, use_tqdm=False)]
 
 
 def test_two_ranks_give_the_tokens_of_one(split, llm):
@@ -77,103 +74,6 @@ def test_many_at_once_give_way_to_one_another_and_answer_the_same(llm, split):
     assert [output.outputs.token_ids for output in found] == [output.outputs.token_ids for output in expected]
 
 
-@LONG
-def test_one_rank_finds_in_cpu_memory_what_it_was_given(model_folder, llm):
-    small = {"deterministic": True, "max_model_len": 256, "block_size": 16, "num_gpu_blocks_override": 16}
-    with LLM(model_folder, swap_space=0.01, quiet=True, **small) as one:
-        assert [visit(one)[1], visit(one)] == [[0, 0, 0], (visit(llm)[0], [192, 192, 192])]
-
-
-@LONG  # as tests/worker has it of one process; three import torch here
-def test_a_number_of_ranks_that_does_not_divide_the_heads_is_refused_with_those_that_do(model_folder):
-    with pytest.raises(ConfigError, match="tensor_parallel_size"):
-        LLM(model_folder, tensor_parallel_size=3, **OPTIONS)
-
-
-# --- weights that were cut for them -----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def conversions(tmp_path_factory):
-    """The same model, converted whole and cut."""
-    folder = tmp_path_factory.mktemp("conversions")
-    source = str(tiny_model(folder / "source", "qwen3", dtype="bfloat16", intermediate_size=128))
-    for name in ("whole", "cut"):
-        asked = Conversion(source, source, str(folder / name), "int4", 32, tensor_parallel_size=2, is_cut=name == "cut")
-        convert(asked, lambda said: None)
-    return folder / "whole", folder / "cut"
-
-
-@LONG  # in one process, tests/worker/test_convert_per_rank.py holds every rank to these bits
-def test_a_tree_on_cut_weights_answers_with_the_bits_of_the_whole_and_one_of_another_size_is_refused(conversions):
-    params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, logprobs=4)
-    found = []
-    for folder in conversions:
-        with LLM(folder, tensor_parallel_size=2, **OPTIONS) as llm:
-            outputs = llm.generate(PROMPTS[:5], params, use_tqdm=False)
-        found.append([(each.outputs.token_ids, each.outputs.logprobs) for each in outputs])
-    assert found[0] == found[1]
-    assert found[0][0][1]
-    with pytest.raises(ConfigError, match=r"cut for 2 ranks.*Use tensor_parallel_size=2"):
-        LLM(conversions[1], **OPTIONS)
-
-
-FORMS = [
-    Form("gptq", is_ordered=True),
-    Form("gptq", bits=8, is_symmetric=False, is_ordered=True),
-    Form("pack-quantized", is_ordered=True),
-]
-
-
-@LONG
-@pytest.mark.parametrize("form", FORMS, ids=str)
-def test_inputs_in_the_order_of_activations_are_divided_among_ranks(tmp_path, form):
-    model, twin = quantized_model(tmp_path, form)
-    assert answers(model, tensor_parallel_size=2) == answers(model) == answers(twin)
-
-
-# --- experts: tests/worker/test_models_split.py has them without a tree, test_trained_experts.py a quick tree ---------
-
-
-@LONG
-@pytest.mark.parametrize("is_by_expert", [True, False])
-@pytest.mark.parametrize("family", ["qwen2_moe", "olmoe"])
-def test_two_ranks_share_experts_and_give_the_tokens_of_one(tmp_path, family, is_by_expert):
-    folder = tiny_model(tmp_path, family, num_hidden_layers=2)
-    assert answers(folder, tensor_parallel_size=2, enable_expert_parallel=is_by_expert) == answers(folder)
-
-
-# What ranks can't share evenly, and what a config may say of experts in the extreme.
-_HEADS = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 6, "head_dim": 16}
-ODD = {
-    "7 experts, all of them": ("qwen3_moe", {"num_experts": 7, "num_experts_per_tok": 7}),
-    "3 experts, a width of 4": ("qwen3_moe", {"num_experts": 3, "num_experts_per_tok": 1, "moe_intermediate_size": 4}),
-    "dense layers between, tied": (
-        "qwen3_moe",
-        {"decoder_sparse_step": 2, "mlp_only_layers": [3], "num_hidden_layers": 6, "tie_word_embeddings": True,
-         "moe_intermediate_size": 68},
-    ),
-    "a shared width of 20": ("qwen2_moe", {"shared_expert_intermediate_size": 20, "moe_intermediate_size": 28}),
-    "by interval": ("ernie4_5_moe", {"moe_layer_interval": 2, "num_hidden_layers": 5, "moe_num_experts": 7}),
-}  # fmt: skip
-
-
-@LONG
-@pytest.mark.parametrize("name", ODD)
-def test_three_ranks_give_the_tokens_of_one(tmp_path, name):
-    family, given = ODD[name]
-    folder = tiny_model(tmp_path, family, **_HEADS | given)
-    alone = answers(folder)
-    assert answers(folder, tensor_parallel_size=3) == alone
-    assert answers(folder, tensor_parallel_size=3, enable_expert_parallel=True) == alone
-
-
-@LONG
-def test_one_expert_is_split_by_width(tmp_path):
-    folder = tiny_model(tmp_path, "qwen3_moe", num_experts=1, num_experts_per_tok=1)
-    assert answers(folder, tensor_parallel_size=2) == answers(folder)
-
-
 # --- layers that keep states, or read what others keep ----------------------------------------------------------------
 
 BEGINNING = [(7 * place) % 290 + 5 for place in range(70)]
@@ -208,11 +108,93 @@ def test_two_ranks_give_the_tokens_of_one_whatever_their_company_and_what_was_fo
         assert found.num_cached_tokens >= 64
 
 
-@LONG
-@pytest.mark.parametrize("family", ["qwen3_5_text", "lfm2"])
-def test_any_number_of_threads_gives_the_same_bits(tmp_path, family):
-    folder, found = tiny_model(tmp_path, family), []
-    for threads in (1, 2, 3):
-        with LLM(folder, **OPTIONS | {"num_threads": threads}, swap_space=0.01, num_gpu_blocks_override=20) as llm:
-            found.append([given(llm, BEGUN), given(llm, BEGUN[::-1])[::-1]])
-    assert found[0][0] == found[0][1] and found[0] == found[1] == found[2]
+@pytest.mark.parametrize("family", ["Qwen3VL", pytest.param("Qwen3_5", marks=LONG)])
+def test_two_ranks_say_of_pictures_what_one_says_alone_and_in_a_batch(family, tmp_path):
+    folder = answering_model(tmp_path / "model", family)
+    sizes = [(64, 96), (96, 32), (128, 128)]
+    pictures = [{"type": "image", "image": noise(number, size)} for number, size in enumerate(sizes)]
+    conversations = [about(*pictures[:count], text="Why? " * count) for count in range(4)]
+    options = {"max_model_len": 1024, "num_threads": 2, "max_num_batched_tokens": 37, "quiet": True}
+    found = []
+    for ranks in (1, 2):
+        with LLM(folder, tensor_parallel_size=ranks, **options) as llm:
+            outputs = llm.chat(conversations, GREEDY, use_tqdm=False)
+            found.append([(output.error_msg, list(output.outputs.token_ids)) for output in outputs])
+            if ranks == 1:
+                unseen = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, cache_salt="alone")
+                alone = [llm.chat([each], unseen, use_tqdm=False)[0].outputs.token_ids for each in conversations]
+    assert found[0] == found[1] == [(None, list(token_ids)) for token_ids in alone]
+    assert len({tuple(tokens) for _, tokens in found[0]}) == len(conversations)
+
+
+# --- windows, states and kernels --------------------------------------------------------------------------------------
+
+# 2 layers of full attention in 32 blocks, and 2 that hold a window and a step's tokens in 8.
+A_BLOCK = 16 * 2 * 2 * 2 * 16 * 4
+LEAST = {"kv_cache_memory": (32 + 8) * A_BLOCK, "kv_cache_dtype": "fp32"}
+MODELS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "alternating": ("gpt_oss", {"num_hidden_layers": 4, "sliding_window": 40}, LEAST),
+    "every layer": ("mistral", {"sliding_window": 48, "num_attention_heads": 4, "num_key_value_heads": 2}, {}),
+    "delta nets": ("qwen3_5_text", {}, {}),
+}
+SMALL = {"max_model_len": 512, "block_size": 16, "kv_cache_memory": "8MiB", "max_num_batched_tokens": 64, "quiet": True}
+
+
+def conversation(llm: LLM, turns: int, is_cached: bool = True) -> tuple[list[tuple], int, int]:
+    """Each turn with what was said before: the answers with their log-probabilities, how many tokens were computed,
+    and how many are known at the end. Where nothing may be found, each turn has a salt of its own.
+    """
+    asked = SamplingParams(temperature=0, max_tokens=9, logprobs=1, ignore_eos=True)
+    history: list[int] = []
+    answers, num_computed = [], 0
+    for turn in range(turns):
+        history += [(turn * 13 + place) % 250 + 1 for place in range(11)]
+        prompt = {"prompt_token_ids": list(history), **({} if is_cached else {"cache_salt": f"{turn}"})}
+        [output] = llm.generate([prompt], asked, use_tqdm=False)
+        assert is_cached or output.num_cached_tokens == 0
+        num_computed += len(history) - output.num_cached_tokens + 9
+        found = output.outputs
+        answers.append((found.token_ids, [sorted((k, v.logprob) for k, v in each.items()) for each in found.logprobs]))
+        history += found.token_ids
+    return answers, num_computed, len(history)
+
+
+@pytest.mark.parametrize(
+    "kind, turns, ranks",
+    [
+        ("alternating", 8, 1),
+        ("delta nets", 8, 1),
+        *(pytest.param(kind, 20, ranks, marks=LONG) for kind in MODELS for ranks in (1, 2)),
+    ],
+)
+def test_a_conversation_computes_each_token_once_and_the_longest_request_fits_into_the_least_memory(
+    kind, turns, ranks, tmp_path
+):
+    family, model, least = MODELS[kind]
+    options = {**SMALL, **(least if ranks == 1 else {}), "tensor_parallel_size": ranks, "num_threads": ranks}
+    with LLM(tiny_model(tmp_path, family, **model), **options) as llm:
+        anew, _, _ = conversation(llm, turns, is_cached=False)
+        answers, num_computed, num_tokens = conversation(llm, turns)
+        assert answers == anew
+        # The next turn computes again the part of an answer that fills no block.
+        assert num_computed < num_tokens + turns * 16
+        longest = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+        [output] = llm.generate([list(range(1, 251)) * 2], longest, use_tqdm=False)
+    assert len(output.outputs.token_ids) == 12
+
+
+@LONG  # quick, in one process: tests/worker/test_triton_*.py and test_gguf_on_triton.py
+@pytest.mark.parametrize("options", [{}, {"enforce_eager": True}, {"deterministic": True}, {"swap_space": 0.01}])
+def test_a_worker_with_the_kernels_of_a_gpu_in_tritons_interpreter_gives_the_processors_answers(monkeypatch, options):
+    """Captured steps are called again instead of replayed, with their spare rows."""
+    small = {"dtype": "float32", "num_gpu_blocks_override": 16, "max_num_seqs": 4, "quiet": True}
+    questions = ("Hello!", "What is 17 + 25?", "Sort these numbers: 5, 3, 99, 12", "What is the capital of France?")
+    chats = [[{"role": "user", "content": question}] for question in questions]
+    found = []
+    for given in ({}, options):
+        with LLM("pocket", **small, **given) as llm:
+            outputs = llm.chat(chats, SamplingParams(temperature=0, max_tokens=12), use_tqdm=False)
+            found.append([list(output.outputs.token_ids) for output in outputs])
+            kernels = llm._session.transport.plan.kernels
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert found[0] == found[1] and kernels == "triton, interpreted"

@@ -1,4 +1,4 @@
-"""What a tree did can be looked at: as a timeline, and as a stream of messages that gives the same tokens again, though
+"""A tree's work can be looked at: as a timeline, and as a stream of messages that gives the same tokens again, though
 a prefix was forgotten meanwhile because its time (`prefix_cache_ttl`) was over.
 """
 
@@ -34,7 +34,7 @@ def kept(model_folder, tmp_path_factory):
 
 
 def asked_again(llm: LLM) -> list:
-    """What a prompt got when its prefix was new, was found, and was over."""
+    """Ask the same prompt while its prefix is new, while it is found, and when its time is over."""
     params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, logprobs=3)
     given = []
 

@@ -1,7 +1,7 @@
 """Every sampling parameter through a real tree: each token is the one that a few lines of numpy choose from the logits
 that transformers computes for the same text; and with a seed it is the same alone and in company."""
 
-import random
+import math
 
 import numpy
 import pytest
@@ -85,64 +85,75 @@ def pairs(output: RequestOutput) -> list[tuple[dict, int]]:
     return list(zip(output.outputs.logprobs, output.outputs.token_ids, strict=True))
 
 
-def test_an_early_stop_counts_the_same_in_company_and_in_a_stream(llm):
-    early = SamplingParams(temperature=0.4, seed=4, max_tokens=80, ignore_eos=True, early_stop=EARLY_STOP)
-    prompts = [[number, 41, 42] for number in range(10, 30)]
-    together = llm.generate(prompts, early, use_tqdm=False)
-    assert len({len(output.outputs.token_ids) for output in together}) > 3
-    for prompt, output in zip(prompts[:5], together, strict=False):
-        deltas = list(llm.stream(prompt, early))
-        assert [token for delta in deltas for token in delta.outputs.token_ids] == output.outputs.token_ids
-        assert "".join(delta.outputs.text for delta in deltas) == output.outputs.text
-        assert deltas[-1].outputs.stop_reason == output.outputs.stop_reason
+# --- log-probabilities ------------------------------------------------------------------------------------------------
+
+LONG_PROMPT = [(17 * place) % 290 + 5 for place in range(90)]
 
 
-# --- in company, also of processes that keep one another waiting ------------------------------------------------------
+def generate(llm: LLM, prompt: object = LONG_PROMPT, **params) -> RequestOutput:
+    [output] = llm.generate(prompt, SamplingParams(ignore_eos=True, **params), use_tqdm=False)
+    assert output.error_code == 200, output.error_msg
+    return output
 
-PROMPTS = [[(7 * row + 3 * place) % 250 + 1 for place in range(3 + 17 * row % 90)] for row in range(12)]
-DRAWN = [
-    SamplingParams(
-        temperature=0.0 if row % 3 == 0 else 1.0, seed=row, top_p=0.9, max_tokens=20, ignore_eos=True, logprobs=2
+
+def test_a_prompt_reads_as_it_was_generated(llm):
+    written = generate(llm, temperature=1.1, seed=8, max_tokens=40, logprobs=5)
+    text = LONG_PROMPT + written.outputs.token_ids
+    read = generate(llm, text, max_tokens=1, prompt_logprobs=5)
+    assert read.prompt_logprobs[0] is None, "nothing predicts the first token"
+    assert read.prompt_logprobs[len(LONG_PROMPT) :] == written.outputs.logprobs
+
+
+def test_the_whole_vocabulary_is_a_distribution(llm):
+    output = generate(llm, max_tokens=2, logprobs=-1, prompt_logprobs=-1)
+    for position in output.prompt_logprobs[1:] + output.outputs.logprobs:
+        assert sorted(position) == list(range(307))
+        assert sorted(entry.rank for entry in position.values()) == list(range(1, 308))
+        assert sum(math.exp(entry.logprob) for entry in position.values()) == pytest.approx(1, abs=1e-4)
+
+
+def test_they_are_the_models_own_whatever_is_sampled(llm):
+    free = generate(llm, temperature=0, max_tokens=1, logprobs=-1)
+    [best] = free.outputs.token_ids
+    assert free.outputs.logprobs[0][best].rank == 1
+    bent = generate(
+        llm, temperature=0.4, top_k=3, seed=1, max_tokens=1, logprobs=-1, bad_words_ids=[[best]], logit_bias={9: 50.0}
     )
-    for row in range(12)
-]
+    assert bent.outputs.token_ids == [9]
+    assert bent.outputs.logprobs == free.outputs.logprobs
 
 
-def answers(outputs):
-    return [(output.outputs.token_ids, output.outputs.logprobs, output.outputs.text) for output in outputs]
+def test_a_lone_logprob_is_of_the_chosen_token_and_nothing_predicts_the_first_of_a_prompt(llm):
+    output = generate(llm, temperature=1.5, seed=4, max_tokens=12, logprobs=0, prompt_logprobs=0)
+    assert [list(position) for position in output.outputs.logprobs] == [[token] for token in output.outputs.token_ids]
+    assert [list(position) for position in output.prompt_logprobs[1:]] == [[token] for token in LONG_PROMPT[1:]]
+    one, two = (generate(llm, prompt, max_tokens=2, prompt_logprobs=1) for prompt in ([7], [7, 8]))
+    assert one.prompt_logprobs == [None]
+    assert [each is None for each in two.prompt_logprobs] == [True, False]
 
 
-@pytest.fixture(scope="module")
-def small_alone(llm):
-    return [
-        answers(llm.generate([prompt], params, use_tqdm=False))[0]
-        for prompt, params in zip(PROMPTS, DRAWN, strict=True)
-    ]
+def test_each_sample_has_its_own_and_the_prompt_has_them_once(llm):
+    params = {"temperature": 1.0, "seed": 6, "max_tokens": 9, "logprobs": 2}
+    output = generate(llm, n=3, prompt_logprobs=1, **params)
+    assert len(output.prompt_logprobs) == len(LONG_PROMPT)
+    for answer in output.outputs:
+        chosen = [position[token] for token, position in zip(answer.token_ids, answer.logprobs, strict=True)]
+        assert answer.cumulative_logprob == pytest.approx(sum(entry.logprob for entry in chosen))
+        decode = llm.get_tokenizer().decode
+        assert [entry.decoded_token for entry in chosen] == [
+            decode([token], skip_special_tokens=False) for token in answer.token_ids
+        ]
+    assert generate(llm, **params).outputs.logprobs == output.outputs[0].logprobs
 
 
-def test_together_and_in_another_order_as_alone(llm, small_alone):
-    assert answers(llm.generate(PROMPTS, DRAWN, use_tqdm=False)) == small_alone
-    order = random.Random(1).sample(range(12), 12)
-    outputs = llm.generate([PROMPTS[row] for row in order], [DRAWN[row] for row in order], use_tqdm=False)
-    assert answers(outputs) == [small_alone[row] for row in order]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({"max_num_batched_tokens": 16}, marks=pytest.mark.long),
-        {"num_gpu_blocks_override": 18, "block_size": 16, "max_model_len": 256, "static_decode_blocks": 0},
-        pytest.param({"enable_prefix_caching": False, "max_num_seqs": 3}, marks=pytest.mark.long),
-    ],
-    ids=["chunks of 16", "preempted", "three at a time"],
-)
-def test_with_delays_between_processes_and_other_limits_as_alone(model_folder, monkeypatch, small_alone, options):
-    delays = "worker.step=delay:0.01;engine.plan=delay:0.01;detokenizer.tokens=delay:0.01"
-    monkeypatch.setenv("PENSTOCK_FAULTS", delays)
-    with LLM(
-        model_folder, deterministic=True, quiet=True, **{"max_model_len": 512, "kv_cache_memory": "32MiB", **options}
-    ) as other:
-        outputs = other.generate(PROMPTS, DRAWN, use_tqdm=False)
-        if "static_decode_blocks" in options:
-            assert other.stats().preemptions > 0, "the pool was meant to be too small"
-    assert answers(outputs) == small_alone
+def test_a_stream_carries_them_with_its_tokens(llm):
+    params = SamplingParams(temperature=1.0, seed=2, max_tokens=20, ignore_eos=True, n=2, logprobs=3, prompt_logprobs=2)
+    [whole] = llm.generate([LONG_PROMPT], params, use_tqdm=False)
+    of_prompt, of_samples = [], [[], []]
+    for delta in llm.stream(LONG_PROMPT, params):
+        of_prompt += delta.prompt_logprobs or []
+        for answer in delta.outputs:
+            assert len(answer.logprobs or []) == len(answer.token_ids), "each delta holds those of its own tokens"
+            of_samples[answer.index] += answer.logprobs or []
+    assert of_prompt == whole.prompt_logprobs
+    assert of_samples == [answer.logprobs for answer in whole.outputs]

@@ -4,15 +4,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 from builders.starts import ANSWERS, STAND_IN, WORDS, command, processes_of, run
 from builders.watching import assert_gone, wait_until
 
 from penstock import LLM, SamplingParams
-from penstock.frontend.console import standard_error
 from penstock.protocol.processes.runtime_directory import runtime_base
 
 PARAMS = SamplingParams(max_tokens=3, ignore_eos=True)
@@ -25,24 +25,13 @@ def full_device() -> Iterator[int]:
 
 
 @contextmanager
-def broken_pipe() -> Iterator[int]:
-    """Its reader has gone, as a terminal's that was closed."""
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    yield write_end
-    os.close(write_end)
-
-
-@contextmanager
 def full_pipe() -> Iterator[int]:
     """Nobody reads."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
-    while True:
-        try:
-            os.write(write_end, b"x")
-        except BlockingIOError:
-            break
+    with suppress(BlockingIOError):
+        while os.write(write_end, b"x"):
+            pass
     os.set_blocking(write_end, True)
     yield write_end
     os.close(read_end)
@@ -50,8 +39,7 @@ def full_pipe() -> Iterator[int]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("make", [full_device, broken_pipe, full_pipe])
+@for_each("make, unbuffered", [(full_device, ""), (full_device, "1"), (full_pipe, "")])
 def test_a_script_gets_its_answers_and_its_status_and_a_pipe_that_nobody_reads_holds_nothing_up_for_long(
     make, unbuffered
 ):
@@ -60,14 +48,12 @@ def test_a_script_gets_its_answers_and_its_status_and_a_pipe_that_nobody_reads_h
     assert (done.stdout, done.returncode) == ("3 tokens\n", 0)
 
 
-@pytest.mark.parametrize("closed", [pytest.param("2>&-", marks=pytest.mark.long), "<&- >&- 2>&-"])
-def test_closed_descriptors_are_taken_by_nothing_of_ours(closed, tmp_path):
-    """What is opened next would be standard error, to which libraries write: a file of the caller's, or a socket."""
+def test_closed_descriptors_are_taken_by_nothing_of_ours(tmp_path):
+    """Else the next file or socket to be opened would be standard error, to which libraries write."""
     code = ANSWERS + f"import os; open({str(tmp_path / 'answer')!r}, 'w').write(os.readlink('/proc/self/fd/2'))"
     (tmp_path / "script.py").write_text(code)
-    words = ["sh", "-c", f'exec "$0" "$1" {closed}', sys.executable, str(tmp_path / "script.py")]
-    done = subprocess.run(words, timeout=120)
-    assert done.returncode == 0
+    words = ["sh", "-c", 'exec "$0" "$1" <&- >&- 2>&-', sys.executable, str(tmp_path / "script.py")]
+    assert subprocess.run(words, timeout=120).returncode == 0
     assert (tmp_path / "answer").read_text() == os.devnull
 
 
@@ -98,8 +84,8 @@ def test_answers_that_a_full_disk_did_not_take_are_an_error_in_one_line():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize("word", ["chat", "generate pocket", "doctor", "models", "status", "logs", "--help"])
+@for_each("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+@for_each("word", ["chat", "generate pocket", "doctor", "models", "status", "logs", "--help"])
 def test_commands_with_closed_streams_end_without_a_traceback(word, closed, tmp_path):
     words = ["sh", "-c", f'exec "$0" -m penstock {word} {closed}', sys.executable]
     with open(tmp_path / "said", "w") as said:
@@ -139,11 +125,6 @@ def test_what_is_said_arrives_whole_and_in_its_order(tmp_path):
     assert (tmp_path / "said").read_text() == "".join(f"before {'x' * size}\nafter\n" for size in sizes)
 
 
-def test_a_captured_stream_gets_what_is_said(capsys):
-    standard_error.write_line("a notice, 你好")
-    assert capsys.readouterr().err == "a notice, 你好\n"
-
-
 # --- logs -------------------------------------------------------------------------------------------------------------
 
 
@@ -161,11 +142,8 @@ def full_disk(tmp_path):
 
 
 def fill(folder: Path) -> None:
-    with open(folder / "filler", "wb", buffering=0) as file:
-        try:
-            while file.write(b"x" * 4096):
-                pass
-        except OSError:
+    with suppress(OSError), open(folder / "filler", "wb", buffering=0) as file:
+        while file.write(b"x" * 4096):
             pass
 
 
