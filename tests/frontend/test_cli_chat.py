@@ -14,7 +14,7 @@ from penstock.frontend.commands.repl.answer_text import AnswerText
 from penstock.frontend.commands.repl.chat_input import ChatInput, read_input
 from penstock.frontend.commands.repl.conversation import AnswerDelta, Conversation
 from penstock.frontend.commands.repl.history import add_to_history, read_history
-from penstock.frontend.commands.repl.slash import COMMANDS, command_word
+from penstock.frontend.commands.repl.slash import command_word
 from penstock.protocol.errors import RequestError
 from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
 from penstock.protocol.parameters.sampling import SamplingParams
@@ -50,11 +50,8 @@ def typed(*lines: str) -> list[ChatInput]:
         (["", "  "], ["", "  "]),
     ],
 )
-def test_lines_become_messages(lines, texts):
+def test_lines_become_messages_and_a_block_is_never_a_command(lines, texts):
     assert [message.text for message in typed(*lines)] == texts
-
-
-def test_what_stands_in_a_block_is_never_a_command():
     assert [message.may_be_command for message in typed("/reset", '"""/reset"""')] == [True, False]
 
 
@@ -95,7 +92,7 @@ def written(capsys, pieces: list[AnswerDelta], *, is_coloured: bool = True) -> s
     return capsys.readouterr().out
 
 
-def test_thoughts_are_dimmed_and_stand_on_lines_of_their_own(capsys):
+def test_thoughts_are_dimmed_or_named_and_stand_on_lines_of_their_own(capsys):
     pieces = [
         AnswerDelta("\n", ""),
         AnswerDelta("Two ", ""),
@@ -107,11 +104,8 @@ def test_thoughts_are_dimmed_and_stand_on_lines_of_their_own(capsys):
     pyte.Stream(screen).feed(written(capsys, pieces).replace("\n", "\r\n"))
     assert [line.rstrip() for line in screen.display] == ["Two and two.", "It is 4.", "", "Yes.", "", ""]
     assert written(capsys, pieces).startswith("\x1b[2mTwo\x1b[0m\x1b[2m and two.\n\x1b[0mIt is 4.")
-
-
-def test_without_colours_a_thought_is_called_one(capsys):
-    pieces = [AnswerDelta("Two and two.", ""), AnswerDelta("", "4")]
-    assert written(capsys, pieces, is_coloured=False) == "(thinking) Two and two.\n4\n"
+    plain = [AnswerDelta("Two and two.", ""), AnswerDelta("", "4")]
+    assert written(capsys, plain, is_coloured=False) == "(thinking) Two and two.\n4\n"
 
 
 def test_a_model_cannot_steer_the_terminal(capsys):
@@ -164,34 +158,27 @@ def test_a_turn_is_kept_with_its_thoughts_apart_and_told_to_the_model_in_the_nex
     assert chat.llm.asked[1] == [QUESTION, answer, {"role": "user", "content": "Sure?"}]
 
 
-def test_a_stopped_answer_is_ended_and_kept_as_far_as_it_came():
-    chat = conversation(TEXT, END)
+@for_each(
+    "outputs, num_read, messages, remark",
+    [
+        ((TEXT, END), 1, [QUESTION, {"role": "assistant", "content": "It is"}], "stopped"),
+        ((THOUGHT, TEXT, END), 1, [QUESTION], "stopped within its thoughts; /retry asks the message again"),
+        ((TEXT, END), 0, [QUESTION], "stopped; /retry asks the message again"),
+    ],
+)
+def test_a_stopped_answer_is_ended_and_kept_as_far_as_it_came(outputs, num_read, messages, remark):
+    chat = conversation(*outputs)
     pieces = chat.ask("2+2?")
-    next(pieces)
+    for _ in range(num_read):
+        next(pieces)
     pieces.close()
-    assert chat.llm.was_closed
-    assert chat.turns == [QUESTION, {"role": "assistant", "content": "It is"}]
-    assert chat.remark() == "stopped"
-
-
-def test_a_question_stopped_before_it_was_asked_waits_for_retry():
-    chat = conversation(TEXT, END)
-    chat.ask("2+2?").close()
-    assert (chat.turns, chat.llm.asked, chat.messages) == ([], [], [QUESTION])
-    assert chat.remark() == "stopped; /retry asks the message again"
+    assert chat.llm.was_closed == (num_read > 0) and len(chat.llm.asked) == num_read
+    assert chat.messages == messages and chat.turns == (messages if len(messages) > 1 else [])
+    assert chat.remark() == remark
     list(chat.retry())
-    assert chat.messages == [QUESTION, {"role": "assistant", "content": "It is 4."}]
+    assert [message["content"] for message in chat.messages] == ["2+2?", "It is 4."]
     chat.retry().close()
     assert chat.remark() == "stopped; the answer before stays"
-
-
-def test_an_answer_stopped_in_its_thoughts_leaves_its_question():
-    chat = conversation(THOUGHT, TEXT, END)
-    pieces = chat.ask("2+2?")
-    next(pieces)
-    pieces.close()
-    assert (chat.turns, chat.messages) == ([], [QUESTION])
-    assert chat.remark() == "stopped within its thoughts; /retry asks the message again"
 
 
 CUT = "cut within its thoughts at 1 tokens (--max-tokens); /set max_tokens allows more; /retry asks the message again"
@@ -214,17 +201,11 @@ def test_an_answer_without_text_says_how_it_ended_and_what_to_do(thought, max_to
     assert chat.remark().startswith(remark)
 
 
-def test_a_conversation_that_its_template_refuses_says_so_and_goes_on():
-    chat = conversation(refusal="The chat template refuses this conversation: no.")
-    assert list(chat.ask("2+2?")) == []
-    assert chat.turns == []
-    assert chat.remark().startswith("The chat template refuses this conversation: no. The message has no answer: /re")
-
-
-def test_what_to_do_stands_below_an_error_of_several_lines():
-    chat = conversation(refusal="unclosed group\n    (\n    ^")
-    assert list(chat.ask("2+2?")) == []
-    assert chat.remark().startswith("unclosed group\n    (\n    ^\nThe message has no answer: /retry")
+@for_each("refusal, between", [("The template refuses it: no.", " "), ("unclosed group\n    (\n    ^", "\n")])
+def test_a_conversation_that_its_template_refuses_says_so_and_goes_on(refusal, between):
+    chat = conversation(refusal=refusal)
+    assert list(chat.ask("2+2?")) == [] and chat.turns == []
+    assert chat.remark().startswith(f"{refusal}{between}The message has no answer: /retry")
 
 
 # --- through pipes ----------------------------------------------------------------------------------------------------
@@ -248,24 +229,15 @@ def test_a_pipe_gets_the_answer_and_nothing_else(piped):
     assert done.stderr == "penstock: cut at 5 tokens (--max-tokens)\n"
 
 
-def test_each_line_of_a_pipe_is_a_turn_of_one_conversation(piped, tmp_path):
+def test_each_line_of_a_pipe_is_a_turn_of_one_conversation_until_reset_which_keeps_the_system_text(piped, tmp_path):
     lines = ["/system Be brief.", "one", "two \\", "three", '"""', "/four", '"""', f"/save {tmp_path}/saved.json"]
-    done = piped("\n".join(lines), "--max-tokens", 3)
+    done = piped("\n".join([*lines, "/reset", f"/save {tmp_path}/reset.json"]), "--max-tokens", 3)
     assert done.returncode == 0, done.stderr
-    saved = json.loads((tmp_path / "saved.json").read_text())
+    saved, after = (json.loads((tmp_path / name).read_text()) for name in ("saved.json", "reset.json"))
+    assert after == saved[:1] == [{"role": "system", "content": "Be brief."}]
     assert [message["role"] for message in saved] == ["system"] + 3 * ["user", "assistant"]
-    assert [message["content"] for message in saved if message["role"] != "assistant"] == [
-        "Be brief.",
-        "one",
-        "two \nthree",
-        "/four",
-    ]
-
-
-def test_reset_forgets_the_turns_and_keeps_the_system_text(piped, tmp_path):
-    done = piped(f"/system Be brief.\none\n/reset\n/save {tmp_path}/saved.json\n", "--max-tokens", 2)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "saved.json").read_text()) == [{"role": "system", "content": "Be brief."}]
+    contents = [message["content"] for message in saved if message["role"] != "assistant"]
+    assert contents == ["Be brief.", "one", "two \nthree", "/four"]
 
 
 def test_a_file_that_holds_something_else_is_not_written_over(piped, tmp_path):
@@ -291,11 +263,6 @@ def test_an_answer_that_fills_the_context_says_so(piped):
 
 def test_an_unknown_command_names_the_nearest_one(piped):
     assert "Did you mean /reset?" in piped("/rest\n").stderr
-
-
-def test_help_names_every_command(piped):
-    said = piped("/help\n").stderr
-    assert all(word in said for word in COMMANDS)
 
 
 def test_bytes_that_are_no_text_end_nothing(piped):

@@ -1,7 +1,5 @@
 """`penstock doctor`: what is found, how it is judged, and the exit status."""
 
-from pathlib import Path
-
 import pytest
 from builders.cases import for_each
 
@@ -53,23 +51,20 @@ def test_what_keeps_a_model_from_running_is_the_exit_status_and_has_advice(capsy
     assert said.splitlines()[-1].startswith("No model can run here")
 
 
-def test_a_cache_that_cannot_be_written_is_no_more_than_a_warning(capsys, tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_written_is_a_warning_and_a_survey_that_dies_a_failure(capsys, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "file"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert cli.main(["doctor"]) == 0
     assert verdicts(capsys.readouterr().out)["cache"] == "warn"
 
-
-def test_a_survey_that_dies_is_a_line_like_any_other(capsys, monkeypatch):
     def dies(with_torch: bool) -> Survey:
         raise EngineDeadError("The worker's survey ended with status -11: it said nothing")
 
     monkeypatch.setattr(doctor, "ask_survey", dies)
     assert cli.main(["doctor"]) == 1
-    said = capsys.readouterr().out
-    assert verdicts(said)["worker"] == "FAIL"
-    assert {"compiler", "hub"} <= set(verdicts(said))
+    found = verdicts(capsys.readouterr().out)
+    assert found["worker"] == "FAIL" and {"compiler", "hub"} <= found.keys()
 
 
 def test_the_real_survey_finds_torch_in_a_process_of_its_own():
@@ -83,21 +78,14 @@ def test_the_real_survey_finds_torch_in_a_process_of_its_own():
 # --- judgement --------------------------------------------------------------------------------------------------------
 
 
-@for_each(
-    "version, verdict", [((3, 10, 9), "FAIL"), ((3, 11, 0), "ok"), ((3, 12, 4), "ok"), ((3, 14, 0), "warn")]
-)
-def test_pythons(version, verdict):
-    assert doctor._python(version).verdict == verdict
-
-
-@for_each(
-    "features, verdict",
-    [((), "warn"), (("avx2",), "ok"), (("asimd", "bf16"), "ok")],
-)
-def test_processors(features, verdict):
-    lines = list(doctor._processor(machine.Processor("A processor", 8, 2, features)))
-    assert lines[0].found == "A processor, 2 of 8 cores"
-    assert (lines[1].verdict, bool(lines[1].advice)) == (verdict, verdict == "warn")
+def test_pythons_processors_and_compilers_are_judged():
+    pythons = {(3, 10, 9): "FAIL", (3, 11, 0): "ok", (3, 12, 4): "ok", (3, 14, 0): "warn"}
+    assert {version: doctor._python(version).verdict for version in pythons} == pythons
+    for features, verdict in (((), "warn"), (("avx2",), "ok"), (("asimd", "bf16"), "ok")):
+        lines = list(doctor._processor(machine.Processor("A processor", 8, 2, features)))
+        assert lines[0].found == "A processor, 2 of 8 cores"
+        assert (lines[1].verdict, bool(lines[1].advice)) == (verdict, verdict == "warn")
+    assert (doctor._compiler(None).verdict, doctor._compiler("g++ 12").verdict) == ("warn", "ok")
 
 
 def test_a_limit_is_named_where_it_is_smaller_than_the_memory():
@@ -130,12 +118,8 @@ def test_torch_and_cards(torch, seen, verdicts, monkeypatch):
     lines = list(doctor._torch_and_cards(Survey(available_bytes=0, families=[], models=[], torch=torch)))
     assert {line.name: line.verdict for line in lines} == verdicts
     assert all(line.advice for line in lines if line.verdict != "ok")
-
-
-def test_a_driver_without_a_card_is_noticed(monkeypatch):
-    monkeypatch.setattr(machine, "cards", list)
     monkeypatch.setattr(machine, "has_driver", lambda: True)
-    assert "nvidia-smi" in doctor._cards(TORCH).advice
+    assert seen or "nvidia-smi" in doctor._cards(TORCH).advice, "a driver without a card"
 
 
 @for_each(
@@ -150,10 +134,6 @@ def test_a_driver_without_a_card_is_noticed(monkeypatch):
 def test_a_processor_without_kernels_of_our_own_is_told_loudly(native, verdict, found, advice):
     line = doctor._kernels(native)
     assert line.verdict == verdict and found in line.found and advice in line.advice
-
-
-def test_no_compiler_is_a_warning():
-    assert (doctor._compiler(None).verdict, doctor._compiler("g++ 12").verdict) == ("warn", "ok")
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
@@ -187,18 +167,18 @@ def test_the_smallest_limit_of_all_control_groups_counts(group, limits, wanted, 
     assert machine.memory_limit(tmp_path / "cgroup", tmp_path / "sys") == wanted
 
 
-def test_cards_are_what_nvidia_smi_lists(monkeypatch, tmp_path):
-    program(tmp_path / "nvidia-smi", "echo 'NVIDIA H200, 143771, 143000'; echo 'No devices'")
+@for_each(
+    "script, cards",
+    [
+        (
+            "echo 'NVIDIA H200, 143771, 143000'; echo 'No devices'",
+            [GpuSurvey("NVIDIA H200", 143771 << 20, 143000 << 20)],
+        ),
+        ("echo 'NVIDIA-SMI has failed'; exit 9", []),
+    ],
+)
+def test_cards_are_what_nvidia_smi_lists(script, cards, monkeypatch, tmp_path):
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert machine.cards() == [GpuSurvey("NVIDIA H200", 143771 << 20, 143000 << 20)]
-
-
-def test_an_nvidia_smi_that_fails_lists_nothing(monkeypatch, tmp_path):
-    program(tmp_path / "nvidia-smi", "echo 'NVIDIA-SMI has failed'; exit 9")
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert machine.cards() == []
-
-
-def program(path: Path, body: str) -> None:
-    path.write_text(f"#!/bin/sh\n{body}\n")
-    path.chmod(0o755)
+    assert machine.cards() == cards

@@ -66,31 +66,23 @@ def asked(prompt: object, *, template: str | None = "a template", **options: obj
 
 
 @for_each("prompt", ["one", {"prompt": "one"}])
-def test_a_text_is_a_message_to_a_model_with_a_template_and_raw_leaves_it_as_it_is(prompt):
+def test_a_text_is_a_message_where_there_is_a_template_and_raw_leaves_it_as_it_is(prompt):
     assert asked(prompt) == ["user"] and asked(prompt, system="Be brief.") == ["system", "user"]
     assert asked(prompt, is_raw=True) == asked(prompt, template=None) == prompt
+    for ids in ("", [1, 2], {"prompt_token_ids": [1]}, {"prompt": "a", "prompt_token_ids": [1]}):
+        assert asked(ids, system="Be brief.") == ids
 
 
-def test_each_text_has_the_pictures_of_the_command_line_and_a_line_its_own():
+def test_each_text_has_the_pictures_of_the_command_line_where_there_is_a_template():
     picture, text = {"type": "image", "image": b"a"}, {"type": "text", "text": "one"}
     assert asked("one", images=[b"a"]) == [picture, text] == asked({"prompt": "one"}, images=[b"a"])
     with pytest.raises(ConfigError, match="--image is for a model that sees"):
         asked("one", template=None, images=[b"a"])
-
-
-@for_each("prompt", ["", [1, 2], {"prompt_token_ids": [1]}, {"prompt": "a", "prompt_token_ids": [1]}])
-def test_token_ids_are_asked_as_they_are_and_an_empty_text_is_no_message(prompt):
-    assert asked(prompt, system="Be brief.") == prompt
-
-
-def test_a_system_text_needs_a_template():
     with pytest.raises(ConfigError, match="--system is for a model with a chat template"):
         asked("one", template=None, system="Be brief.")
 
 
-@for_each(
-    "content, prompt", [(b"one\ntwo\n", "one\ntwo"), (b"one\r\n", "one"), (b"", ""), (b"\xff", None)]
-)
+@for_each("content, prompt", [(b"one\ntwo\n", "one\ntwo"), (b"one\r\n", "one"), (b"", ""), (b"\xff", None)])
 def test_a_hyphen_is_all_of_standard_input_as_one_prompt(content, prompt):
     [row] = from_arguments(["-"], SamplingParams(), io.BytesIO(content))
     assert row.prompt == prompt or (prompt is None and isinstance(row.prompt, RequestError))
@@ -103,20 +95,6 @@ def test_an_empty_pipe_is_refused_before_a_model_is_loaded(more, monkeypatch, ca
         monkeypatch.setattr(sys, "stdin", nothing)
         assert cli.main(["generate", *more]) == 1
     assert "Standard input is empty, so there is no prompt to answer. Write " in capsys.readouterr().err
-
-
-@for_each(
-    "more, sentence",
-    [
-        (["--raw", "--system", "x"], "--raw leaves prompts as they are"),
-        (["--resume"], "it needs --output FILE and --format jsonl"),
-        (["--resume", "--format", "jsonl"], "it needs --output FILE and --format jsonl"),
-    ],
-)
-def test_options_that_can_not_go_together_are_named(more, sentence, capsys):
-    with pytest.raises(SystemExit) as end:
-        cli.main(["generate", "pocket", "hello", *more])
-    assert end.value.code == 2 and sentence in capsys.readouterr().err
 
 
 def line(name: str, url: str = "/v1/chat/completions", method: str = "POST", **body: object) -> str:
@@ -177,7 +155,7 @@ def test_json_lines_come_back_with_number_id_and_what_their_own_parameters_asked
     assert [len(sample["logprobs"]) for sample in third["outputs"]] == [3, 3]
 
 
-def test_a_request_that_fails_is_named_and_the_others_are_answered(generated):
+def test_a_request_that_fails_is_named_in_its_line_or_on_stderr_and_the_others_are_answered(generated):
     words = ("--input", "-", "--format", "jsonl", "--max-tokens", 3)
     done = generated(*words, stdin='"good"\n{"prompt_token_ids": [99999999]}\n')
     found = records(done.stdout)
@@ -185,12 +163,8 @@ def test_a_request_that_fails_is_named_and_the_others_are_answered(generated):
     assert found[0]["outputs"][0]["finish_reason"] == "length"
     assert found[1]["error_code"] == 400 and "99999999" in found[1]["error_msg"]
     assert done.stderr == "penstock: 1 of 2 prompts failed; the line of each says why.\n"  # quiet as it is
-
-
-def test_a_failure_between_text_answers_goes_to_stderr(generated):
     done = generated("good", "", "also good", "--max-tokens", 3)
-    assert done.returncode == 1
-    assert done.stderr.startswith("penstock: prompt 1: ")
+    assert done.returncode == 1 and done.stderr.startswith("penstock: prompt 1: ")
     assert done.stdout.count("==>") == 2
 
 
