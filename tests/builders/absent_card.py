@@ -1,5 +1,5 @@
-"""What a card compiles while it serves: requests, over the real scheduler and the real worker, on a Hopper that is not
-there. Kernels are launched by Triton's own launch path, as far as the compiler.
+"""Count the kernels that a card compiles while it serves: requests, over the real scheduler and the real worker, on a
+Hopper that is not there. Kernels are launched by Triton's own launch path, as far as the compiler.
 
     python absent_card.py FOLDER FORM…       prints, by form and trace, what was compiled after the warm-up
 
@@ -22,6 +22,7 @@ import torch
 import triton
 from builders import seeing_ernie, seeing_squares
 from builders.adapters import adapter
+from builders.ggml_types import q4_k_m
 from builders.gguf_models import as_gguf
 from builders.runner_harness import TinyEngine, no_mask, prompt, slotted_runner
 from builders.tiny_model import tiny_model
@@ -39,17 +40,12 @@ from penstock.protocol.messages import Prompt
 TARGET = 90
 
 
-class _Driver:
-    """What a launch asks of Triton's."""
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", TARGET, 32)
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
+# The answers that a launch wants of Triton's driver.
+DRIVER = SimpleNamespace(
+    get_current_target=lambda: GPUTarget("cuda", TARGET, 32),
+    get_current_device=lambda: 0,
+    get_current_stream=lambda device: 0,
+)
 
 
 @dataclass
@@ -59,7 +55,7 @@ class Card:
     _caches: list[dict[str, Any]] = field(default_factory=list)  # Triton's, by kernel
 
     def plug_in(self) -> None:
-        triton.runtime.driver.set_active(_Driver())
+        triton.runtime.driver.set_active(DRIVER)
         JITFunction._do_compile = lambda kernel, *given: self._compile(kernel, *given)
         tuning.architecture = lambda: TARGET
         tuning._milliseconds = lambda choice, launch: choice.num_stages  # somebody is the fastest
@@ -71,7 +67,7 @@ class Card:
         list(kernels.modules())
         from penstock.kernels.triton.attention import paged
 
-        paged.library = lambda *asked: _attend_by_library
+        paged.library = lambda *asked: lambda query, *rest: torch.empty_like(query)
         for op in OPS.values():
             if "triton" in op.versions:
                 op._chosen["cpu"] = op.versions["triton"]
@@ -108,21 +104,10 @@ def _run_and_called_again(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
     return run
 
 
-def _attend_by_library(query: Tensor, *rest: Any) -> Tensor:
-    return torch.empty_like(query)
-
-
 # --- what it serves ---------------------------------------------------------------------------------------------------
 
 ROWS, BUDGET, LONGEST = 40, 600, 1200
 ADAPTER = "own"
-
-
-def _mixed_type(name: str) -> str:
-    """Of a GGUF file's tensor."""
-    return "Q6_K" if any(part in name for part in ("attn_v.", "ffn_down", "token_embd")) else "Q4_K"
-
-
 # Model, and how it is loaded; `stored_as` is what the tensors of a GGUF file are.
 FORMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "bf16": ("qwen3", {}, {}),
@@ -136,24 +121,18 @@ FORMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "experts, int4": ("qwen3_moe", {}, {"quantization": "int4"}),
     "experts, deterministic": ("mixtral", {}, {"deterministic": True}),
     "shared expert, int8": ("qwen2_moe", {}, {"quantization": "int8"}),
-    "blocks": ("qwen3", {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}, {"stored_as": _mixed_type}),
+    "blocks": ("qwen3", {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}, {"stored_as": q4_k_m}),
     "adapters": ("llama", {}, {"max_loras": 2, "max_lora_rank": 8}),
     "experts by kind": ("Ernie", {}, {}),
     "whole spans": ("Gemma3", {}, {}),
     "whole spans, deterministic": ("Gemma3", {}, {"deterministic": True}),
 }
 _SEEING = {"Ernie": seeing_ernie.seeing_model, "Gemma3": seeing_squares.seeing_model}
-PARAMS = (
-    {},
-    {"temperature": 1.0, "top_p": 0.9},
-    {"temperature": 0.7, "top_k": 20, "min_p": 0.05},
-    {"logprobs": 3},
-    {"logprobs": 11, "temperature": 0.9},
-    {"prompt_logprobs": 2},
-    {"temperature": 1.0, "repetition_penalty": 1.2},
-    {"frequency_penalty": 0.5, "presence_penalty": 0.1, "min_tokens": 2},
-    {"logit_bias": {7: 2.0}},
-)
+PARAMS: tuple[dict[str, Any], ...] = (
+    {}, {"temperature": 1.0, "top_p": 0.9}, {"temperature": 0.7, "top_k": 20, "min_p": 0.05}, {"logprobs": 3},
+    {"logprobs": 11, "temperature": 0.9}, {"prompt_logprobs": 2}, {"temperature": 1.0, "repetition_penalty": 1.2},
+    {"frequency_penalty": 0.5, "presence_penalty": 0.1, "min_tokens": 2}, {"logit_bias": {7: 2.0}},
+)  # fmt: skip
 Trace = Callable[[random.Random], Iterator[list[Prompt]]]
 
 

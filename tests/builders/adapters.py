@@ -43,16 +43,9 @@ def adapter(
             tensors |= {f"{name}.lora_A.weight": down, f"{name}.lora_B.weight": up}
     write_safetensors(folder / "adapter_model.safetensors", tensors | (extra or {}), dtype)
     written = {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": str(model_folder),
-        "r": rank,
-        "lora_alpha": 2 * rank,
-        "target_modules": sorted(targets),
-        "bias": "none",
-        "inference_mode": True,
-        **overrides,
-    }
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": str(model_folder), "r": rank,
+        "lora_alpha": 2 * rank, "target_modules": sorted(targets), "bias": "none", "inference_mode": True, **overrides,
+    }  # fmt: skip
     (folder / "adapter_config.json").write_text(json.dumps(written))
     return folder
 

@@ -79,19 +79,11 @@ _LINEAR_OF_PICTURES = re.compile(
     r"\.(o_proj|down_proj)\.weight|vision_model\..*\.(qkv|proj|fc1|fc2)\.weight"
     r"|resampler_model\.(mlp|\w+_linear\.[02])\.weight"
 )
-_ADDED_BY_PADDLE: dict[str, Any] = {
-    "compression_ratio": 1.0,
-    "fuse_linear": False,
-    "fuse_ln": False,
-    "fuse_rms_norm": True,
-    "fuse_rope": True,
-    "fuse_swiglu": True,
-    "max_sequence_length": None,
-    "use_flash_attention": True,
-    "use_rmsnorm": True,
-    "weight_share_add_bias": True,
-    "paddlenlp_version": None,
-}
+_ADDED_BY_PADDLE: dict[str, Any] = dict(
+    compression_ratio=1.0, fuse_linear=False, fuse_ln=False, fuse_rms_norm=True, fuse_rope=True, fuse_swiglu=True,
+    max_sequence_length=None, use_flash_attention=True, use_rmsnorm=True, weight_share_add_bias=True,
+    paddlenlp_version=None,
+)  # fmt: skip
 
 
 def paddle_model(folder: Path, original: Path, *, label: str | None = "U16", shards: int = 1, **overrides: Any) -> Path:

@@ -11,18 +11,10 @@ from penstock.worker.models.config import ModelConfig
 
 from .tiny_hybrids import HYBRIDS
 
-COMMON: dict[str, Any] = {
-    "vocab_size": 307,
-    "num_hidden_layers": 2,
-    "hidden_act": "silu",
-    "max_position_embeddings": 1024,
-    "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": False,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "initializer_range": 0.02,
-    "use_cache": True,
-}
+COMMON: dict[str, Any] = dict(
+    vocab_size=307, num_hidden_layers=2, hidden_act="silu", max_position_embeddings=1024, rms_norm_eps=1e-6,
+    tie_word_embeddings=False, bos_token_id=1, eos_token_id=2, initializer_range=0.02, use_cache=True,
+)  # fmt: skip
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": dict(
         architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=48, intermediate_size=88,

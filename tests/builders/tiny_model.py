@@ -273,15 +273,10 @@ def _write_tokenizer(folder: Path, adds_bos: bool) -> None:
         )
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "pad_token": "<pad>",
-        "add_bos_token": adds_bos,
-        "model_max_length": 1024,
-        "clean_up_tokenization_spaces": False,
+        "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>",
+        "add_bos_token": adds_bos, "model_max_length": 1024, "clean_up_tokenization_spaces": False,
         "chat_template": CHAT_TEMPLATE,
-    }
+    }  # fmt: skip
     _write_json(folder / "tokenizer_config.json", settings)
 
 

@@ -1,5 +1,5 @@
-"""Steps that a GPU captures: which before the first request and in which order, what a step without a graph of its own
-takes, and that captured steps of plain rows bring what steps bring that are launched.
+"""Steps that a GPU captures: all before the first request, the largest first. A step without a graph of its own takes
+a larger one, and captured steps of plain rows bring the tokens of launched ones.
 
 In Triton's interpreter: where there is no GPU a capture is called again, so its inputs and its spare rows are real.
 """
@@ -55,22 +55,15 @@ def launched(model: Model) -> Runner:
 # --- which sizes and contexts there are -------------------------------------------------------------------------------
 
 
-def test_a_graph_has_few_spare_rows_and_never_more_than_there_are_slots():
+def test_a_graph_has_few_spare_rows_and_is_of_a_size_that_was_asked_for_where_one_holds_the_step():
     for rows in range(1, 257):
         size = fitting_size(rows, 256)
         assert rows <= size <= 256
         assert size - rows <= max(3, rows // 4), (rows, size)
     assert fitting_size(250, 250) == 250
-
-
-def test_sizes_that_were_asked_for_are_taken_and_others_made_where_none_holds_the_step():
-    assert [fitting_size(rows, 64, (8, 32)) for rows in (1, 8, 9, 32)] == [8, 8, 32, 32]
-    assert fitting_size(33, 64, (8, 32)) == 40
-
-
-@for_each("context, longest, bound", [(1, 300, 300), (1, 9000, 1024), (1025, 9000, 4096), (5000, 9000, 9000)])
-def test_a_graph_is_for_contexts_up_to_a_bound(context, longest, bound):
-    assert fitting_context(context, longest) == bound
+    assert [fitting_size(rows, 64, (8, 32)) for rows in (1, 8, 9, 32, 33)] == [8, 8, 32, 32, 40]
+    contexts = [fitting_context(*given) for given in ((1, 300), (1, 9000), (1025, 9000), (5000, 9000))]
+    assert contexts == [300, 1024, 4096, 9000]
 
 
 def test_all_sizes_and_contexts_are_those_that_steps_take():
@@ -106,14 +99,13 @@ def test_they_are_captured_the_largest_first_and_told_one_by_one(model, monkeypa
     assert model.forward_pass._graphs == before, "nothing is captured while requests are served"
 
 
-@pytest.mark.parametrize("most_bytes, sizes", [(105, [4, 3]), pytest.param(0, [4], marks=pytest.mark.long)])
-def test_beyond_the_memory_that_was_planned_steps_take_a_larger_graph(model, monkeypatch, most_bytes, sizes):
-    runner, _ = captured(model, monkeypatch, most_bytes)
-    assert [key.rows for key in model.forward_pass._graphs] == sizes
+def test_beyond_the_memory_that_was_planned_steps_take_a_larger_graph(model, monkeypatch):
+    runner, _ = captured(model, monkeypatch, 105)
+    assert [key.rows for key in model.forward_pass._graphs] == [4, 3]
     taken = fast_steps(runner)
     found = answers(runner, [ENTERING, *DECODING])
     assert taken == [1, 2], "plain rows go the shorter way"
-    assert [key.rows for key in model.forward_pass._graphs] == sizes
+    assert [key.rows for key in model.forward_pass._graphs] == [4, 3]
     model.forward_pass.forget()
     assert found == answers(launched(model), [ENTERING, *DECODING])
 
@@ -140,7 +132,7 @@ def test_what_all_will_take_is_reckoned_from_the_largest_and_some_after_it(model
 # --- steps of plain rows ----------------------------------------------------------------------------------------------
 
 
-# What goes another way: (what enters beside a plain row, the plan behind that).
+# The entry that comes next to a plain row, and the plan behind that.
 OTHERS = {
     "a row that asks for log-probabilities": (new(1, range(20, 24), logprobs=2), DECODING[0]),
     "a row whose logits are changed": (new(1, range(20, 24), repetition_penalty=1.3), DECODING[0]),
@@ -173,18 +165,15 @@ def test_a_row_whose_logits_are_broken_fails_alone(model, monkeypatch):
 # --- what the host knows of a step's rows goes along with them --------------------------------------------------------
 
 
-def prompts(counts: list[int], starts: list[int]) -> PromptRows:
+@for_each(
+    "counts, starts, first, number",
+    [([1, 5, 1, 3], [40, 0, 7, 20], 1, 2), ([2, 1], [3, 4], 0, 1), ([1, 1, 1], [3, 4, 5], 3, 0)],
+)
+def test_prompts_are_the_rows_of_several_tokens(counts, starts, first, number):
     table = SlotTable(len(counts), 100, [8], 16, 50, torch.device("cpu"))
-    num_tokens, first = numpy.array(counts), numpy.array(starts)
-    nowhere = numpy.zeros(len(counts), bool)
-    rows = StepRows(numpy.arange(len(counts)), num_tokens, first, first + num_tokens, nowhere, nowhere)
-    return DeviceBatch(table, rows, memory=None)._prompts()
-
-
-def test_prompts_are_the_rows_of_several_tokens():
-    assert prompts([1, 5, 1, 3], [40, 0, 7, 20]) == PromptRows(1, 2)
-    assert prompts([2, 1], [3, 4]) == PromptRows(0, 1)
-    assert prompts([1, 1, 1], [3, 4, 5]) == PromptRows(3, 0)
+    num_tokens, start, nowhere = numpy.array(counts), numpy.array(starts), numpy.zeros(len(counts), bool)
+    rows = StepRows(numpy.arange(len(counts)), num_tokens, start, start + num_tokens, nowhere, nowhere)
+    assert DeviceBatch(table, rows, memory=None)._prompts() == PromptRows(first, number)
 
 
 def test_rows_before_the_first_prompt_can_be_left_out():

@@ -1,8 +1,9 @@
-"""Two ranks read their shares of a checkpoint in any layout or form of numbers, and compute what one computes.
+"""Two ranks read their shares of any checkpoint, in any layout or form of numbers, and compute what one computes.
 
 One pair of processes, each of them a rank without a tree, computes everything that is compared here.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from builders.hand_driven import HandDriven
 from builders.mxfp4_model import mxfp4_model
 from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
+from builders.tiny_tensors import MIXTURE as GEMMA4_MIXTURE
 
 from penstock.worker.models.load import load_model
 
@@ -36,9 +38,9 @@ from builders.native_variants import forced
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
 
-rank, rendezvous, jobs = json.loads(sys.argv[1])
+rank, size, rendezvous, jobs = json.loads(sys.argv[1])
 torch.set_num_threads(1)
-ranks = Parallel.join(rank, 2, Path(rendezvous), torch.device("cpu"))
+ranks = Parallel.join(rank, size, Path(rendezvous), torch.device("cpu"))
 found = []
 for job in jobs:
     with forced("none") if job["is_plain"] else nullcontext():
@@ -53,6 +55,47 @@ for job in jobs:
 ranks.leave()
 print(json.dumps(found))
 """
+
+BY_EXPERT = {"expert_parallel": True}
+SEVEN = {"num_experts": 7, "num_experts_per_tok": 7}
+# The family, what its checkpoint has otherwise, and how the ranks load it.
+SPLITS = {
+    2: [
+        ("qwen3", {}, {}),
+        ("llama", {"attention_bias": True, "mlp_bias": True}, {}),
+        ("ernie4_5", {"num_attention_heads": 6, "num_key_value_heads": 1}, {}),
+        ("youtu", {"attention_bias": True}, {}),
+        ("deepseek_v3", {}, {}),
+        ("qwen2", {"num_attention_heads": 14, "num_key_value_heads": 2, "hidden_size": 224}, {}),
+        ("olmo2", {"num_attention_heads": 4, "num_key_value_heads": 1, "hidden_size": 64, "attention_bias": True}, {}),
+        ("granite", {"mlp_bias": True}, {}),
+        ("glm4", {"attention_bias": True}, {}),
+        ("gemma2", {}, {}),
+        ("cohere", {"use_qk_norm": True, "attention_bias": True}, {}),
+        ("stablelm", {"qk_layernorm": True, "num_key_value_heads": 1}, {}),
+        ("nemotron", {"mlp_bias": True, "intermediate_size": 91}, {}),
+        ("gemma4_text", GEMMA4_MIXTURE, {}),
+        ("gemma4_text", GEMMA4_MIXTURE | {"num_experts": 5}, BY_EXPERT),
+        ("gpt_oss", {"intermediate_size": 39}, {}),
+        ("gpt_oss", {"num_local_experts": 5}, BY_EXPERT),
+        ("mxfp4", {"dtype": "float32", "intermediate_size": 96}, {}),
+        ("mxfp4", {"dtype": "float32", "num_local_experts": 5}, BY_EXPERT),
+        ("qwen2_moe", {}, {}),
+        ("qwen2_moe", {}, BY_EXPERT),
+        ("qwen3_moe", SEVEN, {}),
+        ("qwen3_moe", SEVEN, BY_EXPERT),
+        ("qwen3_moe", {"num_experts": 1, "num_experts_per_tok": 1}, {}),
+        ("qwen3_5_text", {"attention_bias": True, "num_key_value_heads": 1}, {}),
+        ("qwen3_next", {}, {}),
+        ("qwen3_next", {}, BY_EXPERT),
+        ("lfm2", {"conv_bias": True}, {}),
+    ],
+    3: [
+        ("qwen3_5_moe_text", {"num_attention_heads": 6}, {}),
+        ("llama", {"num_key_value_heads": 3}, {}),
+        ("mistral", {"num_attention_heads": 9}, {}),
+    ],
+}
 
 LAYOUTS = [
     *(("phi3", 2), ("groups of 3", 2), ("groups of 3", 1), ("biases of Paddle", 2), ("square", 2)),
@@ -77,10 +120,19 @@ RUNS = [*([[row], 5, 1000, 1] for row in COMPANY), *([COMPANY, 5, *each] for eac
 
 
 class Ranks:
-    """Folders of models, and what both ranks found in them."""
+    """Folders of models, and what all ranks found in them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, size: int = 2) -> None:
         self.jobs: dict[str, dict[str, Any]] = {}
+        for number, (family, given, loaded) in enumerate(SPLITS[size]):
+            write = {"mxfp4": mxfp4_model}.get(family, partial(tiny_model, family=family))
+            self.add(f"split {number}", write(folder / f"split {number}", **given), [[PROMPTS, 4, 32, 1]], **loaded)
+        if size == 2:
+            self.add_formats(folder)
+        arguments = [[rank, size, str(folder / "meet"), list(self.jobs.values())] for rank in range(size)]
+        self.found = [dict(zip(self.jobs, found, strict=True)) for found in found_by_ranks(RANK, arguments)]
+
+    def add_formats(self, folder: Path) -> None:
         for name, heads in LAYOUTS:
             pair = pair_of(folder / f"{name} {heads}", name, num_key_value_heads=heads)
             for each, path in zip(("usual", "other"), pair, strict=True):
@@ -94,8 +146,6 @@ class Ranks:
             path = mxfp4_model(folder / "mxfp4", intermediate_size=96)
             for name, by_expert in MXFP4.items():
                 self.add(name, path, RUNS, expert_parallel=by_expert)
-        arguments = [[rank, str(folder / "meet"), list(self.jobs.values())] for rank in range(2)]
-        self.found = [dict(zip(self.jobs, found, strict=True)) for found in found_by_ranks(RANK, arguments)]
 
     def add(self, name: str, folder: Path, runs: list[Any], is_plain: bool = False, **options: Any) -> None:
         self.jobs[name] = {"folder": str(folder), "runs": runs, "is_plain": is_plain, "options": options}
@@ -107,6 +157,28 @@ class Ranks:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
     return Ranks(tmp_path_factory.mktemp("ranks"))
+
+
+def check_split(ranks: Ranks, number: int) -> None:
+    driven = HandDriven(load_model(ranks.folder(f"split {number}")))
+    expected = driven.greedy([driven.add(prompt) for prompt in PROMPTS], 4, budget=32)
+    for of_rank in ranks.found:
+        [[histories, logits]], _ = of_rank[f"split {number}"]
+        assert histories == driven.histories
+        for own, right in zip(logits, expected, strict=True):
+            torch.testing.assert_close(torch.tensor(own).square().sum(), right.square().sum(), rtol=1e-4, atol=0)
+
+
+@for_each("number", range(len(SPLITS[2])))
+def test_they_share_a_family_and_answer_as_one(ranks, number):
+    check_split(ranks, number)
+
+
+@pytest.mark.long
+def test_three_ranks_share_families_and_answer_as_one(tmp_path):
+    ranks = Ranks(tmp_path, size=3)
+    for number in range(len(SPLITS[3])):
+        check_split(ranks, number)
 
 
 @for_each("name, heads", LAYOUTS)

@@ -2,8 +2,6 @@
 
 import json
 import re
-from collections import defaultdict
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import torch
 from builders.adapters import adapter, merged
 from builders.backends import load_on
 from builders.cases import for_each
-from builders.compared_models import logits_of
+from builders.compared_models import converted, logits_of
 from builders.float8_model import FLOAT8_FORMS, float8_model
 from builders.hand_driven import HandDriven
 from builders.published_configs import HYBRIDS as PUBLISHED
@@ -23,10 +21,8 @@ from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
 from penstock.kernels.cpu.states import WIDEST_CONVOLUTION
-from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.options.quantization import as_quantization
-from penstock.worker.convert.convert import convert
 from penstock.worker.models.config import read_config
 
 PROMPT, ANSWER = 41, 8
@@ -39,15 +35,13 @@ def test_a_published_config_is_read(name, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(PUBLISHED[name]))
     config, given = read_config(tmp_path), PUBLISHED[name].get("text_config", PUBLISHED[name])
     assert len(config.states) == config.num_layers == given["num_hidden_layers"]
-    assert config.dtype == "bfloat16"
-    assert config.tie_word_embeddings == PUBLISHED[name].get("tie_word_embeddings", True)
-    attending = [layer for layer, state in enumerate(config.states) if state is None]
-    kinds = given.get("layer_types") or []
+    tied = PUBLISHED[name].get("tie_word_embeddings", True)
+    assert (config.dtype, config.tie_word_embeddings) == ("bfloat16", tied)
     interval = given.get("full_attention_interval", 4)
     expected = given.get("full_attn_idxs") or range(interval - 1, len(config.states), interval)
-    if kinds:
+    if kinds := given.get("layer_types"):
         expected = [layer for layer, kind in enumerate(kinds) if kind == "full_attention"]
-    assert attending == list(expected)
+    assert [layer for layer, state in enumerate(config.states) if state is None] == list(expected)
 
 
 def as_published(name: str, folder: Path) -> tuple[Path, Any]:
@@ -73,17 +67,15 @@ def as_published(name: str, folder: Path) -> tuple[Path, Any]:
 
 
 def with_fused_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    found, parts = {}, defaultdict(list)
-    for name, tensor in tensors.items():
-        if expert := re.fullmatch(r"(model\..*\.experts\.)(\d+)\.(gate|up|down)_proj\.weight", name):
-            parts[expert[1], expert[3]].append((int(expert[2]), tensor))
-        else:
-            found[name] = tensor
-    stacked = {key: torch.stack([tensor for _, tensor in sorted(own, key=itemgetter(0))]) for key, own in parts.items()}
-    for experts, part in stacked:
-        if part == "down":
-            found[f"{experts}down_proj"] = stacked[experts, "down"]
-            found[f"{experts}gate_up_proj"] = torch.cat((stacked[experts, "gate"], stacked[experts, "up"]), 1)
+    found = {name: tensor for name, tensor in tensors.items() if not re.search(r"^model\..*\.experts\.\d", name)}
+    for experts in {name.partition(".experts.")[0] for name in tensors.keys() - found.keys()}:
+        stacked = {}
+        for part in ("gate", "up", "down"):
+            own = sum(name.startswith(f"{experts}.experts.") and f".{part}_proj." in name for name in tensors)
+            names = (f"{experts}.experts.{number}.{part}_proj.weight" for number in range(own))
+            stacked[part] = torch.stack([tensors[name] for name in names])
+        found[f"{experts}.experts.down_proj"] = stacked["down"]
+        found[f"{experts}.experts.gate_up_proj"] = torch.cat((stacked["gate"], stacked["up"]), 1)
     return found
 
 
@@ -101,20 +93,19 @@ def test_a_published_config_shrunk_gives_the_answers_of_transformers(name, tmp_p
     assert (expected.log_softmax(-1) - logits.log_softmax(-1)).abs().max().item() < 1e-3
 
 
-@for_each("family", HYBRIDS)
-def test_no_bit_depends_on_how_tokens_are_cut_or_on_company(family, tmp_path):
-    check_bits(tmp_path, family, "native")
+# Torch takes long: in the quick run it computes a convolution and a delta net.
+NATIVE = ("lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text")  # `test_company.py` has the others
 
 
 @pytest.mark.parametrize(
-    "family",
-    [each if each in ("lfm2", "qwen3_next") else pytest.param(each, marks=pytest.mark.long) for each in HYBRIDS],
+    "backend, family",
+    [
+        *(("native", family) for family in NATIVE),
+        *(("invariant", family) for family in ("lfm2", "qwen3_next")),
+        *(pytest.param("invariant", family, marks=pytest.mark.long) for family in NATIVE),
+    ],
 )
-def test_nor_does_any_on_torch(family, tmp_path):
-    check_bits(tmp_path, family, "invariant")
-
-
-def check_bits(tmp_path: Path, family: str, backend: str) -> None:
+def test_no_bit_depends_on_how_tokens_are_cut_or_on_company(backend, family, tmp_path):
     model = load_on(backend, tiny_model(tmp_path, family), dtype="float32")
     draws = torch.Generator().manual_seed(7)
     prompt, other = (torch.randint(5, 300, (count,), generator=draws).tolist() for count in (PROMPT, 13))
@@ -139,13 +130,10 @@ def check_bits(tmp_path: Path, family: str, backend: str) -> None:
 def test_a_conversion_keeps_the_bits_of_a_hybrid_that_sees(tmp_path):
     (tmp_path / "source").mkdir()
     source, _ = as_published("Qwen3.5-35B-A3B", tmp_path / "source")
-    asked = Conversion(str(source), str(source), str(tmp_path / "target"), "int8", group_size=32)
-    convert(asked, lambda said: None)
-    from_source, from_target = (
-        load_on("native", folder, dtype="float32", quantization=kind)
-        for folder, kind in ((source, "int8"), (tmp_path / "target", None))
-    )
-    assert torch.equal(logits_of(from_source), logits_of(from_target))
+    target = converted(source, tmp_path / "target", "int8", group_size=32)
+    loads = ((source, {"quantization": "int8"}), (target, {}))
+    models = (load_on("native", folder, dtype="float32", **options) for folder, options in loads)
+    assert torch.equal(*map(logits_of, models))
 
 
 # Of widths that groups and blocks of scales divide.
@@ -161,15 +149,12 @@ INTEGERS = (Form("gptq", is_symmetric=False, is_ordered=True), Form("awq"), Form
 FLOATS8 = [form for form in FLOAT8_FORMS if str(form) in ("compressed-channel", "deepseek", "modelopt")]
 
 
-# All forms with the family whose rows are put into another order, and of those with the others some of each kind.
-@for_each(
-    "family, form",
-    [
-        *(("qwen3_next", form) for form in (*INTEGERS, *FLOATS8)),
-        *(("qwen3_5_text", form) for form in (INTEGERS[0], FLOATS8[1])),
-        *(("lfm2", form) for form in (INTEGERS[1], FLOATS8[0])),
-    ],
-)
+# The family whose rows are put into another order has all forms, the others one of each kind.
+ALL_FORMS = [("qwen3_next", form) for form in (*INTEGERS, *FLOATS8)]
+SOME = [("qwen3_5_text", INTEGERS[0]), ("qwen3_5_text", FLOATS8[1]), ("lfm2", INTEGERS[1]), ("lfm2", FLOATS8[0])]
+
+
+@for_each("family, form", ALL_FORMS + SOME)
 def test_quantized_projections_are_read_in_the_order_of_each_checkpoint(family, form, tmp_path):
     write = quantized_model if isinstance(form, Form) else float8_model
     model, twin = (
@@ -200,16 +185,15 @@ def test_an_adapter_may_change_any_projection(family, tmp_path):
 
 
 @for_each("family", HYBRIDS)
-def test_weights_can_be_made_up(family, tmp_path):
+def test_weights_can_be_made_up_and_a_delta_nets_gate_have_numbers_of_its_own(family, tmp_path):
     folder = tiny_model(tmp_path, family)
     (folder / "model.safetensors").unlink()
-    assert logits_of(load_on("native", folder, load_format="dummy")).isfinite().all()
-
-
-def test_a_delta_net_s_gate_may_have_numbers_of_its_own(tmp_path):
-    kinds = as_quantization({"*.in_proj_z": "int8"})
-    net = load_on("native", tiny_model(tmp_path, "qwen3_5_text"), quantization=kinds).decoder.layers[0].attention
-    assert (net.qkv.weight.kind, net.gate.weight.kind) == ("fp32", "int8")
+    kinds = as_quantization({"*.in_proj_z": "int8"} if family == "qwen3_5_text" else {})
+    model = load_on("native", folder, load_format="dummy", quantization=kinds)
+    assert logits_of(model).isfinite().all()
+    if family == "qwen3_5_text":
+        net = model.decoder.layers[0].attention
+        assert (net.qkv.weight.kind, net.gate.weight.kind) == ("fp32", "int8")
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -224,7 +208,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @for_each("case", REFUSED)
-def test_what_a_hybrid_cannot_be_is_refused_by_name(case, tmp_path):
+def test_a_hybrid_that_cannot_be_computed_is_refused_by_name(case, tmp_path):
     name, changed, words = REFUSED[case]
     config = PUBLISHED[name] | {"text_config": PUBLISHED[name]["text_config"] | changed}
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -36,10 +36,9 @@ def tiny(family: str, **options: Any) -> Callable[[Path], Path]:
     return lambda folder: tiny_model(folder, family, **options)
 
 
-def by_expert(form: Form) -> Callable[[Path], Path]:
-    return lambda folder: mixed_model(
-        folder, lambda module: form, quantization_config(form), "qwen3_moe", **SHAPE
-    )[0]  # fmt: skip
+def by_expert(form: Any) -> Callable[[Path], Path]:
+    config = quantization_config(form) if isinstance(form, Form) else form.config
+    return lambda folder: mixed_model(folder, lambda module: form, config, "qwen3_moe", **SHAPE)[0]
 
 
 def unlike_experts(folder: Path) -> Path:
@@ -48,10 +47,8 @@ def unlike_experts(folder: Path) -> Path:
     def form_of(module: str) -> Form | None:
         return Form("awq", is_symmetric=False) if ".experts." in module and ".experts.5." not in module else None
 
-    config = quantization_config(Form("awq")) | {
-        "modules_to_not_convert": ["self_attn", "mlp.gate", "lm_head", "experts.5."]
-    }
-    return mixed_model(folder, form_of, config, "qwen3_moe", **SHAPE)[0]
+    left_out = {"modules_to_not_convert": ["self_attn", "mlp.gate", "lm_head", "experts.5."]}
+    return mixed_model(folder, form_of, quantization_config(Form("awq")) | left_out, "qwen3_moe", **SHAPE)[0]
 
 
 def in_blocks(family: str, **options: Any) -> Callable[[Path], Path]:
@@ -76,10 +73,7 @@ MODELS: dict[str, tuple[Callable[[Path], Path], dict[str, Any]]] = {
         tiny("qwen3_moe", **SHAPE),
         {"quantization": json.dumps({"*": "int8", "*.gate_proj": "int4", "*.up_proj": "int4"})},
     ),
-    "8-bit floats": (
-        lambda folder: mixed_model(folder, lambda module: FLOAT8, FLOAT8.config, "qwen3_moe", **SHAPE)[0],
-        {"quantization": "int4"},
-    ),
+    "8-bit floats": (by_expert(FLOAT8), {"quantization": "int4"}),
     "blocks of a GGUF file": (in_blocks("qwen3", **K_SHAPE), {}),
     "experts in blocks": (in_blocks("qwen3_moe", **K_SHAPE, moe_intermediate_size=256), {}),
     "latents in blocks": (in_blocks("deepseek_v3", hidden_size=256), {}),
@@ -101,15 +95,12 @@ def started(folder: Path, **options: Any) -> Model:
     return model
 
 
-def packed_weights(model: Model) -> dict[str, NativeWeight]:
+def packed_weights(model: Model) -> list[NativeWeight]:
     """Of every layer: experts, or else the MLP."""
-    found = {}
-    for number, layer in enumerate(model.decoder.layers):
-        if hasattr(layer.mlp, "experts"):
-            pair = layer.mlp.experts.gate_up, layer.mlp.experts.down
-        else:
-            pair = layer.mlp.gate_up.weight, layer.mlp.down.own.weight
-        found |= {f"{number}.gate_up": pair[0], f"{number}.down": pair[1]}
+    found = []
+    for mlp in (layer.mlp for layer in model.decoder.layers):
+        has_experts = hasattr(mlp, "experts")
+        found += [mlp.experts.gate_up, mlp.experts.down] if has_experts else [mlp.gate_up.weight, mlp.down.own.weight]
     return found
 
 
@@ -123,15 +114,13 @@ def test_the_second_start_maps_them_and_answers_the_same(tmp_path, name):
     assert second.cache.is_kept
     assert second.report.bytes_read < first.report.bytes_read / 5  # norms, and what isn't packed
     assert (second.report.leftovers, second.report.kinds) == (first.report.leftovers, first.report.kinds)
-    made, mapped = packed_weights(first), packed_weights(second)
     path = str(second.cache.path)
     maps = [line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines() if path in line]
     spans = [(int(start, 16), int(end, 16)) for start, end in maps]
-    for where, before in made.items():
-        after = mapped[where]
+    for before, after in zip(packed_weights(first), packed_weights(second), strict=True):
         assert (after.kind, after.group_size, after.has_zeros) == (before.kind, before.group_size, before.has_zeros)
         assert torch.equal(after.data, before.data)
-        assert any(start <= after.data.data_ptr() < end for start, end in spans), where
+        assert any(start <= after.data.data_ptr() < end for start, end in spans)
     if "ranks" not in options:  # it would wait for the other one
         assert torch.equal(logits_of(second), logits_of(first))
 

@@ -15,6 +15,7 @@ FAMILIES = {
         "qwen2", {"num_hidden_layers": 3, "use_sliding_window": True, "max_window_layers": 1, "sliding_window": 40}
     ),
     "every layer": ("mistral", {"sliding_window": 24}),
+    "layers that read others' keys": ("gemma4_text", {}),
     "delta nets": ("qwen3_5_text", {}),
     "convolutions": ("lfm2", {}),
 }  # fmt: skip

@@ -23,11 +23,10 @@ def difference(folders, backend):
     return ((found - expected).norm() / expected.norm()).item()
 
 
-@pytest.mark.parametrize("backend", ["native", "invariant"])
+# Native products round their rows to 8 bits.
+@for_each("backend, limit", [("native", 0.05), ("invariant", 1e-4)])
 @for_each("form", FORMS)
-def test_a_quantized_checkpoint_answers_as_its_twin_in_floats(form, backend, tmp_path):
-    # Native products round their rows to 8 bits.
-    limit = 0.05 if backend == "native" else 1e-4
+def test_a_quantized_checkpoint_answers_as_its_twin_in_floats(form, backend, limit, tmp_path):
     assert difference(quantized_model(tmp_path, form, "youtu", **SIZES), backend) < limit
 
 
@@ -36,17 +35,13 @@ def test_blocks_of_8_bit_floats_are_cut_by_head_and_transposed(form, tmp_path):
     assert difference(float8_model(tmp_path, form, "youtu", **SIZES), "invariant") < 1e-4
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@for_each("backend", BACKENDS)
 def test_a_token_takes_one_latent_and_one_key_in_each_layer(backend, tmp_path):
     model = load_on(backend, tiny_model(tmp_path, "youtu"))
     [group] = model.groups(64)
     assert model.block_bytes(group, 16, "bf16") == 16 * 2 * (48 + 16) * 2
     memory = model.memory([group], [10], 16, "bf16")
     assert sum(tensor.nbytes for tensor in memory.tensors) == 10 * model.block_bytes(group, 16, "bf16")
-
-
-def test_integers_are_refused_for_latents(tmp_path):
-    model = load_model(tiny_model(tmp_path, "youtu"))
     with pytest.raises(ConfigError, match="keeps latents in place of keys and values .* Use fp32, fp16, bf16"):
         model.kv_kind("int8")
 
@@ -59,7 +54,7 @@ def test_integers_are_refused_for_latents(tmp_path):
         ({"kv_lora_rank": 0}, "kv_lora_rank must be a positive whole number"),
     ],
 )
-def test_what_a_config_can_not_mean_is_refused(given, sentence, tmp_path):
+def test_a_config_of_latents_that_means_nothing_is_refused(given, sentence, tmp_path):
     folder = tiny_model(tmp_path, "youtu")
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | given))

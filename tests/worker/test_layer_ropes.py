@@ -5,9 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from builders.backends import BACKENDS, load_on
 from builders.cases import for_each
-from builders.hand_driven import HandDriven
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
@@ -68,36 +66,11 @@ def test_every_spelling_of_two_ropes_gives_each_layer_its_own(tmp_path, spelling
     assert config.max_position == 1024
 
 
-def test_layers_with_a_window_have_the_familys_base_where_none_is_given(tmp_path):
+def test_layers_with_a_window_have_the_familys_base_where_none_is_given_and_one_rope_for_all_is_refused(tmp_path):
     config = read_config(written(tmp_path))
     assert [config.ropes.of(layer).theta for layer in range(3)] == [500.0, 10_000.0, 500.0]
-
-
-def test_one_rope_for_all_is_refused_where_kinds_of_layers_have_their_own(tmp_path):
     with pytest.raises(ConfigError, match="should have an object for each of full_attention, sliding_attention"):
         read_config(written(tmp_path, rope_parameters=LINEAR))
-
-
-def answers(folder, backend):
-    driven = HandDriven(load_on(backend, folder, dtype="float32"))
-    rows = [driven.add(list(range(5, 5 + length))) for length in (3, 20, 41)]
-    return driven.greedy(rows, 12, budget=16), [driven.histories[row] for row in rows]
-
-
-def test_native_kernels_rotate_each_layer_as_torch_does(tmp_path):
-    folder = written(tmp_path, **SPELLINGS["transformers 4"])
-    (native, tokens), (torchs, others) = (answers(folder, backend) for backend in ("native", "fast"))
-    assert tokens == others
-    for mine, theirs in zip(native, torchs, strict=True):
-        assert (mine.log_softmax(-1) - theirs.log_softmax(-1)).abs().max() < 1e-3
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_two_ropes_that_are_alike_give_the_bits_of_one(tmp_path, backend, monkeypatch):
-    alike = answers(written(tmp_path / "two", rope_theta=500.0), backend)
-    monkeypatch.setitem(FAMILIES, "LlamaForCausalLM", replace(TWO_ROPES, ropes_by_kind=False))
-    one = answers(written(tmp_path / "one", rope_theta=500.0), backend)
-    assert all(map(torch.equal, alike[0], one[0]))
 
 
 def test_a_rope_beside_one_that_is_stretched_has_the_same_rows_with_its_own_angles():

@@ -1,11 +1,11 @@
-"""What the layers promise beyond agreeing with transformers: exact chunking, shared blocks, number formats, NaN."""
+"""Layers promise more than to agree with transformers: exact chunking, shared blocks, number formats, exact angles."""
 
+import itertools
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from builders.backends import BACKENDS, NAN_BYTE, load_on
+from builders.backends import BACKENDS, INVARIANT_BACKENDS, load_on
 from builders.cases import for_each
 from builders.compared_models import logits_of
 from builders.hand_driven import HandDriven
@@ -20,51 +20,41 @@ from penstock.worker.models.rope_config import RopeConfig
 from penstock.worker.parallel import Parallel
 
 CPU = torch.device("cpu")
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "ernie4_5")
 
 
 def _prompt(length: int, seed: int = 0) -> list[int]:
     return torch.randint(5, 300, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-# Families and formats of numbers are apart: each is met on torch too, whose steps take longest, and all with `long`.
-DTYPES = ("float32", "bfloat16", "float16")
+FAMILIES, DTYPES = ("llama", "mistral", "qwen2", "qwen3", "ernie4_5"), ("float32", "bfloat16", "float16")
+# Families and formats of numbers are apart: quick tests try each, and `test_company.py` some with an engine.
+QUICK = [
+    ("native", "llama", "float16"), ("native", "mistral", "bfloat16"), ("native", "qwen2", "float32"),
+    ("native", "qwen3", "float16"), ("native", "ernie4_5", "bfloat16"), ("invariant", "mistral", "float16"),
+]  # fmt: skip
+PRODUCT = itertools.product(INVARIANT_BACKENDS, FAMILIES, DTYPES)
 
 
-@for_each("family", FAMILIES)
-@for_each("dtype", DTYPES)
-def test_answers_have_the_same_bits_alone_together_and_in_small_chunks(tmp_path, family, dtype):
-    check_bits(tmp_path, "native", family, dtype, 12)
-
-
-@for_each("family, dtype", zip(FAMILIES[1::2], DTYPES[1:], strict=True))
-def test_on_torch_they_have_too(tmp_path, family, dtype):
-    check_bits(tmp_path, "invariant", family, dtype, 5)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_on_torch_they_have_with_every_family_and_every_format(tmp_path, family, dtype):
-    check_bits(tmp_path, "invariant", family, dtype, 12)
-
-
-def check_bits(folder: Path, backend: str, family: str, dtype: str, num_tokens: int) -> None:
+@pytest.mark.parametrize(
+    "backend, family, dtype",
+    [*QUICK, *(pytest.param(*case, marks=pytest.mark.long) for case in PRODUCT if case not in QUICK)],
+)
+def test_answers_have_the_same_bits_alone_together_and_in_small_chunks(tmp_path, backend, family, dtype):
     options = {"sliding_window": 21} if family == "mistral" else {}
-    model = load_on(backend, tiny_model(folder, family, dtype=dtype, **options))
+    model = load_on(backend, tiny_model(tmp_path, family, dtype=dtype, **options))
     prompts = [_prompt(length, length) for length in (1, 50, 17, 140)]
     alone = []
     for prompt in prompts:
         driven = HandDriven(model)
-        alone += driven.greedy([driven.add(prompt)], num_tokens)
+        alone += driven.greedy([driven.add(prompt)], 5)
     for budget in (16, 37, 1000):
         driven = HandDriven(model, block_size=32)
-        together = driven.greedy([driven.add(prompt) for prompt in prompts], num_tokens, budget)
+        together = driven.greedy([driven.add(prompt) for prompt in prompts], 5, budget)
         for found, expected in zip(together, alone, strict=True):
             assert torch.equal(found, expected), f"budget {budget}"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@for_each("backend", BACKENDS)
 def test_rows_of_one_step_share_blocks_that_one_of_them_computes(tmp_path, backend):
     """Each layer writes all keys and values before any row attends."""
     model = load_on(backend, tiny_model(tmp_path, "qwen3"))
@@ -80,25 +70,6 @@ def test_rows_of_one_step_share_blocks_that_one_of_them_computes(tmp_path, backe
     torch.testing.assert_close(found, torch.stack(expected[::-1]), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_row_of_nan_spoils_no_other_row_and_no_block_that_is_used_again(tmp_path, backend):
-    model = load_on(backend, tiny_model(tmp_path, "llama"))
-    clean = HandDriven(model)
-    expected = clean.greedy([clean.add(_prompt(20))], 8)[0]
-    driven = HandDriven(model)
-    for memory in driven.memory.tensors:
-        memory.view(torch.uint8).fill_(NAN_BYTE)
-    spoilt = driven.add(_prompt(21, 1))
-    driven.blocks[spoilt], driven.computed[spoilt] = [driven.free.pop(), driven.free.pop()], 20
-    assert driven.step([(spoilt, 1)]).isnan().all()
-    driven.histories[spoilt].append(5)
-    row = driven.add(_prompt(20))
-    first = driven.step([(spoilt, 1), (row, 20)])[1]
-    driven.histories[row].append(int(first.argmax()))
-    rest = driven.greedy([row], 7)[0]
-    torch.testing.assert_close(torch.cat((first[None], rest)), expected, rtol=1e-4, atol=1e-4)
-
-
 def test_no_rows_give_no_logits(tmp_path):
     model = load_model(tiny_model(tmp_path, "qwen2"))
     driven = HandDriven(model)
@@ -106,7 +77,7 @@ def test_no_rows_give_no_logits(tmp_path):
     assert model.forward_pass.logits(torch.empty(3, 112), torch.empty(0, dtype=torch.int64)).shape == (0, 307)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@for_each("backend", BACKENDS)
 @for_each("dtype, kind", [("bfloat16", "bf16"), ("float16", "fp16")])
 def test_half_formats_stay_close_to_float32(tmp_path, dtype, kind, backend):
     folder = tiny_model(tmp_path, "qwen3", dtype=dtype)
@@ -167,7 +138,7 @@ def error_of(model: Model, exact: torch.Tensor) -> float:
     return float((logits_of(model) - exact).abs().mean())
 
 
-@pytest.mark.parametrize(("backend", "form"), [("native", {"quantization": "int4"}), ("fast", {"dtype": "bfloat16"})])
+@for_each("backend, form", [("native", {"quantization": "int4"}), ("fast", {"dtype": "bfloat16"})])
 @for_each("family", ["qwen3", "llama"])
 def test_logits_come_nearer_to_those_of_a_model_in_float32(tmp_path, family, backend, form):
     folder = tiny_model(tmp_path, family, tie_word_embeddings=family == "qwen3")
@@ -180,12 +151,9 @@ def test_logits_come_nearer_to_those_of_a_model_in_float32(tmp_path, family, bac
         assert 0 < nearer < rounded
 
 
-def test_nothing_else_changes_in_a_model_of_float32(tmp_path):
+def test_nothing_else_changes_in_a_model_of_float32_and_other_activations_are_refused(tmp_path):
     folder = tiny_model(tmp_path, "qwen3")
     assert torch.equal(logits_of(load_model(folder)), logits_of(load_model(folder, lm_head_fp32=True)))
-
-
-def test_activations_that_are_not_float32_are_refused(tmp_path):
-    backend = replace(load_on("fast", tiny_model(tmp_path, "qwen3")).backend, activations=torch.bfloat16)
+    backend = replace(load_on("fast", folder).backend, activations=torch.bfloat16)
     with pytest.raises(ConfigError, match="lm_head_fp32=True needs activations in float32"):
         backend.float32_head()

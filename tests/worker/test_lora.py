@@ -8,7 +8,7 @@ import numpy
 import pytest
 import torch
 from builders.adapters import ALL, ATTENTION, MLP, adapter, merged
-from builders.backends import BACKENDS, INVARIANT_BACKENDS, load_on
+from builders.backends import BACKENDS, load_on
 from builders.cases import for_each
 from builders.compared_models import logits_of
 from builders.hand_driven import HandDriven
@@ -75,8 +75,10 @@ def with_adapters(backend: str, model_folder: Path, folders: list[Path], **optio
     return model
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@for_each("backend", BACKENDS)
 def test_rows_of_one_step_each_get_what_peft_merges(model_folder, folders, alone, backend):
+    for kind in range(len(KINDS)):  # they make a difference
+        assert all((one - other).abs().max() > 0.1 for one, other in zip(alone[kind], alone[-1], strict=True))
     model = with_adapters(backend, model_folder, folders)
     driven = HandDriven(model)
     cases = [(kind, prompt) for prompt in range(len(PROMPTS)) for kind in (0, -1, 2, 1, 3)]
@@ -116,11 +118,6 @@ def test_an_adapter_may_change_what_all_layers_have_of_the_tokens(tmp_path, back
     torch.testing.assert_close(logits_of(model, adapter=0), logits_of(merged_by_hand), rtol=1e-4, atol=1e-4)
 
 
-@for_each("kind", range(len(KINDS)), ids=KINDS)
-def test_an_adapter_makes_a_difference(alone, kind):
-    assert min(float((one - other).abs().max()) for one, other in zip(alone[kind], alone[-1], strict=True)) > 0.1
-
-
 FORMATS = {
     "float32": {},
     "bfloat16": {"dtype": "bfloat16"},
@@ -128,33 +125,6 @@ FORMATS = {
     "int8": {"quantization": "int8"},
     "int4 of bfloat16": {"dtype": "bfloat16", "quantization": "int4"},
 }
-
-
-@for_each("form", FORMATS)
-def test_company_changes_no_bit(model_folder, folders, form):
-    check_bits(model_folder, folders, "native", form)
-
-
-@pytest.mark.parametrize(
-    "form", ["bfloat16", *(pytest.param(name, marks=pytest.mark.long) for name in ("float32", "float16"))]
-)
-def test_company_changes_no_bit_on_torch(model_folder, folders, form):
-    check_bits(model_folder, folders, "invariant", form)
-
-
-def check_bits(model_folder: Path, folders: list[Path], backend: str, form: str) -> None:
-    model = with_adapters(backend, model_folder, folders, **FORMATS[form])
-    cases = [(number, (prompt + number) % 5 - 1) for number, prompt in enumerate((0, 1, 2, 3, 1, 0))]
-    cases = [(number % len(PROMPTS), kind) for number, kind in cases]
-    apart = []
-    for prompt, kind in cases:
-        driven = HandDriven(model)
-        apart += driven.greedy([driven.add(PROMPTS[prompt], kind)], 4)
-    for budget in (16, 37, 1000):
-        driven = HandDriven(model, block_size=32)
-        together = driven.greedy([driven.add(PROMPTS[prompt], kind) for prompt, kind in cases], 4, budget)
-        for case, found, expected in zip(cases, together, apart, strict=True):
-            assert torch.equal(found, expected), f"{case}, budget {budget}"
 
 
 @for_each("form", ["bfloat16", "int8", "int4 of bfloat16"])
@@ -165,16 +135,13 @@ def test_on_coarser_weights_an_adapter_adds_about_the_same(model_folder, folders
     assert torch.cosine_similarity(found, right).min() > (0.9 if "int4" in form else 0.99)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_rows_without_an_adapter_have_the_bits_of_a_model_that_has_room_for_none(model_folder, folders, backend):
-    plain, roomy = load_on(backend, model_folder), with_adapters(backend, model_folder, folders)
+@for_each("backend", BACKENDS)
+def test_a_slot_holds_the_adapter_that_was_loaded_last_and_rows_without_one_have_the_bits_of_a_model_with_none(
+    model_folder, folders, alone, backend
+):
+    plain, model = load_on(backend, model_folder), with_adapters(backend, model_folder, folders)
     for prompt in PROMPTS:
-        assert torch.equal(logits_of(roomy, prompt), logits_of(plain, prompt))
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_place_holds_what_was_loaded_into_it_last(model_folder, folders, alone, backend):
-    model = with_adapters(backend, model_folder, folders)
+        assert torch.equal(logits_of(model, prompt), logits_of(plain, prompt))
     for kind in (1, 0, 3):
         model.adapters.load(2, folders[kind])
         torch.testing.assert_close(logits_of(model, PROMPTS[0], 2), alone[kind][0], rtol=1e-4, atol=1e-4)
@@ -182,18 +149,25 @@ def test_a_place_holds_what_was_loaded_into_it_last(model_folder, folders, alone
     torch.testing.assert_close(logits_of(model, PROMPTS[0], 2), alone[-1][0], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("backend", INVARIANT_BACKENDS)
-def test_scheduled_together_as_alone(model_folder, folders, backend):
-    model = with_adapters(backend, model_folder, folders)
+@pytest.mark.parametrize(
+    "backend, form",
+    [
+        *(("native", form) for form in FORMATS),
+        ("invariant", "bfloat16"),
+        *(pytest.param("invariant", form, marks=pytest.mark.long) for form in ("float32", "float16")),
+    ],
+)
+def test_scheduled_together_as_alone(model_folder, folders, backend, form):
+    model = with_adapters(backend, model_folder, folders, **FORMATS[form])
     names = [f"adapter {place}" for place in range(len(folders))]
 
     def requests() -> list[Prompt]:
         """Half of them begin alike, and no two that do have the same adapter."""
-        chosen = [[*names, None][number % 5] for number in range(10)]
-        ids = [(PROMPTS[0] if number % 2 else []) + [11 * number + 7] * (3 + number) for number in range(10)]
+        chosen = [[*names, None][number % 5] for number in range(7)]
+        ids = [(PROMPTS[0] if number % 2 else []) + [11 * number + 7] * (3 + number) for number in range(7)]
         return [
-            request(number, ids[number], number, max_tokens=5, logprobs=2, lora_name=chosen[number], temperature=0.8)
-            for number in range(10)
+            request(number, ids[number], number, max_tokens=4, logprobs=2, lora_name=chosen[number], temperature=0.8)
+            for number in range(7)
         ]
 
     def answers(asked: list[Prompt], **shape) -> list[Answer]:
@@ -206,7 +180,7 @@ def test_scheduled_together_as_alone(model_folder, folders, backend):
         return engine.run(*asked)
 
     alone = [answers([asked])[0] for asked in requests()]
-    for surroundings in ({}, {"num_blocks": 14}, {"num_slots": 3}):
+    for surroundings in ({"num_blocks": 10}, {"num_slots": 3}):  # in chunks, since steps have 48 tokens at most
         assert answers(requests(), **surroundings) == alone, surroundings
 
 
@@ -264,7 +238,7 @@ REFUSED: dict[str, tuple[dict, str]] = {
 
 
 @for_each("given, sentence", REFUSED.values(), ids=REFUSED)
-def test_what_is_not_plain_lora_for_this_model_is_refused_in_a_sentence(tmp_path, model_folder, given, sentence):
+def test_anything_but_plain_lora_for_this_model_is_refused_in_a_sentence(tmp_path, model_folder, given, sentence):
     model = load_on("fast", model_folder, max_loras=1, max_lora_rank=16)
     with pytest.raises(AdapterError, match=sentence) as caught:
         model.adapters.load(0, adapter(tmp_path, model_folder, **given))
@@ -272,10 +246,9 @@ def test_what_is_not_plain_lora_for_this_model_is_refused_in_a_sentence(tmp_path
 
 
 def test_an_adapter_for_another_model_is_refused_with_both_shapes(tmp_path, model_folder):
-    other = tiny_model(tmp_path / "other", "qwen3", hidden_size=48)
-    model = load_on("fast", model_folder, max_loras=1)
+    own = adapter(tmp_path / "adapter", tiny_model(tmp_path / "other", "qwen3", hidden_size=48))
     with pytest.raises(AdapterError, match=r"adds \[48, 8\] x .* which is \[64, \d+\] here"):
-        model.adapters.load(0, adapter(tmp_path / "adapter", other))
+        with_adapters("fast", model_folder, [own])
 
 
 @for_each("damage", ["adapter_config.json", "adapter_model.safetensors"])

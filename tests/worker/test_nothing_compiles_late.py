@@ -13,12 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from builders.absent_card import FORMS
-from builders.cases import for_each
-from triton.backends.compiler import GPUTarget
-from triton.compiler import make_backend
-from triton.runtime.jit import native_specialize_impl
 
 from penstock.kernels.triton.switches import SWITCHES
 
@@ -43,24 +38,3 @@ def test_after_a_warm_up_no_kernel_compiles(tmp_path, form, switches):
     for trace, found in traces.items():
         assert found["launches"] > 8 * found["steps"]
         assert not found["compiled"], f"{trace}: " + "\n".join(found["compiled"])
-
-
-# What a launch is compiled for by its arguments, in Triton 3.6 as in 3.7: as they are, and with `do_not_specialize`.
-RULES = [
-    ("0", 0, ("i32", "D"), ("i32", None)),
-    ("1", 1, ("constexpr", 1), ("i32", None)),
-    ("16", 16, ("i32", "D"), ("i32", None)),
-    ("17", 17, ("i32", ""), ("i32", None)),
-    ("more than 31 bits", 2**31, ("i64", "D"), ("i64", None)),
-    ("a float", 1.0, ("fp32", None), ("fp32", None)),
-    ("a tensor", torch.empty(64), ("*fp32", "D"), ("*fp32", None)),
-    ("a tensor that begins anywhere", torch.empty(64)[1:], ("*fp32", ""), ("*fp32", None)),
-    ("a tensor that begins at 16 bytes", torch.empty(64)[4:], ("*fp32", "D"), ("*fp32", None)),
-]
-
-
-@for_each("what, value, specialized, other", RULES)
-def test_triton_compiles_by_the_rules_that_kernels_are_written_for(what, value, specialized, other):
-    backend = make_backend(GPUTarget("cuda", 90, 32))
-    assert native_specialize_impl(backend, value, False, True, True) == specialized
-    assert native_specialize_impl(backend, value, False, False, True) == other

@@ -116,24 +116,15 @@ def test_fused_projections_are_read_in_integers_and_8_bit_floats_as_the_llamas(t
     assert_alike(*(load_on("native", folder) for folder in made))
 
 
-def test_fused_projections_in_the_order_of_activations_are_read(tmp_path):
-    """The Llama's have orders of their own."""
+def test_fused_projections_share_an_order_of_activations_or_a_scale_and_no_part_of_one(tmp_path):
     _, fused = pair_of(tmp_path, "phi3", **WIDE)
-    folder, _ = quantized(fused, tmp_path / "quantized", Form("gptq", is_ordered=True))
+    folder, _ = quantized(fused, tmp_path / "ordered", Form("gptq", is_ordered=True))
     assert any(name.endswith("g_idx") for name in load_file(folder / "model.safetensors"))
     assert load_on("native", folder).report.leftovers == []
-
-
-@for_each("name", ["compressed-tensor", "static"])
-def test_one_scale_for_all_that_is_fused_is_each_ones(tmp_path, name):
-    _, fused = pair_of(tmp_path, "phi3", **WIDE)
-    pair = quantized(fused, tmp_path / "quantized", FLOAT8[name])
-    assert_alike(*(load_on("fast", folder, dtype="float32") for folder in pair))
-
-
-def test_a_scale_that_two_projections_share_in_part_is_refused(tmp_path):
-    _, fused = pair_of(tmp_path, "phi3", **WIDE)
-    folder, _ = quantized(fused, tmp_path / "quantized", FLOAT8["deepseek-128"])
+    for name in ("compressed-tensor", "static"):
+        pair = quantized(fused, tmp_path / name, FLOAT8[name])
+        assert_alike(*(load_on("fast", each, dtype="float32") for each in pair))
+    folder, _ = quantized(fused, tmp_path / "in part", FLOAT8["deepseek-128"])
     with pytest.raises(ConfigError, match="has 2 rows for the outputs of several projections"):
         load_on("native", folder)
 
@@ -147,16 +138,13 @@ def test_it_is_read_from_several_files_and_with_either_name_of_bfloat16(tmp_path
     assert_alike(load_model(original), load_model(paddle_model(tmp_path / "Paddle", original, **given)))
 
 
-def test_a_head_that_paddleformers_wrote_is_not_transposed(tmp_path):
-    original, copy = pair_of(tmp_path, "untied")
+def test_a_head_of_paddleformers_is_not_transposed_and_projections_that_are_not_fused_are(tmp_path):
+    original, copy = pair_of(tmp_path / "head", "untied")
     tensors = load_file(copy / "model.safetensors")
     tensors["lm_head.weight"] = tensors["lm_head.weight"].t().contiguous()
     save_file(tensors, copy / "model.safetensors", metadata={"format": "np"})
     assert_alike(load_model(original), load_model(copy))
-
-
-def test_projections_that_are_not_fused_are_transposed_all_the_same(tmp_path):
-    original, copy = pair_of(tmp_path, "tied", use_bias=True)
+    original, copy = pair_of(tmp_path / "projections", "tied", use_bias=True)
     tensors = {
         "ernie." + name.removeprefix("model."): tensor.t().contiguous() if name.endswith("_proj.weight") else tensor
         for name, tensor in load_file(original / "model.safetensors").items()
@@ -231,7 +219,7 @@ def test_what_cannot_be_computed_is_refused_by_name(tmp_path, changes, sentence)
         load_model(paddle_model(tmp_path / "ERNIE-4.5-Paddle", original, **changes))
 
 
-def test_integers_that_the_config_keeps_quiet_about_are_named(tmp_path):
+def test_integers_that_the_config_keeps_quiet_about_are_named_and_another_family_is_refused(tmp_path):
     _, copy = pair_of(tmp_path, "tied")
     tensors = load_file(copy / "model.safetensors")
     name = "ernie.layers.0.mlp.down_proj."
@@ -239,10 +227,7 @@ def test_integers_that_the_config_keeps_quiet_about_are_named(tmp_path):
     save_file(tensors, copy / "model.safetensors")
     with pytest.raises(ConfigError, match=f"{name}quant_weight is quantized for the kernels of one kind of card"):
         load_model(copy)
-
-
-def test_another_familys_file_in_paddles_layout_is_refused(tmp_path):
-    folder = tiny_model(tmp_path, "llama")
+    folder = tiny_model(tmp_path / "another family", "llama")
     path = folder / "model.safetensors"
     save_file(load_file(path), path, metadata={"format": "pd"})
     with pytest.raises(ConfigError, match=r"only ERNIE-4\.5's is read"):

@@ -65,6 +65,15 @@ def test_answers_are_those_of_a_runner_that_takes_every_step_itself(model):
     assert alone == expected
 
 
+def test_steps_of_layers_with_windows_are_taken_too(tmp_path):
+    model = load_on("native", tiny_model(tmp_path, "gpt_oss", num_hidden_layers=4, sliding_window=20))
+    found = []
+    for runner in (slotted_runner(model, gives_back=True), without(slotted_runner(model, gives_back=False))):
+        taken = fast_steps(runner) if runner.fast_decode else []
+        found.append((TinyEngine(runner).run(*prompts(PLAIN)), len(taken) > 10))
+    assert found == [(found[0][0], True), (found[0][0], False)]
+
+
 @for_each("more", MORE)
 def test_one_row_that_asks_for_more_takes_the_step_to_the_runner(model, more):
     asked = prompts([{}, {**more, "temperature": 0.9}])
@@ -75,14 +84,18 @@ def test_one_row_that_asks_for_more_takes_the_step_to_the_runner(model, more):
     assert all(rows[step] == 1 for step in taken), "a step of both rows was taken"
 
 
-@st.composite
-def courses(draw) -> list[list[tuple[int, int]]]:
-    """For each step the slots in it, and how many tokens each computes."""
-    slots = st.lists(st.tuples(st.integers(0, 3), st.just(1)), min_size=1, max_size=4, unique_by=lambda row: row[0])
-    return draw(st.lists(slots, min_size=1, max_size=12))
+def block_for(runner: Runner, slot: int) -> list[int]:
+    table, blocks = runner.table, int(runner.table.groups[0].num_table[slot])
+    is_full = table.num_computed[slot] == blocks * table.block_size
+    return [10 * slot + blocks] if is_full else []
 
 
-@given(course=courses(), block_size=st.sampled_from([16, 32]), kinds=st.permutations(PLAIN))
+# For each step the slots in it, and how many tokens each computes.
+SLOTS = st.lists(st.tuples(st.integers(0, 3), st.just(1)), min_size=1, max_size=4, unique_by=lambda row: row[0])
+COURSES = st.lists(SLOTS, min_size=1, max_size=12)
+
+
+@given(course=COURSES, block_size=st.sampled_from([16, 32]), kinds=st.permutations(PLAIN))
 @settings(max_examples=15, deadline=None)
 def test_counts_tables_and_histories_stand_as_the_runner_leaves_them(model, course, block_size, kinds):
     def run(runner: Runner) -> list[tuple]:
@@ -91,7 +104,7 @@ def test_counts_tables_and_histories_stand_as_the_runner_leaves_them(model, cour
         runner.step(plan(0, rows, new=entering), no_mask)
         steps = []
         for number, rows in enumerate(course, 1):
-            grown = [(slot, count, _block_for(runner, slot)) for slot, count in rows]
+            grown = [(slot, count, block_for(runner, slot)) for slot, count in rows]
             steps.append(told(runner.step(plan(number, grown), no_mask)))
         return steps
 
@@ -113,12 +126,6 @@ def test_a_step_whose_plan_moves_blocks_is_taken_too(model):
     runner.step(plan(1, [(0, 1, [])], saves=column([0, 1]), loads=column([1, 9])), no_mask)
     assert taken == [1]
     assert all((tensor[:, 9, :, :11] == tensor[:, 0, :, :11]).all() for tensor in runner.memory.tensors[:1])
-
-
-def _block_for(runner: Runner, slot: int) -> list[int]:
-    table, blocks = runner.table, int(runner.table.groups[0].num_table[slot])
-    is_full = table.num_computed[slot] == blocks * table.block_size
-    return [10 * slot + blocks] if is_full else []
 
 
 BROKEN = {

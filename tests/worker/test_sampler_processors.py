@@ -27,6 +27,11 @@ def favour(vocab_size: int, token: int | None):
     return step
 
 
+def always(step):
+    """A processor that makes this step for every request."""
+    return lambda vocab_size, given: step
+
+
 def rows(processors: LogitsProcessors, params: list[SamplingParams]) -> SamplingRows:
     table = ParameterTable(len(params), VOCABULARY, torch.device("cpu"), processors)
     stored = torch.zeros(len(params), HISTORY, dtype=torch.int32)
@@ -41,10 +46,14 @@ def arguments(**given) -> SamplingParams:
     return SamplingParams(temperature=0, logits_processors_args=given)
 
 
-def test_a_step_acts_on_the_requests_that_want_it():
+def test_a_step_acts_on_the_requests_that_want_it_and_several_in_the_order_in_which_they_are_named():
     logits = logits_like(3, VOCABULARY)
     asked = rows(LogitsProcessors({"favour": favour}), [arguments(favour=11), GREEDY, arguments(favour=60)])
     assert sample(logits.clone(), asked).token_ids.tolist() == [11, int(logits[1].argmax()), 60]
+    double = always(lambda tokens, num_prompt, logits: logits.__setitem__(slice(None), 2 * logits))
+    found = logits[:1].clone()
+    sample(found, rows(LogitsProcessors({"favour": favour, "double": double}), [arguments(favour=4)]))
+    assert found[0, 4].item() == pytest.approx((logits[0, 4].item() + 1000) * 2)
 
 
 def test_a_step_sees_prompt_answer_and_the_row_after_all_other_rules():
@@ -62,35 +71,13 @@ def test_a_step_sees_prompt_answer_and_the_row_after_all_other_rules():
     assert seen == [(VOCABULARY, [1, {"a": None}], TOKENS, 3, logits[0, 9].item() + 50)]
 
 
-def test_steps_act_in_the_order_in_which_they_are_named():
-    def double(vocab_size, given):
-        def step(tokens, num_prompt, logits) -> None:
-            logits *= 2
-
-        return step
-
-    logits = logits_like(1, VOCABULARY)
-    raw = logits[0, 4].item()
-    sample(logits, rows(LogitsProcessors({"favour": favour, "double": double}), [arguments(favour=4)]))
-    assert logits[0, 4].item() == pytest.approx((raw + 1000) * 2)
-
-
-def failing(step):
-    """What makes this step for every request."""
-    return lambda vocab_size, given: step
-
-
 @for_each(
     "make, given, words",
     [
         (favour, 1000, "The logits processor 'broken' failed: ValueError: 1000 is no token"),
-        (
-            failing(lambda tokens, num_prompt, logits: logits.__setitem__(10**6, 0)),
-            None,
-            "The logits processor 'broken' failed: IndexError",
-        ),
-        (failing(lambda tokens, num_prompt, logits: logits + 1), None, "change"),
-        (failing(lambda tokens, num_prompt, logits: tokens.__setitem__(0, 1)), None, "read-only"),
+        (always(lambda tokens, num_prompt, logits: logits.__setitem__(10**6, 0)), None, "'broken' failed: IndexError"),
+        (always(lambda tokens, num_prompt, logits: logits + 1), None, "change"),
+        (always(lambda tokens, num_prompt, logits: tokens.__setitem__(0, 1)), None, "read-only"),
     ],
 )
 def test_a_step_that_raises_fails_its_own_row_with_its_error(make, given, words):
@@ -103,9 +90,5 @@ def test_a_step_that_raises_fails_its_own_row_with_its_error(make, given, words)
     found = sample(logits.clone(), asked)
     assert found.faults.tolist() == [0, 2] and found.token_ids[0] == logits[0].argmax()
     assert list(asked.errors) == [1] and words in asked.errors[1]
-
-
-def test_a_step_that_leaves_nothing_to_choose_from_fails_its_row():
-    ban = failing(lambda tokens, num_prompt, logits: logits.fill(-numpy.inf))
-    found = sample(logits_like(1, VOCABULARY), rows(LogitsProcessors({"ban": ban}), [GREEDY]))
-    assert found.faults.tolist() == [2]
+    ban = always(lambda tokens, num_prompt, logits: logits.fill(-numpy.inf))  # it leaves nothing to choose from
+    assert sample(logits[:1].clone(), rows(LogitsProcessors({"ban": ban}), [GREEDY])).faults.tolist() == [2]

@@ -6,6 +6,8 @@ that transformers' formula gives for it. Longrope has short factors within the o
 it, for all tokens of a request alike.
 """
 
+from collections.abc import Iterable, Iterator
+
 import pytest
 import torch
 from builders.backends import load_on
@@ -71,17 +73,24 @@ def check(dynamic, tmp_path_factory):
     return checked
 
 
-@pytest.mark.parametrize("backend", ["native", "fast"])
-def test_every_token_is_that_of_the_length_which_holds_the_request(dynamic, check, backend):
+def answers(engine: TinyEngine, lengths: Iterable[int], most: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Prompts of these lengths and what is answered to each, all computed together."""
+    prompts = [text(length, length) for length in lengths]
+    room = engine.runner.table.max_model_len
+    asked = [prompt(number, each, max_tokens=min(most, room - len(each))) for number, each in enumerate(prompts)]
+    return zip(prompts, (answer.tokens for answer in engine.run(*asked)), strict=True)
+
+
+# On torch, which takes long for a token, a request within each length and one across each border.
+@for_each(
+    "backend, most, lengths",
+    [("native", 110, (1, 7, 40, 47, 48, 49, 95, 100, 190, 200)), ("fast", 8, (40, 47, 95, 190))],
+)
+def test_every_token_is_that_of_the_length_which_holds_the_request(dynamic, check, backend, most, lengths):
     assert read_config(dynamic).max_position == STRETCHES[-1]
     engine = engine_on(dynamic, backend, STRETCHES[-1], max_num_batched_tokens=40)
-    # On torch, which takes long for a token, a request within each length and one across each border.
-    lengths = (1, 7, 40, 47, 48, 49, 95, 100, 190, 200) if backend == "native" else (40, 47, 95, 190)
-    most = 110 if backend == "native" else 8
-    prompts = [text(length, length) for length in lengths]
-    asked = [prompt(number, each, max_tokens=min(most, 240 - len(each))) for number, each in enumerate(prompts)]
-    for given, answer in zip(prompts, engine.run(*asked), strict=True):
-        check(given, answer.tokens)
+    for given, answered in answers(engine, lengths, most):
+        check(given, answered)
 
 
 def test_blocks_of_one_length_are_not_found_by_requests_of_another(dynamic, check):
@@ -115,11 +124,6 @@ LONGROPE = {
 CONTEXTS = {"max_position_embeddings": LONGEST, "original_max_position_embeddings": ORIGINAL}
 
 
-@pytest.fixture(scope="module")
-def longrope(tmp_path_factory):
-    return tiny_model(tmp_path_factory.mktemp("longrope"), "phi3", rope=LONGROPE, **CONTEXTS)
-
-
 def check_longrope(reference: torch.nn.Module, given: list[int], answered: list[int]) -> None:
     """With the long factors; short ones are those of requests that end within the original context."""
     whole = given + answered
@@ -128,27 +132,22 @@ def check_longrope(reference: torch.nn.Module, given: list[int], answered: list[
     assert following[len(given) - 1 : -1] == answered, f"a prompt of {len(given)}"
 
 
-@pytest.mark.parametrize("backend", ["native", "fast"])
-def test_a_request_that_grows_beyond_the_original_context_is_rotated_by_the_long_factors(longrope, backend):
-    engine, reference = engine_on(longrope, backend, max_num_batched_tokens=40), original(longrope)
-    lengths = (1, 30, 47, 48, 49, 120) if backend == "native" else (47, 120)
-    prompts = [text(length, length) for length in lengths]
-    asked = [prompt(number, each, max_tokens=24 if backend == "native" else 4) for number, each in enumerate(prompts)]
-    for given, answer in zip(prompts, engine.run(*asked), strict=True):
-        check_longrope(reference, given, answer.tokens)
+# With a window the first blocks of a prompt are given back, and computed anew when it outgrows the original context.
+@for_each(
+    "backend, window, most, lengths",
+    [("native", None, 24, (1, 30, 47, 48, 49, 120)), ("native", 20, 24, (30, 47, 100)), ("fast", None, 4, (47, 120))],
+)
+def test_a_request_that_grows_beyond_the_original_context_is_rotated_by_the_long_factors(
+    tmp_path, backend, window, most, lengths
+):
+    folder = tiny_model(tmp_path, "phi3", rope=LONGROPE, sliding_window=window, **CONTEXTS)
+    engine, reference = engine_on(folder, backend, max_num_batched_tokens=40), original(folder)
+    for given, answered in answers(engine, lengths, most):
+        check_longrope(reference, given, answered)
 
 
-def test_layers_with_a_window_switch_their_factors_with_the_request(tmp_path):
-    """Its prompt's first blocks are given back, and are computed anew when it grows beyond the original context."""
-    folder = tiny_model(tmp_path, "phi3", rope=LONGROPE, sliding_window=20, **CONTEXTS)
-    engine, reference = engine_on(folder, max_num_batched_tokens=40), original(folder)
-    prompts = [text(length, length) for length in (30, 47, 100)]
-    asked = [prompt(number, each, max_tokens=24) for number, each in enumerate(prompts)]
-    for given, answer in zip(prompts, engine.run(*asked), strict=True):
-        check_longrope(reference, given, answer.tokens)
-
-
-def test_blocks_of_short_requests_are_not_found_by_long_ones(longrope):
+def test_blocks_of_short_requests_are_not_found_by_long_ones(tmp_path):
+    longrope = tiny_model(tmp_path, "phi3", rope=LONGROPE, **CONTEXTS)
     engine, reference, common = engine_on(longrope), original(longrope), text(80)
     for number, length in enumerate((40, 80, 40, 80)):
         (answer,) = engine.run(prompt(number, common[:length], max_tokens=5))
@@ -172,12 +171,9 @@ def test_cosines_are_multiplied_by_the_attention_factor(tmp_path, figures, expec
     rope = Rope(config.ropes.ropes[0], False, torch.device("cpu"))
     found = rope.at(torch.tensor([0]), 1, torch.float32)
     assert found.cos.flatten().tolist() == pytest.approx([expected] * 16)
-
-
-def test_a_context_within_the_original_one_needs_the_short_factors_alone(tmp_path):
-    contexts = dict.fromkeys(CONTEXTS, ORIGINAL)
-    config = read_config(tiny_model(tmp_path, "phi3", rope=LONGROPE, **contexts))
-    assert (config.ropes.stretches, config.max_position) == ((), ORIGINAL)
+    # A context within the original one needs the short factors alone.
+    within = read_config(tiny_model(tmp_path, "phi3", rope=LONGROPE, **dict.fromkeys(CONTEXTS, ORIGINAL)))
+    assert (within.ropes.stretches, within.max_position) == ((), ORIGINAL)
 
 
 @for_each(
