@@ -34,14 +34,8 @@ BY_NAME = {
 }  # fmt: skip
 # Without meaning for a config that describes one fixed model.
 LEFT_OUT = {
-    "architectures",
-    "model_type",
-    "transformers_version",
-    "id2label",
-    "label2id",
-    "problem_type",
-    "eos_token_id",
-}
+    "architectures", "model_type", "transformers_version", "id2label", "label2id", "problem_type", "eos_token_id",
+}  # fmt: skip
 
 
 def others(key, value) -> list:

@@ -19,7 +19,7 @@ from penstock.kernels.cpu.weights.quantized import pack_parts
 from penstock.protocol.conversion import RECORD, Conversion, ConversionProgress, ConversionResult
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.own_folder import MARK, HeldFolder, make_own
-from penstock.worker.convert import conversion_plan, convert, target_place
+from penstock.worker.convert import convert, target_place
 from penstock.worker.models.load import load_model
 from penstock.worker.weights.checkpoint import Checkpoint
 
@@ -49,61 +49,36 @@ def test_loading_it_packs_the_bytes_that_quantizing_while_loading_packs(source, 
 
 @for_each("kind, error", [("int8", 0.005), ("int4", 0.25)])
 def test_without_native_kernels_it_is_close_to_the_original_all_the_same(source, kind, error, monkeypatch):
-    monkeypatch.setattr(convert, "load", _no_library)
+    def no_library() -> None:
+        raise convert.LibraryError("no compiler")
+
+    monkeypatch.setattr(convert, "load", no_library)
     weight = Checkpoint(source).matrix(PROJECTION, SHAPE).float()
     assert (part_of(converted(source, kind)).dequantized() - weight).abs().max() < error * weight.abs().max()
 
 
-def _no_library() -> None:
-    raise convert.LibraryError("no compiler")
-
-
-@for_each("kind", ["int8", "int4"])
-def test_it_loads_and_computes_nearly_what_the_original_does(source, kind):
-    models = [load_model(folder) for folder in (source, converted(source, kind))]
-    assert models[1].report.leftovers == []
-    assert torch.cosine_similarity(*map(logits_of, models)).min() > (0.995 if kind == "int8" else 0.85)
-
-
-def test_what_is_no_projection_is_copied_bit_for_bit(source):
-    before, after = (load_file(folder / "model.safetensors") for folder in (source, converted(source)))
-    same = [name for name in before if not name.endswith("_proj.weight")]
-    assert "model.embed_tokens.weight" in same
-    assert all(torch.equal(before[name], after[name]) for name in same)
-    assert sorted(after) == sorted(same + [name for name in after if "_proj.weight" in name])
-
-
-def test_all_that_a_model_needs_beside_its_weights_comes_along(source):
+def test_all_that_is_no_projection_comes_along_as_it_is(source, tmp_path):
     (source / "LICENSE").write_text("free")
     (source / "pytorch_model.bin").write_bytes(b"weights in another layout")
     target = converted(source)
     expected = {path.name for path in source.iterdir()} - {"pytorch_model.bin"} | {RECORD}
     assert {path.name for path in target.iterdir()} == expected
+    (tmp_path / "usual").mkdir()
+    assert target.stat().st_mode == (tmp_path / "usual").stat().st_mode
     config = json.loads((target / "config.json").read_text())
     assert config.pop("quantization_config")["format"] == "int-quantized"
     assert config == json.loads((source / "config.json").read_text())
+    before, after = (load_file(folder / "model.safetensors") for folder in (source, target))
+    same = [name for name in before if not name.endswith("_proj.weight")]
+    assert "model.embed_tokens.weight" in same
+    assert all(torch.equal(before[name], after[name]) for name in same)
+    assert sorted(after) == sorted(same + [name for name in after if "_proj.weight" in name])
 
-
-def test_a_tokenizer_that_was_converted_comes_along(source, tmp_path):
-    tokenizer = tmp_path / "cached"
+    tokenizer = tmp_path / "cached"  # as one that was converted
     tokenizer.mkdir()
     (source / "tokenizer.json").rename(tokenizer / "tokenizer.json")
-    asked = Conversion(str(source), str(tokenizer), str(tmp_path / "out"), "int8")
-    convert.convert(asked, lambda said: None)
+    convert.convert(Conversion(str(source), str(tokenizer), str(tmp_path / "out"), "int8"), lambda said: None)
     assert (tmp_path / "out" / "tokenizer.json").is_file()
-
-
-def test_pieces_make_the_same_bytes_as_whole_tensors(source, monkeypatch):
-    whole = converted(source, "int4")
-    monkeypatch.setattr(convert, "_PIECE", 7 * 128 * 2)
-    assert (converted(source, "int4") / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-
-
-def test_large_models_are_cut_into_files_that_an_index_names(source, monkeypatch):
-    monkeypatch.setattr(conversion_plan, "_LARGEST_FILE", 50_000)
-    target = converted(source)
-    assert len(list(target.glob("model-*.safetensors"))) > 2
-    assert load_model(target).report.leftovers == []
 
 
 def test_it_says_how_far_it_is(source, tmp_path):
@@ -136,10 +111,17 @@ def test_a_model_that_is_quantized_already_is_refused(source):
         converted(converted(source))
 
 
-def test_nothing_is_written_over(source, tmp_path):
+def test_nothing_is_written_over_that_is_there_or_appears_or_is_being_made(source, tmp_path):
     (tmp_path / "out").mkdir()
     with pytest.raises(ConfigError, match="exists, and is not written over"):
         converted_to(source, tmp_path / "out", "int8")
+    with pytest.raises(ConfigError, match="made by someone else"), target_place.appearing_folder(tmp_path / "link", 0):
+        (tmp_path / "link").symlink_to("nowhere")
+    going_on = HeldFolder(tmp_path / ".other.converting", "unfinished conversion")
+    with pytest.raises(ConfigError, match="Another process is converting"):
+        converted_to(source, tmp_path / "other", "int8")
+    assert going_on.path.is_dir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.converting", "link", "out", "source"]
 
 
 @for_each("end", [OSError("disk full"), SystemExit(3)])
@@ -156,17 +138,13 @@ def test_an_end_on_the_way_leaves_nothing(source, monkeypatch, end):
 def test_what_a_killed_conversion_left_is_removed_by_the_next(source, tmp_path):
     left = tmp_path / ".out.converting"
     make_own(left, "unfinished conversion")
-    (left / "model.safetensors").write_bytes(b"half")
-    converted_to(source, tmp_path / "out", "int8")
+    (left / "rank-2-of-4").mkdir()
+    for path in (left / "model.safetensors", left / "rank-2-of-4" / "model.safetensors"):
+        path.write_bytes(b"half")
+    made = converted_to(source, tmp_path / "out", "int8")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
-    assert load_model(tmp_path / "out")
-
-
-def test_two_conversions_to_one_folder_do_not_meet(source, tmp_path):
-    going_on = HeldFolder(tmp_path / ".out.converting", "unfinished conversion")
-    with pytest.raises(ConfigError, match="Another process is converting"):
-        converted_to(source, tmp_path / "out", "int8")
-    assert going_on.path.is_dir()
+    assert load_model(made)
+    assert not (made / MARK).exists() and not (made / "rank-2-of-4").exists()
 
 
 @for_each("is_link", [False, True])
@@ -181,23 +159,10 @@ def test_a_foreign_folder_of_an_unfinished_ones_name_is_left_alone(is_link, sour
     assert [path.name for path in foreign.iterdir()] == ["chapter.txt"]
 
 
-def test_what_is_made_carries_no_mark_and_the_usual_rights(source, tmp_path):
-    converted_to(source, tmp_path / "out", "int8")
-    assert not (tmp_path / "out" / MARK).exists()
-    (tmp_path / "usual").mkdir()
-    assert (tmp_path / "out").stat().st_mode == (tmp_path / "usual").stat().st_mode
-
-
 def test_a_disk_that_is_too_small_is_said_before_anything_is_written(source, monkeypatch):
     monkeypatch.setattr(convert.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1_000_000}))
     with pytest.raises(ConfigError, match=r"KiB are free at"):
         converted(source)
-
-
-def test_a_link_that_appears_meanwhile_is_not_written_over(tmp_path):
-    with pytest.raises(ConfigError, match="made by someone else"), target_place.appearing_folder(tmp_path / "out", 0):
-        (tmp_path / "out").symlink_to("nowhere")
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @for_each("kind", ["int8", "int4"])

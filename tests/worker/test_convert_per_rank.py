@@ -17,7 +17,6 @@ from safetensors.torch import load_file, save_file
 
 from penstock.protocol.conversion import RECORD, Conversion
 from penstock.protocol.errors import ConfigError
-from penstock.protocol.files.own_folder import make_own
 from penstock.worker.backends.native import backend as native_backend
 from penstock.worker.convert import conversion_plan, convert
 from penstock.worker.models.load import load_model
@@ -29,8 +28,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {"attention_bias": True, "mlp_bias": True}),
     "ernie": ("ernie4_5", {}),
     "youtu": (
-        "youtu",
-        {"kv_lora_rank": 64, "v_head_dim": 32, "q_lora_rank": 64, "hidden_size": 64, "intermediate_size": 128},
+        "youtu", dict(kv_lora_rank=64, v_head_dim=32, q_lora_rank=64, hidden_size=64, intermediate_size=128)
     ),
     "gpt-oss": ("gpt_oss", {"head_dim": 32}),
     # Projections of which a rank has several spans of rows.
@@ -43,12 +41,9 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "starcoder2": ("starcoder2", {"hidden_size": 128, "intermediate_size": 128}),
     # Heads that differ by layer, and what every rank has whole.
     "gemma4": ("gemma4_text", {"intermediate_size": 128}),
-    "gemma4, mixture": (
-        "gemma4_text",
-        MIXTURE | {"hidden_size": 64, "intermediate_size": 128, "moe_intermediate_size": 64},
-    ),
+    "gemma4, mixture": ("gemma4_text", MIXTURE | dict(hidden_size=64, intermediate_size=128, moe_intermediate_size=64)),
     "lfm2": ("lfm2", {"block_ff_dim": 192, "block_multiple_of": 64}),
-}
+}  # fmt: skip
 CASES = [
     ("qwen3", 2, "int8"), ("qwen3", 4, "int4"), ("llama", 6, "int8"), ("ernie", 3, "int8"),
     ("youtu", 2, "int4"), ("youtu", 3, "int8"),
@@ -111,8 +106,11 @@ def test_a_rank_stores_its_share_and_what_all_of_them_need(tmp_path):
 
 def test_the_folders_of_the_ranks_lie_beside_what_they_share(tmp_path):
     source = source_of(tmp_path)
+    table = load_file(source / "model.safetensors")["model.embed_tokens.weight"]
+    save_file({"lm_head.weight": table}, source / "more.safetensors")  # which no layer of a tied model asks for
     target = cut(source, 2)
-    shared = {path.name for path in source.iterdir()} - {"model.safetensors"}
+    assert "lm_head.weight" not in load_file(target / "rank-0-of-2" / "model.safetensors")
+    shared = {path.name for path in source.iterdir()} - {"model.safetensors", "more.safetensors"}
     assert {path.name for path in target.iterdir()} == shared | {RECORD, "rank-0-of-2", "rank-1-of-2"}
     assert {path.name for path in (target / "rank-1-of-2").iterdir()} == {"model.safetensors", "pieces.json"}
     assert json.loads((target / "rank-1-of-2" / "pieces.json").read_text())[0] == [
@@ -122,18 +120,21 @@ def test_the_folders_of_the_ranks_lie_beside_what_they_share(tmp_path):
 
 def test_pieces_make_the_same_bytes_as_whole_tensors(tmp_path, monkeypatch):
     source = source_of(tmp_path)
-    once = cut(source, 2, "int4")
+    before = cut(source, 2, "int4"), converted(source, "whole", "int4")
     monkeypatch.setattr(convert, "_PIECE", 7 * 128 * 2)
-    again = cut(source, 2, "int4", name="again")
-    for path in once.glob("rank-*/model.safetensors"):
-        assert (again / path.relative_to(once)).read_bytes() == path.read_bytes()
+    after = cut(source, 2, "int4", name="cut again"), converted(source, "whole again", "int4")
+    for once, again in zip(before, after, strict=True):
+        paths = list(once.rglob("model.safetensors"))
+        assert paths and all((again / path.relative_to(once)).read_bytes() == path.read_bytes() for path in paths)
 
 
-def test_a_large_rank_is_cut_into_files_that_its_own_index_names(tmp_path, monkeypatch):
+def test_a_large_model_or_rank_is_cut_into_files_that_its_own_index_names(tmp_path, monkeypatch):
     monkeypatch.setattr(conversion_plan, "_LARGEST_FILE", 30_000)
-    target = cut(source_of(tmp_path), 2)
-    assert len(list((target / "rank-1-of-2").glob("model-*.safetensors"))) > 2
-    assert load_model(target, ranks=Parallel(1, 2)).report.leftovers == []
+    source = source_of(tmp_path)
+    whole, target = converted(source, "whole"), cut(source, 2)
+    for folder, ranks in ((whole, None), (target / "rank-1-of-2", Parallel(1, 2))):
+        assert len(list(folder.glob("model-*.safetensors"))) > 2
+        assert load_model(whole if ranks is None else target, ranks=ranks).report.leftovers == []
 
 
 def test_it_says_how_far_it_is_and_reads_nothing_twice(tmp_path):
@@ -146,40 +147,25 @@ def test_it_says_how_far_it_is_and_reads_nothing_twice(tmp_path):
     assert made.after == sum(each.nbytes for path in files for each in load_file(path).values())
 
 
-def test_what_no_layer_asks_for_is_left_out(tmp_path):
-    source = source_of(tmp_path)
-    table = load_file(source / "model.safetensors")["model.embed_tokens.weight"]
-    save_file({"lm_head.weight": table}, source / "more.safetensors")
-    assert "lm_head.weight" not in load_file(cut(source, 2) / "rank-0-of-2" / "model.safetensors")
-
-
-@for_each("size", [1, 4])
-def test_another_number_of_ranks_is_refused_with_the_one_that_it_is_for(tmp_path, size):
+def test_ranks_that_the_folder_is_not_for_and_pieces_that_layers_do_not_want_are_refused_by_name(tmp_path):
     target = cut(source_of(tmp_path), 2)
-    sentence = rf"cut for 2 ranks, .* is {size}\. Use tensor_parallel_size=2, or .* again for {size}, or"
-    with pytest.raises(ConfigError, match=sentence):
-        load_model(target, ranks=Parallel(0, size))
 
+    def check_refused(sentence: str, rank: int, size: int = 2) -> None:
+        with pytest.raises(ConfigError, match=sentence):
+            load_model(target, ranks=Parallel(rank, size))
 
-def test_pieces_that_are_not_what_the_layers_want_are_refused_by_name(tmp_path):
-    target = cut(source_of(tmp_path), 2)
+    for size in (1, 4):
+        sentence = rf"cut for 2 ranks, .* is {size}\. Use tensor_parallel_size=2, or .* again for {size}, or"
+        check_refused(sentence, 0, size)
     for name in ("model.safetensors", "pieces.json"):
         shutil.copyfile(target / "rank-1-of-2" / name, target / "rank-0-of-2" / name)
-    sentence = r"holds \(0, 153, 307\) of \(307, 64\) of model.embed_tokens.weight, .* want \(0, 0, 153\)"
-    with pytest.raises(ConfigError, match=sentence):
-        load_model(target, ranks=Parallel(0, 2))
-
-
-@for_each("broken", [None, "[", '[["name"]]'])
-def test_a_rank_without_its_list_of_pieces_is_refused(tmp_path, broken):
-    target = cut(source_of(tmp_path), 2)
-    path = target / "rank-1-of-2" / "pieces.json"
-    if broken is None:
-        shutil.rmtree(path.parent)
-    else:
-        path.write_text(broken)
-    with pytest.raises(ConfigError, match=r"rank-1-of-2 should hold .* Copy the converted folder again"):
-        load_model(target, ranks=Parallel(1, 2))
+    check_refused(r"holds \(0, 153, 307\) of \(307, 64\) of model.embed_tokens.weight, .* want \(0, 0, 153\)", 0)
+    for broken in ("[", '[["name"]]', None):
+        if broken is None:
+            shutil.rmtree(target / "rank-1-of-2")
+        else:
+            (target / "rank-1-of-2" / "pieces.json").write_text(broken)
+        check_refused(r"rank-1-of-2 should hold .* Copy the converted folder again", 1)
 
 
 def test_a_source_that_lacks_a_tensor_is_refused_before_anything_is_written(tmp_path):
@@ -189,15 +175,6 @@ def test_a_source_that_lacks_a_tensor_is_refused_before_anything_is_written(tmp_
     with pytest.raises(ConfigError, match=r"holds no tensor model\.layers\.1\.mlp\.up_proj\.weight"):
         cut(source, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
-
-
-def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path):
-    source = source_of(tmp_path)
-    make_own(tmp_path / ".cut.converting", "unfinished conversion")
-    left = tmp_path / ".cut.converting" / "rank-2-of-4"
-    left.mkdir()
-    (left / "model.safetensors").write_bytes(b"half")
-    assert not (cut(source, 2) / "rank-2-of-4").exists()
 
 
 @pytest.mark.parametrize("changed", ["rank-0-of-2/model.safetensors", "config.json"])

@@ -1,6 +1,7 @@
 """What a start says of experts that take more memory than they were given, and that its figures count it."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,47 +37,49 @@ def plan_of(folder: Path, directory: Path, **options: Any) -> MemoryPlan:
         start.close()
 
 
-def test_a_gguf_files_types_are_named_as_the_file_has_them(tmp_path):
-    sizes = {"hidden_size": 256, "head_dim": 64, "intermediate_size": 256}
-    types = {"attn_v.": "Q6_K", "attn_q.": "Q4_K", "attn_k.": "Q4_K"}
-    folder = as_gguf(
-        tiny_model(tmp_path / "checkpoint", "qwen3", **sizes),
-        tmp_path / "model",
-        lambda name: next((type for part, type in types.items() if part in name), "Q5_K"),
-    )
-    assert set(plan_of(folder, tmp_path).dtype.split(", ")) == {"q4_k", "q5_k", "q6_k"}
-
-
-def test_experts_with_products_of_unlike_kinds_are_noted(tmp_path):
+def test_experts_with_products_of_unlike_kinds_are_noted_and_one_is_widened_in_its_place(tmp_path):
     folder = tiny_model(tmp_path / "model", "qwen3_moe", **SIZES)
     [note] = list(plan_of(folder, tmp_path, quantization=UNLIKE).notes)
     assert "In 2 layers" in note and "the same kind" in note
     assert list(plan_of(folder, tmp_path, quantization="int4").notes) == []
+    model = load_model(folder, quantization=UNLIKE)
+    experts = [layer.mlp.experts for layer in model.decoder.layers]
+    # The narrow one would lie beside it for nothing.
+    assert {(each.gate_up.kind, each.down.kind) for each in experts} == {("int8", "int8")}
+
+
+def mxfp4(folder: Path) -> Path:
+    return mxfp4_model(folder, hidden_size=64, intermediate_size=64)
+
+
+def gptq(bits: int, group_size: int = 32) -> Callable[[Path], Path]:
+    form = Form("gptq", bits=bits, group_size=group_size)
+    config = quantization_config(form)
+    return lambda folder: mixed_model(folder, lambda module: form, config, "qwen3_moe", **SIZES)[0]
+
+
+def in_blocks(folder: Path) -> Path:
+    checkpoint = tiny_model(folder, "qwen3", hidden_size=256, head_dim=64, intermediate_size=256)
+    types = {"attn_v.": "Q6_K", "attn_q.": "Q4_K", "attn_k.": "Q4_K"}
+    own = lambda name: next((type for part, type in types.items() if part in name), "Q5_K")  # noqa: E731
+    return as_gguf(checkpoint, folder.with_name("translated"), own)
 
 
 @for_each(
-    "quantization, shown",
-    [(None, "mxfp4, bfloat16"), ("int8", "int8, mxfp4"), ('{"*.experts.*": null}', "bfloat16")],
+    "written, quantization, shown",
+    [
+        (mxfp4, None, "mxfp4, bfloat16"),
+        (mxfp4, "int8", "int8, mxfp4"),
+        (mxfp4, '{"*.experts.*": null}', "bfloat16"),
+        (gptq(bits=4), None, "int4, float32"),  # whose head is in floats
+        (gptq(bits=8), None, "int8, float32"),
+        (gptq(bits=8, group_size=0), None, "int8, float32"),
+        (in_blocks, None, "q4_k, q5_k, q6_k"),
+    ],
 )
-def test_the_table_names_the_numbers_that_products_are_computed_with(tmp_path, quantization, shown):
-    folder = mxfp4_model(tmp_path / "model", hidden_size=64, intermediate_size=64)
-    assert plan_of(folder, tmp_path, quantization=quantization).dtype == shown
-
-
-@for_each("form", [Form("gptq"), Form("gptq", bits=8), Form("gptq", bits=8, group_size=0)], ids=str)
-def test_the_table_names_the_bits_of_a_quantized_checkpoint(tmp_path, form):
-    """Its head is in floats."""
-    folder, _ = mixed_model(tmp_path / "model", lambda module: form, quantization_config(form), "qwen3_moe", **SIZES)
-    assert plan_of(folder, tmp_path).dtype == f"int{form.bits}, float32"
-
-
-def test_the_widened_product_replaces_the_one_it_was_made_of(tmp_path):
-    """Which would lie beside it for nothing."""
-    model = load_model(tiny_model(tmp_path, "qwen3_moe", **SIZES), quantization=UNLIKE)
-    if model.backend.multiplies_integers:
-        for layer in model.decoder.layers:
-            experts = layer.mlp.experts
-            assert (experts.gate_up.kind, experts.down.kind) == ("int8", "int8")
+def test_the_table_names_the_numbers_that_products_are_computed_with(tmp_path, written, quantization, shown):
+    found = plan_of(written(tmp_path / "model"), tmp_path, quantization=quantization).dtype
+    assert sorted(found.split(", ")) == sorted(shown.split(", "))
 
 
 @for_each("layout", ["gptq", "pack-quantized"])

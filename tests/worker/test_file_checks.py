@@ -23,19 +23,16 @@ def refused(folder, sentence, kind=ConfigError):
     return found.refusal
 
 
-@for_each("shards", [1, 3])
-def test_a_pointer_of_git_lfs_in_place_of_weights_is_named(tmp_path, shards):
-    tiny_model(tmp_path, "llama", shards=shards)
-    sorted(tmp_path.glob("*.safetensors"))[-1].write_text(POINTER)
-    assert "Git-LFS pointer" in refused(tmp_path, r"safetensors is a Git-LFS pointer.* `git lfs pull`")
-
-
-def test_a_pointer_in_place_of_the_config_or_the_index_is_named(tmp_path):
-    tiny_model(tmp_path, "llama", shards=2)
-    (tmp_path / "model.safetensors.index.json").write_text(POINTER)
-    refused(tmp_path, r"index\.json is a Git-LFS pointer")
-    (tmp_path / "config.json").write_text(POINTER)
-    refused(tmp_path, r"config\.json is a Git-LFS pointer")
+def test_a_pointer_of_git_lfs_in_place_of_a_file_is_named(tmp_path):
+    tiny_model(tmp_path / "whole", "llama")
+    (tmp_path / "whole" / "model.safetensors").write_text(POINTER)
+    folder = tiny_model(tmp_path / "shards", "llama", shards=3)
+    (folder / "model-00003-of-00003.safetensors").write_text(POINTER)
+    for each in (tmp_path / "whole", folder):
+        assert "Git-LFS pointer" in refused(each, r"safetensors is a Git-LFS pointer.* `git lfs pull`")
+    for name in ("model.safetensors.index.json", "config.json"):
+        (folder / name).write_text(POINTER)
+        refused(folder, rf"{name} is a Git-LFS pointer")
 
 
 @for_each("shards", [1, 3])
@@ -51,24 +48,21 @@ def test_a_truncated_file_is_named_with_its_length(tmp_path, shards, kept):
 
 def test_bytes_behind_the_last_tensor_and_pages_of_a_server_are_damage_too(tmp_path):
     path = tiny_model(tmp_path, "qwen3") / "model.safetensors"
-    content = path.read_bytes()
-    path.write_bytes(content + b"0")
-    refused(tmp_path, "model.safetensors is damaged")
-    path.write_text("<!doctype html><html>" * 40)
-    refused(tmp_path, "bytes are no safetensors file")
-    path.write_bytes((2).to_bytes(8, "little") + b"[]")
-    refused(tmp_path, "its header is no safetensors header")
+    for content, sentence in (
+        (path.read_bytes() + b"0", "model.safetensors is damaged"),
+        (b"<!doctype html><html>" * 40, "bytes are no safetensors file"),
+        ((2).to_bytes(8, "little") + b"[]", "its header is no safetensors header"),
+    ):
+        path.write_bytes(content)
+        refused(tmp_path, sentence)
 
 
 def test_files_that_the_index_names_and_are_missing_are_counted(tmp_path):
     tiny_model(tmp_path, "llama", shards=4)
     for number in (2, 3):
         (tmp_path / f"model-0000{number}-of-00004.safetensors").unlink()
-    refused(
-        tmp_path,
-        r"model-00002-of-00004\.safetensors is named by the index and missing \(2 files are\)",
-        ModelNotFoundError,
-    )
+    sentence = r"model-00002-of-00004\.safetensors is named by the index and missing \(2 files are\)"
+    refused(tmp_path, sentence, ModelNotFoundError)
 
 
 @for_each("load_format", ["auto", "dummy"])

@@ -43,7 +43,7 @@ def no_library() -> None:
 
 
 @each_form
-def test_a_matrix_means_what_its_tool_wrote(written, form):
+def test_a_matrix_means_what_its_tool_wrote_whole_and_cut_even_within_a_block(written, form):
     model, twin = written(form)
     checkpoint, floats = opened(model), load_file(twin / "model.safetensors")
     for module, shape in MATRICES.items():
@@ -51,17 +51,11 @@ def test_a_matrix_means_what_its_tool_wrote(written, form):
         part = checkpoint.matrix(name, shape)
         assert isinstance(part, Float8Part)
         assert torch.equal(part.dequantized(), floats[name]), module
-
-
-@each_form
-@for_each("share", [(0, 0, 37), (0, 37, 64), (1, 0, 56), (1, 56, 112), (1, 50, 51)], ids=str)
-def test_a_ranks_share_is_what_slicing_the_whole_gives_even_within_a_block(written, form, share):
-    model, twin = written(form)
-    dim, first, last = share
-    whole = load_file(twin / "model.safetensors")[DOWN]
-    part = opened(model).matrix(DOWN, DOWN_SHAPE, share)
-    assert torch.equal(part.dequantized(), whole.narrow(dim, first, last - first))
-    assert part.nbytes < 2 * part.values.numel() + 512
+    for share in ((0, 0, 37), (0, 37, 64), (1, 0, 56), (1, 56, 112), (1, 50, 51)):
+        dim, first, last = share
+        part = checkpoint.matrix(DOWN, DOWN_SHAPE, share)
+        assert torch.equal(part.dequantized(), floats[DOWN].narrow(dim, first, last - first)), share
+        assert part.nbytes < 2 * part.values.numel() + 512, share
 
 
 def test_blocks_of_128_end_where_the_matrix_does(tmp_path):
@@ -82,39 +76,32 @@ def test_with_torch_alone_it_gives_the_logits_of_its_twin(written, form, monkeyp
     assert torch.equal(logits_of(model), logits_of(twin))
 
 
+QKV_IN_FLOATS = dict.fromkeys(("*.q_proj", "*.k_proj", "*.v_proj"))
 # The option, and what gives the twin the same: int8 where nothing is said, and a head (tied here) in floats.
 QUANTIZATIONS: list[tuple[object, object]] = [
     (None, {"*.layers.*": "int8"}),
     ("int8", "int8"),
     ("int4", "int4"),
     ({"*": None}, {"*.layers.*": "int8", "*": None}),
-    (
-        {"*.mlp.*": "int4"} | dict.fromkeys(("*.q_proj", "*.k_proj", "*.v_proj")),
-        {"*.layers.*": "int8", "*.mlp.*": "int4"} | dict.fromkeys(("*.q_proj", "*.k_proj", "*.v_proj")),
-    ),
+    ({"*.mlp.*": "int4"} | QKV_IN_FLOATS, {"*.layers.*": "int8", "*.mlp.*": "int4"} | QKV_IN_FLOATS),
 ]
 # A form is read before a kind is made of it: every form with one kind, and one form by blocks with all of them.
 KINDS_OF_FORMS = [
-    *((form, *QUANTIZATIONS[number % len(QUANTIZATIONS)]) for number, form in enumerate(FLOAT8_FORMS)),
-    *((BY_NAME["deepseek"], *each) for each in QUANTIZATIONS[1:]),
+    *(("auto", form, *QUANTIZATIONS[number % len(QUANTIZATIONS)]) for number, form in enumerate(FLOAT8_FORMS)),
+    *(("auto", BY_NAME["deepseek"], *each) for each in QUANTIZATIONS[1:]),
+    ("bfloat16", BY_NAME["deepseek"], {"*": None}, None),
 ]
 
 
 @native
-@for_each("form, quantization, of_twin", KINDS_OF_FORMS)
-def test_the_kernels_get_what_they_get_of_the_twin_in_float32(written, form, quantization, of_twin):
+@for_each("dtype, form, quantization, of_twin", KINDS_OF_FORMS)
+def test_the_kernels_get_what_they_get_of_the_twin_in_float32(written, dtype, form, quantization, of_twin):
     """From the float32 product of value and scale, rounded once."""
     options = [json.dumps(each) if isinstance(each, dict) else each for each in (quantization, of_twin)]
-    model, twin = (load_model(folder, quantization=option) for folder, option in zip(written(form), options))
+    models = zip(written(form), options, strict=True)
+    model, twin = (load_model(folder, dtype=dtype, quantization=option) for folder, option in models)
     assert model.report.leftovers == []
     assert torch.equal(logits_of(model), logits_of(twin))
-
-
-@native
-def test_bfloat16_is_the_product_rounded_once(written):
-    folder, twin = written(BY_NAME["deepseek"])
-    model, floats = load_model(folder, dtype="bfloat16", quantization='{"*": null}'), load_model(twin, dtype="bfloat16")
-    assert torch.equal(logits_of(model), logits_of(floats))
 
 
 @for_each("kind", ["int8", "int4", "bf16"])
@@ -126,11 +113,6 @@ def test_a_gpus_weights_are_those_of_the_floats(written, kind):
     assert torch.equal(ours.values, theirs.values)
     if kind != "bf16":
         assert torch.equal(gpu_unpacked(ours).dequantized(), gpu_unpacked(theirs).dequantized())
-
-
-def test_without_a_word_a_gpus_weight_is_int8(written):
-    model, _ = written(BY_NAME["deepseek"])
-    part = opened(model).matrix(DOWN, DOWN_SHAPE)
     assert gpu_pack([part], WeightFormat("bf16", float8="int8"), torch.device("cpu")).kind == "int8"
 
 

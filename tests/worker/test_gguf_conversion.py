@@ -120,39 +120,34 @@ def stem(name: str) -> str:
     return re.sub(r"^blk\.\d+\.", "blk.{bid}.", name).removesuffix(".weight").removesuffix(".bias")
 
 
-def test_rows_of_a_llamas_queries_and_keys_are_in_pairs_and_others_in_order(tmp_path):
-    source = tiny_model(tmp_path / "model", "llama")
-    before = load_file(source / "model.safetensors")
+def both(folder: Path, family: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """The tensors of a model, and those of its file."""
+    source = tiny_model(folder / family, family, **FAMILIES[family])
     path = written(source)
-    after = tensors_of(path, read_header(path))
+    return load_file(source / "model.safetensors"), tensors_of(path, read_header(path))
+
+
+def test_rows_of_a_llamas_queries_and_keys_are_in_pairs_and_others_in_order(tmp_path):
+    before, after = both(tmp_path, "llama")
     query = before["model.layers.1.self_attn.q_proj.weight"]  # 6 heads of 16
     paired = after["blk.1.attn_q.weight"].view(6, 8, 2, -1).transpose(1, 2).reshape(query.shape)
     assert torch.equal(paired, query) and not torch.equal(after["blk.1.attn_q.weight"], query)
     assert torch.equal(after["blk.1.attn_v.weight"], before["model.layers.1.self_attn.v_proj.weight"])
 
 
-def test_norms_of_a_gemma_have_the_one_that_they_are_stored_without(tmp_path):
-    source = tiny_model(tmp_path / "model", "gemma")
-    before, path = load_file(source / "model.safetensors"), written(source)
-    after = tensors_of(path, read_header(path))
+def test_norms_of_a_gemma_have_the_one_that_they_are_stored_without_and_a_phis_rows_stay_fused(tmp_path):
+    before, after = both(tmp_path, "gemma")
     assert torch.equal(after["blk.0.ffn_norm.weight"], before["model.layers.0.post_attention_layernorm.weight"] + 1)
+    before, after = both(tmp_path, "phi3")
+    assert torch.equal(after["blk.0.attn_qkv.weight"], before["model.layers.0.self_attn.qkv_proj.weight"])
+    assert torch.equal(after["blk.0.ffn_up.weight"], before["model.layers.0.mlp.gate_up_proj.weight"])
 
 
 @for_each("family", ["mixtral", "qwen3_moe"])
 def test_experts_lie_one_behind_the_other(tmp_path, family):
-    source = tiny_model(tmp_path / "model", family, **FAMILIES[family])
-    before, path = load_file(source / "model.safetensors"), written(source)
-    after = tensors_of(path, read_header(path))
+    before, after = both(tmp_path, family)
     down = {name: tensor for name, tensor in before.items() if re.search(r"layers\.1.*\.3\.(w2|down_proj)", name)}
     assert torch.equal(after["blk.1.ffn_down_exps.weight"][3], *down.values())
-
-
-def test_a_phis_rows_are_fused(tmp_path):
-    source = tiny_model(tmp_path / "model", "phi3")
-    before, path = load_file(source / "model.safetensors"), written(source)
-    after = tensors_of(path, read_header(path))
-    assert torch.equal(after["blk.0.attn_qkv.weight"], before["model.layers.0.self_attn.qkv_proj.weight"])
-    assert torch.equal(after["blk.0.ffn_up.weight"], before["model.layers.0.mlp.gate_up_proj.weight"])
 
 
 @for_each("kind", FILE_TYPES)
@@ -175,7 +170,7 @@ def test_a_copy_keeps_the_models_own_numbers(tmp_path):
     assert header.metadata["general.file_type"] == gguf.LlamaFileType.MOSTLY_BF16
 
 
-def test_stretched_positions_are_written_as_llama_cpp_reads_them(tmp_path):
+def test_stretched_positions_and_windows_are_written_as_llama_cpp_reads_them(tmp_path):
     llama3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0)
     llama3["original_max_position_embeddings"] = 128
     path = written(tiny_model(tmp_path / "llama", "llama", rope=llama3))
@@ -185,11 +180,8 @@ def test_stretched_positions_are_written_as_llama_cpp_reads_them(tmp_path):
     metadata = read_header(written(tiny_model(tmp_path / "qwen3", "qwen3", rope=yarn))).metadata
     assert metadata["qwen3.rope.scaling.type"] == "yarn" and metadata["qwen3.rope.scaling.factor"] == 4
     assert metadata["qwen3.rope.scaling.original_context_length"] == 256
-
-
-def test_a_context_ends_where_llama_cpp_would_forget_a_window(tmp_path):
-    metadata = read_header(written(tiny_model(tmp_path / "model", "mistral", sliding_window=300))).metadata
-    assert metadata["llama.context_length"] == 300
+    windowed = read_header(written(tiny_model(tmp_path / "mistral", "mistral", sliding_window=300))).metadata
+    assert windowed["llama.context_length"] == 300, "where llama.cpp would forget the window"
 
 
 @for_each(

@@ -121,25 +121,26 @@ def test_a_weight_that_was_written_is_in_memory_no_more_when_the_next_one_is(mac
     assert len(in_memory) > 20 and set(in_memory) == {1}
 
 
-@pytest.mark.parametrize("options", [{"load_format": "dummy"}, {}], ids=["made up", "disk"])
-def test_what_cannot_be_mapped_is_refused_before_it_is_read(machine, folder, monkeypatch, options):
+CANNOT_BE_MAPPED = r"need 2\d(\.\d+)? MiB in fp32, and 20 MiB are free on .*can't be mapped from the disk: .*"
+WAY_OUT = r".*Use quantization='int8', a smaller model, or free memory\. Nothing was read\."
+
+
+@pytest.mark.parametrize(
+    "options, sentence",
+    [
+        ({"load_format": "dummy"}, CANNOT_BE_MAPPED + "load_format='dummy'" + WAY_OUT),
+        ({}, CANNOT_BE_MAPPED + "of the disk of {folder} they may take 18 MiB" + WAY_OUT),
+        # What must stay in memory has to fit even where weights are mapped.
+        ({"kv_cache_memory": "14MiB"}, r"Mapped from the disk they would run, but .* need 2\d.* MiB, and 20 MiB"),
+    ],
+    ids=["made up", "disk", "memory"],
+)
+def test_what_cannot_be_mapped_is_refused_before_it_is_read(machine, folder, monkeypatch, options, sentence):
     monkeypatch.setattr(Checkpoint, "stored", lambda *_: pytest.fail("something was read"))
     if not options:
         monkeypatch.setattr(kept_files.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 20 * MIB}))
-    with pytest.raises(OutOfMemoryError) as refused:
+    with pytest.raises(OutOfMemoryError, match=sentence.replace("{folder}", re.escape(str(folder)))):
         machine.start(20 * MIB, **options)
-    words = str(refused.value)
-    assert re.search(r"need 2\d(\.\d+)? MiB in fp32, and 20 MiB are free on .*can't be mapped from the disk: ", words)
-    reason = "load_format='dummy'" if options else f"of the disk of {folder} they may take 18 MiB"
-    assert reason in words and "Use quantization='int8', a smaller model, or free memory. Nothing was read." in words
-    assert kept_in(folder) == []
-
-
-def test_what_must_stay_in_memory_has_to_fit_even_where_weights_are_mapped(machine, folder, monkeypatch):
-    monkeypatch.setattr(Checkpoint, "stored", lambda *_: pytest.fail("something was read"))
-    words = r"Mapped from the disk they would run, but .* need 2\d.* MiB, and 20 MiB"
-    with pytest.raises(OutOfMemoryError, match=words):
-        machine.start(20 * MIB, kv_cache_memory="14MiB")
     assert kept_in(folder) == []
 
 
@@ -198,23 +199,31 @@ def plan(*, free: int, mapped: int, others: int = 0, activations: int = 10 * MIB
     return memory_plan(config, Size.of(config, "cpu"), profile)
 
 
-def test_kv_memory_that_nobody_asked_for_takes_what_mapped_weights_leave():
-    found = plan(free=1600 * MIB, mapped=1400 * MIB)
-    assert (found.num_blocks, found.resident_bytes) == (190, 1400 * MIB)
-    assert "larger than memory" not in " ".join(found.notes)
-
-
-@for_each("options", [{}, {"max_model_len": 320}])
-def test_beside_weights_that_do_not_fit_it_takes_a_sixteenth_of_what_is_free(options):
-    found = plan(free=1600 * MIB, mapped=2400 * MIB, **options)
-    assert (found.num_blocks, found.resident_bytes) == (100, 1490 * MIB)
-    words = "of 2.3 GiB about 1.5 GiB (62 %) stay in memory. The rest is read"
-    assert words in found.notes[-1] and "Use quantization='int8', a smaller model, or more memory." in found.notes[-1]
-
-
-def test_a_length_that_was_given_has_its_blocks_and_weights_give_way():
-    assert plan(free=1600 * MIB, mapped=2400 * MIB, max_model_len=4096).num_blocks == 128
-    assert plan(free=1600 * MIB, mapped=1500 * MIB, max_model_len=4096).num_blocks == 128
+@for_each(
+    "given, num_blocks, resident, words",
+    [
+        # It takes what mapped weights leave, or beside those that do not fit a sixteenth of what is free.
+        (dict(mapped=1400 * MIB), 190, 1400 * MIB, None),
+        (dict(mapped=2400 * MIB), 100, 1490 * MIB, "of 2.3 GiB about 1.5 GiB (62 %)"),
+        (dict(mapped=2400 * MIB, max_model_len=320), 100, 1490 * MIB, "of 2.3 GiB about 1.5 GiB (62 %)"),
+        # A length that was given has its blocks, and weights give way.
+        (dict(mapped=2400 * MIB, max_model_len=4096), 128, 1462 * MIB, "of 2.3 GiB about"),
+        (dict(mapped=1500 * MIB, max_model_len=4096), 128, 1462 * MIB, "of 1.5 GiB about"),
+        # Ranks share what is free for their weights.
+        (
+            dict(mapped=1200 * MIB, others=1200 * MIB, tensor_parallel_size=2),
+            50, 740 * MIB, "of 1.2 GiB about 740 MiB (61 %)",
+        ),
+    ],
+)  # fmt: skip
+def test_kv_memory_that_nobody_asked_for_takes_what_mapped_weights_leave(given, num_blocks, resident, words):
+    found = plan(free=1600 * MIB, **given)
+    assert (found.num_blocks, found.resident_bytes) == (num_blocks, resident)
+    if words is None:
+        assert "larger than memory" not in " ".join(found.notes)
+    else:
+        assert words in found.notes[-1] and " stay in memory. The rest is read" in found.notes[-1]
+        assert "Use quantization='int8', a smaller model, or more memory." in found.notes[-1]
 
 
 def test_kv_memory_that_was_asked_for_must_fit_without_the_weights():
@@ -224,23 +233,14 @@ def test_kv_memory_that_was_asked_for_must_fit_without_the_weights():
         plan(free=1600 * MIB, mapped=2400 * MIB, kv_cache_memory="1600MiB")
 
 
-def test_ranks_share_what_is_free_for_their_weights():
-    found = plan(free=1600 * MIB, mapped=1200 * MIB, others=1200 * MIB, tensor_parallel_size=2)
-    assert (found.num_blocks, found.resident_bytes) == (50, 740 * MIB)
-    assert "of 1.2 GiB about 740 MiB (61 %) stay in memory" in found.notes[-1]
-
-
-def test_what_lies_between_the_two_products_of_experts_counts_as_activations(model):
-    mixture, size, options = read_config(model), Size(2, 512), EngineConfig.from_options("m")
-    planned = device_memory._estimated_activations(mixture, size, 64, options)
-    dense = device_memory._estimated_activations(replace(mixture, experts=None), size, 64, options)
-    # The inputs of 512 tokens' 4 experts in float32, and what the activation makes of them.
-    assert planned - dense > 4 * 512 * 4 * (256 + 144)
-
-
-def test_an_mlp_that_all_tokens_share_counts_where_it_is_wider_than_those_of_dense_layers(model):
+def test_what_lies_between_the_products_of_experts_and_of_an_mlp_that_all_tokens_share_counts(model):
     mixture, size, options = read_config(model), Size(2, 512), EngineConfig.from_options("m")
     wide = replace(mixture, experts=replace(mixture.experts, shared_width=mixture.intermediate_size + 1000))
-    estimated = [device_memory._estimated_activations(each, size, 64, options) for each in (mixture, wide)]
-    # Of each token gate, up and what is made of them.
-    assert estimated[1] - estimated[0] == 4 * 512 * 3 * 1000
+    dense, planned, shared = (
+        device_memory._estimated_activations(each, size, 64, options)
+        for each in (replace(mixture, experts=None), mixture, wide)
+    )
+    # The inputs of 512 tokens' 4 experts in float32, and what the activation makes of them.
+    assert planned - dense > 4 * 512 * 4 * (256 + 144)
+    # Of each token gate, up and what is made of them, where they are wider than those of dense layers.
+    assert shared - planned == 4 * 512 * 3 * 1000

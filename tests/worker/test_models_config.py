@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -20,11 +18,8 @@ def test_both_spellings_of_a_config_describe_the_same_model(tmp_path, family):
     rope = {"rope_type": "linear", "factor": 2.0}
     new = read_config(tiny_model(tmp_path / "new", family, rope=rope, dtype="bfloat16"))
     old = read_config(tiny_model(tmp_path / "old", family, rope=rope, dtype="bfloat16", config_style=4))
-    assert (new.ropes.ropes[0].kind, new.ropes.ropes[0].theta, new.ropes.ropes[0].factor) == (
-        old.ropes.ropes[0].kind,
-        old.ropes.ropes[0].theta,
-        old.ropes.ropes[0].factor,
-    )
+    ropes = [(rope.kind, rope.theta, rope.factor) for rope in (new.ropes.ropes[0], old.ropes.ropes[0])]
+    assert ropes[0] == ropes[1]
     assert new.dtype == old.dtype == "bfloat16"
     assert new.max_position == old.max_position == 2048
 
@@ -46,7 +41,7 @@ def test_the_context_is_what_the_stretched_positions_reach(tmp_path, rope, conte
 def test_windows_follow_the_layers_that_have_one(tmp_path):
     options = {"num_hidden_layers": 4, "sliding_window": 7}
     mistral = read_config(tiny_model(tmp_path / "mistral", "mistral", **options))
-    unused = read_config(tiny_model(tmp_path / "unused", "qwen2", **options))
+    unused = read_config(tiny_model(tmp_path / "unused", "qwen2", **options | {"sliding_window": 0}))
     last = read_config(tiny_model(tmp_path / "last", "qwen2", use_sliding_window=True, max_window_layers=3, **options))
     kinds = ["sliding_attention", "full_attention"] * 2
     mixed = read_config(tiny_model(tmp_path / "mixed", "qwen3", use_sliding_window=True, layer_types=kinds, **options))
@@ -70,10 +65,6 @@ def test_windows_follow_the_layers_that_have_one(tmp_path):
 def test_a_window_that_makes_no_sense_is_refused(tmp_path, family, changes, sentence):
     with pytest.raises(ConfigError, match=sentence):
         read_config(tiny_model(tmp_path, family, **changes))
-
-
-def test_a_window_that_is_switched_off_may_be_anything(tmp_path):
-    assert read_config(tiny_model(tmp_path, "qwen2", sliding_window=0)).windows == (None, None)
 
 
 LINEAR = {"rope_type": "linear", "factor": 2.0}
@@ -221,40 +212,16 @@ def test_a_key_that_is_missing_is_what_transformers_takes_for_it(tmp_path, famil
     path = folder / "config.json"
     whole = json.loads(path.read_text())
     for key in (None, *(key for key in whole if key not in ("architectures", "model_type"))):
-        left = {name: value for name, value in whole.items() if name != key}
-        path.write_text(json.dumps(left))
+        path.write_text(json.dumps({name: value for name, value in whole.items() if name != key}))
         check_defaults(folder, f"without {key}")
-
-
-@for_each("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
-def test_the_least_that_a_config_may_say_is_completed_as_transformers_does(tmp_path, family):
-    folder = tiny_model(tmp_path, family)
-    path = folder / "config.json"
-    whole = json.loads(path.read_text())
     path.write_text(json.dumps({key: whole[key] for key in ("architectures", "model_type")}))
-    check_defaults(folder)
-
-
-def test_swish_is_silu(tmp_path):
-    assert read_config(change_config(tiny_model(tmp_path, "llama"), hidden_act="swish"))
-
-
-def test_the_older_name_of_ernie_is_known(tmp_path):
-    folder = change_config(tiny_model(tmp_path, "ernie4_5"), architectures=["Ernie4_5_ForCausalLM"])
-    assert read_config(folder).family.rotates_pairs
+    check_defaults(folder, "without any")
 
 
 def test_a_folder_without_config_or_with_a_broken_one_is_named(tmp_path):
     with pytest.raises(ModelNotFoundError, match=r"no config\.json"):
         read_config(tmp_path)
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ConfigError, match="is not valid JSON"):
-        read_config(tmp_path)
-    (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(ConfigError, match="no JSON object"):
-        read_config(tmp_path)
-
-
-def test_reading_a_config_imports_no_torch():
-    script = "import sys, penstock.worker.models.config; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", script], check=True, env={"PYTHONPATH": ":".join(sys.path)})
+    for text, sentence in (("{", "is not valid JSON"), ("[]", "no JSON object")):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ConfigError, match=sentence):
+            read_config(tmp_path)

@@ -89,7 +89,5 @@ def test_any_figure_of_rotary_positions_is_taken_or_refused(tmp_path, kind, figu
             assert str(tmp_path) in found
         else:
             assert 0 < found.max_position <= 2**30
-            assert (
-                len(inverse_frequencies(found.ropes.ropes[0], found.ropes.ropes[0].stretches[-1]))
-                == found.heads[0].head_dim // 2
-            )
+            rope = found.ropes.ropes[0]
+            assert len(inverse_frequencies(rope, rope.stretches[-1])) == found.heads[0].head_dim // 2

@@ -15,7 +15,6 @@ from penstock.kernels.cpu.operations import NativeOperations
 from penstock.protocol.errors import ConfigError
 from penstock.worker.models.config import read_config
 from penstock.worker.models.load import load_model
-from penstock.worker.models.products import products
 from penstock.worker.weights.layer_formats import LayerFormats
 from penstock.worker.weights.weight_bytes import estimated_weight_bytes
 
@@ -88,12 +87,6 @@ def test_the_estimate_of_memory_counts_the_products_that_there_are(tmp_path, fam
     estimated = estimated_weight_bytes(read_config(folder), LayerFormats(WeightFormat("fp32"), {}), 1)
     stored = (folder / "model.safetensors").stat().st_size
     assert 0.9 * stored < estimated < stored
-
-
-def test_an_mlp_without_a_gate_has_none_among_its_products(tmp_path):
-    config = read_config(tiny_model(tmp_path, "nemotron"))
-    names = [name for product in products(config) for name in product.layers]
-    assert "model.layers.0.mlp.up_proj" in names and "model.layers.0.mlp.gate_proj" not in names
 
 
 @for_each(

@@ -60,38 +60,28 @@ def kept(model: Path, count: int = 3) -> PackedCache:
     return cache
 
 
-def test_what_was_kept_comes_back_as_it_was(model):
-    first = kept(model)
+def test_what_was_kept_comes_back_as_it_was_in_the_files_own_memory(model):
+    first = opened(model)
+    plain = [weight(number, 1000 + number) for number in range(3)]
+    ordered = OrderedWeight("int4", 1, 7, 64, False, plain[1].data, torch.randperm(7, dtype=torch.int32))
+    for name, each in zip(("0", "1", "2", "ordered"), [*plain, ordered], strict=True):
+        first.add(name, each)
+    first.write_in_background()
+    first.wait()
     assert first.weight("0") is None
     second = opened(model)
-    for number in range(3):
-        found, made = second.weight(str(number)), weight(number, 1000 + number)
+    mappings = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(first.path) in line]
+    spans = [[int(edge, 16) for edge in span.split("-")] for span, *_ in mappings]
+    assert {access for _, access, *_ in mappings} == {"r--s"}
+    for number, made in enumerate(plain):
+        found = second.weight(str(number))
+        assert type(found) is NativeWeight
         assert (found.kind, found.out_features, found.in_features) == ("int4", number, 7)
         assert torch.equal(found.data, made.data)
         assert found.address % 64 == 0
+        assert any(start <= found.address < end for start, end in spans)
+    assert torch.equal(second.weight("ordered").order, ordered.order)
     assert second.weight("3") is None
-
-
-def test_it_lies_in_the_files_own_memory(model):
-    path = kept(model).path
-    found = opened(model).weight("1")
-    mappings = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(path) in line]
-    spans = [[int(edge, 16) for edge in span.split("-")] for span, *_ in mappings]
-    assert any(first <= found.address < last for first, last in spans)
-    assert {access for _, access, *_ in mappings} == {"r--s"}
-
-
-def test_a_weight_with_further_tensors_keeps_them(model):
-    cache = opened(model)
-    plain = weight(1)
-    ordered = OrderedWeight("int4", 1, 7, 64, False, plain.data, torch.randperm(7, dtype=torch.int32))
-    cache.add("plain", plain)
-    cache.add("ordered", ordered)
-    cache.write_in_background()
-    cache.wait()
-    again = opened(model)
-    assert type(again.weight("plain")) is NativeWeight
-    assert torch.equal(again.weight("ordered").order, ordered.order)
 
 
 def test_what_changes_the_weights_changes_the_file(model, tmp_path):
@@ -122,14 +112,9 @@ def test_what_was_kept_is_not_read_again_and_counts_as_asked_for(model):
     for _ in range(2):
         source, cache = Checkpoint(model), opened(model)
         placement = Placement(torch.device("cpu"), LayerFormats(form), torch.float32, Packing(), cache=cache)
-        place = Weights(source, placement)
-        made = [
-            place.at("model").at("norm").packed([CheckpointPiece("weight", (64,))]),
-            place.at("model").at("embed_tokens").table(CheckpointPiece("weight", (307, 64), (0, 5, 9)), form),
-            place.at("model")
-            .at("embed_tokens")
-            .table(CheckpointPiece("weight", (307, 64), (0, 5, 9)), WeightFormat("bf16")),
-        ]
+        place, table = Weights(source, placement).at("model"), CheckpointPiece("weight", (307, 64), (0, 5, 9))
+        made = [place.at("norm").packed([CheckpointPiece("weight", (64,))])]
+        made += [place.at("embed_tokens").table(table, each) for each in (form, WeightFormat("bf16"))]
         found.append((source.bytes_read, source.leftovers(), [(each.kind, each.data.tolist()) for each in made]))
         cache.write_in_background()
         cache.wait()

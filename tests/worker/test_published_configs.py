@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from builders.cases import for_each
 from builders.hand_driven import HandDriven
@@ -16,8 +15,7 @@ from builders.published_configs import COMPUTED, READ, SEEING
 from builders.tiny_configs import described
 from safetensors.torch import save_file
 
-from penstock.protocol.errors import ConfigError
-from penstock.worker.models.config import ModelConfig, read_config
+from penstock.worker.models.config import read_config
 from penstock.worker.models.load import load_model
 
 PROMPT, ANSWER = 40, 8
@@ -35,13 +33,6 @@ def test_a_published_config_is_loaded_and_answers_as_transformers_does(tmp_path,
     _agree(model, reference)
     reference.config.save_pretrained(tmp_path)  # as transformers 5 writes it
     assert described(replace(read_config(tmp_path), dtype=model.config.dtype)) == described(model.config)
-
-
-def test_a_granite_with_mambas_layers_is_refused_with_those_that_have_none(tmp_path):
-    config = SMALL | COMPUTED["ibm-granite/granite-4.0-1b"] | {"layer_types": ["mamba", "mamba", "attention", "mamba"]}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match="layer_types .* Mamba's layers are not supported: use a Granite 4 without"):
-        read_config(tmp_path)
 
 
 @for_each("name", SEEING)
@@ -84,28 +75,20 @@ def test_a_model_that_transformers_has_no_class_for_answers_as_its_twin_in_anoth
 
 CONTEXTS = {"Phi-3-mini-4k-instruct": 4096, "phi-4": 16384, "SmolLM3-3B": 65536, "internlm2_5-7b-chat": 65536}
 CONTEXTS |= {"internlm3-8b-instruct": 196608, "Ministral-8B-Instruct-2410": 32768, "Seed-OSS-36B-Instruct": 524288}
-CONTEXTS |= {"Hunyuan-1.8B-Instruct": 32768}
-CONTEXTS |= {"AFM-4.5B": 81920, "Ministral-3-3B-Instruct-2512": 262144}
+CONTEXTS |= {"Hunyuan-1.8B-Instruct": 32768, "AFM-4.5B": 81920, "Ministral-3-3B-Instruct-2512": 262144}
 OF_REMOTE_CODE = ("internlm2_5-7b-chat",)
 
 
 @for_each("name", READ)
-def test_a_published_config_is_read(tmp_path, name):
-    assert _read(tmp_path, READ[name]).max_position == CONTEXTS.get(name, 131072)
-
-
-@for_each("name", [name for name in READ if name not in OF_REMOTE_CODE])
-def test_what_transformers_5_makes_of_a_published_config_is_read_alike(tmp_path, name):
+def test_a_published_config_is_read_and_alike_as_transformers_5_writes_it(tmp_path, name):
     from transformers import AutoConfig
 
-    original = _read(tmp_path, READ[name])
-    AutoConfig.from_pretrained(tmp_path).save_pretrained(tmp_path)
-    assert described(read_config(tmp_path)) == described(original)
-
-
-def _read(folder: Path, config: dict[str, Any]) -> ModelConfig:
-    (folder / "config.json").write_text(json.dumps(config))
-    return read_config(folder)
+    (tmp_path / "config.json").write_text(json.dumps(READ[name]))
+    original = read_config(tmp_path)
+    assert original.max_position == CONTEXTS.get(name, 131072)
+    if name not in OF_REMOTE_CODE:
+        AutoConfig.from_pretrained(tmp_path).save_pretrained(tmp_path)
+        assert described(read_config(tmp_path)) == described(original)
 
 
 def _written(folder: Path, config: dict[str, Any]) -> Any:

@@ -33,42 +33,27 @@ def test_the_bytes_that_a_request_needs_hold_it_and_less_don_t(shares, length):
 
 
 @given(SHARES, LENGTHS, st.integers(0, 1 << 34))
-def test_each_group_gets_what_a_request_needs_and_no_more_than_is_of_use(shares, length, more):
-    num_bytes = shares.needed_bytes(length) + more
+def test_each_group_gets_what_a_request_needs_and_an_even_part_of_the_rest_while_it_is_of_use(shares, length, more):
+    num_bytes, needed = shares.needed_bytes(length) + more, shares.needed(length)
     counts = shares.of_bytes(num_bytes, length)
-    assert shares.bytes_of(counts) <= num_bytes
-    first = counts[0]
-    for group, count, needed in zip(shares.groups, counts, shares.needed(length), strict=True):
-        assert count >= needed
+    full, others = (
+        sum(group.block_bytes for group in shares.groups if (group.kind == "full") == is_full)
+        for is_full in (True, False)
+    )
+    # A block more of the longest group lets each state group keep one state more, and each window a block.
+    assert 0 <= num_bytes - shares.bytes_of(counts) < full + others
+    first, rest = counts[0], (counts[0] - needed[0]) * full
+    for group, count, least in zip(shares.groups, counts, needed, strict=True):
+        assert count >= least
+        own = (count - least) * group.block_bytes
+        has_enough = group.kind == "full" or count >= shares._most(group, first)
+        assert has_enough or own + group.block_bytes + full > rest
         if group.kind == "full":
             assert count == first
-        elif group.kind == "window":
-            assert count <= first
-        else:
-            tokens = first * shares.block_size
-            assert count <= STATES_A_SEQUENCE * shares.num_seqs + -(-tokens // CHECKPOINT_EVERY)
-
-
-@given(SHARES, LENGTHS, st.integers(0, 1 << 34))
-def test_less_is_left_over_than_one_block_more_would_take(shares, length, more):
-    num_bytes = shares.needed_bytes(length) + more
-    counts = shares.of_bytes(num_bytes, length)
-    first = sum(group.block_bytes for group in shares.groups if group.kind == "full")
-    # A block more of the longest group lets each state group keep one state more, and each window a block.
-    others = sum(group.block_bytes for group in shares.groups if group.kind != "full")
-    assert num_bytes - shares.bytes_of(counts) < first + others
-
-
-@given(SHARES, LENGTHS, st.integers(0, 1 << 34))
-def test_each_part_of_what_is_left_is_as_large_as_any_other_or_has_all_that_is_of_use(shares, length, more):
-    counts, needed = shares.of_bytes(shares.needed_bytes(length) + more, length), shares.needed(length)
-    first = sum(group.block_bytes for group in shares.groups if group.kind == "full")
-    rest = (counts[0] - needed[0]) * first
-    for group, count, least in zip(shares.groups, counts, needed, strict=True):
-        own = (count - least) * group.block_bytes
-        is_full = group.kind == "full" or count >= shares._most(group, counts[0])
-        assert is_full or own + group.block_bytes + first > rest
-        assert group.kind == "full" or own < rest + group.block_bytes + first
+            continue
+        assert own < rest + group.block_bytes + full
+        states = STATES_A_SEQUENCE * shares.num_seqs + -(-first * shares.block_size // CHECKPOINT_EVERY)
+        assert count <= (first if group.kind == "window" else states)
 
 
 @given(SHARES, LENGTHS, st.integers(1, 3000))

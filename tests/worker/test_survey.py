@@ -1,4 +1,4 @@
-"""What a worker says of the machine and of models' folders without loading any."""
+"""A survey describes the machine and models' folders without loading any."""
 
 import json
 import shutil
@@ -29,11 +29,8 @@ def test_every_family_has_its_figures(family, tmp_path):
     assert (found.refusal, found.family, found.dtype, found.context) == (None, family, "float32", 1024)
     assert found.stored_bytes == (tmp_path / "model.safetensors").stat().st_size
     config = FAMILIES[family]
-    of_layer = (
-        2
-        * config["num_key_value_heads"]
-        * (config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
-    )
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    of_layer = 2 * config["num_key_value_heads"] * head_dim
     if "kv_lora_rank" in config:
         of_layer = config["kv_lora_rank"] + config["qk_rope_head_dim"]
     described = read_config(tmp_path)
@@ -42,7 +39,7 @@ def test_every_family_has_its_figures(family, tmp_path):
         assert found.kv_bytes == num_kept * of_layer * 4
 
 
-def test_weights_that_are_cut_count_all_together(tmp_path):
+def test_weights_that_are_cut_count_all_together_and_none_are_refused(tmp_path):
     whole = surveyed(tiny_model(tmp_path, "qwen3"))
     for rank in range(2):
         (tmp_path / f"rank-{rank}-of-2").mkdir()
@@ -51,6 +48,9 @@ def test_weights_that_are_cut_count_all_together(tmp_path):
     found = surveyed(tmp_path)
     assert (whole.cut_for, found.cut_for, found.refusal) == (0, 2, None)
     assert found.stored_bytes == 2 * whole.stored_bytes
+    shutil.rmtree(tmp_path / "rank-0-of-2")
+    shutil.rmtree(tmp_path / "rank-1-of-2")
+    assert surveyed(tmp_path).refusal == "it holds no *.safetensors files."
 
 
 @for_each("flags, widening", [("avx2", 2), ("avx512bw avx512vl avx512dq", 1), ("avx2 fma f16c", 1)])
@@ -99,11 +99,6 @@ def test_a_model_that_would_not_load_is_refused_with_the_reason(config, sentence
     found = surveyed(tmp_path)
     assert sentence in (found.refusal or "")
     assert found.stored_bytes == 0
-
-
-def test_a_model_without_weights_is_refused(tmp_path):
-    (tiny_model(tmp_path, "llama") / "model.safetensors").unlink()
-    assert surveyed(tmp_path).refusal == "it holds no *.safetensors files."
 
 
 def test_what_is_wrong_with_one_folder_is_said_of_that_one(tmp_path):

@@ -57,29 +57,22 @@ def test_a_start_that_waits_for_another_goes_on_when_that_has_written_and_still_
     assert [one is None for one in second] == [end == "complete"]
 
 
-def test_a_start_that_comes_to_write_when_another_has_written_uses_that_file(model, folder):
-    first, second = PackedCache.of(model), PackedCache.of(model)
+@for_each("is_complete", [False, True])
+def test_a_start_that_comes_to_write_uses_the_file_that_another_has_written(tmp_path, folder, is_complete):
+    """Since, or before: as a rank's, if its first start was killed while another rank's weights weren't complete."""
+    path = tiny_model(tmp_path / str(is_complete), "qwen3", seed=int(is_complete))
+    first, second = PackedCache.of(path), PackedCache.of(path)
     first.write_through(20_000)
     first.add("0", weight(0))
     first.complete()
+    second = PackedCache.of(path) if is_complete else second
     second.write_through(20_000)
     assert torch.equal(second.weight("0").data, weight(0).data)
     second.complete()
-    assert [path.name for path in folder.glob("[0-9a-z]*")] == [first.path.name]
-    assert os.path.samestat(os.stat(first.path), os.fstat(first._through._file))
-
-
-def test_what_an_earlier_start_kept_is_not_written_over_by_one_that_needs_it_no_more(model):
-    """As a rank's weights that were complete when a first start was killed, and another rank's weren't."""
-    cache = PackedCache.of(model)
-    cache.write_through(20_000)
-    cache.add("0", weight(0))
-    cache.complete()
-    again = PackedCache.of(model)
-    again.write_through(20_000)
-    assert torch.equal(again.weight("0").data, weight(0).data)
-    again.complete()
-    assert torch.equal(PackedCache.of(model).weight("0").data, weight(0).data)
+    assert torch.equal(PackedCache.of(path).weight("0").data, weight(0).data)
+    if not is_complete:
+        assert [path.name for path in folder.glob("[0-9a-z]*")] == [first.path.name]
+        assert os.path.samestat(os.stat(first.path), os.fstat(first._through._file))
 
 
 def test_a_weight_larger_than_what_is_mapped_at_once_keeps_its_further_tensors(model, monkeypatch):
