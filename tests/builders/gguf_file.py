@@ -5,6 +5,7 @@ lists of one type); `Typed` says another one. What is written is as right or as 
 of readers can ask for files that no program writes.
 """
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,10 +40,7 @@ class Octets(NamedTuple):
 
 def zeros(shape: tuple[int, ...], type: str = "F32") -> Octets:
     """A tensor of zero bytes."""
-    num_elements = 1
-    for each in shape:
-        num_elements *= each
-    return Octets(shape, type, bytes(BY_NAME[type].nbytes(num_elements)))
+    return Octets(shape, type, bytes(BY_NAME[type].nbytes(math.prod(shape))))
 
 
 def tensor_of(array: Any) -> Octets:
@@ -56,12 +54,7 @@ def tensor_of(array: Any) -> Octets:
 
 
 def write_gguf(
-    path: Path,
-    metadata: Mapping[str, Any],
-    tensors: Mapping[str, Any] = {},
-    *,
-    version: int = 3,
-    alignment: int = 32,
+    path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, Any] = {}, *, version: int = 3, alignment: int = 32
 ) -> Path:
     """A file; a tensor is an `Octets`, an array or a torch tensor. `alignment` is said where it isn't the usual one."""
     said = metadata if alignment == 32 else {**metadata, "general.alignment": alignment}

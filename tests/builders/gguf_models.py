@@ -110,15 +110,10 @@ def _modified(stored: dict[str, Tensor], config: Config, architecture: str) -> T
             experts.setdefault(f"{module}.weight", {})[int(head)] = tensor
             continue
         yield from _of_class(name, tensor, config, architecture)
+    merged = r"model.\1.block_sparse_moe.experts" if architecture == "minimax-m2" else r"\1.feed_forward.experts"
     for name, parts in experts.items():
-        name = re.sub(r"model\.(layers\.\d+)\.(block_sparse_moe|feed_forward)\.experts", _merged(architecture), name)
+        name = re.sub(r"model\.(layers\.\d+)\.(block_sparse_moe|feed_forward)\.experts", merged, name)
         yield name, torch.stack([parts[number] for number in range(len(parts))])
-
-
-def _merged(architecture: str) -> str:
-    if architecture == "minimax-m2":
-        return r"model.\1.block_sparse_moe.experts"
-    return r"\1.feed_forward.experts"
 
 
 def _of_class(name: str, tensor: Tensor, config: Config, architecture: str) -> Tensors:
@@ -247,15 +242,6 @@ def _hunyuan3(name: str, tensor: Tensor, config: Config) -> Tensors:
 
 
 _CLASSES: dict[str, Callable[[str, Tensor, Config], Tensors]] = {
-    "internlm2": _internlm2,
-    "granite": _granite,
-    "deepseek2": _deepseek,
-    "qwen3next": _qwen3_next,
-    "qwen35": _qwen3_5,
-    "qwen35moe": _qwen3_5,
-    "gemma4": _gemma4,
-    "gpt-oss": _gpt_oss,
-    "lfm2": _lfm2,
-    "lfm2moe": _lfm2,
-    "hy_v3": _hunyuan3,
-}
+    "internlm2": _internlm2, "granite": _granite, "deepseek2": _deepseek, "qwen3next": _qwen3_next, "qwen35": _qwen3_5,
+    "qwen35moe": _qwen3_5, "gemma4": _gemma4, "gpt-oss": _gpt_oss, "lfm2": _lfm2, "lfm2moe": _lfm2, "hy_v3": _hunyuan3,
+}  # fmt: skip

@@ -165,11 +165,8 @@ def _gptq(integers: Integers, form: Form) -> Tensors:
 
 
 def _awq(integers: Integers, form: Form) -> Tensors:
-    return {
-        "qweight": _packed(integers.values.T, 4, AWQ_OUTPUTS),
-        "qzeros": _packed(integers.zeros.T, 4, AWQ_OUTPUTS),
-        "scales": integers.scales.T,
-    }
+    values, zeros = (_packed(each.T, 4, AWQ_OUTPUTS) for each in (integers.values, integers.zeros))
+    return {"qweight": values, "qzeros": zeros, "scales": integers.scales.T}
 
 
 def _pack_quantized(integers: Integers, form: Form) -> Tensors:

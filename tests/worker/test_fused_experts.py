@@ -67,10 +67,6 @@ def logits_of(folder: Path, backend: str = "fast", **options: Any) -> torch.Tens
     return computed(model, range(5, 45))
 
 
-def loaded_logits(folder: Path, **options: Any) -> torch.Tensor:
-    return computed(load_model(folder, **options), range(5, 45))
-
-
 @for_each("family", ["mixtral", "qwen2_moe", "ernie4_5_moe", "olmoe", "deepseek_v3", "minimax_m2", "hy_v3", "gpt_oss"])
 def test_what_transformers_saves_as_it_has_it_in_memory(tmp_path, family):
     from transformers import AutoModelForCausalLM
@@ -92,11 +88,10 @@ def test_floats(tmp_path, family):
 
 @for_each("name", ["deepseek", "deepseek-128", "compressed-block"])
 def test_8_bit_floats_with_scales_for_blocks(tmp_path, name):
-    own, _ = float8_model(tmp_path / "own", FLOAT8[name], "qwen3_moe", **SIZES)
-    expected = logits_of(own), loaded_logits(own)
-    folder = fused(own)
-    assert torch.equal(logits_of(folder), expected[0])
-    assert torch.equal(loaded_logits(folder), expected[1])
+    folder, _ = float8_model(tmp_path / "own", FLOAT8[name], "qwen3_moe", **SIZES)
+    expected = [logits_of(folder, backend) for backend in ("fast", "native")]
+    folder = fused(folder)
+    assert [torch.equal(logits_of(folder, b), own) for b, own in zip(("fast", "native"), expected)] == [True, True]
 
 
 @for_each("name", [None, "deepseek", "compressed-channel"])
@@ -108,7 +103,7 @@ def test_those_of_qwen3_vl_are_transposed_as_published(tmp_path, name):
         folder, _ = float8_model(tmp_path, FLOAT8[name], "qwen3_moe", **sizes)
     expected = [logits_of(as_qwen3_vl(folder), backend) for backend in ("fast", "native")]
     folder = transposed(fused(folder))
-    assert all(torch.equal(logits_of(folder, "fast" if n == 0 else "native"), expected[n]) for n in (0, 1))
+    assert all(torch.equal(logits_of(folder, ("fast", "native")[n]), expected[n]) for n in (0, 1))
 
 
 @for_each("is_transposed", [False, True])
@@ -130,25 +125,21 @@ def test_they_are_converted_to_tensors_of_their_own(tmp_path):
     assert any(name.endswith("experts.3.up_proj.weight_scale") for name in load_file(target / "model.safetensors"))
     model = load_model(target)
     if model.backend.multiplies_integers:
-        assert torch.equal(loaded_logits(target), loaded_logits(folder, quantization="int8"))
+        assert torch.equal(logits_of(target, "native"), logits_of(folder, "native", quantization="int8"))
 
 
 def test_blocks_across_both_projections_are_refused_by_name(tmp_path):
-    folder = fused(float8_model(tmp_path, FLOAT8["deepseek"], "qwen3_moe", **SIZES)[0])
+    folder = fused(float8_model(tmp_path / "odd", FLOAT8["deepseek"], "qwen3_moe", **SIZES)[0])
     tensors = load_file(folder / "model.safetensors")
     for name in tensors:
         if name.endswith("gate_up_proj_scale_inv"):
             tensors[name] = tensors[name][:, :3].contiguous()
     save_file(tensors, folder / "model.safetensors")
-    with pytest.raises(ConfigError, match=r"gate_up_proj_scale_inv has 3 rows of scales .* across both"):
-        load_model(folder)
-
-
-def test_a_block_across_both_projections_is_noticed_where_their_rows_of_scales_are_even(tmp_path):
-    """Of 2 × 96 rows in blocks of 128 the second one begins among the up's, which the first one has 32 of."""
-    folder = fused(float8_model(tmp_path, FLOAT8["deepseek-128"], "qwen3_moe", moe_intermediate_size=96)[0])
-    with pytest.raises(ConfigError, match=r"gate_up_proj_scale_inv has 2 rows of scales .* across both"):
-        load_model(folder)
+    # Of 2 × 96 rows in blocks of 128 the second one begins among the up's, which the first one has 32 of.
+    even, _ = float8_model(tmp_path / "even", FLOAT8["deepseek-128"], "qwen3_moe", moe_intermediate_size=96)
+    for number, each in ((3, folder), (2, fused(even))):
+        with pytest.raises(ConfigError, match=rf"gate_up_proj_scale_inv has {number} rows of scales .* across both"):
+            load_model(each)
 
 
 def test_a_family_that_always_fuses_them_refuses_their_8_bit_floats_by_name(tmp_path):

@@ -101,15 +101,12 @@ def written(path: Path, case: str, checkpoint: Path) -> Path:
     return write_gguf(path, each.metadata, tensors)
 
 
-def checkpoint_of(case: str, tmp_path: Path) -> Path:
+def check_converted(case: str, folder: Path) -> None:
     each = converted()[case]
     if case == "internlm2":  # a Llama's numbers as its checkpoints lay them out
-        return fused_model(tmp_path / "checkpoint", tiny_model(tmp_path / "llama", "llama", hidden_size=96), case)
-    return tiny_model(tmp_path / "checkpoint", each.family, **each.overrides)
-
-
-def check_converted(case: str, folder: Path) -> None:
-    checkpoint = checkpoint_of(case, folder)
+        checkpoint = fused_model(folder / "checkpoint", tiny_model(folder / "llama", "llama", hidden_size=96), case)
+    else:
+        checkpoint = tiny_model(folder / "checkpoint", each.family, **each.overrides)
     file = written(folder / "model.gguf", case, checkpoint)
     translated = folder / "translated"
     translated.mkdir()

@@ -47,20 +47,13 @@ def files(folder: Path, name: str, **overrides: Any) -> tuple[Path, Path]:
     return as_gguf(checkpoint, folder / "in blocks", types), widened
 
 
-def check_answers(name: str, folder: Path) -> None:
-    in_blocks, widened = files(folder, name)
+@pytest.mark.parametrize(
+    "name", ["qwen3 moe, Q4_K_M", *(pytest.param(each, marks=pytest.mark.long) for each in OTHERS)]
+)
+def test_its_greedy_answers_are_the_processors_from_the_same_numbers(name: str, tmp_path: Path):
+    in_blocks, widened = files(tmp_path, name)
     expected = answers(load_on("invariant", widened, dtype=torch.float32))
     assert answers(on_triton(in_blocks, dtype=torch.float32)) == expected
-
-
-def test_its_greedy_answers_are_the_processors_from_the_same_numbers(tmp_path: Path):
-    check_answers("qwen3 moe, Q4_K_M", tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", OTHERS)
-def test_and_so_they_are_with_other_types_and_families(name: str, tmp_path: Path):
-    check_answers(name, tmp_path)
 
 
 @pytest.mark.long

@@ -75,11 +75,13 @@ def test_each_layer_gets_the_kind_of_the_last_pattern_that_matches_it(tmp_path):
         "0.qkv": "int4", "0.o": "int4", "0.gate_up": "int4", "0.down": "bf16",
         "1.qkv": "int8", "1.down": "int4", "head": "int8",
     }  # fmt: skip
+    found = kinds(loaded(converted(model_in(tmp_path), "int8"), {"*": "int8", "lm_head": None}))
+    assert (found.pop("head"), set(found.values())) == ("bf16", {"int8"})
 
 
 @native
 @for_each("quantization, is_tied", [*((each, True) for each in MAPPINGS), *((each, False) for each in MAPPINGS[2:])])
-def test_a_conversion_computes_the_bits_of_a_load_that_quantizes(tmp_path, quantization, is_tied):
+def test_a_conversion_and_its_copy_compute_the_bits_of_a_load_that_quantizes(tmp_path, quantization, is_tied):
     source = model_in(tmp_path, is_tied)
     folder = converted(source, quantization)
     expected = loaded(source, quantization)
@@ -87,12 +89,9 @@ def test_a_conversion_computes_the_bits_of_a_load_that_quantizes(tmp_path, quant
     assert kinds(found) == kinds(expected)
     assert torch.equal(logits_of(found), logits_of(expected))
     assert found.report.leftovers == []
-
-
-@native
-def test_a_load_of_a_conversion_may_leave_the_head_as_it_is(tmp_path):
-    found = kinds(loaded(converted(model_in(tmp_path), "int8"), {"*": "int8", "lm_head": None}))
-    assert (found.pop("head"), set(found.values())) == ("bf16", {"int8"})
+    copied = converted(folder, None)
+    assert read_record(copied).quantization == as_quantization(quantization)
+    assert_same_files((folder, copied))
 
 
 @native
@@ -104,7 +103,7 @@ def test_two_ranks_hold_the_rows_and_inputs_of_one(tmp_path, is_cut):
         assert kinds(loaded(folder, ranks=Parallel(rank, 2))) == kinds(loaded(source, MIXED, Parallel(rank, 2)))
 
 
-def test_a_model_can_be_copied_as_it_is_and_cut_as_it_is(tmp_path):
+def test_a_model_can_be_copied_as_it_is_and_cut_as_it_is_once(tmp_path):
     source = model_in(tmp_path, is_tied=False)
     copied = converted(source, None)
     assert_same_files((source, copied))
@@ -112,18 +111,6 @@ def test_a_model_can_be_copied_as_it_is_and_cut_as_it_is(tmp_path):
     assert torch.equal(logits_of(load_model(copied)), logits_of(load_model(source)))
     cut = converted(source, None, tensor_parallel_size=2, is_cut=True)
     assert load_model(cut, ranks=Parallel(1, 2)).report.leftovers == []
-
-
-@native
-def test_a_copy_of_a_conversion_is_that_conversion(tmp_path):
-    folder = converted(model_in(tmp_path), MIXED)
-    copied = converted(folder, None)
-    assert read_record(copied).quantization == as_quantization(MIXED)
-    assert torch.equal(logits_of(loaded(copied)), logits_of(loaded(folder)))
-
-
-def test_a_folder_that_is_cut_is_not_converted_again(tmp_path):
-    cut = converted(model_in(tmp_path), None, tensor_parallel_size=2, is_cut=True)
     with pytest.raises(ConfigError, match="is cut for 2 ranks already. Convert its original, or copy the whole folder"):
         converted(cut, None)
 

@@ -12,7 +12,7 @@ from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import logits_of, opened
 from builders.native_variants import available_variants
-from builders.quantized_model import FORMS, Form, quantization_config, quantized_model
+from builders.quantized_model import FORMS, Form, quantized_model
 from builders.tiny_configs import ABSENT, change_config
 from builders.tiny_model import tiny_model
 from safetensors.numpy import save_file
@@ -73,16 +73,13 @@ def test_a_ranks_share_is_what_slicing_the_whole_gives(written, form, share):
     assert torch.equal(found, whole.narrow(dim, first, last - first))
 
 
-def test_the_last_ranks_share_of_inputs_ends_in_a_shorter_group(written):
-    checkpoint = opened(written(Form("gptq"))[0])
+@for_each("layout", ["gptq", "awq", "pack-quantized"])
+def test_inputs_are_divided_between_groups_only_the_last_of_which_may_be_shorter(written, layout):
+    checkpoint = opened(written(Form(layout))[0])
     whole = checkpoint.matrix(DOWN, DOWN_SHAPE).dequantized()
     assert torch.equal(checkpoint.matrix(DOWN, DOWN_SHAPE, (1, 64, 112)).dequantized(), whole[:, 64:])
-
-
-@for_each("layout", ["gptq", "awq", "pack-quantized"])
-def test_inputs_are_divided_between_groups_only(written, layout):
     with pytest.raises(ConfigError, match=r"down_proj .* 32 inputs.* at 56 and 112, within such a group"):
-        opened(written(Form(layout))[0]).matrix(DOWN, DOWN_SHAPE, (1, 56, 112))
+        checkpoint.matrix(DOWN, DOWN_SHAPE, (1, 56, 112))
 
 
 @each_form
@@ -119,37 +116,6 @@ def test_a_file_of_its_own_that_says_nothing_of_use_is_named(tmp_path, text):
         read_config(folder)
 
 
-def test_modules_may_have_groups_and_bits_of_their_own(tmp_path):
-    """As GPTQModel's `dynamic` says: the first pattern that fits counts, "-:" leaves a module in floats."""
-    model, twin = quantized_model(tmp_path / "most", Form("gptq", group_size=32))
-    others, others_twin = quantized_model(tmp_path / "some", Form("gptq", bits=8, group_size=16, is_symmetric=False))
-    mixed, floats = arrays(model), dict(load_file(twin / "model.safetensors"))
-    for name in [name for name in mixed if "down_proj" in name or name.startswith("model.layers.1.self_attn.k_proj")]:
-        del mixed[name]
-    mixed |= {name: each for name, each in arrays(others).items() if "down_proj" in name}
-    name = "model.layers.1.self_attn.k_proj.weight"
-    mixed[name] = floats[name].numpy()
-    floats |= {key: each for key, each in load_file(others_twin / "model.safetensors").items() if "down_proj" in key}
-    save(mixed, model)
-    rules = {
-        r"-:.*\.1\.self_attn\.k_proj.*": {},
-        r".*\.mlp\.down_proj.*": {"bits": 8, "group_size": 16},
-        r"+:model\.layers\.\d+\.mlp\..*": {"bits": 4},
-    }
-    change_config(model, quantization_config=quantization_config(Form("gptq")) | {"dynamic": rules})
-    check_means(model, floats)
-
-
-def check_means(model: Path, floats: dict[str, torch.Tensor]) -> None:
-    """Quantized matrices of the second layer mean these numbers, and its keys are these floats."""
-    checkpoint = opened(model)
-    for module, shape in MATRICES.items():
-        name = f"model.layers.1.{module}.weight"
-        assert torch.equal(checkpoint.matrix(name, shape).dequantized(), floats[name]), module
-    name = "model.layers.1.self_attn.k_proj.weight"
-    assert torch.equal(checkpoint.matrix(name, (64, 64)), floats[name])
-
-
 @for_each("layout", ["gptq", "awq"])
 def test_auto_round_packs_as_one_of_two_others(tmp_path, layout):
     """Its own file has no list of groups; `extra_config` names what has other groups, and what stays floats."""
@@ -167,7 +133,11 @@ def test_auto_round_packs_as_one_of_two_others(tmp_path, layout):
         "extra_config": {key: {"bits": 16, "data_type": "float"}, down: {"bits": 4, "group_size": 16}},
     }  # fmt: skip
     change_config(model, quantization_config=written_by)
-    check_means(model, floats)
+    checkpoint = opened(model)
+    for module, shape in MATRICES.items():
+        name = f"model.layers.1.{module}.weight"
+        assert torch.equal(checkpoint.matrix(name, shape).dequantized(), floats[name]), module
+    assert torch.equal(checkpoint.matrix(f"{key}.weight", (64, 64)), floats[f"{key}.weight"])
 
 
 def test_a_stored_zero_of_the_largest_value_is_zero(tmp_path):
@@ -178,12 +148,6 @@ def test_a_stored_zero_of_the_largest_value_is_zero(tmp_path):
     save(tensors, model)
     part = opened(model).matrix(QUERY, QUERY_SHAPE)
     assert part.zeros is not None and not part.zeros.any()
-
-
-def test_what_a_tool_left_in_floats_is_read_as_floats(tmp_path):
-    model, twin = quantized_model(tmp_path, Form("awq"), tie_word_embeddings=False)
-    head = opened(model).matrix("lm_head.weight", (307, 64))
-    assert torch.equal(head, load_file(twin / "model.safetensors")["lm_head.weight"])
 
 
 @for_each(

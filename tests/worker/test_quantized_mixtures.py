@@ -83,12 +83,8 @@ def check_twin(folders: tuple[Path, Path]) -> None:
 
 
 @for_each("family, form", PAIRS)
-def test_with_torch_alone_it_gives_the_logits_of_its_twin(written, family, form):
+def test_it_gives_the_logits_of_its_twin_but_for_what_kernels_round(written, family, form):
     check_torch(written(family, form))
-
-
-@for_each("family, form", PAIRS)
-def test_the_kernels_differ_from_the_twin_by_what_rounding_activations_costs(written, family, form):
     check_kernels(written(family, form))
 
 
@@ -134,7 +130,8 @@ DYNAMIC = quantization_config(Form("gptq", group_size=16)) | {
         r"-:.*\.mlp\.gate.*": {},
         r"-:.*self_attn\.o_proj.*": {},
         r"-:.*experts\.5\..*": {},
-        r"+:.*layers\.1\..*\.down_proj.*": {"bits": 8, "group_size": 32},
+        r".*layers\.1\..*\.down_proj.*": {"bits": 8, "group_size": 32},
+        r"+:.*\.mlp\..*": {"bits": 4},  # the first pattern that fits counts
     }
 }
 
