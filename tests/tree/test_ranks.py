@@ -1,5 +1,6 @@
 """A model split over several ranks answers as on one, whatever its layers are; the quick case of each is one of two
-ranks. How a tree of several ranks dies is in test_kill_matrix.py; tests/worker/test_formats_over_ranks.py has all families.
+ranks. How a tree of several ranks dies is in test_kill_matrix.py; tests/worker/test_formats_over_ranks.py has all
+families.
 
 Also models with windows or states, whose conversations compute each token once, and a tree on a GPU's kernels.
 """
