@@ -176,13 +176,21 @@ def test_a_second_tree_that_writes_the_same_leaves_it_to_the_first(model, folder
     assert [(folder / name).read_bytes() for name in names_in(folder)] == [b"whole"]
 
 
-def test_an_interrupted_write_leaves_no_file_under_its_name(model, folder):
+def test_an_interrupted_write_and_a_full_disk_leave_no_file_and_are_no_error(model, folder, monkeypatch, caplog):
     cache = opened(model)
     cache.add("0", weight(0))
     cache.close()
     cache.write_in_background()
     cache.wait()
     assert names_in(folder) == []
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(packed_file.os, "posix_fallocate", full)
+    with caplog.at_level("INFO"):
+        assert not kept(model).path.exists()
+    assert "not kept for the next start: [Errno 28]" in caplog.text
 
 
 def test_what_an_ended_process_left_unfinished_is_removed(model, folder):
@@ -201,18 +209,6 @@ def test_a_folder_that_is_not_ours_is_not_written_to(folder):
         write_kept(folder / "0", 300, lambda file: pytest.fail("written"))
     assert names_in(folder) == ["abc.writing"]
     assert not (folder / MARK).exists()
-
-
-def test_a_disk_that_is_full_is_no_error(model, monkeypatch, caplog):
-    monkeypatch.setattr(packed_file.os, "posix_fallocate", _full)
-    with caplog.at_level("INFO"):
-        cache = kept(model)
-    assert "not kept for the next start: [Errno 28]" in caplog.text
-    assert not cache.path.exists()
-
-
-def _full(*_: object) -> None:
-    raise OSError(28, "No space left on device")
 
 
 def test_the_folder_stays_within_its_share_of_the_disk(folder, monkeypatch):

@@ -54,15 +54,14 @@ def test_weights_that_are_cut_count_all_together_and_none_are_refused(tmp_path):
 
 
 @for_each("flags, widening", [("avx2", 2), ("avx512bw avx512vl avx512dq", 1), ("avx2 fma f16c", 1)])
-def test_bfloat16_takes_twice_the_memory_where_nothing_multiplies_it(flags, widening, tmp_path, monkeypatch):
+def test_bfloat16_and_a_table_that_is_the_head_take_twice_the_memory_where_nothing_multiplies_them(
+    flags, widening, tmp_path, monkeypatch
+):
     monkeypatch.setattr(worker_survey, "_cpu_flags", lambda: set(flags.split()))
-    found = surveyed(tiny_model(tmp_path, "llama", dtype="bfloat16"))
+    found = surveyed(tiny_model(tmp_path / "llama", "llama", dtype="bfloat16"))
     assert found.cpu_bytes == widening * found.stored_bytes
-
-
-def test_a_head_that_shares_its_table_counts_it_twice_without_native_kernels(tmp_path, monkeypatch):
     monkeypatch.setattr(worker_survey, "_cpu_flags", set)
-    found = surveyed(tiny_model(tmp_path, "qwen3"))
+    found = surveyed(tiny_model(tmp_path / "qwen3", "qwen3"))
     assert found.cpu_bytes - found.stored_bytes == 307 * 64 * 4
 
 
