@@ -44,14 +44,18 @@ def shipped_files() -> set[str]:
     """Sources and data of the package, as they lie below site-packages."""
     native_sources = {f"penstock/kernels/cpu/source/{path.name}" for path in native.SOURCE.iterdir()}
     page = {f"penstock/{path.relative_to(ROOT)}" for path in PAGE.rglob("*.*") if path.suffix in PAGE_ENDINGS}
-    return native_sources | page | {
-        f"{name.replace('.', '/')}/{path.name}"
-        for name, folder in package_folders().items()
-        for path in folder.iterdir()
-        if path.is_file()
-        and path != ROOT / "setup.py"
-        and (path.suffix in (".py", ".jinja", ".json") or path.name == "py.typed")
-    }
+    return (
+        native_sources
+        | page
+        | {
+            f"{name.replace('.', '/')}/{path.name}"
+            for name, folder in package_folders().items()
+            for path in folder.iterdir()
+            if path.is_file()
+            and path != ROOT / "setup.py"
+            and (path.suffix in (".py", ".jinja", ".json") or path.name == "py.typed")
+        }
+    )
 
 
 @pytest.fixture(scope="module", params=["empty kernels", pytest.param("compiled kernels", marks=pytest.mark.long)])
@@ -111,11 +115,7 @@ def test_the_wheel_holds_all_sources_and_data_and_nothing_else(built):
     variants = VARIANTS if is_known_machine() else ()
     libraries = {f"penstock/kernels/cpu/{native.library_path(variant).name}" for variant in variants}
     assert inside == shipped_files() | libraries
-
-
-@pytest.mark.skipif(not is_known_machine(), reason="there are no kernels for this kind of processor")
-def test_the_wheel_is_for_any_python_3_on_this_kind_of_machine(built):
-    assert built["wheel"].name.endswith("-py3-none-linux_x86_64.whl")
+    assert not variants or built["wheel"].name.endswith("-py3-none-linux_x86_64.whl"), "for any Python 3"
 
 
 def test_without_a_compiler_the_wheel_is_pure_python(tmp_path):
@@ -145,21 +145,12 @@ def test_the_source_archive_can_be_built_again(built):
     assert wanted - inside == set()
 
 
-def test_importing_penstock_brings_neither_torch_nor_any_dependency():
+def test_importing_penstock_brings_no_dependency_and_its_names_neither_torch_nor_transformers():
     heavy = "torch transformers numpy msgspec zmq tokenizers"
     assert in_a_new_process(f"import penstock, sys; print(*set('{heavy}'.split()) & set(sys.modules))") == ""
-
-
-def test_all_public_names_come_without_torch_and_transformers():
     code = "import sys; from penstock import *; print(LLM.__name__, *{'torch', 'transformers'} & set(sys.modules))"
     assert in_a_new_process(code) == "LLM"
-
-
-def test_every_public_name_is_listed_for_those_who_look_around():
     assert set(penstock.__all__) <= set(dir(penstock))
-
-
-def test_a_name_that_does_not_exist_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'Reservoir'"):
         penstock.Reservoir  # noqa: B018
 

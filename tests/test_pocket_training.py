@@ -9,7 +9,7 @@ from builders.bundled_model import FOLDER
 from pocket import batches, trainer
 from pocket.experts import Experts, SparseShape
 from pocket.model import Decoder, Shape
-from pocket.trainer import Training, rate_share
+from pocket.trainer import Training
 from tokenizers import Tokenizer
 
 TOKENIZER = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
@@ -55,12 +55,6 @@ def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(tmp_path):
         assert torch.equal(tensor, second.model.state_dict()[name]), name
 
 
-def test_the_rate_ends_at_nothing():
-    assert rate_share(0, 1000) < 0.02
-    assert rate_share(300, 1000) == 1.0
-    assert 0 < rate_share(999, 1000) < 0.01
-
-
 # --- a mixture of experts ---------------------------------------------------------------------------------------------
 
 SHAPE = SparseShape(64, hidden_size=32, num_hidden_layers=2, head_dim=8, num_experts=6, moe_intermediate_size=24)
@@ -70,11 +64,6 @@ SHAPE = SparseShape(64, hidden_size=32, num_hidden_layers=2, head_dim=8, num_exp
 def layer() -> Experts:
     torch.manual_seed(0)
     return Experts(SHAPE)
-
-
-def routed(layer: Experts, x: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        return layer(x)
 
 
 def test_a_sparse_layer_computes_what_transformers_does(layer):
@@ -92,13 +81,3 @@ def test_a_sparse_layer_computes_what_transformers_does(layer):
     x = torch.randn(40, 32)
     with torch.no_grad():
         assert torch.allclose(layer(x), block(x[None])[0], atol=1e-5)
-
-
-def test_its_unevenness_is_what_transformers_adds_to_the_loss_for_each_choice(layer):
-    from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
-
-    x = torch.randn(50, 32)
-    routed(layer, x)
-    logits = (x @ layer.gate.weight.T,)
-    expected = load_balancing_loss_func(logits, SHAPE.num_experts, SHAPE.num_experts_per_tok)
-    assert layer.unevenness.item() * SHAPE.num_experts_per_tok == pytest.approx(expected.item(), rel=1e-5)

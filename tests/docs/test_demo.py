@@ -69,14 +69,11 @@ def finished(tmp_path_factory) -> Finished:
     return Finished((before + child.before).replace("\r\n", "\n"), child.exitstatus, processes)
 
 
-def test_the_demo_shows_everything_in_a_screenful(finished):
+def test_the_demo_shows_everything_in_a_screenful_and_leaves_no_process(finished):
     assert finished.status == 0
     for landmark in ("penstock is ready", "1. A batch", "48/48", "2. A stream", "3. A prefix", "What next"):
         assert landmark in finished.text
     assert finished.text.count("\n") <= SCREENFUL
-
-
-def test_the_demo_leaves_no_process(finished):
     assert len(finished.processes) == 3  # worker, engine, detokenizer
     assert_gone(finished.processes)
 
@@ -146,34 +143,13 @@ def test_the_command_sets_up_first_and_works_from_any_folder(checkout, tmp_path,
     first, second = done.stdout.splitlines()
     assert first == "set up"
     assert second == f"<{checkout}/scripts/demo.py><--model><my model>"
-
-
-def test_the_command_ends_where_the_set_up_fails(checkout):
     (checkout / "scripts" / "setup").write_text("#!/bin/sh\nexit 3\n")
-    done = subprocess.run([checkout / "scripts" / "demo"], capture_output=True, text=True, timeout=LONGEST_SECONDS)
+    done = subprocess.run([command], capture_output=True, text=True, timeout=LONGEST_SECONDS)
     assert (done.returncode, done.stdout) == (3, "")
+    (checkout / "scripts" / "setup").write_text("#!/bin/sh\necho set up\n")
 
 
 # --- its parts --------------------------------------------------------------------------------------------------------
-
-
-def test_a_thought_and_its_answer_stand_apart_however_they_are_cut_into_pieces(capsys):
-    margin = demo.Margin()
-    for text, is_thought in (
-        ("\n8+5", True),
-        ("=13\n1+", True),
-        ("7=8", True),
-        ("\n\n", False),
-        ("6", False),
-        ("23", False),
-    ):
-        margin.write(text, is_thought=is_thought)
-    margin.end()
-    assert capsys.readouterr().out == "  8+5=13\n  1+7=8\n  623\n"
-
-
-def test_what_would_move_the_cursor_is_not_passed_on():
-    assert demo.printable("a\x1b[2Jb\tc\r") == "a [2Jb c "
 
 
 @for_each("text", ["short", "exactly ten", "82加42等于多少?", "……加加加加加加加"])
@@ -182,6 +158,7 @@ def test_a_line_is_clipped_to_its_columns(text, columns):
     clipped = demo.clipped(text, columns)
     assert demo.width_of(clipped) <= columns
     assert clipped == text or clipped.endswith("…")
+    assert demo.printable("a\x1b[2Jb\tc\r") == "a [2Jb c ", "nor does it move the cursor"
 
 
 def test_every_question_has_an_answer_that_is_right():
@@ -190,6 +167,4 @@ def test_every_question_has_an_answer_that_is_right():
     assert asked["What is the capital of France?"] == "Paris"
     sums = [(question, wanted) for question, wanted in asked.items() if "+" in question]
     assert sums
-    for question, wanted in sums:
-        a, b = question.removeprefix("What is ").removesuffix("?").split(" + ")
-        assert int(wanted) == int(a) + int(b)
+    assert all(int(wanted) == sum(map(int, re.findall(r"\d+", question))) for question, wanted in sums)

@@ -1,6 +1,5 @@
 """`penstock models`: which models are listed, what is said of each, and the exit status."""
 
-import json
 from pathlib import Path
 
 import msgspec
@@ -64,7 +63,7 @@ def test_with_no_models_at_all_it_says_where_to_get_one(capsys):
 
 
 def test_bundled_and_cached_models_are_listed_with_what_they_take(capsys, own_places, tmp_path, monkeypatch):
-    monkeypatch.setitem(model_files.BUNDLED, "pocket", tiny_model(tmp_path / "pocket", "qwen3"))
+    monkeypatch.setitem(model_files.BUNDLED, "pocket", tiny_model(tmp_path / "bundled", "qwen3"))
     cached(own_places, "someone/tiny-llama", "llama")
     status, lines = listed(capsys)
     assert status == 0
@@ -72,6 +71,10 @@ def test_bundled_and_cached_models_are_listed_with_what_they_take(capsys, own_pl
     assert [line.split()[0] for line in lines[1:3]] == ["pocket", "someone/tiny-llama"]
     assert [line.split()[3] for line in lines[1:3]] == ["qwen3", "llama"]
     assert all("1,024  yes, takes" in line for line in lines[1:3])
+    (tmp_path / "here" / "pocket").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    status, lines = listed(capsys, "pocket")
+    assert status == 0 and lines[1].split()[0] == "pocket", "its name goes before a folder's"
 
 
 def test_a_folder_of_models_lists_each_and_a_models_folder_itself(capsys, tmp_path):
@@ -82,12 +85,25 @@ def test_a_folder_of_models_lists_each_and_a_models_folder_itself(capsys, tmp_pa
     assert len(listed(capsys, tmp_path / "all" / "llama")[1]) == 4
 
 
-def test_a_model_that_would_not_load_says_why_on_its_line(capsys, tmp_path):
-    path = tiny_model(tmp_path / "odd", "llama") / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"architectures": ["HeliumForCausalLM"]}))
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 988097824\n"
+
+
+@for_each(
+    "file, content, sentence",
+    [
+        ("config.json", '{"architectures": ["HeliumForCausalLM"]}', "names the architecture HeliumForCausalLM"),
+        ("tokenizer.json", None, "no: it holds no tokenizer, neither tokenizer.json nor a vocabulary"),
+        *(
+            (name, POINTER, f"{name} is a Git-LFS pointer")
+            for name in ("model.safetensors", "config.json", "tokenizer.json")
+        ),
+    ],
+)
+def test_a_model_that_would_not_load_says_why_on_its_line(capsys, tmp_path, file, content, sentence):
+    path = tiny_model(tmp_path / "odd", "llama") / file
+    path.unlink() if content is None else path.write_text(content)
     status, lines = listed(capsys, tmp_path / "odd")
-    assert status == 1
-    assert lines[1].endswith("no: config.json names the architecture HeliumForCausalLM")
+    assert status == 1 and any(sentence in line for line in lines), lines
 
 
 MAPPED = msgspec.structs.replace(FITS, largest_bytes=GIB // 2)
@@ -127,37 +143,21 @@ def test_a_model_is_listed_by_its_name_alone(capsys, own_places, monkeypatch):
     assert status == 0 and [line.split()[0] for line in lines[1:-2]] == ["owner/one"]
 
 
-def test_a_bundled_model_goes_before_a_folder_of_its_name(capsys, tmp_path, monkeypatch):
-    monkeypatch.setitem(model_files.BUNDLED, "pocket", tiny_model(tmp_path / "bundled", "qwen3"))
-    (tmp_path / "here" / "pocket").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "here")
-    status, lines = listed(capsys, "pocket")
-    assert status == 0 and lines[1].split()[0] == "pocket"
-
-
-@for_each("name, sentence", [("nowhere", "is no folder, no bundled model"), ("empty", "holds no model")])
-def test_a_folder_that_is_none_or_holds_none_is_a_wrong_command_line(name, sentence, capsys, tmp_path):
+@for_each(
+    "name, sentence",
+    [
+        ("nowhere", "is no folder, no bundled model"),
+        ("empty", "holds no model"),
+        ("tiny-Q8.gguf", "which holds tiny-Q8_0.gguf."),
+    ],
+)
+def test_a_path_that_is_none_or_holds_none_is_a_wrong_command_line(name, sentence, capsys, tmp_path):
     (tmp_path / "empty").mkdir()
+    (tmp_path / "tiny-Q8_0.gguf").touch()
     with pytest.raises(SystemExit) as end:
         cli.main(["models", str(tmp_path / name)])
     assert end.value.code == 2
     assert sentence in capsys.readouterr().err
-
-
-def test_a_folder_without_a_tokenizer_does_not_run_here_and_is_told_why(capsys, tmp_path):
-    (tiny_model(tmp_path / "bare", "qwen3") / "tokenizer.json").unlink()
-    status, lines = listed(capsys, tmp_path / "bare")
-    assert status == 1
-    assert any("no: it holds no tokenizer, neither tokenizer.json nor a vocabulary" in line for line in lines)
-
-
-@for_each("file", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_pointers_of_git_lfs_are_told_for_what_they_are(capsys, tmp_path, file):
-    text = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 988097824\n"
-    (tiny_model(tmp_path / "cloned", "qwen3") / file).write_text(text)
-    status, lines = listed(capsys, tmp_path / "cloned")
-    assert status == 1
-    assert any(f"{file} is a Git-LFS pointer" in line for line in lines)
 
 
 # --- GGUF files ------------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def gguf(tmp_path) -> Path:
     return target
 
 
-def test_gguf_files_in_other_programs_stores_are_listed_with_what_they_take(capsys, tmp_path, gguf):
+def test_gguf_files_are_listed_with_what_they_take_by_store_name_and_folder(capsys, tmp_path, gguf):
     content = gguf.read_bytes()
     ollama_model(tmp_path / ".ollama" / "models", "tiny", content, tag="1b")
     lm_studio_files(tmp_path, "org/tiny", "tiny.gguf", content=content)
@@ -185,22 +185,9 @@ def test_gguf_files_in_other_programs_stores_are_listed_with_what_they_take(caps
     assert all("qwen3" in line and "1,024  yes, takes" in line for line in (lines[1], lines[4])), lines
     assert "no: broken.gguf can't be used" in lines[2]
     assert "no: strange.gguf can't be used: it " in lines[3]
-
-
-def test_gguf_files_are_listed_by_name_and_by_folder(capsys, tmp_path, gguf):
-    ollama_model(tmp_path / ".ollama" / "models", "tiny", gguf.read_bytes())
     (gguf.parent / "mmproj-F16.gguf").write_bytes(b"GGUF")
-    status, lines = listed(capsys, "ollama:tiny", gguf, gguf.parent)
+    status, lines = listed(capsys, "ollama:tiny:1b", gguf, gguf.parent)
     assert status == 0
-    assert [line.split()[0] for line in lines[1:-2]] == ["ollama:tiny", str(gguf), str(gguf)]
-
-
-def test_a_file_that_is_not_there_is_told_with_its_neighbours(capsys, gguf):
-    with pytest.raises(SystemExit):
-        cli.main(["models", str(gguf.with_name("tiny-Q8.gguf"))])
-    assert f"No file tiny-Q8.gguf lies in {gguf.parent}, which holds {gguf.name}." in capsys.readouterr().err
-
-
-def test_a_name_that_is_in_no_store_is_an_error(capsys):
+    assert [line.split()[0] for line in lines[1:-2]] == ["ollama:tiny:1b", str(gguf), str(gguf)]
     assert cli.main(["models", "ollama:nowhere"]) == 1
     assert "No model 'ollama:nowhere' was found" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """What a start shows: a table of what memory is taken for, and a bar where it is long."""
 
+import io
 import re
 
 import msgspec
@@ -50,40 +51,13 @@ def test_in_a_narrow_window_rows_are_broken_between_words(columns):
     assert start_table(config, plan, 400) == whole
 
 
-# --- the bar of a long start ------------------------------------------------------------------------------------------
-
-
-class Terminal:
-    """As `StandardError`, with what was written."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def write(self, text: str) -> None:
-        self.text += text
-
-    def flush(self) -> None:
-        pass
-
-    def isatty(self) -> bool:
-        return True
-
-
-def shown(monkeypatch, *, is_shown: bool, is_terminal: bool = True) -> str:
-    terminal = Terminal()
+@for_each("is_shown, is_terminal", [(True, True), (False, True), (True, False)])
+def test_a_terminal_alone_sees_how_far_a_long_start_is(is_shown, is_terminal, monkeypatch):
+    terminal = io.StringIO()
     terminal.isatty = lambda: is_terminal
     monkeypatch.setattr(progress, "StandardError", lambda: terminal)
     bar = StartBar(is_shown=is_shown)
     for done in (1, 2, 3):
         bar.show(StartProgress("Capturing steps", done, 3))
-    return terminal.text
-
-
-def test_a_terminal_sees_how_far_a_start_is(monkeypatch):
-    text = shown(monkeypatch, is_shown=True)
-    assert "Capturing steps" in text and "/3" in text
-
-
-def test_nobody_else_does(monkeypatch):
-    assert shown(monkeypatch, is_shown=False) == ""
-    assert shown(monkeypatch, is_shown=True, is_terminal=False) == ""
+    text = terminal.getvalue()
+    assert ("Capturing steps" in text and "/3" in text) if is_shown and is_terminal else text == ""

@@ -44,14 +44,11 @@ def in_a_step_of(tokens: int, *, steps: int, tokens_before: int, seconds_before:
     return HeartbeatLine(0, 0, tokens_before + tokens, 0, tokens_before, 0, steps, step_time)
 
 
-def test_a_step_has_time_in_proportion_to_its_tokens():
+def test_a_step_has_time_in_proportion_to_its_tokens_and_at_least_that_of_those_before_it():
     measured = dict(steps=100, tokens_before=100, seconds_before=50.0)
     few, many = (watch(10**9).step_seconds(in_a_step_of(tokens, **measured)) for tokens in (8, 512))
     assert many == pytest.approx(64 * few)
     assert many > 10 * 512 * 0.5
-
-
-def test_a_step_of_one_token_has_the_time_of_those_before_it():
     # 100 prompts of 512 tokens, 30 s each: a token was 0.06 s, but the next step reads all weights again.
     signs = in_a_step_of(1, steps=100, tokens_before=51_200, seconds_before=3000.0)
     assert watch(10**9).step_seconds(signs) >= 10 * 30.0
@@ -86,7 +83,12 @@ def looks():
     told.watchdog.stop()
 
 
-def test_a_watchdog_looks_only_while_somebody_waits(looks):
+def test_a_watchdog_looks_only_while_somebody_waits_and_never_without_a_bound(looks):
+    before = threading.active_count()
+    unbounded = Watchdog(0.0, lambda: True, lambda: None, lambda seconds: None)
+    unbounded.wake()
+    assert threading.active_count() == before
+    unbounded.stop()
     looks.is_waited_for = True
     looks.watchdog.wake()
     wait_until(lambda: len(looks.seconds) > 2, 60, "it looks")
@@ -110,14 +112,6 @@ def test_time_in_which_the_watchdog_did_not_run_itself_does_not_count(looks, mon
     before = len(looks.seconds)
     wait_until(lambda: len(looks.seconds) > before + 2, 60, "it looks again")
     assert max(looks.seconds) <= 0.04 + 1e-9
-
-
-def test_without_a_bound_nobody_looks():
-    before = threading.active_count()
-    watchdog = Watchdog(0.0, lambda: True, lambda: None, lambda seconds: None)
-    watchdog.wake()
-    assert threading.active_count() == before
-    watchdog.stop()
 
 
 def test_a_timer_counts_from_the_last_change_on():
@@ -156,19 +150,6 @@ def sleeps(pid: int) -> bool:
     return thread_states(pid) == "S"
 
 
-def test_who_sleeps_could_have_worked_all_the_time(start):
-    pid = start(SLEEPS)
-    wait_until(lambda: sleeps(pid), 60, "it sleeps")
-    assert Process(pid).chance(3.0) == (3.0, False, False)
-
-
-def test_who_is_stopped_is_known_as_such(start):
-    pid = start(COMPUTES)
-    os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: is_stopped(pid), 60, "it is stopped")
-    assert Process(pid).chance(3.0).is_stopped
-
-
 def test_who_computes_could_have_worked_as_long_as_it_had_a_core(start):
     process, begun, counted = Process(start(COMPUTES)), time.monotonic(), 0.0
     while counted < 0.1:
@@ -204,10 +185,14 @@ def missed(pid: int) -> float:
     return progress.missed
 
 
-def test_who_sleeps_misses_all_that_passes(start):
+def test_who_sleeps_could_have_worked_and_misses_all_that_passes_and_who_is_stopped_is_known_as_such(start):
     pid = start(SLEEPS)
     wait_until(lambda: sleeps(pid), 60, "it sleeps")
+    assert Process(pid).chance(3.0) == (3.0, False, False)
     assert missed(pid) == 3.0  # what came before the first look is not known
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: is_stopped(pid), 60, "it is stopped")
+    assert Process(pid).chance(3.0).is_stopped
 
 
 def test_who_waits_for_the_lock_of_another_is_not_at_fault(start, tmp_path):

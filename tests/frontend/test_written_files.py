@@ -7,7 +7,7 @@ import pytest
 from builders.cases import for_each
 from builders.tiny_model import tiny_model
 
-from penstock import LLM, ConfigError, ModelNotFoundError
+from penstock import LLM, ConfigError
 from penstock.frontend import cli
 from penstock.protocol.errors import PenstockError
 
@@ -34,18 +34,24 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+def test_files_that_cannot_be_written_are_refused(model, tmp_path):
+    one, own = str(tmp_path / "one"), tmp_path / "own.jinja"
+    with pytest.raises(ConfigError, match="the same file"):
+        LLM(model, trace=one, record=one, **SMALL)
+    with pytest.raises(ConfigError, match="trace='.*' cannot be written"):
+        LLM(model, trace=str(tmp_path / "missing" / "trace"), **SMALL)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    own.write_text("{{ messages[0].content }}")
+    with pytest.raises(ConfigError, match="the model is read from"):
+        LLM(model, chat_template=str(own), trace=str(own), **SMALL)
+
+
 @for_each("option", OPTIONS)
 def test_answers_and_a_timeline_need_two_names(tmp_path, option, capsys):
     (tmp_path / "link").symlink_to(tmp_path / "out")  # which isn't there yet
     with pytest.raises(SystemExit):
         cli.main(["generate", "pocket", "hi", "--output", str(tmp_path / "out"), f"--{option}", str(tmp_path / "link")])
     assert "is also read or written" in capsys.readouterr().err and not (tmp_path / "out").exists()
-
-
-def test_a_timeline_and_a_recording_need_two_names(model, tmp_path):
-    with pytest.raises(ConfigError, match="the same file"):
-        LLM(model, trace=str(tmp_path / "one"), record=str(tmp_path / "one"), **SMALL)
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 @for_each("name", ["config.json", "model.safetensors"])
@@ -59,52 +65,26 @@ def test_the_models_own_files_are_not_replaced(model, option, name, capsys):
     assert "the model is read from" in capsys.readouterr().err and contents(model) == before
 
 
-def test_a_template_is_not_replaced(model, tmp_path):
-    (tmp_path / "own.jinja").write_text("{{ messages[0].content }}")
-    with pytest.raises(ConfigError, match="the model is read from"):
-        LLM(model, chat_template=str(tmp_path / "own.jinja"), trace=str(tmp_path / "own.jinja"), **SMALL)
-
-
-def fail_without_weights(model: Path, **paths: str) -> None:
-    (model / "model.safetensors").unlink()
-    with pytest.raises(ModelNotFoundError, match="no safetensors"):
-        LLM(model, max_model_len=64, quiet=True, **paths)
-
-
-def fail_in_the_worker(model: Path, **paths: str) -> None:
-    with pytest.MonkeyPatch.context() as environment, pytest.raises(PenstockError):
-        environment.setenv("PENSTOCK_FAULTS", "worker.start=error")
-        LLM(model, **SMALL, **paths)
-
-
-@pytest.mark.parametrize("fail", [pytest.param(fail_without_weights, marks=pytest.mark.long), fail_in_the_worker])
-def test_a_start_that_fails_costs_no_earlier_file(model, tmp_path, fail):
+def test_a_start_that_fails_in_the_worker_costs_no_earlier_file(model, tmp_path, monkeypatch):
     paths = {option: str(tmp_path / option) for option in OPTIONS}
     for path in paths.values():
         Path(path).write_text("earlier\n")
-    fail(model, **paths)
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.start=error")
+    with pytest.raises(PenstockError):
+        LLM(model, **SMALL, **paths)
     assert all(Path(path).read_text() == "earlier\n" for path in paths.values())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "record", "trace"]
 
 
-def test_a_tree_that_is_ready_has_replaced_them(model, tmp_path):
+def test_a_tree_that_is_ready_has_replaced_files_and_written_to_a_device_as_it_is(model, tmp_path):
     paths = {option: tmp_path / option for option in OPTIONS}
     for path in paths.values():
         path.write_text("earlier\n")
         path.chmod(0o640)
+    with LLM(model, trace=os.devnull, record=os.devnull, **SMALL) as llm:
+        assert llm.generate([[1, 2]], use_tqdm=False) and not Path(os.devnull).is_file()
     with LLM(model, **{option: str(path) for option, path in paths.items()}, **SMALL) as llm:
         llm.generate([[1, 2]], use_tqdm=False)
     assert b'"detokenize"' in paths["trace"].read_bytes() and b"StepPlan" in paths["record"].read_bytes()
     assert all(path.stat().st_mode & 0o777 == 0o640 for path in paths.values())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "record", "trace"]
-
-
-def test_a_device_is_written_to_as_it_is(model):
-    with LLM(model, trace=os.devnull, record=os.devnull, **SMALL) as llm:
-        assert llm.generate([[1, 2]], use_tqdm=False)
-    assert not Path(os.devnull).is_file()
-
-
-def test_a_folder_that_is_not_there_is_named(model, tmp_path):
-    with pytest.raises(ConfigError, match="trace='.*' cannot be written"):
-        LLM(model, trace=str(tmp_path / "missing" / "trace"), **SMALL)

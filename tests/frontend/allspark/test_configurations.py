@@ -65,22 +65,20 @@ def test_every_setting_becomes_an_option():
     }  # fmt: skip
 
 
-def test_settings_come_back_from_a_dict_and_from_yaml(tmp_path):
+def test_settings_come_back_from_a_dict_and_from_yaml_and_from_text(tmp_path):
     config = every_setting().build()
     again = AsModelRuntimeConfigBuilder().model_file_path("pocket").from_dict(config.to_dict()).build()
     assert again == config
     (tmp_path / "model.yaml").write_text(config.to_yaml())
     for source in (config.to_yaml(), tmp_path / "model.yaml"):
         assert AsModelRuntimeConfigBuilder().model_file_path("pocket").from_yaml(source).build() == config
-
-
-@for_each("size", [64, 64.0, "64"])
-def test_a_number_may_be_written_as_text_in_a_call_and_in_a_dict(size):
-    for builder in (
-        AsModelRuntimeConfigBuilder().kv_cache_span_size(size).max_batch(size),
-        AsModelRuntimeConfigBuilder().update_from_dict({"kv_cache_span_size": size, "engine_max_batch": size}),
-    ):
-        assert (builder.new_runtime_cfg.cache_span_size, builder.new_runtime_cfg.engine_max_batch) == (64, 64)
+    for size in (64, 64.0, "64"):
+        called = AsModelRuntimeConfigBuilder().kv_cache_span_size(size).max_batch(size)
+        updated = AsModelRuntimeConfigBuilder().update_from_dict({"kv_cache_span_size": size, "engine_max_batch": size})
+        for made in (called.new_runtime_cfg, updated.new_runtime_cfg):
+            assert (made.cache_span_size, made.engine_max_batch) == (64, 64)
+    for text, unit in (("CUDA:0,1", "CUDA:0,1"), ("cpu:3", "CPU:0"), ("CPU_NUMA:1", "CPU_NUMA:1")):
+        assert AsModelRuntimeConfigBuilder().set_compute_unit_from_str(text).build().compute_unit == unit
 
 
 def test_settings_without_effect_give_one_notice_each(capsys):
@@ -112,23 +110,17 @@ def test_a_builder_starts_afresh_and_has_the_defaults():
     builder.build()
     config = builder.build()
     assert (config.model_name, config.engine_max_length, config.engine_max_batch) == ("", 2048, 32)
-    assert (config.prefix_cache_ttl, config.cache_span_size, config.lora_max_rank, config.lora_max_num) == (
-        300,
-        32,
-        64,
-        5,
-    )
-
-
-def test_the_whole_context_is_left_to_the_memory_plan():
-    config = AsModelRuntimeConfigBuilder().max_length(2048).build()
-    assert engine_options(config, context=2048)["max_model_len"] is None
+    assert (config.prefix_cache_ttl, config.cache_span_size) == (300, 32)
+    assert (config.lora_max_rank, config.lora_max_num) == (64, 5)
+    assert engine_options(config, context=2048)["max_model_len"] is None, "the whole context is the memory plan's"
     assert engine_options(config, context=4096)["max_model_len"] == 2048
 
 
-@for_each("text, unit", [("CUDA:0,1", "CUDA:0,1"), ("cpu:3", "CPU:0"), ("CPU_NUMA:1", "CPU_NUMA:1")])
-def test_a_compute_unit_is_read_from_text(text, unit):
-    assert AsModelRuntimeConfigBuilder().set_compute_unit_from_str(text).build().compute_unit == unit
+NO_PLAIN_YAML = [
+    "a: &x [1]\nb: *x", "model_name: 2001-99-99", "model_name: !!bool foo", "model_name: !!int ''",
+    "model_name: !!timestamp x", "model_name: !!python/object/apply:os.system [true]", "model_name: " + "9" * 5000,
+    "a: " + "[" * 3000,
+]  # fmt: skip
 
 
 @for_each(
@@ -150,6 +142,7 @@ def test_a_compute_unit_is_read_from_text(text, unit):
         (lambda builder: builder.update_from_dict({"engine_max_bach": 3}), "Did you mean engine_max_batch"),
         (lambda builder: builder.from_dict({"model_name": "m"}), "needs compute_unit"),
         (lambda builder: builder.from_yaml("- a\n- b\n"), "names and values"),
+        *((lambda builder, text=text: builder.from_yaml(text), "is no YAML of plain values") for text in NO_PLAIN_YAML),
     ],
 )  # fmt: skip
 def test_a_setting_that_cannot_be_raises_where_it_is_given(call, words):
@@ -171,22 +164,18 @@ def test_memory_of_a_card_is_shared_as_the_environment_says(monkeypatch):
 
 
 @for_each("visible", ["", "-1", " ,0"])
-def test_cards_that_are_all_hidden_leave_the_cpu(monkeypatch, visible):
+def test_cards_that_are_all_hidden_or_missing_leave_the_cpu(monkeypatch, visible, capsys):
     monkeypatch.setattr(compute_unit, "has_driver", lambda: True)
+    compute_unit._warn_of_no_gpu.cache_clear()
+    capsys.readouterr()
     monkeypatch.setattr(compute_unit.Path, "glob", lambda folder, pattern: iter([folder / "nvidia0"]))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     config = AsModelRuntimeConfigBuilder().compute_unit("CUDA").build()
     assert engine_options(config, context=2048)["device"] == "cuda"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert engine_options(config, context=2048)["device"] == "cpu"
-
-
-def test_a_driver_without_a_card_leaves_the_cpu(monkeypatch, capsys):
-    monkeypatch.setattr(compute_unit, "has_driver", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(compute_unit.Path, "glob", lambda folder, pattern: iter([]))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    compute_unit._warn_of_no_gpu.cache_clear()
-    config = AsModelRuntimeConfigBuilder().compute_unit("CUDA").build()
     assert [engine_options(config, context=2048)["device"] for _ in range(2)] == ["cpu", "cpu"]
     assert capsys.readouterr().err.count("models run on the CPU") == 1
 
@@ -239,19 +228,6 @@ def test_a_loader_reads_the_model_and_runs_none_of_its_code():
     assert generation["max_length"] == loader.get_model_context_length()
     with pytest.raises(ConfigError, match="never run"):
         HuggingFaceModel("pocket", "pocket", trust_remote_code=True)
-
-
-@for_each(
-    "text",
-    [
-        "a: &x [1]\nb: *x", "model_name: 2001-99-99", "model_name: !!bool foo", "model_name: !!int ''",
-        "model_name: !!timestamp x", "model_name: !!python/object/apply:os.system [true]", "model_name: " + "9" * 5000,
-        "a: " + "[" * 3000,
-    ],
-)  # fmt: skip
-def test_yaml_of_other_than_plain_values_is_refused(text):
-    with pytest.raises(ConfigError, match="is no YAML of plain values"):
-        AsModelRuntimeConfigBuilder().from_yaml(text)
 
 
 @for_each("name", ["..", ".", "", "a/b", "\0x", "x" * 300])

@@ -14,6 +14,7 @@ import pytest
 from builders.cases import for_each
 from builders.watching import wait_until
 
+from penstock import SamplingParams
 from penstock.allspark import AsModelConfig, AsStatus, Engine, GenerateRequestStatus, ModelState
 from penstock.frontend.allspark import installed_model
 from penstock.protocol.errors import OutOfMemoryError
@@ -140,17 +141,12 @@ def test_the_collector_may_end_an_engine_in_the_thread_that_hears_answers():
         hear(queue, request)
 
     with mock.patch.object(type(queues[0]), "hear", collect):
-        queues.append(model.start_ids([5], installed_model.Generation(*_greedy())).queue)
+        greedy = SamplingParams(temperature=0, max_length=250, detokenize=False)
+        queues.append(model.start_ids([5], installed_model.Generation(greedy, None, None, None)).queue)
         assert ended.wait(60)
         for queue in queues:
             assert queue.wait(60)
     wait_until(lambda: transport.is_closed, 60, "the tree is closed")
-
-
-def _greedy() -> tuple[Any, ...]:
-    from penstock import SamplingParams
-
-    return SamplingParams(temperature=0, max_length=250, detokenize=False), None, None, None
 
 
 ODD: list[Any] = [None, 5, 2.5, float("nan"), b"m", [], ["m"], {}, object(), "\ud800", np.array([1, 2]), "x" * 300]

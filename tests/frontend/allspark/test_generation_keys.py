@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 from builders.cases import for_each
@@ -30,6 +31,7 @@ def test_keys_become_parameters():
     assert params.suppress_repetition_in_generation and params.ignore_eos and params.lora_name == "a"
     assert params.logprobs == 2 and not params.detokenize
     assert generation_of(builder).name == "mine"
+    assert generation_of({"lora_name": ""}).params.lora_name is None
 
 
 def test_greedy_is_greedy_at_any_temperature_and_an_end_token_of_0_is_the_models_own():
@@ -59,7 +61,7 @@ def test_what_a_beam_search_does_not_know_is_refused_by_its_name(key, value):
     assert generation_of({key: value}).beams is None
 
 
-def test_what_changes_nothing_is_taken_beside_beams():
+def test_values_that_change_nothing_and_a_models_defaults_are_taken_beside_beams():
     settings = {
         "lora_name": None, "stop_words_ids": [], "response_format": {"type": "text"}, "repetition_penalty": 1.0,
         "presence_penalty": 0, "frequency_penalty": 0.0, "logprobs": False, "top_logprobs": 2, "min_length": 0,
@@ -69,35 +71,25 @@ def test_what_changes_nothing_is_taken_beside_beams():
     }  # fmt: skip
     assert generation_of(settings).beams.beam_width == 3
     assert generation_of(ASGenerationConfigBuilder().update(settings)).beams.beam_width == 3
-
-
-def test_a_models_defaults_are_taken_beside_beams_and_what_was_chosen_instead_is_refused():
-    builder = ASGenerationConfigBuilder({"eos_token_id": [1, 2], "repetition_penalty": 1.05}).num_beams(3)
-    assert generation_of(builder).beams.beam_width == 3
+    assert generation_of({"lora_name": "mine", "num_beams": 2}).params.lora_name == "mine"
+    defaults = ASGenerationConfigBuilder({"eos_token_id": [1, 2], "repetition_penalty": 1.05}).num_beams(3)
+    assert generation_of(defaults).beams.beam_width == 3
     with pytest.raises(RequestError, match="knows no repetition_penalty"):
-        generation_of(builder.repetition_penalty(1.2))
+        generation_of(defaults.repetition_penalty(1.2))
 
 
-def test_an_end_token_that_is_given_goes_before_that_of_transformers():
-    assert generation_of(ASGenerationConfigBuilder({"eos_token_id": [1, 2]}, eos_token_id=7)).params.eos_token_id == [7]
-    assert generation_of(ASGenerationConfigBuilder({"eos_token_id": [1, 2]})).params.eos_token_id == [1, 2]
+TRANSFORMERS = {
+    "do_sample": True, "top_k": 20, "eos_token_id": [1, 2], "max_length": 20, "bos_token_id": 3, "top_p": None,
+}  # fmt: skip
 
 
-class OfTransformers:
-    def to_dict(self):
-        return {
-            "do_sample": True,
-            "top_k": 20,
-            "eos_token_id": [1, 2],
-            "max_length": 20,
-            "bos_token_id": 3,
-            "top_p": None,
-        }
-
-
-@for_each("config", [OfTransformers(), OfTransformers().to_dict()])
+@for_each("config", [SimpleNamespace(to_dict=lambda: TRANSFORMERS), TRANSFORMERS])
 def test_a_configuration_of_transformers_gives_what_is_of_use(config):
     assert ASGenerationConfigBuilder(config).build() == {"do_sample": True, "top_k": 20, "eos_token_id": [1, 2]}
+    assert generation_of(ASGenerationConfigBuilder(config)).params.eos_token_id == [1, 2]
+    assert generation_of(ASGenerationConfigBuilder(config, eos_token_id=7)).params.eos_token_id == [7]
+    lengths = generation_of(ASGenerationConfigBuilder({"max_new_tokens": 5, "min_p": 0.1})).params
+    assert (lengths.max_tokens, lengths.min_p) == (5, 0.1)
 
 
 @for_each(
@@ -108,7 +100,15 @@ def test_a_configuration_of_transformers_gives_what_is_of_use(config):
         ({"top_p": 0}, "top_p=0"),
         ({"mm_info": {}}, "own encoder.*multimodal_data"),
         ({"num_return_sequences": 2}, "one answer"),
-        ({"num_beams": 0}, "num_beams=0"),
+        (ASGenerationConfigBuilder({"num_return_sequences": 2}), "num_return_sequences"),
+        ({"num_beams": 0}, "^num_beams=0"),
+        ({"num_beams": "x"}, "^num_beams="),
+        ({"logprobs": True, "top_logprobs": 1.5}, "^top_logprobs="),
+        *(
+            ({**other, "temperature": value}, "temperature")
+            for value in (math.nan, -1, "0.7", [])
+            for other in ({"do_sample": False}, {"num_beams": 2}, {})
+        ),
         ({"logprobs": True, "top_logprobs": 50}, "logprobs=50"),
         ({"uuid": 3}, "must be text"),
         (None, "a builder or a dict"),
@@ -117,6 +117,8 @@ def test_a_configuration_of_transformers_gives_what_is_of_use(config):
 def test_a_request_that_cannot_be_is_refused_with_a_sentence(config, words):
     with pytest.raises(RequestError, match=words):
         generation_of(config)
+    with pytest.raises(RequestError, match="multimodal_data"):
+        MultiMediaInfo()
 
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -129,34 +131,3 @@ def test_a_schema_beside_the_type_shapes_the_answer_as_dashinfer_has_it(schema):
     assert json.loads(found.json) == SCHEMA
     free = generation_of({"response_format": {"type": "json_object", "json_schema": ""}}).params
     assert free.guided_decoding.json_object
-
-
-@for_each("other", [{"do_sample": False}, {"num_beams": 2}, {"do_sample": True}])
-@for_each("temperature", [float("nan"), -1, "0.7", []])
-def test_a_temperature_that_cannot_be_is_refused_where_nothing_is_sampled_too(other, temperature):
-    with pytest.raises(RequestError, match="temperature"):
-        generation_of({**other, "temperature": temperature})
-
-
-@for_each("key, value", [("top_logprobs", 30), ("top_logprobs", 1.5), ("num_beams", 0), ("num_beams", "x")])
-def test_a_sentence_names_the_key_that_was_given(key, value):
-    with pytest.raises(RequestError, match=f"^{key}="):
-        generation_of({key: value, "logprobs": True})
-
-
-def test_an_empty_adapter_is_none_and_one_beside_beams_is_kept():
-    assert generation_of({"lora_name": ""}).params.lora_name is None
-    assert generation_of({"lora_name": "mine", "num_beams": 2}).params.lora_name == "mine"
-
-
-def test_output_lengths_of_transformers_are_kept_and_several_answers_refused():
-    builder = ASGenerationConfigBuilder({"max_new_tokens": 5, "min_p": 0.1})
-    params = generation_of(builder).params
-    assert (params.max_tokens, params.min_p) == (5, 0.1)
-    with pytest.raises(RequestError, match="num_return_sequences"):
-        generation_of(ASGenerationConfigBuilder({"num_return_sequences": 2}))
-
-
-def test_rows_of_an_own_encoder_are_refused_where_a_script_begins_with_them():
-    with pytest.raises(RequestError, match="multimodal_data"):
-        MultiMediaInfo()

@@ -73,11 +73,6 @@ def test_without_a_dict_a_model_becomes_int8_as_with_enable_quant(model):
     assert recorded(HuggingFaceModel(model, "m").init_quantization(enable=False)).quantization is None
 
 
-def test_a_quantized_checkpoint_is_loaded_as_it_is(written):
-    loader = HuggingFaceModel(written / "m", "m").init_quantization().serialize_to_memory(None, enable_quant=True)
-    assert recorded(loader).quantization is None
-
-
 def test_other_groups_than_those_of_loading_need_a_folder(model):
     grouped = {"weight_format": "uint4", "group_size": 32}
     with pytest.raises(ConfigError, match="group_size=32: .* groups of 64. serialize_to_path"):
@@ -90,15 +85,16 @@ def test_other_groups_than_those_of_loading_need_a_folder(model):
 # --- what is written --------------------------------------------------------------------------------------------------
 
 
-def test_the_data_type_comes_back_with_the_model(written):
-    read = DashInferModel(written, "m")
-    assert read.data_type == read.create_reference_runtime_config_builder().build().data_type == "float32"
-
-
-def test_a_data_type_that_is_none_is_refused(written):
+def test_a_written_model_comes_back_with_its_data_type_and_is_loaded_as_it_is(written, monkeypatch):
+    monkeypatch.setenv("HOME", str(written))
+    assert DashInferModel("~", "m").source == str(written / "m") == DashInferModel("~/m").source
+    loader = HuggingFaceModel(written / "m", "m").init_quantization().serialize_to_memory(None, enable_quant=True)
+    assert recorded(loader).quantization is None
     settings = (written / "m" / "dimodel_config.yaml").read_text()
     with pytest.raises(ConfigError, match="data_type='float31'"):
         DashInferModel(written, "m", config_content=settings.replace("data_type: float32", "data_type: float31"))
+    read = DashInferModel(written, "m")
+    assert read.data_type == read.create_reference_runtime_config_builder().build().data_type == "float32"
 
 
 def test_settings_that_cannot_be_written_leave_those_that_are_there(tmp_path):
@@ -111,18 +107,15 @@ def test_settings_that_cannot_be_written_leave_those_that_are_there(tmp_path):
     assert read_yaml(settings) == {"a": 1} and list(tmp_path.iterdir()) == [settings]
 
 
-def test_a_second_run_takes_what_the_first_has_written(model, written, conversions):
+def test_a_second_run_takes_what_is_there_writes_missing_settings_and_keeps_a_new_data_type(
+    model, written, conversions
+):
     settings = written / "m" / "dimodel_config.yaml"
     before = settings.read_text()
     loader = HuggingFaceModel(model, "m", user_set_data_type="fp32")
     config = recorded(loader.serialize_to_path(None, written, customized_quant_config=INT8))
     assert (config.model_path, config.quantization) == (str(written / "m"), None)
     assert settings.read_text() == before and not conversions
-
-
-def test_settings_that_are_missing_are_written_and_a_new_data_type_is_kept(model, written, conversions):
-    settings = written / "m" / "dimodel_config.yaml"
-    before = settings.read_text()
     settings.unlink()
     for data_type in ("fp32", "bf16", "fp32"):
         loader = HuggingFaceModel(model, "m", user_set_data_type=data_type)
@@ -145,8 +138,3 @@ def test_a_second_folder_is_quantized_as_the_first(model, written, tmp_path, con
     loader.serialize_to_path(None, written).serialize_to_path(None, tmp_path, enable_quant=True)
     assert conversions == [str(tmp_path / "m")] and is_int8(tmp_path / "m")
     assert recorded(loader).model_path == str(tmp_path / "m") and recorded(loader).quantization is None
-
-
-def test_a_folder_below_home_is_read(written, monkeypatch):
-    monkeypatch.setenv("HOME", str(written))
-    assert DashInferModel("~", "m").source == str(written / "m") == DashInferModel("~/m").source
