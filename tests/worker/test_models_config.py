@@ -51,22 +51,6 @@ def test_windows_follow_the_layers_that_have_one(tmp_path):
     assert mixed.windows == (7, None, 7, None)
 
 
-@for_each(
-    "family, changes, sentence",
-    [
-        ("mistral", {"sliding_window": "8"}, "sliding_window must be a positive whole number, and is '8'"),
-        ("mistral", {"sliding_window": 0}, "sliding_window must be a positive whole number, and is 0"),
-        ("mistral", {"sliding_window": True}, "sliding_window must be a positive whole number, and is True"),
-        ("qwen2", {"use_sliding_window": "false"}, "use_sliding_window must be true or false, and is 'false'"),
-        ("qwen3", {"layer_types": ["full_attention"]}, "layer_types names 1 layers, and num_hidden_layers is 2"),
-        ("qwen3", {"layer_types": ["full_attention", "chunked_attention"]}, "layer_types has 'chunked_attention'"),
-    ],
-)
-def test_a_window_that_makes_no_sense_is_refused(tmp_path, family, changes, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        read_config(tiny_model(tmp_path, family, **changes))
-
-
 LINEAR = {"rope_type": "linear", "factor": 2.0}
 DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
 LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -81,6 +65,8 @@ SENSELESS = {  # of each figure
     "original_max_position_embeddings": [0, -4, 0.5, 512.5, math.nan, "512", True],
     "truncate": ["no", 1, 0.0],
 }
+MISTRAL = {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
+QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
 COMMON = ("rope_theta", "original_max_position_embeddings")
 FIGURES = [
     ({"rope_type": "default"}, COMMON),
@@ -147,6 +133,12 @@ def test_figures_that_are_published_are_taken(tmp_path, rope, figures):
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope type 'yarn' needs factor"),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "of which 50% rotate"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, r"differ by layer \(full_attention\)"),
+        (MISTRAL | {"sliding_window": "8"}, "sliding_window must be a positive whole number, and is '8'"),
+        (MISTRAL | {"sliding_window": 0}, "sliding_window must be a positive whole number, and is 0"),
+        (MISTRAL | {"sliding_window": True}, "sliding_window must be a positive whole number, and is True"),
+        (QWEN3 | {"use_sliding_window": "false"}, "use_sliding_window must be true or false, and is 'false'"),
+        (QWEN3 | {"layer_types": ["full_attention"]}, "layer_types names 1 layers, and num_hidden_layers is 2"),
+        (QWEN3 | {"layer_types": ["full_attention", "chunked_attention"]}, "layer_types has 'chunked_attention'"),
     ],
 )
 def test_what_a_config_asks_for_and_cannot_have_is_named(tmp_path, changes, sentence):
