@@ -17,7 +17,7 @@ Words = numpy.ndarray
 
 
 def computed(text: str, inputs: Sequence[Words], num_outputs: int) -> list[Words]:
-    """What an inline assembly leaves in its outputs $0, $1, …; the inputs follow in number."""
+    """The outputs $0, $1, … of an inline assembly; the inputs follow in number."""
     registers = {f"${place + num_outputs}": words for place, words in enumerate(inputs)}
     for line in filter(None, (each.strip(" {}\n") for each in text.split(";"))):
         name, _, rest = line.partition(" ")

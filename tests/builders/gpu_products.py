@@ -1,6 +1,7 @@
 """Random weights in ggml's types and in those of GPUs, and how a product on a GPU is held against its reference."""
 
 import torch
+from builders.quantized_parts import draws
 from torch import Tensor
 
 from penstock.kernels.ggml_blocks import TYPES
@@ -12,24 +13,12 @@ from penstock.kernels.registry import Op
 
 # Where a block's floats lie, in octets; the rest of a block may be anything.
 HALVES = {
-    "Q4_0": (0,),
-    "Q4_1": (0, 2),
-    "Q5_0": (0,),
-    "Q5_1": (0, 2),
-    "Q8_0": (0,),
+    **dict.fromkeys(("Q4_0", "Q5_0", "Q8_0", "IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S"), (0,)),
+    **dict.fromkeys(("IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS"), (0,)),
+    **dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2)),
     "Q2_K": (80, 82),
     "Q3_K": (108,),
-    "Q4_K": (0, 2),
-    "Q5_K": (0, 2),
     "Q6_K": (208,),
-    "IQ1_S": (0,),
-    "IQ2_XXS": (0,),
-    "IQ2_XS": (0,),
-    "IQ2_S": (0,),
-    "IQ3_XXS": (0,),
-    "IQ3_S": (0,),
-    "IQ4_NL": (0,),
-    "IQ4_XS": (0,),
     "TQ1_0": (52,),
     "TQ2_0": (64,),
 }
@@ -56,29 +45,25 @@ def random_part(type: str, outputs: int, inputs: int, seed: int = 0) -> GgmlPart
 
 
 CPU = torch.device("cpu")
-# What a number may be off by, of the largest.
+# A number's allowed error, as a share of the largest number.
 CLOSE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-# What stands around a product: whether a norm, the stream, a gate.
+# The things around a product: whether there is a norm, the stream, a gate.
 AROUND = {"alone": (0, 0, 0), "normed": (1, 0, 0), "added": (0, 1, 0), "gated": (0, 0, 1), "normed, gated": (1, 0, 1)}
 FORMATS = [*map(WeightFormat, ("fp32", "fp16", "bf16", "int8")), WeightFormat("int4", 64)]
 # Rows that meet weights of these kinds, where they are not float32.
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "int4": torch.float16, "int8": torch.bfloat16}
 
 
-def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
 def weight_of(outputs: int, inputs: int, form: WeightFormat) -> GpuWeight:
     return pack([draws(outputs, inputs, seed=7) / inputs**0.5], form, CPU)
 
 
-def grouped(outputs: int, inputs: int, group: int) -> GpuWeight:
+def grouped(outputs: int, inputs: int, group: int, order: Tensor | None = None) -> GpuWeight:
     """As a checkpoint with zeros has it."""
     generator = torch.Generator().manual_seed(group)
     values = torch.randint(0, 16, (outputs, inputs), dtype=torch.uint8, generator=generator)
     zeros = torch.randint(0, 16, (outputs, -(-inputs // group)), dtype=torch.uint8, generator=generator)
-    part = QuantizedPart(values, torch.rand(zeros.shape, generator=generator).half() / 16, zeros, group)
+    part = QuantizedPart(values, torch.rand(zeros.shape, generator=generator).half() / 16, zeros, group, order)
     return pack([part], WeightFormat("bf16"), CPU)
 
 

@@ -4,6 +4,7 @@ from ctypes import addressof
 from dataclasses import dataclass, field
 
 import torch
+from builders.quantized_parts import draws
 from torch import Tensor
 
 from penstock.kernels.cpu.attention import ROTATIONS, Attention, PlanMemory, StoreHeads, num_part_floats
@@ -28,7 +29,7 @@ class Shape:
 
     @property
     def queries(self) -> slice:
-        """Of the projected heads; behind each query may stand a gate."""
+        """The queries' places among the projected heads; behind each query may stand a gate."""
         return slice(0, self.query_heads * (1 + self.is_gated), 1 + self.is_gated)
 
     @property
@@ -38,7 +39,7 @@ class Shape:
     @property
     def sinks(self) -> Tensor | None:
         """Some that outweigh every key, and some that are next to nothing."""
-        return normal(self.query_heads, seed=9) * 4 if self.has_sinks else None
+        return draws(self.query_heads, seed=9) * 4 if self.has_sinks else None
 
 
 @dataclass
@@ -52,10 +53,6 @@ class Row:
     @property
     def end(self) -> int:
         return self.start + len(self.heads)
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 @dataclass
@@ -153,7 +150,7 @@ def angles(longest: int, head_dim: int, rotation: str | None) -> tuple[Tensor, T
 
 
 def heads_of(shape: Shape, tokens: int, seed: int) -> Tensor:
-    return normal(tokens, shape.queries.stop + 2 * shape.heads, shape.head_dim, seed=seed) * 1.5
+    return draws(tokens, shape.queries.stop + 2 * shape.heads, shape.head_dim, seed=seed) * 1.5
 
 
 def handed_out(contexts: list[int], block_size: int, seed: int = 0) -> tuple[list[list[int]], int]:

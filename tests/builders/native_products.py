@@ -11,10 +11,6 @@ from penstock.kernels.cpu.library import Library
 from penstock.kernels.cpu.weights.packed import NativeWeight
 
 
-def draws(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
 def quantized(library: Library, x: Tensor, group: int = 0, order: Tensor | None = None) -> QuantizedRows:
     rows, count = QuantizedRows.empty(*x.shape, group), c_int32(len(x))
     library.call("penstock_quantize", Quantize(addressof(count), x.data_ptr(), x.shape[1], rows.structure(order)))

@@ -1,4 +1,4 @@
-"""What ranks compute together on native kernels, as versions of operations: a thread is a rank, their memory is shared.
+"""Operations that ranks compute together on native kernels: a thread is a rank, and their memory is shared.
 
 A version takes all ranks' parts, as the formula does, and checks that the ranks agree on what it gives. It does so
 several times with other numbers; at first the others come late, and rank 0 is slow to read. Where calls are recorded,
@@ -34,7 +34,7 @@ class Group:
         self.numbers: list[list[int]] = [[] for _ in range(size)]
 
     def given(self, version: Callable[["ThreadRank", Tensor], Tensor], parts: Sequence[Tensor]) -> Tensor:
-        """What every rank gives of its own part."""
+        """The result of every rank, each of its own part."""
         with ThreadPoolExecutor(self.size) as threads:
             found = list(threads.map(version, [ThreadRank(self, rank) for rank in range(self.size)], parts))
         assert all(torch.equal(each, found[0]) for each in found), "the ranks have different results"
@@ -60,7 +60,7 @@ class ThreadRank:
         return found
 
     def in_turns(self, turn: Callable[[int], Tensor]) -> Tensor:
-        """What a turn gives, which is the same for every scale."""
+        """A turn's result, which is the same for every scale."""
         found = []
         for number, scale in enumerate(_SCALES):
             if self.rank > 0 and number == 0:

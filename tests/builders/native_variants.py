@@ -37,7 +37,7 @@ def quick_or_long(variants: Sequence[str]) -> list[Any]:
 
 @contextmanager
 def forced(variant: str) -> Iterator[None]:
-    """What is loaded meanwhile computes with this variant, or for "none" without native kernels."""
+    """Libraries that are loaded meanwhile are of this variant, or none is for "none"."""
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PENSTOCK_CPU_VARIANT", variant)

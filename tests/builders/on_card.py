@@ -70,6 +70,6 @@ def told(output: RequestOutput) -> tuple:
 
 
 def last_log() -> str:
-    """What the tree that started last has logged."""
+    """The log of the tree that started last."""
     newest = max(Path(log_folder()).glob("*.log"), key=lambda path: path.stat().st_mtime)
     return newest.read_text(encoding="utf-8")

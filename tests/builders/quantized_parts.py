@@ -12,8 +12,8 @@ Part = QuantizedPart | Tensor
 quick = settings(max_examples=25, deadline=None, derandomize=True)
 
 
-def draws(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def part(

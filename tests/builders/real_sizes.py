@@ -5,6 +5,7 @@ Families are functions that give `Case`s. Kernels' files are imported inside of 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product as combinations
 from typing import Any
 
 import torch
@@ -38,20 +39,23 @@ def products(sizes: Sizes) -> Iterator[Case]:
     from penstock.kernels import WeightFormat
     from penstock.kernels.gpu_weights import pack
 
-    forms = {
-        "linear_gpu": ("bf16", 0), "linear_gpu_invariant": ("bf16", 0), "linear_int8": ("int8", 0),
-        "linear_wint8": ("int8", 0), "linear_wint8_invariant": ("int8", 0), "linear_wint4": ("int4", 64),
-        "linear_wint4_invariant": ("int4", 64),
-    }  # fmt: skip
-    yield from _dequantized(sizes)
+    forms = (
+        ("bf16", 0, ("linear_gpu", "linear_gpu_invariant")),
+        ("int8", 0, ("linear_int8", "linear_wint8", "linear_wint8_invariant")),
+        ("int4", 64, ("linear_wint4", "linear_wint4_invariant")),
+        ("int4", 128, ()),
+    )
     shapes = sizes.sized([(6144, 4096), (4096, 12288), (1000, 1024)], [(40, 96)])
-    for operation, (kind, group_size) in forms.items():
-        for outputs, inputs in shapes:
-            made = [sizes.random(outputs, inputs) * 0.02]
-            weight = pack(made, WeightFormat(kind, group_size), torch.device(sizes.device))
-            for rows in sizes.sized((1, 3, 16, 70, 256, 2048), (1, 17)):
-                x, bias = sizes.random(rows, inputs), sizes.random(outputs) if rows % 2 else None
+    for (kind, group_size, operations), (outputs, inputs) in combinations(forms, shapes):
+        made = [sizes.random(outputs, inputs) * 0.02]
+        weight = pack(made, WeightFormat(kind, group_size), torch.device(sizes.device))
+        for rows in sizes.sized((1, 3, 16, 70, 256, 2048), (1, 17)):
+            x, bias = sizes.random(rows, inputs), sizes.random(outputs) if rows % 2 else None
+            for operation in operations:
                 yield Case(operation, f"{rows} × {inputs} → {outputs}", (x, weight, bias))
+        if kind != "bf16":
+            x = sizes.random(sizes.sized(1100, 5), inputs)
+            yield Case("linear_dequantized", f"{kind} {group_size}, {inputs} → {outputs}", (x, weight, None))
 
 
 def blocks(sizes: Sizes) -> Iterator[Case]:
@@ -70,18 +74,6 @@ def blocks(sizes: Sizes) -> Iterator[Case]:
                     yield Case("linear_blocks_invariant", what, (x, weight, bias))
                     stream = sizes.random(rows, outputs)
                     yield Case("linear_few_rows", f"{what}, added", (x, weight, bias, None, stream, False))
-
-
-def _dequantized(sizes: Sizes) -> Iterator[Case]:
-    from penstock.kernels import WeightFormat
-    from penstock.kernels.gpu_weights import pack
-
-    rows, outputs, inputs = sizes.sized((1100, 6144, 4096), (5, 40, 96))
-    for kind, group_size in (("int8", 0), ("int4", 64), ("int4", 128)):
-        matrix, device = sizes.random(outputs, inputs) * 0.02, torch.device(sizes.device)
-        weight = pack([matrix], WeightFormat(kind, group_size), device)
-        what = f"{kind} {group_size}, {rows} × {inputs} → {outputs}"
-        yield Case("linear_dequantized", what, (sizes.random(rows, inputs), weight, None))
 
 
 def few_rows(sizes: Sizes) -> Iterator[Case]:

@@ -25,7 +25,7 @@ from penstock.kernels.cpu.weights.experts import pack_experts
 from penstock.kernels.cpu.weights.lora import NativeLora
 from penstock.kernels.cpu.weights.packed import NativeWeight, pack
 from penstock.kernels.cpu.weights.quantized import pack_parts
-from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes
+from penstock.kernels.experts import ExpertWeights, Routes
 from penstock.kernels.gpu_weights import GpuWeight, unpacked
 from penstock.kernels.operands import DTYPES, HeadLayout, PlacedRows, WeightFormat
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
@@ -116,10 +116,6 @@ def _matrix(call: OneCall, weight: PackedWeight) -> NativeWeight:
     return pack([weight.plain()], WeightFormat.of(weight.dtype).kind)
 
 
-def _matrices(call: OneCall, weights: list[PackedWeight]) -> list[NativeWeight]:
-    return [_matrix(call, weight) for weight in weights]
-
-
 def _gpu_matrix(call: OneCall, weight: GpuWeight) -> NativeWeight:
     is_float = weight.kind in DTYPES
     return pack_parts([weight.values if is_float else unpacked(weight)], weight.kind, weight.group_size)
@@ -203,7 +199,7 @@ class NativeMemory:
         )
 
     def give_back(self) -> None:
-        """What was stored."""
+        """Copies the stored numbers back."""
         keys, values, *scales = self.parts
         self.kv.values.copy_(values.transpose(3, 4).flatten(2, 3).transpose(1, 2))
         if keys is values:
@@ -216,14 +212,13 @@ class NativeMemory:
 
 
 def _memory(call: OneCall, kv: PagedKV) -> KVMemory:
-    memory = NativeMemory(kv)
-    call.memories.append(memory)
-    return memory.told
+    call.memories.append(NativeMemory(kv))
+    return call.memories[-1].told
 
 
 _PLACED: dict[type, Callable[[OneCall, Any], Any]] = {
     PackedWeight: _matrix,
-    list: _matrices,
+    list: lambda call, weights: [_matrix(call, weight) for weight in weights],
     GpuWeight: _gpu_matrix,
     TorchLora: _adapters,
     LoraMapping: _adapted,
@@ -239,8 +234,7 @@ _PLACED: dict[type, Callable[[OneCall, Any], Any]] = {
 def only_rows(name: str, arguments: tuple[Any, ...], rows: slice) -> tuple[Any, ...]:
     """The arguments of an operation on rows, for some of them; copied, since it may write into what it is given."""
     pairs = list(zip(_parameters(_method(name)), arguments, strict=True))
-    has_field = any(_is_field(*pair) for pair in pairs)
-    is_of_rows = _is_field if has_field else _is_buffer
+    is_of_rows = _is_field if any(_is_field(*pair) for pair in pairs) else _is_buffer
     return tuple(x[rows].clone() if is_of_rows(parameter, x) else x for parameter, x in pairs)
 
 
@@ -262,30 +256,17 @@ def _method(name: str) -> str:
     return _METHODS.get(formula, formula.partition(".")[2])
 
 
-def _mixture(
-    x: Tensor,
-    gate_up: Tensor,
-    down: Tensor,
-    gate_up_bias: Tensor | None,
-    down_bias: Tensor | None,
-    routes: Routes,
-    first: int,
-    activation: GatedActivation,
-) -> tuple[Tensor, Routes, ExpertWeights]:
-    packed = [pack_experts([[own] for own in weight], len(weight), WeightFormat("fp32")) for weight in (gate_up, down)]
-    weights = ExpertWeights(*packed, gate_up_bias, down_bias, first, len(gate_up), down.shape[2], activation)
-    return x, routes, weights
-
-
 def version(method: str, *arguments: Any) -> Tensor | Routes:
-    """What the native method gives of an operation's arguments."""
+    """The native method's result for an operation's arguments."""
     parameters = _parameters(method)
     if method == "attention":
         query, kv, rows, _, window, sinks = arguments
         form = HeadLayout(query.shape[1], kv.num_heads, kv.head_dim, rotates_pairs=False, sinks=sinks)
         arguments = query, form, kv, rows, window
     if method == "experts":
-        arguments = _mixture(*arguments)
+        x, gate_up, down, *biases, routes, first, activation = arguments
+        packed = [pack_experts([[own] for own in each], len(each), WeightFormat("fp32")) for each in (gate_up, down)]
+        arguments = x, routes, ExpertWeights(*packed, *biases, first, len(gate_up), down.shape[2], activation)
     pairs = list(zip(parameters, arguments, strict=True))
     tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
     [of_rows] = [x for parameter, x in pairs if _is_field(parameter, x)] or tensors[:1]

@@ -1,4 +1,4 @@
-"""What only many programs at once can get wrong in attention, and what only a card's library can.
+"""Faults of attention that only many programs at once can have, or only a card's library.
 
 With `-m long` on small sizes, interpreted: that proves the tests.
 """

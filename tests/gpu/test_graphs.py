@@ -9,7 +9,7 @@ from penstock import LLM, SamplingParams
 
 # Between sizes that are captured, and on them.
 NUMBERS = (1, 3, 4, 5, 9, 17, 31, 32)
-# What a token is chosen by; penalties keep a step's choice from being captured while the row is there.
+# The ways of choosing a token; penalties keep a step's choice from being captured while the row is there.
 CHOICES = [
     {"temperature": 0, "max_tokens": 20},
     {"temperature": 1, "top_p": 0.9, "max_tokens": 40},

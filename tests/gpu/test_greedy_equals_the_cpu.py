@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from builders.on_card import generated, mixed_prompts, pocket
 
-from penstock import LLM, RequestOutput, SamplingParams
+from penstock import RequestOutput, SamplingParams
 
 PROMPTS = mixed_prompts(20)
 # Weights, keys and values; and how far the log-probabilities of a prompt's tokens may lie apart in the mean: twice what
@@ -21,17 +21,12 @@ FORMS: dict[str, tuple[dict[str, Any], float]] = {
 
 
 def likelihoods(outputs: list[RequestOutput]) -> list[float]:
-    """Of every prompt token but the first, under the model."""
+    """The log-probability of every prompt token but the first, under the model."""
     found = []
     for output in outputs:
         for token, entry in zip(output.prompt_token_ids[1:], output.prompt_logprobs[1:], strict=True):
             found.append(entry[token].logprob)
     return found
-
-
-def scored(llm: LLM) -> list[float]:
-    params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
-    return likelihoods(generated(llm, PROMPTS, params))
 
 
 def test_greedy_answers_in_float32_are_those_of_the_cpu(device):
@@ -48,8 +43,8 @@ def test_greedy_answers_in_float32_are_those_of_the_cpu(device):
 @pytest.mark.parametrize("form", FORMS)
 def test_rounded_formats_find_a_text_as_likely_as_on_the_cpu(device, form):
     options, apart = FORMS[form]
-    found, expected = [], []
-    for where, scores in ((device, found), ("cpu", expected)):
+    params, found = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0), []
+    for where in (device, "cpu"):
         with pocket(where, **options) as llm:
-            scores += scored(llm)
-    assert statistics.mean(abs(one - other) for one, other in zip(found, expected, strict=True)) < apart
+            found.append(likelihoods(generated(llm, PROMPTS, params)))
+    assert statistics.mean(abs(one - other) for one, other in zip(*found, strict=True)) < apart

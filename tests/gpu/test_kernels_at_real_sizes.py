@@ -54,7 +54,7 @@ def test_every_kernel_agrees_with_its_reference_on_its_own_inputs(device, operat
             # Copied, since the next inputs may share tensors with these.
             given, plain = copied_to(arguments, device), copied_to(again, "cpu")
             found, expected = launched(op, given, f"inputs {number} of seed {seed}"), op.reference(*plain)
-            # What is written in place agrees too.
+            # Tensors that are written in place agree too.
             sides = ((found, *only_tensors(given)), (expected, *only_tensors(plain)))
             pairs = zip(*map(tensors_in, sides), strict=True)
             is_right = all(torch.allclose(a.cpu(), b, tolerance, tolerance, equal_nan=True) for a, b in pairs)
@@ -62,7 +62,7 @@ def test_every_kernel_agrees_with_its_reference_on_its_own_inputs(device, operat
 
 
 def launched(op: Op, arguments: tuple[Any, ...], what: str) -> Any:
-    """What the kernel gives, once it has."""
+    """The kernel's result, once it is there."""
     try:
         found = op.versions["triton"](*arguments)
         if torch.cuda.is_available():
@@ -88,7 +88,7 @@ def test_kernels_agree_with_their_references_at_real_sizes(device, operations, f
 
 
 def faults(case: Case, op: Op, device: str) -> list[str]:
-    """Of every tensor in the result that is too far from the reference's."""
+    """A line for every tensor in the result that is too far from the reference's."""
     given, plain = copied_to(case.arguments, device), in_float32(copied_to(case.arguments, device))
     found = list(tensors_in((launched(op, given, case.what), [given[place] for place in case.changed])))
     # The references make some of their tensors where torch makes them by default.

@@ -1,5 +1,7 @@
 """The collectives of ranks on cards: with one rank they change nothing, with several the answers are those of one."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -9,43 +11,40 @@ from penstock import SamplingParams
 from penstock.worker.parallel import Parallel
 
 
-def test_one_rank_meets_itself(card, tmp_path):
-    device = torch.device("cuda", 0)
-    ranks = Parallel(device=device)
-    ranks.meet(tmp_path / "ranks")
-    try:
-        assert ranks.exchange([3, 4]) == [[3, 4]]
-        x = torch.randn(5, 7, device=device)
-        found = x.clone()
-        dist.all_reduce(found)
-        assert torch.equal(found, x)
-        assert torch.equal(ranks.all_reduce(x.clone()), x)
-        assert torch.equal(ranks.all_gather(x, 7), x)
-        assert torch.equal(ranks.broadcast(x.clone()), x)
-    finally:
-        ranks.leave()
+@pytest.fixture
+def ranks(card, tmp_path) -> Iterator[Parallel]:
+    """One rank, which has met itself."""
+    found = Parallel(device=torch.device("cuda", 0))
+    found.meet(tmp_path / "ranks")
+    yield found
+    found.leave()
 
 
-def test_memory_that_cards_share_holds_a_sum(card, tmp_path):
+def test_one_rank_meets_itself(ranks):
+    assert ranks.exchange([3, 4]) == [[3, 4]]
+    x = torch.randn(5, 7, device=ranks.device)
+    found = x.clone()
+    dist.all_reduce(found)
+    assert torch.equal(found, x)
+    assert torch.equal(ranks.all_reduce(x.clone()), x)
+    assert torch.equal(ranks.all_gather(x, 7), x)
+    assert torch.equal(ranks.broadcast(x.clone()), x)
+
+
+def test_memory_that_cards_share_holds_a_sum(ranks):
     from penstock.kernels.reference.ranks import add_norm_of_ranks
     from penstock.kernels.triton.unproven.sum_of_ranks import sum_and_norm
     from penstock.worker.backends.triton.peer_memory import _adds_up, _shared
 
-    device = torch.device("cuda", 0)
-    ranks = Parallel(device=device)
-    ranks.meet(tmp_path / "ranks")
-    try:
-        peers = _shared(0, device)
-        assert _adds_up(peers, device)
-        for step in range(5):
-            part, stream = torch.randn(2, 3 + step, 4096, device=device).bfloat16().unbind()
-            streams, weight = (stream, stream.clone()), torch.rand(4096, device=device).bfloat16()
-            assert peers.holds(part)
-            found = sum_and_norm(part, peers, streams[0], weight, 1e-6)
-            torch.testing.assert_close(found, add_norm_of_ranks.reference(part, peers, streams[1], weight, 1e-6))
-            assert torch.equal(*streams)
-    finally:
-        ranks.leave()
+    peers = _shared(0, ranks.device)
+    assert _adds_up(peers, ranks.device)
+    for step in range(5):
+        part, stream = torch.randn(2, 3 + step, 4096, device=ranks.device).bfloat16().unbind()
+        streams, weight = (stream, stream.clone()), torch.rand(4096, device=ranks.device).bfloat16()
+        assert peers.holds(part)
+        found = sum_and_norm(part, peers, streams[0], weight, 1e-6)
+        torch.testing.assert_close(found, add_norm_of_ranks.reference(part, peers, streams[1], weight, 1e-6))
+        assert torch.equal(*streams)
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -1,15 +1,67 @@
 """A card says of pictures what a CPU says: encoders, positions in three, pictures that see themselves, experts by kind.
 
-In float32, on random models of a few layers.
+In float32, on random models of a few layers with small tokenizers.
 """
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from builders.answering_folders import FOLDERS, questions
+from builders import seeing_ernie, seeing_squares
 from builders.on_card import SMALL, generated
+from builders.seeing_model import answering_model, noise
+from builders.tiny_sight import ERNIE, seeing_folder
+from tokenizers import Tokenizer
 
 from penstock import LLM, SamplingParams
+
+_SIDE = 24  # of Gemma 3's squares, in pixels: of as many patches as `seeing_squares` has
+
+
+def gemma_folder(folder: Path) -> Path:
+    sizes = {"image_seq_length": 9, "size": {"height": _SIDE, "width": _SIDE}}
+    seeing_folder(folder, "gemma3", preprocessor_config=sizes, processor_config={"image_seq_length": 9})
+    vocab_size, [image] = _ids(folder, "<image_soft_token>")
+    seeing_squares.seeing_model(folder, "Gemma3", vocab_size=vocab_size, image_token=image, image_size=_SIDE)
+    return folder
+
+
+def ernie_folder(folder: Path) -> Path:
+    """Videos have the placeholders of pictures, as in the published models."""
+    sizes = {"patch_size": 4, "merge_size": 2, "min_pixels": 64, "max_pixels": 4096}
+    seeing_folder(folder, "ernie4_5_moe_vl", preprocessor_config=sizes)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"video_token": ERNIE[0]}))
+    vocab_size, (image, start, end, video_start, video_end) = _ids(folder, *ERNIE)
+    marks = (image, start, end, image, video_start, video_end)
+    seeing_ernie.seeing_model(folder, vocab_size=vocab_size, marks=marks)
+    return folder
+
+
+def _ids(folder: Path, *tokens: str) -> tuple[int, list[int]]:
+    """How many tokens there are, and the numbers of these."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return tokenizer.get_vocab_size(), [tokenizer.token_to_id(token) for token in tokens]
+
+
+# By family: what writes a folder, and how a prompt marks a picture.
+FOLDERS: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "Gemma3": (gemma_folder, "<start_of_image>"),
+    "Ernie": (ernie_folder, "<|IMAGE_START|><|image@placeholder|><|IMAGE_END|>"),
+    "Qwen3VL": (answering_model, "<|vision_start|><|image_pad|><|vision_end|>"),
+}
+
+
+def questions(family: str) -> list[dict[str, Any]]:
+    """About one picture, about two, of which one is that again, and about none."""
+    _, mark = FOLDERS[family]
+    first, second = noise(1, (32, 24)), noise(2, (24, 24))
+    return [
+        {"prompt": f"hello {mark} world", "multimodal_data": {"image": [first]}},
+        {"prompt": f"{mark}{mark} fox", "multimodal_data": {"image": [second, first]}},
+        {"prompt": "the quick brown fox jumps over the lazy dog"},
+    ]
 
 
 @pytest.mark.parametrize("family", FOLDERS)

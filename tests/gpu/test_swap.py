@@ -7,13 +7,13 @@ from builders.on_card import generated, pocket
 from penstock import LLM, SamplingParams
 
 PARAMS = SamplingParams(temperature=0, max_tokens=8, logprobs=1, ignore_eos=True)
-# Of 200 tokens each; the blocks hold three.
+# Each has 200 tokens; the blocks hold three.
 PROMPTS = [[(13 * place + 101 * number) % 1400 + 10 for place in range(200)] for number in range(9)]
 FEW_BLOCKS = {"kv_cache_memory": None, "num_gpu_blocks_override": 48, "deterministic": True, "dtype": "bfloat16"}
 
 
 def visits(llm: LLM) -> tuple[list[list[int]], list[int]]:
-    """What each prompt is answered on its second visit, and how many of its tokens were cached."""
+    """Each prompt's answer on its second visit, and how many of its tokens were cached."""
     for prompt in PROMPTS:
         generated(llm, [prompt], PARAMS)
     outputs = [generated(llm, [prompt], PARAMS)[0] for prompt in PROMPTS]

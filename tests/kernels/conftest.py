@@ -17,7 +17,7 @@ def library(request: pytest.FixtureRequest) -> Library:
 
 @pytest.fixture(params=VARIANTS)
 def variant(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What is recorded meanwhile computes with it."""
+    """Steps that are recorded meanwhile compute with this variant."""
     with forced(request.param):
         yield request.param
         load().set_threads(1)

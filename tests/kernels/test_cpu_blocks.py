@@ -5,8 +5,9 @@ import torch
 from builders.cases import for_each
 from builders.gpu_products import HALVES, random_part
 from builders.mxfp4_model import random_blocks
-from builders.native_products import draws, embedded, product, quantized
+from builders.native_products import embedded, product, quantized
 from builders.native_variants import available_variants, needs_variant, quick_or_long
+from builders.quantized_parts import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -60,25 +61,6 @@ def _fused(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
 def test_all_types_but_floats_of_4_bits_have_a_kernel() -> None:
     assert set(TYPES) - set(KINDS_OF_TYPES) == {"MXFP4", "NVFP4"}
     assert set(KINDS_OF_TYPES.values()) == set(BLOCK_KINDS)
-
-
-@for_each("group", [32, 256])
-def test_rows_are_quantized_in_groups_to_the_references_integers(library: Library, group: int) -> None:
-    @quick
-    @given(st.integers(1, 9), st.integers(1, 700), st.integers(-20, 20))
-    def check(rows: int, features: int, exponent: int) -> None:
-        x = draws(rows, features, seed=rows) * 10.0**exponent
-        got = quantized(library, x, group)
-        padded = torch.nn.functional.pad(x, (0, -features % group))
-        values, scales = quantize_rows(padded.view(-1, group))
-        assert torch.equal(got.values[:, :features], values.view(rows, -1)[:, :features])
-        assert not got.values[:, features:].any(), "the rows' ends are not zeros"
-        own = scales.view(rows, -1)
-        assert torch.equal(got.scales[:, : own.shape[1]], own) and not got.scales[:, own.shape[1] :].any()
-        pairs = got.values.view(rows, -1, 4, 2, 2).sum((2, 4), dtype=torch.int16)
-        assert torch.equal(got.sums, pairs.contiguous().view(torch.int32).view(rows, -1))
-
-    check()
 
 
 @for_each("type", WITH_KERNELS)

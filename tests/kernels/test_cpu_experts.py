@@ -8,14 +8,15 @@ from dataclasses import dataclass
 import torch
 from builders.cases import for_each
 from builders.mxfp4_model import random_blocks
-from builders.native_products import assert_free_of_company, draws, quantized
+from builders.native_products import assert_free_of_company, quantized
 from builders.native_variants import needs_variant
 from builders.operation_examples.experts import route_inputs, routes
-from builders.quantized_parts import part
+from builders.quantized_parts import draws, part
+from builders.recorded_layers import RECORDED
 from torch import Tensor
 
-from penstock.kernels.cpu.experts import Experts, Gating, Route, memory_bytes, routing_fields
-from penstock.kernels.cpu.library import Library, struct_of
+from penstock.kernels.cpu.experts import Experts, Gating, memory_bytes
+from penstock.kernels.cpu.library import Library, load, struct_of
 from penstock.kernels.cpu.weights.experts import pack_experts, unpack_experts
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
 from penstock.kernels.float8_part import WeightPart
@@ -28,6 +29,7 @@ pytestmark = needs_variant
 
 # How far outputs may be off: what rounding rows to bfloat16 or 8 bits costs.
 KINDS = {"fp32": 1e-5, "fp16": 1e-5, "bf16": 0.02, "int8": 0.03, "int4": 0.03}
+choose = RECORDED["experts.route"]
 SILU, CLAMPED = GatedActivation(), GatedActivation(slope=1.702, shift=1.0, limit=0.7)
 GELU = GatedActivation(slope=1.5957691216, cubic=0.044715)
 
@@ -85,7 +87,7 @@ class Mixture:
 
 
 def stored(kind: str, parts: list[Tensor]) -> list[WeightPart]:
-    """What a checkpoint holds for them: any numbers, where its format is not rounded to."""
+    """The parts as a checkpoint holds them; random ones, where its format can't be rounded to."""
     if kind != "mxfp4":
         return list(parts)
     return [Mxfp4Part(*random_blocks((len(part), part.shape[1] // BLOCK), seed)) for seed, part in enumerate(parts)]
@@ -171,36 +173,23 @@ def test_a_number_that_is_none_stays_with_its_token(library: Library, kind: str)
     assert found[17].isnan().all() and torch.equal(found[others], whole[others])
 
 
-def routed(
-    library: Library, logits: Tensor, bias: Tensor | None, routing: Routing, factors: Tensor | None = None
-) -> Routes:
-    tokens, logits = c_int32(len(logits)), logits.float().contiguous()
-    found = Routes(torch.empty(len(logits), routing.top_k, dtype=torch.int32), torch.empty(len(logits), routing.top_k))
-    given = routing_fields(routing) | {"bias": bias, "factors": factors} | found._asdict()
-    library.call("penstock_route", struct_of(Route, num_rows=addressof(tokens), logits=logits, **given))
-    return found
-
-
-def test_routes_are_chosen_as_by_the_formula_whatever_the_company_and_the_threads(library: Library) -> None:
-    for seed in range(3):
-        for logits, bias, routing, factors, *_ in route_inputs(seed):
-            expected = route.reference(logits, bias, routing, factors)
-            for threads in (1, 3):
-                found = with_threads(library, threads, lambda: routed(library, logits, bias, routing, factors))  # noqa: B023
-                assert torch.equal(found.experts, expected.experts), routing
-                assert torch.allclose(found.weights, expected.weights, atol=1e-6), routing
-                for row in range(len(logits)):
-                    alone = routed(library, logits[row : row + 1], bias, routing, factors)
-                    assert torch.equal(alone.weights[0], found.weights[row])
+def test_a_tokens_experts_do_not_depend_on_its_company_or_the_threads(variant: str) -> None:
+    for logits, bias, routing, factors, *_ in route_inputs(0):
+        for threads in (1, 3):
+            load().set_threads(threads)
+            together = choose(logits, bias, routing, factors, None, 0)
+            for row in range(len(logits)):
+                alone = choose(logits[row : row + 1], bias, routing, factors, None, 0)
+                assert all(torch.equal(one[0], all_rows[row]) for one, all_rows in zip(alone, together, strict=True))
 
 
 @for_each("score", ["softmax", "sigmoid", "softmax_of_chosen"])
 @for_each("spoiled", [torch.nan, torch.inf, -torch.inf])
-def test_logits_that_are_no_numbers_choose_experts_that_exist(library: Library, score: str, spoiled: float) -> None:
+def test_logits_that_are_no_numbers_choose_experts_that_exist(variant: str, score: str, spoiled: float) -> None:
     routing = Routing(12, 4, score=score, num_groups=4, kept_groups=2, group_score="best_two")
     logits = draws(3, 12)
     logits[1, 5], logits[2] = spoiled, spoiled
-    expected, found = route.reference(logits, None, routing), routed(library, logits, None, routing)
+    expected, found = (each(logits, None, routing, None, None, 0) for each in (route.reference, choose))
     assert ((found.experts >= 0) & (found.experts < 12)).all()
     assert all(row.unique().numel() == 4 for row in found.experts)
     assert torch.equal(found.weights.isnan().any(1), expected.weights.isnan().any(1))

@@ -8,9 +8,9 @@ from itertools import product as combinations
 import pytest
 import torch
 from builders.cases import for_each
-from builders.native_products import assert_free_of_company, draws, embedded, product, quantized
+from builders.native_products import assert_free_of_company, embedded, product, quantized
 from builders.native_variants import available_variants, needs_variant, quick_or_long
-from builders.quantized_parts import part
+from builders.quantized_parts import draws, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -108,17 +108,26 @@ def test_a_number_that_is_not_finite_stays_in_its_row(library: Library, kind: Ki
 # --- integers ---------------------------------------------------------------------------------------------------------
 
 
-def test_rows_are_quantized_to_the_references_integers(library: Library) -> None:
+@for_each("group", [0, 32, 256])
+def test_rows_are_quantized_in_groups_or_whole_to_the_references_integers(library: Library, group: int) -> None:
     @quick
-    @given(st.integers(1, 9), st.integers(1, 300), st.integers(-20, 20))
+    @given(st.integers(1, 9), st.integers(1, 700), st.integers(-20, 20))
     def check(rows: int, features: int, exponent: int) -> None:
         x = draws(rows, features, seed=rows) * 10.0**exponent
-        values, scales = quantize_rows(x)
-        got = quantized(library, x)
-        assert torch.equal(got.values[:, :features], values) and torch.equal(got.scales, scales)
+        got = quantized(library, x, group)
+        size = group or features
+        values, scales = quantize_rows(torch.nn.functional.pad(x, (0, -features % size)).view(-1, size))
+        assert torch.equal(got.values[:, :features], values.view(rows, -1)[:, :features])
         assert not got.values[:, features:].any(), "the rows' ends are not zeros"
-        assert torch.equal(got.totals, values.sum(1, dtype=torch.int32))
-        assert torch.equal(got.sums, got.values.view(rows, -1, 32).sum(2, dtype=torch.int32))
+        own, sums = scales.view(rows, -1), got.values.view(rows, -1, 32).sum(2, dtype=torch.int32)
+        held = got.scales.view(rows, -1)
+        assert torch.equal(held[:, : own.shape[1]], own) and not held[:, own.shape[1] :].any()
+        if group:  # of pairs, two in a number
+            pairs = got.values.view(rows, -1, 4, 2, 2).sum((2, 4), dtype=torch.int16)
+            sums = pairs.contiguous().view(torch.int32).view(rows, -1)
+        else:
+            assert torch.equal(got.totals, values.sum(1, dtype=torch.int32))
+        assert torch.equal(got.sums, sums)
 
     check()
 

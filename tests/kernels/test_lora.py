@@ -1,4 +1,4 @@
-"""What kernels add to products for adapters: against the formula, with the same bits whatever a token's company.
+"""Kernels add an adapter's share to products as the formula does, with the same bits whatever a token's company.
 
 Quick on processors; in Triton's interpreter with `-m long`, since test_every_kernel.py tries it in every run.
 """
@@ -12,9 +12,10 @@ import numpy
 import pytest
 import torch
 from builders.cases import for_each
-from builders.native_products import assert_free_of_company, draws
+from builders.native_products import assert_free_of_company
 from builders.native_variants import available_variants, quick_or_long
 from builders.operation_examples.products import AdaptedProduct
+from builders.quantized_parts import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -33,7 +34,7 @@ MOST, CPU = 5, torch.device("cpu")  # adapters; where the GPU's kernel is interp
 
 
 def mapping_of(adapters: list[int]) -> LoraMapping | None:
-    """Of rows of one token each."""
+    """The mapping of rows of one token each."""
     return LoraMapping.of(numpy.array(adapters), numpy.ones(len(adapters), numpy.int64))
 
 

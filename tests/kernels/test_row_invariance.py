@@ -1,6 +1,6 @@
 """In the invariant forms the bits of a row depend on that row alone: not on company, place, chunking or threads."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from typing import get_args
 
@@ -26,9 +26,10 @@ from penstock.kernels.reference.states import gated_norm
 
 # Every small number and both sides of the borders at which products change their tiling; `-m long` has all of them.
 COMPANY = (*range(1, 18), 31, 32, 33, 47, 48, 49, 63, 64, 65, 70, 71)
-# What long rows are tried with, of which a thousand numbers are many.
+# Companies of long rows, which have a thousand numbers or more.
 FEW, MANY_NUMBERS = (1, 2, 3, 16, 17, 33, 64, 71), 1000
 THREADS = (1, 2, 3)
+WHOLE = pytest.param(True, marks=pytest.mark.long)
 
 
 @pytest.fixture(autouse=True)
@@ -78,29 +79,19 @@ def _rowwise():
 ROWWISE = {name: (operation, rows) for name, operation, rows in _rowwise()}
 
 
-def assert_free_of_company(name: str, company: Iterable[int], threads: Iterable[int]) -> None:
+@pytest.mark.parametrize("is_whole", [False, WHOLE], ids=["some", "all"])
+@for_each("name", ROWWISE)
+def test_a_row_has_the_same_bits_in_any_company_at_any_place_and_with_any_threads(name, is_whole):
     operation, rows = ROWWISE[name]
+    is_long = rows[0].numel() >= MANY_NUMBERS and name != "linear 515x1024 torch.float32"
+    company, threads = (range(1, 72), THREADS) if is_whole else (FEW if is_long else COMPANY, (1, 3))
     torch.set_num_threads(1)
     alone = torch.cat([operation(row[None]) for row in rows])
-    for number in threads:
+    for number, count in product(threads, company):
         torch.set_num_threads(number)
-        for count in company:
-            for first in {0, (71 - count) // 2, 71 - count}:
-                assert torch.equal(operation(rows[first : first + count].clone()), alone[first : first + count]), (
-                    f"{count} rows from {first} on, {number} threads"
-                )
-
-
-@for_each("name", ROWWISE)
-def test_a_row_has_the_same_bits_in_any_company_at_any_place_and_with_any_threads(name):
-    is_long = ROWWISE[name][1][0].numel() >= MANY_NUMBERS and name != "linear 515x1024 torch.float32"
-    assert_free_of_company(name, FEW if is_long else COMPANY, (1, 3))
-
-
-@pytest.mark.long
-@for_each("name", ROWWISE)
-def test_a_row_has_the_same_bits_in_every_company(name):
-    assert_free_of_company(name, range(1, 72), THREADS)
+        for first in {0, (71 - count) // 2, 71 - count}:
+            found, own = operation(rows[first : first + count].clone()), alone[first : first + count]
+            assert torch.equal(found, own), f"{count} rows from {first} on, {number} threads"
 
 
 # (query heads, key heads, head_dim, block size, window, number format of the memory)
@@ -150,29 +141,22 @@ CHUNKS = ((0, 300), (0, 1), (0, 9), (5, 131), (127, 129), (128, 256), (299, 300)
 OTHERS = (([], 0), ([1], 0), ([1, 2, 3], 2), ([1, 2, 3, 4, 5], 5), ([3] * 40, 17))
 
 
-def assert_attends_alike(cases, heads, kv_heads, head_dim, block_size, window, dtype):
-    """In cases of a chunk, other rows, and a number of threads."""
+@pytest.mark.parametrize("is_whole", [False, WHOLE], ids=["some", "all"])
+@for_each("heads, kv_heads, head_dim, block_size, window, dtype", ATTENTION)
+def test_a_query_attends_with_the_same_bits_however_its_row_is_chunked_and_accompanied(
+    heads, kv_heads, head_dim, block_size, window, dtype, is_whole
+):
+    """Each chunk with some other rows, and these with some chunks: a step computes one row after another."""
     memory = Memory(heads, kv_heads, head_dim, block_size, dtype)
     memory.sinks = sinks_of(heads, torch.Generator().manual_seed(1)) if window else None
     torch.set_num_threads(1)
     whole = memory.attend((0, memory.LENGTH), [], 0, window)
-    for (first, last), (others, place), threads in cases:
+    pairs = [(chunk, OTHERS[(place + more) % len(OTHERS)]) for place, chunk in enumerate(CHUNKS) for more in (0, 2)]
+    some = [(*pair, 1 + place % 3) for place, pair in enumerate(pairs)]
+    for (first, last), (others, place), threads in product(CHUNKS, OTHERS, THREADS) if is_whole else some:
         torch.set_num_threads(threads)
         found = memory.attend((first, last), others, place, window)
         assert torch.equal(found, whole[first:last]), f"{first}:{last} with {others}, {threads} threads"
-
-
-@for_each("case", ATTENTION)
-def test_a_query_attends_with_the_same_bits_however_its_row_is_chunked_and_accompanied(case):
-    """Each chunk with some other rows, and these with some chunks: a step computes one row after another."""
-    pairs = [(chunk, OTHERS[(place + more) % len(OTHERS)]) for place, chunk in enumerate(CHUNKS) for more in (0, 2)]
-    assert_attends_alike([(*pair, 1 + place % 3) for place, pair in enumerate(pairs)], *case)
-
-
-@pytest.mark.long
-@for_each("case", ATTENTION)
-def test_a_query_does_in_every_chunk_and_company(case):
-    assert_attends_alike(product(CHUNKS, OTHERS, THREADS), *case)
 
 
 @for_each("threads", THREADS)

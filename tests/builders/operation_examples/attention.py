@@ -15,6 +15,7 @@ from penstock.kernels.paged import KV_DTYPES, DeviceRows, PagedKV, PromptRows, R
 from penstock.kernels.reference.paged_attention import in_8_bits
 from penstock.kernels.rows import Rows
 
+QUERY_DTYPES = {"fp32": torch.float32, "fp16": torch.float16}  # of queries; those of other formats are bfloat16
 # (queries, context) of each row, query heads, key heads, head_dim, block size, window, whether heads have sinks
 _PLAIN_CASES: tuple[tuple[list[tuple[int, int]], int, int, int, int, int | None, bool], ...] = (
     ([(1, 1)], 4, 4, 16, 16, None, False),
@@ -92,7 +93,7 @@ def paged_step(
 
 
 def empty_memory(kind: str, num_blocks: int, num_heads: int, block_size: int, head_dim: int) -> PagedKV:
-    """Of NaN, or of scales that are."""
+    """All NaN, or integers with scales that are."""
     heads = (num_blocks, block_size, num_heads)
     if kind != "int8":
         return PagedKV(*torch.full((2, *heads, head_dim), torch.nan, dtype=KV_DTYPES[kind]))
@@ -101,7 +102,7 @@ def empty_memory(kind: str, num_blocks: int, num_heads: int, block_size: int, he
 
 
 def memory_of(keys: Tensor, values: Tensor, kind: str) -> PagedKV:
-    """Of float32 [blocks, block_size, heads, head_dim] each."""
+    """From float32 [blocks, block_size, heads, head_dim] each."""
     if kind != "int8":
         return PagedKV(keys.to(KV_DTYPES[kind]), values.to(KV_DTYPES[kind]))
     (keys, key_scales), (values, value_scales) = in_8_bits(keys), in_8_bits(values)
@@ -124,9 +125,15 @@ def paged_inputs(seed: int) -> Iterator[tuple[Tensor, PagedKV, DeviceRows, float
         rows, num_blocks = paged_step(shape, block_size, seed, has_spans)
         keys, values = torch.randn(2, num_blocks, block_size, num_kv_heads, head_dim, generator=generator)
         query = torch.randn(len(rows.kv_slots), num_heads, head_dim, generator=generator)
-        dtype = {"fp32": torch.float32, "fp16": torch.float16}.get(kind, torch.bfloat16)
         sinks = sinks_of(num_heads, generator) if has_sinks else None
-        yield query.to(dtype), memory_of(keys, values, kind), rows, head_dim**-0.5, window, sinks
+        yield (
+            query.to(QUERY_DTYPES.get(kind, torch.bfloat16)),
+            memory_of(keys, values, kind),
+            rows,
+            head_dim**-0.5,
+            window,
+            sinks,
+        )
 
 
 def store_inputs(seed: int) -> Iterator[tuple[Tensor, HeadLayout, Rotation | None, PagedKV, DeviceRows]]:
@@ -174,9 +181,6 @@ def answer_inputs(seed: int) -> Iterator[tuple[Tensor, HeadLayout, Rotation, Pag
         yield heads, form, Rotation(angles.cos(), angles.sin(), positions), kv, rows, window
 
 
-_DTYPES = {"fp32": torch.float32, "fp16": torch.float16}  # of queries; those of other formats are bfloat16
-
-
 @dataclass(frozen=True)
 class Form:
     kind: str = "bf16"
@@ -189,8 +193,7 @@ class Form:
 
     @property
     def sinks(self) -> Tensor | None:
-        """float32 [query heads]: some that outweigh every key, and some that are next to nothing."""
-        return torch.randn(self.query_heads, generator=torch.Generator().manual_seed(2)) * 4 if self.has_sinks else None
+        return sinks_of(self.query_heads, torch.Generator().manual_seed(2)) if self.has_sinks else None
 
 
 @dataclass
@@ -207,7 +210,7 @@ class Requests:
         counts = [-(-length // self.form.block_size) for length in self.lengths]
         order = (torch.randperm(sum(counts), generator=generator) + 1).tolist()
         self.tables = [[order.pop() for _ in range(count)] for count in counts]
-        dtype = _DTYPES.get(self.form.kind, torch.bfloat16)
+        dtype = QUERY_DTYPES.get(self.form.kind, torch.bfloat16)
         shape = self.form.query_heads, self.form.head_dim
         self.queries = [torch.randn(length, *shape, generator=generator).to(dtype) for length in self.lengths]
 

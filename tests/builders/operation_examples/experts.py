@@ -51,13 +51,13 @@ def activation_inputs(seed: int) -> Iterator[tuple[Tensor, GatedActivation]]:
 
 
 def routes(tokens: int, top_k: int, num_experts: int, generator: torch.Generator) -> Routes:
-    """Of each token other experts."""
+    """Each token has other experts."""
     chosen = torch.rand(tokens, num_experts, generator=generator).argsort(1)[:, :top_k]
     return Routes(chosen.to(torch.int32), torch.rand(tokens, top_k, generator=generator))
 
 
 def expert_inputs(seed: int) -> Iterator[tuple[Any, ...]]:
-    """Of all experts, and of those in the middle."""
+    """With all experts here, and with those in the middle."""
     generator = torch.Generator().manual_seed(seed)
     for tokens, top_k, total, first, here, hidden, width in (
         (1, 2, 8, 0, 8, 32, 24),

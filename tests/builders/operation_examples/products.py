@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy
 import torch
-from builders.gpu_products import random_part
+from builders.gpu_products import grouped, random_part
 from torch import Tensor
 
 from penstock.kernels import LoraConfig, LoraMapping, PackedWeight
@@ -16,7 +16,6 @@ from penstock.kernels.gpu_blocks import KINDS, RUN, pack_blocks
 from penstock.kernels.gpu_weights import GpuWeight, pack
 from penstock.kernels.lora import LoraWeights
 from penstock.kernels.operands import Norm, WeightFormat
-from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.lora import add_lora
 from penstock.kernels.torch.products import TorchLora
 
@@ -62,12 +61,8 @@ def int8_inputs(seed: int) -> Inputs:
 def int4_inputs(seed: int) -> Inputs:
     yield from _products([WeightFormat("int4", group_size) for group_size in (32, 48, 128, 1000)], seed)
     generator = torch.Generator().manual_seed(seed)
-    values = torch.randint(0, 16, (50, 160), dtype=torch.uint8, generator=generator)
-    zeros = torch.randint(0, 16, (50, 5), dtype=torch.uint8, generator=generator)
-    scales = torch.rand(50, 5, generator=generator).half() / 16
     order = torch.randperm(160, generator=generator).int()
-    part = QuantizedPart(values, scales, zeros, 32, order)
-    yield torch.randn(5, 160, generator=generator), pack([part], WeightFormat("fp32"), _CPU), None
+    yield torch.randn(5, 160, generator=generator), grouped(50, 160, 32, order), None
 
 
 def integer_inputs(seed: int) -> Inputs:
@@ -77,7 +72,7 @@ def integer_inputs(seed: int) -> Inputs:
 
 
 def block_inputs(seed: int) -> Inputs:
-    """Of each kind a type."""
+    """One type for each kind."""
     generator = torch.Generator().manual_seed(seed)
     for kind, type in {kind: type for type, kind in KINDS.items()}.items():
         rows, outputs = torch.randint(1, 70, (2,), generator=generator).tolist()
@@ -99,14 +94,8 @@ _USES = (
 
 
 _FORMS = (
-    WeightFormat("fp32"),
-    WeightFormat("fp16"),
-    WeightFormat("bf16"),
-    WeightFormat("int8"),
-    WeightFormat("int4", 32),
-    WeightFormat("int4", 64),
-    WeightFormat("int4", 128),
-    WeightFormat("int4", 1000),
+    *map(WeightFormat, ("fp32", "fp16", "bf16", "int8")),
+    *(WeightFormat("int4", group_size) for group_size in (32, 64, 128, 1000)),
 )
 
 
@@ -125,11 +114,7 @@ def _of_few(seed: int) -> Iterator[tuple[Any, ...]]:
             weight = pack([torch.randn(outputs, few_rows_inputs, generator=generator)], form, _CPU)
             yield _arguments(weight, use, generator)
     for order in (None, torch.randperm(160, generator=generator).int()):
-        values = torch.randint(0, 16, (50, 160), dtype=torch.uint8, generator=generator)
-        zeros = torch.randint(0, 16, (50, 5), dtype=torch.uint8, generator=generator)
-        scales = torch.rand(50, 5, generator=generator).half() / 16
-        part = QuantizedPart(values, scales, zeros, 32, order)
-        yield _arguments(pack([part], WeightFormat("fp32"), _CPU), (2, 50, 160, True, True, False), generator)
+        yield _arguments(grouped(50, 160, 32, order), (2, 50, 160, True, True, False), generator)
     for number, type in enumerate(("Q4_0", "Q4_K", "Q5_1", "Q5_K", "Q6_K", "Q8_0", "IQ4_XS", "MXFP4")):
         rows, outputs, _, *around = _USES[number % 4]
         few_rows_inputs = 256 if "_K" in type or "XS" in type else 96

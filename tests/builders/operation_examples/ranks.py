@@ -33,7 +33,7 @@ def gather_inputs(seed: int) -> Iterator[tuple[list[Tensor]]]:
 
 
 def token_inputs(seed: int) -> Iterator[tuple[list[Tensor]]]:
-    """Of which ranks other than the first know nothing; also more than passes at once."""
+    """Tokens that only the first rank knows; also more of them than pass at once."""
     generator = torch.Generator().manual_seed(seed)
     for ranks, rows in ((2, 1), (3, 9), (2, 9000)):
         own = torch.randint(150_000, (rows, 2), generator=generator)
@@ -41,7 +41,7 @@ def token_inputs(seed: int) -> Iterator[tuple[list[Tensor]]]:
 
 
 def norm_inputs(seed: int) -> Iterator[tuple[Tensor, PeerMemory, Tensor, Tensor, float]]:
-    """Of one rank, which waits for nobody."""
+    """A single rank, which waits for nobody."""
     generator = torch.Generator().manual_seed(seed)
     for rows, width in ((1, 56), (7, 130)):
         part, stream = torch.randn(2, rows, width, generator=generator).unbind()

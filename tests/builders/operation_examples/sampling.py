@@ -54,7 +54,7 @@ def race_inputs(seed: int) -> Iterator[tuple[Tensor, DeviceDraws, DeviceMask | N
 
 
 def _draws(rows: int, are_best: bool, generator: torch.Generator) -> DeviceDraws:
-    """Of more slots than rows, and one of the rows is not there."""
+    """There are more slots than rows, and one of the rows is not there."""
     count = rows + 3
     kinds = torch.randint(0, 1 if are_best else 4, (count,), generator=generator)
     top_k = torch.randint(1, 60, (count,), generator=generator)

@@ -20,7 +20,7 @@ from penstock.kernels.triton import arrival
 from penstock.kernels.triton.attention import paged, trial
 
 FORMS = {"fast": attention_paged, "invariant": attention_paged_invariant}
-# Of the output's norm, against the formula on what is stored.
+# Allowed errors as shares of the output's norm, against the formula on the stored numbers.
 TOLERANCES = {"fp32": 1e-6, "fp16": 1e-3, "bf16": 6e-3, "int8": 6e-3}
 QUICK_OR_LONG = ["bf16", *(pytest.param(kind, marks=pytest.mark.long) for kind in KV_DTYPES if kind != "bf16")]
 
@@ -46,7 +46,7 @@ def attended(
     requests: Requests, chunks: Chunks, form: str = "fast", pictures: list[Pictures] | None = None,
     written: list[int] | None = None, **spare: int,
 ) -> Tensor:  # fmt: skip
-    """What the kernel gives for the step, where there are tokens; only what the step may read is written."""
+    """The kernel's output for the step's tokens; memory holds only the numbers that the step may read."""
     query, rows = step_of(requests, chunks, pictures, **spare)
     ends = [max((end for at, _, end in chunks if at == number), default=0) for number in range(len(requests.lengths))]
     scale, window = requests.form.head_dim**-0.5, requests.form.window
@@ -65,61 +65,39 @@ def assert_right(
     assert error <= TOLERANCES[requests.form.kind], f"off by {error:.1e} of the output's norm: {chunks}, {pictures}"
 
 
-@pytest.mark.long
-@for_each("kind, form", product(KV_DTYPES, FORMS))
-def test_answers_and_prompts_attend_rightly_in_every_format(kind: str, form: str) -> None:
-    requests = Requests(Form(kind, 2, 1), [41, 19, 70])
-    assert_right(requests, [(0, 40, 41), (1, 18, 19)], form)
-    assert_right(requests, [(0, 40, 41), (1, 0, 19), (2, 60, 70)], form)
+# Forms, lengths of requests, and the chunks of steps.
+_WINDOWED = [[(0, 329, 330), (1, 39, 40)], [(0, 312, 330), (1, 38, 40)]]
+CASES = [
+    *(
+        (Form(kind, 2, 1), [41, 19, 70], [[(0, 40, 41), (1, 18, 19)], [(0, 40, 41), (1, 0, 19), (2, 60, 70)]])
+        for kind in KV_DTYPES
+    ),
+    *(
+        (Form(kind, *sizes), [37, 90], [[(0, 36, 37), (1, 89, 90)], [(0, 35, 37), (1, 82, 90)]])
+        for kind in ("bf16", "int8")
+        for sizes in ((1, 1, 64, 16), (7, 1, 96, 32), (16, 2, 128, 64), (2, 1, 256, 128))
+    ),
+    *((Form("bf16", 2, 1, window=window), [330, 40], _WINDOWED) for window in (1, 20, 280)),
+    *((Form(kind, 6, 2, 32, has_sinks=True), [330, 40], _WINDOWED) for kind in KV_DTYPES),
+    (Form("fp32", 2, 1, 16), [600, 100], [[(0, 599, 600), (1, 99, 100)]]),  # a context that is split
+    # More splits than are read at once.
+    *(
+        (Form("bf16", 2, 1, 128, window=window), [2600, 300], [[(0, 2599, 2600), (1, 299, 300)]])
+        for window in (None, 1300)
+    ),
+]
 
 
-@pytest.mark.long
-@for_each(
-    "query_heads, heads, head_dim, block_size", [(1, 1, 64, 16), (7, 1, 96, 32), (16, 2, 128, 64), (2, 1, 256, 128)]
-)
-@for_each("kind", ["bf16", "int8"])
-def test_heads_may_be_of_many_shapes(kind: str, query_heads: int, heads: int, head_dim: int, block_size: int) -> None:
-    requests = Requests(Form(kind, query_heads, heads, head_dim, block_size), [37, 90])
-    assert_right(requests, [(0, 36, 37), (1, 89, 90)])
-    assert_right(requests, [(0, 35, 37), (1, 82, 90)])
+SOME = [(Form("bf16", 3, 1, 16, window=280, has_sinks=True), [330, 40], _WINDOWED)]
 
 
-@pytest.mark.long
-@for_each("window, form", product([1, 20, 280], FORMS))
-def test_a_window_hides_what_lies_before_it(window: int, form: str) -> None:
-    requests = Requests(Form("bf16", 2, 1, window=window), [330, 40])
-    assert_right(requests, [(0, 329, 330), (1, 39, 40)], form)
-    assert_right(requests, [(0, 312, 330), (1, 38, 40)], form)
-
-
+@pytest.mark.parametrize("cases", [SOME, pytest.param(CASES, marks=pytest.mark.long)], ids=["some", "all"])
 @for_each("form", FORMS)
-def test_a_window_and_sinks_are_minded_where_a_context_is_split(form: str) -> None:
-    requests = Requests(Form("bf16", 3, 1, 16, window=280, has_sinks=True), [330, 40])
-    assert_right(requests, [(0, 329, 330), (1, 39, 40)], form)
-    assert_right(requests, [(0, 320, 330), (1, 38, 40)], form)
-
-
-@pytest.mark.long
-@for_each("kind, form", product(KV_DTYPES, FORMS))
-def test_sinks_take_their_share_of_each_softmax_in_every_format(kind: str, form: str) -> None:
-    requests = Requests(Form(kind, 6, 2, 32, has_sinks=True), [330, 40])
-    assert_right(requests, [(0, 329, 330), (1, 39, 40)], form)
-    assert_right(requests, [(0, 312, 330), (1, 38, 40)], form)
-
-
-@pytest.mark.long
-@for_each("form", FORMS)
-def test_a_long_context_is_split_and_added_up(form: str) -> None:
-    requests = Requests(Form("fp32", 2, 1, 16), [600, 100])
-    assert_right(requests, [(0, 599, 600), (1, 99, 100)], form)
+def test_answers_and_prompts_attend_rightly(form: str, cases: list[tuple[Form, list[int], list[Chunks]]]) -> None:
+    for asked, lengths, steps in cases:
+        for chunks in steps:
+            assert_right(Requests(asked, lengths), chunks, form)
     assert not arrival.counters(torch.device("cpu")).any(), "the next launch begins to count where this one ended"
-
-
-@pytest.mark.long
-@for_each("window", [None, 1300])
-def test_there_may_be_more_splits_than_are_read_at_once(window: int | None) -> None:
-    requests = Requests(Form("bf16", 2, 1, 128, window=window), [2600, 300])
-    assert_right(requests, [(0, 2599, 2600), (1, 299, 300)])
 
 
 @pytest.mark.long

@@ -13,8 +13,8 @@ import triton
 import triton.language as tl
 from builders.assembly import interprets_assembly  # noqa: F401  a fixture
 from builders.cases import for_each
-from builders.gpu_products import AROUND, CLOSE, CPU, assert_agrees, draws, random_part
-from builders.quantized_parts import quick
+from builders.gpu_products import AROUND, CLOSE, CPU, assert_agrees, random_part
+from builders.quantized_parts import draws, quick
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,15 +70,8 @@ def test_rows_are_taken_apart_some_after_another(monkeypatch):
 
 # Bits of a weight, and of what the file has otherwise: scales of 6 bits get 8, a power of 2 gets 16.
 BITS = {
-    "Q4_0": 4.5,
-    "Q5_1": 6,
-    "Q8_0": 8.5,
-    "Q4_K": 4.625,
-    "Q5_K": 5.625,
-    "Q6_K": 6.5625,
-    "IQ4_XS": 4.3125,
-    "MXFP4": 4.5,
-}
+    "Q4_0": 4.5, "Q5_1": 6, "Q8_0": 8.5, "Q4_K": 4.625, "Q5_K": 5.625, "Q6_K": 6.5625, "IQ4_XS": 4.3125, "MXFP4": 4.5,
+}  # fmt: skip
 
 
 @for_each("type", BITS)
@@ -86,25 +79,21 @@ def test_a_weight_takes_little_more_than_the_file(type):
     assert 8 * weight_of(type, 64, 1024).nbytes == BITS[type] * 64 * 1024
 
 
-def assert_tiles_are_exact(kind: str, dtype: torch.dtype, least_inputs: int) -> None:
+# A number is rounded to the rows' format behind what its kind does, so that few pairs show both.
+@pytest.mark.parametrize(
+    "kinds, least_inputs",
+    [([*zip(QUICK_KINDS, cycle(DTYPES))], 256), pytest.param([*product(CODES, DTYPES)], 290, marks=pytest.mark.long)],
+    ids=["some", "all"],
+)
+def test_a_tile_s_numbers_are_those_of_the_blocks_rounded_once(kinds, least_inputs):
     """A row that has a 1 and nothing else gives its input's numbers."""
-    weight = weight_of(TYPE_OF_KIND[kind], 45, least_inputs)
-    expected, rows = unpacked_blocks(weight).to(dtype), torch.eye(weight.in_features, dtype=dtype)
-    for multiply in (linear_blocks.linear_blocks_invariant, dequantized.linear_dequantized):
-        assert torch.equal(multiply(rows, weight, None).T, expected), multiply
-    assert torch.equal(linear_blocks.linear_blocks(rows[-64:], weight, None).T, expected[:, -64:])
-
-
-# A number is rounded to the rows' format behind what its kind does.
-@for_each("kind, dtype", zip(QUICK_KINDS, cycle(DTYPES)))
-def test_a_tile_s_numbers_are_those_of_the_blocks_rounded_once(kind, dtype):
-    assert_tiles_are_exact(kind, dtype, 256)
-
-
-@pytest.mark.long
-@for_each("kind, dtype", product(CODES, DTYPES))
-def test_a_tile_s_numbers_are_those_of_every_kind_in_every_format(kind, dtype):
-    assert_tiles_are_exact(kind, dtype, 290)
+    for kind, dtype in kinds:
+        weight = weight_of(TYPE_OF_KIND[kind], 45, least_inputs)
+        expected, rows = unpacked_blocks(weight).to(dtype), torch.eye(weight.in_features, dtype=dtype)
+        for multiply in (linear_blocks.linear_blocks_invariant, dequantized.linear_dequantized):
+            assert torch.equal(multiply(rows, weight, None).T, expected), (kind, dtype, multiply)
+        few = linear_blocks.linear_blocks(rows[-64:], weight, None)
+        assert torch.equal(few.T, expected[:, -64:]), (kind, dtype)
 
 
 def test_extreme_scales_and_powers_are_exact():
@@ -116,22 +105,20 @@ def test_extreme_scales_and_powers_are_exact():
     assert found[found != 0].abs().min() < torch.finfo(torch.float32).tiny
 
 
-def assert_few_rows_agree(kind: str, rows: int, around: str) -> None:
-    # A norm and a gate make much of what 16 bits round.
-    weight, dtype = weight_of(TYPE_OF_KIND[kind], 70, 200), torch.float32 if "," in around else DTYPES[rows % 3]
-    bias = draws(70, seed=1, dtype=dtype) if rows % 2 else None
-    assert_agrees(reference.linear_few_rows, draws(rows, weight.in_features, dtype=dtype), weight, around, bias)
-
-
-@for_each("kind, rows", zip(QUICK_KINDS, cycle((1, 17))))
-def test_a_product_of_few_rows_does_what_stands_around_it(kind, rows):
-    assert_few_rows_agree(kind, rows, "normed, gated")
-
-
-@pytest.mark.long
-@for_each("kind, rows, around", product(CODES, (1, 8, 17), AROUND))
-def test_a_product_of_few_rows_does_with_every_kind_what_stands_around_it(kind, rows, around):
-    assert_few_rows_agree(kind, rows, around)
+@pytest.mark.parametrize(
+    "cases",
+    [
+        [(kind, rows, "normed, gated") for kind, rows in zip(QUICK_KINDS, cycle((1, 17)))],
+        pytest.param([*product(CODES, (1, 8, 17), AROUND)], marks=pytest.mark.long),
+    ],
+    ids=["some", "all"],
+)
+def test_a_product_of_few_rows_does_what_stands_around_it(cases):
+    for kind, rows, around in cases:
+        # A norm and a gate make much of what 16 bits round.
+        weight, dtype = weight_of(TYPE_OF_KIND[kind], 70, 200), torch.float32 if "," in around else DTYPES[rows % 3]
+        bias = draws(70, seed=1, dtype=dtype) if rows % 2 else None
+        assert_agrees(reference.linear_few_rows, draws(rows, weight.in_features, dtype=dtype), weight, around, bias)
 
 
 def test_a_row_has_the_same_bits_in_any_company():
@@ -227,22 +214,14 @@ with interpreted.interpretation():
 BYTES = torch.arange(256, dtype=torch.uint8)
 
 
-def test_the_instructions_that_look_halves_up_find_each_of_them(interprets_assembly):  # noqa: F811
+def test_the_instructions_that_take_bytes_apart_or_look_halves_up_find_each_of_them(interprets_assembly):  # noqa: F811
     lower, upper = torch.empty(2, 256, dtype=torch.uint8).unbind()
-    table = (torch.tensor(IQ4_VALUES) + 128).to(torch.uint8)
+    table, floats = (torch.tensor(IQ4_VALUES) + 128).to(torch.uint8), torch.empty(256)
     _every_byte[(1,)](lower, upper, table.view(torch.int32))
-    assert torch.equal(lower, table[BYTES.long() % 16])
-    assert torch.equal(upper, table[BYTES.long() // 16])
-
-
-def test_the_instructions_that_take_bytes_apart_find_each_half_and_write_each_byte_as_a_float(
-    interprets_assembly,  # noqa: F811
-):
-    lower, upper = torch.empty(2, 256, dtype=torch.uint8).unbind()
-    floats = torch.empty(256)
+    assert torch.equal(lower, table[BYTES.long() % 16]) and torch.equal(upper, table[BYTES.long() // 16])
     _every_half[(1,)](BYTES, lower, upper, floats)
     assert torch.equal(lower, BYTES % 16) and torch.equal(upper, BYTES // 16)
-    assert torch.equal(floats, BYTES + 2.0**23)
+    assert torch.equal(floats, BYTES + 2.0**23), "each byte as a float"
 
 
 @for_each("width, place", [(1, 0), (1, 5), (2, 0), (2, 4)])

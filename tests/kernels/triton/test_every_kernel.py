@@ -11,8 +11,7 @@ import math
 import random
 import subprocess
 import sys
-from collections.abc import Container
-from itertools import islice, product
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -25,10 +24,8 @@ from triton.runtime import interpreter
 from penstock.kernels.registry import OPS
 
 NAMES = [name for name, found in OPS.items() if "triton" in found.versions]
-UNPROVEN = [name for name in NAMES if ".unproven." in OPS[name].versions["triton"].__module__]
-PROVEN = [name for name in NAMES if name not in UNPROVEN]
-# Of operations that take seconds, these examples are quick: each value of each axis is among them, and of two forms of
-# an operation each has what the other leaves out. Few rows come in a step, or as a row alone from place 26 on.
+# The quick examples of operations that take seconds: each value of each axis is among them, and of two forms of an
+# operation each has those that the other leaves out. Few rows come in a step, or as a row alone from place 26 on.
 QUICK_PLACES = {
     "paged_attention.attention_paged": {0, 5, 10, 15},
     "paged_attention.attention_paged_invariant": {3, 6, 9, 12},
@@ -44,26 +41,20 @@ QUICK_PLACES = {
 }
 
 
-def assert_agrees(name: str, seed: int, places: Container[int] = range(1000)) -> None:
-    found = OPS[name]
-    # Made twice, because an operation may write into what it is given, which has to agree, too.
-    pairs = zip(EXAMPLES[name](seed), EXAMPLES[name](seed), strict=True)
-    for arguments, again in (pair for place, pair in enumerate(pairs) if place in places):
-        pairs = [(found.versions["triton"](*arguments), found.reference(*again))]
-        pairs += [pair for pair in zip(arguments, again, strict=True) if isinstance(pair[0], torch.Tensor)]
-        for one, other in pairs:
-            torch.testing.assert_close(one, other, rtol=found.tolerance, atol=found.tolerance, equal_nan=True)
-
-
-@for_each("name", PROVEN)
-def test_every_version_for_gpus_agrees_with_its_reference(name):
-    assert_agrees(name, 0, QUICK_PLACES.get(name, range(1000)))
-
-
-@pytest.mark.long
-@for_each("name, seed", product(NAMES, (0, 1, 2)))
-def test_every_version_does_on_all_examples_and_what_is_unproven_does_too(name, seed):
-    assert_agrees(name, seed)
+@pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.long)], ids=["some", "all"])
+@for_each("name", NAMES)
+def test_every_version_for_gpus_agrees_with_its_reference(name, is_whole):
+    """All examples, and what is unproven, only in the long run."""
+    found, places = OPS[name], range(1000) if is_whole else QUICK_PLACES.get(name, range(1000))
+    is_unproven = ".unproven." in found.versions["triton"].__module__
+    for seed in range(3) if is_whole else range(0 if is_unproven else 1):
+        # Made twice, because an operation may write into what it is given, which has to agree, too.
+        examples = zip(EXAMPLES[name](seed), EXAMPLES[name](seed), strict=True)
+        for arguments, again in (pair for place, pair in enumerate(examples) if place in places):
+            pairs = [(found.versions["triton"](*arguments), found.reference(*again))]
+            pairs += [pair for pair in zip(arguments, again, strict=True) if isinstance(pair[0], torch.Tensor)]
+            for one, other in pairs:
+                torch.testing.assert_close(one, other, rtol=found.tolerance, atol=found.tolerance, equal_nan=True)
 
 
 class Shuffled:
@@ -155,9 +146,9 @@ for example in all_examples(target):
         except Checked:
             print(json.dumps((example.name, None)), flush=True)
 """
-# Of a multiprocessor, what one program may use; in bytes.
+# The shared memory of a multiprocessor that one program may use, in bytes.
 SHARED = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10}
-# Those that take most registers or shared memory, or whose programs are joined.
+# The kernels that take most registers or shared memory, or whose programs are joined.
 WHOLE = ("attention_kernel", "multiply", "multiply_few_rows_int4")
 
 

@@ -115,7 +115,7 @@ OTHER_TYPES = [(type, type) for type in KINDS if type not in ("Q4_K", "Q8_0", "M
 
 
 def weights_in_blocks(types: tuple[str, str], first: int = 0) -> ExpertWeights:
-    """Of three experts from the first on; gate and up in one type, down in the other."""
+    """Three experts from the first on; gate and up in one type, down in the other."""
     inner = width = max(TYPES[type].block for type in types)
     shapes = ((2 * width, inner), (inner, width))
     gate_up, down = (
@@ -125,26 +125,23 @@ def weights_in_blocks(types: tuple[str, str], first: int = 0) -> ExpertWeights:
     return ExpertWeights(gate_up, down, None, None, first, 3, width, GatedActivation())
 
 
-def assert_blocks_compute_their_numbers(types: tuple[str, str], count: int) -> None:
-    weights = weights_in_blocks(types, first=1)
-    x, chosen = draws(count, weights.down.out_features) / 64, routes(count, 2, 5, torch.Generator().manual_seed(1))
-    expected = gpu_experts.experts_gpu.reference(x, chosen, weights)
-    bound = 1e-4 * float(expected.abs().max())
-    torch.testing.assert_close(compute(x, chosen, weights), expected, rtol=1e-4, atol=bound)
-    together = compute_invariant(x, chosen, weights)
-    torch.testing.assert_close(together, expected, rtol=1e-4, atol=bound)
-    assert torch.equal(compute_invariant(x[1:2], some(chosen, slice(1, 2)), weights), together[1:2])
-
-
-@for_each("types, count", zip(QUICK_TYPES, (2, 70, 2), strict=True))
-def test_experts_in_blocks_give_what_their_numbers_do(types, count):
-    assert_blocks_compute_their_numbers(types, count)
-
-
-@pytest.mark.long
-@for_each("types, count", product((*QUICK_TYPES, *OTHER_TYPES), (2, 70)))
-def test_experts_in_blocks_of_every_type_do(types, count):
-    assert_blocks_compute_their_numbers(types, count)
+@pytest.mark.parametrize(
+    "cases",
+    [
+        [*zip(QUICK_TYPES, (2, 70, 2), strict=True)],
+        pytest.param([*product((*QUICK_TYPES, *OTHER_TYPES), (2, 70))], marks=pytest.mark.long),
+    ],
+    ids=["some", "all"],
+)
+def test_experts_in_blocks_give_what_their_numbers_do(cases):
+    for types, count in cases:
+        weights = weights_in_blocks(types, first=1)
+        x, chosen = draws(count, weights.down.out_features) / 64, routes(count, 2, 5, torch.Generator().manual_seed(1))
+        expected = gpu_experts.experts_gpu.reference(x, chosen, weights)
+        together = compute_invariant(x, chosen, weights)
+        for found in (compute(x, chosen, weights), together):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+        assert torch.equal(compute_invariant(x[1:2], some(chosen, slice(1, 2)), weights), together[1:2]), types
 
 
 def packed(parts: list[list[WeightPart]], form: WeightFormat = FORMS["bf16"]) -> GpuExperts:
@@ -158,17 +155,6 @@ def test_what_a_checkpoint_holds_of_each_expert_is_taken_over_as_it_is():
     assert found.weight.kind == "int4"
     for number, of_expert in enumerate(parts):
         assert torch.equal(unpacked(found.of(number)).dequantized(), floats(*of_expert))
-
-
-def test_inputs_in_an_order_of_their_own_become_int8():
-    parts = [[part(order=torch.randperm(128).int(), seed=number)] for number in range(2)]
-    found = packed(parts)
-    assert found.weight.kind == "int8" and found.weight.order is None
-    for number, of_expert in enumerate(parts):
-        assert torch.equal(found.of(number).values, quantize_int8(floats(*of_expert)).values)
-
-
-def test_blocks_of_each_expert_are_taken_over_as_they_are():
     parts = [[random_part("Q5_K", 40, 512, seed=2 * number + half) for half in range(2)] for number in range(3)]
     found = packed(parts)
     assert isinstance(found.weight, GpuBlocks) and found.kinds == ("q5_k",)
@@ -176,9 +162,13 @@ def test_blocks_of_each_expert_are_taken_over_as_they_are():
         assert torch.equal(unpacked_blocks(found.of(number)), torch.cat([each.dequantized() for each in of_expert]))
 
 
-def test_gate_and_up_in_unlike_blocks_become_floats():
-    parts = [[random_part("Q4_K", 40, 256), random_part("Q6_K", 40, 256)] for _ in range(2)]
-    assert packed(parts).kinds == ("bf16",)
+def test_inputs_in_an_order_of_their_own_become_int8_and_gates_in_unlike_blocks_floats():
+    parts = [[part(order=torch.randperm(128).int(), seed=number)] for number in range(2)]
+    found = packed(parts)
+    assert found.weight.kind == "int8" and found.weight.order is None
+    for number, of_expert in enumerate(parts):
+        assert torch.equal(found.of(number).values, quantize_int8(floats(*of_expert)).values)
+    assert packed([[random_part("Q4_K", 40, 256), random_part("Q6_K", 40, 256)]] * 2).kinds == ("bf16",)
 
 
 def test_experts_in_unlike_formats_are_refused():

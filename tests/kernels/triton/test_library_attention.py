@@ -3,7 +3,6 @@
 from builders import interpreted  # noqa: F401  isort: skip
 
 import inspect
-from functools import partial
 
 import pytest
 import torch
@@ -58,7 +57,7 @@ def test_prompts_with_sinks_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_on_a_processor")
-def test_short_prompts_and_other_formats_are_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_prompts_and_other_formats_are_not_served_nor_is_a_processor_or_float32(monkeypatch) -> None:
     monkeypatch.setattr(library, "_libraries", lambda: iter({"right": formula}.items()))
     requests = Requests(Form("bf16", 4, 2), [90])
     query, rows = requests.step([(0, 0, 90)])
@@ -66,14 +65,10 @@ def test_short_prompts_and_other_formats_are_not_served(monkeypatch: pytest.Monk
     assert library_for(query, Requests(Form("int8", 4, 2), [90]).memory(), rows) is None
     monkeypatch.setattr(library, "_LEAST_QUERIES", 4 * 90 + 1)
     assert library_for(query, requests.memory(), rows) is None
-
-
-def test_a_library_of_another_convention_is_not_believed() -> None:
-    def of_other_mask(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
-        return formula(query, kv, rows, scale, 3)
-
-    trial = partial(is_right, device=CPU, dtype=torch.bfloat16, head_dim=64, block_size=16)
-    assert trial(formula) and not trial(of_other_mask)
+    library.library.cache_clear()
+    monkeypatch.setattr(library, "_DEVICE", "cuda")
+    assert library.library(CPU, torch.bfloat16, 64, 16) is None
+    assert library.library(torch.device("cuda"), torch.float32, 64, 16) is None
 
 
 @pytest.mark.usefixtures("_on_a_processor")
@@ -84,14 +79,13 @@ def test_the_first_library_that_is_right_is_taken(monkeypatch: pytest.MonkeyPatc
     def wrong(query: Tensor, *inputs) -> Tensor:
         return query
 
-    found = {"of larger blocks": failing, "wrong": wrong, "right": formula, "second": wrong}
+    def of_other_mask(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
+        return formula(query, kv, rows, scale, 3)
+
+    found = {"1": failing, "2": wrong, "of another convention": of_other_mask, "right": formula, "second": wrong}
     monkeypatch.setattr(library, "_libraries", lambda: iter(found.items()))
     assert library.library(CPU, torch.bfloat16, 32, 16) is formula
-
-
-def test_there_is_no_library_for_a_processor_or_for_float32() -> None:
-    assert library.library(CPU, torch.bfloat16, 64, 16) is None
-    assert library.library(torch.device("cuda"), torch.float32, 64, 16) is None
+    assert not is_right(of_other_mask, device=CPU, dtype=torch.bfloat16, head_dim=64, block_size=16)
 
 
 @pytest.mark.long  # imports what takes a second

@@ -10,8 +10,8 @@ from itertools import product
 import pytest
 import torch
 from builders.cases import for_each
-from builders.gpu_products import AROUND, CLOSE, CPU, DTYPES, FORMATS, assert_agrees, draws, grouped, weight_of
-from builders.quantized_parts import part
+from builders.gpu_products import AROUND, CLOSE, CPU, DTYPES, FORMATS, assert_agrees, grouped, weight_of
+from builders.quantized_parts import draws, part
 from torch import Tensor
 
 from penstock.kernels.gpu_weights import GpuWeight, pack
@@ -48,73 +48,34 @@ def assert_right(op, x: Tensor, weight: GpuWeight, bias: Tensor | None) -> None:
 
 
 @pytest.mark.long
-@for_each("kind, rows", product(("fp32", "fp16", "bf16"), (1, 3, 17, 70)))
-def test_rows_meet_float_weights_in_their_own_format(kind, rows):
-    weight = pack([draws(30, 200), draws(41, 200, seed=1)], WeightFormat(kind), CPU)
-    x, bias = draws(rows, 200, seed=2, dtype=weight.values.dtype), draws(71, seed=3, dtype=weight.values.dtype)
-    assert_right(products.linear_gpu, x, weight, bias)
-    assert_right(products.linear_gpu_invariant, x, weight, None)
-
-
-@pytest.mark.long
-@for_each("rows, dtype", product((1, 17), (torch.float16, torch.bfloat16)))
-def test_rows_of_16_bits_meet_integers_without_loss(rows, dtype):
-    x, bias, matrix = draws(rows, 176, dtype=dtype), draws(50, seed=1, dtype=dtype), draws(50, 176, seed=2)
-    int8, int4 = pack([matrix], WeightFormat("int8"), CPU), pack([matrix], WeightFormat("int4", 32), CPU)
-    assert_right(products.linear_wint8, x, int8, bias)
-    assert_right(products.linear_int8, x, int8, bias)
-    assert_right(products.linear_wint4, x, int4, bias)
-
-
-@pytest.mark.long
-@for_each("group", [16, 32, 48, 64, 96, 128, 192, 1000])
+@for_each("group", (16, 32, 48, 64, 96, 128, 192, 1000))
 def test_groups_of_any_size_keep_their_scales_and_zeros(group):
+    """Rows in other formats meet all forms in tests/gpu/test_kernels_at_real_sizes.py."""
     weight = grouped(49, 300, group)
-    assert weight.kind == "int4"
-    assert_right(products.linear_wint4, draws(3, 300, seed=2), weight, draws(49, seed=3))
+    for rows in (1, 3, 17, 70):
+        assert_right(products.linear_wint4, draws(rows, 300, seed=2), weight, draws(49, seed=3))
+    for around in ("normed", "added"):
+        assert_agrees(products.linear_few_rows, draws(3, 300, seed=2), weight, around)
+    assert_agrees(products.linear_few_rows, draws(3, 300, seed=2), grouped(50, 300, group), "gated")
 
 
 @pytest.mark.long
-def test_the_order_of_a_checkpoints_inputs_is_followed():
-    order = torch.randperm(192, generator=torch.Generator().manual_seed(5)).int()
-    parts = [part(20, 192, 64, 4, True, order), part(30, 192, 64, 4, True, order.clone(), seed=1)]
-    weight, x = pack(parts, WeightFormat("bf16"), CPU), draws(3, 192)
-    expected = x @ torch.cat([part.dequantized() for part in parts]).T
-    torch.testing.assert_close(gpu(products.linear_wint4, x, weight), expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.long
-def test_quantized_rows_have_the_reference_s_bits():
+def test_quantized_rows_have_the_reference_s_bits_and_one_that_is_not_finite_leaves_the_others_alone():
     weight, x, bias = pack([draws(50, 130)], WeightFormat("int8"), CPU), draws(17, 130, seed=1), draws(50, seed=2)
-    assert torch.equal(gpu(products.linear_int8, x, weight, bias), products.linear_int8.reference(x, weight, bias))
+    expected = products.linear_int8.reference(x, weight, bias)
+    assert torch.equal(gpu(products.linear_int8, x, weight, bias), expected)
+    x[1, 7], expected[1] = torch.inf, torch.nan
+    found = gpu(products.linear_int8, x, weight, bias)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.long
-def test_a_row_that_is_not_finite_gives_no_numbers_and_leaves_the_others_alone():
-    weight, x = pack([draws(50, 130)], WeightFormat("int8"), CPU), draws(3, 130, seed=1)
-    clean = gpu(products.linear_int8, x, weight)
-    x[1, 7] = torch.inf
-    found = gpu(products.linear_int8, x, weight)
-    assert found[1].isnan().all()
-    assert torch.equal(found[::2], clean[::2])
-
-
-def assert_free_of_company(op, form: WeightFormat, rows: int) -> None:
-    weight, x, bias = pack([draws(40, 270)], form, CPU), draws(rows, 270, seed=1), draws(40, seed=2)
-    together = gpu(op, x, weight, bias)
-    for first, end in ((0, 1), (rows - 1, rows), (3, rows - 3)):
-        assert torch.equal(gpu(op, x[first:end], weight, bias), together[first:end]), f"{first}:{end}"
-
-
-@for_each("op, form", INVARIANT[:4], ids=lambda each: each[0].name)
-def test_a_row_has_the_same_bits_alone_and_in_company(op, form):
-    assert_free_of_company(op, form, 20)
-
-
-@pytest.mark.long
-@for_each("op, form", INVARIANT, ids=lambda each: each[0].name)
-def test_a_row_has_the_same_bits_in_large_company(op, form):
-    assert_free_of_company(op, form, 70)
+@pytest.mark.parametrize("rows, forms", [(20, INVARIANT[:4]), pytest.param(70, INVARIANT, marks=pytest.mark.long)])
+def test_a_row_has_the_same_bits_alone_and_in_company(rows, forms):
+    for op, form in forms:
+        weight, x, bias = pack([draws(40, 270)], form, CPU), draws(rows, 270, seed=1), draws(40, seed=2)
+        together = gpu(op, x, weight, bias)
+        for first, end in ((0, 1), (rows - 1, rows), (3, rows - 3)):
+            assert torch.equal(gpu(op, x[first:end], weight, bias), together[first:end]), (op.name, first, end)
 
 
 @pytest.mark.long
@@ -124,13 +85,20 @@ def test_a_row_has_the_same_bits_in_large_company(op, form):
         (linear._WEIGHT_ONLY, products.linear_wint8, WeightFormat("int8")),
         (linear._INTEGERS, products.linear_int8, WeightFormat("int8")),
         (linear_int4._TUNING, products.linear_wint4, WeightFormat("int4", 64)),
+        (FLOATS, products.linear_few_rows, WeightFormat("fp32")),
+        (INT8, products.linear_few_rows, WeightFormat("int8")),
+        (INT4, products.linear_few_rows, WeightFormat("int4", 64)),
     ],
-    ids=lambda each: each[1].name,
+    ids=lambda each: f"{each[1].name} {each[2].kind}",
 )
 def test_every_choice_that_is_tried_computes_the_product(tuning, op, form, monkeypatch):
-    weight, x, bias = pack([draws(40, 300)], form, CPU), draws(65, 300, seed=1), draws(40, seed=2)
+    weight, x, bias = weight_of(80, 700, form), draws(65, 700, seed=1), draws(80, seed=2)
     for choice in tuning.choices:
         monkeypatch.setattr(tuning, "default", lambda *_, choice=choice: choice)
+        if op is products.linear_few_rows:
+            for around in ("normed, gated", "added"):
+                assert_agrees(op, x[:3], weight, around)
+            continue
         assert_right(op, x, weight, bias)
         if tuning is linear._INTEGERS:  # all others leave few rows to another kernel
             assert_right(op, x[:3], weight, bias)
@@ -139,7 +107,7 @@ def test_every_choice_that_is_tried_computes_the_product(tuning, op, form, monke
 @pytest.mark.long
 @for_each("parts", [1, 4])
 def test_parts_are_the_same_sum_by_one_program_or_by_several(parts):
-    """Of many rows by one program, of few by several."""
+    """One program sums up many rows, several programs sum up few."""
     x, bias, matrix = draws(65, 700), draws(40, seed=1), draws(40, 700, seed=2)
     choice = LaunchConfig.of(BLOCK_M=16, BLOCK_N=64, BLOCK_K=64, PARTS=parts)
     weight = pack([matrix], WeightFormat("fp32"), CPU)
@@ -177,17 +145,12 @@ def test_so_many_rows_go_by_way_of_floats_unless_that_is_switched_off(monkeypatc
 
 
 @pytest.mark.long
-@for_each("form, around, rows", product(FORMATS, AROUND, (1, 2, 8, NORMED_ROWS, NORMED_ROWS + 1, FEW_ROWS)))
-def test_a_product_of_few_rows_does_what_stands_around_it(form, around, rows):
-    x = draws(rows, 200, dtype=DTYPES.get(form.kind, torch.float32))
-    bias = draws(70, seed=1, dtype=x.dtype) if rows % 2 else None
-    assert_agrees(products.linear_few_rows, x, weight_of(70, 200, form), around, bias)
-
-
-@pytest.mark.long
-@for_each("around, group, rows", product(("normed", "added", "gated"), (16, 32, 48, 64, 128, 192, 1000), (1, 3)))
-def test_few_rows_meet_groups_of_any_size(around, group, rows):
-    assert_agrees(products.linear_few_rows, draws(rows, 300, seed=2), grouped(50, 300, group), around)
+@for_each("rows", (1, 2, 8, NORMED_ROWS, NORMED_ROWS + 1, FEW_ROWS))
+def test_a_product_of_few_rows_does_what_stands_around_it(rows):
+    for form, around in product(FORMATS, AROUND):
+        x = draws(rows, 200, dtype=DTYPES.get(form.kind, torch.float32))
+        bias = draws(70, seed=1, dtype=x.dtype) if rows % 2 else None
+        assert_agrees(products.linear_few_rows, x, weight_of(70, 200, form), around, bias)
 
 
 def test_the_order_of_a_checkpoints_inputs_is_followed_after_the_norm():
@@ -207,20 +170,6 @@ def test_a_stream_whose_numbers_are_large_stays_finite_in_float16():
     found = few_rows.multiply_few(x, weight, None, norm)
     expected = products.linear_few_rows.reference(x, weight, None, norm)
     torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2 * float(expected.abs().max()))
-
-
-@pytest.mark.long
-@for_each(
-    "tuning, form",
-    [(FLOATS, WeightFormat("fp32")), (INT8, WeightFormat("int8")), (INT4, WeightFormat("int4", 64))],
-    ids=lambda each: each[0].name,
-)
-def test_every_choice_for_few_rows_computes_the_product(tuning, form, monkeypatch):
-    weight, x = weight_of(80, 700, form), draws(3, 700)
-    for choice in tuning.choices:
-        monkeypatch.setattr(tuning, "default", lambda *_, choice=choice: choice)
-        for around in ("normed, gated", "added"):
-            assert_agrees(products.linear_few_rows, x, weight, around)
 
 
 def test_parts_that_have_no_inputs_add_nothing():

@@ -6,9 +6,7 @@ import numpy
 import pytest
 import torch
 from builders.cases import for_each
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch import Tensor
+from builders.quantized_parts import draws
 
 from penstock.kernels.reference import pointwise, quantized
 from penstock.kernels.reference.step_inputs import step_inputs
@@ -26,40 +24,27 @@ prepare = step_inputs.versions["triton"]
 CLOSE = {torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 4e-2}
 
 
-def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
 @for_each("dtype", CLOSE)
-@for_each("rows, width", [(1, 56), (3, 1000)])
-def test_the_norm_is_of_the_stream_as_it_was_stored(rows, width, dtype):
-    original, update = draws(rows, width, dtype=dtype), draws(rows, width, seed=1, dtype=dtype)
-    weight, changed = draws(width, seed=2, dtype=dtype), original.clone()
-    normed = add_rms_norm(changed, update, weight, 1e-6)
-    torch.testing.assert_close(changed, original + update, rtol=CLOSE[dtype], atol=CLOSE[dtype])
-    expected = pointwise.rms_norm.reference(changed, weight, 1e-6)
-    torch.testing.assert_close(normed, expected, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+def test_norms_and_gates_are_right_in_every_format(dtype):
+    for rows, width in ((1, 56), (3, 1000)):
+        original, update = draws(rows, width, dtype=dtype), draws(rows, width, seed=1, dtype=dtype)
+        weight, changed = draws(width, seed=2, dtype=dtype), original.clone()
+        normed = add_rms_norm(changed, update, weight, 1e-6)
+        torch.testing.assert_close(changed, original + update, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+        expected = pointwise.rms_norm.reference(changed, weight, 1e-6)  # of the stream as it was stored
+        torch.testing.assert_close(normed, expected, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+    gate_up = draws(3, 2 * 1030, dtype=dtype) * 4
+    found, expected = gate(gate_up, "silu"), pointwise.gate.reference(gate_up, "silu")
+    torch.testing.assert_close(found, expected, rtol=CLOSE[dtype], atol=CLOSE[dtype])
 
 
-def test_an_update_in_another_format_is_rounded_into_the_stream():
+def test_an_update_is_rounded_into_the_stream_which_stays_as_it_is_without_one():
     changed, update = draws(3, 64, dtype=torch.float16), draws(3, 64, seed=1)
     expected = changed.clone().add_(update)
     add_rms_norm(changed, update, draws(64), 1e-6)
     assert torch.equal(changed, expected)
-
-
-def test_without_an_update_the_stream_stays_as_it_is():
-    x = draws(3, 64)
-    before = x.clone()
-    add_rms_norm(x, None, draws(64, seed=1), 1e-6)
-    assert torch.equal(x, before)
-
-
-@for_each("dtype", CLOSE)
-def test_silu_times_the_second_half(dtype):
-    gate_up = draws(3, 2 * 1030, dtype=dtype) * 4
-    found, expected = gate(gate_up, "silu"), pointwise.gate.reference(gate_up, "silu")
-    torch.testing.assert_close(found, expected, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+    add_rms_norm(changed, None, draws(64, seed=1), 1e-6)
+    assert torch.equal(changed, expected)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -94,35 +79,7 @@ def test_a_row_has_the_same_bits_in_any_company(name):
     assert len(operation(x[:0])) == 0
 
 
-@settings(max_examples=10)
-@given(
-    rows=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=12),
-    spare=st.tuples(st.integers(0, 5), st.integers(0, 20)),
-    block_size=st.sampled_from([1, 16, 24]),
-)
-def test_every_token_is_the_one_at_its_place_in_its_slot(rows, spare, block_size):
-    starts, counts = numpy.array(rows).T
-    spare_rows, spare_tokens = spare
-    slots = numpy.arange(len(rows))[::-1] + 1
-    histories = torch.arange(len(rows) + 1, dtype=torch.int32)[:, None] * 1000 + torch.arange(70, dtype=torch.int32)
-    tables = torch.arange((len(rows) + 1) * 70, dtype=torch.int32).view(-1, 70)
-    starts_of_all = numpy.append(starts, numpy.zeros(spare_rows, int))
-    slots_of_all = numpy.append(slots, numpy.full(spare_rows, -1))
-    query_starts = numpy.append(0, numpy.append(counts, numpy.zeros(spare_rows, int)).cumsum())
-    columns = (torch.from_numpy(column.astype(numpy.int32)) for column in (slots_of_all, starts_of_all, query_starts))
-    total = int(counts.sum())
-    made = prepare(*columns, histories, tables, block_size, total + spare_tokens, 70)
-    slot_of_token, positions = slots.repeat(counts), made.positions[:total].numpy()
-    expected = numpy.concatenate([start + numpy.arange(count) for start, count in rows])
-    assert positions.tolist() == expected.tolist()
-    assert made.token_ids[:total].tolist() == (slot_of_token * 1000 + expected).tolist()
-    blocks = slot_of_token * 70 + expected // block_size
-    assert made.kv_slots[:total].tolist() == (blocks * block_size + expected % block_size).tolist()
-    assert made.kv_slots[total:].tolist() == [-1] * spare_tokens
-    assert made.context_lengths.tolist() == [*(starts + counts), *[0] * spare_rows]
-
-
-def test_they_are_what_the_worker_makes_of_its_slots_on_the_host():
+def test_a_steps_inputs_are_what_the_worker_makes_of_its_slots_on_the_host():
     table = SlotTable(6, 200, [500], 16, 1000, torch.device("cpu"))
     generator = torch.Generator().manual_seed(2)
     table.histories.random_(0, 1000, generator=generator)

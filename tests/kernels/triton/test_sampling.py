@@ -19,7 +19,6 @@ from penstock.kernels.reference.sampling.race import (
     NOT_FINITE,
     NOTHING_LEFT,
     DeviceDraws,
-    DeviceMask,
     choose_on_device,
 )
 from penstock.kernels.reference.sampling.uniform import exponential
@@ -37,7 +36,6 @@ ROWS = {
     OF_TOP_K: [
         (1.0, 1.0, 0.0, 1),
         (1e30, 1.0, 0.0, 50),
-        (3.0, 0.5, 0.0, 9),
         (2.0, 0.9, 0.2, 30),
         (1e30, 0.5, 0.0, 90),
         (1e30, 1.0, 0.0, 699),
@@ -55,11 +53,6 @@ def columns(rows: list[tuple[int, float, float, float, int]]) -> DeviceDraws:
     histories = torch.full((len(rows), len(rows) + 11), UNWRITTEN, dtype=torch.int32)
     are_best = not any(kinds)
     return DeviceDraws(torch.tensor(kinds), torch.tensor(reals), wholes, histories, count, count + 11, are_best)
-
-
-def only(draws: DeviceDraws, row: int) -> DeviceDraws:
-    one = slice(row, row + 1)
-    return replace(draws, slots=draws.slots[one], positions=draws.positions[one])
 
 
 choose = choose_on_device.versions["triton"]
@@ -91,7 +84,8 @@ def test_of_many_chunks_most_are_passed_over_and_the_token_is_the_same(width):
 def test_a_rows_token_does_not_depend_on_its_company():
     draws = columns([(kind, *row) for kind, rows in ROWS.items() for row in rows[:2]])
     logits = torch.randn(len(draws.kinds), 600, generator=torch.Generator().manual_seed(5))
-    alone = [choose(logits[row : row + 1], only(draws, row))[0].tolist() for row in range(len(logits))]
+    only = [replace(draws, slots=draws.slots[[row]], positions=draws.positions[[row]]) for row in range(len(logits))]
+    alone = [choose(logits[[row]], one)[0].tolist() for row, one in enumerate(only)]
     assert choose(logits, draws).tolist() == alone
 
 
@@ -119,18 +113,6 @@ def test_tokens_are_written_behind_the_histories_of_rows_that_are_there_and_nowh
 
 
 @pytest.mark.long
-def test_a_mask_leaves_to_its_rows_what_it_allows_and_to_others_everything():
-    draws = columns([(kind, *asked[0]) for kind, asked in ROWS.items()])
-    logits = torch.zeros(4, 530)
-    logits[:, 7] = 30
-    mask = DeviceMask.room(4, 530, logits.device)
-    bits = torch.zeros(2, 17, dtype=torch.int32)
-    bits[0, 528 // 32] = 1 << 528 % 32
-    mask.take(torch.tensor([NO_ROW, 0, 1, NO_ROW]), bits)
-    assert choose(logits, draws, mask).tolist() == [[7, 0], [528, 0], [0, NOTHING_LEFT], [7, 0]]
-
-
-@pytest.mark.long
 @for_each("time", [2**-14, 0.0099, 0.0101, 1.0, 8.0])
 def test_times_are_exponential_down_to_the_smallest_that_win(time):
     count = torch.arange(1 << 20)
@@ -139,18 +121,14 @@ def test_times_are_exponential_down_to_the_smallest_that_win(time):
     assert abs((times < time).double().mean().item() - share) < 4 * (share * (1 - share) / len(count)) ** 0.5
 
 
+PARAMETERS = [
+    {}, {"temperature": 0.5}, {"temperature": 2, "min_p": 0.1}, {"top_k": 6}, {"top_p": 0.7},
+    {"top_k": 9, "top_p": 0.8},
+]  # fmt: skip
+
+
 @pytest.mark.long
-@for_each(
-    "params",
-    [
-        {},
-        {"temperature": 0.5},
-        {"temperature": 2, "min_p": 0.1},
-        {"top_k": 6},
-        {"top_p": 0.7},
-        {"top_k": 9, "top_p": 0.8},
-    ],
-)
+@for_each("params", PARAMETERS)
 def test_tokens_come_as_often_as_the_parameters_say(params):
     asked, draws_made = SamplingParams(**params), 20_000
     logits = torch.randn(24, generator=torch.Generator().manual_seed(3)) * 2
@@ -194,23 +172,18 @@ def histories_of(*tokens: list[int]) -> Histories:
     return Histories(places, table, places, lengths, int(lengths.max()))
 
 
-def test_a_token_that_came_two_thousand_times_is_penalized_once():
-    histories = histories_of([7] * 2100, [7, 9])
+def test_a_token_is_penalized_once_and_counted_over_its_own_answer():
     logits = torch.tensor([[2.0, -1.0] * 6] * 2)
+    histories = histories_of([7] * 2100, [7, 9])
     found = penalize_repetition.versions["triton"](logits.clone(), histories, torch.tensor([1.25, 0.5]))
     expected = logits.clone()
     expected[0, 7], expected[1, 7], expected[1, 9] = -1.25, -0.5, -0.5
     assert torch.equal(found, expected)
-
-
-def test_a_token_is_counted_over_the_whole_answer_and_in_no_other_row():
-    histories = histories_of([7] * 100 + [3] * 1200 + [7] * 900, [3] * 4)
-    logits = torch.zeros(2, 12)
+    histories, logits = histories_of([7] * 100 + [3] * 1200 + [7] * 900, [3] * 4), torch.zeros(2, 12)
     starts, frequency, presence = torch.tensor([50, 4]), torch.tensor([0.5, 1.0]), torch.tensor([0.25, 1.0])
-    found = penalize_generated.versions["triton"](logits, histories, starts, frequency, presence)
-    expected = torch.zeros(2, 12)
-    expected[0, 7], expected[0, 3] = -(950 * 0.5 + 0.25), -(1200 * 0.5 + 0.25)
-    assert torch.equal(found, expected)
+    found = penalize_generated.versions["triton"](logits.clone(), histories, starts, frequency, presence)
+    logits[0, 7], logits[0, 3] = -(950 * 0.5 + 0.25), -(1200 * 0.5 + 0.25)
+    assert torch.equal(found, logits)
 
 
 def test_more_rows_than_are_counted_at_once_find_their_memory_as_new():
@@ -222,24 +195,15 @@ def test_more_rows_than_are_counted_at_once_find_their_memory_as_new():
     assert torch.equal(found, penalize_generated.reference(logits.clone(), *arguments))
 
 
-def agrees_with_the_reference(logits: torch.Tensor, chosen: torch.Tensor, num_top: int) -> None:
+@pytest.mark.long
+@for_each("num_top", [0, 1, 5, 6, 20, 21])
+def test_the_most_likely_are_told_in_order_of_their_ids_even_where_they_stand_in_one_chunk_or_are_masked(num_top):
+    logits = torch.randn(5, 1300, generator=torch.Generator().manual_seed(num_top))
+    logits[0, 700:730] += 10
+    logits[2:] = -math.inf
+    logits[2, 550], logits[3, 3], logits[3, 599], logits[4, ::2] = -2.0, 0.0, -0.0, 1.0
+    chosen = torch.tensor([1299, 0, 7, 599, 5])
     found = ranked_logprobs.versions["triton"](logits, chosen, num_top)
     expected = ranked_logprobs.reference(logits, chosen, num_top)
     assert torch.equal(found.token_ids, expected.token_ids) and torch.equal(found.ranks, expected.ranks)
     torch.testing.assert_close(found.logprobs, expected.logprobs, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.long
-@for_each("num_top", [0, 1, 5, 6, 20, 21])
-def test_any_number_of_the_most_likely_is_told_even_where_the_best_stand_in_one_chunk(num_top):
-    logits = torch.randn(2, 1300, generator=torch.Generator().manual_seed(num_top))
-    logits[0, 700:730] += 10
-    agrees_with_the_reference(logits, torch.tensor([1299, 0]), num_top)
-
-
-@pytest.mark.long
-def test_masked_tokens_come_last_in_the_order_of_their_ids():
-    logits = torch.full((3, 600), -math.inf)
-    logits[0, 550], logits[1, 3], logits[1, 599] = -2.0, 0.0, -0.0
-    logits[2, ::2] = 1.0
-    agrees_with_the_reference(logits, torch.tensor([7, 599, 5]), 5)

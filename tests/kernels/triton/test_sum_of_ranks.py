@@ -76,8 +76,8 @@ def test_every_rank_has_the_sum_of_all_step_after_step(tmp_path, size, steps):
     assert [rank.returncode for rank in ranks] == [0] * size, "\n".join(told)
 
 
-def test_a_sum_waits_for_the_norm_behind_it_and_joins_the_stream_wherever_it_stands():
-    """Of two ranks, of which one has all the memory: the sum is its own part."""
+def test_a_sum_waits_for_the_norm_behind_it_and_what_is_large_goes_another_way(monkeypatch):
+    """One of two ranks has all the memory, so the sum is its own part."""
     room, flags = torch.empty(1 << 12, dtype=torch.uint8), torch.zeros(4, 1, dtype=torch.int32)
     ranks = Parallel(0, 2, is_ordered=False, peers=memory_of(0, [room], [flags]))
     ops = UnprovenOperations(torch.device("cpu"), torch.float32, ranks, False)
@@ -86,18 +86,12 @@ def test_a_sum_waits_for_the_norm_behind_it_and_joins_the_stream_wherever_it_sta
     summed = stream + part
     torch.testing.assert_close(ops.add_rms_norm(stream, ops.all_reduce(part), weight, 1e-6), expected)
     torch.testing.assert_close(stream, summed)
-
-
-def test_what_is_large_goes_another_way(monkeypatch):
-    room, flags = torch.empty(1 << 12, dtype=torch.uint8), torch.zeros(4, 1, dtype=torch.int32)
-    ranks = Parallel(0, 2, is_ordered=False, peers=memory_of(0, [room], [flags]))
     monkeypatch.setattr(Parallel, "all_reduce", lambda self, x: x + 1)
-    ops = UnprovenOperations(torch.device("cpu"), torch.float32, ranks, False)
     for rows, width in ((5, 8), (4, 200)):
         assert torch.equal(ops.all_reduce(torch.zeros(rows, width)), torch.ones(rows, width))
 
 
 def test_no_other_operation_is_given_addresses_of_the_host():
-    """Those that a card is handed would end its use by the process."""
+    """A card that is handed such addresses would be of no more use to the process."""
     holding = {name for name in OPS if any(map(holds_addresses, EXAMPLES[name](0)))}
     assert holding == {"ranks.add_norm_of_ranks"}

@@ -29,15 +29,9 @@ def test_a_switch_is_what_its_variable_says(monkeypatch, switch):
         assert switched(monkeypatch, switch, "yes").is_on
 
 
-def test_what_only_a_measurement_can_justify_is_off_and_nothing_else():
-    assert [switch for switch in SWITCHES if not switch.is_on_unasked] == list(switches.UNPROVEN)
-
-
-def test_every_row_of_the_table_is_a_switch_of_the_file():
+def test_the_table_has_every_switch_and_is_on_the_page_and_only_what_is_unproven_is_off():
     assert [each for each in vars(switches).values() if isinstance(each, Switch)] == list(SWITCHES)
-
-
-def test_the_page_has_the_table_as_it_is():
+    assert [switch for switch in SWITCHES if not switch.is_on_unasked] == list(switches.UNPROVEN)
     page = (Path(switches.__file__).parents[2] / "docs" / "gpu.md").read_text(encoding="utf-8")
     rows = [f"| `{switch.variable}` | {int(switch.is_on_unasked)} | {switch.what} |" for switch in SWITCHES]
     assert "\n".join(rows) in page
@@ -52,17 +46,11 @@ def test_choices_are_compiled_side_by_side():
     assert compiled_together(CHOICES, lambda choice: both.wait(timeout=60)) == CHOICES
 
 
-def test_a_choice_that_a_gpu_has_no_room_for_is_left_out():
-    def launch(choice: LaunchConfig) -> None:
+def test_a_choice_that_a_gpu_has_no_room_for_is_left_out_and_another_fault_is_said():
+    def launch(choice: LaunchConfig, fault: Exception) -> None:
         if choice["BLOCK"] == 32:
-            raise OutOfResources
+            raise fault
 
-    assert compiled_together(CHOICES, launch) == CHOICES[:1]
-
-
-def test_what_is_wrong_with_a_kernel_is_said():
-    def launch(choice: LaunchConfig) -> None:
-        raise TypeError("of that")
-
+    assert compiled_together(CHOICES, lambda choice: launch(choice, OutOfResources())) == CHOICES[:1]
     with pytest.raises(TypeError, match="of that"):
-        compiled_together(CHOICES, launch)
+        compiled_together(CHOICES, lambda choice: launch(choice, TypeError("of that")))
