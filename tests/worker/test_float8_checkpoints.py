@@ -129,17 +129,6 @@ def test_some_rows_turned_over_are_packed_as_their_floats_are(written, form, kin
         assert torch.equal(pack([ours], kind, 32).data, pack([theirs], kind, 32).data)
 
 
-def damaged(folder: Path, form: Float8Form, **changes: torch.Tensor | None) -> Path:
-    model, _ = float8_model(folder, form)
-    tensors = load_file(model / "model.safetensors")
-    for name, tensor in changes.items():
-        del tensors[DOWN.removesuffix("weight") + name]
-        if tensor is not None:
-            tensors[DOWN.removesuffix("weight") + name] = tensor
-    save_file(tensors, model / "model.safetensors", {"format": "pt"})
-    return model
-
-
 @for_each(
     "name, changes, sentence",
     [
@@ -151,7 +140,12 @@ def damaged(folder: Path, form: Float8Form, **changes: torch.Tensor | None) -> P
     ],
 )
 def test_what_does_not_fit_together_is_named(tmp_path, name, changes, sentence):
-    model = damaged(tmp_path, BY_NAME[name], **changes)
+    model, _ = float8_model(tmp_path, BY_NAME[name])
+    tensors, module = load_file(model / "model.safetensors"), DOWN.removesuffix("weight")
+    for part, tensor in changes.items():
+        del tensors[module + part]
+        tensors |= {} if tensor is None else {module + part: tensor}
+    save_file(tensors, model / "model.safetensors", {"format": "pt"})
     with pytest.raises(ConfigError, match=sentence):
         opened(model).matrix(DOWN, DOWN_SHAPE)
 

@@ -93,23 +93,19 @@ def test_it_gives_the_logits_of_its_twin_but_for_the_activations_that_native_ker
         assert torch.cosine_similarity(logits_of(model), expected).min() > 0.998
 
 
-@for_each("more", [{}, {"quant_method": "gptq"}])
-def test_what_the_first_tools_wrote_into_a_file_of_its_own_is_read(tmp_path, more):
+def test_a_file_of_its_own_as_the_first_tools_wrote_it_is_read_or_named(tmp_path):
     model, twin = quantized_model(tmp_path, Form("gptq", is_ordered=True))
     change_config(model, quantization_config=ABSENT)
     own = {"bits": 4, "group_size": 32, "damp_percent": 0.01, "desc_act": True, "sym": True}
-    (model / "quantize_config.json").write_text(json.dumps(own | more))
     name = "model.layers.1.mlp.down_proj.weight"
-    part = opened(model).matrix(name, DOWN_SHAPE)
-    assert torch.equal(part.dequantized(), load_file(twin / "model.safetensors")[name])
-
-
-@for_each("text", ["{", "[]", '{"bits": 3}', '{"group_size": 128}', '{"bits": 4, "group_size": "x"}'])
-def test_a_file_of_its_own_that_says_nothing_of_use_is_named(tmp_path, text):
-    folder = tiny_model(tmp_path, "llama")
-    (folder / "quantize_config.json").write_text(text)
-    with pytest.raises(ConfigError):
-        read_config(folder)
+    for more in ({}, {"quant_method": "gptq"}):
+        (model / "quantize_config.json").write_text(json.dumps(own | more))
+        part = opened(model).matrix(name, DOWN_SHAPE)
+        assert torch.equal(part.dequantized(), load_file(twin / "model.safetensors")[name]), more
+    for text in ("{", "[]", '{"bits": 3}', '{"group_size": 128}', '{"bits": 4, "group_size": "x"}'):
+        (model / "quantize_config.json").write_text(text)
+        with pytest.raises(ConfigError):
+            read_config(model)
 
 
 @for_each("layout", ["gptq", "awq"])
