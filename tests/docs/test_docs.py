@@ -25,14 +25,7 @@ import write_configuration
 from builders.cases import for_each
 
 import penstock
-from penstock import (
-    LLM,
-    BeamSearchParams,
-    CompletionOutput,
-    GuidedDecodingParams,
-    RequestOutput,
-    SamplingParams,
-)
+from penstock import LLM, BeamSearchParams, CompletionOutput, GuidedDecodingParams, RequestOutput, SamplingParams
 from penstock.frontend import cli
 from penstock.protocol.options.config import EngineConfig
 
@@ -206,13 +199,9 @@ def check_shell(program: str, words: list[str]) -> None:
 
 
 CHECKS = {
-    "penstock": check_penstock,
-    "script": check_script,
-    "python": check_python,
-    "pytest": check_pytest,
-    "pip": check_pip,
-    "shell": check_shell,
-}
+    "penstock": check_penstock, "script": check_script, "python": check_python, "pytest": check_pytest,
+    "pip": check_pip, "shell": check_shell,
+}  # fmt: skip
 
 
 # --- what they refer to -----------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from penstock.frontend.commands.repl.conversation import AnswerDelta, Conversati
 from penstock.frontend.commands.repl.history import add_to_history, read_history
 from penstock.frontend.commands.repl.slash import command_word
 from penstock.protocol.errors import RequestError
-from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
+from penstock.protocol.outputs import CompletionOutput, FunctionCall, RequestOutput, Samples, ToolCall
 from penstock.protocol.parameters.sampling import SamplingParams
 
 # --- what was typed ---------------------------------------------------------------------------------------------------
@@ -154,6 +154,8 @@ def test_a_turn_is_kept_with_its_thoughts_apart_and_told_to_the_model_in_the_nex
     answer = {"role": "assistant", "content": "It is 4.", "reasoning_content": "Two and two."}
     assert chat.turns == [QUESTION, answer]
     assert (chat.answer.num_output, chat.remark()) == (4, None)
+    call = CompletionOutput(tool_calls=[ToolCall("1", FunctionCall("weather", '{"city": "Rome"}'))])
+    assert AnswerDelta.of(call) == AnswerDelta("", 'weather{"city": "Rome"}')
     list(chat.ask("Sure?"))
     assert chat.llm.asked[1] == [QUESTION, answer, {"role": "user", "content": "Sure?"}]
 

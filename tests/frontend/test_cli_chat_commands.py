@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +9,6 @@ import pytest
 from builders.cases import for_each
 
 from penstock.frontend.commands.repl import model as model_file
-from penstock.frontend.commands.repl.conversation import AnswerDelta
 from penstock.frontend.commands.repl.model import ChatModel, ChatState
 from penstock.frontend.commands.repl.parameters import PARAMETERS
 from penstock.frontend.commands.repl.slash import COMMANDS, completions, run_command
@@ -57,24 +55,30 @@ def models(monkeypatch) -> None:
     monkeypatch.setattr(model_file, "require_model", require_model)
 
 
-def begun() -> ChatState:
-    return ChatState.begun(ChatModel("first", {"tokenizer": "own", "quiet": True}), {"top_p": 0.75})
+def begun() -> tuple[ChatState, Callable[[str], str]]:
+    """A chat, and a function that types a line into it and returns the reply."""
+    chat = ChatState.begun(ChatModel("first", {"tokenizer": "own", "quiet": True}), {"top_p": 0.75})
 
+    def say(line: str) -> str:
+        reply = run_command(chat, line.split(" ")[0], line) if line.startswith("/") else chat.conversation.ask(line)
+        return reply if isinstance(reply, str) else "".join(piece.text for piece in reply)
 
-def said(chat: ChatState, line: str) -> str:
-    """What is said to a line."""
-    reply = run_command(chat, line.split(" ")[0], line) if line.startswith("/") else chat.conversation.ask(line)
-    return reply if isinstance(reply, str) else "".join(piece.text for piece in reply)
+    return chat, say
 
 
 @pytest.fixture
-def chat() -> ChatState:
+def begun_chat() -> tuple[ChatState, Callable[[str], str]]:
     return begun()
 
 
 @pytest.fixture
-def say(chat) -> Callable[[str], str]:
-    return partial(said, chat)
+def chat(begun_chat) -> ChatState:
+    return begun_chat[0]
+
+
+@pytest.fixture
+def say(begun_chat) -> Callable[[str], str]:
+    return begun_chat[1]
 
 
 def contents(chat: ChatState) -> list[str]:
@@ -104,8 +108,7 @@ def contents(chat: ChatState) -> list[str]:
     ],
 )
 def test_a_parameter_that_was_set_holds_from_the_next_message_on(line, name, value):
-    chat = begun()
-    say = partial(said, chat)
+    chat, say = begun()
     assert "from the next message on" in say(line)
     say("hello")
     [params] = chat.model.llm.params
@@ -131,8 +134,7 @@ def test_a_parameter_that_was_set_holds_from_the_next_message_on(line, name, val
     ],
 )
 def test_what_can_not_be_set_is_said_and_changes_nothing(line, sentence):
-    chat = begun()
-    say = partial(said, chat)
+    chat, say = begun()
     say("/set max_tokens 9")
     before = chat.conversation.params
     assert sentence in say(line)
@@ -160,16 +162,13 @@ def test_retry_asks_the_last_message_again_in_the_place_of_its_answer(chat, say)
     assert contents(chat) == ["one", "first 1 1", "two", "first 3 3"]
 
 
-def test_a_message_without_an_answer_is_asked_again_by_retry(chat, say):
+def test_a_message_without_an_answer_waits_for_retry_or_undo_and_an_answer_stays_where_nothing_new_comes(chat, say):
     say("one"), say("nothing")
     assert contents(chat) == ["one", "first 1 1", "nothing"] and chat.conversation.unanswered == "nothing"
     say("/retry")
-    assert chat.conversation.unanswered == "nothing"
-    assert len(chat.model.llm.params) == 3
-
-
-def test_an_answer_stays_where_nothing_new_comes(chat, say):
-    say("one")
+    assert chat.conversation.unanswered == "nothing" and len(chat.model.llm.params) == 3
+    assert say("/undo") == "Forgotten: 'nothing'. 2 messages are left."
+    assert contents(chat) == ["one", "first 1 1"]
     chat.conversation.turns[0]["content"] = "nothing"
     say("/retry")
     assert contents(chat) == ["nothing", "first 1 1"]
@@ -186,58 +185,34 @@ def test_undo_forgets_a_message_and_its_answer_and_then_the_one_before(chat, say
     assert say("/retry") == "There is no message to ask again."
 
 
-def test_what_was_saved_is_loaded_and_goes_on(chat, say, tmp_path):
+@for_each("quote", ["", '"', "'"])
+def test_what_was_saved_is_loaded_and_goes_on(quote, tmp_path):
+    chat, say = begun()
     say("/system Be brief."), say("one")
-    path = tmp_path / "a name with spaces.json"
+    path = f"{quote}{tmp_path}/a name with spaces.json{quote}"
     assert "3 messages are in" in say(f"/save {path}")
+    assert [found.name for found in tmp_path.iterdir()] == ["a name with spaces.json"]
     say("/reset"), say("/system"), say("other")
     assert say(f"/load {path}") == "3 messages are there."
     assert contents(chat) == ["Be brief.", "one", "first 2 1"] and chat.conversation.system == "Be brief."
     assert say("two") == "first 4 3"
-
-
-@for_each("quote", ['"', "'"])
-def test_a_name_may_stand_in_quotes(tmp_path, quote):
-    chat = begun()
-    say = partial(said, chat)
-    say("hello")
-    named = f"{quote}{tmp_path}/a saved chat.json{quote}"
-    assert say(f"/save {named}").startswith("2 messages are in")
-    assert [path.name for path in tmp_path.iterdir()] == ["a saved chat.json"]
-    assert say(f"/load {named}").startswith("2 messages are there")
-
-
-def test_a_last_message_without_an_answer_waits_for_retry(chat, say, tmp_path):
-    (tmp_path / "file").write_text(json.dumps([{"role": "user", "content": "one"}]))
-    assert say(f"/load {tmp_path}/file").startswith("1 message is there; the last one has no answer yet: /retry")
-    assert say(f"/save {tmp_path}/again").startswith("1 message is in")
-    say("/reset"), say(f"/load {tmp_path}/again")
-    assert say("/retry") == "first 1 1" and contents(chat) == ["one", "first 1 1"]
-
-
-def test_undo_forgets_a_message_without_an_answer_and_leaves_the_turn_before(chat, say):
-    say("one"), say("nothing")
-    assert say("/undo") == "Forgotten: 'nothing'. 2 messages are left."
-    assert contents(chat) == ["one", "first 1 1"]
+    say("/undo"), chat.conversation.turns.pop()
+    say(f"/save {tmp_path}/again"), say("/reset")
+    assert say(f"/load {tmp_path}/again").startswith("2 messages are there; the last one has no answer yet: /retry")
+    assert say("/retry") == "first 2 4" and contents(chat) == ["Be brief.", "one", "first 2 4"]
 
 
 @for_each(
     "content", ["", "{}", "[1]", '[{"role": "user"}]', '[{"role": "user", "content": []}]', "[" * 100_000, "\xff"]
 )
 def test_what_is_no_conversation_leaves_the_one_that_there_is(tmp_path, content):
-    chat = begun()
-    say = partial(said, chat)
+    chat, say = begun()
     (tmp_path / "file").write_bytes(content.encode("latin-1"))
     say("one")
     assert "the conversation is as it was" in say(f"/load {tmp_path}/file")
-    assert contents(chat) == ["one", "first 1 1"]
-
-
-@for_each("name", ["missing", ".", "/dev/null"])
-def test_a_file_that_can_not_be_read_is_named(name, tmp_path, monkeypatch):
-    say = partial(said, begun())
-    monkeypatch.chdir(tmp_path)
-    assert name in say(f"/load {name}")
+    for name in ("missing", ".", "../null"):
+        assert name in say(f"/load {tmp_path}/{name}")
+    assert "/dev/null" in say("/load /dev/null") and contents(chat) == ["one", "first 1 1"]
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
@@ -250,12 +225,12 @@ def test_another_model_goes_on_with_the_conversation_and_the_parameters(chat, sa
     assert first.is_closed and say("two") == "other 3 1"
     assert chat.model.llm.params[0].top_p == 0.75
     assert "This is other." in say("/model")
+    assert chat.model._options == {"quiet": True}, "the first one's tokenizer is no other's"
 
 
 @for_each("name, sentence", [("missing", "There is no missing."), ("broken", "broken was not loaded.")])
 def test_a_model_that_can_not_be_loaded_leaves_the_one_that_there_was(name, sentence):
-    chat = begun()
-    say = partial(said, chat)
+    chat, say = begun()
     first = chat.model.llm
     assert say(f"/model {name}") == f"{sentence}\nfirst answers as before."
     assert say("one") == "first 1 1"
@@ -269,18 +244,7 @@ def test_a_chat_ends_where_no_model_can_be_loaded_any_more(chat, say, monkeypatc
     monkeypatch.setattr(model_file, "load", load)
     with pytest.raises(PenstockError, match="first was not loaded."):
         say("/model other")
-
-
-def test_options_of_one_model_are_not_another_ones(chat):
-    chat.model.change("other")
-    assert chat.model._options == {"quiet": True}
-
-
-def test_a_name_that_is_none_is_refused_in_words(chat, monkeypatch):
-    def refuse(name: str, **options: object) -> None:
-        raise TypeError("no such option")
-
-    monkeypatch.setattr(model_file.EngineConfig, "from_options", refuse)
+    monkeypatch.setattr(model_file.EngineConfig, "from_options", lambda name, **options: int(None))  # a TypeError
     with pytest.raises(ConfigError):
         chat.model.change("other")
 
@@ -358,17 +322,10 @@ def folder(tmp_path, monkeypatch) -> Path:
     ],
 )
 def test_tab_completes_commands_and_what_follows_them(folder, line, wanted):
-    chat = begun()
+    chat, _ = begun()
     assert completions(chat, line) == wanted
 
 
 def test_tab_alone_lists_every_command_and_help_has_them_all(chat, say):
     assert [each.strip() for each in completions(chat, "/")] == list(COMMANDS)
     assert all(name in say("/help") for name in COMMANDS)
-
-
-def test_a_call_that_a_model_asks_for_is_shown():
-    from penstock.protocol.outputs import FunctionCall, ToolCall
-
-    answer = CompletionOutput(text="", tool_calls=[ToolCall("1", FunctionCall("weather", '{"city": "Rome"}'))])
-    assert AnswerDelta.of(answer) == AnswerDelta("", 'weather{"city": "Rome"}')

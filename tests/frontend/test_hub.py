@@ -41,7 +41,7 @@ def blobs(cache: Path) -> list[str]:
 # --- what is taken ----------------------------------------------------------------------------------------------------
 
 
-def test_only_what_the_engine_reads_is_taken(hub, made):
+def test_only_what_the_engine_reads_is_taken_and_only_once(hub, made):
     others = (
         "pytorch_model.bin", "model.gguf", "README.md", "modeling_tiny.py", "original/consolidated.safetensors",
         "onnx/config.json", "consolidated.safetensors", "fp16/model.safetensors", "original/params.json",
@@ -49,24 +49,16 @@ def test_only_what_the_engine_reads_is_taken(hub, made):
     )  # fmt: skip
     taken = {"chat_template.jinja": b"{{ 1 }}", "additional_chat_templates/tool.jinja": b"{{ 2 }}"}
     hub.put("owner/tiny", made, files=dict.fromkeys(others, b"x") | taken)
-    folder = find_model("owner/tiny", is_quiet=True).folder
+    assert (find_tokenizer("owner/tiny") / "tokenizer.json").is_file()
+    assert set(hub.fetched()) == DESCRIPTIONS | set(taken), "a tokenizer comes without weights"
+    found = find_model("owner/tiny", is_quiet=True)
+    folder = found.folder
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert there == set(hub.fetched()) == DESCRIPTIONS | set(taken) | {WEIGHTS}
     assert (folder / WEIGHTS).read_bytes() == (made / WEIGHTS).read_bytes()
-
-
-def test_what_is_there_is_not_fetched_again(hub, made):
-    hub.put("owner/tiny", made)
-    found = find_model("owner/tiny", is_quiet=True)
     hub.requests.clear()
     assert find_model("owner/tiny", is_quiet=True) == found
     assert [each.path for each in hub.requests if "agent" not in each.path] == ["/api/models/owner/tiny/revision/main"]
-
-
-def test_a_tokenizer_alone_is_taken_without_weights(hub, made):
-    hub.put("owner/tiny", made)
-    assert (find_tokenizer("owner/tiny") / "tokenizer.json").is_file()
-    assert set(hub.fetched()) == DESCRIPTIONS
 
 
 def test_a_vocabulary_is_taken_where_there_is_no_tokenizer_json(hub, made, monkeypatch):
@@ -140,13 +132,6 @@ def test_a_repository_that_lacks_what_every_model_has_is_refused_before_any_file
     assert hub.fetched() == []
     if missing == "tokenizer.json":
         assert find_model("owner/part", made, is_quiet=True).tokenizer_folder == made
-
-
-def test_what_does_not_fit_on_the_disk_is_refused_with_the_sizes(hub, made):
-    hub.put("owner/large", made, sizes={WEIGHTS: 10**18})
-    with pytest.raises(ConfigError, match=r"909,494\.7 TiB are still to be downloaded into .* GiB are free") as error:
-        find_model("owner/large", is_quiet=True)
-    assert "HF_HUB_CACHE" in str(error.value) and WEIGHTS not in hub.fetched()
 
 
 def test_what_came_before_needs_no_room_again(hub, made, tmp_path, monkeypatch):
@@ -292,13 +277,16 @@ def test_what_is_cached_runs_without_a_network_and_where_the_hub_says_no(hub, ma
     assert ("is not reachable: " if cut is unreachable else "HF_HUB_OFFLINE says to ask no hub") in why
 
 
-def test_an_update_that_broke_off_leaves_what_was_there_before(hub, made, monkeypatch):
+def test_a_download_that_does_not_fit_is_refused_with_the_sizes_and_leaves_the_version_before(hub, made, monkeypatch):
     hub.put("owner/tiny", made)
     found = find_model("owner/tiny", is_quiet=True)
     content = (made / WEIGHTS).read_bytes()
     hub.put("owner/tiny", made, files={WEIGHTS: content[:-1] + b"\1"}, sizes={WEIGHTS: 10**18})
-    with pytest.raises(ConfigError, match="does not fit"):
+    hub.requests.clear()
+    too_much = r"does not fit.*909,494\.7 TiB are still to be downloaded into .* GiB are free.*HF_HUB_CACHE"
+    with pytest.raises(ConfigError, match=f"(?s){too_much}"):
         find_model("owner/tiny", is_quiet=True)
+    assert WEIGHTS not in hub.fetched()
     offline(monkeypatch)
     assert find_model("owner/tiny", is_quiet=True) == found
 

@@ -33,15 +33,6 @@ def spelled(token: int) -> str:
     return f"<{token}>"
 
 
-def test_what_nobody_has_read_is_merged_into_one_output():
-    request = pending()
-    request.add(delta("a", [4]))
-    request.add(delta("b", [5, 6]))
-    output = request.take()
-    assert (output.outputs.text, output.outputs.token_ids, output.finished) == ("ab", [4, 5, 6], False)
-    assert not request.is_fresh
-
-
 @given(st.lists(st.booleans(), min_size=1, max_size=30))
 def test_whenever_it_is_read_the_parts_add_up(reads):
     request, parts = pending(), []
@@ -49,14 +40,21 @@ def test_whenever_it_is_read_the_parts_add_up(reads):
         request.add(delta(f"{number},", [number]))
         if is_read:
             parts.append(request.take())
+            assert not request.is_fresh
     request.add(delta("end", [99], finish_reason="length"))
     parts.append(request.take())
+    assert len(parts) == sum(reads) + 1
     assert "".join(part.outputs.text for part in parts) == "".join(f"{number}," for number in range(len(reads))) + "end"
     assert [token for part in parts for token in part.outputs.token_ids] == [*range(len(reads)), 99]
     assert [part.finished for part in parts] == [False] * (len(parts) - 1) + [True]
 
 
-def test_a_request_is_finished_when_its_last_sample_is():
+def test_a_request_is_finished_when_its_last_sample_is_or_with_its_refusal():
+    request = pending()
+    request.refuse(400, "too long")
+    output = request.take()
+    assert (output.error_code, output.error_msg, output.outputs.finish_reason) == (400, "too long", "error")
+    assert output.finished
     request = pending(n=2)
     request.add(delta("x", [1], sample=1, finish_reason="stop", stop_reason=1))
     assert not request.is_finished
@@ -91,14 +89,6 @@ def test_logprobs_are_spelled_and_the_chosen_token_stands_once():
     assert answer.cumulative_logprob == -3.5
 
 
-def test_a_refused_request_is_finished_with_its_sentence():
-    request = pending()
-    request.refuse(400, "too long")
-    output = request.take()
-    assert (output.error_code, output.error_msg, output.outputs.finish_reason) == (400, "too long", "error")
-    assert output.finished
-
-
 def many_logprobs(positions: int, width: int = 21) -> Logprobs:
     count = positions * width
     logprobs = array("f", [-1.0] * count).tobytes()
@@ -118,7 +108,7 @@ def test_what_comes_is_charged_as_it_is_packed_and_told_with_what_is_taken():
     assert request.take_packed().num_bytes == budget.used - first.num_bytes > 0
 
 
-def test_a_request_that_takes_too_much_fails_and_lets_go_of_all_that_it_had():
+def test_a_request_that_takes_too_much_or_has_given_back_its_charge_fails_and_lets_go_of_all_that_it_had():
     budget = Budget(total=1 << 20, per_client=40_000)
     request = pending()
     request.charge = budget.charge("someone")
@@ -127,18 +117,11 @@ def test_a_request_that_takes_too_much_fails_and_lets_go_of_all_that_it_had():
     assert isinstance(request.error, BudgetError)
     request.add(delta("c", [6], finish_reason="stop"))
     assert not request.output.outputs.text and not request._logprobs and not request.is_finished
-
-
-def test_what_comes_after_a_charge_was_released_counts_nothing():
-    budget = Budget(total=1 << 20, per_client=1 << 20)
-    request = pending()
-    request.charge = budget.charge("someone", 100)
-    request.charge.release()
-    request.add(delta("a", [4]))
-    assert budget.used == 0 and isinstance(request.error, BudgetError)
-
-
-# --- an error from without takes nothing from what has come before ----------------------------------------------------
+    released, before = pending(), budget.used
+    released.charge = budget.charge("another", 100)
+    released.charge.release()
+    released.add(delta("a", [4]))
+    assert budget.used == before and isinstance(released.error, BudgetError)
 
 
 def last_words(request: PendingRequest) -> None:
@@ -155,7 +138,8 @@ def session(**parts) -> PrivateSession:
     return made
 
 
-def test_a_stream_gives_the_text_and_then_the_error():
+@for_each("is_streamed", [True, False])
+def test_a_stream_and_an_answer_over_http_give_the_text_and_then_the_error(is_streamed):
     request = pending()
     stream = Stream(None, request)
     assert stream.poll() is None
@@ -165,9 +149,6 @@ def test_a_stream_gives_the_text_and_then_the_error():
         stream.poll()
     assert not stream.is_over
 
-
-@for_each("is_streamed", [True, False])
-def test_over_http_too_where_both_are_told_at_once(is_streamed):
     made: list[PendingRequest] = []
 
     def admit(asked, notify, *, is_streamed):

@@ -45,7 +45,10 @@ def test_clients_take_turns_however_much_one_of_them_asks(gate):
     assert done == ["many 0", "few 0", "one 0", "many 1", "many 2"]
 
 
-def test_no_client_holds_all_threads(gate):
+def test_no_client_holds_all_threads_and_what_has_none_may_use_all(gate):
+    everyone, together = Threads("Jobs", 3), threading.Barrier(3)
+    for job in [everyone.submit(together.wait, WAIT) for _ in range(3)]:
+        job.result(WAIT)
     threads = Threads("Jobs", 2)
     threads.submit(gate, client="greedy")
     waiting = threads.submit(gate, client="greedy")
@@ -54,12 +57,6 @@ def test_no_client_holds_all_threads(gate):
     assert not waiting.running()
     gate.open()
     waiting.result(WAIT)
-
-
-def test_what_has_no_client_may_use_all_threads():
-    threads, together = Threads("Jobs", 3), threading.Barrier(3)
-    for job in [threads.submit(together.wait, WAIT) for _ in range(3)]:
-        job.result(WAIT)
 
 
 def test_only_so_much_waits_and_half_of_it_is_one_clients(gate):
@@ -111,7 +108,7 @@ def test_a_call_that_is_cancelled_in_time_never_begins(gate):
     assert not done
 
 
-def test_whoever_waits_is_told_of_the_end(gate):
+def test_whoever_waits_is_told_of_the_end_and_of_an_error(gate):
     threads = Threads("Jobs", 1)
     jobs = [threads.submit(gate) for _ in range(3)]
     assert gate.begun.wait(WAIT)
@@ -121,14 +118,8 @@ def test_whoever_waits_is_told_of_the_end(gate):
             job.result(WAIT)
     with pytest.raises(ClosedError):
         threads.submit(int)
-
-
-def test_an_error_is_the_callers():
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError):  # an error is the caller's
         Threads("Jobs", 1).submit(lambda: 1 / 0).result(WAIT)
-
-
-# --- items for a loop -------------------------------------------------------------------------------------------------
 
 
 def test_what_comes_at_once_is_taken_by_one_call_in_its_order():
@@ -148,7 +139,7 @@ def test_what_comes_at_once_is_taken_by_one_call_in_its_order():
     asyncio.run(take())
 
 
-def test_nothing_is_lost_between_looking_and_the_next_call():
+def test_nothing_is_lost_between_looking_and_the_next_call_and_a_loop_that_has_ended_is_not_told():
     async def take():
         taken = []
         queue = LoopQueue(asyncio.get_running_loop(), taken.append)
@@ -158,12 +149,6 @@ def test_nothing_is_lost_between_looking_and_the_next_call():
         async with asyncio.timeout(60):
             while len(taken) < 8000:
                 await asyncio.sleep(0)
+        return queue
 
-    asyncio.run(take())
-
-
-def test_a_loop_that_has_ended_is_not_told():
-    loop = asyncio.new_event_loop()
-    queue = LoopQueue(loop, print)
-    loop.close()
-    queue.put(1)
+    asyncio.run(take()).put(1)

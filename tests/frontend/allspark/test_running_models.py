@@ -24,16 +24,7 @@ from builders.warm_trees import WarmSession
 from builders.watching import assert_gone, runtime_folders, wait_until
 
 from penstock import LLM, SamplingParams
-from penstock.allspark import (
-    AsModelConfig,
-    AsStatus,
-    DashInferModel,
-    Engine,
-    GenerateRequestStatus,
-    HuggingFaceModel,
-    ResultQueue,
-    TargetDevice,
-)
+from penstock.allspark import AsModelConfig, AsStatus, Engine, GenerateRequestStatus, ResultQueue
 from penstock.frontend.allspark import installed_model
 from penstock.protocol.errors import OutOfMemoryError
 
@@ -280,7 +271,7 @@ def test_an_engine_that_nobody_holds_leaves_nothing(folders):
     assert not [each for each in psutil.Process().children(recursive=True) if each.pid in pids]
 
 
-# --- memory and weights -----------------------------------------------------------------------------------------------
+# --- memory -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_model_that_does_not_fit_names_those_that_would_have_to_stop(engine, folders):
@@ -297,27 +288,3 @@ def test_a_model_that_does_not_fit_names_those_that_would_have_to_stop(engine, f
     assert status == AsStatus.ALLSPARK_EXCEED_LIMIT_ERROR
     assert all(f"{family} (" in status.message for family in FAMILIES), status.message
     assert engine.model_state("large") == "Initial" and engine.release_model("large") == SUCCESS
-
-
-@pytest.mark.long  # a worker's own converted and loaded weights are compared in tests/worker/test_convert.py
-@pytest.mark.parametrize("weight_format", ["uint4", "int8"])
-def test_a_serialized_model_gives_the_bits_of_one_that_is_quantized_while_it_loads(tmp_path, weight_format):
-    quantization = {"quant_method": "instant_quant", "weight_format": weight_format}
-    loader = HuggingFaceModel("pocket", "my/model").init_quantization(customized_quant_config=quantization)
-    with Engine() as engine:
-        memory = loader.create_reference_runtime_config_builder("memory", TargetDevice.CPU, [0], 4, 512)
-        loader.serialize_to_path(engine, tmp_path, enable_quant=True, customized_quant_config=quantization)
-        written = (
-            DashInferModel(tmp_path, "my/model").create_reference_runtime_config_builder("written").max_length(512)
-        )
-        answers = []
-        for config in (memory.build(), written.build()):
-            config.options["quiet"] = True
-            assert engine.install_model(config) == SUCCESS
-            status = engine.start_model(config.model_name)
-            assert status == SUCCESS, status.message
-            settings = {"seed": 4, "max_length": 60, "early_stopping": False, "logprobs": True}
-            _, handle, queue = engine.start_request_ids(config.model_name, None, list(range(5, 25)), settings)
-            engine.sync_request(config.model_name, handle)
-            answers.append(queue.Get())
-        assert answers[0] == answers[1] and len(answers[0].ids_from_generate) == 40
