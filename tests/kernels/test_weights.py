@@ -1,6 +1,6 @@
-"""Weights as native layers use them: a quantized checkpoint's and a GGUF file's, side by side, gated, and as experts.
+"""Weights as layers use them: a quantized checkpoint's and a GGUF file's, side by side, gated, and as experts.
 
-What a kernel multiplies is taken over as it is, and the rest becomes int8.
+What a kernel multiplies is taken over as it is, and the rest becomes int8, on processors and on GPUs.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels import WeightFormat
+from penstock.kernels import WeightFormat, gpu_weights
 from penstock.kernels.cpu.operations import NativeOperations
 from penstock.kernels.cpu.weights.blocks import JoinedWeight, unpacked_blocks
 from penstock.kernels.cpu.weights.experts import of_one_kind, pack_experts
@@ -25,17 +25,24 @@ from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, NativeWeight, pack
 from penstock.kernels.cpu.weights.quantized import OrderedWeight, pack_parts, unpacked, unpacked_mxfp4
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes
 from penstock.kernels.float8_part import WeightPart
+from penstock.kernels.gpu_weights import GpuWeight
 from penstock.kernels.mxfp4_part import BLOCK, Mxfp4Part
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.experts import activate
-from penstock.kernels.reference.quantized import quantize_int8, quantize_rows
+from penstock.kernels.reference.quantized import quantize_int4, quantize_int8, quantize_rows
 
 pytestmark = needs_variant
+GROUPS = (32, 64, 128, 256, 384, 1000)  # that native kernels multiply
+FLOATS = WeightFormat("bf16")
 _EXPERTS = list(inspect.signature(NativeOperations.experts).parameters.values())[1:]
 
 
 def packed(*parts: WeightPart) -> NativeWeight:
     return pack_parts(parts, "fp32", 0)
+
+
+def on_gpus(*parts: WeightPart, form: WeightFormat = FLOATS) -> GpuWeight:
+    return gpu_weights.pack(parts, form, torch.device("cpu"))
 
 
 def linear(x: Tensor, weight: NativeWeight, bias: Tensor | None = None) -> Tensor:
@@ -56,14 +63,17 @@ def in_8_bits(x: Tensor, group: int) -> Tensor:
 @quick
 @example(40, 30, 160, 32, True, False)  # what fills 160 inputs up to 192 would be a group of its own
 @given(
-    st.integers(1, 90), st.integers(1, 50), st.integers(1, 400), st.sampled_from((32, 64, 128, 256, 384, 1000)),
+    st.integers(1, 90), st.integers(1, 50), st.integers(1, 400), st.sampled_from((*GROUPS, 16, 48, 96)),
     st.booleans(), st.booleans(),
 )  # fmt: skip
 def test_four_bits_in_groups_are_taken_over_as_they_are(first, second, inputs, group_size, has_zeros, has_more_zeros):
     parts = [part(first, inputs, group_size, 4, has_zeros), part(second, inputs, group_size, 4, has_more_zeros, seed=1)]
-    weight = packed(*parts)
+    weight, expected = on_gpus(*parts), floats(*parts)
     assert weight.kind == "int4"
-    assert torch.equal(unpacked(weight).dequantized(), floats(*parts))
+    assert torch.equal(gpu_weights.unpacked(weight).dequantized(), expected)
+    if group_size in GROUPS:
+        assert packed(*parts).kind == "int4"
+        assert torch.equal(unpacked(packed(*parts)).dequantized(), expected)
 
 
 @quick
@@ -78,7 +88,6 @@ def test_eight_bits_keep_their_groups_and_zeros(first, second, inputs, group_siz
     weight = packed(*parts)
     if group_size >= inputs and not (has_zeros or more or is_ordered):  # one scale a row, and nothing else
         assert weight.kind == "int8"
-        assert torch.equal(unpacked(weight).dequantized(), floats(*parts))
         return
     assert isinstance(weight, OrderedWeight)
     held = unpacked(weight)
@@ -86,11 +95,28 @@ def test_eight_bits_keep_their_groups_and_zeros(first, second, inputs, group_siz
     assert torch.allclose(met.dequantized(), floats(*parts), rtol=1e-6, atol=1e-4)
 
 
+@quick
+@given(st.integers(1, 90), st.integers(1, 50), st.integers(1, 300))
+def test_eight_bits_with_a_scale_per_row_are_taken_over_as_they_are(first, second, inputs):
+    parts = [part(each, inputs, inputs, 8) for each in (first, second)]
+    native, weight, expected = packed(*parts), on_gpus(*parts), floats(*parts)
+    assert (native.kind, weight.kind) == ("int8", "int8")
+    assert torch.equal(unpacked(native).dequantized(), expected)
+    assert torch.equal(gpu_weights.unpacked(weight).dequantized(), expected)
+
+
 @for_each("parts", [(part(group_size=16),), (part(group_size=48, inputs=144),), *WITHOUT_A_PRODUCT])
 def test_what_no_kernel_multiplies_becomes_int8_with_a_scale_per_row(parts):
-    weight, expected = packed(*parts), floats(*parts)
+    weight, expected = packed(*parts), quantize_int8(floats(*parts))
     assert weight.kind == "int8"
-    assert torch.equal(unpacked(weight).values, quantize_int8(expected).values)
+    assert torch.equal(unpacked(weight).values, expected.values)
+
+
+@for_each("parts", [(part(group_size=8),), (part(group_size=56, inputs=112),), *WITHOUT_A_PRODUCT])
+def test_what_no_kernel_of_gpus_multiplies_does_too(parts):
+    weight, expected = on_gpus(*parts), quantize_int8(floats(*parts))
+    assert weight.kind == "int8"
+    assert torch.equal(gpu_weights.unpacked(weight).values, expected.values)
 
 
 def test_the_order_of_activations_stays_with_the_weight():
@@ -107,6 +133,33 @@ def test_the_order_of_activations_stays_with_the_weight():
 def test_floats_are_packed_in_the_form_that_is_asked_for(kind):
     weight = draws(40, 128)
     assert torch.equal(pack_parts([weight], kind, 64).data, pack([weight], kind, 64).data)
+
+
+def test_scales_keep_their_format_on_gpus():
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        parts = [part(dtype=dtype), part(dtype=dtype, seed=1)]
+        assert on_gpus(*parts).scales.dtype == dtype
+        mixed = [part(dtype=dtype), part(dtype=torch.float32, seed=1)]
+        assert torch.equal(gpu_weights.unpacked(on_gpus(*mixed)).dequantized(), floats(*mixed))
+
+
+def test_floats_become_the_reference_s_integers_on_gpus_or_stay_floats():
+    matrix = draws(70, 200)
+    for group_size in (32, 64, 128, 1000):
+        weight, expected = (
+            on_gpus(*matrix.split(35), form=WeightFormat("int4", group_size)),
+            quantize_int4(matrix, group_size),
+        )
+        assert torch.equal(gpu_weights.unpacked(weight).values, expected.values), group_size
+        assert torch.equal(gpu_weights.unpacked(weight).scales, expected.scales), group_size
+    many = draws(5000, 16)  # more rows than are quantized at once
+    assert torch.equal(on_gpus(many, form=WeightFormat("int8")).values, quantize_int8(many).values)
+    for kind in ("fp32", "fp16", "bf16"):
+        weight = on_gpus(*matrix.split(35), form=WeightFormat(kind))
+        assert weight.kind == kind and weight.nbytes == weight.values.nbytes
+        assert torch.equal(weight.values, matrix.to(weight.values.dtype))
+    weight = on_gpus(draws(64, 256), form=WeightFormat("int4", 64))
+    assert weight.nbytes == 64 * 256 // 2 + 2 * 64 * 4, "four bits take half a byte"
 
 
 # --- of GGUF files ----------------------------------------------------------------------------------------------------
