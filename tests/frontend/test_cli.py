@@ -122,6 +122,8 @@ def test_every_field_that_describes_itself_is_an_option(struct, parser):
     described = {field.name for field in msgspec.structs.fields(struct) if hasattr(field.type, "__metadata__")}
     options = {action.dest for action in parser._actions}
     assert described - options <= {"frequence_penalty"}
+    names = [{field.name for field in msgspec.structs.fields(each)} for each in (EngineConfig, SamplingParams)]
+    assert names[0] & names[1] == {"seed"}, "an option that both have"
 
 
 @for_each(
