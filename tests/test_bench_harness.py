@@ -1,13 +1,18 @@
-"""The benchmarks' harness and what they read of GGUF files. Its rates are not for tests."""
+"""The benchmarks' harness, what a GGUF file and a GPU read, and the cost of a failed part. No rates are tested."""
 
+import json
 from pathlib import Path
 
+import bench_gpu
 import pytest
 import torch
 from bench_gguf import bytes_read_a_token
-from bench_harness import alternated, processor, ratios
+from bench_harness import alternated, processor
+from bench_models import SHAPES
 from builders.cases import for_each
 from builders.gguf_file import write_gguf, zeros
+from gpu_figures.setting import Figure, Part, Setting
+from gpu_figures.work import Work, attention_operations
 from measure_gguf import centred, perplexity
 
 X86 = "processor\t: 0\nmodel name\t: Some CPU @ 2.50GHz\nflags\t\t: fpu avx2 fma sse4_2 avx512_vnni\n\nprocessor\t: 1\n"
@@ -16,10 +21,7 @@ ARM = "processor\t: 0\nFeatures\t: fp asimd i8mm bf16\nCPU part\t: 0xd40\n"
 
 @for_each(
     "cpuinfo, name, flags",
-    [
-        (X86, "Some CPU @ 2.50GHz", ["avx2", "fma", "avx512_vnni"]),
-        (ARM, "0xd40", ["asimd", "i8mm", "bf16"]),
-    ],
+    [(X86, "Some CPU @ 2.50GHz", ["avx2", "fma", "avx512_vnni"]), (ARM, "0xd40", ["asimd", "i8mm", "bf16"])],
 )
 def test_a_processor_is_known_by_its_name_and_the_flags_that_decide(cpuinfo, name, flags):
     assert processor(cpuinfo) == {"processor": name, "flags": flags}
@@ -35,13 +37,6 @@ def test_each_round_runs_every_variant_once_and_the_order_turns():
     assert order == list("abcbcacab")
     assert results == {"a": [1, 6, 8], "b": [2, 4, 9], "c": [3, 5, 7]}
 
-
-def test_a_ratio_compares_within_a_round_so_that_a_slow_spell_hits_both_sides():
-    # The second round ran on a machine ten times slower.
-    assert ratios({"base": [1.0, 10.0, 1.0], "ours": [2.0, 20.0, 2.0]}, "base") == {"ours": 2.0}
-
-
-# --- GGUF files -------------------------------------------------------------------------------------------------------
 
 TABLE, LAYER = zeros((512, 256), "Q6_K"), zeros((256, 256), "Q4_K")
 EXPERTS = zeros((8, 32, 256), "Q8_0")
@@ -69,3 +64,41 @@ def test_perplexity_is_that_of_the_next_tokens_of_all_texts_and_a_constant_chang
     logits, tokens = torch.zeros(8, 8), torch.arange(5)
     assert perplexity(logits, [tokens, tokens[:3]]) == pytest.approx(8.0)
     assert torch.allclose(centred(logits + 3), centred(logits))
+
+
+SMALL = Work(hidden=8, inner=16, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=4, vocabulary=10)
+
+
+def test_the_shapes_have_the_weights_that_their_names_say():
+    eight, little = (Work.of(SHAPES[name]) for name in ("8b", "0.6b"))
+    assert 7.5e9 < eight.layer_weights + eight.head_weights < 8.2e9
+    assert 0.55e9 < little.layer_weights + little.head_weights < 0.6e9
+    assert eight.kv_bytes() == 2 * 36 * 8 * 128 * 2
+
+
+def test_answers_read_their_contexts_once_a_token_and_the_weights_once_a_step():
+    # Contexts of 4, 5 and 6 tokens, then of 3; the longer answer has three steps.
+    expected = (4 + 5 + 6 + 3) * SMALL.kv_bytes() + 3 * SMALL.weight_bytes("bf16")
+    assert SMALL.answering_bytes([(3, 3), (2, 1)]) == expected
+
+
+def test_a_prompt_s_tokens_see_those_before_them():
+    assert attention_operations(4, 4, 3) == 4 * 4 * 4 * (1 + 2 + 3)
+    products = 2 * SMALL.layer_weights * 3 + 2 * SMALL.head_weights
+    assert SMALL.prompt_operations([3]) == products + 2 * attention_operations(4, 4, 3)
+
+
+def test_a_part_that_fails_says_why_and_the_others_go_on(tmp_path, monkeypatch, capsys):
+    def broken():
+        yield Figure("half", 1.0, "x")
+        raise RuntimeError("\nthe card is gone\nand more")
+
+    parts = [Part("broken", broken), Part("whole", lambda: iter([Figure("whole", 2.0, "x", 0.5, "all")]))]
+    monkeypatch.setattr(bench_gpu, "parts_of", lambda section, setting: iter(parts))
+    bench_gpu.run_section("limits", Setting("cpu", True, {}, tmp_path))
+    table = bench_gpu.Table(is_markdown=False)
+    for line in capsys.readouterr().out.splitlines():
+        table.take(json.loads(line.removeprefix(bench_gpu._MARK)))
+    assert table.known == {"half": 1.0, "whole": 2.0}
+    assert table.failures == {"broken": "RuntimeError: the card is gone"}
+    assert "50.0% of all" in capsys.readouterr().out

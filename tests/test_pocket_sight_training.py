@@ -1,7 +1,8 @@
-"""What pocket-sight is trained on is what transformers computes for a user's question."""
+"""Pocket-sight is trained on the values that transformers computes for a user, and never on a held-out question."""
 
 from functools import partial
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,14 +10,17 @@ import torch
 from builders.cases import for_each
 from pocket.example import LETTER_GAP, Draw
 from pocket_sight import export, model
-from pocket_sight.asking import questions_of
+from pocket_sight.asking import is_on_side, questions_of
 from pocket_sight.batches import Patched, made_batch
-from pocket_sight.kinds import PICTURES
-from pocket_sight.sizes import patches, resized_size
+from pocket_sight.kinds import PICTURES, training_seen
+from pocket_sight.sizes import patches
 from pocket_sight.tokens import sight_tokenizer
 from pocket_sight.trainer import Training, pixel_values, visible
-from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
+from pocket_sight_questions import questions
+from transformers import PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from penstock.frontend.models.model_names import BUNDLED
 
 TOKENIZER = sight_tokenizer()
 PROCESSOR = Qwen2VLImageProcessorPil(**export.preprocessor_config())
@@ -34,13 +38,6 @@ def published(weights):
     network = Qwen3VLForConditionalGeneration(Qwen3VLConfig(**model.published_config(TOKENIZER))).float()
     network.load_state_dict(weights)
     return network.eval()
-
-
-@for_each("width, height", [(320, 96), (96, 96), (224, 224), (101, 77), (640, 480), (20, 900)])
-def test_a_picture_is_resized_as_the_published_processor_does(width, height):
-    size = PROCESSOR.size
-    high, wide = smart_resize(height, width, 32, size["shortest_edge"], size["longest_edge"])
-    assert resized_size(width, height) == (wide, high)
 
 
 @for_each("kind", ["shapes", "words", "charts"])
@@ -92,3 +89,44 @@ def test_a_training_ends_with_files_that_transformers_loads(tmp_path, monkeypatc
     trained = network.state_dict()
     for name, tensor in loaded.state_dict().items():
         assert torch.equal(tensor, trained[name].bfloat16()), name
+
+
+ROOT = Path(__file__).resolve().parents[1]
+# Questions of each kind, and pictures of the training.
+FEW, MANY = (3, 120), (10, 400)
+
+
+@pytest.fixture(scope="module", params=[FEW, pytest.param(MANY, marks=pytest.mark.long)], ids=["few", "many"])
+def sides(request):
+    """Questions, and the keys and the questions of a sample of the training."""
+    per_kind, pictures = request.param
+    draw = Draw("a test", held_out=False)
+    seen = [training_seen(draw) for _ in range(pictures)]
+    keys = {key for each in seen for ask in each.asks if is_on_side(draw, ask) for key in ask.keys}
+    texts = {(question.kind, question.text) for each in seen for question in questions_of(draw, each.asks, 5)}
+    return questions(per_kind), keys, texts
+
+
+def test_no_held_out_question_is_learnt(sides):
+    asked, keys, texts = sides
+    for question in asked:
+        assert (question.kind, question.text) not in texts
+        assert not question.key or question.key not in keys
+
+
+@for_each("with_ids, between", [(False, ""), (True, "Picture 1: ")])
+def test_the_template_puts_pictures_where_they_stand_in_the_message(with_ids, between):
+    template = (ROOT / "scripts" / "pocket_sight" / "chat_template.jinja").read_text(encoding="utf-8")
+    parts = [{"type": "text", "text": "Look: "}, {"type": "image"}, {"type": "text", "text": "What is it?"}]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=sight_tokenizer(), chat_template=template)
+    messages = [{"role": "user", "content": parts}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, add_vision_id=with_ids)
+    assert text == (
+        f"<|im_start|>user\nLook: {between}<|vision_start|><|image_pad|><|vision_end|>What is it?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+def test_both_bundled_models_take_sixteen_megabytes_at_most():
+    sizes = {name: sum(file.stat().st_size for file in folder.iterdir()) for name, folder in BUNDLED.items()}
+    assert sum(sizes.values()) <= 16_000_000, sizes

@@ -22,17 +22,13 @@ def small_training(steps: int = 2) -> Training:
 
 
 @pytest.fixture(autouse=True)
-def uncompiled() -> Iterator[None]:
+def uncompiled_and_unmeasured(monkeypatch) -> Iterator[None]:
     """To compile takes longer than all that is computed here."""
-    with torch.compiler.set_stance("force_eager"):
-        yield
-
-
-@pytest.fixture(autouse=True)
-def unmeasured(monkeypatch):
     monkeypatch.setattr(trainer, "MEASURE_EVERY", 1)
     monkeypatch.setattr(batches, "TOKENS_PER_STEP", 2048)
     monkeypatch.setattr(Training, "held_out_accuracy", lambda _: {"nothing": 0.0})
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(tmp_path):
@@ -55,18 +51,12 @@ def test_a_resumed_run_ends_with_the_weights_of_an_unbroken_one(tmp_path):
         assert torch.equal(tensor, second.model.state_dict()[name]), name
 
 
-# --- a mixture of experts ---------------------------------------------------------------------------------------------
-
 SHAPE = SparseShape(64, hidden_size=32, num_hidden_layers=2, head_dim=8, num_experts=6, moe_intermediate_size=24)
 
 
-@pytest.fixture
-def layer() -> Experts:
+def test_a_sparse_layer_computes_what_transformers_does():
     torch.manual_seed(0)
-    return Experts(SHAPE)
-
-
-def test_a_sparse_layer_computes_what_transformers_does(layer):
+    layer = Experts(SHAPE)
     from transformers import Qwen3MoeConfig
     from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 

@@ -113,9 +113,6 @@ def test_a_model_that_is_not_there_is_named_with_what_was_tried(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-# --- scripts/demo -----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def checkout(tmp_path) -> Path:
     """A folder with scripts/demo, whose set-up and interpreter say that they were called."""
@@ -149,9 +146,6 @@ def test_the_command_sets_up_first_and_works_from_any_folder(checkout, tmp_path,
     (checkout / "scripts" / "setup").write_text("#!/bin/sh\necho set up\n")
 
 
-# --- its parts --------------------------------------------------------------------------------------------------------
-
-
 @for_each("text", ["short", "exactly ten", "82加42等于多少?", "……加加加加加加加"])
 @for_each("columns", [10, 11, 12])
 def test_a_line_is_clipped_to_its_columns(text, columns):
@@ -159,12 +153,3 @@ def test_a_line_is_clipped_to_its_columns(text, columns):
     assert demo.width_of(clipped) <= columns
     assert clipped == text or clipped.endswith("…")
     assert demo.printable("a\x1b[2Jb\tc\r") == "a [2Jb c ", "nor does it move the cursor"
-
-
-def test_every_question_has_an_answer_that_is_right():
-    asked = dict(demo.questions())
-    assert len(asked) == 48
-    assert asked["What is the capital of France?"] == "Paris"
-    sums = [(question, wanted) for question, wanted in asked.items() if "+" in question]
-    assert sums
-    assert all(int(wanted) == sum(map(int, re.findall(r"\d+", question))) for question, wanted in sums)

@@ -258,16 +258,7 @@ def test_a_turn_that_would_not_fit_is_refused_with_figures_and_the_conversation_
     assert json.loads((tmp_path / "saved.json").read_text())[0]["content"] == "short"
 
 
-def test_an_answer_that_fills_the_context_says_so(piped):
-    done = piped("Hello\n", "--max-model-len", 64)
+def test_an_unknown_command_names_the_nearest_one_and_bytes_that_are_no_text_end_nothing(piped):
+    done = piped(b"/rest\n\xff\xfe caf\xe9\n", "--max-model-len", 64)
+    assert done.returncode == 0 and "Traceback" not in done.stderr and "Did you mean /reset?" in done.stderr
     assert "cut: the context is full with 64 tokens; /reset starts a new conversation" in done.stderr
-
-
-def test_an_unknown_command_names_the_nearest_one(piped):
-    assert "Did you mean /reset?" in piped("/rest\n").stderr
-
-
-def test_bytes_that_are_no_text_end_nothing(piped):
-    done = piped(b"\xff\xfe caf\xe9\n", "--max-tokens", 2)
-    assert done.returncode == 0
-    assert "Traceback" not in done.stderr

@@ -28,9 +28,6 @@ def verdicts(text: str) -> dict[str, str]:
     return {name: verdict for verdict, name, *_ in words}
 
 
-# --- the whole --------------------------------------------------------------------------------------------------------
-
-
 def test_a_machine_that_runs_these_tests_can_run_a_model(capsys):
     assert cli.main(["doctor"]) == 0
     said = capsys.readouterr().out
@@ -73,9 +70,6 @@ def test_the_real_survey_finds_torch_in_a_process_of_its_own():
     assert found.torch.version[0].isdigit()
     assert found.available_bytes > 0
     assert found.native is not None and bool(found.native.variant) != bool(found.native.problem)
-
-
-# --- judgement --------------------------------------------------------------------------------------------------------
 
 
 def test_pythons_processors_and_compilers_are_judged():
@@ -134,9 +128,6 @@ def test_torch_and_cards(torch, seen, verdicts, monkeypatch):
 def test_a_processor_without_kernels_of_our_own_is_told_loudly(native, verdict, found, advice):
     line = doctor._kernels(native)
     assert line.verdict == verdict and found in line.found and advice in line.advice
-
-
-# --- looking ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_processor_is_read_from_the_kernels_list(tmp_path):

@@ -160,9 +160,6 @@ def test_a_path_that_is_none_or_holds_none_is_a_wrong_command_line(name, sentenc
     assert sentence in capsys.readouterr().err
 
 
-# --- GGUF files ------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def gguf(tmp_path) -> Path:
     source = tiny_model(tmp_path / "made" / "tiny", "qwen3")

@@ -78,8 +78,6 @@ def test_lines_without_a_prompt_are_refused_and_others_are_all_there(lines, is_j
     assert list(require_prompt([refusal], "-", is_json=is_json)) == [refusal]
 
 
-# --- lines that are no requests ---------------------------------------------------------------------------------------
-
 DEEP = b"[" * 100_000
 # Line → what is said of it.
 HARD = {

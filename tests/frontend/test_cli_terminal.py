@@ -142,13 +142,16 @@ def test_a_pasted_block_and_lines_that_go_on_are_one_message_each(chat, tmp_path
     assert lines[lines.index("> one \\") + 1] == "… two"
 
 
-def test_a_window_may_change_its_size_in_an_answer_and_in_a_line(chat):
+def test_a_window_may_change_its_size_in_an_answer_and_in_a_line_and_a_line_typed_ahead_waits(chat):
     person = chat("--max-tokens", "20")
     person.sees_prompt()
     person.type("Hello\r")
     person.sees(lambda lines: len(lines) > 2)
     person.resizes(30, 50)
+    person.type("typed ahead")
     person.sees_text("(cut at 20 tokens")
+    assert sum("typed ahead" in line for line in person.sees_text("> typed ahead")) == 1
+    person.child.sendintr()
     person.sees_prompt()
     line = "a line that is longer than the narrower window will ever be, " * 2
     person.type(line)
@@ -163,23 +166,14 @@ def test_a_window_may_change_its_size_in_an_answer_and_in_a_line(chat):
     assert "".join(lines[-2:]).endswith(f"> X{line}Y")
 
 
-def test_what_is_typed_during_an_answer_waits_for_the_prompt(chat):
-    person = chat("--max-tokens", "60")
-    person.sees_prompt()
-    person.type("Hello\r")
-    person.sees(lambda lines: len(lines) > 2)
-    person.type("typed ahead")
-    lines = person.sees_text("> typed ahead")
-    assert sum("typed ahead" in line for line in lines) == 1
-
-
-def test_the_arrow_up_brings_back_what_an_earlier_chat_was_asked(chat):
-    first = chat("--max-tokens", "2")
+def test_the_arrow_up_brings_back_what_an_earlier_chat_was_asked_and_no_color_leaves_every_colour_out(chat):
+    first = chat("--max-tokens", "2", NO_COLOR="1")
     first.sees_prompt()
     first.type("an unlikely question\r")
     first.sees_text("cut at 2")
     first.type("\x04")
     assert first.sees_end() == 0
+    assert re.findall(r"\x1b\[[\d;]*m", first.written) == []
     second = chat("--max-tokens", "2")
     second.sees_prompt()
     second.type("\x1b[A")
@@ -204,16 +198,6 @@ def test_tab_completes_commands_and_these_change_what_comes_next(chat, shell_mod
     person.sees(lambda lines: sum("cut at 7 tokens" in line for line in lines) == 3)
     person.type("/\t\t")  # twice lists all
     person.sees(lambda lines: all(any(name in line for line in lines) for name in COMMANDS))
-
-
-def test_no_color_leaves_every_colour_out(chat):
-    person = chat("--max-tokens", "3", NO_COLOR="1")
-    person.sees_prompt()
-    person.type("Hello\r")
-    person.sees_text("cut at 3")
-    person.type("/quit\r")
-    person.sees_end()
-    assert re.findall(r"\x1b\[[\d;]*m", person.written) == []
 
 
 def test_a_chat_that_is_told_to_end_leaves_the_terminal_as_it_was(chat):

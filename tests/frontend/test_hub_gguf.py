@@ -1,7 +1,5 @@
 """GGUF files on a hub: the files of one quantization are downloaded, and found again without a network."""
 
-from pathlib import Path
-
 import pytest
 from builders.gguf_file import write_gguf
 from builders.hub import hub_with_empty_cache
@@ -35,15 +33,13 @@ def hub(tmp_path, monkeypatch, content):
         yield running
 
 
-def files_of(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.rglob("*.gguf"))
-
-
-def test_only_the_files_of_the_quantization_are_taken(hub, tmp_path):
+def test_only_the_files_of_the_quantization_are_taken_also_by_pull(hub, tmp_path, capsys):
     found = find_model(f"{NAME}:Q8_0", is_quiet=True)
     assert (found.folder / "config.json").is_file() and (found.tokenizer_folder / "tokenizer.json").is_file()
     assert set(hub.fetched()) == {"tiny-Q8_0.gguf", "mmproj-F16.gguf"}
-    assert files_of(tmp_path / "hub") == ["mmproj-F16.gguf", "tiny-Q8_0.gguf"]
+    assert {path.name for path in (tmp_path / "hub").rglob("*.gguf")} == {"mmproj-F16.gguf", "tiny-Q8_0.gguf"}
+    assert cli.main(["pull", f"{NAME}:Q4_K_M", "--quiet"]) == 0
+    assert f"{NAME}:Q4_K_M is ready" in capsys.readouterr().out and "tiny-Q4_K_M.gguf" in hub.fetched()
 
 
 def test_what_is_there_runs_without_the_hub_and_is_not_fetched_again(hub):
@@ -67,9 +63,3 @@ def test_a_quantization_that_is_not_there_is_told_with_those_that_are(hub):
     require_known(f"{NAME}:Q8_0")
     with pytest.raises(ModelNotFoundError):
         require_known("owner/other:Q8_0")
-
-
-def test_pull_takes_such_a_name(hub, capsys):
-    assert cli.main(["pull", f"{NAME}:Q4_K_M", "--quiet"]) == 0
-    assert f"{NAME}:Q4_K_M is ready" in capsys.readouterr().out
-    assert "tiny-Q4_K_M.gguf" in hub.fetched()

@@ -133,22 +133,15 @@ def test_a_tokenizer_of_another_form_is_converted_into_the_cache(old_style):
     assert tokenizer.eos_token == "<|end|>"
 
 
-def test_a_conversion_is_done_once(old_style, monkeypatch):
+def test_a_conversion_is_done_once_for_the_same_content_and_version(old_style, tmp_path, monkeypatch):
     files, _ = old_style
-    monkeypatch.setattr(convert_tokenizer, "_convert", lambda *_: pytest.fail("converted again"))
-    assert find_tokenizer(files.folder) == files.tokenizer_folder
-
-
-def test_other_content_is_another_conversion(old_style, tmp_path):
-    files, _ = old_style
+    with monkeypatch.context() as patch:
+        patch.setattr(convert_tokenizer, "_convert", lambda *_: pytest.fail("converted again"))
+        assert find_tokenizer(files.folder) == files.tokenizer_folder
     other = write_vocabulary(tmp_path)
     assert convert_tokenizer._key(convert_tokenizer._sources(other)) == files.tokenizer_folder.name
     (other / "merges.txt").write_text("#version: 0.2\n")
     assert convert_tokenizer._key(convert_tokenizer._sources(other)) != files.tokenizer_folder.name
-
-
-def test_a_conversion_by_an_older_version_is_not_used_again(old_style, monkeypatch):
-    files, _ = old_style
     monkeypatch.setattr(convert_tokenizer, "_convert", lambda source, target: (target / "tokenizer.json").touch())
     assert convert_tokenizer._FORMAT > b"1", "the first versions ordered SentencePiece's merges otherwise"
     monkeypatch.setattr(convert_tokenizer, "_FORMAT", convert_tokenizer._FORMAT + b"+")

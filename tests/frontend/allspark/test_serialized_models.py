@@ -60,9 +60,6 @@ def is_int8(folder: Path) -> bool:
     return "quantization_config" in json.loads((folder / "config.json").read_text())
 
 
-# --- what is recorded -------------------------------------------------------------------------------------------------
-
-
 def test_without_a_dict_a_model_becomes_int8_as_with_enable_quant(model):
     assert recorded(HuggingFaceModel(model, "m").init_quantization()).quantization == "int8"
     assert recorded(HuggingFaceModel(model, "m").serialize_to_memory(None, enable_quant=True)).quantization == "int8"
@@ -80,9 +77,6 @@ def test_other_groups_than_those_of_loading_need_a_folder(model):
     with pytest.raises(ConfigError, match="group_size=32"):
         recorded(HuggingFaceModel(model, "m").init_quantization(customized_quant_config=grouped))
     assert recorded(HuggingFaceModel(model, "m").init_quantization(customized_quant_config=INT8 | {"group_size": 32}))
-
-
-# --- what is written --------------------------------------------------------------------------------------------------
 
 
 def test_a_written_model_comes_back_with_its_data_type_and_is_loaded_as_it_is(written, monkeypatch):
