@@ -60,6 +60,11 @@ SHAPES = {
         ['{"a":1,"b":null}', '{"b":null}', '{ "a": 1, "b": null }', '{\n  "b": null\n}'],
         ["{}", '{"a":1}', '{"b":null,"a":1}', '{"b":null,"c":1}'],
     ),
+    "minProperties": (
+        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a"],
+         "additionalProperties": {"type": "integer"}, "minProperties": 2, "maxProperties": 3},
+        ['{"a":1,"b":2}', '{"a":1,"c":2}', '{"a":1,"b":2,"c":3}'], ['{"a":1}', '{"a":1,"b":2,"c":3,"d":4}'],
+    ),
     "patternProperties": (
         {"type": "object", "patternProperties": {"^x_": {"type": "integer"}}, "additionalProperties": False},
         ['{"x_a":1}', "{}"], ['{"x_a":"b"}', '{"y":1}'],

@@ -38,6 +38,7 @@ def test_one_string_or_id_stands_for_a_list_and_an_alias_for_its_field():
     assert SamplingParams(max_thinking_tokens=3).reasoning_max_tokens == 3
     with pytest.raises(RequestError, match="min_tokens=9"):
         SamplingParams(min_tokens=9, max_tokens=3)
+    assert SamplingParams(min_tokens=3, max_tokens=3).min_tokens == 3
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
