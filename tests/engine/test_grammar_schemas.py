@@ -61,9 +61,9 @@ SHAPES = {
         ["{}", '{"a":1}', '{"b":null,"a":1}', '{"b":null,"c":1}'],
     ),
     "minProperties": (
-        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a"],
-         "additionalProperties": {"type": "integer"}, "minProperties": 2, "maxProperties": 3},
-        ['{"a":1,"b":2}', '{"a":1,"c":2}', '{"a":1,"b":2,"c":3}'], ['{"a":1}', '{"a":1,"b":2,"c":3,"d":4}'],
+        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"const": 2}, "c": {"const": 3}},
+         "required": ["a"], "additionalProperties": False, "minProperties": 2},
+        ['{"a":1,"b":2}', '{"a":1,"c":3}', '{"a":1,"b":2,"c":3}'], ['{"a":1}', '{"b":2,"c":3}'],
     ),
     "patternProperties": (
         {"type": "object", "patternProperties": {"^x_": {"type": "integer"}}, "additionalProperties": False},
