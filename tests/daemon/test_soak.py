@@ -18,6 +18,8 @@ from builders.daemon import RunningDaemon, running_daemon, wait_for, worker_of
 from builders.traffic import KINDS, Traffic
 from builders.watching import module_of
 
+from penstock import SamplingParams
+
 SERVED = (
     "pocket", "--max-model-len", "512", "--num-gpu-blocks-override", "128", "--keep-alive", "inf",
     "--http", "127.0.0.1:0",
@@ -41,7 +43,9 @@ def test_mixed_traffic_leaves_everything_as_it_was(periods, seconds, kills, cold
     # In place of the watch over all tests, which this one outlasts; pytest ends it.
     faulthandler.dump_traceback_later(periods * (seconds + 2 * BOUND) + 2 * BOUND, exit=True)
     with TemporaryDirectory(prefix="pd") as folder, running_daemon(Path(folder), *SERVED, *words) as daemon:
-        with daemon.attach():  # so that it is loaded, and stays
+        with daemon.attach() as llm:  # so that it is loaded, and stays
+            # Once it has answered, all of its processes have made their connections, and what they hold can be counted.
+            assert llm.generate([[1, 2, 3]], SamplingParams(max_tokens=2))[0].error_code == 200
             traffic = Traffic(daemon)
             before, resident = held_by(daemon), defaultdict(list)
             traffic.start(KINDS)
