@@ -58,8 +58,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         fixtures[item.path].update(getattr(item, "fixturenames", ()))
     for item in items:
-        for group in [group for name, group in SHARED_TREES.items() if name in fixtures[item.path]][:1]:
-            item.add_marker(pytest.mark.xdist_group(group))
+        tree = next((name for name in SHARED_TREES if name in fixtures[item.path]), None)
+        if tree is not None:
+            item.add_marker(pytest.mark.xdist_group(SHARED_TREES[tree]))
     ranks = {folder: rank for rank, folder in enumerate(ORDER)}
     items.sort(key=lambda item: ranks.get(part_of(item.nodeid), len(ORDER)))
 

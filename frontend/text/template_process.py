@@ -93,7 +93,7 @@ def render_request_template(
     wall_seconds: float = _BOUNDS.wall_seconds,
 ) -> list[str | RequestError]:
     """Render conversations with the template that came with them: a text or a refusal for each."""
-    bounds = Bounds(cpu_seconds, _BOUNDS.memory_bytes, wall_seconds, _NICE)
+    bounds = _BOUNDS._replace(cpu_seconds=cpu_seconds, wall_seconds=wall_seconds, nice=_NICE)
     processes = TemplateProcesses(bounds, "this request")
     try:
         return processes.render(template, special_tokens, inputs, most_characters)

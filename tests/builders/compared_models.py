@@ -98,7 +98,7 @@ def converted(source: Path, target: Path, quantization: str | None = None, **opt
 
 
 def found_by_ranks(program: str, arguments: Sequence[Sequence[Any]]) -> list[Any]:
-    """What each rank's process printed; it is given its arguments as JSON."""
+    """Run a process for each rank with its arguments as JSON; return what each printed."""
     started = [
         subprocess.Popen(
             [sys.executable, "-c", program, json.dumps(own)],

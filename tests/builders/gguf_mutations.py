@@ -110,7 +110,7 @@ _MUTATIONS: tuple[Callable[[bytearray, random.Random], None], ...] = (
 
 
 def is_read(path: Path, content: bytes, name: str) -> bool:
-    """Whether it was read, from a file `model.gguf` in FOLDER; what breaks a promise raises an AssertionError."""
+    """Read it from a file `model.gguf` in FOLDER; True if it was read. A broken promise raises an AssertionError."""
     path.write_bytes(content)
     began = time.process_time()
     try:

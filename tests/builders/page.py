@@ -88,7 +88,7 @@ class Page:
         return self._browser.ask(method, self._session, **params)
 
     def value(self, expression: str) -> Any:
-        """What a line of JavaScript gives, in JSON's types."""
+        """Evaluate a line of JavaScript and return its value in JSON's types."""
         found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in found:
             raise RuntimeError(f"{expression}: {found['exceptionDetails']['exception'].get('description')}")
@@ -129,7 +129,7 @@ class Page:
         path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))
 
     def told(self, method: str) -> list[dict[str, Any]]:
-        """What the browser has said of this page."""
+        """Return the browser's events of that name about this page."""
         self.value("0")
         own = [event for event in self._browser.events if event.get("sessionId") == self._session]
         return [event["params"] for event in own if event["method"] == method]

@@ -28,7 +28,7 @@ _SMALL_PICTURES = dict(
 
 
 def shrunk(config: dict[str, Any]) -> dict[str, Any]:
-    """The same keys and odd values, with sizes that a test can hold."""
+    """Keep all keys and odd values; shrink sizes to what a test can hold."""
     found = config | {key: value for key, value in _SMALL.items() if key in config}
     if "linear_num_value_heads" in config:  # as many to a key head as published
         found["linear_num_value_heads"] = 2 * config["linear_num_value_heads"] // config["linear_num_key_heads"]

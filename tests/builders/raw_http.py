@@ -74,7 +74,7 @@ def _of_chunks(said: bytes) -> tuple[bytes, bytes]:
 
 
 def is_closed(connection: socket.socket, seconds: float = 60.0) -> bool:
-    """Whether the server ends the connection by itself; what it says before that is dropped."""
+    """True if the server ends the connection by itself; what it sends before that is dropped."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         connection.settimeout(left)

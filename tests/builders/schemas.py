@@ -188,7 +188,7 @@ def accepts(compiled: Matcher, text: str) -> bool:
 
 
 def accepts_value(compiled: Matcher, value: Any) -> bool | None:
-    """Whether an answer may be this value, with its properties in some order; None: there are too many to be tried."""
+    """True if an answer may be this value, in some order of its properties; None if there are too many to try."""
     left = iter(range(_MOST_PIECES))
     try:
         return any(state.is_accepting for state in _after(compiled.fork(), value, left))

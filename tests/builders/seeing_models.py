@@ -177,7 +177,7 @@ class Scene:
         return found
 
     def inputs(self, colours: Any, num_tokens: int) -> dict[str, Tensor]:
-        """What transformers' model wants beside a text of so many tokens that begins with this prompt."""
+        """Inputs of transformers' model, other than the ids, for so many tokens that begin with this prompt."""
         if not self.media:
             return {}
         return self.given(colours.mean, colours.deviation) | {"mm_token_type_ids": self.types(num_tokens)}

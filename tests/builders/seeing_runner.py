@@ -75,7 +75,7 @@ class SeeingRunner:
                 self.step([], [medium.encode(entry, first, 1, steps)])
 
     def rows_of(self, seen: Seen) -> list[Tensor]:
-        """What was made of each of its media."""
+        """Return the encoded rows of each of its media."""
         media = self.runner.media
         return [media.rows[media._of_entries[entry]] for entry in seen.entries]
 
@@ -168,5 +168,5 @@ def logits_behind(reference: Any, model: Model, scene: Scene, answer: list[int])
 
 
 def colours_of(model: Model) -> Any:
-    """What pixels are scaled by."""
+    """Return the mean and deviation by which pixels are scaled."""
     return model.config.vision.image_colours

@@ -63,7 +63,7 @@ class Scene(scenes.Scene):
 
     @property
     def rows(self) -> int:
-        """Of a square."""
+        """Number of rows that a square becomes."""
         return {"Gemma3": 9, "Idefics3": 4, "SmolVLM": 9}[self.family]
 
     def picture(self, squares: int = 1, seed: int = 0) -> "Scene":

@@ -127,7 +127,7 @@ class World:
         return False
 
     def is_ours(self, path: Path) -> bool:
-        """Whether something directly in one of the folders is no canary."""
+        """True if one of the folders directly holds something that is no canary."""
         return path.name not in self._canaries[path.parent]
 
     def changed_canaries(self) -> list[str]:
