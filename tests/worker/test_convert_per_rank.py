@@ -17,7 +17,6 @@ from safetensors.torch import load_file, save_file
 
 from penstock.protocol.conversion import RECORD, Conversion
 from penstock.protocol.errors import ConfigError
-from penstock.worker.backends.native import backend as native_backend
 from penstock.worker.convert import conversion_plan, convert
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
@@ -175,25 +174,6 @@ def test_a_source_that_lacks_a_tensor_is_refused_before_anything_is_written(tmp_
     with pytest.raises(ConfigError, match=r"holds no tensor model\.layers\.1\.mlp\.up_proj\.weight"):
         cut(source, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
-
-
-@pytest.mark.parametrize("changed", ["rank-0-of-2/model.safetensors", "config.json"])
-def test_packed_weights_are_kept_until_its_files_change(tmp_path, monkeypatch, changed):
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(native_backend, "_WORTH_KEEPING", 1)
-    target = cut(source_of(tmp_path), 2)
-
-    def matrices_read() -> bool:
-        model = load_on("native", target, ranks=Parallel(0, 2))
-        model.cache.write_in_background()
-        model.cache.wait()
-        return model.report.bytes_read > 10_000
-
-    assert [matrices_read(), matrices_read()] == [True, False]
-    copy = tmp_path / "copy"
-    shutil.copyfile(target / changed, copy)
-    copy.replace(target / changed)
-    assert matrices_read()
 
 
 def test_experts_that_were_cut_by_their_width_are_refused_to_ranks_that_are_to_have_whole_ones(tmp_path):

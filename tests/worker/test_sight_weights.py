@@ -22,7 +22,6 @@ from safetensors.torch import load_file, save_file
 from penstock.engine.adapters import AdapterTable
 from penstock.protocol.adapter_messages import AdapterLoaded, LoadLora
 from penstock.protocol.errors import AdapterError, ConfigError
-from penstock.worker.backends.native import backend as native_backend
 from penstock.worker.models.load import Model
 from penstock.worker.parallel import Parallel
 
@@ -73,18 +72,6 @@ def test_its_files_are_those_of_the_source_with_int8_at_most_narrow(tmp_path):
     assert all(each.startswith("model.language_model.") for each in usual["targets"])
     assert "model.visual.patch_embed.proj.weight" in after
     assert load_on("native", target).report.leftovers == []
-
-
-def test_packed_weights_that_are_kept_are_the_encoders_too(tmp_path, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(native_backend, "_WORTH_KEEPING", 1)
-    source = source_of(tmp_path)
-    first = load_on("native", source, quantization="int8")
-    first.cache.write_in_background()
-    first.cache.wait()
-    second = load_on("native", source, quantization="int8")
-    assert second.cache.is_kept and second.report.bytes_read < first.report.bytes_read / 4
-    check_alike(second, first)
 
 
 # --- checkpoints that others have quantized ---------------------------------------------------------------------------
