@@ -62,7 +62,7 @@ def converted_tensors(folder: Path) -> Path:
 
 def packed_weights(folder: Path) -> Path:
     file = os.open(folder / "packed", os.O_RDWR | os.O_CREAT)
-    WeightWriter(file).finish()
+    WeightWriter(file, "packed").finish()
     os.close(file)
     return folder / "packed"
 

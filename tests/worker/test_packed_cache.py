@@ -2,13 +2,17 @@
 
 import fcntl
 import os
+import shutil
 import threading
 from pathlib import Path
 
 import pytest
 import torch
 from builders.cases import for_each
+from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from penstock.kernels import WeightFormat
 from penstock.kernels.cpu.weights.packed import NativeWeight
@@ -22,6 +26,8 @@ from penstock.worker.weights.layer_formats import LayerFormats
 from penstock.worker.weights.packed_cache import PackedCache
 from penstock.worker.weights.piece import CheckpointPiece
 from penstock.worker.weights.weights import Placement, Weights
+
+pytestmark = pytest.mark.skipif(not available_variants(), reason="only native kernels keep packed weights")
 
 
 @pytest.fixture(autouse=True)
@@ -123,15 +129,20 @@ def test_what_was_kept_is_not_read_again_and_counts_as_asked_for(model):
     assert again == [unread, weights]
 
 
-@for_each("place", ["mark", "header", "contents", "end", "everything"])
-def test_a_damaged_file_is_noticed_and_made_again(model, place, monkeypatch, caplog):
+@for_each("place", ["mark", "header's place", "header", "end", "everything", "another file"])
+def test_a_file_whose_header_is_damaged_is_noticed_and_made_again(model, place, caplog):
     path = kept(model).path
     content = bytearray(path.read_bytes())
-    at = {"mark": 3, "header": len(content) - 50, "contents": (2 << 20) + 500}.get(place)
+    at = {"mark": 3, "header's place": 50, "header": len(content) - 50}.get(place)
     if at is not None:
         content[at] ^= 4
+    if place == "another file":
+        other = PackedCache(path.with_name("0other"))
+        other.add("0", weight(1, 1000))
+        other.write_in_background()
+        other.wait()
+        content = other.path.read_bytes()
     path.write_bytes({"end": content[:-100], "everything": b""}.get(place, content))
-    monkeypatch.setattr(packed_file, "_boot", lambda: b"after the machine was started once more")
     caplog.clear()
     assert opened(model).weight("0") is None
     assert "are made again" in caplog.text
@@ -140,16 +151,54 @@ def test_a_damaged_file_is_noticed_and_made_again(model, place, monkeypatch, cap
     assert opened(model).weight("0") is not None
 
 
-def test_contents_are_checked_once_after_each_start_of_the_machine(model, monkeypatch):
-    checked = []
-    monkeypatch.setattr(packed_file, "_check", lambda *_: checked.append(1))
-    kept(model)
-    opened(model)
-    assert checked == []
-    monkeypatch.setattr(packed_file, "_boot", lambda: b"b" * 36)
-    opened(model)
-    opened(model)
-    assert checked == [1]
+SIZES = (1, 63, 64, 1000, (1 << 20) - 1, (1 << 20) + 200, 9 << 20)
+
+
+@given(damaged=st.data())
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_weight_of_which_any_byte_is_damaged_is_packed_anew_where_it_lay(model, folder, caplog, damaged):
+    number = damaged.draw(st.sampled_from(range(len(SIZES))))
+    changes = damaged.draw(st.dictionaries(st.integers(0, SIZES[number] - 1), st.integers(1, 255), min_size=1))
+    shutil.rmtree(folder, ignore_errors=True)
+    first = opened(model)
+    made = {str(each): weight(each, size) for each, size in enumerate(SIZES)}
+    for name, each in made.items():
+        first.add(name, each)
+    first.write_in_background()
+    first.wait()
+    whole = first.path.read_bytes()
+    at = whole.index(made[str(number)].data.numpy().tobytes(), 2 << 20)
+    with first.path.open("r+b") as file:
+        for place, change in changes.items():
+            file.seek(at + place)
+            file.write(bytes([whole[at + place] ^ change]))
+    second = opened(model)
+    for name, each in made.items():
+        assert (second.weight(name) is None) == (name == str(number)), "only what is damaged is not used"
+        if name == str(number):
+            assert torch.equal(second.add(name, each).data, each.data)
+    caplog.clear()
+    second.complete()
+    assert "1 of the packed weights kept" in caplog.text and "packed anew" in caplog.text
+    assert first.path.read_bytes() == whole
+
+
+def test_a_damaged_weight_that_cannot_be_written_where_it_lay_goes_to_a_new_file(model, monkeypatch):
+    path = kept(model).path
+    before = path.stat().st_ino
+    with path.open("r+b") as file:
+        file.seek((2 << 20) + 500)
+        file.write(b"damaged")
+    with monkeypatch.context() as patch:
+        patch.setattr(kept_files.os, "O_RDWR", os.O_RDONLY)
+        cache = opened(model)
+    assert cache.weight("0") is None
+    assert cache.weight("1") is not None
+    cache.add("0", weight(0))
+    cache.write_in_background()
+    cache.wait()
+    assert path.stat().st_ino != before
+    assert all(torch.equal(opened(model).weight(str(each)).data, weight(each, 1000 + each).data) for each in range(3))
 
 
 def test_a_file_of_another_form_is_made_again(model, monkeypatch):

@@ -3,8 +3,9 @@
 One file holds all weights of one rank of one checkpoint, packed for one instruction set in one form. Its name is the
 checkpoint's identity and a digest of the rest, the checkpoint told by its files' names, sizes, inodes and times of
 change: reading them would take longer than packing, and any doubt (a copied folder, a restored backup) means to pack
-once more, never to use the wrong weights. The file is written in the background after loading; a failure is logged and
-changes nothing. Weights that memory can't hold are written through while they are packed (`written_through.py`).
+once more, never to use the wrong weights. Each weight is checked before it is used, and packed anew if it is damaged.
+The file is written in the background after loading; a failure is logged and changes nothing. Weights that memory can't
+hold are written through while they are packed (`written_through.py`).
 """
 
 import hashlib
@@ -19,12 +20,12 @@ from ...protocol.files.cache_folder import cache_folder
 from ...protocol.files.own_folder import own_folder
 from ...protocol.files.sizes import exact_size
 from .kept_files import LARGEST_SHARE, WHAT, NoRoom, most_bytes, open_kept, remove_kept, write_kept
-from .packed_file import DamagedFile, Stopped, packed_size, read_weights, write_weights
+from .packed_file import DamagedFile, KeptWeights, Stopped, packed_size, write_weights
 from .weight_files import identity
 from .written_through import WrittenThrough
 
 _LOG = logging.getLogger(__name__)
-_FORMAT = "2"  # a new number makes every file anew
+_FORMAT = "3"  # a new number makes every file anew
 _NICENESS = 10  # of the thread that writes, which also rests as long as it works
 
 
@@ -37,7 +38,8 @@ class PackedCache:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._kept: dict[str, NativeWeight] = {}
+        self._kept: KeptWeights | None = None
+        self._damaged: set[str] = set()  # of those kept
         self._made: dict[str, NativeWeight] = {}
         self._mapped_bytes: dict[str, int] = {}  # of each weight that is in use and lies in the file
         self._through: WrittenThrough | None = None
@@ -55,14 +57,14 @@ class PackedCache:
 
     def weight(self, key: str) -> NativeWeight | None:
         """What was packed before. It lies in the file's own memory, which every process shares that maps it."""
-        if (found := self._kept.get(key)) is not None:
+        if (found := self._intact(key)) is not None:
             self._mapped_bytes[key] = found.nbytes
         return found
 
     @property
     def is_kept(self) -> bool:
         """Whether there are weights from an earlier start."""
-        return bool(self._kept)
+        return self._kept is not None
 
     @property
     def mapped_bytes(self) -> int:
@@ -87,7 +89,7 @@ class PackedCache:
         self._through = WrittenThrough.begin(self.path, nbytes)
         if self._through is None:  # another process was faster, and has completed it
             self._open()
-            if not self._kept:
+            if not self.is_kept:
                 raise NotKept(f"another process began {self.path} and has not completed it; start once more")
 
     def add(self, key: str, made: NativeWeight) -> NativeWeight:
@@ -95,6 +97,9 @@ class PackedCache:
         if self._through is not None:
             self._mapped_bytes[key] = made.nbytes
             return self._through.add(key, made)
+        if (repaired := self._repaired(key, made)) is not None:
+            self._mapped_bytes[key] = repaired.nbytes
+            return repaired
         self._made[key] = made
         return made
 
@@ -102,6 +107,12 @@ class PackedCache:
         """All weights were asked for: what was written through is there for the next start."""
         if self._through is not None:
             self._through.complete()
+        if self._damaged:
+            _LOG.warning(
+                "%d of the packed weights kept in %s were damaged, and were packed anew. If this happens again, check "
+                "the disk and the memory of this machine",
+                *(len(self._damaged), self.path),
+            )
 
     def write_in_background(self) -> None:
         """Once the model is loaded: keep what was added for the next start."""
@@ -126,7 +137,7 @@ class PackedCache:
         try:
             self._file = open_kept(self.path)
             if self._file is not None:
-                self._kept = read_weights(self._file)
+                self._kept = KeptWeights(self._file, self.path.name)
         except (DamagedFile, OSError, ValueError) as error:
             _LOG.warning("The packed weights kept in %s are not used, %s; they are made again", self.path, error)
             remove_kept(self.path)
@@ -134,13 +145,34 @@ class PackedCache:
                 os.close(self._file)
                 self._file = None
 
+    def _intact(self, key: str) -> NativeWeight | None:
+        """What is kept of this name, unless it is damaged."""
+        if self._kept is None or key not in self._kept:
+            return None
+        try:
+            return self._kept.weight(key)
+        except DamagedFile:
+            self._damaged.add(key)
+            return None
+
+    def _repaired(self, key: str, made: NativeWeight) -> NativeWeight | None:
+        """A damaged one, written anew where it lay; None where it can't be, or none was damaged."""
+        if self._kept is None or key not in self._damaged:
+            return None
+        try:
+            return self._kept.repair(key, made)
+        except (DamagedFile, OSError) as error:
+            _LOG.info("The whole file is written anew: %s", error)
+            return None
+
     def _write(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # this thread's alone on Linux
         start = time.monotonic()
-        weights = self._kept | self._made
+        kept = {key: weight for key in self._kept or () if (weight := self._intact(key)) is not None}
+        weights, name = kept | self._made, self.path.name
         try:
             size = packed_size(weights)
-            if write_kept(self.path, size, lambda file: write_weights(file, weights, self._pause_after())):
+            if write_kept(self.path, size, lambda file: write_weights(file, name, weights, self._pause_after())):
                 seconds = time.monotonic() - start
                 _LOG.info("Packed weights (%.2f GB) were kept in %s in %.1f s", size / 1e9, self.path, seconds)
         except (NoRoom, OSError) as error:

@@ -1,12 +1,12 @@
-"""One file of packed weights: written whole or not at all, checked, and mapped into memory to be used in place.
+"""One file of packed weights: written whole or not at all, mapped into memory, and checked before it is used in place.
 
-  0       a preamble: what this is, where the header lies, its digest, and on which boot the contents were last checked
+  0       a preamble: what this is, where the header lies, and its digest
   2 MiB   the tensors, each at a multiple of 64 bytes
-  behind  the header, JSON: for each weight its fields, and for each of its tensors where it lies and its checksum
+  behind  the header, JSON: the file's name, and for each weight its fields, where its tensors lie and their checksums
 
 So it can be written while nobody knows yet what else will come, and each weight be used from the file once it is there.
-Contents are checked in full on the first use after the machine started, and trusted until it starts again: what the
-system keeps in memory doesn't rot, and reading from the disk costs more than the checksum.
+The header is checked when the file is opened, each weight when it is first asked for. A damaged one is written anew
+where it lay.
 """
 
 import hashlib
@@ -14,12 +14,8 @@ import mmap
 import os
 import struct
 import warnings
-import zlib
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,16 +23,16 @@ import torch
 from torch import Tensor
 
 from ...kernels.cpu.weights.blocks import JoinedWeight
+from ...kernels.cpu.weights.checksum import PIECE, RunningChecksum
 from ...kernels.cpu.weights.packed import NativeWeight
 from ...kernels.cpu.weights.quantized import OrderedWeight
 
 KINDS: dict[str, type[NativeWeight]] = {kind.__name__: kind for kind in (NativeWeight, OrderedWeight, JoinedWeight)}
-_PREAMBLE = struct.Struct("<16s32sQQ36s")  # mark, the header's digest, where it lies, its length, the boot
+_PREAMBLE = struct.Struct("<16s32sQQ")  # mark, the header's digest, where it lies, its length
 _MARK = b"penstock weights"
-_BOOT_AT = _PREAMBLE.size - 36
 _DATA_AT = 2 << 20  # so that large pages of a file fall onto large pages of memory
 _TENSOR_ALIGN = 64
-_PIECE = 8 << 20
+_PIECE = 8 * PIECE
 
 
 class DamagedFile(Exception):
@@ -48,7 +44,7 @@ class _StoredTensor(msgspec.Struct):
     nbytes: int
     dtype: str
     shape: list[int]
-    checksum: str  # crc32 in eight hexadecimal digits
+    checksum: str  # in hexadecimal digits
 
 
 class _StoredWeight(msgspec.Struct):
@@ -58,6 +54,7 @@ class _StoredWeight(msgspec.Struct):
 
 
 class _Header(msgspec.Struct):
+    name: str  # of the file: another one's may have been put in its place
     weights: dict[str, _StoredWeight]
 
 
@@ -68,9 +65,10 @@ class Stopped(Exception):
 class WeightWriter:
     """Fills an empty file, one weight after the other."""
 
-    def __init__(self, file: int, pause: Callable[[], None] = lambda: None) -> None:
-        """`pause` is called after each piece."""
+    def __init__(self, file: int, name: str, pause: Callable[[], None] = lambda: None) -> None:
+        """`name` is what the file will be called; `pause` is called after each piece."""
         self._file = file
+        self._name = name
         self._pause = pause
         self._weights: dict[str, _StoredWeight] = {}
         self._end = _DATA_AT
@@ -80,26 +78,26 @@ class WeightWriter:
         planned = _planned(weight, self._end)
         for field, stored in planned.tensors.items():
             _take_room(self._file, stored.offset, stored.nbytes)
-            stored.checksum = f"{_write_tensor(self._file, getattr(weight, field), stored.offset, self._pause):08x}"
+            stored.checksum = _write_tensor(self._file, getattr(weight, field), stored.offset, self._pause)
             self._end = stored.offset + _up(stored.nbytes, _TENSOR_ALIGN)
         self._weights[name] = planned
         return {field: stored.offset for field, stored in planned.tensors.items()}
 
     def finish(self) -> None:
         """Make what was written a file that can be read. The contents are on the disk before the preamble is."""
-        text = msgspec.json.encode(_Header(self._weights))
+        text = msgspec.json.encode(_Header(self._name, self._weights))
         os.ftruncate(self._file, self._end)
         _write(self._file, text, self._end)
         os.fsync(self._file)
         digest = hashlib.sha256(text).digest()
-        os.pwrite(self._file, _PREAMBLE.pack(_MARK, digest, self._end, len(text), _boot()), 0)
+        os.pwrite(self._file, _PREAMBLE.pack(_MARK, digest, self._end, len(text)), 0)
         os.fsync(self._file)
 
 
-def write_weights(file: int, weights: dict[str, NativeWeight], pause: Callable[[], None]) -> None:
-    """Fill an empty file with these."""
+def write_weights(file: int, name: str, weights: dict[str, NativeWeight], pause: Callable[[], None]) -> None:
+    """Fill an empty file of this name with these."""
     _take_room(file, 0, packed_size(weights))
-    writer = WeightWriter(file, pause)
+    writer = WeightWriter(file, name, pause)
     for name, weight in weights.items():
         writer.add(name, weight)
     writer.finish()
@@ -111,17 +109,42 @@ def packed_size(weights: dict[str, NativeWeight]) -> int:
     return _DATA_AT + sum(_up(tensor.nbytes, _TENSOR_ALIGN) for tensor in tensors)
 
 
-def read_weights(file: int) -> dict[str, NativeWeight]:
-    """The weights in memory that is the file's own; raises `DamagedFile`."""
-    header, boot = _read_header(file)
-    mapped = mmap.mmap(file, os.fstat(file).st_size, mmap.MAP_SHARED, mmap.PROT_READ)
-    tensors = [stored for weight in header.weights.values() for stored in weight.tensors.values()]
-    if boot != _boot():
-        with memoryview(mapped) as view:
-            _check(view, tensors)
-        with suppress(OSError):  # of another user's file, say: then it is checked once more the next time
-            os.pwrite(file, _boot(), _BOOT_AT)
-    return {name: _weight(stored, mapped) for name, stored in header.weights.items()}
+class KeptWeights:
+    """The weights of a file that was written, in memory that is the file's own."""
+
+    def __init__(self, file: int, name: str) -> None:
+        """Raises `DamagedFile` where the header can't be trusted."""
+        self._file = file
+        self._stored = _read_header(file, name).weights
+        self._mapped = mmap.mmap(file, os.fstat(file).st_size, mmap.MAP_SHARED, mmap.PROT_READ)
+        self._checked: dict[str, NativeWeight] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._stored
+
+    def weight(self, key: str) -> NativeWeight:
+        """The weight, checked when it is asked for first; raises `DamagedFile` if it isn't what was written."""
+        if key not in self._checked:
+            found = _weight(self._stored[key], self._mapped)
+            if _checksums(found) != _written(self._stored[key]):
+                raise DamagedFile(f"{key} is not as it was written")
+            self._checked[key] = found
+        return self._checked[key]
+
+    def repair(self, key: str, made: NativeWeight) -> NativeWeight:
+        """Write a weight anew where it lay, and give it from there.
+
+        Raises `DamagedFile` where this isn't what lay there, and `OSError` where the file can't be written to.
+        """
+        stored = self._stored[key]
+        if _checksums(made) != _written(stored):
+            raise DamagedFile(f"{key} is packed otherwise than it was")
+        for field, tensor in stored.tensors.items():
+            _write_tensor(self._file, getattr(made, field), tensor.offset, lambda: None)
+        return self.weight(key)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -146,15 +169,15 @@ def _take_room(file: int, at: int, nbytes: int) -> None:
         os.posix_fallocate(file, at, nbytes)
 
 
-def _write_tensor(file: int, tensor: Tensor, at: int, pause: Callable[[], None]) -> int:
-    checksum = 0
-    content = tensor.contiguous().flatten().view(torch.uint8).numpy().data
+def _write_tensor(file: int, tensor: Tensor, at: int, pause: Callable[[], None]) -> str:
+    """Its checksum."""
+    checksum, content = RunningChecksum(), tensor.contiguous().flatten().view(torch.uint8)
     for start in range(0, len(content), _PIECE):
         piece = content[start : start + _PIECE]
-        checksum = zlib.crc32(piece, checksum)
-        _write(file, piece, at + start)
+        checksum.add(piece)
+        _write(file, piece.numpy().data, at + start)
         pause()
-    return checksum
+    return checksum.text()
 
 
 def _write(file: int, content: bytes | memoryview, at: int) -> None:
@@ -166,11 +189,11 @@ def _write(file: int, content: bytes | memoryview, at: int) -> None:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _read_header(file: int) -> tuple[_Header, bytes]:
+def _read_header(file: int, name: str) -> _Header:
     preamble = os.pread(file, _PREAMBLE.size, 0)
     if len(preamble) < _PREAMBLE.size:
         raise DamagedFile("it is too short")
-    mark, digest, at, length, boot = _PREAMBLE.unpack(preamble)
+    mark, digest, at, length = _PREAMBLE.unpack(preamble)
     size = os.fstat(file).st_size
     if mark == _MARK and at + length != size:
         raise DamagedFile(f"it has {size:,} bytes instead of {at + length:,}")
@@ -181,16 +204,19 @@ def _read_header(file: int) -> tuple[_Header, bytes]:
         header = msgspec.json.decode(text, type=_Header)
     except msgspec.DecodeError as error:
         raise DamagedFile(f"its header is of another form ({error})") from None
-    return header, boot
+    if header.name != name:
+        raise DamagedFile(f"it is {header.name} under another name")
+    return header
 
 
-def _check(content: memoryview, tensors: list[_StoredTensor]) -> None:
-    def differs(stored: _StoredTensor) -> bool:
-        return f"{zlib.crc32(content[stored.offset : stored.offset + stored.nbytes]):08x}" != stored.checksum
+def _written(stored: _StoredWeight) -> dict[str, str]:
+    return {field: tensor.checksum for field, tensor in stored.tensors.items()}
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        if any(pool.map(differs, tensors)):
-            raise DamagedFile("its contents are not as they were written")
+
+def _checksums(weight: NativeWeight) -> dict[str, str]:
+    """Of its tensors by their fields."""
+    tensors = ((field.name, getattr(weight, field.name)) for field in fields(weight))
+    return {name: RunningChecksum().add(each.contiguous()).text() for name, each in tensors if isinstance(each, Tensor)}
 
 
 def _weight(stored: _StoredWeight, mapped: mmap.mmap) -> NativeWeight:
@@ -216,8 +242,3 @@ def in_mapping(mapped: mmap.mmap, offset: int, nbytes: int) -> Tensor:
 
 def _up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
-
-
-def _boot() -> bytes:
-    """The name that the system gave itself when it started."""
-    return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()[:36]

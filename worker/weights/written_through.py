@@ -33,7 +33,7 @@ class WrittenThrough:
     def __init__(self, unfinished: UnfinishedFile, expected: int) -> None:
         self._unfinished: UnfinishedFile | None = unfinished
         self._file = unfinished.file
-        self._writer = WeightWriter(self._file, self._pause)
+        self._writer = WeightWriter(self._file, unfinished.path.name, self._pause)
         self._num_pieces = 0
         self._since = time.monotonic()
         self._window: mmap.mmap

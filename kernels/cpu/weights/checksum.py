@@ -1,0 +1,43 @@
+"""Checksums of weights, computed about as fast as memory is read.
+
+`source/checksum.cpp` sums up pieces, and a digest joins their sums.
+"""
+
+import hashlib
+from ctypes import Structure, c_int64, c_void_p
+
+import torch
+from torch import Tensor
+
+from ..library import load, struct_of
+
+PIECE = 1 << 20  # bytes; what is added in parts has to be cut at multiples of it
+_SUMS = 16  # of 64 bits for each piece
+
+
+class Checksum(Structure):
+    """Arguments of penstock_checksum."""
+
+    _fields_ = [
+        ("content", c_void_p),
+        ("nbytes", c_int64),
+        ("piece_bytes", c_int64),
+        ("checksums", c_void_p),  # uint64 [pieces, 16]
+    ]
+
+
+class RunningChecksum:
+    """Grows with each contiguous tensor whose bytes are added."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def add(self, content: Tensor) -> "RunningChecksum":
+        sums = torch.empty(-(-content.nbytes // PIECE), _SUMS, dtype=torch.int64)
+        load().call("penstock_checksum", struct_of(Checksum, content, content.nbytes, PIECE, sums))
+        self._digest.update(sums.numpy().data)
+        return self
+
+    def text(self) -> str:
+        """So far, in hexadecimal digits."""
+        return self._digest.hexdigest()
