@@ -17,7 +17,7 @@ from typing import Any, get_args
 import msgspec
 
 from penstock.protocol.fields.described import rules_of
-from penstock.protocol.options import config
+from penstock.protocol.options import config, foreign_options
 from penstock.protocol.parameters import sampling
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
@@ -102,7 +102,18 @@ OTHERS = """\
 So that scripts written for them run, these are accepted and have no effect here:
 {accepted}
 
-`use_cudagraph=False` is another way to write `enforce_eager=True`.
+These mean what they mean in FastDeploy:
+
+| option | here |
+| --- | --- |
+| `tool_parser` | `tool_call_parser` |
+| `use_cudagraph=False` | `enforce_eager=True` |
+| `graph_optimization_config={{"use_cudagraph": …}}` | `enforce_eager` |
+| `graph_optimization_config={{"cudagraph_capture_sizes": […]}}` | `graph_batch_sizes`; other keys have no effect |
+| `load_choices="default"`, `"default_v1"`, `"dummy"` | `load_format="auto"`, `"dummy"` |
+| `enable_early_stop=True` | `early_stop_config={{}}`; with `early_stop_config` it changes nothing |
+| `quantization={{"dense_quant_type": …, "moe_quant_type": …}}` | `quantization={{"*": …, "*.experts.*": …}}` |
+| `mm_processor_kwargs={{"image_min_pixels": …, "video_fps": …}}` | of pictures or videos alone |
 
 These are refused with a sentence unless they ask for nothing:
 """
@@ -159,7 +170,7 @@ def page() -> str:
         *tables(config.EngineConfig, ENGINE_GROUPS, engine_takes),
         "## SamplingParams\n",
         *tables(sampling.SamplingParams, SAMPLING_GROUPS, sampling_takes),
-        OTHERS.format(accepted=listed(config._ACCEPTED)),
+        OTHERS.format(accepted=listed(foreign_options.ACCEPTED)),
         refused(),
         ENVIRONMENT,
     ]
@@ -202,7 +213,7 @@ def description(annotation: Any) -> str | None:
 def refused() -> str:
     """A row a sentence, with the options that share it."""
     sharing: dict[str, list[str]] = {}
-    for name, (_, sentence) in config._REFUSED.items():
+    for name, (_, sentence) in foreign_options.REFUSED.items():
         sharing.setdefault(sentence, []).append(f"`{name}`")
     rows = [f"| {', '.join(names)} | {escaped(sentence)} |" for sentence, names in sharing.items()]
     return "\n".join(["| options | why |", "| --- | --- |", *rows, ""])

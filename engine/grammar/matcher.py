@@ -139,8 +139,23 @@ def tried(grammar: Grammar) -> str | None:
     return told(matcher.get_error()) if matcher.is_error() else None
 
 
+# The library's message for a regular expression, with the lines that point into it.
+_WRONG_REGEX = re.compile(r"regex parse error:\n    (?P<regex>.*)\n.*\nerror: (?P<reason>.*)")
+_UNKNOWN_FEATURE = re.compile(r'invalid regex (?P<regex>".*") \(in regex\): (?P<reason>.*?)(?:; \w+)? in regex /')
+# Names of the library's states, of which it gives nothing else as a reason.
+_STATES = {
+    "NoExtension": "Nothing can be written that has this shape: after its beginning no token fits.",
+    "TooComplex": "This shape has too many possibilities at once. Make it simpler.",
+}
+
+
 def told(message: str) -> str:
-    """The library's error message, shortened and without its internal state."""
+    """The library's error message in a sentence, shortened and without its internal state."""
+    for state, sentence in _STATES.items():
+        if state in message.split(" ")[0]:
+            return sentence
+    if found := _WRONG_REGEX.search(message) or _UNKNOWN_FEATURE.search(message):
+        message = f"The regular expression {found['regex']} can't be used: {found['reason']}."
     lines = re.split("<(?:backtrace|state|non-verbose)", message)[0].splitlines()
     words = "\n".join(line.rstrip() for line in lines if line.strip())  # keep the spaces that carets are aligned by
     return words if len(words) <= 400 else f"{words[:200]} … {words[-200:]}"

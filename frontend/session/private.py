@@ -12,6 +12,7 @@ from typing import Any
 from ...protocol.errors import ConfigError, PenstockError, RequestError
 from ...protocol.media import MediaPlan
 from ...protocol.options.config import EngineConfig
+from ...protocol.options.foreign_options import notices
 from ...protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..console import logs
 from ..console.start_table import start_table
@@ -61,7 +62,7 @@ class PrivateSession(Session[PendingRequest]):
         self.config = EngineConfig.from_options(model, **options)
         require_installed("logits_processors", LOGITS_PROCESSORS, self.config.logits_processors or ())
         self.is_quiet = logs.is_quiet(self.config.quiet)
-        for notice in EngineConfig.notices(options):
+        for notice in notices(options):
             logs.say(notice, quiet=self.is_quiet)
         logs.say_places_once(quiet=self.is_quiet)
         self.files = find_model(self.config.model, self.config.tokenizer, self.config.revision, is_quiet=self.is_quiet)

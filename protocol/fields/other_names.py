@@ -31,7 +31,6 @@ NAMES: dict[str, tuple[str, ...]] = {
     "stopstrings": ("stop",),
     "n_probs": ("logprobs",),
     "top_logprobs": ("logprobs",),
-    "bad_words_token_ids": ("bad_words_ids",),
     # the shape of an answer
     "format": ("response_format",),
     "structured": ("response_format",),
@@ -68,7 +67,6 @@ NAMES: dict[str, tuple[str, ...]] = {
     "load_in_4bit": ("quantization",),
     "load_in_8bit": ("quantization",),
     "gpu": ("cuda",),
-    "load_choices": ("load_format",),
     "lora_path": ("lora_name",),
     # roles
     "human": ("user",),

@@ -137,6 +137,8 @@ class _Made(msgspec.StructMeta):
     if not TYPE_CHECKING:  # type checkers know the fields from the class itself, here as below
 
         def __call__(cls, *values: Any, **fields: Any) -> Any:
+            if values and (order := getattr(cls, "_order", None)) is not None:
+                values, fields = (), _by_name(cls, order, values, fields)
             try:
                 return super().__call__(*values, **fields)
             except TypeError:
@@ -152,7 +154,10 @@ class _Made(msgspec.StructMeta):
 
 class NamedFields(msgspec.Struct, metaclass=_Made):
     """Using a field that doesn't exist raises an error with the name and the one that was probably meant, whether the
-    struct is made, read or changed. Decoders have refusals of their own (`decoding_fault.py`)."""
+    struct is made, read or changed. Decoders have refusals of their own (`decoding_fault.py`).
+
+    A struct of keyword fields may have an `_order`: what values given by position mean.
+    """
 
     if not TYPE_CHECKING:
 
@@ -163,6 +168,21 @@ class NamedFields(msgspec.Struct, metaclass=_Made):
             if name not in self.__struct_fields__:
                 raise AttributeError(_no_field(type(self), name))
             super().__setattr__(name, value)
+
+
+def _by_name(
+    kind: type[msgspec.Struct], order: tuple[str, ...], values: tuple[Any, ...], fields: dict[str, Any]
+) -> dict[str, Any]:
+    """Fields that were given by position, in another engine's order. What isn't a field here may be left unset."""
+    if len(values) > len(order):
+        raise TypeError(f"{kind.__name__} takes {len(order)} values by position, and {len(values)} were given.")
+    given = dict(zip(order, values))
+    for name, value in given.items():
+        if name in fields:
+            raise TypeError(f"{kind.__name__} was given {name!r} twice: by position and by name.")
+        if name not in kind.__struct_fields__ and value not in (None, False):
+            raise TypeError(_no_field(kind, name))
+    return fields | {name: value for name, value in given.items() if name in kind.__struct_fields__}
 
 
 def _no_field(kind: type[msgspec.Struct], name: str) -> str:

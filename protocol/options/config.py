@@ -1,12 +1,11 @@
 """`EngineConfig`: every option of a tree, frozen; the command line is made from it, too.
 
-A field states an option completely: type, meaning, rule and default. Options that other engines have and that mean
-nothing here are accepted with a notice or refused with a sentence, each a row of a table. Defaults that depend on the
-model or the machine stay None until a process that knows these fills them in.
+A field states an option completely: type, meaning, rule and default. Options of other engines stand in
+`foreign_options.py`. Defaults that depend on the model or the machine stay None until a process that knows these fills
+them in.
 """
 
 import os
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -16,6 +15,7 @@ from ..fields.described import described, rules_of
 from ..fields.suggestion import suggestion
 from ..parameters.early_stop import EarlyStop
 from ..parameters.sampling import SamplingParams
+from .foreign_options import ACCEPTED, REFUSED, TRANSLATED, under_own_names
 from .option_rules import (
     AMOUNT,
     BLOCK_SIZE,
@@ -128,10 +128,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         """Check what a person wrote, and resolve aliases and options of other engines."""
         known = {field.name for field in msgspec.structs.fields(cls)}
         settled: dict[str, Any] = {"model": _checked("model", model)}
-        for name, value in _under_own_names(options):
-            if name in _REFUSED:
+        for name, value in under_own_names(options):
+            if name in REFUSED:
                 _refuse(name, value)
-            elif name not in known and name not in _ACCEPTED:
+            elif name not in known and name not in ACCEPTED:
                 raise TypeError(_unknown(name, known))
             elif name in known and value is not None:
                 settled[name] = _checked(name, value)
@@ -145,7 +145,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def given(cls, options: dict[str, Any]) -> dict[str, Any]:
         """The options that a person wrote, checked and by our own names, without those that have no effect."""
         known = {field.name for field in msgspec.structs.fields(cls)}
-        named = ((name, value) for name, value in _under_own_names(options) if name in known)
+        named = ((name, value) for name, value in under_own_names(options) if name in known)
         return {name: _checked(name, value) for name, value in named if value is not None}
 
     def step_limits(self, device: str) -> tuple[int, int]:
@@ -153,45 +153,20 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         num_seqs, num_tokens = _STEP_LIMITS[device.split(":")[0]]
         return self.max_num_seqs or num_seqs, self.max_num_batched_tokens or num_tokens
 
-    @staticmethod
-    def notices(options: dict[str, Any]) -> list[str]:
-        """One sentence for each option that was accepted and has no effect here."""
-        return [f"{name} has no effect: {_ACCEPTED[name]}." for name in options if _ACCEPTED.get(name)]
-
 
 # The CPU's tokens a step are measured (`scripts/bench_budget.py`): more are slower, and delay other requests.
 _STEP_LIMITS = {"cpu": (64, 512), "cuda": (256, 8192)}
 
 
-# Other spellings of options.
-_ALIASES = {"tool_parser": "tool_call_parser"}
-# Options with the opposite meaning.
-_OPPOSITES = {"use_cudagraph": "enforce_eager"}
-
-
-def _under_own_names(options: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for alias, name in _ALIASES.items():
-        if options.get(alias) is not None and options.get(name) not in (None, options[alias]):
-            raise ConfigError(f"{alias} is another name of {name}; give one of them.")
-    for name, value in options.items():
-        if (opposite := _OPPOSITES.get(name)) is None:
-            yield _ALIASES.get(name, name), value
-        elif value is not None:
-            is_on = not FLAG.checked(name, value, ConfigError)
-            if options.get(opposite) not in (None, is_on):
-                raise ConfigError(f"{name}={value!r} means {opposite}={is_on}; give one of them.")
-            yield opposite, is_on
-
-
 def _unknown(name: str, known: set[str]) -> str:
     if name in SamplingParams.__struct_fields__:
         return f"There is no option {name!r}. It is a field of SamplingParams, which a call is given."
-    hint = suggestion(name, known | set(_ACCEPTED) | set(_REFUSED) | set(_ALIASES) | set(_OPPOSITES))
+    hint = suggestion(name, known | {*ACCEPTED, *REFUSED, *TRANSLATED})
     return f"There is no option {name!r}.{hint or ' See `penstock generate --help` for all options.'}"
 
 
 def _refuse(name: str, value: Any) -> None:
-    harmless, sentence = _REFUSED[name]
+    harmless, sentence = REFUSED[name]
     if value not in harmless:
         raise ConfigError(f"{name}={value!r}: {sentence}.")
 
@@ -201,28 +176,3 @@ def _checked(name: str, value: Any) -> Any:
 
 
 _CHECKS = rules_of(EngineConfig)
-
-
-# --- options of other engines ----------------------------------------------------------------------------------------
-
-_PRIVATE = "processes talk over private sockets here, and servers are the daemon's"
-# Why an option has no effect, or "" if no notice is needed.
-_ACCEPTED: dict[str, str] = {
-    "port": _PRIVATE,
-    "metrics_port": _PRIVATE,
-    "engine_worker_queue_port": _PRIVATE,
-    "cache_queue_port": _PRIVATE,
-    "max_waiting_time": _PRIVATE,
-    "max_concurrency": _PRIVATE,
-    "graph_optimization_config": "",
-    "guided_decoding_backend": "",
-}
-
-# The values that change nothing, and the refusal of any other.
-_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "speculative_config": ((None,), "speculative decoding is not supported yet"),
-    "data_parallel_size": ((None, 1), "data parallelism is not supported yet; start several LLMs"),
-    "splitwise_role": ((None, "mixed"), "a split of prefill and decode is not supported yet"),
-    "dynamic_load_weight": ((None, False), "weights cannot be exchanged while a tree runs; make a new LLM"),
-    "trust_remote_code": ((None, False), "code from a checkpoint is never run; supported families need none"),
-}

@@ -111,7 +111,7 @@ def _dtype(value: Any) -> str:
     return name
 
 
-def _one_of(*choices: Any) -> Rule:
+def one_of(*choices: Any) -> Rule:
     def convert(value: Any) -> Any:
         if value not in choices:
             raise ValueError
@@ -143,8 +143,8 @@ PROCESSOR = _rule(as_processor_arguments, PROCESSOR_SENTENCE)
 EARLY_STOP = _rule(as_early_stop, EARLY_STOP_SENTENCE)
 DTYPE = _rule(_dtype, _among(_DTYPES), _DTYPES)
 QUANTIZATION = _rule(as_quantization, QUANTIZATION_SENTENCE, QUANTIZATION_KINDS)
-KV_DTYPE = _one_of("auto", "fp32", "fp16", "bf16", "int8", "uint4")
-LOAD_FORMAT = _one_of("auto", "safetensors", "dummy", "stand-in")
-BLOCK_SIZE = _one_of(16, 32, 64, 128)
-DEVICE = _one_of("auto", "cpu", "cuda")
+KV_DTYPE = one_of("auto", "fp32", "fp16", "bf16", "int8", "uint4")
+LOAD_FORMAT = one_of("auto", "safetensors", "dummy", "stand-in")
+BLOCK_SIZE = one_of(16, 32, 64, 128)
+DEVICE = one_of("auto", "cpu", "cuda")
 CONNECT = _rule(_connect, "must be auto, require, start, never, or the path of a daemon's socket", CONNECTS)

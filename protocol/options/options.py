@@ -29,9 +29,10 @@ class EngineOptions(TypedDict, total=False):
     tokenizer: FilePath | None
     revision: str | None
     dtype: Literal["auto", "float32", "float16", "bfloat16", "fp32", "float", "fp16", "half", "bf16"] | NumberType
-    quantization: QuantizedKind | Mapping[str, QuantizedKind | None] | None
+    quantization: QuantizedKind | Mapping[str, str | None] | None
     kv_cache_dtype: Literal["auto", "fp32", "fp16", "bf16", "int8", "uint4"]
     load_format: Literal["auto", "safetensors", "dummy", "stand-in"]
+    load_choices: Literal["default", "default_v1", "dummy"] | None  # FastDeploy's name of it
     max_model_len: int | None
     tensor_parallel_size: int
     block_size: Literal[16, 32, 64, 128]
@@ -58,7 +59,7 @@ class EngineOptions(TypedDict, total=False):
     chat_template: FilePath | None
     reasoning_parser: str | None
     tool_call_parser: str | None
-    tool_parser: str | None  # an alias of tool_call_parser
+    tool_parser: str | None  # FastDeploy's name of tool_call_parser
     reasoning_parser_plugin: FilePath | None
     tool_parser_plugin: FilePath | None
     early_stop_config: EarlyStop | Mapping[str, Any] | None
@@ -75,7 +76,10 @@ class EngineOptions(TypedDict, total=False):
     mm_cache: int | str | None
     mm_encoder_budget: int | None
     connect: FilePath | None
+    enable_early_stop: bool | None  # FastDeploy's switch of early_stop_config
     enforce_eager: bool
+    use_cudagraph: bool | None  # the opposite of enforce_eager
+    graph_optimization_config: str | Mapping[str, Any] | None  # FastDeploy's form of this and the next
     graph_batch_sizes: int | Sequence[int] | None
     lm_head_fp32: bool
     enable_logprob: bool

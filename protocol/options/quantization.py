@@ -17,6 +17,9 @@ from ..fields.rules import shown
 from ..fields.suggestion import suggestion
 
 KINDS = ("int8", "int4", "wint8", "wint4")
+# FastDeploy's form gives experts a kind of their own, whether a model has some or not.
+_EXPERTS = "*.experts.*"
+_FASTDEPLOYS = ("quantization", "dense_quant_type", "moe_quant_type")
 SENTENCE = f"must be one of {', '.join(KINDS)}, or a mapping of patterns of layers' names to these or None"
 
 Kinds = dict[str, str | None]  # by the patterns, or the names, of layers; None: not quantized
@@ -31,6 +34,8 @@ def as_quantization(value: Any) -> str:
     given = json.loads(value) if isinstance(value, str) else value
     if not isinstance(given, Mapping):
         raise ValueError
+    if not given.keys().isdisjoint(_FASTDEPLOYS):
+        given = _by_pattern_of_fastdeploys(given)
     for pattern, kind in given.items():
         if not isinstance(pattern, str):
             raise ConfigError(f"quantization: {shown(pattern)} is no pattern of layers' names, such as '*.down_proj'.")
@@ -40,6 +45,17 @@ def as_quantization(value: Any) -> str:
                 f"{suggestion(kind, KINDS)}"
             )
     return json.dumps(dict(given), ensure_ascii=False)
+
+
+def _by_pattern_of_fastdeploys(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Its mapping of all layers and of experts to kinds."""
+    for name, kind in given.items():
+        if name not in _FASTDEPLOYS or (name == "quantization" and kind != "mix_quant"):
+            raise ConfigError(
+                f"quantization: {shown(name)}={shown(kind)} is not supported beside dense_quant_type and "
+                f"moe_quant_type.{suggestion(name, _FASTDEPLOYS) if name not in _FASTDEPLOYS else ''}"
+            )
+    return {"*": given.get("dense_quant_type"), _EXPERTS: given.get("moe_quant_type")}
 
 
 def by_pattern(quantization: str | None) -> Kinds:
@@ -58,7 +74,7 @@ def kinds_of_layers(quantization: str | None, layers: Iterable[str]) -> Kinds:
     for pattern, kind in by_pattern(quantization).items():
         # A layer may be given by the name of its tensor, too.
         found = [layer for layer in kinds if fnmatchcase(layer, pattern.removesuffix(".weight"))]
-        if not found:
+        if not found and pattern != _EXPERTS:
             raise ConfigError(f"quantization: {pattern!r} matches no layer of this model, which has {_named(kinds)}.")
         kinds |= dict.fromkeys(found, kind)
     return kinds

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from ..errors import RequestError
 from ..fields.field_help import explain_fields
-from ..fields.rules import NamedFields
+from ..fields.rules import NamedFields, shown
 
 # The forms, of which a request may use one. The flat fields of SamplingParams are named `guided_` and the form.
 FORMS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
@@ -91,7 +91,9 @@ def as_guided(value: Any) -> GuidedDecodingParams:
 
 
 def from_response_format(value: Any) -> GuidedDecodingParams | None:
-    """Convert OpenAI's `response_format`; None if it asks for plain text."""
+    """Convert OpenAI's `response_format`, or a pydantic model as OpenAI's client takes it; None: plain text."""
+    if hasattr(value, "model_json_schema"):
+        return GuidedDecodingParams(json=value)
     match value:
         case {"type": "text"}:
             return None
@@ -110,7 +112,13 @@ def from_response_format(value: Any) -> GuidedDecodingParams | None:
 def _plain(name: str, value: Any) -> str | None:
     """The value as text, so that later changes of a dict don't matter. A pydantic model becomes its schema."""
     if hasattr(value, "model_json_schema"):
-        value = value.model_json_schema()
+        try:
+            value = value.model_json_schema()
+        except Exception as error:  # of a class that has no fields, or fields of types without a schema
+            raise RequestError(
+                f"guided_decoding: {name}={shown(value)} makes no JSON schema ({error}). Give a pydantic model with "
+                "fields of its own, or a schema as a dict."
+            ) from None
     if value is None or isinstance(value, str):
         return value
     try:

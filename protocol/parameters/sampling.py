@@ -8,7 +8,7 @@ end.
 from collections.abc import Callable, Sequence
 from itertools import compress
 from operator import is_not
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
@@ -65,7 +65,6 @@ def _as_it_arrives(value: Any) -> dict[str, Any]:
     return found
 
 
-SHARE = ranged(real, "must be more than 0 and at most 1", gt=0, le=1)
 FACTOR = ranged(real, "must be a finite number above 0", gt=0)
 TOP_K = ranged(integer, "must be a whole number; 0 or -1 is off", ge=-1, le=MOST)
 PRIORITY = ranged(integer, "must be a whole number", ge=-MOST, le=MOST)
@@ -100,10 +99,12 @@ PLAIN = Rule(
 
 @explain_fields
 class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How tokens are chosen and when a request ends. Every field is given by its name."""
+    """How tokens are chosen and when a request ends. Fields are given by name, or by position in FastDeploy's order."""
 
     temperature: Annotated[float, described("0 is greedy", FINITE)] = 1.0
-    top_p: Annotated[float, described("keep the most likely tokens up to this share of probability", SHARE)] = 1.0
+    top_p: Annotated[
+        float, described("keep the most likely tokens up to this share of probability; 0 is greedy", between(0, 1))
+    ] = 1.0
     top_k: Annotated[int, described("keep that many most likely tokens; 0 or -1 is off", TOP_K)] = 0
     min_p: Annotated[float, described("drop tokens below this share of the most likely one's", between(0, 1))] = 0.0
     presence_penalty: Annotated[float, described("-2..2, once per token already generated", between(-2, 2))] = 0.0
@@ -128,6 +129,7 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
     include_stop_str_in_output: Annotated[bool, described("keep the stop string in the text", BOOLEAN)] = False
     bad_words: Annotated[list[str] | None, described("strings that must not appear", WORDS)] = None
     bad_words_ids: Annotated[list[list[int]] | None, described("token sequences that must not appear", ID_LISTS)] = None
+    bad_words_token_ids: Annotated[list[list[int]] | None, another_name_of("bad_words_ids")] = None
     logit_bias: Annotated[dict[int, float] | None, described("{token id: -100..100} added to logits", BIASES)] = None
     logits_processors_args: Annotated[dict[str, Any] | None, described("{processor: what it is told}", PLAIN)] = None
     seed: Annotated[int | None, described("makes a sampled answer repeat", SEED)] = None
@@ -155,13 +157,22 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
     structural_tag: Annotated[dict[str, Any] | None, another_name_of("guided_structural_tag")] = None
     response_format: Annotated[dict[str, Any] | None, described("OpenAI's way to write one of these")] = None
 
+    _order: ClassVar[tuple[str, ...]] = (
+        "n", "best_of", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "top_k",
+        "min_p", "seed", "stop", "stop_token_ids", "stop_seqs_len", "max_tokens", "reasoning_max_tokens", "min_tokens",
+        "logprobs", "temp_scaled_logprobs", "top_p_normalized_logprobs", "bad_words", "guided_decoding",
+        "bad_words_token_ids",
+    )  # fmt: skip
+
     if TYPE_CHECKING:
 
-        def __init__(self, **fields: Unpack[SamplingFields]) -> None: ...
+        def __init__(self, *in_fastdeploys_order: Any, **fields: Unpack[SamplingFields]) -> None: ...
 
     def __post_init__(self) -> None:
         for alias, name in _ALIASES.items():
             if (value := getattr(self, alias)) is not None:
+                if getattr(self, name) not in (_DEFAULTS[name], value):
+                    raise RequestError(f"{alias} is another name of {name}; give one of them.")
                 setattr(self, name, value)
                 setattr(self, alias, None)
         # Only fields that differ from their defaults are checked: params are decoded several times on their way.
@@ -175,6 +186,8 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
                     setattr(self, name, checked)
         if shapes := [name for name in given if name in _GUIDED]:
             self._fold_guided(shapes)
+        if self.top_p == 0:  # the most likely token alone is left
+            self.temperature, self.top_p = 0.0, 1.0
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestError(f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}.")
         if self.stop and not self.detokenize:

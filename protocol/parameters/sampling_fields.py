@@ -28,13 +28,14 @@ class SamplingFields(TypedDict, total=False):
     min_length: int | None
     stop: str | Iterable[str] | None
     stop_token_ids: int | Sequence[int] | None
-    stop_words_ids: Iterable[Sequence[int]] | None
+    stop_words_ids: Iterable[Sequence[int] | int] | None
     ignore_eos: bool | None
     eos_token_id: int | Sequence[int] | None
     early_stop: EarlyStop | Mapping[str, Any] | None
     include_stop_str_in_output: bool | None
     bad_words: str | Iterable[str] | None
-    bad_words_ids: Iterable[Sequence[int]] | None
+    bad_words_ids: Iterable[Sequence[int] | int] | None
+    bad_words_token_ids: Iterable[Sequence[int] | int] | None
     logit_bias: Mapping[int, float] | Mapping[str, float] | None
     logits_processors_args: Mapping[str, Any] | None
     seed: int | None
@@ -57,4 +58,4 @@ class SamplingFields(TypedDict, total=False):
     guided_json_object: bool | None
     guided_structural_tag: Any
     structural_tag: Any
-    response_format: Mapping[str, Any] | None
+    response_format: Any  # OpenAI's dict, or a pydantic model

@@ -100,7 +100,7 @@ _TABLE: dict[str, dict[str, tuple[bytes, set[int]]]] = {
         "a NaN": (posted(COMPLETIONS, b'{"prompt": "a", "temperature": NaN}'), _REFUSED),
         "an infinity": (posted(COMPLETIONS, b'{"prompt": "a", "temperature": Infinity}'), _REFUSED),
         "a number beyond all": (posted(COMPLETIONS, b'{"prompt": "a", "temperature": 1e999}'), _REFUSED),
-        "top_p of zero": (prompt(top_p=0), _REFUSED),
+        "top_p below zero": (prompt(top_p=-0.1), _REFUSED),
         "top_p above one": (prompt(top_p=1.1), _REFUSED),
         "min_p above one": (prompt(min_p=2), _REFUSED),
         "top_k below minus one": (prompt(top_k=-2), _REFUSED),

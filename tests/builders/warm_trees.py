@@ -28,6 +28,7 @@ from penstock.frontend.session.session import Session
 from penstock.frontend.session.transport import Transport
 from penstock.protocol.errors import AdapterError, ClosedError, OutOfMemoryError, PenstockError
 from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.options.foreign_options import notices
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.stats import Stats
 
@@ -177,7 +178,7 @@ class LentTrees:
 
     def lend(self, model: Any, options: dict[str, Any]) -> PrivateSession:
         EngineConfig.from_options(model, **options)
-        for notice in EngineConfig.notices(options):
+        for notice in notices(options):
             logs.say(notice, quiet=logs.is_quiet(bool(options.get("quiet"))))
         chosen = {name: value for name, value in sorted(options.items()) if name not in self._alike} | self._own
         faults = os.environ.get("PENSTOCK_FAULTS")  # which a worker reads when it starts

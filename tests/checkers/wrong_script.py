@@ -15,7 +15,6 @@ LLM("x", connect="auto", dtype="half", devices=0)
 AsyncLLM("x", quant="int8")  # type: ignore[call-arg]
 SamplingParams(temprature=3)  # type: ignore[call-arg]
 SamplingParams(temperature="hot")  # type: ignore[arg-type]
-SamplingParams(3)  # type: ignore
 SamplingParams(stop="x", stop_token_ids=5, early_stop={"window_size": 3}, temperature=None)
 SamplingParams().temprature  # type: ignore[attr-defined]  # noqa: B018
 SamplingParams().max_token = 3  # type: ignore[attr-defined]

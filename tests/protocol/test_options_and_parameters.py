@@ -5,14 +5,16 @@ import math
 import msgspec
 import pytest
 from builders.cases import for_each
+from pydantic import BaseModel
 
 from penstock import ConfigError, GuidedDecodingParams, RequestError, SamplingParams
 from penstock.protocol.fields.rules import Rule, integer
 from penstock.protocol.options.config import _CHECKS, EngineConfig
+from penstock.protocol.options.foreign_options import notices
 from penstock.protocol.options.quantization import kinds_of_layers
 
 WRONG = {
-    "temperature": [math.nan, math.inf, -0.1, "warm"], "top_p": [0, 1.5], "top_k": [-2, 1.5], "min_p": [-0.1],
+    "temperature": [math.nan, math.inf, -0.1, "warm"], "top_p": [-0.1, 1.5], "top_k": [-2, 1.5], "min_p": [-0.1],
     "presence_penalty": [2.1], "frequency_penalty": [math.nan], "repetition_penalty": [0],
     "max_tokens": [-5, 0, True], "min_tokens": [-1], "n": [10**9, 0], "seed": [-1, 2**63],
     "stop": [[""], [3], ["\ud800"]], "stop_token_ids": [["x"]], "bad_words_ids": [[[]]],
@@ -36,9 +38,24 @@ def test_one_string_or_id_stands_for_a_list_and_an_alias_for_its_field():
     assert params.logit_bias == {5: -3.0}
     assert SamplingParams(frequence_penalty=0.5) == SamplingParams(frequency_penalty=0.5) != SamplingParams()
     assert SamplingParams(max_thinking_tokens=3).reasoning_max_tokens == 3
+    assert SamplingParams(bad_words_token_ids=[5, 7]).bad_words_ids == [[5], [7]]
+    assert SamplingParams(top_p=0.0) == SamplingParams(temperature=0), "the most likely token alone is left"
+    with pytest.raises(RequestError, match="another name of bad_words_ids; give one of them"):
+        SamplingParams(bad_words_token_ids=[5], bad_words_ids=[[7]])
     with pytest.raises(RequestError, match="min_tokens=9"):
         SamplingParams(min_tokens=9, max_tokens=3)
     assert SamplingParams(min_tokens=3, max_tokens=3).min_tokens == 3
+
+
+def test_fields_are_given_by_position_in_fastdeploys_order():
+    params = SamplingParams(2, None, 0.5, None, None, 0.7, 0.9, 40, 0.1, 3, ["."], None, None, 64)
+    assert params == SamplingParams(n=2, presence_penalty=0.5, temperature=0.7, top_p=0.9, top_k=40, min_p=0.1, seed=3,
+                                    stop=["."], max_tokens=64)  # fmt: skip
+    for wrong, words in (((1, 4), "best_of"), ((None,) * 23, "22 values"), ((1, None, "high"), "presence_penalty")):
+        with pytest.raises((TypeError, RequestError), match=words):
+            SamplingParams(*wrong)
+    with pytest.raises(TypeError, match="'n' twice"):
+        SamplingParams(1, n=1)
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
@@ -106,6 +123,18 @@ def test_a_mistake_raises_where_it_is_written(kind, wrong):
         kind(**wrong)
 
 
+@for_each("name", ["guided_json", "response_format"])
+def test_a_model_of_pydantics_is_its_schema_and_its_base_has_none(name):
+    class Person(BaseModel):
+        age: int
+
+    params = SamplingParams(**{name: Person})
+    assert params == SamplingParams(guided_json=Person.model_json_schema())
+    for wrong in (BaseModel, int):
+        with pytest.raises(RequestError, match="json|response_format"):
+            SamplingParams(**{name: wrong})
+
+
 def test_a_schema_changed_afterwards_changes_nothing_and_a_pydantic_model_is_its_schema():
     schema = {"type": "string"}
     params = SamplingParams(guided_json=schema)
@@ -156,7 +185,7 @@ def test_every_spelling_of_an_option_means_the_same_and_survives_the_wire():
     settled(quantization=None, connect="never", data_parallel_size=1, splitwise_role="mixed")  # ask for nothing
     config = settled(devices=[0, 1], trace="/x", seed=3, port=8000)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(config), type=EngineConfig) == config
-    [notice] = EngineConfig.notices({"port": 8000, "graph_optimization_config": {}})
+    [notice] = notices({"port": 8000, "graph_optimization_config": {"use_cudagraph": True}})
     assert notice.startswith("port has no effect")
 
 
@@ -188,6 +217,36 @@ def test_the_utilization_can_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("BFC_MEM_RATIO", "half")
     with pytest.raises(ConfigError, match="gpu_memory_utilization='half'"):
         settled()
+
+
+@for_each("written, own", [
+    ({"load_choices": "default_v1"}, {"load_format": "auto"}), ({"load_choices": "dummy"}, {"load_format": "dummy"}),
+    ({"enable_early_stop": True}, {"early_stop_config": {}}),
+    ({"enable_early_stop": True, "early_stop_config": {"window_size": 9}}, {"early_stop_config": {"window_size": 9}}),
+    ({"graph_optimization_config": {"use_cudagraph": False}}, {"enforce_eager": True}),
+    ({"graph_optimization_config": '{"cudagraph_capture_sizes": [1, 2]}'}, {"graph_batch_sizes": [1, 2]}),
+    ({"graph_optimization_config": {"use_cudagraph": True, "graph_opt_level": 0}}, {"enforce_eager": False}),
+    ({"quantization": {"dense_quant_type": "wint8", "moe_quant_type": "wint4"}},
+     {"quantization": {"*": "wint8", "*.experts.*": "wint4"}}),
+    ({"tool_parser": "hermes"}, {"tool_call_parser": "hermes"}), ({"guided_decoding_backend": "xgrammar"}, {}),
+])  # fmt: skip
+def test_fastdeploys_form_of_an_option_means_the_same(written, own):
+    assert settled(**written) == settled(**own)
+
+
+@for_each("name, value, words", [
+    ("graph_optimization_config", "nonsense", "must be a dict"), ("graph_optimization_config", 5, "must be a dict"),
+    ("graph_optimization_config", {"use_cudagrap": True}, "Did you mean use_cudagraph"),
+    ("guided_decoding_backend", "nonsense", "must be one of auto, off"), ("load_choices", "fast", "must be one of"),
+    ("enable_early_stop", "yes", "True or False"), ("quantization", {"dense_quant_type": "w4a8"}, "w4a8"),
+    ("quantization", {"dense_quant_typ": "wint8", "moe_quant_type": "wint4"}, "Did you mean dense_quant_type"),
+])  # fmt: skip
+def test_a_form_that_fastdeploy_has_not_either_is_refused(name, value, words):
+    with pytest.raises(ConfigError, match=words):
+        settled(**{name: value})
+    if name == "guided_decoding_backend":
+        assert [line.split(" has")[0] for line in notices({name: "xgrammar"})] == [name]
+        assert notices({name: "auto", "port": None}) == []
 
 
 # --- quantization: a kind for all layers, or kinds by patterns -------------------------------------------------------

@@ -46,7 +46,7 @@ def refusal(body: object, kind: type[msgspec.Struct] = ChatRequest) -> tuple[str
     ("max_tokens", 0, "max_tokens=0: must be a whole number, 1 or more."),
     ("max_tokens", 2**31, "max_tokens=2147483648: must be a whole number from 1 to 2147483647."),
     ("temperature", True, "temperature=true: must be a number from 0 to 1000."),
-    ("top_p", 0, "top_p=0: must be a number above 0 and at most 1."),
+    ("top_p", 2, "top_p=2: must be a number from 0 to 1."),
     ("stream", "true", "stream='true': must be true or false."),
     ("stop", {}, "stop must be text or a list, not an object."),
     ("stop", ["a", None], "stop[1]=null: must be text."),
@@ -205,7 +205,7 @@ def test_a_number_in_thousands_is_written_out_where_one_would_do(value):
     for make in (lambda: EngineConfig.from_options("m", max_model_len=value), lambda: SamplingParams(max_tokens=value)):
         with pytest.raises((ConfigError, RequestError), match="Written out, 32[kK] is 32768 \\(or 32000\\)."):
             make()
-    with pytest.raises(RequestError, match="more than 0 and at most 1.$"):
+    with pytest.raises(RequestError, match="must be a number from 0 to 1.$"):
         SamplingParams(top_p=value)
 
 

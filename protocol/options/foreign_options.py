@@ -1,0 +1,128 @@
+"""Options of other engines: what each becomes here, why it has no effect, or why it is refused.
+
+A new one is a row of `_TRANSLATED`, `ACCEPTED` or `REFUSED`.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ..errors import ConfigError
+from ..fields.rules import shown
+from ..fields.suggestion import suggestion
+from ..parameters.early_stop import as_early_stop
+from .option_rules import COUNTS, FLAG, one_of
+
+Options = dict[str, Any]
+
+_PRIVATE = "processes talk over private sockets here, and servers are the daemon's"
+# Options without effect, and why.
+ACCEPTED: dict[str, str] = {
+    "port": _PRIVATE,
+    "metrics_port": _PRIVATE,
+    "engine_worker_queue_port": _PRIVATE,
+    "cache_queue_port": _PRIVATE,
+    "max_waiting_time": _PRIVATE,
+    "max_concurrency": _PRIVATE,
+    "guided_decoding_backend": "one library, llguidance, compiles every shape of an answer",
+}
+
+# The values that change nothing, and the refusal of any other.
+REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "speculative_config": ((None,), "speculative decoding is not supported yet"),
+    "data_parallel_size": ((None, 1), "data parallelism is not supported yet; start several LLMs"),
+    "splitwise_role": ((None, "mixed"), "a split of prefill and decode is not supported yet"),
+    "dynamic_load_weight": ((None, False), "weights cannot be exchanged while a tree runs; make a new LLM"),
+    "trust_remote_code": ((None, False), "code from a checkpoint is never run; supported families need none"),
+}
+
+_BACKENDS = one_of("auto", "off", "xgrammar", "guidance", "outlines", "lm-format-enforcer")
+_LOADERS = {"default": "auto", "default_v1": "auto", "dummy": "dummy"}
+# Keys of graph_optimization_config that have no effect, beside those that become options.
+_IDLE_GRAPH_KEYS = (
+    "graph_opt_level", "sot_warmup_sizes", "use_unique_memory_pool", "cudagraph_num_of_warmups", "full_cuda_graph",
+    "cudagraph_only_prefill", "cudagraph_copy_inputs", "max_capture_size", "draft_model_use_cudagraph",
+)  # fmt: skip
+_GRAPH_KEYS = {"use_cudagraph": "use_cudagraph", "cudagraph_capture_sizes": "graph_batch_sizes"}
+
+
+def under_own_names(options: Options) -> Iterator[tuple[str, Any]]:
+    """The options with those of other engines in the form that they have here."""
+    given = dict(options)
+    for name, value in options.items():
+        translate = TRANSLATED.get(name)
+        if translate is None:
+            if name == "guided_decoding_backend" and value is not None:
+                _BACKENDS.checked(name, value, ConfigError)
+            yield name, value
+        elif value is not None:
+            for own, meant in translate(value, options).items():
+                if given.get(own) not in (None, meant):
+                    raise ConfigError(f"{name}={shown(value)} means {own}={shown(meant)}; give one of them.")
+                given[own] = meant
+                yield own, meant
+
+
+def notices(options: Options) -> list[str]:
+    """One sentence for each option that was accepted and has no effect here."""
+    given = {name: value for name, value in options.items() if value is not None}
+    found = [f"{name} has no effect: {ACCEPTED[name]}." for name in given if ACCEPTED.get(name)
+             if (name, given[name]) != ("guided_decoding_backend", "auto")]  # fmt: skip
+    idle = [key for key in _IDLE_GRAPH_KEYS if key in _graph_config(given.get("graph_optimization_config", {}))]
+    if idle:
+        found.append(f"graph_optimization_config: {', '.join(idle)} has no effect: steps are captured in one way here.")
+    return found
+
+
+def _same_as(own: str) -> Callable[[Any, Options], Options]:
+    return lambda value, options: {own: value}
+
+
+def _eager(value: Any, options: Options) -> Options:
+    return {"enforce_eager": not FLAG.checked("use_cudagraph", value, ConfigError)}
+
+
+def _load_format(value: Any, options: Options) -> Options:
+    return {"load_format": _LOADERS[one_of(*_LOADERS).checked("load_choices", value, ConfigError)]}
+
+
+def _early_stop(value: Any, options: Options) -> Options:
+    """FastDeploy's switch beside `early_stop_config`."""
+    config = options.get("early_stop_config")
+    if not FLAG.checked("enable_early_stop", value, ConfigError):
+        return {"early_stop_config": as_early_stop({"enable_early_stop": False})} if config is None else {}
+    return {} if config is not None else {"early_stop_config": as_early_stop({})}
+
+
+def _graphs(value: Any, options: Options) -> Options:
+    found: Options = {}
+    for key, meant in _graph_config(value).items():
+        if key == "use_cudagraph" and meant is not None:
+            found |= _eager(meant, options)
+        elif key == "cudagraph_capture_sizes" and meant is not None:
+            found["graph_batch_sizes"] = COUNTS.checked(key, meant, ConfigError)
+    return found
+
+
+def _graph_config(value: Any) -> Mapping[str, Any]:
+    name = "graph_optimization_config"
+    try:
+        config = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        config = None
+    if not isinstance(config, Mapping):
+        raise ConfigError(f'{name}={shown(value)}: must be a dict such as {{"use_cudagraph": true}}.')
+    known = (*_GRAPH_KEYS, *_IDLE_GRAPH_KEYS)
+    for key in config:
+        if key not in known:
+            raise ConfigError(f"{name} has no key {shown(key)}.{suggestion(key, known)}")
+    return config
+
+
+TRANSLATED: dict[str, Callable[[Any, Options], Options]] = {
+    "tool_parser": _same_as("tool_call_parser"),
+    "use_cudagraph": _eager,
+    "load_choices": _load_format,
+    "enable_early_stop": _early_stop,
+    "graph_optimization_config": _graphs,
+}
