@@ -1,4 +1,5 @@
-"""Two models that should compute the same: their logits, the tensors they keep, their conversions, and their ranks.
+"""Two models that should compute the same: their logits, the tensors they keep, their conversions, and their ranks;
+and one against transformers' own.
 
 Ranks are processes of their own, without a tree: each runs one program, and prints what it found as JSON.
 """
@@ -45,6 +46,26 @@ def _answers(model: Model) -> tuple[list[list[int]], torch.Tensor]:
     driven = HandDriven(model)
     logits = driven.greedy([driven.add(prompt) for prompt in PROMPTS], 6, budget=32)
     return driven.histories, torch.cat(logits)
+
+
+def drawn(*lengths: int) -> list[list[int]]:
+    """Prompts of these lengths."""
+    draws = torch.Generator().manual_seed(7)
+    return [torch.randint(5, 300, (length,), generator=draws).tolist() for length in lengths]
+
+
+def check_answers(model: Model, reference: Any, prompts: list[list[int]], count: int, budget: int = 16) -> None:
+    """Greedy answers, computed together and in chunks, have the tokens and log-probabilities of transformers' model,
+    which sees each finished text alone."""
+    driven = HandDriven(model)
+    rows = [driven.add(prompt) for prompt in prompts]
+    for row, logits in zip(rows, driven.greedy(rows, count, budget), strict=True):
+        known, length = driven.histories[row], len(prompts[row])
+        with torch.inference_mode():
+            expected = reference(torch.tensor([known])).logits[0, length - 1 : -1].float()
+        assert expected.argmax(-1).tolist() == known[length:], f"a prompt of {length}"
+        difference = (expected.log_softmax(-1) - logits.log_softmax(-1)).abs().max().item()
+        assert difference < 1e-3, f"a prompt of {length}: log-probabilities differ by {difference}"
 
 
 # --- tensors ----------------------------------------------------------------------------------------------------------

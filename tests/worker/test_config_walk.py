@@ -11,14 +11,13 @@ from contextlib import suppress
 import pytest
 import torch
 from builders.backends import load_on
-from builders.hand_driven import HandDriven
+from builders.compared_models import check_answers, drawn
 from builders.tiny_configs import FAMILIES as TINY
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
 from penstock.worker.models.config import read_config
 
-PROMPT, ANSWER = 33, 3
 # Where the default is None, or says nothing about what else there may be.
 BY_NAME = {
     "sliding_window": [5], "head_dim": [8, 32], "layer_types": [
@@ -68,12 +67,11 @@ def agree(folder) -> bool | None:
         reference(torch.tensor([[5, 6, 7]]))
     except Exception:  # whatever its checks and its shapes say
         return None
-    driven = HandDriven(model)
-    row = driven.add(torch.randint(5, 300, (PROMPT,), generator=torch.Generator().manual_seed(7)).tolist())
-    [logits] = driven.greedy([row], ANSWER, budget=16)
-    with torch.inference_mode():
-        expected = reference(torch.tensor([driven.histories[row]])).logits[0, PROMPT - 1 : -1].float()
-    return (expected.log_softmax(-1) - logits.log_softmax(-1)).abs().max().item() < 1e-3
+    try:
+        check_answers(model, reference, drawn(33), 3)
+    except AssertionError:
+        return False
+    return True
 
 
 @pytest.mark.long

@@ -81,14 +81,18 @@ def test_all_that_is_no_projection_comes_along_as_it_is(source, tmp_path):
     assert (tmp_path / "out" / "tokenizer.json").is_file()
 
 
-def test_it_says_how_far_it_is(source, tmp_path):
-    said = []
-    made = convert.convert(Conversion(str(source), str(source), str(tmp_path / "out"), "int8"), said.append)
+@for_each("options", [{}, {"tensor_parallel_size": 2, "is_cut": True}])
+def test_it_says_how_far_it_is_and_reads_nothing_twice(source, tmp_path, options):
+    said: list[ConversionProgress] = []
+    asked = Conversion(str(source), str(source), str(tmp_path / "out"), "int8", **options)
+    made = convert.convert(asked, said.append)
     total = sum(each.nbytes for each in load_file(source / "model.safetensors").values())
     assert [each.total for each in said] == [total] * len(said)
     assert sorted(each.done for each in said) == [each.done for each in said]
     assert said[-1] == ConversionProgress(total, total)
+    files = (tmp_path / "out").rglob("*.safetensors")
     assert isinstance(made, ConversionResult) and made.before == total > made.after
+    assert made.after == sum(each.nbytes for path in files for each in load_file(path).values())
 
 
 @for_each(

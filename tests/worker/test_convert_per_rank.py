@@ -15,7 +15,7 @@ from builders.tiny_model import tiny_model
 from builders.tiny_tensors import MIXTURE
 from safetensors.torch import load_file, save_file
 
-from penstock.protocol.conversion import RECORD, Conversion
+from penstock.protocol.conversion import RECORD
 from penstock.protocol.errors import ConfigError
 from penstock.worker.convert import conversion_plan, convert
 from penstock.worker.models.load import load_model
@@ -134,16 +134,6 @@ def test_a_large_model_or_rank_is_cut_into_files_that_its_own_index_names(tmp_pa
     for folder, ranks in ((whole, None), (target / "rank-1-of-2", Parallel(1, 2))):
         assert len(list(folder.glob("model-*.safetensors"))) > 2
         assert load_model(whole if ranks is None else target, ranks=ranks).report.leftovers == []
-
-
-def test_it_says_how_far_it_is_and_reads_nothing_twice(tmp_path):
-    source, said = source_of(tmp_path), []
-    asked = Conversion(str(source), str(source), str(tmp_path / "cut"), "int8", tensor_parallel_size=2, is_cut=True)
-    made = convert.convert(asked, said.append)
-    assert said[-1].done == said[-1].total == made.before
-    assert made.before == sum(each.nbytes for each in load_file(source / "model.safetensors").values())
-    files = (tmp_path / "cut").rglob("*.safetensors")
-    assert made.after == sum(each.nbytes for path in files for each in load_file(path).values())
 
 
 def test_ranks_that_the_folder_is_not_for_and_pieces_that_layers_do_not_want_are_refused_by_name(tmp_path):

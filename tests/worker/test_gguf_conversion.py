@@ -127,27 +127,24 @@ def both(folder: Path, family: str) -> tuple[dict[str, torch.Tensor], dict[str, 
     return load_file(source / "model.safetensors"), tensors_of(path, read_header(path))
 
 
-def test_rows_of_a_llamas_queries_and_keys_are_in_pairs_and_others_in_order(tmp_path):
+def test_rows_and_norms_lie_as_llama_cpp_wants_them_and_experts_one_behind_the_other(tmp_path):
+    """Rows of a Llama's queries and keys in pairs, a Gemma's norms with the one that they are stored without, a Phi's
+    rows fused."""
     before, after = both(tmp_path, "llama")
     query = before["model.layers.1.self_attn.q_proj.weight"]  # 6 heads of 16
     paired = after["blk.1.attn_q.weight"].view(6, 8, 2, -1).transpose(1, 2).reshape(query.shape)
     assert torch.equal(paired, query) and not torch.equal(after["blk.1.attn_q.weight"], query)
     assert torch.equal(after["blk.1.attn_v.weight"], before["model.layers.1.self_attn.v_proj.weight"])
 
-
-def test_norms_of_a_gemma_have_the_one_that_they_are_stored_without_and_a_phis_rows_stay_fused(tmp_path):
     before, after = both(tmp_path, "gemma")
     assert torch.equal(after["blk.0.ffn_norm.weight"], before["model.layers.0.post_attention_layernorm.weight"] + 1)
     before, after = both(tmp_path, "phi3")
     assert torch.equal(after["blk.0.attn_qkv.weight"], before["model.layers.0.self_attn.qkv_proj.weight"])
     assert torch.equal(after["blk.0.ffn_up.weight"], before["model.layers.0.mlp.gate_up_proj.weight"])
-
-
-@for_each("family", ["mixtral", "qwen3_moe"])
-def test_experts_lie_one_behind_the_other(tmp_path, family):
-    before, after = both(tmp_path, family)
-    down = {name: tensor for name, tensor in before.items() if re.search(r"layers\.1.*\.3\.(w2|down_proj)", name)}
-    assert torch.equal(after["blk.1.ffn_down_exps.weight"][3], *down.values())
+    for family in ("mixtral", "qwen3_moe"):
+        before, after = both(tmp_path, family)
+        [down] = [tensor for name, tensor in before.items() if re.search(r"layers\.1.*\.3\.(w2|down_proj)", name)]
+        assert torch.equal(after["blk.1.ffn_down_exps.weight"][3], down), family
 
 
 @for_each("kind", FILE_TYPES)
@@ -163,14 +160,12 @@ def test_weights_are_quantized_and_norms_are_not(tmp_path, kind):
     assert path.stat().st_size < (source / "model.safetensors").stat().st_size
 
 
-def test_a_copy_keeps_the_models_own_numbers(tmp_path):
-    source = tiny_model(tmp_path / "model", "qwen2", dtype="bfloat16")
-    header = read_header(written(source))
+def test_a_copy_keeps_the_models_own_numbers_and_stretched_positions_and_windows_are_written_as_llama_cpp_reads_them(
+    tmp_path,
+):
+    header = read_header(written(tiny_model(tmp_path / "qwen2", "qwen2", dtype="bfloat16")))
     assert {each.type for each in header.tensors} == {"BF16", "F32"}
     assert header.metadata["general.file_type"] == gguf.LlamaFileType.MOSTLY_BF16
-
-
-def test_stretched_positions_and_windows_are_written_as_llama_cpp_reads_them(tmp_path):
     llama3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0)
     llama3["original_max_position_embeddings"] = 128
     path = written(tiny_model(tmp_path / "llama", "llama", rope=llama3))

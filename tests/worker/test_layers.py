@@ -1,11 +1,10 @@
 """Layers promise more than to agree with transformers: exact chunking, shared blocks, number formats, exact angles."""
 
-import itertools
 from dataclasses import replace
 
 import pytest
 import torch
-from builders.backends import BACKENDS, INVARIANT_BACKENDS, load_on
+from builders.backends import BACKENDS, load_on
 from builders.cases import for_each
 from builders.compared_models import logits_of
 from builders.hand_driven import HandDriven
@@ -24,34 +23,6 @@ CPU = torch.device("cpu")
 
 def _prompt(length: int, seed: int = 0) -> list[int]:
     return torch.randint(5, 300, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
-
-
-FAMILIES, DTYPES = ("llama", "mistral", "qwen2", "qwen3", "ernie4_5"), ("float32", "bfloat16", "float16")
-# Families and formats of numbers are apart: quick tests try each, and `test_company.py` some with an engine.
-QUICK = [
-    ("native", "llama", "float16"), ("native", "mistral", "bfloat16"), ("native", "qwen2", "float32"),
-    ("native", "qwen3", "float16"), ("native", "ernie4_5", "bfloat16"), ("invariant", "mistral", "float16"),
-]  # fmt: skip
-PRODUCT = itertools.product(INVARIANT_BACKENDS, FAMILIES, DTYPES)
-
-
-@pytest.mark.parametrize(
-    "backend, family, dtype",
-    [*QUICK, *(pytest.param(*case, marks=pytest.mark.long) for case in PRODUCT if case not in QUICK)],
-)
-def test_answers_have_the_same_bits_alone_together_and_in_small_chunks(tmp_path, backend, family, dtype):
-    options = {"sliding_window": 21} if family == "mistral" else {}
-    model = load_on(backend, tiny_model(tmp_path, family, dtype=dtype, **options))
-    prompts = [_prompt(length, length) for length in (1, 50, 17, 140)]
-    alone = []
-    for prompt in prompts:
-        driven = HandDriven(model)
-        alone += driven.greedy([driven.add(prompt)], 5)
-    for budget in (16, 37, 1000):
-        driven = HandDriven(model, block_size=32)
-        together = driven.greedy([driven.add(prompt) for prompt in prompts], 5, budget)
-        for found, expected in zip(together, alone, strict=True):
-            assert torch.equal(found, expected), f"budget {budget}"
 
 
 @for_each("backend", BACKENDS)

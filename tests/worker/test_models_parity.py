@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from builders.backends import BACKENDS, load_on
+from builders.backends import load_on
 from builders.cases import for_each
-from builders.hand_driven import HandDriven
+from builders.compared_models import check_answers, drawn
 from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
 from builders.tiny_tensors import MIXTURE
@@ -207,8 +207,6 @@ ALL: list[tuple[str, dict[str, Any]]] = [
     ("lfm2_moe", dict(num_dense_layers=0, use_expert_bias=False, conv_bias=True, routed_scaling_factor=1.7,
         norm_topk_prob=False)),
 ]
-# fmt: on
-ROPES = (LINEAR, DYNAMIC, LLAMA3, YARN, YARN_TUNED, YARN_SCALED)
 # Families whose first shape is computed by torch too, in its row-invariant and in its fast form; between them they have
 # every layer that the others are made of.
 ON_TORCH = {
@@ -220,10 +218,8 @@ ON_TORCH = {
         "smollm3", "phi3", "hunyuan_v1_dense", "olmo2", "glm4", "gemma2", "gemma3_text", "granite", "cohere",
         "stablelm", "phi", "nemotron", "mixtral", "deepseek_v2", "deepseek_v3", "hy_v3", "qwen3_next", "lfm2_moe",
     ),
-}  # fmt: skip
-# They take longrope alone, figures that others lack, ropes that others lack, or one rope for each kind of layer.
-WITH_ROPES_OF_THEIR_OWN = ("phi3", "ministral3", "gemma4_text", "gemma3_text", "gemma", "olmo3")
-PROMPT_LENGTHS = (1, 70)
+}
+# fmt: on
 
 
 def compare(folder: Path, answers: dict[str, int]) -> None:
@@ -235,16 +231,7 @@ def compare(folder: Path, answers: dict[str, int]) -> None:
     for backend, num_tokens in answers.items():
         model = load_on(backend, folder, dtype="float32")
         assert model.report.leftovers == []
-        driven, draws = HandDriven(model), torch.Generator().manual_seed(7)
-        rows = [driven.add(torch.randint(5, 300, (length,), generator=draws).tolist()) for length in PROMPT_LENGTHS]
-        logits = driven.greedy(rows, num_tokens, budget=48)
-        for row, length in enumerate(PROMPT_LENGTHS):
-            with torch.inference_mode():
-                expected = reference(torch.tensor([driven.histories[row]])).logits[0, length - 1 : -1].float()
-            case = f"a prompt of {length} on {backend}"
-            assert expected.argmax(-1).tolist() == driven.histories[row][length:], case
-            difference = (expected.log_softmax(-1) - logits[row].log_softmax(-1)).abs().max().item()
-            assert difference < 1e-3, f"{case}: log-probabilities differ by {difference}"
+        check_answers(model, reference, drawn(1, 70), num_tokens, budget=48)
 
 
 @for_each("family, options", ALL)
@@ -264,13 +251,3 @@ def test_every_family_answers_as_transformers_does(family, options, tmp_path):
 @pytest.mark.parametrize("family, options", ALL, ids=str)
 def test_every_shape_answers_as_transformers_does_on_torch(family, options, tmp_path):
     compare(tiny_model(tmp_path, family, seed=3, **options), {"fast": 64, "invariant": 64})
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("style", [4, 5])
-@pytest.mark.parametrize("rope", ROPES, ids=str)
-@pytest.mark.parametrize("family", sorted({family for family, _ in ALL} - set(WITH_ROPES_OF_THEIR_OWN)))
-def test_every_family_takes_every_rope_variant_in_both_spellings(family, rope, style, tmp_path):
-    compare(
-        tiny_model(tmp_path, family, rope=rope, config_style=style, num_hidden_layers=3), dict.fromkeys(BACKENDS, 64)
-    )

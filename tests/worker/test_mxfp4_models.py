@@ -1,12 +1,11 @@
 """gpt-oss as it is published, with experts in MXFP4: transformers' answers, on one rank and on several."""
 
 import json
-from pathlib import Path
 
-import pytest
 import torch
 from builders.backends import load_on
 from builders.cases import for_each
+from builders.compared_models import check_answers, drawn
 from builders.hand_driven import HandDriven
 from builders.mxfp4_model import mxfp4_model, random_blocks, widened
 
@@ -46,37 +45,19 @@ def test_blocks_mean_what_transformers_says_they_mean():
         assert torch.equal(Mxfp4Part(codes[number], exponents[number]).dequantized(), expected[number])
 
 
-def check_answers(name: str, backend: str, folder: Path) -> None:
-    """Native kernels' too, if they are to widen the blocks."""
-    from transformers import AutoModelForCausalLM
-
-    mxfp4_model(folder, rope=YARN, **SHAPES[name])
-    model = load_on(backend, folder, dtype="float32", quantization=json.dumps({"*.experts.*": None}))
-    assert model.report.leftovers == []
-    driven, lengths = HandDriven(model), (1, 33, 70)
-    rows = [driven.add([(11 * place + length) % 290 + 5 for place in range(length)]) for length in lengths]
-    logits = driven.greedy(rows, 12, budget=48)
-    reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    for row, length in zip(rows, lengths, strict=True):
-        with torch.inference_mode():
-            expected = reference(torch.tensor([driven.histories[row]])).logits[0, length - 1 : -1]
-        assert expected.argmax(-1).tolist() == driven.histories[row][length:], f"prompt of {length}"
-        assert (expected.log_softmax(-1) - logits[row].log_softmax(-1)).abs().max() < 1e-3
-
-
 QUICK = [*((name, "fast") for name in SHAPES), ("6 experts", "invariant"), ("6 experts", "native")]
 
 
-@pytest.mark.parametrize("name, backend", QUICK)
+@for_each("name, backend", QUICK)
 def test_greedy_answers_equal_those_of_transformers(name, backend, tmp_path):
-    check_answers(name, backend, tmp_path)
+    """Native kernels' too, if they are to widen the blocks."""
+    from transformers import AutoModelForCausalLM
 
-
-@pytest.mark.long
-@pytest.mark.parametrize("backend", ["invariant", "native"])
-@for_each("name", [name for name in SHAPES if name != "6 experts"])
-def test_and_so_they_do_in_any_shape(name, backend, tmp_path):
-    check_answers(name, backend, tmp_path)
+    folder = mxfp4_model(tmp_path, rope=YARN, **SHAPES[name])
+    model = load_on(backend, folder, dtype="float32", quantization=json.dumps({"*.experts.*": None}))
+    assert model.report.leftovers == []
+    reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    check_answers(model, reference, drawn(1, 33, 70), 12, budget=48)
 
 
 @for_each("name", SHAPES)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from builders.cases import for_each
-from builders.hand_driven import HandDriven
+from builders.compared_models import check_answers, drawn
 from builders.published_configs import COMPUTED, READ, SEEING
 from builders.tiny_configs import described
 from safetensors.torch import save_file
@@ -18,7 +18,6 @@ from safetensors.torch import save_file
 from penstock.worker.models.config import read_config
 from penstock.worker.models.load import load_model
 
-PROMPT, ANSWER = 40, 8
 SMALL = {
     "vocab_size": 311, "hidden_size": 64, "intermediate_size": 80, "num_attention_heads": 4, "num_key_value_heads": 2,
     "num_hidden_layers": 4, "pad_token_id": None, "bos_token_id": 1, "eos_token_id": 2,
@@ -30,7 +29,7 @@ def test_a_published_config_is_loaded_and_answers_as_transformers_does(tmp_path,
     reference = _written(tmp_path, SMALL | COMPUTED[name])
     model = load_model(tmp_path, dtype="float32")
     assert model.report.leftovers == []
-    _agree(model, reference)
+    check_answers(model, reference, drawn(40), 8)
     reference.config.save_pretrained(tmp_path)  # as transformers 5 writes it
     assert described(replace(read_config(tmp_path), dtype=model.config.dtype)) == described(model.config)
 
@@ -44,9 +43,9 @@ def test_the_text_part_of_a_model_that_sees_pictures_is_loaded(tmp_path, name):
     reference = _randomized(AutoModelForImageTextToText.from_config(config, dtype=torch.float32))
     reference.save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(SEEING[name]))
-    _agree(load_model(tmp_path, dtype="float32"), reference)
+    check_answers(load_model(tmp_path, dtype="float32"), reference, drawn(40), 8)
     config.save_pretrained(tmp_path)
-    _agree(load_model(tmp_path, dtype="float32"), reference)
+    check_answers(load_model(tmp_path, dtype="float32"), reference, drawn(40), 8)
 
 
 MINICPM_2B = SMALL | {
@@ -70,7 +69,7 @@ def test_a_model_that_transformers_has_no_class_for_answers_as_its_twin_in_anoth
     twin.pop("auto_map")
     reference = _written(tmp_path, twin)
     (tmp_path / "config.json").write_text(json.dumps(MINICPM_2B))
-    _agree(load_model(tmp_path, dtype="float32"), reference)
+    check_answers(load_model(tmp_path, dtype="float32"), reference, drawn(40), 8)
 
 
 CONTEXTS = {"Phi-3-mini-4k-instruct": 4096, "phi-4": 16384, "SmolLM3-3B": 65536, "internlm2_5-7b-chat": 65536}
@@ -112,14 +111,3 @@ def _randomized(model: Any) -> Any:
             draws = torch.randn(weight.shape, generator=generator)
             weight.copy_(draws * weight.shape[-1] ** -0.5 if weight.dim() > 1 else weight + draws / 5)
     return model.eval()
-
-
-def _agree(model: Any, reference: Any) -> None:
-    """The answer is that of transformers."""
-    driven = HandDriven(model)
-    row = driven.add(torch.randint(5, 300, (PROMPT,), generator=torch.Generator().manual_seed(7)).tolist())
-    [logits] = driven.greedy([row], ANSWER, budget=16)
-    with torch.inference_mode():
-        expected = reference(torch.tensor([driven.histories[row]])).logits[0, PROMPT - 1 : -1].float()
-    assert expected.argmax(-1).tolist() == driven.histories[row][PROMPT:]
-    assert (expected.log_softmax(-1) - logits.log_softmax(-1)).abs().max() < 1e-3

@@ -10,7 +10,7 @@ import pytest
 import torch
 from builders.backends import load_on
 from builders.cases import for_each
-from builders.hand_driven import HandDriven
+from builders.compared_models import PROMPTS, check_answers
 from builders.published_configs import PICTURES
 from builders.tiny_configs import COMMON, FAMILIES
 
@@ -77,7 +77,6 @@ DECODERS: dict[str, dict[str, Any]] = {
     "mistral": {"tie_word_embeddings": False},
     "ministral3": {"tie_word_embeddings": True, "rope_parameters": YARN},
 }
-PROMPTS = [[7, 8, 9], list(range(20, 60)), [11] * 17]
 
 
 def written(folder: Path, decoder: str) -> Any:
@@ -104,14 +103,7 @@ def test_mistral_3_answers_texts_as_transformers_does_and_another_decoder_is_ref
     reference = written(tmp_path, decoder)
     model = load_on("native", tmp_path, dtype="float32")
     assert all(name.startswith("visual.") for name in model.report.leftovers)
-    driven = HandDriven(model)
-    rows = [driven.add(prompt) for prompt in PROMPTS]
-    driven.greedy(rows, 12, budget=32)
-    for row, prompt in zip(rows, PROMPTS, strict=True):
-        whole = driven.histories[row]
-        with torch.inference_mode():
-            logits = reference(torch.tensor([whole])).logits[0]
-        assert logits.argmax(-1)[len(prompt) - 1 : -1].tolist() == whole[len(prompt) :]
+    check_answers(model, reference, PROMPTS, 12, budget=32)
     config = json.loads((tmp_path / "config.json").read_text())
     config["text_config"]["model_type"] = "mixtral"
     with pytest.raises(ConfigError, match="text_config has model_type 'mixtral', and only mistral, ministral3"):

@@ -1,4 +1,4 @@
-"""Truncation keeps the tokens that it should, chance draws from them, and company changes no draw."""
+"""What is drawn at the borders of truncation and among equal tokens, and of what a draw depends."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 from builders.cases import for_each
 from builders.sampled_rows import logits_like, sampled_rows
-from builders.sampling_rules import kept_probabilities
+from builders.sampling_rules import CASES
 
 from penstock.kernels import sampling
 from penstock.kernels.reference.sampling.uniform import uniform
@@ -16,22 +16,6 @@ from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.worker.sampler import SamplingRows, sample
 
 pytestmark = pytest.mark.usefixtures("sampling_form")
-
-TRUNCATIONS = [
-    {"top_k": 5},
-    {"top_k": 1},
-    {"top_k": 40, "top_p": 0.7},
-    {"top_k": 40, "top_p": 0.7, "min_p": 0.2},
-    {"top_k": 40, "min_p": 0.3},
-    {"top_p": 0.6},
-    {"top_p": 0.05},
-    {"top_p": 0.99, "min_p": 0.02},
-    {"top_p": 0.9, "temperature": 3.0},
-    {"min_p": 0.1},
-    {"top_k": 7, "temperature": 0.3},
-    {"top_k": 100_000, "top_p": 0.5},
-    {},
-]
 
 
 def choose(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
@@ -42,17 +26,6 @@ def draws(logits: torch.Tensor, params: SamplingParams, count: int, seed: int = 
     """`count` samples of one row of logits."""
     rows = sampled_rows(len(logits), [params] * count, seeds=[seed] * count, samples=list(range(count)))
     return choose(logits.expand(count, -1).contiguous(), rows).numpy()
-
-
-@for_each("options, ties", [(options, number % 2 == 1) for number, options in enumerate(TRUNCATIONS)])
-def test_draws_go_through_the_distribution_that_truncation_leaves(options, ties):
-    params, count = SamplingParams(**options), 500
-    logits = logits_like(1, 211, seed=4, ties=ties)[0]
-    kept = kept_probabilities(logits.double().numpy(), params)
-    ends = numpy.cumsum(list(kept.values()))
-    numbers = uniform(torch.full((count,), 3), torch.arange(count), torch.ones(count, dtype=torch.int64)).numpy()
-    expected = [list(kept)[place] for place in numpy.searchsorted(ends, numbers * ends[-1], "right")]
-    assert draws(logits, params, count).tolist() == expected
 
 
 def test_temperature_zero_takes_the_best_token_with_the_lowest_id_and_extreme_ones_choose_a_token():
@@ -74,30 +47,8 @@ def test_equal_tokens_at_the_border_of_top_k_give_way_to_lower_ids():
 def test_a_masked_token_is_never_drawn():
     logits = torch.full((1000,), -math.inf)
     logits[[7, 300, 999]] = torch.tensor([0.0, 1.0, 0.5])
-    for options in TRUNCATIONS:
-        assert set(draws(logits, SamplingParams(**options), 300).tolist()) <= {7, 300, 999}, options
-
-
-def mixed_params() -> list[SamplingParams]:
-    return [SamplingParams(**options) for options in TRUNCATIONS] + [SamplingParams(temperature=0)]
-
-
-@for_each("vocabulary", [211, 30_001])
-def test_a_row_draws_the_same_alone_in_any_company_and_by_several_threads(vocabulary):
-    params = mixed_params() * 2
-    count, threads = len(params), torch.get_num_threads()
-    logits = logits_like(count, vocabulary, seed=7)
-    try:
-        torch.set_num_threads(2)
-        together = choose(logits.clone(), sampled_rows(vocabulary, params))
-    finally:
-        torch.set_num_threads(threads)
-    for row in range(count):
-        alone = sampled_rows(vocabulary, [params[row]], seeds=[row])
-        assert choose(logits[row : row + 1].clone(), alone).item() == together[row].item(), params[row]
-    order = list(range(count))[::-1]
-    backwards = sampled_rows(vocabulary, [params[row] for row in order], seeds=order)
-    assert torch.equal(choose(logits[order].clone(), backwards), together[order])
+    for name, options in CASES.items():
+        assert set(draws(logits, SamplingParams(**options), 300).tolist()) <= {7, 300, 999}, name
 
 
 def test_trying_the_most_likely_first_draws_the_same_as_sorting_all(monkeypatch):
@@ -143,7 +94,7 @@ def test_uniform_numbers_are_uniform_and_independent():
 
 @for_each("broken", [math.nan, math.inf, -math.inf])
 def test_a_row_of_broken_logits_is_marked_and_harms_no_other(broken):
-    params = mixed_params()
+    params = [SamplingParams(**options) for options in CASES.values()]
     logits = logits_like(len(params), 6000)
     right = sample(logits.clone(), sampled_rows(6000, params))
     for row in range(len(params)):

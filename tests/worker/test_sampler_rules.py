@@ -98,11 +98,12 @@ def histories(seed: int) -> list[list[int]]:
 
 
 @for_each("name", CASES)
-def test_the_token_is_the_one_that_the_rule_chooses(name):
+@for_each("ties", [False, True])
+def test_the_token_is_the_one_that_the_rule_chooses(name, ties):
     params = SamplingParams(**CASES[name])
     tokens = histories(len(name))
     num_prompt = [1 + len(history) // 3 for history in tokens]
-    logits = logits_like(ROWS, WIDE, seed=len(name))
+    logits = logits_like(ROWS, WIDE, seed=len(name), ties=ties)
     rows = sampled_rows(
         WIDE, [params] * ROWS, histories=tokens, num_prompt=num_prompt, seeds=range(ROWS), samples=[1] * ROWS
     )
@@ -116,16 +117,21 @@ def test_the_token_is_the_one_that_the_rule_chooses(name):
     assert found.token_ids.tolist() == expected
 
 
-def test_a_row_in_mixed_company_is_adjusted_and_drawn_as_alone():
+@for_each("width, threads", [(WIDE, 1), (30_001, 2)])
+def test_a_row_in_mixed_company_is_adjusted_and_drawn_as_alone(width, threads):
     kinds = [SamplingParams(**options) for options in CASES.values()]
     tokens = histories(1)[: len(kinds)]
     num_prompt = [1 + len(history) // 3 for history in tokens]
-    logits = logits_like(len(kinds), WIDE, seed=3)
-    company = sampled_rows(WIDE, kinds, histories=tokens, num_prompt=num_prompt)
-    together, chosen = logits.clone(), sample(logits.clone(), company)
-    adjust(together, company)
+    logits = logits_like(len(kinds), width, seed=3)
+    company, before = sampled_rows(width, kinds, histories=tokens, num_prompt=num_prompt), torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        together, chosen = logits.clone(), sample(logits.clone(), company)
+        adjust(together, company)
+    finally:
+        torch.set_num_threads(before)
     for row, params in enumerate(kinds):
-        own = sampled_rows(WIDE, [params], histories=[tokens[row]], num_prompt=[num_prompt[row]], seeds=[row])
+        own = sampled_rows(width, [params], histories=[tokens[row]], num_prompt=[num_prompt[row]], seeds=[row])
         alone = logits[row : row + 1].clone()
         assert sample(alone.clone(), own).token_ids[0] == chosen.token_ids[row], params
         adjust(alone, own)
