@@ -20,21 +20,19 @@ from typing import Any
 import numpy
 import torch
 import triton
-from builders import seeing_ernie, seeing_squares
 from builders.adapters import adapter
 from builders.ggml_types import q4_k_m
 from builders.gguf_models import as_gguf
 from builders.runner_harness import TinyEngine, no_mask, prompt, slotted_runner
+from builders.seeing_models import ERNIE, FAMILIES, seeing_model
 from builders.tiny_model import tiny_model
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from penstock.engine.adapters import AdapterTable
 from penstock.kernels import triton as kernels
 from penstock.kernels.registry import OPS
 from penstock.kernels.triton import tuning
-from penstock.protocol.adapter_messages import AdapterLoaded, LoadLora
 from penstock.protocol.messages import Prompt
 
 TARGET = 90
@@ -123,11 +121,10 @@ FORMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "shared expert, int8": ("qwen2_moe", {}, {"quantization": "int8"}),
     "blocks": ("qwen3", {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}, {"stored_as": q4_k_m}),
     "adapters": ("llama", {}, {"max_loras": 2, "max_lora_rank": 8}),
-    "experts by kind": ("Ernie", {}, {}),
+    "experts by kind": (ERNIE, {}, {}),
     "whole spans": ("Gemma3", {}, {}),
     "whole spans, deterministic": ("Gemma3", {}, {"deterministic": True}),
 }
-_SEEING = {"Ernie": seeing_ernie.seeing_model, "Gemma3": seeing_squares.seeing_model}
 PARAMS: tuple[dict[str, Any], ...] = (
     {}, {"temperature": 1.0, "top_p": 0.9}, {"temperature": 0.7, "top_k": 20, "min_p": 0.05}, {"logprobs": 3},
     {"logprobs": 11, "temperature": 0.9}, {"prompt_logprobs": 2}, {"temperature": 1.0, "repetition_penalty": 1.2},
@@ -175,8 +172,8 @@ def started(card: Card, folder: Path, form: str) -> Any:
 
     family, shape, options = FORMS[form]
     files = folder / "model"
-    if family in _SEEING:
-        _SEEING[family](files, family)
+    if family in FAMILIES:
+        seeing_model(files, family)
     else:
         tiny_model(files, family, num_hidden_layers=1, max_position_embeddings=LONGEST, **shape)
     options = {"dtype": "bfloat16", **options}
@@ -220,9 +217,7 @@ def serve(runner: Any, trace: Trace) -> int:
     """How many steps it takes."""
     engine = TinyEngine(runner, max_num_batched_tokens=BUDGET, shares_prefixes=False)
     if runner.model.adapters is not None:
-        engine.scheduler.adapters = AdapterTable(2, 1, lambda message: None, lambda message: None)
-        engine.scheduler.adapters.load(LoadLora(0, ADAPTER, ""))
-        engine.scheduler.adapters.loaded(AdapterLoaded(0, 0))
+        engine.load_adapters(ADAPTER)
     steps, coming = 0, trace(random.Random(0))
     while True:
         for each in next(coming, ()):

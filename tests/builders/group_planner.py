@@ -78,15 +78,6 @@ class GroupPlanner:
             sequence.tokens += (own := [next(tokens) for _ in range(sampled)])
             sequence.answer += own
 
-    def held(self, group: int) -> int:
-        """Blocks of a group that sequences hold."""
-        return sum(block != ABSENT for each in self.sequences.values() for block in each.tables[group])
-
-    def free_slot(self, slot: int) -> bytes:
-        for group, table in enumerate(self.sequences.pop(slot).tables):
-            self.free[group] += [block for block in table if block != ABSENT]
-        return column([slot])
-
     def _fork(self, source: int, target: int) -> Fork:
         parent, tables = self.sequences[source], []
         for number, group in enumerate(self.groups):

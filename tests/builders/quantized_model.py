@@ -1,4 +1,5 @@
-"""A tiny checkpoint as GPTQ, AWQ and compressed-tensors write it, and its twin in floats with the same values.
+"""A tiny checkpoint as GPTQ, AWQ, compressed-tensors and tools of 8-bit floats write it, and its twin in floats with
+the same values.
 
 The packers are written from the formats' definitions, independently of the reader that they test. The head, the
 embedding and routers stay floats.
@@ -13,7 +14,8 @@ from typing import Any
 
 import numpy
 import torch
-from builders.float8_model import Float8Form, float8_tensors
+from builders.float8_forms import Float8Form, float8_tensors
+from builders.tiny_configs import change_config
 from builders.tiny_model import PROJECTION, tiny_model
 from safetensors.torch import load_file, save_file
 
@@ -81,6 +83,12 @@ def quantized_model(folder: Path, form: Form, family: str = "qwen3", **options: 
     return mixed_model(folder, lambda module: form, quantization_config(form), family, **options)
 
 
+def float8_model(folder: Path, form: Float8Form, family: str = "qwen3", **options: Any) -> tuple[Path, Path]:
+    """The same in 8-bit floats."""
+    twin = tiny_model(folder / "twin", family, **{"head_dim": 32} | options)
+    return quantized_copy(twin, folder / "model", lambda module: form, form.config, form.own_file)
+
+
 def mixed_model(
     folder: Path,
     form_of: Callable[[str], Form | Float8Form | None],
@@ -93,9 +101,11 @@ def mixed_model(
 
 
 def quantized_copy(
-    twin: Path, quantized: Path, form_of: Callable[[str], Form | Float8Form | None], config: dict[str, Any]
-) -> tuple[Path, Path]:
-    """The same of the model in the folder `twin`, which gets the values that the copy means."""
+    twin: Path, quantized: Path, form_of: Callable[[str], Form | Float8Form | None], config: dict[str, Any],
+    own_file: str = "",
+) -> tuple[Path, Path]:  # fmt: skip
+    """The same of the model in the folder `twin`, which gets the values that the copy means. `own_file` is where the
+    config lies, if not among the others."""
     shutil.copytree(twin, quantized)
     written: dict[str, torch.Tensor] = {}
     floats: dict[str, torch.Tensor] = {}
@@ -109,8 +119,10 @@ def quantized_copy(
             written |= {f"{module}.{part}": each for part, each in made.items()}
     save_file(floats, twin / "model.safetensors", {"format": "pt"})
     save_file(written, quantized / "model.safetensors", {"format": "pt"})
-    own = json.loads((quantized / "config.json").read_text())
-    (quantized / "config.json").write_text(json.dumps(own | {"quantization_config": config}))
+    if own_file:
+        (quantized / own_file).write_text(json.dumps(config))
+    else:
+        change_config(quantized, quantization_config=config)
     return quantized, twin
 
 

@@ -12,9 +12,11 @@ from typing import Any
 
 import torch
 
+from penstock.engine.adapters import AdapterTable
 from penstock.engine.admission.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
+from penstock.protocol.adapter_messages import AdapterLoaded, LoadLora
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.media import MediaPlan
 from penstock.protocol.messages import (
@@ -190,6 +192,13 @@ class TinyEngine:
         self.runner = runner
         self.answers: dict[int, Answer] = {}
         self.plans: list[StepPlan] = []
+
+    def load_adapters(self, *names: str) -> None:
+        """As an engine does, in places from 0 on; the runner's model has them already."""
+        self.scheduler.adapters = AdapterTable(len(names), 1, lambda message: None, lambda message: None)
+        for place, name in enumerate(names):
+            self.scheduler.adapters.load(LoadLora(place, name, ""))
+            self.scheduler.adapters.loaded(AdapterLoaded(0, place))
 
     def run(self, *prompts: Prompt) -> list[Answer]:
         """The answers to these, sample after sample, once all are complete."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from builders.runner_harness import SlottedRunner, no_mask, slotted_runner
-from builders.seeing_models import Scene
+from builders.seeing_scenes import Scene
 from torch import Tensor
 
 from penstock.protocol.layer_groups import GroupChanges

@@ -9,22 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import seeing_ernie, seeing_squares
 from builders.on_card import SMALL, generated
 from builders.seeing_model import answering_model, noise
-from builders.tiny_sight import ERNIE, seeing_folder
+from builders.seeing_models import ERNIE, seeing_model
+from builders.tiny_sight import ERNIE as ERNIES_TOKENS
+from builders.tiny_sight import seeing_folder
 from tokenizers import Tokenizer
 
 from penstock import LLM, SamplingParams
 
-_SIDE = 24  # of Gemma 3's squares, in pixels: of as many patches as `seeing_squares` has
+_SIDE = 24  # of Gemma 3's squares, in pixels: of as many patches as `seeing_models` has
 
 
 def gemma_folder(folder: Path) -> Path:
     sizes = {"image_seq_length": 9, "size": {"height": _SIDE, "width": _SIDE}}
     seeing_folder(folder, "gemma3", preprocessor_config=sizes, processor_config={"image_seq_length": 9})
     vocab_size, [image] = _ids(folder, "<image_soft_token>")
-    seeing_squares.seeing_model(folder, "Gemma3", vocab_size=vocab_size, image_token=image, image_size=_SIDE)
+    seeing_model(folder, "Gemma3", vocab_size=vocab_size, tokens={"image_token_id": image}, image_size=_SIDE)
     return folder
 
 
@@ -32,10 +33,11 @@ def ernie_folder(folder: Path) -> Path:
     """Videos have the placeholders of pictures, as in the published models."""
     sizes = {"patch_size": 4, "merge_size": 2, "min_pixels": 64, "max_pixels": 4096}
     seeing_folder(folder, "ernie4_5_moe_vl", preprocessor_config=sizes)
-    (folder / "tokenizer_config.json").write_text(json.dumps({"video_token": ERNIE[0]}))
-    vocab_size, (image, start, end, video_start, video_end) = _ids(folder, *ERNIE)
-    marks = (image, start, end, image, video_start, video_end)
-    seeing_ernie.seeing_model(folder, vocab_size=vocab_size, marks=marks)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"video_token": ERNIES_TOKENS[0]}))
+    vocab_size, (image, start, end, video_start, video_end) = _ids(folder, *ERNIES_TOKENS)
+    tokens = dict(image_token_id=image, image_start_token_id=start, image_end_token_id=end, video_token_id=image)
+    tokens |= dict(video_start_token_id=video_start, video_end_token_id=video_end)
+    seeing_model(folder, ERNIE, vocab_size=vocab_size, tokens=tokens)
     return folder
 
 

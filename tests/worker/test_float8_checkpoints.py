@@ -9,8 +9,9 @@ import pytest
 import torch
 from builders.cases import for_each
 from builders.compared_models import logits_of, opened
-from builders.float8_model import FLOAT8_FORMS, Float8Form, float8_model
+from builders.float8_forms import FLOAT8_FORMS, Float8Form
 from builders.native_variants import available_variants
+from builders.quantized_model import float8_model
 from safetensors.torch import load_file, save_file
 
 from penstock.kernels import WeightFormat

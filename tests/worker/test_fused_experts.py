@@ -11,7 +11,8 @@ from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import converted, opened
 from builders.compared_models import logits_of as computed
-from builders.float8_model import FLOAT8_FORMS, float8_model
+from builders.float8_forms import FLOAT8_FORMS
+from builders.quantized_model import float8_model
 from builders.tiny_configs import change_config
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file

@@ -4,10 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from builders.cases import for_each
 from builders.tiny_model import tiny_model
 
-from penstock.protocol.errors import ConfigError
 from penstock.worker.models.config import ModelConfig, read_config
 from penstock.worker.models.groups import groups_of
 from penstock.worker.models.mixers import ShortConvolution
@@ -59,24 +57,3 @@ def test_heads_said_by_number_are_those_said_by_kind(tmp_path):
     }
     (folder / "config.json").write_text(json.dumps(said))
     assert read_config(folder).heads == expected
-
-
-@for_each(
-    "key, value, reason",
-    [
-        ("num_kv_shared_layers", 7, "must be a whole number below that of layers"),
-        ("num_kv_shared_layers", 5, "none of the first 2 is of its kind"),
-        ("per_layer_config", {"9": {}}, "the layers are 0 to 6"),
-        ("per_layer_config", {"2": {"sliding_window": 3}}, "can't differ by layer"),
-        ("per_layer_config", {"0": {"num_key_value_heads": 3}}, "4 attention heads can't share 3 key-value heads"),
-        ("vocab_size_per_layer_input", 300, "300 of 307 tokens"),
-        ("use_bidirectional_attention", "all", "something else than 'vision'"),
-        ("enable_moe_block", True, "num_experts must be a positive whole number"),
-    ],
-)
-def test_what_is_not_computed_is_refused_by_its_name(tmp_path, key, value, reason):
-    folder = tiny_model(tmp_path, "gemma4_text")
-    said = json.loads((folder / "config.json").read_text()) | {key: value}
-    (folder / "config.json").write_text(json.dumps(said))
-    with pytest.raises(ConfigError, match=reason):
-        read_config(folder)

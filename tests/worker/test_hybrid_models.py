@@ -1,7 +1,6 @@
 """Models whose layers mostly keep states: published configs, and what a state's tokens may be cut into."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,11 @@ import torch
 from builders.adapters import adapter, merged
 from builders.backends import load_on
 from builders.cases import for_each
-from builders.compared_models import converted, logits_of
-from builders.float8_model import FLOAT8_FORMS, float8_model
-from builders.hand_driven import HandDriven
+from builders.compared_models import check_answers, converted, drawn, logits_of
+from builders.float8_forms import FLOAT8_FORMS
 from builders.published_configs import HYBRIDS as PUBLISHED
 from builders.published_configs import shrunk
-from builders.quantized_model import Form, quantized_model
+from builders.quantized_model import Form, float8_model, quantized_model
 from builders.tiny_hybrids import HYBRIDS
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
@@ -25,7 +23,8 @@ from penstock.protocol.errors import ConfigError
 from penstock.protocol.options.quantization import as_quantization
 from penstock.worker.models.config import read_config
 
-PROMPT, ANSWER = 41, 8
+from .test_fused_experts import fused
+
 # Heads that guess further tokens, which transformers neither saves nor reads.
 MTP = ("mtp.fc.weight", "mtp.layers.0.mlp.experts.0.gate_proj.weight", "mtp.norm.weight")
 
@@ -60,23 +59,10 @@ def as_published(name: str, folder: Path) -> tuple[Path, Any]:
     model.save_pretrained(folder)
     (folder / "config.json").write_text(json.dumps(config))
     weights = folder / "model.safetensors"
-    tensors = load_file(weights) | {name: torch.ones(2, 2) for name in MTP}
     # Qwen3.5 was published with the experts of a layer in two tensors, as transformers has them in memory.
-    save_file(with_fused_experts(tensors) if "text_config" in config else tensors, weights, {"format": "pt"})
+    tensors = load_file((fused(folder) if "text_config" in config else folder) / "model.safetensors")
+    save_file(tensors | {name: torch.ones(2, 2) for name in MTP}, weights, {"format": "pt"})
     return folder, model
-
-
-def with_fused_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    found = {name: tensor for name, tensor in tensors.items() if not re.search(r"^model\..*\.experts\.\d", name)}
-    for experts in {name.partition(".experts.")[0] for name in tensors.keys() - found.keys()}:
-        stacked = {}
-        for part in ("gate", "up", "down"):
-            own = sum(name.startswith(f"{experts}.experts.") and f".{part}_proj." in name for name in tensors)
-            names = (f"{experts}.experts.{number}.{part}_proj.weight" for number in range(own))
-            stacked[part] = torch.stack([tensors[name] for name in names])
-        found[f"{experts}.experts.down_proj"] = stacked["down"]
-        found[f"{experts}.experts.gate_up_proj"] = torch.cat((stacked["gate"], stacked["up"]), 1)
-    return found
 
 
 @for_each("name", PUBLISHED)
@@ -84,47 +70,7 @@ def test_a_published_config_shrunk_gives_the_answers_of_transformers(name, tmp_p
     folder, original = as_published(name, tmp_path)
     model = load_on("fast", folder, dtype="float32")
     assert all(each.startswith(("mtp.", "model.visual.")) for each in model.report.leftovers)
-    driven = HandDriven(model)
-    row = driven.add(torch.randint(5, 300, (PROMPT,), generator=torch.Generator().manual_seed(7)).tolist())
-    [logits] = driven.greedy([row], ANSWER, budget=16)
-    with torch.inference_mode():
-        expected = original(torch.tensor([driven.histories[row]])).logits[0, PROMPT - 1 : -1]
-    assert expected.argmax(-1).tolist() == driven.histories[row][PROMPT:]
-    assert (expected.log_softmax(-1) - logits.log_softmax(-1)).abs().max().item() < 1e-3
-
-
-# Torch takes long: in the quick run it computes a convolution and a delta net.
-NATIVE = ("lfm2_moe", "qwen3_5_text", "qwen3_5_moe_text")  # `test_company.py` has the others
-
-
-@pytest.mark.parametrize(
-    "backend, family",
-    [
-        *(("native", family) for family in NATIVE),
-        *(("invariant", family) for family in ("lfm2", "qwen3_next")),
-        *(pytest.param("invariant", family, marks=pytest.mark.long) for family in NATIVE),
-    ],
-)
-def test_no_bit_depends_on_how_tokens_are_cut_or_on_company(backend, family, tmp_path):
-    model = load_on(backend, tiny_model(tmp_path, family), dtype="float32")
-    draws = torch.Generator().manual_seed(7)
-    prompt, other = (torch.randint(5, 300, (count,), generator=draws).tolist() for count in (PROMPT, 13))
-
-    def computed(size: int, companions: int) -> torch.Tensor:
-        driven = HandDriven(model)
-        for _ in range(companions):
-            driven.add(other)
-        row = driven.add(prompt)
-        found = []
-        for first in range(0, PROMPT, size):
-            count = min(size, PROMPT - first)
-            plan = [(each, 1) for each in range(companions) if driven.computed[each] < len(other)] + [(row, count)]
-            found.append(driven.step(plan, every_token=True)[-count:])
-        return torch.cat(found)
-
-    whole = computed(PROMPT, 0)
-    for size, companions in ((1, 2), (16, 0), (37, 2)):
-        assert torch.equal(computed(size, companions), whole), f"chunks of {size} beside {companions} rows"
+    check_answers(model, original, drawn(41), 8)
 
 
 def test_a_conversion_keeps_the_bits_of_a_hybrid_that_sees(tmp_path):

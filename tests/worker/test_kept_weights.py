@@ -11,7 +11,7 @@ import torch
 from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import converted, logits_of
-from builders.float8_model import FLOAT8_FORMS
+from builders.float8_forms import FLOAT8_FORMS
 from builders.ggml_types import q4_k_m
 from builders.gguf_models import as_gguf
 from builders.mxfp4_model import mxfp4_model

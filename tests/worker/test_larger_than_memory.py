@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders.cases import for_each
 from builders.runner_harness import TinyEngine, prompt
 from builders.tiny_configs import change_config
 from builders.tiny_model import tiny_model
@@ -24,8 +23,7 @@ from penstock.protocol.processes.trace import Trace
 from penstock.worker.backends.native import backend as native
 from penstock.worker.models.config import read_config
 from penstock.worker.start import device_memory
-from penstock.worker.start.memory import MemoryProfile, Size, memory_plan
-from penstock.worker.start.shares import GroupSize
+from penstock.worker.start.memory import Size
 from penstock.worker.start.start import Start
 from penstock.worker.weights import kept_files, packed_file
 from penstock.worker.weights.checkpoint import Checkpoint
@@ -174,63 +172,6 @@ def test_a_checkpoint_of_another_model_is_refused_and_nothing_of_it_kept(
     with pytest.raises(ConfigError, match=sentence):
         machine.start(16 * MIB)
     assert kept_in(folder) == []
-
-
-# --- the plan ---------------------------------------------------------------------------------------------------------
-
-
-def plan(*, free: int, mapped: int, others: int = 0, activations: int = 10 * MIB, **options):
-    """With blocks of 1 MiB, where so much was free before anything was mapped."""
-    config = EngineConfig.from_options("m", **options)
-    profile = MemoryProfile(
-        device="cpu",
-        device_name="",
-        weight_bytes=mapped,
-        mapped_bytes=mapped,
-        other_mapped_bytes=others,
-        activation_bytes=activations,
-        available_bytes=free - mapped - others,
-        groups=(GroupSize("full", 1, MIB),),
-        model_context=4096,
-        vocab_size=10,
-        dtype="bfloat16",
-        kv_dtype="",
-    )
-    return memory_plan(config, Size.of(config, "cpu"), profile)
-
-
-@for_each(
-    "given, num_blocks, resident, words",
-    [
-        # It takes what mapped weights leave, or beside those that do not fit a sixteenth of what is free.
-        (dict(mapped=1400 * MIB), 190, 1400 * MIB, None),
-        (dict(mapped=2400 * MIB), 100, 1490 * MIB, "of 2.3 GiB about 1.5 GiB (62 %)"),
-        (dict(mapped=2400 * MIB, max_model_len=320), 100, 1490 * MIB, "of 2.3 GiB about 1.5 GiB (62 %)"),
-        # A length that was given has its blocks, and weights give way.
-        (dict(mapped=2400 * MIB, max_model_len=4096), 128, 1462 * MIB, "of 2.3 GiB about"),
-        (dict(mapped=1500 * MIB, max_model_len=4096), 128, 1462 * MIB, "of 1.5 GiB about"),
-        # Ranks share what is free for their weights.
-        (
-            dict(mapped=1200 * MIB, others=1200 * MIB, tensor_parallel_size=2),
-            50, 740 * MIB, "of 1.2 GiB about 740 MiB (61 %)",
-        ),
-    ],
-)  # fmt: skip
-def test_kv_memory_that_nobody_asked_for_takes_what_mapped_weights_leave(given, num_blocks, resident, words):
-    found = plan(free=1600 * MIB, **given)
-    assert (found.num_blocks, found.resident_bytes) == (num_blocks, resident)
-    if words is None:
-        assert "larger than memory" not in " ".join(found.notes)
-    else:
-        assert words in found.notes[-1] and " stay in memory. The rest is read" in found.notes[-1]
-        assert "Use quantization='int8', a smaller model, or more memory." in found.notes[-1]
-
-
-def test_kv_memory_that_was_asked_for_must_fit_without_the_weights():
-    found = plan(free=1600 * MIB, mapped=2400 * MIB, kv_cache_memory="1200MiB")
-    assert (found.num_blocks, found.resident_bytes) == (1200, 390 * MIB)
-    with pytest.raises(OutOfMemoryError, match=r"and 1\.55 GiB are left"):
-        plan(free=1600 * MIB, mapped=2400 * MIB, kv_cache_memory="1600MiB")
 
 
 def test_what_lies_between_the_products_of_experts_and_of_an_mlp_that_all_tokens_share_counts(model):

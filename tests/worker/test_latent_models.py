@@ -1,17 +1,14 @@
 """Models that keep latents: their memory, checkpoints that are quantized, and what is refused."""
 
-import json
-
 import pytest
 from builders.backends import BACKENDS, load_on
 from builders.cases import for_each
 from builders.compared_models import logits_of
-from builders.float8_model import FLOAT8_FORMS, float8_model
-from builders.quantized_model import Form, quantized_model
+from builders.float8_forms import FLOAT8_FORMS
+from builders.quantized_model import Form, float8_model, quantized_model
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
-from penstock.worker.models.load import load_model
 
 SIZES = {"hidden_size": 64, "q_lora_rank": 64, "kv_lora_rank": 64, "v_head_dim": 32, "intermediate_size": 128}
 FORMS = [Form("gptq"), Form("gptq", is_symmetric=False, is_ordered=True), Form("awq", is_symmetric=False),
@@ -44,19 +41,3 @@ def test_a_token_takes_one_latent_and_one_key_in_each_layer(backend, tmp_path):
     assert sum(tensor.nbytes for tensor in memory.tensors) == 10 * model.block_bytes(group, 16, "bf16")
     with pytest.raises(ConfigError, match="keeps latents in place of keys and values .* Use fp32, fp16, bf16"):
         model.kv_kind("int8")
-
-
-@for_each(
-    "given, sentence",
-    [
-        ({"num_key_value_heads": 2}, "num_key_value_heads is 2; with latent attention each of the 6"),
-        ({"rope_interleave": "yes"}, "rope_interleave must be true or false"),
-        ({"kv_lora_rank": 0}, "kv_lora_rank must be a positive whole number"),
-    ],
-)
-def test_a_config_of_latents_that_means_nothing_is_refused(given, sentence, tmp_path):
-    folder = tiny_model(tmp_path, "youtu")
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | given))
-    with pytest.raises(ConfigError, match=sentence):
-        load_model(folder)

@@ -19,8 +19,7 @@ from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from penstock.engine.adapters import AdapterTable
-from penstock.protocol.adapter_messages import NO_ADAPTER, AdapterLoaded, LoadLora
+from penstock.protocol.adapter_messages import NO_ADAPTER
 from penstock.protocol.errors import AdapterError
 from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import Fork, NewSlot, Prompt, StepPlan, column
@@ -173,10 +172,7 @@ def test_scheduled_together_as_alone(model_folder, folders, backend, form):
     def answers(asked: list[Prompt], **shape) -> list[Answer]:
         budget = {"max_num_batched_tokens": 48} if shape else {}
         engine = TinyEngine(slotted_runner(model, **shape), **budget)
-        engine.scheduler.adapters = AdapterTable(len(names), 1, lambda message: None, lambda message: None)
-        for place, name in enumerate(names):
-            engine.scheduler.adapters.load(LoadLora(place, name, ""))
-            engine.scheduler.adapters.loaded(AdapterLoaded(0, place))
+        engine.load_adapters(*names)
         return engine.run(*asked)
 
     alone = [answers([asked])[0] for asked in requests()]

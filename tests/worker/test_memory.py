@@ -16,11 +16,12 @@ MIB, GIB = 1 << 20, 1 << 30
 
 def plan(*, device="cpu", available=64 * GIB, block=MIB, context=4096, groups=None, **given):
     """Sizes of the profile, and options."""
-    sizes = {name: given.pop(name, 0) for name in ("host_bytes", "weight_bytes", "activation_bytes", "adapter_bytes")}
+    names = ("host", "weight", "activation", "adapter", "mapped", "other_mapped")
+    sizes = {f"{name}_bytes": given.pop(f"{name}_bytes", 0) for name in names}
     media, config = given.pop("media", None), EngineConfig.from_options("m", **given)
     found = MemoryProfile(
         device=device, device_name="", available_bytes=available, groups=groups or (GroupSize("full", 1, block),),
-        model_context=context, vocab_size=10, dtype="", kv_dtype="", media=media, **sizes,
+        model_context=context, vocab_size=10, dtype="bfloat16", kv_dtype="", media=media, **sizes,
     )  # fmt: skip
     return memory_plan(config, Size.of(config, device.partition(":")[0]), found)
 
@@ -212,3 +213,46 @@ def test_a_cpu_takes_two_gib_at_most_where_nobody_says_how_much():
     assert (found.num_blocks, found.max_model_len, found.notes) == (2048, 4096, [])
     found = plan(groups=KINDS["windows"], max_num_seqs=64, max_num_batched_tokens=64)
     assert 1.9 * GIB < found.kv_bytes <= 2 * GIB and found.max_model_len == 4096
+
+
+# --- weights that are mapped from the disk ----------------------------------------------------------------------------
+
+
+def mapped_plan(mapped: int, others: int = 0, **options):
+    """Where 1600 MiB were free before anything was mapped."""
+    sizes = dict(weight_bytes=mapped, mapped_bytes=mapped, other_mapped_bytes=others, activation_bytes=10 * MIB)
+    return plan(available=1600 * MIB - mapped - others, **sizes, **options)
+
+
+@for_each(
+    "given, num_blocks, resident, words",
+    [
+        # It takes what mapped weights leave, or beside those that do not fit a sixteenth of what is free.
+        (dict(mapped=1400 * MIB), 190, 1400 * MIB, None),
+        (dict(mapped=2400 * MIB), 100, 1490 * MIB, "of 2.3 GiB about 1.5 GiB (62 %)"),
+        (dict(mapped=2400 * MIB, max_model_len=320), 100, 1490 * MIB, "of 2.3 GiB about 1.5 GiB (62 %)"),
+        # A length that was given has its blocks, and weights give way.
+        (dict(mapped=2400 * MIB, max_model_len=4096), 128, 1462 * MIB, "of 2.3 GiB about"),
+        (dict(mapped=1500 * MIB, max_model_len=4096), 128, 1462 * MIB, "of 1.5 GiB about"),
+        # Ranks share what is free for their weights.
+        (
+            dict(mapped=1200 * MIB, others=1200 * MIB, tensor_parallel_size=2),
+            50, 740 * MIB, "of 1.2 GiB about 740 MiB (61 %)",
+        ),
+    ],
+)  # fmt: skip
+def test_kv_memory_that_nobody_asked_for_takes_what_mapped_weights_leave(given, num_blocks, resident, words):
+    found = mapped_plan(**given)
+    assert (found.num_blocks, found.resident_bytes) == (num_blocks, resident)
+    if words is None:
+        assert "larger than memory" not in " ".join(found.notes)
+    else:
+        assert words in found.notes[-1] and " stay in memory. The rest is read" in found.notes[-1]
+        assert "Use quantization='int8', a smaller model, or more memory." in found.notes[-1]
+
+
+def test_kv_memory_that_was_asked_for_must_fit_without_the_weights():
+    found = mapped_plan(mapped=2400 * MIB, kv_cache_memory="1200MiB")
+    assert (found.num_blocks, found.resident_bytes) == (1200, 390 * MIB)
+    with pytest.raises(OutOfMemoryError, match=r"and 1\.55 GiB are left"):
+        mapped_plan(mapped=2400 * MIB, kv_cache_memory="1600MiB")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from builders.cases import for_each
-from builders.tiny_configs import ABSENT, change_config
+from builders.tiny_configs import ABSENT, change_config, described
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
@@ -146,40 +146,6 @@ def test_what_a_config_asks_for_and_cannot_have_is_named(tmp_path, changes, sent
         read_config(change_config(tiny_model(tmp_path, "llama"), **changes))
 
 
-def _of_transformers(folder) -> dict[str, Any]:
-    """What transformers' modelling code makes of a config, in our words."""
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(folder)
-    heads = config.num_attention_heads
-    types = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
-    window = getattr(config, "sliding_window", None)
-    rope = config.rope_parameters
-    return {
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "num_layers": config.num_hidden_layers,
-        "num_heads": heads,
-        "num_kv_heads": config.num_key_value_heads,
-        "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
-        "rms_norm_eps": config.rms_norm_eps,
-        "tie_word_embeddings": config.tie_word_embeddings,
-        "windows": tuple(window if kind == "sliding_attention" else None for kind in types),
-        "has_bias": any(getattr(config, key, False) for key in ("attention_bias", "mlp_bias", "use_bias")),
-        "rope": (rope["rope_type"], rope["rope_theta"], rope.get("factor") or 1.0, config.max_position_embeddings),
-    }
-
-
-def _ours(folder, names) -> dict[str, Any]:
-    config = read_config(folder)
-    found = {name: getattr(config, name) for name in names if hasattr(config, name)}
-    rope, [heads] = config.ropes.ropes[0], set(config.heads)
-    found |= {"num_kv_heads": heads.num_kv_heads, "head_dim": heads.head_dim}
-    found["rope"] = (rope.kind, rope.theta, rope.factor, rope.trained_context)
-    return found | {"has_bias": config.family.name != "qwen2" and bool(config.biased)}
-
-
 UNLIKE_ANY_DEFAULT = {
     "vocab_size": 320, "num_hidden_layers": 3, "hidden_size": 128, "num_attention_heads": 64, "num_key_value_heads": 4,
     "head_dim": 24, "rms_norm_eps": 3e-4, "max_position_embeddings": 600, "sliding_window": 11,
@@ -188,9 +154,45 @@ UNLIKE_ANY_DEFAULT = {
 }  # fmt: skip
 
 
-def check_defaults(folder, case: str = "") -> None:
-    expected = _of_transformers(folder)
-    assert _ours(folder, expected) == expected, case
+# Of families that have something of their own; keys that go before those of its tiny config.
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("gemma4_text", {"num_kv_shared_layers": 7}, "must be a whole number below that of layers"),
+    ("gemma4_text", {"num_kv_shared_layers": 5}, "none of the first 2 is of its kind"),
+    ("gemma4_text", {"per_layer_config": {"9": {}}}, "the layers are 0 to 6"),
+    ("gemma4_text", {"per_layer_config": {"2": {"sliding_window": 3}}}, "can't differ by layer"),
+    ("gemma4_text", {"per_layer_config": {"0": {"num_key_value_heads": 3}}}, "4 attention heads can't share 3 key"),
+    ("gemma4_text", {"vocab_size_per_layer_input": 300}, "300 of 307 tokens"),
+    ("gemma4_text", {"use_bidirectional_attention": "all"}, "something else than 'vision'"),
+    ("gemma4_text", {"enable_moe_block": True}, "num_experts must be a positive whole number"),
+    ("youtu", {"num_key_value_heads": 2}, "num_key_value_heads is 2; with latent attention each of the 6"),
+    ("youtu", {"rope_interleave": "yes"}, "rope_interleave must be true or false"),
+    ("youtu", {"kv_lora_rank": 0}, "kv_lora_rank must be a positive whole number"),
+    ("granite", {"logits_scaling": 0}, "logits_scaling"),
+    ("granite", {"embedding_multiplier": "x"}, "embedding_multiplier"),
+    ("cohere", {"logit_scale": None}, "logit_scale"),
+    ("gemma2", {"query_pre_attn_scalar": -1}, "query_pre_attn_scalar"),
+    ("gemma2", {"attn_logit_softcapping": 0}, "attn_logit_softcapping"),
+    ("gemma2", {"hidden_activation": "mish"}, "hidden_activation"),
+    ("jais2", {"hidden_act": ["relu2"]}, "hidden_act"),
+    ("stablelm", {"use_parallel_residual": "true"}, "use_parallel_residual"),
+    ("gemma3_text", {"sliding_window_pattern": 0}, "sliding_window_pattern"),
+    ("granitemoehybrid", {"layer_types": ["mamba", "attention"]}, "layer_types"),
+    ("granitemoehybrid", {"num_local_experts": 8}, "num_local_experts"),
+]
+
+
+@for_each("family, changes, sentence", REFUSED)
+def test_what_no_model_of_a_family_can_have_is_refused_by_name(tmp_path, family, changes, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        read_config(change_config(tiny_model(tmp_path, family), **changes))
+
+
+def check_defaults(folder, case: str) -> None:
+    """Transformers' class writes down what it takes for a key that is missing."""
+    from transformers import AutoConfig
+
+    AutoConfig.from_pretrained(folder).save_pretrained(folder / "saved")
+    assert described(read_config(folder)) == described(read_config(folder / "saved")), case
 
 
 @for_each("style, tie", [(4, True), (5, False)])

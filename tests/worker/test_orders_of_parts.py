@@ -12,7 +12,6 @@ from builders.tiny_model import tiny_model
 
 from penstock.kernels import WeightFormat
 from penstock.kernels.cpu.operations import NativeOperations
-from penstock.protocol.errors import ConfigError
 from penstock.worker.models.config import read_config
 from penstock.worker.models.load import load_model
 from penstock.worker.weights.layer_formats import LayerFormats
@@ -82,18 +81,3 @@ def test_the_estimate_of_memory_counts_the_products_that_there_are_and_made_up_o
     assert 0.9 * stored < estimated < stored
     (folder / "model.safetensors").unlink()
     assert logits_of(load_model(folder, load_format="dummy")).isfinite().all()
-
-
-@for_each(
-    "family, key, value",
-    [
-        ("granite", "logits_scaling", 0), ("granite", "embedding_multiplier", "x"), ("cohere", "logit_scale", None),
-        ("gemma2", "query_pre_attn_scalar", -1), ("gemma2", "attn_logit_softcapping", 0),
-        ("gemma2", "hidden_activation", "mish"), ("jais2", "hidden_act", ["relu2"]),
-        ("stablelm", "use_parallel_residual", "true"), ("gemma3_text", "sliding_window_pattern", 0),
-        ("granitemoehybrid", "layer_types", ["mamba", "attention"]), ("granitemoehybrid", "num_local_experts", 8),
-    ],
-)  # fmt: skip
-def test_what_no_model_can_have_is_refused_with_its_key(tmp_path, family, key, value):
-    with pytest.raises(ConfigError, match=key):
-        read_config(tiny_model(tmp_path, family, **{key: value}))

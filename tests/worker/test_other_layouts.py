@@ -13,7 +13,7 @@ import torch
 from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import assert_alike, assert_same_files, converted
-from builders.float8_model import FLOAT8_FORMS
+from builders.float8_forms import FLOAT8_FORMS
 from builders.other_layouts import fused_model, paddle_model
 from builders.quantized_model import Form, quantization_config, quantized_copy
 from builders.tiny_model import tiny_model

@@ -2,32 +2,30 @@
 that no step, thread or neighbour changes a bit of them.
 """
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from builders import seeing_ernie, seeing_squares
 from builders.backends import load_on
 from builders.cases import for_each
 from builders.runner_harness import engine_of, fast_steps, slotted_runner
-from builders.seeing_models import Scene, seeing_model
+from builders.seeing_models import ERNIE, SQUARES, paddle_ernie, seeing_model
 from builders.seeing_runner import SeeingRunner, Seen, check_sees, logits_behind
+from builders.seeing_scenes import Scene, scene
 
 from penstock.worker.media import work
 from penstock.worker.models.load import Model
 from penstock.worker.plan_error import PlanError
 
-SQUARES = tuple(seeing_squares.FAMILIES)
 # Torch takes long for a token, so there answers are short.
 SEEN = [
-    *(("native", family, 32) for family in ("Qwen3VL", "Qwen2_5_VL", "Qwen2VL", "Qwen3VLMoe", "Ernie", *SQUARES)),
-    *(("invariant", family, 3) for family in ("Qwen2_5_VL", "Ernie", "Gemma3")),
+    *(("native", family, 32) for family in ("Qwen3VL", "Qwen2_5_VL", "Qwen2VL", "Qwen3VLMoe", ERNIE, *SQUARES)),
+    *(("invariant", family, 3) for family in ("Qwen2_5_VL", ERNIE, "Gemma3")),
     *(("fast", family, 3) for family in ("Qwen2_5_VL", "Gemma3")),
 ]
 # Families that are apart: experts by kind of token, whole spans, and positions in three axes.
 FORMS: list[tuple[str, dict[str, Any]]] = [
-    ("Ernie", {"dtype": "float32", "quantization": "int8"}), ("Gemma3", {"dtype": "float32", "quantization": "int4"}),
+    (ERNIE, {"dtype": "float32", "quantization": "int8"}), ("Gemma3", {"dtype": "float32", "quantization": "int4"}),
     ("Qwen3VL", {"dtype": "float32"}), ("Qwen3VL", {"dtype": "bfloat16", "quantization": "int8"}),
 ]  # fmt: skip
 
@@ -35,14 +33,12 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
 def scenes(family: str) -> list[Scene]:
     """One picture, odd sizes, many, a video, text before and behind, and no picture at all."""
     if family in SQUARES:
-        square = seeing_squares.Scene
         return [
-            square(family).text(7, 8).picture().text(30, 31, 32),
-            square(family).picture(3, seed=1).text(11).picture(seed=2).picture(2, seed=3),
-            square(family).text(*range(50, 90)),
+            scene(family).text(7, 8).picture().text(30, 31, 32),
+            scene(family).picture(3, seed=1).text(11).picture(seed=2).picture(2, seed=3),
+            scene(family).text(*range(50, 90)),
         ]
-    is_ernie = family == "Ernie"
-    scene = seeing_ernie.Scene if is_ernie else Scene
+    is_ernie = family == ERNIE
     many = scene(family).picture(2, 2, seed=1).text(11).picture(14, 6, seed=2).picture(2, 34, seed=3)
     return [
         scene(family).text(7, 8).picture(6, 10).text(30, 31, 32),
@@ -53,28 +49,22 @@ def scenes(family: str) -> list[Scene]:
     ]
 
 
-def written(folder: Path, family: str, seed: int = 0) -> Any:
-    """A model in the folder, and transformers' own."""
-    module = seeing_squares if family in SQUARES else seeing_ernie if family == "Ernie" else None
-    return (module.seeing_model if module else seeing_model)(folder, family, seed=seed)
-
-
 @for_each("backend, family, num_tokens", SEEN)
 def test_models_that_see_answer_as_transformers_do(backend, family, num_tokens, tmp_path):
-    reference = written(tmp_path, family)
+    reference = seeing_model(tmp_path, family)
     check_sees(reference, load_on(backend, tmp_path, dtype="float32"), scenes(family), num_tokens=num_tokens)
 
 
 def test_ernie_sees_the_same_in_paddles_layout(tmp_path):
     original = tmp_path / "original"
-    reference = written(original, "Ernie", seed=2)
-    folder = seeing_ernie.paddle_ernie(tmp_path / "ERNIE-VL-Paddle", original)
-    check_sees(reference, load_on("native", folder, dtype="float32"), scenes("Ernie"), num_tokens=8)
+    reference = seeing_model(original, ERNIE, seed=2)
+    folder = paddle_ernie(tmp_path / "ERNIE-VL-Paddle", original)
+    check_sees(reference, load_on("native", folder, dtype="float32"), scenes(ERNIE), num_tokens=8)
 
 
 @for_each("family, form", FORMS)
 def test_company_and_chunks_change_no_bit_of_an_answer_about_pictures(family, form, tmp_path):
-    reference = written(tmp_path, family, seed=1)
+    reference = seeing_model(tmp_path, family, seed=1)
     model, found = load_on("native", tmp_path, **form), []
     for apart, budget, steps in ((True, 400, 3), (False, 13, 1)):
         runner = SeeingRunner(slotted_runner(model, max_model_len=512, num_blocks=128))
@@ -198,6 +188,6 @@ def test_an_engine_gives_answers_of_transformers(family, tmp_path):
         [scene.prompt(first + number, reference, max_tokens=24) for number, scene in enumerate(scenes(family))]
         for first in (0, 10)
     )
-    for scene, answer, other in zip(scenes(family), engine.run(*asked), engine.run(*again), strict=True):
+    for asked_of, answer, other in zip(scenes(family), engine.run(*asked), engine.run(*again), strict=True):
         assert answer.error is None and answer.tokens == other.tokens
-        assert logits_behind(reference, model, scene, answer.tokens).argmax(-1).tolist() == answer.tokens
+        assert logits_behind(reference, model, asked_of, answer.tokens).argmax(-1).tolist() == answer.tokens

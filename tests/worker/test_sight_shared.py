@@ -6,7 +6,8 @@ import pytest
 from builders.backends import load_on
 from builders.cases import for_each
 from builders.runner_harness import Answer, TinyEngine, engine_of
-from builders.seeing_models import Scene, seeing_model
+from builders.seeing_models import seeing_model
+from builders.seeing_scenes import Scene
 
 from penstock.protocol.messages import Prompt, values
 from penstock.protocol.parameters.beams import BeamSearchParams

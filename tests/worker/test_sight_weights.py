@@ -8,28 +8,24 @@ from typing import Any
 
 import pytest
 import torch
-from builders import seeing_ernie, seeing_models, seeing_squares
 from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import check_equal, converted
-from builders.float8_model import FLOAT8_FORMS, Float8Form
+from builders.float8_forms import FLOAT8_FORMS, Float8Form
 from builders.quantized_model import Form, quantization_config, quantized_copy
 from builders.runner_harness import TinyEngine, slotted_runner
-from builders.seeing_models import Scene, seeing_model
+from builders.seeing_models import ERNIE, seeing_model
 from builders.seeing_runner import SeeingRunner, logits_behind
+from builders.seeing_scenes import Scene
 from safetensors.torch import load_file, save_file
 
-from penstock.engine.adapters import AdapterTable
-from penstock.protocol.adapter_messages import AdapterLoaded, LoadLora
 from penstock.protocol.errors import AdapterError, ConfigError
 from penstock.worker.models.load import Model
 from penstock.worker.parallel import Parallel
 
-FAMILIES = {"Qwen3VL": seeing_models, "Gemma3": seeing_squares, "Ernie4_5_VLMoe": seeing_ernie}
-
 
 def source_of(folder: Path, family: str = "Qwen3VL") -> Path:
-    FAMILIES[family].seeing_model(folder / "source", family)
+    seeing_model(folder / "source", family)
     (folder / "source" / "preprocessor_config.json").write_text('{"image_mean": [0.1, 0.2, 0.3]}')
     (folder / "source" / "chat_template.jinja").write_text("{{ messages }}")
     return folder / "source"
@@ -46,7 +42,7 @@ def check_alike(found: Model, right: Model) -> None:
     check_equal(found.encoding.encoder, right.encoding.encoder)
 
 
-@for_each("family", FAMILIES)
+@for_each("family", ["Qwen3VL", "Gemma3", ERNIE])
 def test_a_converted_encoder_has_the_bits_of_quantizing_it_while_loading_on_every_rank(family, tmp_path):
     source = source_of(tmp_path, family)
     whole, cut = made(source, "whole", "int8"), made(source, "cut", "int8", size=2)
@@ -170,9 +166,7 @@ def test_an_adapter_of_the_text_part_gives_pefts_tokens_behind_a_picture(family,
     model = load_on("native", tmp_path / "model", dtype="float32", max_loras=1, max_lora_rank=8)
     model.adapters.load(0, tmp_path / "adapter")
     engine = TinyEngine(slotted_runner(model))
-    engine.scheduler.adapters = AdapterTable(1, 1, lambda message: None, lambda message: None)
-    engine.scheduler.adapters.load(LoadLora(0, "a", ""))
-    engine.scheduler.adapters.loaded(AdapterLoaded(0, 0))
+    engine.load_adapters("a")
     found, without = engine.run(*asked)
     assert found.tokens != without.tokens
     assert logits_behind(with_adapter, model, scene, found.tokens).argmax(-1).tolist() == found.tokens

@@ -1,7 +1,7 @@
 """An encoder's file beside a model's: both together become the config of the model that was converted.
 
-`converted_encoders.json` was recorded with llama.cpp 0.5.0 from the tiny models of `seeing_models.py` and
-`seeing_squares.py`: their config and processor, and the metadata and tensors of both files as in `converted_gguf.py`.
+`converted_encoders.json` was recorded with llama.cpp 0.5.0 from the tiny models of `seeing_models.py`:
+their config and processor, and the metadata and tensors of both files as in `converted_gguf.py`.
 """
 
 import dataclasses

@@ -1,19 +1,13 @@
-"""A tiny checkpoint in 8-bit floats as its tools write them, and its twin in float32 with the same values.
+"""Matrices in 8-bit floats as their tools write them, and in float32 with the same values.
 
 Codes are found from the formats' definitions, among the values of all 256, independently of the reader that they test.
-The head and the embedding stay floats.
 """
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
-from builders.tiny_model import PROJECTION, tiny_model
-from safetensors.numpy import load_file
-from safetensors.torch import save_file
 
 MODELOPT_FILE = "hf_quant_config.json"
 
@@ -114,33 +108,6 @@ FLOAT8_FORMS = [
         "modelopt-blocks", (32, 16), {"quant_method": "modelopt", "quant_algo": "FP8_PB_WO"}, scale_shape="four"
     ),
 ]  # fmt: skip
-
-
-def float8_model(folder: Path, form: Float8Form, family: str = "qwen3", **options: Any) -> tuple[Path, Path]:
-    """The checkpoint, and its twin in float32. Query projections are [128, 64], keys and values [64, 64]."""
-    options = {"head_dim": 32} | options
-    twin, quantized = tiny_model(folder / "twin", family, **options), tiny_model(folder / "model", family, **options)
-    written: dict[str, torch.Tensor] = {}
-    floats: dict[str, torch.Tensor] = {}
-    for name, tensor in load_file(twin / "model.safetensors").items():
-        written[name] = floats[name] = torch.from_numpy(tensor)
-        if PROJECTION.search(name):
-            made, values = float8_tensors(tensor, form)
-            floats[name] = torch.from_numpy(values)
-            written |= {name.removesuffix("weight") + part: each for part, each in made.items()}
-    save_file(floats, twin / "model.safetensors", {"format": "pt"})
-    save_file(written, quantized / "model.safetensors", {"format": "pt"})
-    say_float8(quantized, form)
-    return quantized, twin
-
-
-def say_float8(model: Path, form: Float8Form) -> None:
-    """The config of a model that was written in this form."""
-    if form.own_file:
-        (model / form.own_file).write_text(json.dumps(form.config))
-        return
-    config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(config | {"quantization_config": form.config}))
 
 
 def float8_tensors(weight: numpy.ndarray, form: Float8Form) -> tuple[dict[str, torch.Tensor], numpy.ndarray]:
