@@ -10,14 +10,16 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.suggestion import suggestion
+from ...protocol.files.model_file import file_identity
 from ...protocol.options.config import EngineConfig
 from ...protocol.plugins import installed
 from .answer import AnswerReader
@@ -239,17 +241,25 @@ def _module(path: str, option: str) -> ModuleType:
         raise ConfigError(f"{option}={path!r} is no file. Give the path of a Python file with the rows.")
     file = file.resolve()
     try:
-        return _loaded(file, os.stat(file).st_mtime_ns)
+        return _loaded(file, file_identity(file))
     except Exception as error:
         raise ConfigError(f"{option}={path!r} can't be loaded: {type(error).__name__}: {error}") from error
 
 
 @lru_cache(maxsize=16)
-def _loaded(file: Path, modified: int) -> ModuleType:
+def _loaded(file: Path, identity: tuple[int, ...]) -> ModuleType:
     """Once for each version of the file."""
-    specification = importlib.util.spec_from_file_location(f"penstock_plugin_{file.stem}", file)
-    if specification is None or specification.loader is None:
+    if file.suffix != ".py":
         raise ValueError("its name must end in .py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
+    name = f"penstock_plugin_{file.stem}"
+    loader = _SourceLoader(name, str(file))
+    module = importlib.util.module_from_spec(ModuleSpec(name, loader, origin=str(file)))
+    loader.exec_module(module)
     return module
+
+
+class _SourceLoader(SourceFileLoader):
+    """Compiles the file each time: Python would take what it compiled of one with the same time and size."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)

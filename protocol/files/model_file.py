@@ -1,7 +1,8 @@
 """Reads the small files of a model's folder: configurations, tokenizers, templates.
 
 A folder may come from a stranger, who may put a pipe in place of a file, or a file without end. So anything but a
-regular file is refused without waiting for it, and so is a file longer than any such file.
+regular file is refused without waiting for it, and so is a file longer than any such file. What was made of a file
+is used again as long as its identity is the same.
 """
 
 import json
@@ -72,6 +73,15 @@ def values_of(file: Path | str) -> Iterator[None]:
         raise
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
         raise ConfigError(f"{file} holds a value that cannot be used: {error}.") from error
+
+
+def file_identity(path: Path) -> tuple[int, ...]:
+    """Differs from what it was once the file has been replaced or written to.
+
+    Its time of modification can be set back, and copying tools do so; the time of its last change can't.
+    """
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def require_regular(path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from builders.answers import parsed, read
 from builders.cases import for_each
 from builders.tokenizer_kinds import CHAT_TEMPLATES
+from builders.watching import write_unnoticed
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -25,9 +26,6 @@ WEATHER = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris", "days
 CLOCK = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
 
 
-# --- thoughts --------------------------------------------------------------------------------------------------------
-
-
 @for_each(
     "answer, prompt, thought, text",
     [
@@ -35,7 +33,6 @@ CLOCK = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
         ("Two and two.\n</think>\n\nFour.", OPENED, "Two and two.", "Four."),
         ("<think>\nTwo.\n</think>\n\nFour.", OPENED, "Two.", "Four."),
         ("Four.", CLOSED, "", "Four."),
-        ("<think>\n\n</think>\n\nFour.", "", "", "Four."),
         ("\n Four.", "", "", "\n Four."),
         ("Write <think> and </think>.", "", "", "Write <think> and </think>."),
         ("<think>Not yet", "", "Not yet", ""),
@@ -43,7 +40,6 @@ CLOCK = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
         ("<thi", "", "", "<thi"),
         ("a < b\n\n</think>b > a", OPENED, "a < b", "b > a"),
         (f"<think>I could {CLOCK}</think>No.", "", f"I could {CLOCK}", "No."),
-        ("", OPENED, "", ""),
         ("It opens.", "user\nWhat does <think> do?<|im_end|>\nassistant\n", "", "It opens."),
     ],
 )
@@ -57,18 +53,13 @@ def test_without_a_row_its_marks_are_text():
     assert read(Parsing(REASONING["qwen3"], None), answer) == ("Hm.", CLOCK, [])
 
 
-# --- calls -----------------------------------------------------------------------------------------------------------
-
 PARIS = ("weather", {"city": "Paris", "days": [1, 2]})
 
 
 @for_each(
     "answer, text, calls",
     [
-        (WEATHER, "", [PARIS]),
-        (f"{WEATHER}\n{CLOCK}", "", [PARIS, ("clock", {})]),
         (f"Let me look.\n{WEATHER}\n{CLOCK}\n", "Let me look.", [PARIS, ("clock", {})]),
-        (f"Let me look.\n{WEATHER}\nDone. ", "Let me look.\nDone. ", [PARIS]),
         (WEATHER.removesuffix("\n</tool_call>"), "", [PARIS]),
         ('<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>', "", [("f", {"a": 1})]),
         ('<tool_call>{"name": "f"}</tool_call>', "", [("f", {})]),
@@ -88,14 +79,11 @@ def test_calls_are_taken_out_of_the_text(answer, text, calls):
 @for_each(
     "answer",
     [
-        "<tool_call>weather Paris</tool_call>",
         "<tool_call>\n{'name': 'f', 'arguments': {'a': 1}}\n</tool_call>",
         '<tool_call>{"name": "f", "arguments": {bad}}</tool_call>',
         '<tool_call>{"name": "f", "arguments": "a"}</tool_call> ',
         '<tool_call>{"name": "", "arguments": {}}</tool_call>',
-        '<tool_call>{"name": "f", "argum',
         '<tool_call>{"arguments": {"a": 1}}</tool_call>\n\nSo.',
-        "<tool_call>[1]</tool_call>",
         "<tool_call></tool_call>",
         " \n<tool_call> ",
         "Before. <tool_call>{}</tool_call> After.",
@@ -119,8 +107,6 @@ def test_names_arguments_and_text_come_as_soon_as_they_are_certain():
     shown = [reader.feed(piece).text for piece in ("Is a <", "b> ", "<tool", "_box>?")]
     assert shown == ["Is a", " <b>", "", " <tool_box>?"]
 
-
-# --- any text ------------------------------------------------------------------------------------------------------
 
 FRAGMENTS = (
     "<think>", "</think>", "<tool_call>", "</tool_call>", "<", "</", "think>", "tool_call>", " ", "\n", "Hm.", "😀",
@@ -149,8 +135,6 @@ def test_calls_come_back_as_the_values_that_they_were_written_from(calls):
     answer = "\n".join(f"<tool_call>\n{text}\n</tool_call>" for text in written)
     assert read(BOTH, answer) == ("", "", calls)
 
-
-# --- rows -------------------------------------------------------------------------------------------------------------
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "plugins" / "arrow_calls.py"
 
@@ -181,6 +165,9 @@ def test_a_file_can_replace_a_row_and_leaves_the_others(tmp_path):
     own = chosen(tool_parser="hermes", tool_parser_plugin=str(path))
     assert read(own, '<<{"name": "f", "arguments": {}}>>') == ("", "", [("f", {})])
     assert chosen(tool_parser="qwen3_coder", tool_parser_plugin=str(path)).calls is TOOL_CALLS["qwen3-coder"]
+    write_unnoticed(path, path.read_bytes().replace(b"<<", b"[["))
+    other = chosen(tool_parser="hermes", tool_parser_plugin=str(path))
+    assert read(other, '[[{"name": "f", "arguments": {}}>>') == ("", "", [("f", {})])
     path.write_text("TOOL_CALLS = {}\n")  # read again, since it has changed
     with pytest.raises(ConfigError, match="it must define TOOL_CALLS, a dict of names and CallMarks rows"):
         chosen(tool_parser="hermes", tool_parser_plugin=str(path))
@@ -233,26 +220,21 @@ def test_an_installed_package_brings_rows_by_entry_points(tmp_path, monkeypatch)
 
 # The names that other engines give to rows of ours.
 THOUGHTS = {
-    "qwen3": "qwen3", "deepseek_r1": "deepseek-r1", "DeepSeek-R1": "deepseek-r1", "ernie_x1": "ernie-x1",
-    "ernie-45-vl": "ernie-45-vl", "ernie-45-vl-thinking": "ernie-x1", "ernie45": "ernie-x1", "glm-4.5": "qwen3",
-    "seed_oss": "seed-oss", "hunyuan_a13b": "hunyuan",
+    "DeepSeek-R1": "deepseek-r1", "ernie-45-vl": "ernie-45-vl", "ernie-45-vl-thinking": "ernie-x1",
+    "ernie45": "ernie-x1", "glm-4.5": "qwen3", "seed_oss": "seed-oss", "hunyuan_a13b": "hunyuan", "harmony": "gpt-oss",
 }  # fmt: skip
 CALLS = {
-    "hermes": "hermes", "qwen3_coder": "qwen3-coder", "qwen3_xml": "qwen3-coder", "ernie-x1": "ernie",
-    "ernie-45-vl-thinking": "ernie", "llama3_json": "llama3", "llama4_pythonic": "pythonic",
-    "deepseek_v31": "deepseek", "phi4_mini_json": "phi4-mini", "jamba": "hunyuan",
+    "qwen3_xml": "qwen3-coder", "ernie-x1": "ernie", "ernie-45-vl-thinking": "ernie", "llama3_json": "llama3",
+    "llama4_pythonic": "pythonic", "deepseek_v31": "deepseek", "phi4_mini_json": "phi4-mini", "jamba": "hunyuan",
+    "GptOss": "gpt-oss", "openai": "gpt-oss", "openai_gptoss": "gpt-oss",
 }  # fmt: skip
-CHANNELS = ("gpt-oss", "gpt_oss", "GptOss", "openai", "openai_gptoss", "harmony")
 
 
 def test_rows_have_the_names_that_other_engines_give_them():
     for name, row in THOUGHTS.items():
-        assert chosen(reasoning_parser=name) == Parsing(REASONING[row], None), name
+        assert chosen(reasoning_parser=name).thoughts is REASONING[row], name
     for name, row in CALLS.items():
-        assert chosen(tool_parser=name) == Parsing(None, TOOL_CALLS[row]), name
-    for name in CHANNELS:
-        both = Parsing(REASONING["gpt-oss"], TOOL_CALLS["gpt-oss"])
-        assert chosen(reasoning_parser=name, tool_parser=name) == both, name
+        assert chosen(tool_parser=name).calls is TOOL_CALLS[row], name
 
 
 def test_an_unknown_row_is_refused_with_the_known_ones():

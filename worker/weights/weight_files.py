@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from ...protocol.errors import ConfigError
+from ...protocol.files.model_file import file_identity
 from .gguf.linked_files import linked_files
 
 # As Mistral's own code, PEFT, and Paddle's trainer name what may lie beside a model's files.
@@ -39,8 +40,7 @@ def identity(folder: Path) -> str:
     """Tells this checkpoint from any other, and from itself once a file of it has changed. Begins the names of what is
     kept of it."""
     files = [path for path in (*weight_files(folder), folder / "config.json") if os.path.exists(path)]
-    found = ((os.path.relpath(path, folder), path.stat()) for path in files)
-    lines = (f"{name} {stat.st_size} {stat.st_ino} {stat.st_mtime_ns} {stat.st_ctime_ns}" for name, stat in found)
+    lines = (f"{os.path.relpath(path, folder)} {file_identity(path)}" for path in files)
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
 
 

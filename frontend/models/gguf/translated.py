@@ -1,6 +1,6 @@
 """Keeps the folders that GGUF files are translated to, in Penstock's cache.
 
-A folder is named by a digest of the files' paths, sizes and times, so a file that has changed is translated anew.
+A folder is named by a digest of the files' paths and identities, so a file that has changed is translated anew.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from ....protocol.errors import ConfigError
 from ....protocol.files.gguf.link import LINK_FILE
 from ....protocol.files.gguf.refusals import file_name, unreadable
 from ....protocol.files.made_folders import MadeFolders
-from ....protocol.files.model_file import read_model_settings
+from ....protocol.files.model_file import file_identity, read_model_settings
 from ....protocol.files.user_folders import reason
 from ....protocol.files.utf8 import names_in_utf8
 from .find import GgufFiles
@@ -54,9 +54,8 @@ def _key(files: Iterable[Path]) -> str:
     with names_in_utf8():
         for file in files:
             try:
-                status = file.stat()
+                identity = file_identity(file)
             except OSError as error:
                 raise unreadable(file, error) from None
-            identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
             digest.update(f"{file}\0{identity}\0".encode())
     return digest.hexdigest()

@@ -12,6 +12,7 @@ from builders.converted_gguf import write_converted
 from builders.gguf_file import gguf_bytes, write_gguf
 from builders.gguf_mutations import mutated
 from builders.tokenizer_kinds import write_tokenizer
+from builders.watching import write_unnoticed
 
 from penstock.frontend.models import model_files
 from penstock.frontend.models.generation_config import default_params
@@ -80,16 +81,19 @@ def test_a_file_is_translated_anew_once_it_changed_or_its_folder_is_not_whole(fi
     after = translated_folder(files_of(file))
     assert json.loads((after / "config.json").read_text())["model_type"] == "qwen3"
     assert before != after
+    write_unnoticed(file, file.read_bytes())
+    assert translated_folder(files_of(file)) != after
 
 
-def test_only_so_many_are_kept_and_those_used_last(tmp_path, in_process, monkeypatch):
+def test_only_so_many_are_kept_those_used_last_and_what_is_not_ours(tmp_path, cache, in_process, monkeypatch):
     monkeypatch.setattr(made_folders, "KEPT", 2)
     files = [write_converted(tmp_path / f"{number}.gguf", "llama") for number in range(3)]
-    folders = []
+    folders, foreign = [], cache / "penstock" / "gguf" / "foreign"
+    foreign.mkdir(parents=True)
     for number, file in enumerate(files):
         folders.append(translated_folder(files_of(file)))
         os.utime(folders[-1], (number, number))
-    assert [folder.exists() for folder in folders] == [False, True, True]
+    assert [folder.exists() for folder in (*folders, foreign)] == [False, True, True, True]
 
 
 def test_a_file_of_any_name_and_a_folder_with_one_are_found_and_named(file, tmp_path, monkeypatch):
