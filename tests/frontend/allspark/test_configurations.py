@@ -22,8 +22,6 @@ from penstock.frontend.allspark.model_config import engine_options, say_notices
 from penstock.frontend.allspark.quantization import quantization_of
 from penstock.protocol.survey import GpuSurvey
 
-# --- statuses ---------------------------------------------------------------------------------------------------------
-
 
 def test_a_status_compares_by_its_name_whatever_its_sentence():
     wrong = AsStatus.ALLSPARK_PARAM_ERROR
@@ -41,9 +39,6 @@ def test_each_module_has_every_name_and_imports_neither_torch_nor_transformers()
     )
     done = subprocess.run([sys.executable, "-c", script], cwd="/", capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-
-
-# --- models -----------------------------------------------------------------------------------------------------------
 
 
 def every_setting() -> AsModelRuntimeConfigBuilder:
@@ -178,9 +173,6 @@ def test_cards_that_are_all_hidden_or_missing_leave_the_cpu(monkeypatch, visible
     monkeypatch.setattr(compute_unit.Path, "glob", lambda folder, pattern: iter([]))
     assert [engine_options(config, context=2048)["device"] for _ in range(2)] == ["cpu", "cpu"]
     assert capsys.readouterr().err.count("models run on the CPU") == 1
-
-
-# --- weights ----------------------------------------------------------------------------------------------------------
 
 
 @for_each(

@@ -5,7 +5,6 @@ them gives one after another; all orders that fit are followed. After each histo
 block, no queue without an end, no thread and no file descriptor.
 """
 
-import contextlib
 import copy
 import itertools
 import os
@@ -35,6 +34,15 @@ NO_ADAPTER, LOADED = "ALLSPARK_LORA_NOT_FOUND", "ALLSPARK_LORA_ALREADY_LOADED"
 TOO_MANY = "ALLSPARK_LORA_NUM_EXCEED_LIMIT_ERROR"
 
 
+# Of each call that moves a model from one state to another: where it is allowed, and where it leads.
+MOVES = {
+    "install": (("Released",), "Initial"),
+    "start": (("Initial", "Stop"), "Running"),
+    "stop": (("Running",), "Stop"),
+    "release": (("Initial", "Running", "Stop"), "Released"),
+}
+
+
 @dataclass
 class Reference:
     """What the table says of an engine."""
@@ -44,33 +52,17 @@ class Reference:
     handles: dict[int, str] = field(default_factory=dict)  # number of the call that gave it → model
     adapters: dict[str, set[str]] = field(default_factory=dict)
 
-    def install(self, name: str) -> str:
-        if self.is_closed:
+    def move(self, kind: str, name: str) -> str:
+        before, after = MOVES[kind]
+        if self.is_closed and (kind == "install" or (kind == "start" and name in self.states)):
             return DENIED
-        if self.states.get(name, "Released") != "Released":
+        if self.states.get(name, "Released") not in before:
             return INVALID
-        self.states[name] = "Initial"
-        return SUCCESS
-
-    def start(self, name: str) -> str:
-        if name in self.states and self.is_closed:
-            return DENIED
-        if self.states.get(name) not in ("Initial", "Stop"):
-            return INVALID
-        self.states[name], self.adapters[name] = "Running", set()
-        return SUCCESS
-
-    def stop(self, name: str) -> str:
-        if self.states.get(name) != "Running":
-            return INVALID
-        self.states[name] = "Stop"
-        return SUCCESS
-
-    def release(self, name: str) -> str:
-        if self.states.get(name, "Released") == "Released":
-            return INVALID
-        self.states[name] = "Released"
-        self.handles = {number: model for number, model in self.handles.items() if model != name}
+        self.states[name] = after
+        if kind == "start":
+            self.adapters[name] = set()
+        elif kind == "release":
+            self.handles = {number: model for number, model in self.handles.items() if model != name}
         return SUCCESS
 
     def request(self, name: str, number: int, fault: str | None) -> str:
@@ -112,7 +104,7 @@ class Reference:
     def close(self) -> str:
         self.is_closed = True
         for name in self.states:
-            self.release(name)
+            self.move("release", name)
         return SUCCESS
 
 
@@ -199,9 +191,9 @@ class Histories(RuleBasedStateMachine):
         engine = self.engine
         if kind == "install":
             config = AsModelConfig(model_name=name, model_path=str(self.model), options={"quiet": True})
-            return lambda: engine.install_model(config), lambda world: world.install(name)
+            return lambda: engine.install_model(config), lambda world: world.move(kind, name)
         if kind in ("start", "stop", "release"):
-            return lambda: getattr(engine, f"{kind}_model")(name), lambda world: getattr(world, kind)(name)
+            return lambda: getattr(engine, f"{kind}_model")(name), lambda world: world.move(kind, name)
         if kind == "request":
             return self.request_call(name, *more)
         if kind in ("load", "unload"):
@@ -274,19 +266,11 @@ def run(histories: int) -> None:
     run_state_machine_as_test(Histories, settings=many)
 
 
-def open_files() -> list[str]:
-    found = []
-    for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            found.append(os.readlink(f"/proc/self/fd/{number}"))
-    return sorted(found)
-
-
 @pytest.mark.parametrize("histories", [100, pytest.param(2000, marks=pytest.mark.long)])
 def test_every_call_in_every_state_gives_the_listed_status_and_leaves_nothing(trees, histories):
     run(5)  # what is opened once is open then, and all four threads have begun
     list(Histories.threads.map(threading.Barrier(THREADS).wait, [10] * THREADS))
-    before, threads = open_files(), threading.active_count()
+    files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
     run(histories)
     wait_until(lambda: threading.active_count() <= threads, 60, "the end of all threads")
-    wait_until(lambda: len(open_files()) <= len(before), 60, f"{open_files()}, and before {before}")
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= files, 60, "the end of all descriptors")
