@@ -4,14 +4,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import demo
 import pexpect
 import psutil
-import pytest
 from builders.cases import for_each
 from builders.tiny_model import tiny_model
 from builders.watching import assert_gone
@@ -22,84 +19,58 @@ LONGEST_SECONDS = 180
 SCREENFUL = 45  # lines, those of the progress bar not counted
 
 
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("models") / "tiny", "qwen3", max_position_embeddings=4096)
-
-
 def on_a_terminal(folder: Path, *words: str, **variables: str) -> pexpect.spawn:
-    """The demo started in that folder, 80 columns wide."""
+    """The demo started in that folder, 80 columns wide, and seen until its first part begins."""
     # Named, because readline, where it was imported, hands COLUMNS on behind os.environ's back.
     environment = {**os.environ, **variables}
-    return pexpect.spawn(
+    child = pexpect.spawn(
         sys.executable, [str(DEMO), *words], cwd=folder, env=environment, timeout=LONGEST_SECONDS,
         dimensions=(50, 80), encoding="utf-8", codec_errors="replace",
     )  # fmt: skip
+    child.expect_exact("1. A batch")
+    return child
 
 
 def children_of(child: pexpect.spawn) -> list[int]:
     return [process.pid for process in psutil.Process(child.pid).children(recursive=True)]
 
 
-@pytest.fixture
-def running(model_folder, tmp_path) -> Iterator[tuple[pexpect.spawn, list[int]]]:
-    """The demo in its first part, and the processes of its tree; slowed, so that it is not over before a test acts."""
-    child = on_a_terminal(tmp_path, "--model", str(model_folder), PENSTOCK_FAULTS="worker.step=delay:0.02")
-    try:
-        child.expect_exact("1. A batch")
-        yield child, children_of(child)
-    finally:
-        child.close(force=True)
-
-
-class Finished(NamedTuple):
-    text: str
-    status: int | None
-    processes: list[int]
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Finished:
+def test_the_demo_shows_everything_in_a_screenful_with_right_answers_and_leaves_no_process(tmp_path):
     """On pocket, as it comes."""
-    child = on_a_terminal(tmp_path_factory.mktemp("elsewhere"))
-    child.expect_exact("1. A batch")
+    child = on_a_terminal(tmp_path)
     processes, before = children_of(child), child.before + child.after
     child.expect(pexpect.EOF)
     child.close()
-    return Finished((before + child.before).replace("\r\n", "\n"), child.exitstatus, processes)
-
-
-def test_the_demo_shows_everything_in_a_screenful_and_leaves_no_process(finished):
-    assert finished.status == 0
+    text = (before + child.before).replace("\r\n", "\n")
+    assert child.exitstatus == 0
     for landmark in ("penstock is ready", "1. A batch", "48/48", "2. A stream", "3. A prefix", "What next"):
-        assert landmark in finished.text
-    assert finished.text.count("\n") <= SCREENFUL
-    assert len(finished.processes) == 3  # worker, engine, detokenizer
-    assert_gone(finished.processes)
-
-
-def test_the_second_way_on_takes_the_conversation_from_the_cache(finished):
-    found = re.findall(r"([\d,]+) tokens in, ([\d,]+) of them from the prefix cache", finished.text)
+        assert landmark in text
+    assert text.count("\n") <= SCREENFUL
+    assert len(processes) == 3  # worker, engine, detokenizer
+    assert_gone(processes)
+    found = re.findall(r"([\d,]+) tokens in, ([\d,]+) of them from the prefix cache", text)
     (prompt, before), (_, after) = ([int(figure.replace(",", "")) for figure in row] for row in found)
-    assert before < 64 < prompt - 128 < after, found
+    assert before < 64 < prompt - 128 < after, "the second way on takes the conversation from the cache"
+    assert int(re.search(r"(\d+) of 48 are right", text)[1]) >= 36
+    stream = text.partition("2. A stream")[2]
+    assert re.search(r"\033\[2m[\s\S]*\n  [^\n]*623", stream), "the thought is dimmed"
 
 
-def test_most_answers_of_pocket_are_right_and_the_thought_is_dimmed(finished):
-    assert int(re.search(r"(\d+) of 48 are right", finished.text)[1]) >= 36
-    stream = finished.text.partition("2. A stream")[2]
-    assert re.search(r"\033\[2m[\s\S]*\n  [^\n]*623", stream), stream
-
-
-def test_answers_fit_a_window_that_has_changed_and_a_ctrl_c_leaves_no_process(running):
-    child, processes = running
-    child.setwinsize(50, 60)
-    child.expect_exact(demo.FOLLOWING[0])
-    child.expect_exact("\r\n")
-    assert demo.width_of(f"  {demo.FOLLOWING[0]}{child.before}") <= 60
-    child.sendintr()
-    child.expect_exact("Stopped")
-    child.expect(pexpect.EOF)
-    child.close()
+def test_answers_fit_a_window_that_has_changed_and_a_ctrl_c_leaves_no_process(tmp_path):
+    """Slowed, so that it is not over before."""
+    model = tiny_model(tmp_path / "tiny", "qwen3", max_position_embeddings=4096)
+    child = on_a_terminal(tmp_path, "--model", str(model), PENSTOCK_FAULTS="worker.step=delay:0.02")
+    try:
+        processes = children_of(child)
+        child.setwinsize(50, 60)
+        child.expect_exact(demo.FOLLOWING[0])
+        child.expect_exact("\r\n")
+        assert demo.width_of(f"  {demo.FOLLOWING[0]}{child.before}") <= 60
+        child.sendintr()
+        child.expect_exact("Stopped")
+        child.expect(pexpect.EOF)
+    finally:
+        child.close(force=True)
     assert child.exitstatus == 130
     assert "Traceback" not in child.before
     assert_gone(processes)
@@ -113,37 +84,29 @@ def test_a_model_that_is_not_there_is_named_with_what_was_tried(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-@pytest.fixture
-def checkout(tmp_path) -> Path:
-    """A folder with scripts/demo, whose set-up and interpreter say that they were called."""
-    folder = tmp_path / "a checkout"
-    (folder / "scripts").mkdir(parents=True)
-    (folder / ".venv" / "bin").mkdir(parents=True)
-    (folder / "scripts" / "demo").write_bytes((ROOT / "scripts" / "demo").read_bytes())
-    (folder / "scripts" / "setup").write_text("#!/bin/sh\necho set up\n")
-    (folder / ".venv" / "bin" / "python").write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
-    for name in ("scripts/demo", "scripts/setup", ".venv/bin/python"):
-        (folder / name).chmod(0o755)
-    return folder
-
-
 @for_each("through_a_link", [False, True])
-def test_the_command_sets_up_first_and_works_from_any_folder(checkout, tmp_path, through_a_link):
-    command = checkout / "scripts" / "demo"
+def test_the_command_sets_up_first_and_works_from_any_folder(tmp_path, through_a_link):
+    """In a checkout whose set-up and interpreter say that they were called."""
+    folder = tmp_path / "a checkout"
+    files = {
+        "scripts/demo": (ROOT / "scripts" / "demo").read_text(),
+        "scripts/setup": "#!/bin/sh\necho set up\n",
+        ".venv/bin/python": '#!/bin/sh\nprintf "<%s>" "$@"\n',
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    command = folder / "scripts" / "demo"
     if through_a_link:
         (tmp_path / "linked").symlink_to(command)
         command = tmp_path / "linked"
-    done = subprocess.run(
-        [command, "--model", "my model"], cwd="/", capture_output=True, text=True, timeout=LONGEST_SECONDS
-    )
+    done = subprocess.run([command, "--model", "my model"], cwd="/", capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-    first, second = done.stdout.splitlines()
-    assert first == "set up"
-    assert second == f"<{checkout}/scripts/demo.py><--model><my model>"
-    (checkout / "scripts" / "setup").write_text("#!/bin/sh\nexit 3\n")
-    done = subprocess.run([command], capture_output=True, text=True, timeout=LONGEST_SECONDS)
+    assert done.stdout.splitlines() == ["set up", f"<{folder}/scripts/demo.py><--model><my model>"]
+    (folder / "scripts" / "setup").write_text("#!/bin/sh\nexit 3\n")
+    done = subprocess.run([command], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (3, "")
-    (checkout / "scripts" / "setup").write_text("#!/bin/sh\necho set up\n")
 
 
 @for_each("text", ["short", "exactly ten", "82加42等于多少?", "……加加加加加加加"])

@@ -1,12 +1,8 @@
 """gpt-oss's messages in channels are taken apart into thought, text and calls, whatever the model leaves out."""
 
-import json
-
 import pytest
 from builders.answers import parsed, read
 from builders.cases import for_each
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing, Parsings, settled
 from penstock.protocol.errors import ConfigError
@@ -169,39 +165,12 @@ def test_thought_text_and_arguments_come_as_they_are_written():
     assert [plain.feed(piece).text for piece in ("Yes", ", it", " is")] == ["Yes", ", it", " is"]
 
 
-# --- any text, cut anywhere -------------------------------------------------------------------------------------------
-BEGUN = ("", "<|channel|>", "<|channel|>analysis<|message|>", FINAL, " to=functions.f")
-PROMPTS = ("", *(f"{PROMPT}{begun}" for begun in BEGUN))
-FRAGMENTS = (
-    "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>", "assistant",
-    "user", "analysis", "final", "commentary", " to=", "to=functions.weather", "to=python", " json", " code", "{", "}",
-    '{"city"', ': "Paris"}', '"', "\\", "<|", "|>", "<", " ", "\n", "Hm.", "😀", "x" * 130, "<|cha",
-    "nnel|>", "<|sta", "rt|>",
-    THOUGHT, START, CALL, FINAL,
-)  # fmt: skip
-
-
 def check_pieces(parsing: Parsing, answer: str, prompt: str) -> None:
+    """Answers of random pieces are read in `test_parsing_families.py`."""
     whole = parsed(parsing, answer, prompt=prompt, tools=TOOLS)
     assert parsed(parsing, *answer, "", prompt=prompt, tools=TOOLS) == whole
     for cut in range(0, len(answer), max(1, len(answer) // 16)):
         assert parsed(parsing, answer[:cut], answer[cut:], prompt=prompt, tools=TOOLS) == whole
-
-
-@given(
-    st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join),
-    st.sampled_from([BOTH, THOUGHTS, CALLS]),
-    st.sampled_from(PROMPTS),
-)
-@settings(max_examples=150)
-def test_the_parts_of_any_answer_do_not_depend_on_how_it_was_cut(answer, parsing, prompt):
-    check_pieces(parsing, answer, prompt)
-    whole = parsed(parsing, answer, prompt=prompt, tools=TOOLS)
-    if whole["is_whole"]:
-        assert all(isinstance(json.loads(arguments), dict) for _, _, arguments in whole["calls"])
-
-
-# --- which row -------------------------------------------------------------------------------------------------------
 
 
 def test_auto_reads_chats_without_tools_for_thoughts_alone():

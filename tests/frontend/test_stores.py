@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 from builders.cases import for_each
+from builders.converted_gguf import write_converted
 from builders.stores import KIND, layer, lm_studio_files, ollama_model, only_home, write_manifest
-from builders.tiny_model import tiny_model
+from builders.tokenizer_kinds import write_tokenizer
 
 from penstock.frontend.models.hub.gguf_names import chosen_files, labels
 from penstock.frontend.models.model_files import find_model, require_known
 from penstock.frontend.models.model_names import GgufName, HubName, gguf_name, name_of
 from penstock.frontend.models.stores.stored_models import stored_model, stored_models
-from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
-from penstock.worker.convert.convert import convert
 
 
 @pytest.fixture(autouse=True)
@@ -26,9 +25,6 @@ def home(tmp_path, monkeypatch) -> Path:
 @pytest.fixture
 def store(home) -> Path:
     return home / ".ollama" / "models"
-
-
-# --- Ollama ----------------------------------------------------------------------------------------------------------
 
 
 @for_each(
@@ -145,20 +141,15 @@ def test_a_model_without_one_file_or_with_an_adapter_or_in_a_broken_file_is_refu
 
 def test_a_stored_model_is_a_model(home, store, monkeypatch):
     monkeypatch.setenv("PENSTOCK_CACHE", str(home / "cache"))
-    source = tiny_model(home / "tiny", "qwen3")
-    convert(Conversion(str(source), str(source), str(home / "tiny.gguf"), "q8_0", is_gguf=True), lambda said: None)
-    ollama_model(store, "tiny", (home / "tiny.gguf").read_bytes())
-    found = find_model("ollama:tiny")
+    ollama_model(store, "tiny", write_converted(home / "tiny.gguf", "llama").read_bytes())
+    tokenizer = write_tokenizer(home / "tokenizer", "byte_level")
+    found = find_model("ollama:tiny", tokenizer)
     assert (found.name, name_of(found.name)) == ("ollama:tiny", "ollama:tiny")
-    assert json.loads((found.folder / "config.json").read_text())["architectures"] == ["Qwen3ForCausalLM"]
-    assert (found.tokenizer_folder / "tokenizer.json").is_file()
-    assert find_model("ollama:tiny").folder == found.folder
+    assert json.loads((found.folder / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
+    assert find_model("ollama:tiny", tokenizer).folder == found.folder
     require_known("ollama:tiny")
     with pytest.raises(ModelNotFoundError):
         require_known("ollama:other")
-
-
-# --- LM Studio, llama.cpp --------------------------------------------------------------------------------------------
 
 
 def test_a_model_of_lm_studios_is_found_by_its_repository_and_its_file(home):
@@ -196,17 +187,11 @@ def test_llama_cpps_downloads_are_listed_by_their_files(home):
     assert [each.name for each in stored_models()] == [str(folder / "a.gguf")]
 
 
-# --- the hub's names -------------------------------------------------------------------------------------------------
-
 REPOSITORY = [
     *("README.md", "config.json", "Qwen3-Q4_K_M.gguf", "Qwen3-Q8_0.gguf", "Qwen3-UD-Q4_K_XL.gguf", "Qwen3-Q4_K_S.gguf"),
     *("mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf", "imatrix.gguf", "../evil-Q5_K_M.gguf"),
     *(f"BF16/Qwen3-BF16-0000{number}-of-00002.gguf" for number in (2, 1)),
 ]
-
-
-def named(quantization: str) -> GgufName:
-    return gguf_name(f"org/Qwen3-GGUF:{quantization}")
 
 
 @for_each(
@@ -219,18 +204,18 @@ def named(quantization: str) -> GgufName:
     ],
 )
 def test_the_files_of_one_quantization_are_chosen_with_its_encoder(asked, files):
-    assert chosen_files(REPOSITORY, named(asked)) == (files, "mmproj-F16.gguf")
+    assert chosen_files(REPOSITORY, gguf_name(f"org/Qwen3-GGUF:{asked}")) == (files, "mmproj-F16.gguf")
 
 
 def test_another_quantization_is_told_with_those_there_are():
     with pytest.raises(
         ConfigError, match="has no Q4_K_L. Did you mean org/Qwen3-GGUF:Q4_K_[MS]\\? There are BF16, Q4_K_M"
     ):
-        chosen_files(REPOSITORY, named("Q4_K_L"))
+        chosen_files(REPOSITORY, gguf_name("org/Qwen3-GGUF:Q4_K_L"))
     assert labels(REPOSITORY) == ["BF16", "Q4_K_M", "Q4_K_S", "Q8_0", "UD-Q4_K_XL"]
     with pytest.raises(ConfigError, match="1 of 2 parts"):
-        chosen_files(REPOSITORY[:-1], named("BF16"))
+        chosen_files(REPOSITORY[:-1], gguf_name("org/Qwen3-GGUF:BF16"))
     with pytest.raises(ConfigError, match="holds no GGUF files"):
-        chosen_files(["model.safetensors"], named("Q4_K_M"))
+        chosen_files(["model.safetensors"], gguf_name("org/Qwen3-GGUF:Q4_K_M"))
     assert gguf_name("org/name@v1:UD-Q2_K_XL") == GgufName(HubName("org/name", "v1"), "UD-Q2_K_XL")
     assert {gguf_name(name) for name in ("org/name", "a/b/c:Q4_0", "org/name:", "/x:Q4_0", "org/name:../x")} == {None}

@@ -1,6 +1,6 @@
 """Templates in processes apart, within limits: a model's own in one that stays, a client's in one for its request."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from builders.cases import for_each
@@ -82,18 +82,14 @@ def test_what_a_template_does_wrong_is_told_and_the_next_one_is_rendered(process
 
 
 def test_a_conversation_that_is_being_rendered_ends_with_the_model():
-    processes, found = TemplateProcesses(Bounds(cpu_seconds=600, wall_seconds=600.0)), []
+    processes = TemplateProcesses(Bounds(cpu_seconds=600, wall_seconds=600.0))
     turn = TemplateInput(HI, None, {})
-    asking = threading.Thread(target=lambda: found.append(text(processes, ENDLESS, turn)), daemon=True)
-    asking.start()
-    wait_until(lambda: processes._all and processes._all[0]._process, 60, "the process of the conversation")
-    processes.close()
-    asking.join(60)
-    assert isinstance(found[0], RequestError)
+    with ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(text, processes, ENDLESS, turn)
+        wait_until(lambda: processes._all and processes._all[0]._process, 60, "the process of the conversation")
+        processes.close()
+        assert isinstance(asking.result(60), RequestError)
     assert isinstance(text(processes, "{{ 1 }}", turn), RequestError)
-
-
-# --- a template that comes with a request -----------------------------------------------------------------------------
 
 
 def test_conversations_of_one_template_are_rendered_or_refused_each_with_what_it_brings():
