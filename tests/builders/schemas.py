@@ -1,18 +1,11 @@
-"""JSON schemas: random ones with values that are often valid against them, those of public collections, and what they
-accept once they are compiled.
+"""JSON schemas at random, with values that are often valid against them, and what they accept once they are compiled.
 
-A compiled grammar is asked byte by byte whether it accepts a text: no tokenizer, and so no tokenizer's gaps.
-
-Names, constants and sizes of random schemas are few, so that keywords meet: a constant that another branch excludes, a
-property that is required here and forbidden there. The public JSON-Schema-Test-Suite lies in the folder that
-PENSTOCK_JSON_SCHEMA_SUITE names, such as `tests/draft2020-12` of
-https://github.com/json-schema-org/JSON-Schema-Test-Suite. Real schemas with instances lie in the folder that
-PENSTOCK_REAL_SCHEMAS names; each file is as MaskBench has them: `{"schema": …, "tests": [{"data": …, "valid": …}]}`.
+A compiled grammar is asked byte by byte whether it accepts a text: no tokenizer, and so no tokenizer's gaps. Names,
+constants and sizes are few, so that keywords meet: a constant that another branch excludes, a property that is required
+here and forbidden there.
 """
 
-import itertools
 import json
-import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -25,50 +18,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from penstock.engine.grammar.matcher import Matcher, Vocabulary
 from penstock.frontend.structured import grammar_of
 from penstock.protocol.parameters.guided import GuidedDecodingParams
-
-SUITE, REAL = "PENSTOCK_JSON_SCHEMA_SUITE", "PENSTOCK_REAL_SCHEMAS"
-_MOST_SPELLINGS = 3000
-
-
-def folder(variable: str) -> Path | None:
-    found = os.environ.get(variable)
-    return Path(found) if found else None
-
-
-def groups_of_suite() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each schema with its instances, and the keyword that its file is named after."""
-    for path in sorted(folder(SUITE).glob("*.json")):
-        for group in json.loads(path.read_text(encoding="utf-8")):
-            yield path.stem, group
-
-
-def real_schemas() -> Iterator[tuple[str, dict[str, Any]]]:
-    for path in sorted(folder(REAL).glob("*.json")):
-        yield path.stem, json.loads(path.read_text(encoding="utf-8"))
-
-
-def spellings(value: Any) -> Iterator[str]:
-    """An instance as an answer may write it: its keys in any order, whole numbers without a fraction."""
-    return itertools.islice(_spellings(value), _MOST_SPELLINGS)
-
-
-def _spellings(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        orders = itertools.permutations(value) if len(value) <= 4 else [tuple(value)]
-        for keys in orders:
-            for parts in itertools.product(*(list(_spellings(value[key])) for key in keys)):
-                pairs = (f"{json.dumps(key, ensure_ascii=False)}:{part}" for key, part in zip(keys, parts, strict=True))
-                yield "{" + ",".join(pairs) + "}"
-    elif isinstance(value, list):
-        for parts in itertools.product(*(list(_spellings(each)) for each in value)):
-            yield "[" + ",".join(parts) + "]"
-    elif isinstance(value, float) and value.is_integer() and abs(value) < 1e300:
-        yield str(int(value))
-    else:
-        yield json.dumps(value, ensure_ascii=False)
-
-
-# --- random ones -----------------------------------------------------------------------------------------------------
 
 NAMES = ("a", "b", "c", "ab")
 CONSTANTS = (None, True, False, 0, 1, 2, 2.5, "", "a", "b", "ab", [], [1], {}, {"a": 1})
@@ -162,7 +111,6 @@ _MOST_PIECES = 600  # of JSON, over all orders that are tried
 
 @cache
 def byte_vocabulary() -> Vocabulary:
-    """Tokens of one byte each."""
     alphabet = {character: number for number, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokenizer = Tokenizer(models.BPE(alphabet, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
+import httpx
+
 from penstock import AsyncLLM
 from penstock.frontend.http.connections.connection import Context
 from penstock.frontend.http.connections.listener import Listener
@@ -24,8 +26,6 @@ _BOUND = 60.0
 
 @dataclass
 class Served:
-    """The server's address, and its loop for what a test wants to do beside it."""
-
     server: HttpServer
     llm: AsyncLLM
     loop: asyncio.AbstractEventLoop
@@ -71,6 +71,12 @@ def served(
         yield Served(server, llm, loop)
     finally:
         run(server.close(2.0))
+
+
+@contextmanager
+def served_client(model: tuple[AsyncLLM, asyncio.AbstractEventLoop], **options: Any) -> Iterator[tuple]:
+    with served(*model, **options) as server, httpx.Client(base_url=server.address, timeout=60) as client:
+        yield server, client
 
 
 @contextmanager

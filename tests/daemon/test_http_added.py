@@ -1,12 +1,12 @@
 """HTTP serves what the owner of the daemon named; what scripts have added only where the owner says so, and no path."""
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
+import httpx
 import pytest
 from builders.cases import for_each
 from builders.daemon import RunningDaemon, models
@@ -41,16 +41,9 @@ class Client:
         self.told = ""
 
     def ask(self, path: str, **body: object) -> tuple[int, str]:
-        data = json.dumps(body).encode() if body else None
-        request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"})
-        try:
-            with urllib.request.urlopen(request, timeout=60) as response:
-                status, text = response.status, f"{response.headers}{response.read().decode()}"
-        except urllib.error.HTTPError as error:
-            with error:
-                status, text = error.code, f"{error.headers}{error.read().decode()}"
-        self.told += text
-        return status, text.rpartition("\n\n")[2]
+        reply = httpx.request("POST" if body else "GET", self.address + path, json=body or None, timeout=60)
+        self.told += f"{reply.headers}{reply.text}"
+        return reply.status_code, reply.text
 
     def names(self) -> list[str]:
         return [card["id"] for card in json.loads(self.ask("/v1/models")[1])["data"]]
@@ -62,7 +55,7 @@ class Client:
         for path in ("/v1/models", "/health", "/metrics", "/openapi.json", "/"):
             self.ask(path)
         for name in names:
-            self.ask(f"/v1/models/{urllib.request.quote(name, safe='')}")
+            self.ask(f"/v1/models/{quote(name, safe='')}")
             for more in ({}, {"n": 10**9}, {"lora_name": name}, {"chat_template": name}):
                 self.answers(name, **more)
             message = {"role": "user", "content": "x"}

@@ -4,9 +4,8 @@ import argparse
 import asyncio
 import http.client
 import json
-import urllib.error
-import urllib.request
 
+import httpx
 import pytest
 from builders.cases import for_each
 from builders.daemon import models
@@ -116,7 +115,6 @@ def test_a_key_file_that_cannot_be_read_and_whatever_goes_wrong_in_a_reload_is_a
 
 
 def streaming(address, tokens, key=""):
-    """A connection, and its answer from the second event on."""
     body = {"model": "a", "prompt": [1, 2], "max_tokens": tokens, "ignore_eos": True, "stream": True}
     connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
     head = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
@@ -126,19 +124,12 @@ def streaming(address, tokens, key=""):
     return connection, stream
 
 
-def status(address, key=""):
-    request = urllib.request.Request(f"{address}/v1/models", headers={"Authorization": f"Bearer {key}"})
-    try:
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return response.status
-    except urllib.error.HTTPError as error:
-        error.close()
-        return error.code
+def status(address, key="none"):
+    return httpx.get(f"{address}/v1/models", headers={"Authorization": f"Bearer {key}"}, timeout=60).status_code
 
 
 def limit(daemon):
-    with urllib.request.urlopen(daemon.status().http + "/metrics", timeout=60) as reply:
-        lines = reply.read().decode().splitlines()
+    lines = httpx.get(daemon.status().http + "/metrics", timeout=60).text.splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("penstock_held_bytes_limit "))
 
 

@@ -14,7 +14,6 @@ from builders.served import Served, running_model, served
 
 @pytest.fixture(scope="session")
 def pocket() -> Iterator[tuple]:
-    """The bundled model, where it matters what it says."""
     options = {"max_model_len": 2048, "max_num_seqs": 16, "num_threads": 1}
     with running_model("pocket", **options) as found:
         yield found
@@ -50,6 +49,12 @@ def paced() -> Iterator[tuple]:
         yield model
 
 
+@pytest.fixture
+def keys(tmp_path) -> dict[str, str]:
+    (tmp_path / "keys").write_text("first\n# a note\n\nsecond\n")
+    return {"api_key_file": str(tmp_path / "keys")}
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     """One for all tests; what they open knows nothing of one another."""
@@ -61,7 +66,6 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(chromium, server) -> Iterator[Page]:
-    """The server's page, which asks for nothing from elsewhere."""
     found = opened(chromium, server.address)
     yield found
     assert_nothing_from_elsewhere(found, server.address)

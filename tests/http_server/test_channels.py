@@ -142,6 +142,7 @@ def test_a_response_has_thought_and_call_as_items_and_goes_on_from_them(client, 
     says(THOUGHT + CALL)
     found = client.responses.create(model="pocket", input="Weather?", tools=FLAT)
     assert [item.type for item in found.output] == ["reasoning", "function_call"]
+    assert 0 < found.usage.output_tokens_details.reasoning_tokens < found.usage.output_tokens
     call = found.output[1]
     assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Paris"})
     with client.responses.stream(model="pocket", input="Weather?", tools=FLAT) as stream:

@@ -20,7 +20,7 @@ import httpx
 import pytest
 from builders.cases import for_each
 from builders.raw_http import connected, posted
-from builders.served import Served, served
+from builders.served import Served, served_client
 from builders.watching import wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as some
@@ -41,15 +41,9 @@ BODIES = {
 }  # fmt: skip
 
 
-@contextmanager
-def served_clients(paced: tuple, **options) -> Iterator[tuple[Served, httpx.Client]]:
-    with served(*paced, **options) as server, httpx.Client(base_url=server.address, timeout=60) as client:
-        yield server, client
-
-
 @pytest.fixture(scope="module")
 def asking(paced) -> Iterator[tuple[Served, httpx.Client]]:
-    with served_clients(paced) as found:
+    with served_client(paced) as found:
         yield found
 
 
@@ -61,7 +55,6 @@ def listed(client: httpx.Client, beyond: int = -1, **headers: str) -> list[dict]
 
 @contextmanager
 def asked(client: httpx.Client, path: str, headers: dict | None = None, **fields) -> Iterator[Future]:
-    """Its reply in a thread, while the test looks at it."""
     with ThreadPoolExecutor(1) as thread:
         yield thread.submit(client.post, path, json={**BODIES[path], **fields}, headers=headers)
 
@@ -87,7 +80,7 @@ def test_a_request_is_listed_while_it_runs_and_ends_when_it_is_stopped(asking, p
 
 def test_a_request_that_waits_for_its_place_can_be_stopped(paced):
     with (
-        served_clients(paced, max_requests=1) as (_, client),
+        served_client(paced, max_requests=1) as (_, client),
         asked(client, COMPLETIONS) as first,
         asked(client, COMPLETIONS) as second,
     ):
@@ -103,11 +96,9 @@ def test_a_request_that_waits_for_its_place_can_be_stopped(paced):
         assert first.result(60).status_code == second.result(60).status_code == 499
 
 
-def test_a_key_neither_sees_nor_stops_what_another_has_sent(paced, tmp_path):
-    keys = tmp_path / "keys"
-    keys.write_text("first\nsecond\n")
+def test_a_key_neither_sees_nor_stops_what_another_has_sent(paced, keys):
     first, second = {"Authorization": "Bearer first"}, {"Authorization": "Bearer second"}
-    with served_clients(paced, api_key_file=str(keys)) as (_, client):
+    with served_client(paced, **keys) as (_, client):
         assert client.get("/v1/requests").status_code == 401
         assert client.delete("/v1/requests/chatcmpl-1").status_code == 401
         with asked(client, COMPLETIONS, first) as reply:
@@ -228,7 +219,7 @@ def test_what_a_request_took_is_told_also_where_nobody_waited_for_its_end(paced,
     def posts() -> list[str]:
         return [line for line in lines if "POST" in line]
 
-    with served_clients(paced, say=lines.append) as (server, client):
+    with served_client(paced, say=lines.append) as (server, client):
         with connected(server.port) as leaving:
             leaving.sendall(posted({**BODIES[COMPLETIONS], **fields}))
             wait_until(lambda: listed(client, 8), 60, "it is being answered")

@@ -1,14 +1,11 @@
 """`LLM.beam_search` through a real tree: transformers' answers, whatever else the tree is doing."""
 
-import asyncio
 import random
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from builders.cases import for_each
-from builders.watching import stopped, tree_processes, wait_until
 
-from penstock import AsyncLLM, BeamSearchParams, RequestError, RequestOutput, SamplingParams
+from penstock import BeamSearchParams, RequestError, RequestOutput, SamplingParams
 
 LENGTH = 12
 SEARCHES = [
@@ -88,26 +85,6 @@ def test_a_beam_says_how_it_ended_what_it_weighs_and_its_text(llm):
     assert output.metrics.num_output_tokens == sum(len(beam.token_ids) for beam in output.outputs)
 
 
-def test_searches_beside_samples_find_what_they_find_alone(llm):
-    params = BeamSearchParams(beam_width=4, max_tokens=LENGTH)
-    sampling = SamplingParams(temperature=0.9, seed=3, max_tokens=20)
-    prompts = PROMPTS[:8]
-    alone = [found(llm.beam_search([prompt], params, use_tqdm=False)[0]) for prompt in prompts]
-    sampled = [output.outputs.token_ids for output in llm.generate(PROMPTS[20:40], sampling, use_tqdm=False)]
-
-    async def together(llm: AsyncLLM) -> tuple[list[RequestOutput], list[RequestOutput]]:
-        async with llm:
-            return await asyncio.gather(llm.beam_search(prompts, params), llm.generate(PROMPTS[20:40], sampling))
-
-    folder = llm._session.files.folder
-    # Too few blocks for all of them, so that beams give way and come back.
-    options = {"max_model_len": 256, "num_gpu_blocks_override": 16, "block_size": 16}
-    other = AsyncLLM(folder, deterministic=True, quiet=True, **options)
-    searched, answered = asyncio.run(together(other))
-    assert [found(output) for output in searched] == alone
-    assert [output.outputs.token_ids for output in answered] == sampled
-
-
 def test_neither_a_prefix_that_is_cached_nor_a_second_rank_changes_a_beam(llm, split):
     params = BeamSearchParams(beam_width=3, max_tokens=LENGTH)
     prompt = [7 * place % 290 + 5 for place in range(100)]
@@ -120,28 +97,6 @@ def test_neither_a_prefix_that_is_cached_nor_a_second_rank_changes_a_beam(llm, s
     assert split.stats().free_blocks == split.stats().blocks
     for one, other in zip(alone, shared, strict=True):
         assert [beam.token_ids for beam in one.outputs] == [beam.token_ids for beam in other.outputs]
-
-
-def test_nothing_stays_behind_an_aborted_search(stand_in):
-    client, params = stand_in._session.transport, BeamSearchParams(4, 400, early_stopping="never", ignore_eos=True)
-    before = stand_in.stats().steps
-
-    def aborted() -> RequestOutput:
-        with ThreadPoolExecutor(1) as thread:
-            searching = thread.submit(stand_in.beam_search, [PROMPTS[0]], params, use_tqdm=False)
-            wait_until(lambda: stand_in.stats().steps >= before + 3, 60, "the search has begun")
-            with stopped(tree_processes(stand_in)["worker 0"]):  # it may have ended before, and is asked again then
-                client.cancel(list(client._pending.values()))
-                stand_in.stats()  # the engine takes the abort before it
-            [output] = searching.result(timeout=60)
-        return output
-
-    output = next(output for output in (aborted() for _ in range(50)) if output.error_code != 200)
-    wait_until(lambda: stand_in.stats().running == 0, 60, "it has ended")
-    stats = stand_in.stats()
-    assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
-    assert output.error_code == 499
-    assert [beam.finish_reason for beam in output.outputs] == ["abort"] * 4
 
 
 def test_one_bad_prompt_fails_alone_and_what_is_no_search_raises_and_names_the_field(llm):

@@ -7,19 +7,9 @@ long.
 import os
 import signal
 
-import psutil
 import pytest
 from builders.starts import STAND_IN
-from builders.watching import (
-    BOUND_SECONDS,
-    assert_gone,
-    bounded,
-    is_running,
-    runtime_folders,
-    stop,
-    tree_processes,
-    wait_until,
-)
+from builders.watching import assert_gone, bounded, runtime_folders, stop, tree_processes
 
 from penstock import LLM, EngineDeadError, SamplingParams
 from penstock.frontend.session.tree import tree
@@ -88,7 +78,6 @@ def test_whoever_ends_a_tree_gives_it_less_than_three_seconds_before_it_is_kille
 
 
 def test_a_row_that_went_wrong_ends_its_request_and_the_death_of_its_worker_the_tree(model_folder, monkeypatch):
-    """The worker computes here."""
     monkeypatch.setenv("PENSTOCK_FAULTS", "worker.logits=nan@3")
     llm = LLM(model_folder, quiet=True, **REAL)
     [output] = llm.generate([[1, 2, 3]], SamplingParams(temperature=0, max_tokens=6, ignore_eos=True), use_tqdm=False)
@@ -143,60 +132,3 @@ def test_an_error_in_the_worker_is_raised_with_its_own_traceback(model_folder, m
         bounded(lambda: llm.generate([[1, 2, 3]], ENDLESS, use_tqdm=False))
     assert "Traceback" in str(raised.value.__cause__)
     assert_gone(tree_processes(llm).values())
-
-
-# --- the caller -------------------------------------------------------------------------------------------------------
-
-# Whatever ends by itself does so long after the bound within which the tree must have gone.
-CALLER = f"""
-import multiprocessing, sys, time
-from penstock import LLM, SamplingParams
-
-llm = LLM(MODEL, quiet=True, **{STAND_IN!r})
-if "fork" in STATE:
-    held = multiprocessing.get_context("fork").Process(target=time.sleep, args=({10 * BOUND_SECONDS},))
-    held.start()
-    print("forked", held.pid, flush=True)
-for child in llm._session.transport.tree.children:
-    print(child.role, child.popen.pid, flush=True)
-print("ready", flush=True)
-if "decode" in STATE:
-    while True:
-        llm.generate([[1, 2, 3]] * 8, SamplingParams(max_tokens=900, ignore_eos=True), use_tqdm=False)
-time.sleep({10 * BOUND_SECONDS})
-"""
-
-
-@pytest.mark.parametrize(
-    "state", ["decode fork", *(pytest.param(state, marks=LONG) for state in ("idle", "decode", "idle fork"))]
-)
-def test_when_the_caller_is_killed_its_tree_goes_too(start_script, state):
-    caller = start_script(f"STATE = {state!r}\n{CALLER}", PENSTOCK_FAULTS=SLOW)
-    pids, forked = [], None
-    for line in iter(caller.stdout.readline, "ready\n"):
-        assert line, caller.stderr.read()
-        name, pid = line.rsplit(maxsplit=1)
-        if name == "forked":
-            forked = int(pid)
-        else:
-            pids.append(int(pid))
-    assert len(pids) == 3
-    caller.kill()
-    try:
-        assert_gone(pids)
-        assert forked is None or is_running(forked), "the point was that another process holds the caller's pipes"
-    finally:
-        if forked is not None:
-            os.kill(forked, signal.SIGKILL)
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
-def test_when_the_caller_ends_during_start_up_no_child_stays(start_script, number):
-    caller = start_script(f"STATE = 'start'\n{CALLER}", PENSTOCK_FAULTS=f"engine.start=delay:{100 * BOUND_SECONDS}")
-    watched = psutil.Process(caller.pid)
-    wait_until(lambda: len(watched.children()) == 3, BOUND_SECONDS, "three children")
-    pids = [child.pid for child in watched.children()]
-    caller.send_signal(number)
-    assert_gone(pids)
-    if number == signal.SIGINT:
-        assert "KeyboardInterrupt" in caller.communicate(timeout=BOUND_SECONDS)[1]

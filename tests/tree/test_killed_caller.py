@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from builders.starts import STAND_IN
-from builders.watching import BOUND_SECONDS, assert_gone, module_of, stop, wait_until
+from builders.watching import BOUND_SECONDS, assert_gone, is_running, module_of, stop, wait_until
 
 from penstock.frontend.console import logs
 
@@ -30,6 +30,19 @@ def ready(*words):
     time.sleep(6000)
 """
 IDLE = OPEN + "llm = opened()\nready()\n"
+FORKED = (
+    OPEN
+    + """
+import multiprocessing
+
+llm = opened()
+held = multiprocessing.get_context("fork").Process(target=time.sleep, args=(6000,))
+held.start()
+print("ready", held.pid, flush=True)
+while True:
+    llm.generate([[1, 2, 3]] * 8, SamplingParams(max_tokens=900, ignore_eos=True), use_tqdm=False)
+"""
+)
 EXECUTING = (
     OPEN
     + """
@@ -130,6 +143,26 @@ def test_stopped_processes_go_when_their_caller_becomes_another_program(start_sc
     caller.stdin.flush()
     assert_gone(pids_of(processes))
     assert caller.poll() is None, "it is another program now, and lives"
+
+
+def test_a_process_at_work_goes_with_its_caller_though_a_forked_copy_holds_the_callers_pipes(start_script):
+    caller = start_script(FORKED)
+    forked = int(caller.stdout.readline().split()[1])
+    tree = set(pids_of(psutil.Process(caller.pid).children(recursive=True))) - {forked}
+    caller.kill()
+    try:
+        assert_gone(tree)
+        assert len(tree) == 3 and is_running(forked)
+    finally:
+        os.kill(forked, signal.SIGKILL)
+
+
+def test_a_ctrl_c_during_the_start_leaves_no_process(start_script):
+    caller = start_script(IDLE, PENSTOCK_FAULTS="engine.start=delay:6000")
+    pids = pids_of(processes_of(caller, 3))
+    caller.send_signal(signal.SIGINT)
+    assert_gone(pids)
+    assert "KeyboardInterrupt" in caller.communicate(timeout=BOUND_SECONDS)[1]
 
 
 def test_processes_that_are_stopped_before_they_have_begun_go_with_their_caller(start_script):

@@ -6,12 +6,11 @@ The worker computes nothing, and checks each plan's media: `test_media.py` of th
 import asyncio
 import json
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from builders.daemon import seeing_daemon
 from builders.seeing_model import NUM_ROWS, SIZE, about, as_url, picture, seeing_model
@@ -122,17 +121,22 @@ def test_what_is_wrong_with_a_picture_ends_its_request_alone(either, tmp_path):
     sentences = ["No such file", "no format", "limit_mm_per_prompt", "holds no image", "mm_cache keeps 64.*max_frames"]
     for output, words in zip(outputs, sentences):
         assert re.search(words, output.error_msg), output.error_msg
+    placeholder = either.get_tokenizer().token_to_id("<|image_pad|>")
     outputs = either.generate(
         [
             {"prompt": "no place", "multimodal_data": {"image": URL}},
             either.apply_chat_template(about(BY_URL)),
             {"prompt": "hello", "image": URL},
+            "\uff1c|image_pad|\uff1e <|video_pad|>",
+            {"prompt_token_ids": [5, placeholder, 6]},
+            {"prompt_token_ids": [5, placeholder, placeholder], "multimodal_data": {"image": picture()}},
+            {"prompt": "<|video_pad|>", "multimodal_data": {"image": picture()}},
         ],
         PARAMS,
         use_tqdm=False,
     )
-    assert [output.error_code for output in outputs] == [400] * 3
-    for output, words in zip(outputs, ["placeholder", "multimodal_data", "multimodal_data"]):
+    assert [output.error_code for output in outputs] == [400] * 7
+    for output, words in zip(outputs, ["placeholder", "multimodal_data", "multimodal_data", *["placeholder"] * 4]):
         assert words in output.error_msg
 
 
@@ -187,14 +191,8 @@ def test_over_http_pictures_come_as_data_urls(through_daemon, folder):
     assert {*OPTIONS_OF_MEDIA, "detail"} <= set(ContentPart.__struct_fields__), "parts may say all there is to say"
 
     def ask(path: str, **body: Any) -> tuple[int, Any]:
-        head = {"Content-Type": "application/json"}
-        written = json.dumps({"model": "seeing", **body}).encode()
-        request = urllib.request.Request(through_daemon.http + path, written, head)
-        try:
-            with urllib.request.urlopen(request, timeout=60) as reply:
-                return reply.status, json.load(reply)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
+        reply = httpx.post(through_daemon.http + path, json={"model": "seeing", **body}, timeout=60)
+        return reply.status_code, reply.json()
 
     status, chat = ask("/v1/chat/completions", messages=about(BY_URL), max_tokens=4)
     assert status == 200 and chat["usage"]["prompt_tokens"] > NUM_ROWS
