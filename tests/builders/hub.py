@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +28,6 @@ class Repository:
     revision: str = "main"
     token: str | None = None  # needed to see it
     is_gated: bool = False
-    sizes: dict[str, int] = field(default_factory=dict)  # told in place of the real ones
 
     @property
     def commit(self) -> str:
@@ -89,9 +88,8 @@ class Hub:
 
     def ranges(self, name: str) -> list[str | None]:
         """Of each time that its content was asked for."""
-        return [
-            each.range for each in self.requests if each.method == "GET" and unquote(each.path).endswith(f"/{name}")
-        ]
+        found = (each for each in self.requests if each.method == "GET" and unquote(each.path).endswith(f"/{name}"))
+        return [each.range for each in found]
 
     def find(self, name: str, revision: str) -> Repository | None:
         there = self.repositories.get(name, [])
@@ -128,10 +126,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         siblings = []
         for each, content in sorted(repository.files.items()):
-            size = repository.sizes.get(each, len(content))
-            entry: dict[str, object] = {"rfilename": each, "size": size, "blobId": repository.etag(each)}
+            entry: dict[str, object] = {"rfilename": each, "size": len(content), "blobId": repository.etag(each)}
             if len(content) >= _LARGE:
-                entry["lfs"] = {"sha256": repository.etag(each), "size": size, "pointerSize": 134}
+                entry["lfs"] = {"sha256": repository.etag(each), "size": len(content), "pointerSize": 134}
             siblings.append(entry)
         body = {"_id": "1", "id": name, "modelId": name, "sha": repository.commit, "siblings": siblings}
         self._reply(200, {"Content-Type": "application/json"}, json.dumps(body).encode())
@@ -189,22 +186,15 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         stops, breaks = self.hub.stops_at.get(file), self.hub.breaks_at.pop(file, None)
-        for at, happens in ((stops, self._stop), (breaks, self._break)):
-            if at is not None and start < at:
-                self.wfile.write(body[: at - start])
-                self.wfile.flush()
-                happens()
-                body, start = body[at - start :], at
-                if self.close_connection:
-                    return
+        if breaks is not None and start < breaks:
+            body, self.close_connection = body[: breaks - start], True
+        elif stops is not None and start < stops:
+            self.wfile.write(body[: stops - start])
+            self.wfile.flush()
+            self.hub.is_stopped.set()
+            self.hub.go_on.wait(60)
+            body = body[stops - start :]
         self.wfile.write(body)
-
-    def _stop(self) -> None:
-        self.hub.is_stopped.set()
-        self.hub.go_on.wait(60)
-
-    def _break(self) -> None:
-        self.close_connection = True
 
     def log_message(self, *words: object) -> None:
         """Nobody reads it."""

@@ -7,6 +7,7 @@ emulation. What starts, ends and kills of whole processes do is tested with real
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -35,9 +36,6 @@ from penstock.protocol.errors import PenstockError
 BOUND = 180  # seconds; a wait never ends a test that passes
 SLOW = {"PENSTOCK_FAULTS": "worker.step=delay:0.05"}
 STAND_IN = ("--load-format", "stand-in", "--ignore-eos")
-
-
-# --- in this process --------------------------------------------------------------------------------------------------
 
 
 class Shell:
@@ -152,9 +150,6 @@ def convert_here(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(conversion, "_messages", messages)
 
 
-# --- at a terminal ----------------------------------------------------------------------------------------------------
-
-
 class Person:
     """Someone at a terminal; waits for what should be seen, with a bound.
 
@@ -225,18 +220,11 @@ class Person:
         self.stream.feed(text)
 
 
-def at_terminal(words: list[str], lines: int = 24, columns: int = 100, **environment: str) -> "pexpect.spawn[str]":
-    """An interpreter at a terminal, whatever the variables of this run's own terminal are."""
-    names = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **environment}
-    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "INPUTRC")}
-    return pexpect.spawn(
-        sys.executable, words, env=kept | names, dimensions=(lines, columns), encoding="utf-8",
-        codec_errors="replace", timeout=BOUND,
-    )  # fmt: skip
-
-
 class Terminal:
-    """A terminal at which one process runs command after command; the trees that they open are kept for the next."""
+    """A terminal at which one process runs command after command; the trees that they open are kept for the next.
+
+    Its variables are the same whatever this run's own terminal has.
+    """
 
     def __init__(self, folder: Path) -> None:
         with socket.socket(socket.AF_UNIX) as listener:
@@ -245,8 +233,12 @@ class Terminal:
             listener.settimeout(BOUND)
             tests = Path(__file__).parents[1]
             code = f"from builders.shell import run_at_terminal as run; run({str(folder / 'socket')!r})"
-            paths = os.pathsep.join((str(tests), python_path()))
-            self._child = at_terminal(["-c", code], PYTHONPATH=paths)
+            names = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+            names["PYTHONPATH"] = os.pathsep.join((str(tests), python_path()))
+            kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "INPUTRC")}
+            self._child = pexpect.spawn(
+                sys.executable, ["-c", code], env=kept | names, encoding="utf-8", codec_errors="replace", timeout=BOUND
+            )
             self._connection = listener.accept()[0]
         self._connection.settimeout(BOUND)
         self._lines = self._connection.makefile("r")
@@ -260,6 +252,9 @@ class Terminal:
         self._connection.sendall(json.dumps(call).encode() + b"\n")
         self._child.expect_exact(f"{mark}\r\n")
         return AtTerminal(self._child, lines, columns, self)
+
+    def has_ended(self) -> bool:
+        return bool(select.select([self._connection], [], [], 0)[0])
 
     def status(self) -> int:
         """That the running command ends with."""
@@ -281,15 +276,14 @@ class AtTerminal(Person):
         child.buffer = ""
 
     def sees_end(self) -> int:
-        status: list[int] = []
-        thread = threading.Thread(target=lambda: status.append(self._terminal.status()), daemon=True)
-        thread.start()
-        while thread.is_alive():  # what nobody reads would fill the terminal, and the command would wait
+        deadline = time.monotonic() + BOUND
+        while not self._terminal.has_ended():  # what nobody reads would fill the terminal, and the command would wait
+            assert time.monotonic() < deadline, "\n".join(self.lines)
             self._look(0.05)
         self._look(0.05)
         self._is_over = True
         self.left_echo_on = self.child.getecho()
-        return status[0]
+        return self._terminal.status()
 
     def leaves(self) -> None:
         """End the command in the middle of whatever it does."""

@@ -19,8 +19,6 @@ from penstock.protocol.errors import RequestError
 from penstock.protocol.outputs import CompletionOutput, FunctionCall, RequestOutput, Samples, ToolCall
 from penstock.protocol.parameters.sampling import SamplingParams
 
-# --- what was typed ---------------------------------------------------------------------------------------------------
-
 
 def typed(*lines: str) -> list[ChatInput]:
     """All messages of these lines."""
@@ -40,7 +38,6 @@ def typed(*lines: str) -> list[ChatInput]:
 @for_each(
     "lines, texts",
     [
-        (["one", "two"], ["one", "two"]),
         (["one \\", "two\\", "three", "four"], ["one \ntwo\nthree", "four"]),
         (["the end\\"], ["the end"]),
         (['"""', "one", "", "two\\", '"""', "three"], ["one\n\ntwo\\", "three"]),
@@ -60,7 +57,6 @@ def test_lines_become_messages_and_a_block_is_never_a_command(lines, texts):
     [
         ("/reset", "/reset"),
         ("/system Be brief.\nVery.", "/system"),
-        ("/nonsense here", "/nonsense"),
         ("/usr/bin\n/usr/lib\nWhat are these?", None),
         ("not /reset", None),
     ],
@@ -79,9 +75,6 @@ def test_history_comes_back_whole_in_order_and_bounded(tmp_path):
     assert read_history(path)[-1] == "line\n1099 ä"
     assert len(read_history(path)) == 1000
     assert path.stat().st_mode & 0o077 == 0
-
-
-# --- what an answer looks like ----------------------------------------------------------------------------------------
 
 
 def written(capsys, pieces: list[AnswerDelta], *, is_coloured: bool = True) -> str:
@@ -110,9 +103,6 @@ def test_thoughts_are_dimmed_or_named_and_stand_on_lines_of_their_own(capsys):
 
 def test_a_model_cannot_steer_the_terminal(capsys):
     assert written(capsys, [AnswerDelta("", "\x1b[2Ja\rb\x07\x9b1A\tc\n")]) == "␛[2Ja␍b␇�1A\tc\n"
-
-
-# --- a conversation ---------------------------------------------------------------------------------------------------
 
 
 class Model:
@@ -210,9 +200,6 @@ def test_a_conversation_that_its_template_refuses_says_so_and_goes_on(refusal, b
     assert chat.remark().startswith(f"{refusal}{between}The message has no answer: /retry")
 
 
-# --- through pipes ----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def piped(shell, shell_model) -> "Callable[..., subprocess.CompletedProcess[str]]":
     """A chat between pipes, of this process."""
@@ -232,21 +219,17 @@ def test_a_pipe_gets_the_answer_and_nothing_else(piped):
 
 
 def test_each_line_of_a_pipe_is_a_turn_of_one_conversation_until_reset_which_keeps_the_system_text(piped, tmp_path):
+    (tmp_path / "thesis").write_text("years of work")
     lines = ["/system Be brief.", "one", "two \\", "three", '"""', "/four", '"""', f"/save {tmp_path}/saved.json"]
-    done = piped("\n".join([*lines, "/reset", f"/save {tmp_path}/reset.json"]), "--max-tokens", 3)
-    assert done.returncode == 0, done.stderr
+    lines += ["/reset", f"/save {tmp_path}/reset.json", f"/save {tmp_path}/reset.json", f"/save {tmp_path}/thesis"]
+    done = piped("\n".join(lines), "--max-tokens", 3)
+    assert done.stderr.count("1 message is in") == 2, "a conversation may be saved again"
+    assert "left alone" in done.stderr and (tmp_path / "thesis").read_text() == "years of work"
     saved, after = (json.loads((tmp_path / name).read_text()) for name in ("saved.json", "reset.json"))
     assert after == saved[:1] == [{"role": "system", "content": "Be brief."}]
     assert [message["role"] for message in saved] == ["system"] + 3 * ["user", "assistant"]
     contents = [message["content"] for message in saved if message["role"] != "assistant"]
     assert contents == ["Be brief.", "one", "two \nthree", "/four"]
-
-
-def test_a_file_that_holds_something_else_is_not_written_over(piped, tmp_path):
-    (tmp_path / "thesis").write_text("years of work")
-    done = piped(f"/save {tmp_path}/thesis\n/save {tmp_path}/new\n/save {tmp_path}/new\n")
-    assert (tmp_path / "thesis").read_text() == "years of work"
-    assert "left alone" in done.stderr and done.stderr.count("0 messages are in") == 2
 
 
 def test_a_turn_that_would_not_fit_is_refused_with_figures_and_the_conversation_goes_on(piped, tmp_path):

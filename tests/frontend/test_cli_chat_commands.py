@@ -85,18 +85,13 @@ def contents(chat: ChatState) -> list[str]:
     return [message["content"] for message in chat.conversation.messages]
 
 
-# --- parameters -------------------------------------------------------------------------------------------------------
-
-
 @for_each(
     "line, name, value",
     [
         ("/set temperature 0.25", "temperature", 0.25),
-        ("/set temperature=0.25", "temperature", 0.25),
         ("/set temperature = 0.25", "temperature", 0.25),
         ("/set max-tokens 5", "max_tokens", 5),
         ("/set ignore_eos on", "ignore_eos", True),
-        ("/set ignore_eos false", "ignore_eos", False),
         ("/set stop two words", "stop", ["two words"]),
         ('/set stop ["a", "b"]', "stop", ["a", "b"]),
         ("/set stop_token_ids 1, 2", "stop_token_ids", [1, 2]),
@@ -123,7 +118,6 @@ def test_a_parameter_that_was_set_holds_from_the_next_message_on(line, name, val
         ("/set temperature warm", "temperature='warm': must be a finite number"),
         ("/set ignore_eos maybe", "ignore_eos='maybe': must be on or off."),
         ("/set logit_bias {5", "logit_bias: '{5' is not JSON"),
-        ("/set temp 1", "Did you mean temperature?"),
         ("/set temprature 1", "Did you mean temperature?"),
         ("/set penalty 1", "Did you mean presence_penalty or frequency_penalty or repetition_penalty?"),
         ("/set xyz 1", "There is no parameter 'xyz'. /set lists them."),
@@ -151,17 +145,6 @@ def test_every_parameter_is_listed_with_its_value_and_those_that_were_set_stand_
     assert say("/set temperature").startswith("temperature is 0.5, as the model has it: ")
 
 
-# --- messages ---------------------------------------------------------------------------------------------------------
-
-
-def test_retry_asks_the_last_message_again_in_the_place_of_its_answer(chat, say):
-    assert say("/retry") == "There is no message to ask again."
-    say("one"), say("two")
-    assert contents(chat) == ["one", "first 1 1", "two", "first 3 2"]
-    assert say("/retry") == "first 3 3"
-    assert contents(chat) == ["one", "first 1 1", "two", "first 3 3"]
-
-
 def test_a_message_without_an_answer_waits_for_retry_or_undo_and_an_answer_stays_where_nothing_new_comes(chat, say):
     say("one"), say("nothing")
     assert contents(chat) == ["one", "first 1 1", "nothing"] and chat.conversation.unanswered == "nothing"
@@ -176,13 +159,14 @@ def test_a_message_without_an_answer_waits_for_retry_or_undo_and_an_answer_stays
     assert contents(chat) == ["nothing", "first 1 1"]
 
 
-def test_undo_forgets_a_message_and_its_answer_and_then_the_one_before(chat, say):
+def test_retry_replaces_the_last_answer_and_undo_forgets_it_with_its_message_and_then_the_one_before(chat, say):
+    assert say("/retry") == "There is no message to ask again."
     say("/system Be brief."), say("one"), say("two")
+    assert say("/retry") == "first 4 3" and contents(chat) == ["Be brief.", "one", "first 2 1", "two", "first 4 3"]
     assert say("/undo") == "Forgotten with its answer: 'two'. 3 messages are left."
     assert contents(chat) == ["Be brief.", "one", "first 2 1"]
     assert say("/undo").endswith("1 message is left.")
     assert say("/undo") == "There is no message to forget."
-    assert say("/retry") == "There is no message to ask again."
 
 
 @for_each("quote", ["", '"', "'"])
@@ -215,9 +199,6 @@ def test_what_is_no_conversation_leaves_the_one_that_there_is(tmp_path, content)
     assert "/dev/null" in say("/load /dev/null") and contents(chat) == ["one", "first 1 1"]
 
 
-# --- models -----------------------------------------------------------------------------------------------------------
-
-
 def test_another_model_goes_on_with_the_conversation_and_the_parameters(chat, say):
     say("one")
     first = chat.model.llm
@@ -248,8 +229,6 @@ def test_a_chat_ends_where_no_model_can_be_loaded_any_more(chat, say, monkeypatc
     with pytest.raises(ConfigError):
         chat.model.change("other")
 
-
-# --- pictures ---------------------------------------------------------------------------------------------------------
 
 SHAPES = Path(__file__).parents[2] / "docs" / "images" / "shapes.png"
 
@@ -284,13 +263,9 @@ def test_a_loaded_conversation_opens_no_file_and_no_address(chat, say, tmp_path)
         assert "the conversation is as it was" in say(f"/load {tmp_path}/file")
 
 
-# --- Tab --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    for name in ("ünder", "one folder/inner"):
-        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "one folder" / "ünder").mkdir(parents=True)
     for name in ("one.json", "one.txt", ".hidden"):
         (tmp_path / name).write_text("")
     monkeypatch.chdir(tmp_path)
@@ -305,17 +280,14 @@ def folder(tmp_path, monkeypatch) -> Path:
         ("/set temp", ["/set temperature "]),
         ("/set top", ["/set top_p ", "/set top_k "]),
         ("/set ignore_eos o", ["/set ignore_eos on", "/set ignore_eos off"]),
-        ("/set temperature d", ["/set temperature default"]),
         ("/thinking ", ["/thinking on", "/thinking off"]),
         ("/model poc", ["/model pocket", "/model pocket-sight"]),
         ("/model one", ["/model one folder/"]),
         ("/load one", ["/load one folder/", "/load one.json", "/load one.txt"]),
-        ("/load one folder/i", ["/load one folder/inner/"]),
+        ("/load one folder/ü", ["/load one folder/ünder/"]),
         ("/save .h", ["/save .hidden"]),
         ("/load nowhere/x", []),
-        ("/load ü", ["/load ünder/"]),
         ("/image one.t", ["/image one.txt"]),
-        ("/nonsense x", []),
         ("a message", []),
         ("", []),
         ("a /re", []),

@@ -2,20 +2,15 @@
 
 import json
 import re
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from tempfile import TemporaryFile
 
 import msgspec
-import psutil
 import pytest
 from builders.cases import for_each
 from builders.shell import BOUND, convert_here, standard_streams
 from builders.tiny_model import tiny_model
-from builders.watching import is_running, wait_until
 
 from penstock.frontend import cli
 from penstock.frontend.models import conversion
@@ -76,8 +71,12 @@ def test_a_gguf_file_is_not_converted_again(model, tmp_path, out, kind, capsys):
     assert not (tmp_path / out).exists()
 
 
-def test_a_folder_and_a_link_that_leads_nowhere_are_left_alone(model, tmp_path, capsys, monkeypatch):
+def test_a_worker_that_dies_says_why_and_a_folder_or_a_link_that_leads_nowhere_is_left_alone_without_one(
+    model, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr(conversion, "_MODULE", "penstock_that_is_not_there")
+    assert cli.main(["convert", str(model), str(tmp_path / "new"), "--quantization", "int8", "--quiet"]) == 1
+    assert "No module named" in capsys.readouterr().err
     (tmp_path / "out").symlink_to("nowhere")
     for out in (tmp_path / "out", model):
         assert cli.main(["convert", str(model), str(out), "--quantization", "int8"]) == 1
@@ -104,26 +103,6 @@ def test_a_wrong_command_line_ends_with_status_2_and_shows_the_kinds_that_there_
         cli.main(["convert", str(model), str(tmp_path / "out"), *words])
     error = capsys.readouterr().err.split("penstock convert: error: ")[1]
     assert end.value.code == 2 and all(sentence in error or "int9" in error for sentence in sentences), error
-
-
-def test_a_worker_that_dies_is_an_error_with_its_last_words(model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(conversion, "_MODULE", "penstock_that_is_not_there")
-    assert cli.main(["convert", str(model), str(tmp_path / "out"), "--quantization", "int8", "--quiet"]) == 1
-    assert "No module named" in capsys.readouterr().err
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_conversion_that_is_told_to_end_leaves_nothing(model, tmp_path, number):
-    command = [sys.executable, "-m", "penstock", "convert", str(model), str(tmp_path / "out"), "--quantization", "int8"]
-    caller = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    own = psutil.Process(caller.pid)
-    wait_until(lambda: own.children(), 60, "the worker is there")
-    [worker] = own.children()
-    caller.send_signal(number)
-    assert caller.wait(60) == 128 + number
-    assert not is_running(worker.pid)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
 def test_the_worker_ends_with_its_caller_and_leaves_nothing(model, tmp_path, monkeypatch):

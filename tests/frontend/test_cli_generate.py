@@ -43,9 +43,6 @@ def records(text: str) -> dict[object, dict]:
     return {record.get("custom_id", record.get("id", record.get("index"))): record for record in found}
 
 
-# --- what is asked ----------------------------------------------------------------------------------------------------
-
-
 class Session:
     """Renders a conversation as the list of its roles; or the content of the last message, if it has parts."""
 
@@ -102,17 +99,13 @@ def line(name: str, url: str = "/v1/chat/completions", method: str = "POST", **b
 
 
 FUNCTION = {"name": "weather", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}
+CHOICE = {"type": "function", "function": {"name": "weather"}}
 LINES = [
     '"one"',
     json.dumps({"messages": QUESTION, "id": "mine"}),
     json.dumps({"messages": [], "id": "empty"}),
     line("one", messages=QUESTION, max_tokens=3, logprobs=True, top_logprobs=2, model="some", n=2),
-    line(
-        "called",
-        messages=QUESTION,
-        tools=[{"type": "function", "function": FUNCTION}],
-        tool_choice={"type": "function", "function": {"name": "weather"}},
-    ),
+    line("called", messages=QUESTION, tools=[{"type": "function", "function": FUNCTION}], tool_choice=CHOICE),
     line("unknown", messages=QUESTION, colour=1),
     line("wrong", messages=QUESTION, max_tokens="5"),
     line("text", "/v1/completions", prompt=[5, 6], logprobs=1),
@@ -121,38 +114,11 @@ LINES = [
 ]
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
-
-
 def test_one_prompt_prints_its_answer_and_nothing_else(generated):
     done = generated("--max-tokens", 3, "--format", "jsonl", "a prompt")
     text = json.loads(done.stdout)["outputs"][0]["text"]
     assert generated("--max-tokens", 3, "a prompt").stdout == text + "\n"
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_answers_stand_under_the_numbers_of_their_prompts_and_samples_under_their_own(generated):
-    done = generated("--max-tokens", 3, stdin="one\n\ntwo\nthree\n")
-    assert done.returncode == 0, done.stderr
-    assert [line for line in done.stdout.splitlines() if line.startswith("==>")] == [
-        f"==> {number} <==" for number in range(3)
-    ]
-    samples = generated("--max-tokens", 3, "a prompt", "--n", 2).stdout
-    assert "==> 0, answer 0 <==" in samples and "==> 0, answer 1 <==" in samples
-
-
-def test_json_lines_come_back_with_number_id_and_what_their_own_parameters_asked_for(generated, tmp_path):
-    lines = ['{"prompt": "one", "id": "a", "max_tokens": 1}', "", "[1, 2, 3]", '{"prompt": "b", "n": 2, "logprobs": 0}']
-    (tmp_path / "in.jsonl").write_text("\n".join(lines))
-    files = ("--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
-    done = generated(*files, "--format", "jsonl", "--max-tokens", 3)
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    first, second, third = sorted(
-        map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines()), key=lambda record: record["index"]
-    )
-    assert (first["id"], first["prompt"], first["usage"]["output_tokens"]) == ("a", "one", 1)
-    assert (second["prompt"], second["usage"]["output_tokens"]) == ([1, 2, 3], 3)
-    assert [len(sample["logprobs"]) for sample in third["outputs"]] == [3, 3]
 
 
 def test_a_request_that_fails_is_named_in_its_line_or_on_stderr_and_the_others_are_answered(generated):
@@ -163,9 +129,10 @@ def test_a_request_that_fails_is_named_in_its_line_or_on_stderr_and_the_others_a
     assert found[0]["outputs"][0]["finish_reason"] == "length"
     assert found[1]["error_code"] == 400 and "99999999" in found[1]["error_msg"]
     assert done.stderr == "penstock: 1 of 2 prompts failed; the line of each says why.\n"  # quiet as it is
-    done = generated("good", "", "also good", "--max-tokens", 3)
+    done = generated("good", "", "also good", "--max-tokens", 3, "--n", 2)
     assert done.returncode == 1 and done.stderr.startswith("penstock: prompt 1: ")
-    assert done.stdout.count("==>") == 2
+    headings = [f"==> {prompt}, answer {sample} <==" for prompt in (0, 2) for sample in (0, 1)]
+    assert [line for line in done.stdout.splitlines() if line.startswith("==>")] == headings
 
 
 def test_conversations_and_lines_of_openais_batches_are_answered_each_in_its_form(generated):
@@ -191,9 +158,6 @@ def test_conversations_and_lines_of_openais_batches_are_answered_each_in_its_for
     assert "colour" in body["unknown"]["error"]["message"]
     wrong = body["wrong"]["error"]
     assert wrong["message"] == "max_tokens='5': must be a whole number, 1 or more." and wrong["param"] == "max_tokens"
-
-
-# --- as it comes ------------------------------------------------------------------------------------------------------
 
 
 def test_a_pipe_gets_one_answer_as_it_is_made(shell_model):
@@ -235,18 +199,20 @@ def test_a_terminal_shows_that_a_model_is_loading_and_nothing_of_it_afterwards(m
     ours, theirs = os.openpty()
     shown = b""
 
-    def slow_model(model: str, **options: object) -> str:
+    model = SimpleNamespace()
+
+    def slow_model(name: str, **options: object) -> SimpleNamespace:
         nonlocal shown
         while b"in memory" not in shown:
             shown += os.read(ours, 1000)
-        return "the model"
+        return model
 
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(loading, "_STEP_SECONDS", 0.01)
     monkeypatch.setattr(loading, "LLM", slow_model)
     with open(theirs, "w") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
-        assert loading.load("pocket", {}) == "the model"
+        assert loading.load("pocket", {}) is model
         standard_error.write_line("ready")
         while b"ready" not in shown:
             shown += os.read(ours, 1000)

@@ -5,7 +5,6 @@ What a signal does is tried in this process, which is the command's; a kill and 
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -28,7 +27,6 @@ from penstock.protocol.parameters.sampling import SamplingParams
 
 SHORT, LONG = '{"prompt_token_ids": [1, 2], "max_tokens": 3}', '{"prompt_token_ids": [3], "max_tokens": 900}'
 FINISHED = 3  # answers that are finished long before the last one
-PROMPTS = "\n".join([SHORT] * FINISHED + [LONG])
 
 
 def command(model: Path, *words: object) -> list[str]:
@@ -56,9 +54,6 @@ def partial(target) -> Path:
 
 def has_lines(partial: Path, count: int) -> Callable[[], bool]:
     return lambda: partial.exists() and partial.read_text().count("\n") == count
-
-
-# --- cut short --------------------------------------------------------------------------------------------------------
 
 
 @for_each("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
@@ -117,56 +112,24 @@ def test_a_run_that_went_on_has_made_what_it_would_have_made_at_once(shell, shel
     assert {name: after[name]["outputs"] for name in before} == {name: before[name]["outputs"] for name in before}
 
 
-def test_a_full_disk_loses_no_answer_before_it(shell, shell_model, target, partial):
-    """A limit on the size of files stands in for it."""
-    words = command(shell_model, "--input", "-", "--output", target, "--quiet")
-    shell.run(*words, stdin=SHORT)  # its tree has begun, which has files of its own
-    target.write_text("earlier\n")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 13, limits[1]))
-    try:
-        done = shell.run(*words, stdin="\n".join(f'"prompt {number}"' for number in range(200)))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert done.returncode == 1 and "File too large" in done.stderr, done
-    kept = answers(partial)
-    assert f"The {len(kept):,} answers" in done.stderr and len(kept) > 10
-    assert target.read_text() == "earlier\n"
-
-
-# --- in processes of its own ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def long_run(shell_model, target, partial):
-    """Has finished short answers, and is far from the end of a long one."""
-    words = command(shell_model, "--input", "-", "--output", target)
-    popen = subprocess.Popen(
-        [sys.executable, "-m", "penstock", *words],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **SLOW},
-    )
-    popen.stdin.write(PROMPTS)
-    popen.stdin.close()
-    wait_until(has_lines(partial, FINISHED), BOUND, "the short answers")
-    yield popen
-    popen.kill()
-    popen.wait(BOUND)
-
-
 @pytest.mark.parametrize("number, status", [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 128 + signal.SIGINT)])
-def test_a_kill_or_a_ctrl_c_loses_no_answer_and_shows_no_traceback(long_run, target, partial, number, status):
-    long_run.send_signal(number)
-    assert long_run.wait(BOUND) == status
-    told = long_run.stderr.read()
+def test_a_kill_or_a_ctrl_c_loses_no_answer_and_shows_no_traceback(shell_model, target, partial, number, status):
+    words = command(shell_model, "--input", "-", "--output", target)
+    call = [sys.executable, "-m", "penstock", *words]
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(call, text=True, env={**os.environ, **SLOW}, **pipes) as run:
+        try:
+            run.stdin.write("\n".join([SHORT] * FINISHED + [LONG]))
+            run.stdin.close()
+            wait_until(has_lines(partial, FINISHED), BOUND, "the short answers")
+            run.send_signal(number)
+            assert run.wait(BOUND) == status
+            told = run.stderr.read()
+        finally:
+            run.kill()
     assert str(partial) in told and "Traceback" not in told  # it was said at the start
     assert number == signal.SIGKILL or f"{partial}: move it" in told
     assert target.read_text() == "earlier\n" and answers(partial).keys() == set(range(FINISHED))
-
-
-# --- an unfinished file -----------------------------------------------------------------------------------------------
 
 
 @for_each("line", ["==> 0 <==", '{"index": 1e999}', '{"outputs": []}', "[]", "5", '{"custom_id": "a"}'])

@@ -43,15 +43,12 @@ def test_a_json_line_brings_a_prompt_a_name_and_parameters(line, prompt, name, m
     "line, sentence",
     [
         ('{"prompt": "x", "temperature": -1}', "Line 2: temperature=-1"),
-        ('{"prompt": "x", "tempreature": 1}', "Line 2: 'tempreature' is neither"),
         ('{"messages": "hello"}', "Line 2: `messages` must be a list"),
-        ('{"messages": ["hello"]}', "Line 2: `messages` must be a list"),
         ('{"messages": [], "prompt": "hello"}', "Line 2: 'prompt' can't stand beside `messages`"),
         ('{"messages": [], "tools": {}}', "Line 2: `tools` must be a list"),
         ('{"custom_id": 5, "url": "/v1/chat/completions", "body": {}}', "Line 2: custom_id=5"),
         ('{"url": "/v1/chat/completions", "body": {}}', "Line 2: custom_id=None"),
         ('{"prompt": "x", "image": 1}', "Line 2: image"),
-        ('{"max_tokens": 5}', "Line 2: A prompt needs `prompt` (text), `prompt_token_ids` or `messages`."),
     ],
 )
 def test_a_json_line_that_is_no_request_becomes_its_own_refusal(line, sentence):
@@ -82,18 +79,15 @@ DEEP = b"[" * 100_000
 # Line → what is said of it.
 HARD = {
     b'{"prompt": 5}': "must be text, not int",
-    b'{"prompt": ["a"]}': "must be text, not list",
     b'{"prompt_token_ids": "12"}': "whole numbers",
     b'["a"]': "whole numbers",
     b"[true]": "whole numbers",
-    b"[1.5]": "whole numbers",
     b'["a", 100000000000000000000]': "whole numbers",
     b"[100000000000000000000]": "vocabulary",
     b'"\\ud800"': "half a surrogate pair",
     b'{"prompt": "x", "id": "\\udfff"}': "half a surrogate pair",
     b'"\xff\xfe"': "is not UTF-8: byte 2 of it is 0xff",
     DEEP: "nested too deep",
-    b'{"a":' * 100_000: "nested too deep",
     b'{"prompt": "x", "guided_json": {"a": ' + DEEP[:5000] + b"]" * 5000 + b"}}": "nested too deep",
     b"NaN": "NaN is no number",
     b'{"prompt": "x", "temperature": -Infinity}': "-Infinity is no number",

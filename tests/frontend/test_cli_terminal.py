@@ -1,6 +1,6 @@
 """Commands at a real pseudo-terminal: keys in, and what stands on the screen afterwards.
 
-All of them run in one process at one terminal, but for one that starts and ends by itself.
+All of them run in one process at one terminal.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 import pytest
-from builders.shell import SLOW, STAND_IN, AtTerminal, Person, Terminal, at_terminal
+from builders.shell import SLOW, STAND_IN, AtTerminal, Terminal
 
 from penstock.frontend.commands.repl import terminal
 from penstock.frontend.commands.repl.conversation import AnswerDelta
@@ -42,29 +42,31 @@ def command(used_terminal, tmp_path) -> Iterator[Callable[..., AtTerminal]]:
 
 @pytest.fixture
 def chat(command, shell_model) -> Callable[..., AtTerminal]:
-    """Start a chat that writes an answer so slowly that keys can meet it."""
-    return lambda *words, **options: command("chat", shell_model, *STAND_IN, "--quiet", *words, **options)
+    """Start a chat that writes an answer so slowly that keys can meet it, and wait for its prompt."""
+
+    def start(*words: object, **options: object) -> AtTerminal:
+        person = command("chat", shell_model, *STAND_IN, "--quiet", *words, **options)
+        person.sees_prompt()
+        return person
+
+    return start
 
 
-def test_a_conversation_stands_on_the_screen_as_it_was(shell_model, tmp_path):
-    """In processes of its own."""
-    words = ["-m", "penstock", "chat", str(shell_model), *STAND_IN, "--quiet", "--max-tokens", "4"]
-    person = Person(at_terminal(words, XDG_STATE_HOME=str(tmp_path)), 24, 100)
-    assert person.sees_prompt() == ["Ctrl-D or /quit leaves, /help lists what else there is.", ">"]
-    person.type("Hello there\r")
-    person.sees_text("(cut at 4 tokens (--max-tokens))")
-    lines = person.sees_prompt()
-    assert lines[1] == "> Hello there"
-    assert lines[-2:] == ["(cut at 4 tokens (--max-tokens))", ">"]
-    person.type("\x04")
-    assert person.sees_end() == 0
+@pytest.fixture
+def answered(chat) -> Callable[..., AtTerminal]:
+    """Start a chat in which some of a long answer is there."""
+
+    def start(**options: object) -> AtTerminal:
+        person = chat(**options)
+        person.type("Tell me a long story\r")
+        person.sees(lambda lines: len(lines) > 2)
+        return person
+
+    return start
 
 
-def test_ctrl_c_stops_the_answer_and_not_the_program(chat):
-    person = chat()
-    person.sees_prompt()
-    person.type("Tell me a long story\r")
-    person.sees(lambda lines: len(lines) > 2)  # some of the answer is there
+def test_ctrl_c_stops_the_answer_and_not_the_program(answered):
+    person = answered()
     person.child.sendintr()
     lines = person.sees_prompt()
     assert lines[-2] == "(stopped)"
@@ -79,7 +81,6 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(chat):
 
 def test_a_ctrl_c_drops_a_line_and_says_at_the_empty_prompt_how_to_leave(chat):
     person = chat()
-    person.sees_prompt()
     person.type("half a line")
     person.sees_text("half a line")
     person.child.sendintr()
@@ -91,11 +92,8 @@ def test_a_ctrl_c_drops_a_line_and_says_at_the_empty_prompt_how_to_leave(chat):
     assert person.sees_end() == 0
 
 
-def test_many_ctrl_cs_end_no_more_than_one_does(chat):
-    person = chat(lines=80)  # room for a hint after each
-    person.sees_prompt()
-    person.type("Tell me a long story\r")
-    person.sees(lambda lines: len(lines) > 2)
+def test_many_ctrl_cs_end_no_more_than_one_does(answered):
+    person = answered(lines=80)  # room for a hint after each
     for _ in range(20):
         os.kill(person.child.pid, signal.SIGINT)
     person.sees(lambda lines: any("stopped" in line for line in lines) and lines[-1] == ">")
@@ -125,7 +123,6 @@ def test_a_ctrl_c_behind_a_complete_line_drops_no_question(monkeypatch, capsys, 
 
 def test_a_pasted_block_and_lines_that_go_on_are_one_message_each(chat, tmp_path):
     person = chat("--max-tokens", "2")
-    person.sees_prompt()
     person.type("\x1b[200~first line\nsecond line\n\n  fourth line\n\x1b[201~")
     person.sees_text("fourth line")
     person.type("\r")
@@ -144,7 +141,6 @@ def test_a_pasted_block_and_lines_that_go_on_are_one_message_each(chat, tmp_path
 
 def test_a_window_may_change_its_size_in_an_answer_and_in_a_line_and_a_line_typed_ahead_waits(chat):
     person = chat("--max-tokens", "20")
-    person.sees_prompt()
     person.type("Hello\r")
     person.sees(lambda lines: len(lines) > 2)
     person.resizes(30, 50)
@@ -168,43 +164,31 @@ def test_a_window_may_change_its_size_in_an_answer_and_in_a_line_and_a_line_type
 
 def test_the_arrow_up_brings_back_what_an_earlier_chat_was_asked_and_no_color_leaves_every_colour_out(chat):
     first = chat("--max-tokens", "2", NO_COLOR="1")
-    first.sees_prompt()
     first.type("an unlikely question\r")
     first.sees_text("cut at 2")
     first.type("\x04")
     assert first.sees_end() == 0
     assert re.findall(r"\x1b\[[\d;]*m", first.written) == []
     second = chat("--max-tokens", "2")
-    second.sees_prompt()
     second.type("\x1b[A")
     second.sees_text("> an unlikely question")
 
 
 def test_tab_completes_commands_and_these_change_what_comes_next(chat, shell_model):
     person = chat("--max-tokens", "4", lines=60)
-    person.sees_prompt()
     person.type("/set max_tok\t7\r")
     person.sees_text("> /set max_tokens 7")
     person.sees_text("max_tokens is 7 from the next message on.")
     person.type("Hello\r")
     person.sees_text("(cut at 7 tokens")
-    person.type("/retr\t\r")
-    person.sees(lambda lines: sum("cut at 7 tokens" in line for line in lines) == 2)
-    person.type("/und\t\r")
-    person.sees_text("Forgotten with its answer: 'Hello'. 0 messages are left.")
     person.type(f"/model {shell_model.parent}/ti\t\r")
     person.sees_text("answers from the next message on")
-    person.type("Hello again\r")
-    person.sees(lambda lines: sum("cut at 7 tokens" in line for line in lines) == 3)
     person.type("/\t\t")  # twice lists all
     person.sees(lambda lines: all(any(name in line for line in lines) for name in COMMANDS))
 
 
-def test_a_chat_that_is_told_to_end_leaves_the_terminal_as_it_was(chat):
-    person = chat()
-    person.sees_prompt()
-    person.type("Tell me a long story\r")
-    person.sees(lambda lines: len(lines) > 2)
+def test_a_chat_that_is_told_to_end_leaves_the_terminal_as_it_was(answered):
+    person = answered()
     assert not person.child.getecho()
     os.kill(person.child.pid, signal.SIGTERM)
     assert person.sees_end() == 128 + signal.SIGTERM
@@ -213,7 +197,6 @@ def test_a_chat_that_is_told_to_end_leaves_the_terminal_as_it_was(chat):
 
 def test_a_tree_that_dies_ends_the_chat_with_its_cause_and_a_terminal_in_order(chat):
     person = chat(PENSTOCK_FAULTS="worker.step=die@5")
-    person.sees_prompt()
     person.type("Hello\r")
     assert person.sees_end() == 1
     assert "was killed by SIGKILL" in person.written

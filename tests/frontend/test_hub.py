@@ -3,8 +3,8 @@
 import json
 import shutil
 import socket
-import threading
 from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -34,14 +34,7 @@ def hub(tmp_path, monkeypatch):
         yield running
 
 
-def blobs(cache: Path) -> list[str]:
-    return sorted(path.name for path in cache.glob("models--*/blobs/*"))
-
-
-# --- what is taken ----------------------------------------------------------------------------------------------------
-
-
-def test_only_what_the_engine_reads_is_taken_and_only_once(hub, made):
+def test_only_what_the_engine_reads_is_taken_and_only_once(hub, made, capsys):
     others = (
         "pytorch_model.bin", "model.gguf", "README.md", "modeling_tiny.py", "original/consolidated.safetensors",
         "onnx/config.json", "consolidated.safetensors", "fp16/model.safetensors", "original/params.json",
@@ -59,6 +52,7 @@ def test_only_what_the_engine_reads_is_taken_and_only_once(hub, made):
     hub.requests.clear()
     assert find_model("owner/tiny", is_quiet=True) == found
     assert [each.path for each in hub.requests if "agent" not in each.path] == ["/api/models/owner/tiny/revision/main"]
+    assert capsys.readouterr() == ("", ""), "where it is quiet nothing is said"
 
 
 def test_a_vocabulary_is_taken_where_there_is_no_tokenizer_json(hub, made, monkeypatch):
@@ -89,9 +83,6 @@ def test_a_revision_is_an_option_or_part_of_the_name(hub, made):
 )  # fmt: skip
 def test_what_can_be_an_id(name, expected):
     assert hub_name(name) == expected
-
-
-# --- before the weights -----------------------------------------------------------------------------------------------
 
 
 @for_each(
@@ -134,7 +125,9 @@ def test_a_repository_that_lacks_what_every_model_has_is_refused_before_any_file
         assert find_model("owner/part", made, is_quiet=True).tokenizer_folder == made
 
 
-def test_what_came_before_needs_no_room_again(hub, made, tmp_path, monkeypatch):
+def test_what_is_there_already_needs_no_room_again_and_is_not_downloaded_for_an_update(
+    hub, made, tmp_path, monkeypatch, capsys
+):
     content = (made / WEIGHTS).read_bytes()
     repository = hub.put("owner/tiny", made)
     find_tokenizer("owner/tiny")
@@ -142,26 +135,19 @@ def test_what_came_before_needs_no_room_again(hub, made, tmp_path, monkeypatch):
     unfinished.write_bytes(content[:-1000])
     usage = namedtuple("Usage", "free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(999))
-    with pytest.raises(ConfigError, match="1000 B are still to be downloaded.*999 B are free there, 1 B too little"):
+    too_much = "1000 B are still to be downloaded.*999 B are free there, 1 B too little.*HF_HUB_CACHE"
+    with pytest.raises(ConfigError, match=f"(?s){too_much}"):
         find_model("owner/tiny", is_quiet=True)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(1000))
-    assert (find_model("owner/tiny", is_quiet=True).folder / WEIGHTS).read_bytes() == content
-    assert hub.ranges(WEIGHTS) == [f"bytes={len(content) - 1000}-"]
-
-
-def test_an_update_that_leaves_the_weights_as_they_are_takes_none_and_needs_no_room(hub, made, monkeypatch, capsys):
-    hub.put("owner/tiny", made)
-    before = find_model("owner/tiny", is_quiet=True).folder
+    capsys.readouterr()
+    before = find_model("owner/tiny").folder
+    assert capsys.readouterr().err.startswith("Downloading owner/tiny: 1 file of weights, 441 KiB")
+    assert (before / WEIGHTS).read_bytes() == content and hub.ranges(WEIGHTS) == [f"bytes={len(content) - 1000}-"]
     hub.put("owner/tiny", made, files={"generation_config.json": b"{}"})
-    usage = namedtuple("Usage", "free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(1000))
     hub.requests.clear()
     after = find_model("owner/tiny").folder
     assert after != before and (after / WEIGHTS).samefile(before / WEIGHTS)
     assert hub.fetched() == ["generation_config.json"] and capsys.readouterr().err == ""
-
-
-# --- what breaks off --------------------------------------------------------------------------------------------------
 
 
 def test_a_part_that_is_no_part_of_the_file_is_removed_by_its_digest_or_its_size(hub, made, tmp_path):
@@ -179,19 +165,14 @@ def test_a_part_that_is_no_part_of_the_file_is_removed_by_its_digest_or_its_size
 def test_two_that_want_the_same_file_fetch_it_once(hub, made, tmp_path):
     hub.put("owner/tiny", made)
     hub.stops_at[WEIGHTS] = 300_000
-    found = []
-    threads = [
-        threading.Thread(target=lambda: found.append(find_model("owner/tiny", is_quiet=True).folder)) for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    assert hub.is_stopped.wait(30)
-    hub.go_on.set()
-    for thread in threads:
-        thread.join(60)
-    assert found[0] == found[1] and (found[0] / WEIGHTS).read_bytes() == (made / WEIGHTS).read_bytes()
+    with ThreadPoolExecutor(2) as threads:
+        found = [threads.submit(find_model, "owner/tiny", is_quiet=True) for _ in range(2)]
+        assert hub.is_stopped.wait(30)
+        hub.go_on.set()
+    first, second = (each.result().folder for each in found)
+    assert first == second and (first / WEIGHTS).read_bytes() == (made / WEIGHTS).read_bytes()
     assert hub.ranges(WEIGHTS) == [None]
-    assert not [name for name in blobs(tmp_path / "hub") if name.endswith("incomplete")]
+    assert not list((tmp_path / "hub").glob("models--*/blobs/*incomplete"))
 
 
 def test_a_hub_that_fails_in_the_middle_is_a_sentence_and_a_broken_connection_is_gone_on_with(hub, made, tmp_path):
@@ -205,9 +186,6 @@ def test_a_hub_that_fails_in_the_middle_is_a_sentence_and_a_broken_connection_is
     hub.breaks_at[WEIGHTS] = 300_000
     assert (find_model("owner/tiny", is_quiet=True).folder / WEIGHTS).read_bytes() == (made / WEIGHTS).read_bytes()
     assert hub.ranges(WEIGHTS) == [None, "bytes=262144-"]
-
-
-# --- who may not, and what isn't there --------------------------------------------------------------------------------
 
 
 @for_each(
@@ -247,9 +225,6 @@ def test_whatever_a_hub_answers_is_a_sentence(hub, made, status, sentence):
         find_model("owner/tiny")
 
 
-# --- without a network ------------------------------------------------------------------------------------------------
-
-
 def unreachable(monkeypatch) -> None:
     """Nobody listens there."""
     with socket.socket() as closed:
@@ -277,20 +252,6 @@ def test_what_is_cached_runs_without_a_network_and_where_the_hub_says_no(hub, ma
     assert ("is not reachable: " if cut is unreachable else "HF_HUB_OFFLINE says to ask no hub") in why
 
 
-def test_a_download_that_does_not_fit_is_refused_with_the_sizes_and_leaves_the_version_before(hub, made, monkeypatch):
-    hub.put("owner/tiny", made)
-    found = find_model("owner/tiny", is_quiet=True)
-    content = (made / WEIGHTS).read_bytes()
-    hub.put("owner/tiny", made, files={WEIGHTS: content[:-1] + b"\1"}, sizes={WEIGHTS: 10**18})
-    hub.requests.clear()
-    too_much = r"does not fit.*909,494\.7 TiB are still to be downloaded into .* GiB are free.*HF_HUB_CACHE"
-    with pytest.raises(ConfigError, match=f"(?s){too_much}"):
-        find_model("owner/tiny", is_quiet=True)
-    assert WEIGHTS not in hub.fetched()
-    offline(monkeypatch)
-    assert find_model("owner/tiny", is_quiet=True) == found
-
-
 def test_offline_a_shard_that_is_missing_is_named(hub, made, monkeypatch):
     index = {"weight_map": {"a": WEIGHTS, "b": "model-2.safetensors"}}
     more = {"model.safetensors.index.json": json.dumps(index).encode(), "model-2.safetensors": b"x"}
@@ -300,9 +261,6 @@ def test_offline_a_shard_that_is_missing_is_named(hub, made, monkeypatch):
     offline(monkeypatch)
     with pytest.raises(ModelNotFoundError, match=r"of owner/tiny the cache .* lacks model-2\.safetensors"):
         find_model("owner/tiny", is_quiet=True)
-
-
-# --- what is said meanwhile -------------------------------------------------------------------------------------------
 
 
 def test_without_a_terminal_lines_are_few(capsys, monkeypatch):
@@ -317,13 +275,3 @@ def test_without_a_terminal_lines_are_few(capsys, monkeypatch):
     assert 3 <= len(lines) <= 7
     assert lines[0].startswith("owner/tiny: 17 MiB of 100 MiB, 2 MiB/s, 50 s left")
     assert lines[-1].startswith("owner/tiny: 100 MiB are there, after 60 s")
-
-
-def test_where_it_is_quiet_nothing_is_said(hub, made, capsys):
-    hub.put("owner/tiny", made)
-    find_model("owner/tiny", is_quiet=True)
-    assert capsys.readouterr() == ("", "")
-    shutil.rmtree(constants.HF_HUB_CACHE)
-    find_model("owner/tiny")
-    said = capsys.readouterr().err
-    assert said.startswith(f"Downloading owner/tiny: 1 file of weights, 441 KiB, into {constants.HF_HUB_CACHE}\n")

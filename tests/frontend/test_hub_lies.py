@@ -26,7 +26,7 @@ def hub(tmp_path, monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """It has the cache in it, and nothing else."""
+    """It has the cache in it, and nothing else; all cases of a test have one."""
     return tmp_path
 
 
@@ -41,9 +41,6 @@ def fetched() -> Path:
 
 def files_in(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if path.is_file()}
-
-
-# --- in the place of a list of files ----------------------------------------------------------------------------------
 
 
 def listing(change):
@@ -97,9 +94,6 @@ def test_names_that_are_no_names_of_files_are_passed_over(hub):
     assert (fetched() / LARGE).is_file()
 
 
-# --- in the place of a file -------------------------------------------------------------------------------------------
-
-
 def content(change, name=LARGE):
     """Another content, or other headers, than the file has."""
     return lambda request, answer: (
@@ -134,21 +128,17 @@ def test_more_than_a_file_has_is_not_written(hub, folder, is_partial):
     assert not [path for path in files_in(folder / "hub") if path.stat().st_size > 200_000]
 
 
-def test_another_content_of_the_same_size_is_not_taken(hub):
-    hub.told = content(lambda answer: answer._replace(body=answer.body[:-5] + b"wrong"))
-    with pytest.raises(PenstockError, match="has another SHA-256 than the hub's; it was removed"):
-        fetched()
-    hub.told = lambda request, answer: answer
-    assert (fetched() / LARGE).read_bytes() == FILES[LARGE]
-
-
-def test_a_login_page_in_the_place_of_a_file_is_not_kept(hub):
+def test_another_content_of_the_same_size_or_a_login_page_in_the_place_of_a_file_is_not_kept(hub):
     page = b"<html>Welcome</html>"
     hub.told = content(lambda answer: answer._replace(headers={"ETag": '"a"'}, body=page), "config.json")
     with pytest.raises(PenstockError, match="does not seem to be served by a Hugging Face Hub"):
         fetched()
+    hub.told = content(lambda answer: answer._replace(body=answer.body[:-5] + b"wrong"))
+    with pytest.raises(PenstockError, match="has another SHA-256 than the hub's; it was removed"):
+        fetched()
     hub.told = lambda request, answer: answer
-    assert (fetched() / "config.json").read_bytes() == b"{}"
+    found = fetched()
+    assert {name: (found / name).read_bytes() for name in FILES} == FILES
 
 
 def test_a_compressed_answer_is_taken_for_what_it_says(hub):

@@ -1,7 +1,6 @@
 """A model is looked for as a bundled name, a folder and a hub id, in that order; what was tried is in the error."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ from penstock.frontend.models.model_names import nearest_model
 from penstock.frontend.text import convert_tokenizer
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
-from penstock.protocol.files.made_folders import KEPT, MadeFolders
-from penstock.protocol.files.own_folder import make_own
 
 
 def write_model(folder: Path) -> Path:
@@ -35,30 +32,22 @@ def write_vocabulary(folder: Path) -> Path:
     return folder
 
 
-def test_a_folder_is_a_model(tmp_path):
+def test_a_folder_is_a_model_whose_tokenizer_may_lie_elsewhere(tmp_path):
     found = find_model(write_model(tmp_path / "model"))
     assert found.folder == found.tokenizer_folder == (tmp_path / "model").resolve()
-
-
-def test_the_tokenizer_may_lie_elsewhere(tmp_path):
     write_tokenizer(tmp_path / "tokenizer", "unigram")
-    found = find_model(write_model(tmp_path / "model"), tmp_path / "tokenizer")
+    found = find_model(tmp_path / "model", tmp_path / "tokenizer")
     assert (found.folder.name, found.tokenizer_folder.name) == ("model", "tokenizer")
     assert find_tokenizer(tmp_path / "tokenizer" / "tokenizer.json") == tmp_path / "tokenizer"
 
 
-def test_a_bundled_name_counts_before_a_folder_of_that_name(tmp_path, monkeypatch):
+def test_a_bundled_name_counts_before_a_folder_of_that_name_and_a_folder_before_the_hub(tmp_path, monkeypatch):
     bundled, folder = write_model(tmp_path / "bundled"), write_model(tmp_path / "pocket")
     monkeypatch.setitem(model_files.BUNDLED, "pocket", bundled)
     monkeypatch.chdir(tmp_path)
     assert find_model("pocket").folder == bundled
     assert find_model("./pocket").folder == folder
-
-
-def test_a_folder_counts_before_the_hub(tmp_path, monkeypatch):
-    write_model(tmp_path / "owner" / "name")
-    monkeypatch.chdir(tmp_path)
-    assert find_model("owner/name").folder == tmp_path / "owner" / "name"
+    assert find_model(write_model(Path("owner/name"))).folder == tmp_path / "owner" / "name"
 
 
 def test_offline_and_not_cached_names_everything_that_was_tried(tmp_path, monkeypatch):
@@ -97,7 +86,7 @@ def test_a_path_that_is_no_models_folder_is_refused_with_what_it_is(tmp_path, fi
         find_model(tmp_path / given)
 
 
-def test_a_folder_with_paddles_pickles_is_refused_unless_it_has_safetensors_too(tmp_path):
+def test_paddles_pickles_without_safetensors_and_a_pointer_of_git_lfs_are_named(tmp_path):
     folder = write_model(tmp_path / "ernie")
     (folder / "model_state.pdparams").write_text("")
     (folder / "model.safetensors").write_bytes(b"")
@@ -105,56 +94,34 @@ def test_a_folder_with_paddles_pickles_is_refused_unless_it_has_safetensors_too(
     (folder / "model.safetensors").unlink()
     with pytest.raises(ConfigError, match=r"model_state\.pdparams .* as a pickle.*\*\.safetensors"):
         find_model(folder)
+    (folder / "config.json").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n")
+    with pytest.raises(ConfigError, match="config.json is a Git-LFS pointer.* `git lfs pull` in "):
+        find_model(folder)
 
 
-# --- tokenizers that must be converted --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def old_style(tmp_path_factory):
-    """A model without tokenizer.json, found once: its files, and the cache that was filled."""
-    root = tmp_path_factory.mktemp("old-style")
-    folder = write_vocabulary(root / "model")
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("PENSTOCK_CACHE", str(root / "cache"))
-        yield find_model(folder), root / "cache" / "penstock" / "tokenizers"
-
-
-def test_a_tokenizer_of_another_form_is_converted_into_the_cache(old_style):
+def test_a_tokenizer_of_another_form_is_converted_into_the_cache_once_for_the_same_content_and_version(
+    tmp_path, monkeypatch
+):
     from transformers import AutoTokenizer
 
-    files, cache = old_style
-    assert files.tokenizer_folder.parent == cache and files.tokenizer_folder != files.folder
-    assert [path.name for path in cache.iterdir()] == [files.tokenizer_folder.name], "nothing half made is left"
-    reference = AutoTokenizer.from_pretrained(files.folder)
-    tokenizer = Tokenizer.from_pretrained(files.folder)
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    folder, cache = write_vocabulary(tmp_path / "model"), tmp_path / "cache" / "penstock" / "tokenizers"
+    made = find_model(folder).tokenizer_folder
+    assert list(cache.iterdir()) == [made] and made != folder, "nothing half made is left"
+    reference, tokenizer = AutoTokenizer.from_pretrained(folder), Tokenizer.from_pretrained(folder)
     text = "The quick brown fox, 你好!<|end|>"
-    assert tokenizer.encode(text) == reference.encode(text)
-    assert tokenizer.eos_token == "<|end|>"
-
-
-def test_a_conversion_is_done_once_for_the_same_content_and_version(old_style, tmp_path, monkeypatch):
-    files, _ = old_style
+    assert (tokenizer.encode(text), tokenizer.eos_token) == (reference.encode(text), "<|end|>")
     with monkeypatch.context() as patch:
         patch.setattr(convert_tokenizer, "_convert", lambda *_: pytest.fail("converted again"))
-        assert find_tokenizer(files.folder) == files.tokenizer_folder
-    other = write_vocabulary(tmp_path)
-    assert convert_tokenizer._key(convert_tokenizer._sources(other)) == files.tokenizer_folder.name
-    (other / "merges.txt").write_text("#version: 0.2\n")
-    assert convert_tokenizer._key(convert_tokenizer._sources(other)) != files.tokenizer_folder.name
+        assert find_tokenizer(folder) == find_tokenizer(write_vocabulary(tmp_path / "other")) == made
     monkeypatch.setattr(convert_tokenizer, "_convert", lambda source, target: (target / "tokenizer.json").touch())
+    (tmp_path / "other" / "merges.txt").write_text("#version: 0.2\n")
+    assert find_tokenizer(tmp_path / "other") != made
     assert convert_tokenizer._FORMAT > b"1", "the first versions ordered SentencePiece's merges otherwise"
     monkeypatch.setattr(convert_tokenizer, "_FORMAT", convert_tokenizer._FORMAT + b"+")
-    assert find_tokenizer(files.folder) != files.tokenizer_folder
-
-
-def test_a_converted_tokenizer_still_ends_where_its_model_says(old_style):
-    files, _ = old_style
-    (files.folder / "generation_config.json").write_text('{"eos_token_id": [7]}')
-    try:
-        assert 7 in Tokenizer(files.tokenizer_folder, files.folder).eos_token_ids
-    finally:
-        (files.folder / "generation_config.json").unlink()
+    assert find_tokenizer(folder) != made
+    (folder / "generation_config.json").write_text('{"eos_token_id": [7]}')
+    assert 7 in Tokenizer(made, folder).eos_token_ids, "answers end where the model says"
 
 
 def test_a_conversion_without_its_packages_names_the_extra_and_all_that_its_class_takes(tmp_path, monkeypatch):
@@ -180,39 +147,11 @@ def test_a_conversion_that_fails_says_why_and_leaves_nothing(tmp_path, monkeypat
     assert list((tmp_path / "cache" / "penstock" / "tokenizers").iterdir()) == []
 
 
-def test_the_cache_of_what_was_made_keeps_the_folders_used_last(tmp_path, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
-    folders = MadeFolders("made", "made folder", "unfinished folder", "file")
-    (folders.place / "foreign").mkdir(parents=True)
-    for number in range(KEPT + 3):
-        make_own(folders.place / f"{number:03}", folders.mark)
-        os.utime(folders.place / f"{number:03}", (number, number))
-    folders.remove_oldest()
-    assert min(path.name for path in folders.place.iterdir()) == "003"
-    assert len(list(folders.place.iterdir())) == KEPT + 1
-    assert (folders.place / "foreign").is_dir()
-
-
-@for_each("file", ["config.json", "tokenizer.json", "model-00001-of-00002.safetensors"])
-def test_a_pointer_of_git_lfs_is_named_before_a_process_starts(tmp_path, file):
-    write_model(tmp_path / "cloned")
-    (tmp_path / "cloned" / file).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n")
-    with pytest.raises(ConfigError, match=rf"{file} is a Git-LFS pointer.* `git lfs pull` in "):
-        find_model(tmp_path / "cloned")
-
-
-# --- which was meant --------------------------------------------------------------------------------------------------
-
-
-@for_each("name, meant", [("pockt", "pocket"), ("Pocket", "pocket"), ("Qwen/Qwen3-0.6", "Qwen/Qwen3-0.6B")])
-def test_a_model_of_nearly_that_name_is_told(name, meant, tmp_path):
-    (tmp_path / "models--Qwen--Qwen3-0.6B").mkdir()
-    assert nearest_model(name, BUNDLED, str(tmp_path)) == f" Did you mean {meant}?"
-
-
-def test_so_is_a_folder_beside_one_that_is_not_there(tmp_path):
-    (tmp_path / "qwen3-0.6b").mkdir()
-    (tmp_path / "notes").mkdir()
+def test_a_model_of_nearly_that_name_is_told_and_a_folder_beside_one_that_is_not_there(tmp_path):
+    for folder in ("models--Qwen--Qwen3-0.6B", "qwen3-0.6b", "notes"):
+        (tmp_path / folder).mkdir()
+    for name, meant in (("pockt", "pocket"), ("Pocket", "pocket"), ("Qwen/Qwen3-0.6", "Qwen/Qwen3-0.6B")):
+        assert nearest_model(name, BUNDLED, str(tmp_path)) == f" Did you mean {meant}?"
     with pytest.raises(ModelNotFoundError, match=f"Did you mean {tmp_path}/qwen3-0.6b?"):
         find_model(tmp_path / "qwen-0.6b")
     assert nearest_model(f"{tmp_path}/llama", BUNDLED, "/nowhere") == ""

@@ -241,7 +241,7 @@ def test_an_unknown_row_is_refused_with_the_known_ones():
     for options, sentence in (
         ({"reasoning_parser": "qwen33"}, "reasoning_parser='qwen33': must be one of auto, .* Did you mean qwen3"),
         ({"tool_parser": "x"}, "tool_call_parser='x': must be one of auto, none, hermes"),
-        ({"tool_parser": "auto", "tool_call_parser": "hermes"}, "another name"),
+        ({"tool_parser": "auto", "tool_call_parser": "hermes"}, "give one of them"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             chosen(**options)
