@@ -142,9 +142,6 @@ def read(folder: Path, metadata: Metadata) -> TextTokenizer:
     return TextTokenizer(folder)
 
 
-# --- published pre-tokenizers -----------------------------------------------------------------------------------------
-
-
 def _split(pattern: str) -> Stage:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 

@@ -65,9 +65,6 @@ def blocks(page: Path) -> list[Block]:
     return [Block(page, text[: found.start(2)].count("\n") + 1, found[1], found[2]) for found in FENCE.finditer(text)]
 
 
-# --- Python -----------------------------------------------------------------------------------------------------------
-
-
 def script_of(page: Path) -> str:
     """All Python of a page, each block in its own lines."""
     script = ""
@@ -106,9 +103,6 @@ def test_the_python_of_a_page_runs_by_itself(page, tmp_path):
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST_SECONDS)
     assert done.returncode == 0, f"{done.stderr[-4000:]}\n{page.name} has the lines that the traceback names"
     check_printed(page, done.stdout)
-
-
-# --- the shell --------------------------------------------------------------------------------------------------------
 
 
 def commands_of(block: Block) -> Iterator[tuple[str, list[str]]]:
@@ -204,9 +198,6 @@ CHECKS = {
 }  # fmt: skip
 
 
-# --- what they refer to -----------------------------------------------------------------------------------------------
-
-
 @for_each("page", PAGES, ids=lambda page: page.name)
 def test_links_and_files_named_on_a_page_exist(page):
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
@@ -220,9 +211,6 @@ def test_the_page_of_options_is_what_its_script_writes():
     assert write_configuration.PAGE.read_text(encoding="utf-8") == write_configuration.page(), (
         "docs/configuration.md is stale: run scripts/write_configuration.py"
     )
-
-
-# --- names of other engines -------------------------------------------------------------------------------------------
 
 
 def own_names() -> Iterator[str]:

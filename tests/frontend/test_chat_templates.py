@@ -94,8 +94,6 @@ def test_going_on_from_the_last_message_cuts_where_transformers_does(family, las
     same_outcome(ways, [USER, {"role": "assistant", "content": last}], TEMPLATES[family], options)
 
 
-# --- what a template can't take as it stands ------------------------------------------------------------------------
-
 REMARK = {"role": "assistant", "content": "I look.", "reasoning_content": "Hm.", "tool_calls": [CALL]}
 
 
@@ -114,9 +112,6 @@ def test_a_conversation_is_given_in_another_form_where_the_template_fails_on_it(
     assert render("{{ tools[0].function.description is defined }}", [USER], tools=[bare]) == "False"
     with pytest.raises(RequestError, match="refuses this conversation: no$"):
         render("{{ raise_exception('no') }}", [USER, thought])
-
-
-# --- tools as functions -----------------------------------------------------------------------------------------------
 
 
 class Unit(enum.Enum):
@@ -174,9 +169,6 @@ def test_a_tool_that_cannot_be_described_is_refused_with_the_reason():
     ):
         with pytest.raises(RequestError, match=why):
             render(TEMPLATES["qwen2.5"], [USER], tools=[tool])
-
-
-# --- safety -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_callers_objects_are_never_changed():
@@ -243,9 +235,6 @@ def test_arguments_neither_replace_the_messages_nor_contradict_each_other():
         render(TEMPLATES["chatml"], [USER], arguments={"messages": [ASSISTANT]})
     with pytest.raises(RequestError, match="add_generation_prompt=False"):
         render(TEMPLATES["chatml"], [USER, ASSISTANT], continue_final_message=True)
-
-
-# --- where a template comes from --------------------------------------------------------------------------------------
 
 
 def tokenizer_with(folder, **settings):

@@ -201,8 +201,6 @@ def test_the_process_that_renders_for_clients_gives_parts_too():
         processes.close()
 
 
-# --- what is no content -----------------------------------------------------------------------------------------------
-
 NO_CONTENT = [None, 3, False, {"text": "x"}, {}, b"text", ..., [3], [None], [{"type": "text"}], [{"text": 3}], [[]]]
 
 

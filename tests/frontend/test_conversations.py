@@ -69,9 +69,6 @@ def test_a_role_of_the_templates_own_passes_and_another_beside_it_does_not():
     assert render(probed, [critic]) == "one"
 
 
-# --- texts that are more than a text: what is theirs alone is left behind ---------------------------------------------
-
-
 class OddText(str):
     def __len__(self) -> int:
         raise RuntimeError("nobody counts these")

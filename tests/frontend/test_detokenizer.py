@@ -150,9 +150,6 @@ def test_special_tokens_are_left_out_unless_asked_for_and_other_added_ones_are_t
     assert decoding.decoder().feed(decoding.backend.encode("<think>hello").ids) == "<think>hello"
 
 
-# --- ends -------------------------------------------------------------------------------------------------------------
-
-
 def test_a_request_gets_one_delta_at_its_end_or_one_a_step_if_it_is_streamed():
     ids = ids_of("hello world 🙂")
     for is_streamed, count in ((False, 1), (True, len(ids) + 1)):
@@ -182,13 +179,6 @@ def test_special_tokens_within_an_answer_are_shown_on_demand_and_no_text_without
         assert (caller.text, caller.token_ids) == (text, ids)
 
 
-@for_each("is_streamed", [False, True])
-def test_an_unfinished_character_shows_at_the_end_only(is_streamed):
-    ids = ids_of("\U00010348")[:2]
-    caller = Caller(step(opened=[opened(is_streamed=is_streamed)]), *steps_of(ids, ended()))
-    assert caller.text == "\ufffd" and not any(delta.text for delta in caller.deltas[:-1])
-
-
 @for_each("reason, code", [("abort", 499), ("error", 500)])
 def test_a_request_that_fails_keeps_what_it_got(reason, code):
     end = ended(reason, error_code=code, error_msg="why")
@@ -211,9 +201,6 @@ def test_a_sequence_that_cannot_be_decoded_fails_alone_and_an_unknown_one_is_pas
     assert aborted == [1]
     unknown = step({7: [1]}, ended=[SequenceEnded(7, "length")], resumed=[SequenceResumed(7, 1.0, 1)])
     assert caller.detokenizer.feed(unknown) == ([], [])
-
-
-# --- log-probabilities and times --------------------------------------------------------------------------------------
 
 
 def logprobs(count, *, is_prompt=False, first=0):

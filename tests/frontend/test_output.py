@@ -44,9 +44,6 @@ def cut_short(target: Path, *texts: str, by: BaseException | None = None) -> Non
         raise by
 
 
-# --- a file ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_file_has_its_new_content_at_the_end_and_not_before(target):
     with output_to(str(target)) as output:
         output.write("one\n")
@@ -155,9 +152,6 @@ def test_a_conversation_that_cannot_be_saved_costs_no_earlier_one(target):
     assert json.loads(target.read_text()) == talk.messages
 
 
-# --- what is no file -------------------------------------------------------------------------------------------------
-
-
 def test_devices_and_pipes_are_written_as_it_comes(tmp_path):
     with output_to("/dev/null") as output:
         output.write("x")
@@ -193,9 +187,6 @@ def test_a_pipe_that_someone_made_non_blocking_gets_everything():
         OutputStream(writer, "pipe").write("x" * 1_000_000)
         os.close(writer)
         assert popen.stdout.read() == b"1000000\n"
-
-
-# --- the same file read and written ----------------------------------------------------------------------------------
 
 
 def test_a_file_is_the_same_under_all_of_its_names(target, tmp_path):
@@ -243,19 +234,12 @@ def test_a_command_that_reads_what_it_writes_is_refused_and_changes_nothing(
     assert texts == dict.fromkeys(("a", "b", "hard", "soft"), '"one"\n')
 
 
-@for_each(
-    "words",
-    [
-        ["pocket", "--chaperone"],
-        ["pocket", "--input", "/nowhere/prompts"],
-        ["pocket", "--tokenizer", "/nowhere/at/all"],
-    ],
-)
+@for_each("words", ["--chaperone", "--input /nowhere/prompts", "--tokenizer /nowhere/at/all"])
 def test_what_is_refused_leaves_an_earlier_output_alone(target, words, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a prompt\n")))
     monkeypatch.setattr("penstock.frontend.commands.generate.is_same_file", lambda source, output: False)
     try:
-        code = cli.main(["generate", *words, "--output", str(target)])
+        code = cli.main(["generate", "pocket", *words.split(), "--output", str(target)])
     except SystemExit as end:
         code = end.code
     assert code in (1, 2)

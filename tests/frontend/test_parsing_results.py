@@ -140,9 +140,6 @@ def test_a_call_can_be_put_back_into_the_conversation(admit):
     assert render(template, [message]) == render(template, [as_dicts]) == expected
 
 
-# --- what the engine is told of thoughts ------------------------------------------------------------------------------
-
-
 def test_a_prompt_says_whether_its_answer_begins_within_a_thought(admit, tokenizer):
     for prompt, is_open, can_begin in (
         ("Well?", False, True), ("<think>\n", True, True), ("<think>\n\n</think>\n\n", False, False)
@@ -168,9 +165,6 @@ def test_a_mark_that_is_a_token_has_one_spelling_and_any_other_all_that_are_usua
     assert tokenizer.decode(thought.forced) == "\n</think>\n\n"
     granite = admit(RenderedPrompt("x"), reasoning_parser="granite").prompt.thought
     assert tokenizer.decode(granite.forced) == "\n\nHere is my response:"
-
-
-# --- a reader that fails ----------------------------------------------------------------------------------------------
 
 
 def test_a_plugins_reader_that_raises_fails_its_request_alone_and_hands_the_text_over(admit, tmp_path):

@@ -132,12 +132,6 @@ def last_words(request: PendingRequest) -> None:
     request.tell()
 
 
-def session(**parts) -> PrivateSession:
-    made = object.__new__(PrivateSession)
-    made.__dict__.update(parts)
-    return made
-
-
 @for_each("is_streamed", [True, False])
 def test_a_stream_and_an_answer_over_http_give_the_text_and_then_the_error(is_streamed):
     request = pending()
@@ -163,7 +157,9 @@ def test_a_stream_and_an_answer_over_http_give_the_text_and_then_the_error(is_st
         submit=lambda requests: last_words(*requests), abort=lambda requests: None, ask_stats=lambda ids: Future()
     )
     threads = SimpleNamespace(texts=SimpleNamespace(run=run))
-    model = LoadedModel(session(door=door, transport=transport, threads=threads), "model")
+    session = object.__new__(PrivateSession)
+    session.door, session.transport, session.threads = door, transport, threads
+    model = LoadedModel(session, "model")
 
     async def read() -> list[str]:
         texts = []

@@ -135,8 +135,6 @@ def test_ebnf_is_written_in_lark_and_lark_loses_its_marks_for_trees_alone():
     assert as_lark(marked) == 'start: "a" | b\nb.2: "x" # ?start:\nC: /::= ?b:/\n'
 
 
-# --- in a time in proportion to their length --------------------------------------------------------------------------
-
 # A tenth of it is enough; with the square of the length it is minutes.
 CPU_SECONDS = 10
 

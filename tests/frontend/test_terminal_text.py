@@ -104,8 +104,6 @@ def test_words_stay_whole_in_a_window_that_changes_its_size(tmp_path):
     assert person.sees_end() == 0
 
 
-# --- what strangers say -----------------------------------------------------------------------------------------------
-
 ODD = "esc\x1b[2J\rnew\nline\u202egnp\udcff"
 
 

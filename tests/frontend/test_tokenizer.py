@@ -217,8 +217,6 @@ def test_values_of_wrong_types_are_refused_in_a_sentence(name):
         assert told[0].isupper() or " must be " in told, (value, told)
 
 
-# --- any value in tokenizer_config.json is taken, or refused in a sentence --------------------------------------------
-
 ODD = [
     5, "x", True, None, [], [1], ["x"], {}, {"x": 1}, {"content": 5}, {"content": ["x"]}, {"5": None},
     {"x": {"content": "a"}},

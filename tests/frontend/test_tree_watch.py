@@ -28,8 +28,6 @@ from penstock.frontend.session.tree.vital_signs import (
 from penstock.frontend.session.tree.watchdog import Timer, Watchdog
 from penstock.protocol.processes.heartbeat import HeartbeatLine
 
-# --- how long they may take -------------------------------------------------------------------------------------------
-
 SECOND = 10**9
 
 
@@ -123,8 +121,6 @@ def test_a_timer_counts_from_the_last_change_on():
     assert timer.seconds == 0.0
 
 
-# --- what the kernel says of them -------------------------------------------------------------------------------------
-
 SLEEPS = "import time; time.sleep(60)"
 COMPUTES = "while True: pass"
 READS = "while True:\n with open('/proc/self/maps') as f: f.read()\n __import__('time').sleep(0.01)"
@@ -201,9 +197,6 @@ def test_who_waits_for_the_lock_of_another_is_not_at_fault(start, tmp_path):
         pid = start("import fcntl, sys; fcntl.flock(open(sys.argv[1], 'w'), fcntl.LOCK_EX)", lock.name)
         wait_until(lambda: sleeps(pid), 60, "it waits")
         assert missed(pid) == 0.0
-
-
-# --- who answers ------------------------------------------------------------------------------------------------------
 
 
 class NobodyAnswers:

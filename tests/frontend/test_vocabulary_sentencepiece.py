@@ -81,11 +81,12 @@ def check(folder, model, texts):
         assert ids == reference.encode(text), text
 
 
+@pytest.mark.parametrize("count", [300, pytest.param(5000, marks=pytest.mark.long)])
 @for_each("name", TRAINED)
-def test_ids_are_those_of_sentencepiece_and_the_text_comes_back_as_there(name, tmp_path):
+def test_ids_are_those_of_sentencepiece_and_the_text_comes_back_as_there(name, count, tmp_path):
     """Above all the spaces that begin it."""
     draw = random.Random(name)
-    check(tmp_path, model_of(name), [random_text(draw) for _ in range(300)])
+    check(tmp_path, model_of(name), [random_text(draw) for _ in range(count)])
     assert (tmp_path / "made" / SEGMENTER_FILE).exists() == (name not in USED_BY_THE_LIBRARY)
     reference, tokenizer = (
         sentencepiece.SentencePieceProcessor(model_proto=model_of(name)),
@@ -99,13 +100,6 @@ def test_ids_are_those_of_sentencepiece_and_the_text_comes_back_as_there(name, t
             assert tokenizer.decode([*first, *ids]) == expected, (first, text)
             stream = tokenizer.decoding.decoder()
             assert "".join([stream.feed([token]) for token in (*first, *ids)]) + stream.flush() == expected
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", TRAINED)
-def test_five_thousand_texts_have_the_ids_of_sentencepiece(name, tmp_path):
-    draw = random.Random(f"{name}, long")
-    check(tmp_path, model_of(name), [random_text(draw) for _ in range(5000)])
 
 
 @for_each("algorithm", [BPE, UNIGRAM])
@@ -218,8 +212,6 @@ def test_tokens_that_the_settings_list_have_their_ids_and_options_and_a_template
     assert tokenizer.chat_template == "{{ messages[0].content }}"
     assert tokenizer.encode("<|a|><|b|>") == [size, size + 1]
 
-
-# --- what can't be read ----------------------------------------------------------------------------------------------
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 499723\n"
 UNREADABLE = [

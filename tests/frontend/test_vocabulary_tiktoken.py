@@ -68,17 +68,11 @@ def check(folder, ranks, scheme, count):
         assert tokenizer.decode(ids) == composed
 
 
+@pytest.mark.parametrize("count", [300, pytest.param(5000, marks=pytest.mark.long)])
 @for_each("ranks", [trained, drawn])
 @for_each("scheme", ONE_NAME_EACH)
-def test_ids_are_those_of_tiktoken(scheme, ranks, tmp_path):
-    check(tmp_path, ranks(), scheme, 300)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("ranks", [trained, drawn])
-@pytest.mark.parametrize("scheme", ONE_NAME_EACH)
-def test_five_thousand_texts_have_the_ids_of_tiktoken(scheme, ranks, tmp_path):
-    check(tmp_path, ranks(), scheme, 5000)
+def test_ids_are_those_of_tiktoken(scheme, ranks, count, tmp_path):
+    check(tmp_path, ranks(), scheme, count)
 
 
 def test_special_tokens_have_the_ids_that_the_settings_give_them_and_kimi_reserves_256(tmp_path):

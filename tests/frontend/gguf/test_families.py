@@ -167,8 +167,6 @@ def test_a_file_with_an_encoder_in_it_or_without_an_embedding_is_refused(tmp_pat
         config_of(read_model((write_gguf(file, header.metadata),)))
 
 
-# --- parameters in Ollama's store -------------------------------------------------------------------------------------
-
 OWN = {"eos_token_id": [2], "do_sample": True, "temperature": 0.6, "top_p": 0.95}
 
 

@@ -48,9 +48,6 @@ def test_what_breaks_the_library_is_refused_and_a_full_disk_is_no_fault_of_the_t
         write_from_gguf(byte_level, tmp_path)
 
 
-# --- templates -------------------------------------------------------------------------------------------------------
-
-
 def test_a_template_is_kept_as_it_is_and_named_ones_are_chosen_by_name(byte_level, tmp_path):
     for family in ("everything", "gpt-oss", "llama3"):
         template = CHAT_TEMPLATES[family]
@@ -82,9 +79,6 @@ def test_templates_are_there_though_the_vocabulary_cannot_be_used(byte_level, tm
         write_from_gguf(metadata, tmp_path)
     assert (tmp_path / "chat_template.jinja").is_file()
     assert not (tmp_path / "tokenizer.json").exists()
-
-
-# --- what begins and ends texts --------------------------------------------------------------------------------------
 
 
 def test_a_text_begins_and_ends_as_the_file_says(byte_level, tmp_path):
@@ -149,9 +143,6 @@ def test_special_tokens_are_hidden_others_shown_and_empty_ones_never_found(byte_
     letter = byte_level["tokenizer.ggml.tokens"].index("a")
     tokenizer = read(tmp_path / "id 0", byte_level | {"tokenizer.ggml.padding_token_id": letter})
     assert tokenizer.pad_token is None and tokenizer.decode(tokenizer.encode("banana")) == "banana"
-
-
-# --- what is refused -------------------------------------------------------------------------------------------------
 
 
 GONE = object()

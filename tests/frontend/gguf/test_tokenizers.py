@@ -59,9 +59,6 @@ def check_pieces(tokenizer, reference, asked):
     check(tokenizer, reference.encode, [text for text in asked if "<s>" not in text])
 
 
-# --- byte pairs ------------------------------------------------------------------------------------------------------
-
-
 ADDED = [
     *(AddedToken(text, special=True, normalized=False) for text in ("<|begin|>", "<|end|>", "<｜fim▁begin｜>")),
     *(AddedToken(text, special=False, normalized=False) for text in ("<think>", "  ", "<tool_call>")),
@@ -168,8 +165,6 @@ def test_vocabularies_of_characters_keep_their_ids(model, pre, tmp_path):
     assert tokenizer.decode(ids) == "The  fox"
 
 
-# --- SentencePiece ---------------------------------------------------------------------------------------------------
-
 BPE_MODELS = {
     "as Llama": AS_LLAMA,
     "unknown characters": {**AS_LLAMA, "byte_fallback": False, "character_coverage": 0.98},
@@ -262,9 +257,6 @@ def test_tokens_of_phi_3_take_the_spaces_behind_them(tmp_path):
     assert len(tokenizer.encode("<|endoftext|>\n  ", add_special_tokens=False)) > 1
 
 
-# --- BERT ------------------------------------------------------------------------------------------------------------
-
-
 def check_bert(name, folder, count):
     original = Backend.from_file(str(write_tokenizer(folder, "word_piece") / "tokenizer.json"))
     metadata = from_bert(folder) | {"tokenizer.ggml.normalizer.lowercase": False}
@@ -284,12 +276,7 @@ ORIGINALS = [
 ]
 
 
+@pytest.mark.parametrize("count", [200, pytest.param(5000, marks=pytest.mark.long)])
 @for_each("check, name", ORIGINALS)
-def test_ids_are_those_of_the_original(check, name, tmp_path):
-    check(name, tmp_path, 200)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("check, name", ORIGINALS)
-def test_five_thousand_texts_have_the_ids_of_the_original(check, name, tmp_path):
-    check(name, tmp_path, 5000)
+def test_ids_are_those_of_the_original(check, name, count, tmp_path):
+    check(name, tmp_path, count)

@@ -146,9 +146,6 @@ def test_what_a_client_sends_in_another_form_is_refused():
             unpacked_media(content)
 
 
-# --- downloads -------------------------------------------------------------------------------------------------------
-
-
 class Server(BaseHTTPRequestHandler):
     def do_GET(self):
         places = {"/loop": "/loop", "/file": "file:///etc/passwd", "/once": "/picture"}
@@ -206,9 +203,6 @@ def test_a_server_on_the_internet_redirects_nobody_into_the_network_of_this_mach
         downloaded("image", f"{address}/inside?127.0.0.2:{port}", 100 << 10)
     outside.clear()
     assert downloaded("image", f"{address}/inside?127.0.0.2:{port}", 100 << 10) == FILE
-
-
-# --- on the way to a daemon ------------------------------------------------------------------------------------------
 
 
 @for_each("shape", [(1500, 1000, 3), (3, 900, 600, 3)])

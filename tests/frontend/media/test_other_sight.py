@@ -31,9 +31,6 @@ def decoded(kind, frames):
     return DecodedMedium.of(kind, frames.pixels.tobytes(), frames.layout)
 
 
-# --- ERNIE -----------------------------------------------------------------------------------------------------------
-
-
 def same_ernie(family, image):
     from transformers.models.ernie4_5_vl_moe import image_processing_pil_ernie4_5_vl_moe as module
 
@@ -113,9 +110,6 @@ def test_ernies_positions_are_those_of_transformers(tmp_path):
     assert ours.tolist() == wanted[:, 0].tolist()
 
 
-# --- Gemma 3 ---------------------------------------------------------------------------------------------------------
-
-
 def same_gemma(folder, image, **options):
     from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 
@@ -154,9 +148,6 @@ def test_gemmas_crops_and_tokens_are_those_of_transformers(tmp_path, height, wid
     assert expanded.positions == b"" and expanded.media[0].num_patches == (num_crops + 1) * 64 * 64
 
 
-# --- SmolVLM ---------------------------------------------------------------------------------------------------------
-
-
 def same_smol(folder, image, **options):
     from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
@@ -187,9 +178,6 @@ def test_smolvlms_tiles_and_tokens_are_those_of_transformers(tmp_path, height, w
     assert expanded.token_ids == theirs(text.replace("<image>", replacement))["input_ids"]
     assert math.prod(medium.shape) == medium.shape[0] * 512 * 512
     assert expanded.media[0].num_patches == medium.shape[0] * 1024
-
-
-# --- all -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long

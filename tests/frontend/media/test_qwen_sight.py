@@ -35,9 +35,6 @@ def sight(folder):
     return Sight.of(folder, Tokenizer(folder))
 
 
-# --- pixels ----------------------------------------------------------------------------------------------------------
-
-
 def same_patches(folder, family, image):
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -52,21 +49,13 @@ def same_patches(folder, family, image):
     assert family.num_patches(medium) == len(wanted["pixel_values"])
 
 
-def test_a_picture_is_resized_as_in_transformers_and_refused_if_it_is_too_narrow(folder, sight):
-    for height, width in SIZES:
-        same_patches(folder, sight.family, noise(height, width))
-    with pytest.raises(RequestError, match="200 times"):
-        sight.family.image(noise(2, 500), {})
-
-
-@pytest.mark.long
-def test_pictures_of_any_size_are_resized_as_in_transformers(folder, sight):
-    for number, (height, width) in enumerate(RANDOM_SIZES):
+@pytest.mark.parametrize("sizes", [SIZES, pytest.param(RANDOM_SIZES, marks=pytest.mark.long)], ids=["some", "any"])
+def test_a_picture_is_resized_as_in_transformers_and_refused_if_it_is_too_narrow(folder, sight, sizes):
+    for number, (height, width) in enumerate(sizes):
         if max(height, width) <= 200 * min(height, width):
             same_patches(folder, sight.family, noise(height, width, number))
-
-
-# --- videos ----------------------------------------------------------------------------------------------------------
+    with pytest.raises(RequestError, match="200 times"):
+        sight.family.image(noise(2, 500), {})
 
 
 def theirs_for(kind):
@@ -91,20 +80,16 @@ def same_frames(kind, sight, clip, **options):
 
 
 CLIPS = [(4, 30.0), (5, 30.0), (30, 30.0), (31, 29.97), (77, 25.0), (1000, 23.976), (20000, 30.0), (90, 1.0)]
+ANY_CLIPS = list(itertools.product(range(4, 3000, 37), (8.0, 24.0, 29.97, 60.0)))
 
 
-def test_the_same_frames_of_a_video_are_taken(kind, sight):
-    for num_frames, fps in CLIPS:
+@pytest.mark.parametrize("clips", [CLIPS, pytest.param(ANY_CLIPS, marks=pytest.mark.long)], ids=["some", "any"])
+def test_the_same_frames_of_a_video_are_taken(kind, sight, clips):
+    for num_frames, fps in clips:
         same_frames(kind, sight, Clip(num_frames, fps))
         same_frames(kind, sight, Clip(num_frames, fps), fps=0.7)
     frames = sight.family.video(Clip(1), {})
     assert frames.layout.shape[0] == 2 and frames.layout.times == (0.0, 0.0)
-
-
-@pytest.mark.long
-def test_the_same_frames_of_any_video_are_taken(kind, sight):
-    for num_frames, fps in itertools.product(range(4, 3000, 37), (8.0, 24.0, 29.97, 60.0)):
-        same_frames(kind, sight, Clip(num_frames, fps))
 
 
 @for_each("height, width", [(240, 320), (720, 1280), (20, 300), (2160, 3840), (5, 5)])
@@ -125,9 +110,6 @@ def test_a_request_can_make_a_picture_smaller_and_not_larger_than_the_model_allo
     larger = sight.family.image(noise(1000, 1000), {"max_pixels": 10**9, "min_pixels": 10**9}).layout.shape
     assert smaller[1] * smaller[2] <= 200_000 < usual[1] * usual[2] <= larger[1] * larger[2]
     assert larger[1] * larger[2] <= sight.family.image_pixels[1]
-
-
-# --- tokens and positions --------------------------------------------------------------------------------------------
 
 
 def decoded(sight, *media):
@@ -228,9 +210,6 @@ def test_what_somebody_typed_is_no_placeholder(sight):
     assert expanded.text.endswith("I typed <|image_pad|> and <|vision_start|>, and <|image_pad|>.")
     written = sight.tokenizer.decode(expanded.token_ids[6:], skip_special_tokens=False)
     assert written == expanded.text.removeprefix("<|vision_start|><|image_pad|><|vision_end|>")
-
-
-# --- settings --------------------------------------------------------------------------------------------------------
 
 
 def test_old_and_new_names_of_sizes_mean_the_same(tmp_path, kind):

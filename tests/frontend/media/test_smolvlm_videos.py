@@ -50,18 +50,14 @@ def same_frames(module, folder, clip, **options):
 
 CLIPS = [(1, 30.0), (2, 24.0), (30, 30.0), (45, 30.0), (31, 29.97), (77, 25.0), (1000, 23.976), (1990, 30.0)]
 CLIPS += [(2040, 30.0), (20_000, 30.0), (90, 1.0), (300_000, 60.0)]
+ANY_CLIPS = list(itertools.product(range(1, 9000, 41), (8.0, 24.0, 29.97, 60.0)))
 
 
-@for_each("num_frames, fps", CLIPS)
-def test_the_same_frames_are_taken(module, folder, num_frames, fps):
-    for options in ({}, {"fps": 2.0}, {"num_frames": 5}, {"fps": 0.1, "num_frames": 30}):
-        same_frames(module, folder, Clip(num_frames, fps), **options)
-
-
-@pytest.mark.long
-def test_the_same_frames_of_any_video_are_taken(module, folder):
-    for num_frames, fps in itertools.product(range(1, 9000, 41), (8.0, 24.0, 29.97, 60.0)):
-        same_frames(module, folder, Clip(num_frames, fps))
+@pytest.mark.parametrize("clips", [CLIPS, pytest.param(ANY_CLIPS, marks=pytest.mark.long)], ids=["some", "any"])
+def test_the_same_frames_are_taken(module, folder, clips):
+    for num_frames, fps in clips:
+        for options in ({}, {"fps": 2.0}, {"num_frames": 5}, {"fps": 0.1, "num_frames": 30}):
+            same_frames(module, folder, Clip(num_frames, fps), **options)
 
 
 def test_a_request_takes_fewer_frames_and_never_more(folder):
