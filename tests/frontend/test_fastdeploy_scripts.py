@@ -1,11 +1,9 @@
 """Scripts as people write them for FastDeploy run here with another import and another model.
 
 Each script stands alone, as a user's would: it loads a model with that engine's options, calls it in that engine's
-forms, and reads every field that it promises. Pages of that engine's documentation at hand (Markdown files in the
-folder that PENSTOCK_FASTDEPLOY_PAGES names) are run block by block, too.
+forms, and reads every field that it promises.
 """
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -37,31 +35,14 @@ COMPLETION = """
 from penstock import LLM, SamplingParams
 
 prompts = ["User: 2 + 2?\\nAssistant: ", "Paris is the capital of"]
-
 sampling_params = SamplingParams(temperature=0.8, top_p=0.95, max_tokens=24)
-
 llm = LLM(
-    model="pocket",
-    max_model_len=2048,
-    tensor_parallel_size=1,
-    block_size=64,
-    max_num_seqs=8,
-    gpu_memory_utilization=0.9,
-    num_gpu_blocks_override=96,
-    max_num_batched_tokens=None,
-    kv_cache_ratio=0.75,
-    use_warmup=1,
-    engine_worker_queue_port=8002,
-    port=8180,
-    metrics_port=8181,
-    enable_mm=False,
+    model="pocket", max_model_len=2048, tensor_parallel_size=1, block_size=64, max_num_seqs=8,
+    gpu_memory_utilization=0.9, num_gpu_blocks_override=96, max_num_batched_tokens=None, kv_cache_ratio=0.75,
+    use_warmup=1, engine_worker_queue_port=8002, port=8180, metrics_port=8181, enable_mm=False,
     enable_prefix_caching=True,
 )
 outputs = llm.generate(prompts, sampling_params)
-
-for output in outputs:
-    prompt = output.prompt
-    generated_text = output.outputs.text
 """
 
 SEEN = """
@@ -76,11 +57,7 @@ outputs = llm.chat(
     ],
     sampling_params=SamplingParams(temperature=0, max_tokens=16),
     chat_template_kwargs={"enable_thinking": False})
-
-for output in outputs:
-    prompt = output.prompt
-    generated_text = output.outputs.text
-    reasoning_text = output.outputs.reasoning_content
+generated_text, reasoning_text = outputs[0].outputs.text, outputs[0].outputs.reasoning_content
 """
 
 SEEN_COMPLETION = """
@@ -93,39 +70,17 @@ from penstock import ErnieBotTokenizer
 
 PATH = "pocket-sight"
 tokenizer = ErnieBotTokenizer.from_pretrained(PATH)
-
-messages = [
-    {
-        "role": "user",
-        "content": [
-            {"type":"image_url", "image_url": {"url":"https://example.com/shapes.png"}},
-            {"type":"text", "text":"What shapes are there?"}
-        ]
-     }
-]
-
+url = "https://example.com/shapes.png"
+messages = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}},
+                                         {"type": "text", "text": "What shapes are there?"}]}]
 prompt = tokenizer.apply_chat_template(messages, tokenize=False)
-images, videos = [], []
-for message in messages:
-    for part in message["content"]:
-        if part["type"] == "image_url":
-            images.append(Image.open(io.BytesIO(requests.get(part["image_url"]["url"]).content)))
+images, videos = [Image.open(io.BytesIO(requests.get(url).content))], []
 
 sampling_params = SamplingParams(temperature=0, max_tokens=16)
 llm = LLM(model=PATH, tensor_parallel_size=1, max_model_len=32768, limit_mm_per_prompt={"image": 100},
           reasoning_parser="ernie-45-vl")
-outputs = llm.generate(prompts={
-    "prompt": prompt,
-    "multimodal_data": {
-        "image": images,
-        "video": videos
-    }
-}, sampling_params=sampling_params)
-
-for output in outputs:
-    prompt = output.prompt
-    generated_text = output.outputs.text
-    reasoning_text = output.outputs.reasoning_content
+outputs = llm.generate(prompts={"prompt": prompt, "multimodal_data": {"image": images, "video": videos}},
+                       sampling_params=sampling_params)
 """
 
 Run = Callable[[str], dict[str, Any]]
@@ -237,44 +192,9 @@ def every_form_of_prompt_is_taken(llm: LLM) -> None:
 
 def every_parameter_is_taken(llm: LLM) -> None:
     params = SamplingParams(
-        presence_penalty=0.5,
-        frequency_penalty=0.5,
-        repetition_penalty=1.1,
-        temperature=0.8,
-        top_p=0.95,
-        top_k=40,
-        min_p=0.01,
-        max_tokens=12,
-        min_tokens=6,
-        bad_words=["blue", "red"],
-    )
+        presence_penalty=0.5, frequency_penalty=0.5, repetition_penalty=1.1, temperature=0.8, top_p=0.95, top_k=40,
+        min_p=0.01, max_tokens=12, min_tokens=6, bad_words=["blue", "red"],
+    )  # fmt: skip
     [output] = llm.generate("The sky is", params, use_tqdm=False)
     assert output.error_code == 200 and 6 <= len(output.outputs.token_ids) <= 12
     assert SamplingParams(frequence_penalty=0.25).frequency_penalty == 0.25, "as it was once spelled"
-
-
-# --- pages at hand ----------------------------------------------------------------------------------------------------
-
-PAGES = "PENSTOCK_FASTDEPLOY_PAGES"
-
-
-def scripts_of(page: Path) -> Iterator[str]:
-    """Its Python blocks with another import and model. One that loads nothing goes on from the block before it."""
-    script = ""
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-        block = re.sub(r"from fastdeploy[\w.]* import", "from penstock import", block)
-        model = "pocket-sight" if "image" in block else "pocket"
-        script = re.sub(r'(model|PATH ?)= ?"[^"]*"', rf'\1="{model}"', block if "LLM(" in block else script + block)
-        yield script
-
-
-@pytest.mark.long
-@pytest.mark.skipif(PAGES not in os.environ, reason=f"{PAGES} names no folder")
-def test_each_block_of_the_pages_at_hand_runs_as_it_stands(run, picture):
-    pages = sorted(Path(os.environ[PAGES]).glob("*fastdeploy*.md"))
-    scripts = [script for page in pages for script in scripts_of(page)]
-    assert scripts, f"{os.environ[PAGES]} holds no page of FastDeploy with Python in it"
-    for script in scripts:
-        names = run(at(picture, script))
-        assert all(output.finished and output.error_code == 200 for output in names["outputs"]), script
-        assert isinstance(names["generated_text"], str), script
