@@ -7,8 +7,11 @@ kernels' files are imported here. Trees that a test starts are not touched: they
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from penstock.kernels import triton as kernels
+from penstock.worker.models.load import Model, load_model
 
 
 @contextmanager
@@ -23,6 +26,13 @@ def interpretation() -> Iterator[None]:
             del os.environ["TRITON_INTERPRET"]
         else:
             os.environ["TRITON_INTERPRET"] = before
+
+
+def on_triton(folder: Path, **options: Any) -> Model:
+    with interpretation():
+        model = load_model(folder, **options)
+    assert type(model.backend).__name__ == "TritonBackend"
+    return model
 
 
 with interpretation():

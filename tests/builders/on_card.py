@@ -13,21 +13,13 @@ from penstock import LLM, RequestOutput, SamplingParams
 from penstock.frontend.console.logs import log_folder
 
 SMALL = {
-    "max_model_len": 512,
-    "max_num_seqs": 32,
-    "max_num_batched_tokens": 512,
-    "kv_cache_memory": "256MiB",
-    "block_size": 16,
-    "use_warmup": False,
-    "quiet": True,
-}
+    "max_model_len": 512, "max_num_seqs": 32, "max_num_batched_tokens": 512, "kv_cache_memory": "256MiB",
+    "block_size": 16, "use_warmup": False, "quiet": True,
+}  # fmt: skip
 TEXTS = (
-    "What is 348 + 275?",
-    "Count from 3 to 9.",
-    "Hello there!",
-    "Ada is 36 years old and lives in Paris. How old is Ada?",
-    "What is the capital of France?",
-)
+    "What is 348 + 275?", "Count from 3 to 9.", "Hello there!",
+    "Ada is 36 years old and lives in Paris. How old is Ada?", "What is the capital of France?",
+)  # fmt: skip
 
 
 def usable(device: str) -> str:

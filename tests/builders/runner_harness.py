@@ -70,30 +70,15 @@ def slotted_runner(
     counts = [num_states or num_blocks if group.kind == "state" else num_blocks for group in groups]
     memory = model.memory(groups, counts, block_size)
     table = SlotTable(
-        num_slots,
-        max_model_len,
-        counts,
-        block_size,
-        model.vocab_size,
-        torch.device(device),
-        shifts_rotations=model.shifts_rotations,
-        media_tokens=model.config.media_tokens,
-        groups=groups,
-    )
+        num_slots, max_model_len, counts, block_size, model.vocab_size, torch.device(device),
+        shifts_rotations=model.shifts_rotations, media_tokens=model.config.media_tokens, groups=groups,
+    )  # fmt: skip
     ranks, trace = Parallel(), Trace(None, "test")
     fast, cells = model.fast_decode(memory, table, ranks, trace), second_tiers(memory, [num_cells] * len(groups))
     runner = SlottedRunner(
-        model.forward_pass,
-        memory,
-        table,
-        ranks,
-        trace=trace,
-        fast_decode=fast,
-        second_tiers=cells,
-        media=model.kept_media(num_media_rows),
-        batch=model.backend.batch,
-        sample=model.sample,
-    )
+        model.forward_pass, memory, table, ranks, trace=trace, fast_decode=fast, second_tiers=cells,
+        media=model.kept_media(num_media_rows), batch=model.backend.batch, sample=model.sample,
+    )  # fmt: skip
     runner.model = model
     return runner
 

@@ -96,17 +96,12 @@ class SeeingRunner:
         self.number += 1
         result = self.runner.step(
             StepPlan(
-                self.number,
-                column(seen.slot for seen, _ in rows),
-                column(count for _, count in rows),
-                [GroupChanges(column(blocks), column(offsets)) for _ in self.runner.table.groups],
-                new=new,
-                encodes=encodes,
-                media=media,
-                dropped_entries=column(dropped),
+                self.number, column(seen.slot for seen, _ in rows), column(count for _, count in rows),
+                [GroupChanges(column(blocks), column(offsets)) for _ in self.runner.table.groups], new=new,
+                encodes=encodes, media=media, dropped_entries=column(dropped),
             ),
             no_mask,
-        )
+        )  # fmt: skip
         assert not result.failed
         tokens = iter(values(result.sampled))
         for (seen, _), count in zip(rows, values(result.num_sampled), strict=True):

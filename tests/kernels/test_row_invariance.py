@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 import torch
 from builders.cases import for_each
-from builders.operation_examples.attention import paged_rows, sinks_of
+from builders.operation_examples.attention import Form, Requests, paged_rows
 
 from penstock.kernels import Rows, pack
 from penstock.kernels.operands import Activation
@@ -94,69 +94,42 @@ def test_a_row_has_the_same_bits_in_any_company_at_any_place_and_with_any_thread
             assert torch.equal(found, own), f"{count} rows from {first} on, {number} threads"
 
 
-# (query heads, key heads, head_dim, block size, window, number format of the memory)
 ATTENTION = [
-    (4, 4, 16, 16, None, torch.float32),
-    (6, 2, 24, 32, None, torch.float32),
-    (7, 1, 10, 64, None, torch.float32),
-    (5, 1, 12, 16, 37, torch.float32),
-    (4, 2, 128, 128, None, torch.float32),
-    (4, 2, 16, 32, 200, torch.bfloat16),
-]
-
-
-class Memory:
-    """One long row of 300 tokens with its queries, beside other rows; computed in any chunks and company."""
-
-    LENGTH = 300
-
-    def __init__(self, heads: int, kv_heads: int, head_dim: int, block_size: int, dtype: torch.dtype) -> None:
-        self.shape = [(self.LENGTH, self.LENGTH), (1, 77), (150, 150), (1, 290), (9, 140), (1, 1)]
-        self.rows, num_blocks = paged_rows(self.shape, block_size, seed=3)
-        self.kv = _draws(2, num_blocks, kv_heads, block_size, head_dim, seed=6, dtype=dtype)
-        self.queries = _draws(self.rows.query_starts[-1], heads, head_dim, seed=7)
-        self.block_size = block_size
-        self.sinks: torch.Tensor | None = None
-
-    def attend(self, chunk: tuple[int, int], others: list[int], place: int, window: int | None):
-        """Attention of the long row's positions of `chunk`, with other rows before and after it."""
-        shape, queries, tables = [], [], []
-        for row in [*others[:place], 0, *others[place:]]:
-            first, last = chunk if row == 0 else (self.shape[row][1] - self.shape[row][0], self.shape[row][1])
-            start = self.rows.query_starts[row] + (first if row == 0 else 0)
-            shape.append((last - first, last))
-            queries.append(self.queries[start : start + last - first])
-            tables.append(self.rows.block_tables[row])
-        starts = [0]
-        for count, _ in shape:
-            starts.append(starts[-1] + count)
-        step = Rows(starts, [context for _, context in shape], torch.stack(tables), torch.empty(0))
-        query = torch.cat(queries)
-        attended = attention_invariant(query, self.kv[0], self.kv[1], step, query.shape[-1] ** -0.5, window, self.sinks)
-        return attended[starts[place] : starts[place + 1]]
-
-
+    Form("fp32", 4, 4, 16, 16), Form("fp32", 6, 2, 24, 32), Form("fp32", 7, 1, 10, 64),
+    Form("fp32", 5, 1, 12, 16, window=37, has_sinks=True), Form("fp32", 4, 2, 128, 128),
+    Form("bf16", 4, 2, 16, 32, window=200, has_sinks=True),
+]  # fmt: skip
+LENGTHS = [300, 77, 150, 290, 140, 1]
+# What a step computes of a row of 300 tokens; of the other rows; and which of these come, with that row's place.
 CHUNKS = ((0, 300), (0, 1), (0, 9), (5, 131), (127, 129), (128, 256), (299, 300), (40, 47))
-# The other rows of a step, and which one this row is among them.
+SPANS = {1: (76, 77), 2: (0, 150), 3: (289, 290), 4: (131, 140), 5: (0, 1)}
 OTHERS = (([], 0), ([1], 0), ([1, 2, 3], 2), ([1, 2, 3, 4, 5], 5), ([3] * 40, 17))
 
 
+def attended(requests: Requests, chunk: tuple[int, int], others: list[int], place: int) -> torch.Tensor:
+    """Attention of the long row's positions of `chunk`, with other rows before and after it."""
+    spans = [(other, *SPANS[other]) for other in others]
+    query, rows = requests.step([*spans[:place], (0, *chunk), *spans[place:]])
+    starts, kv, form = rows.query_starts.tolist(), requests.memory(), requests.form
+    step = Rows(starts, rows.context_lengths.tolist(), rows.block_tables, rows.kv_slots)
+    keys, values = (each.transpose(1, 2).contiguous() for each in (kv.keys, kv.values))
+    found = attention_invariant(query.float(), keys, values, step, form.head_dim**-0.5, form.window, form.sinks)
+    return found[starts[place] : starts[place + 1]]
+
+
 @pytest.mark.parametrize("is_whole", [False, WHOLE], ids=["some", "all"])
-@for_each("heads, kv_heads, head_dim, block_size, window, dtype", ATTENTION)
-def test_a_query_attends_with_the_same_bits_however_its_row_is_chunked_and_accompanied(
-    heads, kv_heads, head_dim, block_size, window, dtype, is_whole
-):
+@for_each("form", ATTENTION)
+def test_a_query_attends_with_the_same_bits_however_its_row_is_chunked_and_accompanied(form, is_whole):
     """Each chunk with some other rows, and these with some chunks: a step computes one row after another."""
-    memory = Memory(heads, kv_heads, head_dim, block_size, dtype)
-    memory.sinks = sinks_of(heads, torch.Generator().manual_seed(1)) if window else None
+    requests = Requests(form, LENGTHS)
     torch.set_num_threads(1)
-    whole = memory.attend((0, memory.LENGTH), [], 0, window)
+    whole = attended(requests, (0, 300), [], 0)
     pairs = [(chunk, OTHERS[(place + more) % len(OTHERS)]) for place, chunk in enumerate(CHUNKS) for more in (0, 2)]
     some = [(*pair, 1 + place % 3) for place, pair in enumerate(pairs)]
-    for (first, last), (others, place), threads in product(CHUNKS, OTHERS, THREADS) if is_whole else some:
+    for chunk, (others, place), threads in product(CHUNKS, OTHERS, THREADS) if is_whole else some:
         torch.set_num_threads(threads)
-        found = memory.attend((first, last), others, place, window)
-        assert torch.equal(found, whole[first:last]), f"{first}:{last} with {others}, {threads} threads"
+        found = attended(requests, chunk, others, place)
+        assert torch.equal(found, whole[slice(*chunk)]), f"{chunk} with {others}, {threads} threads"
 
 
 @for_each("threads", THREADS)

@@ -23,6 +23,7 @@ from penstock.protocol.parameters.beams import BeamSearchParams
 from penstock.worker.models.load import Model
 
 WINDOW = {"sliding_window": 24}
+LATER_WINDOWS = dict(num_hidden_layers=3, use_sliding_window=True, max_window_layers=1, sliding_window=40)
 # The backend, the family, what its checkpoint has otherwise, how it is loaded, and the format of keys and values.
 MODELS: dict[str, tuple[str, str, dict, dict, str | None]] = {
     "native qwen3": ("native", "qwen3", {}, {}, None),
@@ -33,6 +34,9 @@ MODELS: dict[str, tuple[str, str, dict, dict, str | None]] = {
     "native youtu, latents": ("native", "youtu", {}, {}, None),
     "native youtu, latents in bfloat16": ("native", "youtu", {"dtype": "bfloat16"}, {"quantization": "int8"}, "bf16"),
     "native gpt-oss in mxfp4": ("native", "mxfp4", {"head_dim": 32}, {"quantization": "int8"}, "bf16"),
+    "native gpt-oss, windows in turn": ("native", "gpt_oss", {"num_hidden_layers": 4, "sliding_window": 20}, {}, None),
+    "native qwen2, windows in later layers": ("native", "qwen2", LATER_WINDOWS, {}, None),
+    "native gemma 4, keys of others": ("native", "gemma4_text", {}, {}, None),
     "native qwen3.5, states": ("native", "qwen3_5_text", {}, {}, None),
     "native lfm2, states, in int8": ("native", "lfm2", {"dtype": "bfloat16"}, {"quantization": "int8"}, "int8"),
     "native qwen3-next, states, in int4": ("native", "qwen3_next", {}, {"quantization": "int4"}, None),
@@ -44,7 +48,11 @@ MODELS: dict[str, tuple[str, str, dict, dict, str | None]] = {
     "torch youtu, latents": ("invariant", "youtu", {}, {}, None),
     "torch deepseek_v3, latents": ("invariant", "deepseek_v3", {}, {}, None),
 }
-FOR_LONG = ("native youtu, latents", "torch deepseek_v3, latents", "torch llama in bfloat16")  # as others here are
+# Computed as others here are.
+FOR_LONG = (
+    "native youtu, latents", "native qwen2, windows in later layers", "torch deepseek_v3, latents",
+    "torch llama in bfloat16",
+)  # fmt: skip
 COMMON = [(7 * place) % 290 + 5 for place in range(50)]
 SAMPLED = [
     {},
@@ -88,7 +96,9 @@ def requests(first_id: int = 0, count: int = 12) -> list[Prompt]:
 
 @pytest.fixture(scope="module")
 def alone(model) -> list[Answer]:
-    found = [answer for asked in prompts(model) for answer in engine_of(model, shares_prefixes=False).run(asked)]
+    """In a memory of one group, which keeps all tokens and finds no prefix."""
+    plain = {"shares_prefixes": False, "gives_back": False}
+    found = [answer for asked in prompts(model) for answer in engine_of(model, **plain).run(asked)]
     assert all(answer.finish_reason == "length" and len(answer.logprobs) == len(answer.tokens) for answer in found)
     assert len({tuple(answer.tokens) for answer in found}) == len(found)
     return found
@@ -137,7 +147,7 @@ ROOMS: dict[str, tuple[dict[str, Any], str | None]] = {
 NATIVE = tuple(name for name in MODELS if name.startswith("native"))
 KINDS = (
     "native qwen3", "native qwen3 in int8", "native mistral with a window", "native youtu, latents in bfloat16",
-    "native qwen3.5, states",
+    "native qwen3.5, states", "native gpt-oss, windows in turn", "native gemma 4, keys of others",
 )  # fmt: skip
 RARER = tuple(name for name in NATIVE if name not in KINDS)
 

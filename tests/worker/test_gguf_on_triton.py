@@ -1,7 +1,7 @@
 """GGUF files on a GPU's kernels, in Triton's interpreter: blocks stay as they are, and answers are the processor's from
 the same numbers."""
 
-from builders import interpreted  # isort: skip  before anything that imports triton
+from builders.interpreted import on_triton  # isort: skip  before anything that imports triton
 
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,13 @@ from builders.tiny_model import tiny_model
 
 from penstock.kernels.gpu_blocks import GpuBlocks, unpacked_blocks
 from penstock.kernels.triton.products.joined import JoinedWeight
-from penstock.worker.models.load import Model, load_model
+from penstock.worker.models.load import Model
 from penstock.worker.parallel import Parallel
 from penstock.worker.weights.weight_bytes import estimated_weight_bytes
 
 from .test_gguf_types import K_SHAPES, MIXTURES
 
 OTHERS = ("qwen3, Q4_K_M", "llama, Q5_K", "llama, a type a part", "phi3, a type a part", "gpt-oss, MXFP4")
-
-
-def on_triton(folder: Path, **options: Any) -> Model:
-    with interpreted.interpretation():
-        return load_model(folder, **options)
 
 
 def answers(model: Model) -> list[list[int]]:
@@ -54,14 +49,6 @@ def test_its_greedy_answers_are_the_processors_from_the_same_numbers(name: str, 
     in_blocks, widened = files(tmp_path, name)
     expected = answers(load_on("invariant", widened, dtype=torch.float32))
     assert answers(on_triton(in_blocks, dtype=torch.float32)) == expected
-
-
-@pytest.mark.long
-def test_a_head_of_its_own_and_16_bit_numbers_give_the_same_as_widened(tmp_path: Path):
-    in_blocks, widened = files(tmp_path, "qwen3, Q4_K_M", tie_word_embeddings=False)
-    model = on_triton(in_blocks, dtype=torch.bfloat16)
-    assert model.decoder.head.own.weight.kinds == ("q6_k",)
-    assert answers(model) == answers(on_triton(widened, dtype=torch.bfloat16))
 
 
 def test_blocks_are_kept_and_all_else_is_widened(tmp_path: Path):

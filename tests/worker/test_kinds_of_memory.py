@@ -1,92 +1,19 @@
-"""Models whose layers see windows or keep states, planned by a real scheduler: each answer is that of a memory that
-keeps all tokens and finds no prefix, bit for bit, however it was computed; and windows hold no more than they need.
+"""Models whose layers see windows or keep states, planned by a real scheduler: tokens are computed once, and windows
+hold no more than they need. test_company.py has their answers.
 """
 
-import pytest
-from builders.runner_harness import Answer, TinyEngine, prompt, slotted_runner
+from builders.cases import for_each
+from builders.runner_harness import TinyEngine, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 
-from penstock.worker.models.load import Model, load_model
+from penstock.worker.models.load import load_model
 from penstock.worker.start.shares import GroupSize, Shares
 
-FAMILIES = {
-    "alternating": ("gpt_oss", {"num_hidden_layers": 4, "sliding_window": 20}),
-    "later layers": (
-        "qwen2", {"num_hidden_layers": 3, "use_sliding_window": True, "max_window_layers": 1, "sliding_window": 40}
-    ),
-    "every layer": ("mistral", {"sliding_window": 24}),
-    "layers that read others' keys": ("gemma4_text", {}),
-    "delta nets": ("qwen3_5_text", {}),
-    "convolutions": ("lfm2", {}),
-}  # fmt: skip
-COMMON = [(5 * place) % 250 + 1 for place in range(90)]  # what prompts begin with
 
-
-_RARER = ("later layers", "convolutions")
-
-
-@pytest.fixture(
-    scope="module", params=[pytest.param(each, marks=pytest.mark.long) if each in _RARER else each for each in FAMILIES]
-)
-def model(request, tmp_path_factory) -> Model:
-    family, options = FAMILIES[request.param]
-    return load_model(tiny_model(tmp_path_factory.mktemp("model"), family, **options))
-
-
-def requests(first_id: int = 0) -> list:
-    lengths = (1, 30, 90, 130, 5, 64, 111)
-    return [
-        prompt(first_id + number, [*COMMON[:length], number + 1], seed=number, max_tokens=18, logprobs=2, **params)
-        for number, (length, params) in enumerate(zip(lengths, [{}, {"n": 3, "temperature": 1.0}, {}] * 3))
-    ]
-
-
-@pytest.fixture(scope="module")
-def expected(model) -> list[Answer]:
-    """Of one group, and no prefix is found."""
-    return TinyEngine(slotted_runner(model, gives_back=False), shares_prefixes=False).run(*requests())
-
-
-def windowed(model: Model, **options) -> TinyEngine:
-    shape = {name: options.pop(name) for name in ("num_blocks", "num_cells", "num_slots") if name in options}
-    return TinyEngine(slotted_runner(model, gives_back=True, **shape), **options)
-
-
-@pytest.mark.parametrize("budget", [37, *(pytest.param(tokens, marks=pytest.mark.long) for tokens in (1, 16, 64))])
-def test_in_chunks(model, expected, budget):
-    assert windowed(model, max_num_batched_tokens=budget, shares_prefixes=False).run(*requests()) == expected
-
-
-def test_with_prefixes_found(model, expected):
-    engine = windowed(model)
-    assert engine.run(*requests()) == expected
-    assert engine.run(*requests(100)) == expected
-    assert engine.scheduler.stats().cached_tokens > 300
-
-
-def test_preempted(model, expected):
-    engine = windowed(model, num_blocks=13, max_num_batched_tokens=40)
-    assert engine.run(*requests()) == expected
-    assert engine.scheduler.stats().preemptions > 0, "the pool was meant to be too small"
-
-
-def test_evicted_to_cpu_memory_and_back(model, expected):
-    engine = windowed(model, num_blocks=13, num_cells=200, max_num_batched_tokens=40)
-    assert engine.run(*requests()) == expected
-    assert engine.run(*requests(100)) == expected
-    assert engine.scheduler.stats().loaded_blocks > 0
-
-
-@pytest.mark.parametrize("threads", [3, pytest.param(2, marks=pytest.mark.long)])
-def test_with_any_number_of_threads(model, expected, threads):
-    model.backend.use_threads(threads)
-    try:
-        assert windowed(model).run(*requests()) == expected
-    finally:
-        model.backend.use_threads(1)
-
-
-def test_a_conversation_of_ten_turns_computes_each_token_once(model):
+@for_each("family", ["gpt_oss", "gemma4_text", "qwen3_5_text"])
+def test_a_conversation_of_ten_turns_computes_each_token_once(family, tmp_path):
+    """Where layers see windows in turn, read the keys of others, or keep states."""
+    model = load_model(tiny_model(tmp_path, family))
     shape = dict(num_blocks=200, max_model_len=512)
     sharing, windows, plain = (
         TinyEngine(slotted_runner(model, gives_back=gives_back, **shape), shares_prefixes=shares_prefixes)

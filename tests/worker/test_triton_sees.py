@@ -4,56 +4,36 @@ In one process, with the real runner. Slow, so scenes are small, and the quick t
 need something of their own.
 """
 
-from builders import interpreted  # isort: skip  before anything that imports triton
+from builders.interpreted import on_triton  # isort: skip  before anything that imports triton
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import seeing_ernie, seeing_models, seeing_squares
 from builders.backends import load_on
 from builders.runner_harness import slotted_runner
+from builders.seeing_models import ERNIE, SQUARES, seeing_model
 from builders.seeing_runner import SeeingRunner, Seen
+from builders.seeing_scenes import scene
 
 from penstock.worker.backends.backend import BackendOptions
-from penstock.worker.models.load import Model, load_model
+from penstock.worker.models.load import Model
 
-Scenes = Callable[[str], list[Any]]
-
-
-def squares(family: str) -> list[Any]:
-    scene = seeing_squares.Scene(family)
-    return [scene.text(7, 8).picture().text(30), seeing_squares.Scene(family).text(50, 51)]
+FAMILIES = ("Gemma3", ERNIE, "Qwen3VL", "Qwen2_5_VL", "Idefics3")
 
 
-def grids(family: str) -> list[Any]:
-    scene = seeing_ernie.Scene if family == "Ernie" else seeing_models.Scene
+def scenes(family: str) -> list[Any]:
+    if family in SQUARES:
+        return [scene(family).text(7, 8).picture().text(30), scene(family).text(50, 51)]
     return [scene(family).text(7).picture(2, 4).video(2, 2, 4, seed=6), scene(family).text(50, 51)]
 
 
-# By family: what writes its folder, and its prompts.
-FAMILIES: dict[str, tuple[Any, Scenes]] = {
-    "Gemma3": (seeing_squares.seeing_model, squares),
-    "Ernie": (seeing_ernie.seeing_model, grids),
-    "Qwen3VL": (seeing_models.seeing_model, grids),
-    "Qwen2_5_VL": (seeing_models.seeing_model, grids),
-    "Idefics3": (seeing_squares.seeing_model, squares),
-}
 # Two layers of each of these, with a window and without, dense and sparse; and one of the encoder.
 SMALL: dict[str, dict[str, Any]] = {
     "Gemma3": dict(
         text={"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]}, num_hidden_layers=1
     ),
-    "Ernie": dict(text={"num_hidden_layers": 2, "mlp_layer_types": ["dense", "sparse"]}, depth=1),
+    ERNIE: dict(text={"num_hidden_layers": 2, "mlp_layer_types": ["dense", "sparse"]}, depth=1),
 }
-
-
-def on_triton(folder: Path, **options: Any) -> Model:
-    with interpreted.interpretation():
-        model = load_model(folder, dtype="float32", options=BackendOptions(**options))
-    assert type(model.backend).__name__ == "TritonBackend"
-    return model
 
 
 def answers(model: Model, scenes: list[Any], reference: Any, apart: bool = False, budget: int = 13) -> list[Seen]:
@@ -70,9 +50,8 @@ def answers(model: Model, scenes: list[Any], reference: Any, apart: bool = False
     "family", [family if family in SMALL else pytest.param(family, marks=pytest.mark.long) for family in FAMILIES]
 )
 def test_its_answers_about_pictures_are_the_processors(tmp_path, family):
-    write, scenes = FAMILIES[family]
-    reference = write(tmp_path, family, **SMALL.get(family, {}))
-    model = on_triton(tmp_path)
+    reference = seeing_model(tmp_path, family, **SMALL.get(family, {}))
+    model = on_triton(tmp_path, dtype="float32")
     assert model.report.leftovers == []
     expected = answers(load_on("invariant", tmp_path, dtype="float32"), scenes(family), reference)
     found = answers(model, scenes(family), reference)
@@ -86,9 +65,8 @@ def test_its_answers_about_pictures_are_the_processors(tmp_path, family):
 @pytest.mark.long
 @pytest.mark.parametrize("family", SMALL)
 def test_in_the_deterministic_form_company_and_chunks_change_no_bit_of_what_a_picture_says(tmp_path, family):
-    write, scenes = FAMILIES[family]
-    reference = write(tmp_path, family, seed=1)
-    model = on_triton(tmp_path, deterministic=True)
+    reference = seeing_model(tmp_path, family, seed=1)
+    model = on_triton(tmp_path, dtype="float32", options=BackendOptions(deterministic=True))
     found = [
         [each.logprobs for each in answers(model, scenes(family), reference, apart, budget)]
         for apart, budget in ((True, 100), (False, 11))

@@ -3,12 +3,11 @@
 In one process, with the real scheduler and the real runner, and tiny models. Slow, so the quick tests ask for little.
 """
 
-from builders import interpreted  # isort: skip  before anything that imports triton
+from builders.interpreted import on_triton  # isort: skip  before anything that imports triton
 
 import json
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,19 +28,12 @@ from penstock.protocol.messages import Prompt
 from penstock.worker.backends.backend import BackendOptions
 from penstock.worker.backends.triton.backend import TritonBackend
 from penstock.worker.convert.convert import convert
-from penstock.worker.models.load import Model, load_model
+from penstock.worker.models.load import Model
 from penstock.worker.parallel import Parallel
 
 # An interpreter takes long for every tile of every product.
 SMALL = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 32}
 SAMPLED = ({}, {"temperature": 1.0, "top_p": 0.9}, {"temperature": 0.8, "top_k": 20, "repetition_penalty": 1.2})
-
-
-def on_triton(folder: Path, **options) -> Model:
-    with interpreted.interpretation():
-        model = load_model(folder, **options)
-    assert type(model.backend).__name__ == "TritonBackend"
-    return model
 
 
 def requests(count: int = 2, sampled: bool = False) -> list[Prompt]:
