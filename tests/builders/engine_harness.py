@@ -68,7 +68,6 @@ def medium(picture: int, *spans: tuple[int, int], num_patches: int = 8) -> Mediu
 
 
 def media_rows(asked: Prompt) -> dict[int, Row]:
-    """Which rows the tokens of a prompt get, by position."""
     rows = {}
     for each in asked.media:
         spans = values(each.spans)
@@ -96,8 +95,6 @@ def answer(asked: Prompt, sample: int, max_model_len: int, following: Following 
 
 
 class Heard:
-    """What a detokenizer has been told of one sequence."""
-
     def __init__(self, opened: SequenceOpened) -> None:
         self.opened = opened
         self.tokens: list[int] = []
@@ -222,7 +219,6 @@ class Harness:
         return heard.ended if heard else None
 
     def rows(self, plan: StepPlan) -> dict[int, int]:
-        """Tokens by slot."""
         return dict(zip(values(plan.slots), values(plan.num_tokens), strict=True))
 
     def _hear_ends(self) -> None:

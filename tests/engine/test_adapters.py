@@ -17,8 +17,6 @@ from penstock.protocol.adapter_messages import (
 
 
 class Told:
-    """Adapters, and what they have said to workers and front end."""
-
     def __init__(self, max_loras: int = 2, num_ranks: int = 2) -> None:
         self.to_workers: list[LoadAdapter | UnloadAdapter] = []
         self.answers: list[LoraAnswer] = []
@@ -31,7 +29,6 @@ class Told:
         return self
 
     def loaded(self, name: str) -> int:
-        """Load one to the end; its place."""
         self.take(LoadLora(0, name, f"/{name}"))
         place = self.to_workers[-1].adapter
         self.take(*(AdapterLoaded(rank, place) for rank in range(self.adapters.num_ranks)))
@@ -92,7 +89,6 @@ def test_what_cannot_be_done_is_answered_with_a_reason(told):
 
 
 def harness(*names: str) -> Harness:
-    """An engine whose stand-in workers have these adapters."""
     harness, told = Harness(), Told(max_loras=4, num_ranks=1)
     harness.scheduler.adapters = told.adapters
     for name in names:

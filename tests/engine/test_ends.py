@@ -36,13 +36,18 @@ def test_no_token_ends_it_before_its_least_length(least):
     assert len(harness.tokens(1)) >= 10
 
 
-def test_a_worker_that_ends_it_too_early_is_not_believed():
+def test_a_worker_that_ends_it_too_early_is_not_believed_nor_a_result_out_of_order():
     harness = Harness().add(asked(min_tokens=2, eos_token_id=[7]))
     for expected in (None, "stop"):
         harness.plan()
         harness.results[0].sampled = column([7])
         harness.finish()
         assert (harness.ended(1) and harness.ended(1).finish_reason) == expected
+    harness = Harness().add(ASKED)
+    harness.plan()
+    harness.results[0].step = 7
+    with pytest.raises(RuntimeError, match="answered step 7, and the step in flight is 0"):
+        harness.finish()
 
 
 def test_no_step_is_planned_for_a_sequence_whose_last_token_is_in_flight_and_its_slot_is_used_again():
@@ -68,14 +73,6 @@ def test_an_aborted_sequence_ends_with_499_and_keeps_what_it_got():
     assert harness.tokens(1) == FREE[:1], "surplus results are dropped"
     assert harness.scheduler.stats().free_blocks == 64
     harness.abort(1 * 128)  # has no second end
-
-
-def test_a_result_out_of_order_is_refused():
-    harness = Harness().add(ASKED)
-    harness.plan()
-    harness.results[0].step = 7
-    with pytest.raises(RuntimeError, match="answered step 7, and the step in flight is 0"):
-        harness.finish()
 
 
 # --- preemption ------------------------------------------------------------------------------------------------------

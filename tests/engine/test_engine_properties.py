@@ -131,8 +131,6 @@ actions = st.one_of(
 
 @dataclass
 class Run:
-    """One history of arrivals, steps, aborts and failures."""
-
     harness: Harness
     steps_in_flight: int
     asked: dict[int, Prompt] = field(default_factory=dict)
@@ -170,7 +168,6 @@ class Run:
             self.harness.abort(chosen)
 
     def fail(self, number: int) -> None:
-        """One row of the newest result went wrong on the worker."""
         if not self.harness.results or not self.harness.results[-1].num_sampled:
             return
         result = self.harness.results[-1]

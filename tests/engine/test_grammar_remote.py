@@ -30,8 +30,6 @@ DEAR += "".join(f"x{i}: /[a-z]/ x{(i + 1) % 60} | /[a-z]/ x{(i + 7) % 60} | /[a-
 
 
 class Waiting:
-    """A `RemoteFollower` and whoever waits for it."""
-
     def __init__(self) -> None:
         self.woken = threading.Event()
         self.follower = RemoteFollower(FOLDER, VOCABULARY, self.woken.set)
@@ -111,7 +109,6 @@ def ends_between_jobs(helper):
 
 
 def leaves_the_next_job_to_another(helper):
-    """As it does when it has grown."""
     helper._release()
 
 
@@ -184,8 +181,6 @@ def test_sequences_that_are_followed_apart_are_not_waited_for():
 
 
 class Clock:
-    """Moves on by what each piece of work takes."""
-
     def __init__(self, monkeypatch):
         self.now = 0.0
         monkeypatch.setattr(constraints_module.time, "thread_time", lambda: self.now)

@@ -97,7 +97,7 @@ def beam_answers(harness: Harness) -> list[list[int]]:
     return [harness.tokens(number, sample) for number in range(3) for sample in range(4)]
 
 
-def test_a_long_prompt_holds_no_more_of_a_window_than_it_and_a_chunk():
+def test_a_long_prompt_holds_no_more_of_a_window_than_it_and_a_chunk_which_is_cut_to_the_blocks_that_are_free():
     window = GroupPlan("window", 1, 1, 12, window=10)
     harness = harness_of(FULL, window, max_num_batched_tokens=16).add(prompt(1, some(300), max_tokens=100))
     most = 0
@@ -106,9 +106,6 @@ def test_a_long_prompt_holds_no_more_of_a_window_than_it_and_a_chunk():
         harness.finish()
     assert harness.ended(1).finish_reason == "length"
     assert most <= -(-(10 + 16) // BLOCK) + 1
-
-
-def test_a_chunk_is_cut_to_the_blocks_of_a_window_that_are_free():
     window = GroupPlan("window", 1, 1, 5, window=10)
     harness = harness_of(FULL, window, max_num_batched_tokens=100)
     assert computed_by(harness, 1, some(90), max_tokens=30) == 119
@@ -124,14 +121,11 @@ def test_a_prefix_is_found_again_after_its_window_was_given_back_unless_the_wind
     assert [harness.visit(number, some(60, 1 + number % 2), max_tokens=1) for number in range(3)] == [0, 0, 0]
 
 
-def test_all_samples_of_a_prompt_go_on_from_one_state():
+def test_samples_go_on_from_one_state_as_a_third_prompt_does_and_a_long_one_has_checkpoints_on_its_way():
     harness = harness_of(FULL, STATES)
     asked = {"n": 4, "temperature": 1, "max_tokens": 5}
     assert computed_by(harness, 1, some(41), **asked) == 41 + 3 * 1 + 4 * 4
     assert computed_by(harness, 2, some(41), **asked) == 4 * 1 + 4 * 4
-
-
-def test_what_two_prompts_share_the_third_finds_whole_and_a_long_prompt_has_checkpoints_on_its_way():
     harness = harness_of(FULL, STATES)
     shared = some(40)
     assert harness.visit(1, shared + some(10, 2)) == 0
@@ -142,11 +136,17 @@ def test_what_two_prompts_share_the_third_finds_whole_and_a_long_prompt_has_chec
     assert harness.visit(2, some(70) + [3] * 9) == 64
 
 
-def test_an_answer_keeps_its_newest_checkpoint_alone():
+def test_an_answer_keeps_its_newest_checkpoint_alone_and_what_was_evicted_comes_back_from_the_second_tier():
     harness = harness_of(FULL, STATES)
     harness.visit(1, some(10), max_tokens=100)
     states = harness.scheduler.cache.groups[1]
     assert len(states.pool._found) <= 3, "the prompt's, the newest, and the one before while it wasn't named"
+    harness = harness_of(FULL, GroupPlan("state", 1, 1, 3, None, 16))
+    harness.visit(1, some(41), max_tokens=1)
+    for number in range(2, 6):
+        harness.visit(number, some(41, number), max_tokens=9)
+    assert harness.visit(6, some(41), max_tokens=1) == 40
+    assert harness.scheduler.cache.groups[1].second_tier.num_loaded == 1
 
 
 def test_as_many_sequences_run_as_there_are_states_and_none_is_held_when_nothing_runs():
@@ -158,15 +158,6 @@ def test_as_many_sequences_run_as_there_are_states_and_none_is_held_when_nothing
     for group in harness.scheduler.cache.groups:
         assert group.pool.num_free == group.pool.num_blocks
         assert not (isinstance(group, States) and group._kept)
-
-
-def test_a_state_that_was_evicted_comes_back_from_the_second_tier():
-    harness = harness_of(FULL, GroupPlan("state", 1, 1, 3, None, 16))
-    harness.visit(1, some(41), max_tokens=1)
-    for number in range(2, 6):
-        harness.visit(number, some(41, number), max_tokens=9)
-    assert harness.visit(6, some(41), max_tokens=1) == 40
-    assert harness.scheduler.cache.groups[1].second_tier.num_loaded == 1
 
 
 def test_states_of_a_row_that_failed_are_not_found_and_others_until_their_time_is_over():

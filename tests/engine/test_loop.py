@@ -96,14 +96,11 @@ def test_a_request_becomes_steps_two_of_them_in_flight_and_messages_with_tokens(
     )
 
 
-def test_stats_are_answered_and_stop_goes_on_to_the_workers_and_the_detokenizer():
+def test_stats_and_ends_without_a_step_are_told_at_once_and_stop_goes_on_to_the_workers_and_the_detokenizer():
     everyone = run(Generate([ASKED]), StatsQuery(), Stop())
     [stats, *stops] = everyone.sent
     assert (stats.waiting, stats.running, stats.blocks, stats.free_blocks) == (1, 0, 64, 64)
     assert isinstance(stats, Stats) and stops == [Stop(), Stop()]
-
-
-def test_an_end_without_a_step_is_published_at_once():
     everyone = run(Generate([prompt(1, [])]), Generate([ASKED]), Abort([128]))
     assert everyone.told(StepPlan) == []
     (told,) = everyone.told(Tokens)

@@ -32,19 +32,21 @@ def works(plans: list[StepPlan]) -> list[int]:
 
 
 def with_stream(**options) -> Harness:
-    """Amid an answer that is streamed."""
     tested = harness(**options).add(replace(prompt(1, [1, 2, 3], max_tokens=60), is_streamed=True))
     tested.step(3)
     return tested
 
 
-def test_a_picture_beside_nobody_is_encoded_and_read_in_one_step():
+def test_a_picture_beside_nobody_is_encoded_and_read_in_one_step_and_counts_in_statistics():
     tested = harness().add(with_picture(1, 1, max_tokens=2))
     plan = tested.plan()
     assert plan and works([plan]) == [40] and list(values(plan.num_tokens)) == [16]
     [rows] = plan.media
     assert (rows.row, rows.offset, rows.count, rows.first) == (0, 5, 6, 0)
     assert plan.new[0].positions == bytes(12 * 16)
+    tested = harness(media=replace(PLAN, row_bytes=100)).add(with_picture(1, 1), with_picture(2, 2)).run()
+    stats = tested.scheduler.stats()
+    assert (stats.media_bytes, stats.used_media_bytes, stats.encoded_media) == (2000, 1200, 2)
 
 
 def test_a_streamed_answer_waits_for_some_work_but_no_trifle_and_the_rows_for_all_of_it():
@@ -67,19 +69,19 @@ def test_a_step_encodes_alone_if_the_next_token_is_a_row():
     assert (works([first, second]), first.slots, len(second.slots)) == ([256, 144], b"", 4)
 
 
-def test_the_same_picture_in_many_requests_is_encoded_once_for_each_salt():
+def test_the_same_picture_in_many_requests_is_encoded_once_for_each_salt_and_not_for_a_computed_prefix():
     tested = harness(shares_prefixes=False).add(*[with_picture(number, 1, n=2) for number in range(4)]).run()
     assert tested.worker.media.num_encoded == 1
     salts = ["a", "b", None, "a"]
     tested = harness().add(*[with_picture(number, 1, cache_salt=salt) for number, salt in enumerate(salts)]).run()
     tested.add(with_picture(5, 1, cache_salt="b")).run()
     assert tested.worker.media.num_encoded == 3
-
-
-def test_statistics_tell_how_full_the_memory_of_encoded_pictures_is():
-    tested = harness(media=replace(PLAN, row_bytes=100)).add(with_picture(1, 1), with_picture(2, 2)).run()
-    stats = tested.scheduler.stats()
-    assert (stats.media_bytes, stats.used_media_bytes, stats.encoded_media) == (2000, 1200, 2)
+    tested = harness(media=replace(PLAN, num_rows=6)).add(with_picture(1, 1)).run()
+    tested.add(with_picture(2, 2))  # takes the room of the first one's rows
+    tested.run()
+    encoded = tested.worker.media.num_encoded
+    tested.add(with_picture(3, 1)).run()
+    assert tested.worker.media.num_encoded == encoded == 2
 
 
 def test_another_picture_or_other_rows_of_the_same_one_share_only_what_stands_before_them():
@@ -93,15 +95,6 @@ def test_another_picture_or_other_rows_of_the_same_one_share_only_what_stands_be
     tested.add(prompt(2, tokens, media=[medium(1, (4, 4)), medium(2, (12, 4))]))
     tested.add(prompt(3, tokens, media=[medium(1, (12, 4))])).run()
     assert [tested.num_cached(number) for number in (1, 2, 3)] == [0, 12, 4]
-
-
-def test_a_computed_prefix_needs_no_picture():
-    tested = harness(media=replace(PLAN, num_rows=6)).add(with_picture(1, 1)).run()
-    tested.add(with_picture(2, 2))  # takes the room of the first one's rows
-    tested.run()
-    encoded = tested.worker.media.num_encoded
-    tested.add(with_picture(3, 1)).run()
-    assert tested.worker.media.num_encoded == encoded == 2
 
 
 @for_each("before", [0, 5], ids=["waiting", "running"])

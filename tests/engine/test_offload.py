@@ -41,7 +41,7 @@ def test_the_least_recently_used_cell_is_overwritten_first_and_a_loaded_chain_fr
     assert [tier.use(key(number)) for number in (4, 1, 3)] == [True, True, False]
 
 
-def test_of_what_is_filled_twice_before_a_plan_or_is_forgotten_nothing_is_saved_or_found():
+def test_what_is_filled_twice_before_a_plan_or_forgotten_is_not_saved_and_what_a_plan_loads_not_overwritten():
     tier = SecondTierIndex(1)
     tier.offer(key(1), 10)
     tier.offer(key(2), 20)
@@ -51,9 +51,6 @@ def test_of_what_is_filled_twice_before_a_plan_or_is_forgotten_nothing_is_saved_
     tier.forget(key(3))
     tier.check()
     assert tier.take_moves().saves == [] and not tier.use(key(3))
-
-
-def test_what_a_plan_loads_it_does_not_overwrite():
     tier = SecondTierIndex(2)
     tier.offer(key(1), 10)
     tier.offer(key(2), 20)
@@ -93,7 +90,7 @@ def test_the_head_of_a_prefix_may_be_in_the_pool_and_its_tail_in_the_second_tier
     assert 0 < len(values(harness.plans[-2].groups[0].loads)) // 2 < 9
 
 
-def test_what_was_loaded_is_not_saved_again():
+def test_what_was_loaded_is_not_saved_again_and_two_that_come_together_load_their_common_prefix_once():
     harness = Harness(num_blocks=12, num_cpu_blocks=60)
     for round_number in range(4):
         for number in range(3):
@@ -101,9 +98,6 @@ def test_what_was_loaded_is_not_saved_again():
         if round_number == 1:
             saved = harness.scheduler.stats().saved_blocks
     assert harness.scheduler.stats().saved_blocks == saved > 0
-
-
-def test_two_that_come_together_load_their_common_prefix_once():
     harness = Harness(num_blocks=24, num_cpu_blocks=24)
     harness.visit(1, PREFIX)
     for number in range(2, 5):

@@ -27,7 +27,6 @@ class Paced(Harness):
     """With steps that take `seconds`, two of them in flight."""
 
     def __init__(self, *prompts: Prompt, seconds: Seconds = usual, seconds_of_work: float = 0.0, **options) -> None:
-        """These answers are being generated."""
         super().__init__(max_num_batched_tokens=BUDGET, num_blocks=2048, max_model_len=2048, **options)
         self.seconds = seconds
         self.seconds_of_work = seconds_of_work  # of a patch in a layer of an encoder
@@ -52,7 +51,6 @@ class Paced(Harness):
         return sequence_id(request_id, 0) in self.heard and bool(self.tokens(request_id))
 
     def run_until_begun(self, *request_ids: int) -> list[int]:
-        """Until those requests' first tokens: how many tokens of prompts each step had."""
         while not all(self.has_begun(each) for each in request_ids):
             assert len(self.counts) < 1500, "a prompt makes no progress"
             self.step()
@@ -102,12 +100,9 @@ def test_other_prompts_take_all_that_a_step_has(company, length, options):
     assert harness.run_until_begun(3)[0] == BUDGET - len(company)
 
 
-def test_a_short_prompt_that_comes_alone_is_computed_at_once():
+def test_a_short_prompt_is_computed_at_once_and_streams_pause_once_in_a_hundred_steps_however_many_come():
     harness = Paced(streamed(1, 99)).add(prompt(3, range(110), max_tokens=1))
     assert harness.run_until_begun(3)[0] == 110
-
-
-def test_streams_pause_once_in_a_hundred_steps_however_many_short_prompts_come():
     harness = Paced(streamed(1, 99))
     for number in range(3, 40):
         harness.add(prompt(number, range(number, number + 100), max_tokens=1))

@@ -26,7 +26,6 @@ def key(number: int) -> bytes:
 
 
 def named(pool: BlockPool, number: int) -> list[int]:
-    """A table of one block with this key."""
     table = pool.allocate(1)
     pool.name(table[0], key(number))
     return table

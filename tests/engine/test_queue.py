@@ -29,7 +29,6 @@ class Queue(WaitingQueue):
         return sequence
 
     def admit(self, **options) -> Sequence | None:
-        """The next one gets a place."""
         if (first := self.first(**options)) is not None:
             self.pop(first)
             first.client.take_slot()
@@ -67,16 +66,13 @@ def test_the_order_of_those_that_wait_keeps_each_rule(rule):
     assert queue.order() == order
 
 
-def test_short_prompts_pass_long_ones_only_while_the_gate_for_those_is_shut():
+def test_short_prompts_pass_long_ones_only_while_their_gate_is_shut_and_places_are_shared_out_evenly():
     queue = Queue()
     for arrival in (1, 2, 3):
         queue.add(arrival, is_long=arrival != 2)
     assert queue.first().order[1] == 1
     assert queue.order(including_long=False) == [2]
     assert queue.order() == [1, 3]
-
-
-def test_places_are_shared_out_evenly_however_long_the_answers_of_one_client_are():
     queue = Queue()
     for arrival in range(40):
         queue.add(arrival, client="long")

@@ -56,13 +56,19 @@ def test_what_is_no_token_never_reaches_a_worker(packed):
     assert harness.ended(2).finish_reason == "length"
 
 
-def test_no_more_sequences_run_than_max_num_seqs_or_than_every_step_has_tokens_for():
+def test_no_more_sequences_run_than_a_step_takes_and_without_chunked_prefill_a_prompt_is_computed_in_one():
     harness = Harness(max_num_seqs=3).add(*(prompt(number, [number]) for number in range(10))).run()
     assert max(len(harness.rows(plan)) for plan in harness.plans) == 3
     assert limits(max_num_seqs=100, max_num_batched_tokens=16).num_slots == 16
+    harness = Harness(enable_chunked_prefill=False)
+    prompts = [prompt(number, range(30 * number, 30 * number + 20 + number % 7)) for number in range(9)]
+    harness.add(*prompts).run()
+    for plan in harness.plans:
+        rows = harness.rows(plan)
+        assert all(rows[new.slot] == len(new.token_ids) // 4 - new.num_computed for new in plan.new)
 
 
-def test_blocks_are_kept_free_for_every_request_admitted_but_one_that_runs_alone():
+def test_blocks_are_kept_free_for_every_request_admitted_and_prompts_in_computation_hold_no_more_than_their_share():
     harness = Harness(num_blocks=12, static_decode_blocks=2).add(*(prompt(number, [number] * 4) for number in range(8)))
     harness.plan()
     # With n running, n blocks are taken and 2 n stay free: 12 blocks are enough for four.
@@ -72,9 +78,6 @@ def test_blocks_are_kept_free_for_every_request_admitted_but_one_that_runs_alone
     assert len(harness.scheduler.running) == 1
     harness.run()
     assert harness.ended(2).finish_reason == "length"
-
-
-def test_prompts_in_computation_hold_no_more_than_their_share_of_the_pool():
     harness = Harness(num_blocks=40, kv_cache_ratio=0.5, max_num_batched_tokens=8)
     harness.add(*(prompt(number, range(100 * number, 100 * number + 36)) for number in range(1, 5)))
     while harness.plan() or harness.results:
@@ -105,15 +108,6 @@ def test_max_long_partial_prefills_alone_calls_a_prompt_long_from_four_per_cent_
     assert (settled.is_long(999), settled.max_long) == (False, None)
 
 
-def test_without_chunked_prefill_a_prompt_is_computed_in_one_step():
-    harness = Harness(enable_chunked_prefill=False)
-    prompts = [prompt(number, range(30 * number, 30 * number + 20 + number % 7)) for number in range(9)]
-    harness.add(*prompts).run()
-    for plan in harness.plans:
-        rows = harness.rows(plan)
-        assert all(rows[new.slot] == len(new.token_ids) // 4 - new.num_computed for new in plan.new)
-
-
 # --- steps -----------------------------------------------------------------------------------------------------------
 
 
@@ -127,18 +121,20 @@ def tokens_by_seed(harness: Harness) -> list[dict[int, int]]:
     return steps
 
 
-def test_a_step_never_computes_more_than_max_num_batched_tokens_and_what_it_has_left_goes_to_who_waits():
+def test_a_step_computes_what_it_may_a_long_prompt_in_chunks_beside_the_answers_of_others_and_statistics_tell_it():
     harness = Harness(max_num_batched_tokens=16)
     harness.add(*(prompt(number, range(100 * number, 100 * number + 10 + 4 * number)) for number in range(5))).run()
     assert max(sum(values(plan.num_tokens)) for plan in harness.plans) == 16
     assert tokens_by_seed(harness)[0] == {0: 10, 1: 6}
-
-
-def test_a_long_prompt_is_computed_in_chunks_beside_the_answers_of_others():
     harness = Harness(max_num_batched_tokens=16).add(prompt(1, [1, 2], max_tokens=12))
     harness.plan()
     harness.add(prompt(2, range(40), max_tokens=2)).run()
     assert tokens_by_seed(harness)[:5] == [{1: 2}, {1: 1, 2: 15}, {1: 1, 2: 15}, {1: 1, 2: 10}, {1: 1, 2: 1}]
+    harness = Harness().add(prompt(1, range(20)), prompt(2, range(20))).run()
+    stats = harness.scheduler.stats()
+    assert (stats.prompt_tokens, stats.cached_tokens, stats.generated_tokens) == (40, 16, 16)
+    assert (stats.running, stats.waiting, stats.preemptions) == (0, 0, 0)
+    assert stats.steps == len(harness.plans)
 
 
 def test_every_running_sequence_gets_a_token_in_every_step_and_keeps_its_place_among_the_rows():
@@ -148,14 +144,6 @@ def test_every_running_sequence_gets_a_token_in_every_step_and_keeps_its_place_a
         stayed = [number for number in before if number in after]
         assert [number for number in after if number in before] == stayed and len(after) <= 4
         assert all(len(harness.tokens(number)) == 3 + 5 * (number % 2) for number in set(before) - set(after))
-
-
-def test_stats_tell_what_was_computed_and_what_was_found():
-    harness = Harness().add(prompt(1, range(20)), prompt(2, range(20))).run()
-    stats = harness.scheduler.stats()
-    assert (stats.prompt_tokens, stats.cached_tokens, stats.generated_tokens) == (40, 16, 16)
-    assert (stats.running, stats.waiting, stats.preemptions) == (0, 0, 0)
-    assert stats.steps == len(harness.plans)
 
 
 # --- plain requests --------------------------------------------------------------------------------------------------

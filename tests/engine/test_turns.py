@@ -14,7 +14,6 @@ from penstock.protocol.parameters.beams import BeamSearchParams
 
 
 def admitted(harness: Harness) -> list[int]:
-    """Request ids in the order in which they were told to the worker."""
     return [new.seed for plan in harness.plans for new in plan.new]
 
 
@@ -25,7 +24,6 @@ def search(number: int, client: str, width: int, max_tokens: int, priority: int 
 
 
 def steps_until(harness: Harness, number: int, most: int) -> int:
-    """How many steps are planned until that request is told to the worker."""
     for count in range(most):
         if number in admitted(harness):
             return count
@@ -62,7 +60,7 @@ def test_a_client_that_holds_everything_with_long_answers_gives_a_place_within_s
         assert harness.tokens(asked.request_id) == answer(asked, 0, 128)[0]
 
 
-def test_nobody_gives_way_to_a_lower_priority_nor_with_a_single_place_nor_to_its_own_client():
+def test_nobody_gives_way_to_a_lower_priority_with_a_single_place_to_its_own_client_or_takes_a_place_back_at_once():
     harness = Harness(max_num_seqs=3, num_blocks=300)
     harness.add(*(prompt(number, [number + 1], max_tokens=100 if number < 3 else 2) for number in range(20))).run()
     assert (admitted(harness), harness.scheduler.counters.preemptions) == (list(range(20)), 0)
@@ -73,9 +71,6 @@ def test_nobody_gives_way_to_a_lower_priority_nor_with_a_single_place_nor_to_its
         harness.add(prompt(10, [5], client=client, priority=priority, max_tokens=1)).run()
         assert harness.scheduler.counters.preemptions == 0
         assert admitted(harness)[-1] == 10
-
-
-def test_a_place_that_was_given_up_is_not_taken_back_at_once():
     harness = Harness(max_num_seqs=4, num_blocks=300)
     harness.add(*(prompt(number, [number + 1], client="long", max_tokens=120) for number in range(4)))
     harness.plan()

@@ -3,12 +3,16 @@
 A helper process does one job after another, each within limits; a new process follows one that broke them.
 """
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -127,7 +131,7 @@ def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch):
 ROLES = ("engine", "detokenizer", "worker 0", "worker 1")
 
 
-def test_each_child_writes_a_line_of_its_own_which_a_closed_page_still_shows():
+def test_each_child_writes_a_line_of_its_own_with_its_overlapping_steps_which_a_closed_page_still_shows():
     before = open_descriptors()
     page = Heartbeats(num_ranks=2)
     beats = {role: Heartbeat.of(role, os.dup(page.descriptor)) for role in ROLES}
@@ -141,9 +145,6 @@ def test_each_child_writes_a_line_of_its_own_which_a_closed_page_still_shows():
     assert [page.read(role)[:2] for role in ROLES] == [(1, 1), (2, 2), (3, 3), (4, 4)]
     beats.clear()
     assert open_descriptors() == before
-
-
-def test_steps_that_overlap_are_counted_one_after_another_and_nowhere_without_a_page():
     page = Heartbeats(num_ranks=1)
     beats = [Heartbeat.of("worker 0", os.dup(page.descriptor)), Heartbeat.of("engine", -1)]
     read = []
@@ -266,3 +267,43 @@ def test_a_process_ends_with_whoever_started_it_even_in_the_midst_of_a_job():
         pid = int(parent.stdout.readline())
         parent.send_signal(signal.SIGKILL)
     assert_gone([pid])
+
+
+def under_limits(folder: Path, limits: dict[str, int], *jobs: str) -> Any:
+    command = [sys.executable, "-m", "builders.under_limits", json.dumps(limits), str(folder), *jobs]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PENSTOCK_CACHE": str(folder)}
+    return json.loads(subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout)
+
+
+LIMITS = {
+    "RLIMIT_CPU": 90, "RLIMIT_AS": 6 << 30, "RLIMIT_DATA": 6 << 30, "RLIMIT_FSIZE": 64 << 20, "RLIMIT_NOFILE": 64,
+    "RLIMIT_CORE": 0, "RLIMIT_STACK": 8 << 20,
+}  # fmt: skip
+
+
+def test_everyone_who_uses_such_a_process_works_under_hard_limits_of_any_kind(tmp_path):
+    found = under_limits(tmp_path, LIMITS)
+    refusal = found.pop("follower")
+    assert found == {"picture": [1, 384, 288], "template": ["hi"], "gguf": True, "grammar": None}
+    assert refusal == "It cannot be followed (KeyError: 0)."
+    hard = "str([r.getrlimit(getattr(r, name))[1] for r in [__import__('resource')] for name in {}]).encode()"
+    assert under_limits(tmp_path, LIMITS, hard.format(list(LIMITS))) == [str(list(LIMITS.values()))]
+
+
+@for_each("limits, job, says", [
+    ({"RLIMIT_CPU": 4}, "sum(iter(int, 1))", "processor time (or than .* leave it: ulimit -t 4)"),
+    ({"RLIMIT_AS": 400 << 20}, "b'x' * 2**28", r"512 MiB (or than .*: ulimit -v 409600), or breaks"),
+    ({"RLIMIT_DATA": 200 << 20}, "b'x' * 2**28", r"512 MiB (or than .*: ulimit -d 204800), or breaks"),
+    ({"RLIMIT_AS": 10 << 20}, "b'begun'", "ulimit -v 10240"),
+])  # fmt: skip
+def test_a_job_that_needs_more_than_the_callers_own_limits_is_told_of_them(tmp_path, limits, job, says):
+    [found] = under_limits(tmp_path, limits, job)
+    assert re.search(says.replace("(", r"\(").replace(")", r"\)"), found), found
+
+
+def test_jobs_whose_process_would_run_out_of_a_limit_of_time_go_to_another(tmp_path):
+    job = (
+        "(lambda clock, end: next(b'done' for _ in iter(int, 1) if clock() > end))"
+        "(*(lambda clock: (clock, clock() + 0.5))(__import__('time').process_time))"
+    )
+    assert under_limits(tmp_path, {"RLIMIT_CPU": 3}, *[job] * 6) == ["done"] * 6

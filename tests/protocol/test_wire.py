@@ -68,14 +68,11 @@ def test_columns_and_plans_survive_the_wire():
     assert len(PROTOCOL) == 16
 
 
-def test_messages_of_one_sender_arrive_in_order(inbox, outbox):
+def test_messages_of_one_sender_arrive_in_order_and_what_none_of_ours_has_sent_is_passed_over(inbox, outbox, caplog):
     for number in range(1000):
         outbox.send(Abort([number]))
     assert [inbox.receive(60).sequence_ids for _ in range(1000)] == [[number] for number in range(1000)]
     assert inbox.receive(0) is None
-
-
-def test_what_does_not_come_from_one_of_ours_is_passed_over(inbox, outbox, caplog):
     for number in range(3):
         for foreign in (b"", b"garbage", msgspec.msgpack.encode(Abort([9]))):
             outbox.socket.send(foreign)
@@ -105,7 +102,7 @@ def test_waiting_for_a_message_ends_when_a_descriptor_becomes_readable(inbox):
     assert inbox.receive_or([read_end]) is None
 
 
-def test_a_recording_gives_back_its_messages_and_ends_at_a_torn_one(tmp_path):
+def test_a_recording_is_read_to_a_torn_message_and_a_full_disk_ends_it_and_a_trace_with_a_sentence(tmp_path, caplog):
     recorder = Recorder(str(tmp_path / "stream"))
     recorder.write(Abort([1]), is_answer=False)
     recorder.write(Abort([2]), is_answer=True)
@@ -114,9 +111,6 @@ def test_a_recording_gives_back_its_messages_and_ends_at_a_torn_one(tmp_path):
     read = [(entry.message.sequence_ids, entry.is_answer) for entry in read_recording(tmp_path / "stream", EngineInbox)]
     assert read == [([1], False), ([2], True)]
     assert len(list(read_recording(tmp_path / "torn", EngineInbox))) == 1
-
-
-def test_a_full_disk_ends_a_recording_and_a_trace_with_a_sentence_each_and_nothing_else(caplog):
     recorder, trace = Recorder("/dev/full"), Trace("/dev/full", "engine")
     for _ in range(3):
         recorder.write(Abort([1]), is_answer=False)
