@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import struct
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import msgspec
 import psutil
-from builders.watching import BOUND_SECONDS, is_running, module_of
+from builders.watching import BOUND_SECONDS, is_running, module_of, wait_until
 
 from penstock import LLM, SamplingParams
 from penstock.frontend.console import logs
@@ -110,13 +109,8 @@ def seeing_daemon(folder: Path, model: Path, *words: str, **options: Any) -> Ite
         yield daemon
 
 
-def wait_for(holds: Callable[[], bool], what: str, seconds: float = BOUND_SECONDS) -> float:
-    """How long it took; a failed assertion after `seconds`."""
-    start = time.monotonic()
-    while not holds():
-        assert time.monotonic() - start < seconds, f"not within {seconds} s: {what}"
-        time.sleep(0.01)
-    return time.monotonic() - start
+def wait_for(holds: Callable[[], bool], what: str, seconds: float = BOUND_SECONDS) -> None:
+    wait_until(holds, seconds, what)
 
 
 def worker_of(daemon: RunningDaemon) -> int:

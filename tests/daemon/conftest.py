@@ -18,7 +18,6 @@ OPTIONS = {"max_model_len": 512, "num_gpu_blocks_override": 128, "limit_logprobs
 
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[RunningDaemon]:
-    """A daemon with HTTP at any port."""
     with TemporaryDirectory(prefix="pd") as folder:
         config = Path(folder, "c.toml")
         more = "limit_logprobs = 20000\n"
@@ -51,14 +50,12 @@ def said(capsys) -> Callable[..., tuple[int, str]]:
 
 @pytest.fixture
 def start(tmp_path) -> Iterator[Callable[..., RunningDaemon]]:
-    """Daemons from the text of a configuration; all have ended afterwards."""
     with starter(tmp_path) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def start_shared(tmp_path_factory) -> Iterator[Callable[..., RunningDaemon]]:
-    """The same for daemons that the tests of a file share."""
     with starter(tmp_path_factory.mktemp("shared")) as started:
         yield started
 

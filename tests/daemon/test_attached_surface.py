@@ -1,16 +1,25 @@
-"""An attached LLM is an LLM: every call gives what a private tree gives."""
+"""An attached LLM is an LLM: every call gives what a private tree gives.
+
+`connect` decides: a private tree, the daemon, or a daemon that is started first.
+"""
 
 import asyncio
 import itertools
+from collections.abc import Iterator
 from operator import attrgetter
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from builders.cases import for_each
-from builders.daemon import worker_of
-from builders.watching import stopped
+from builders.daemon import RunningDaemon, wait_for, worker_of
+from builders.watching import is_running, stopped
 
-from penstock import AsyncLLM, BeamSearchParams, ClosedError, ConfigError, RequestError, SamplingParams
+from penstock import LLM, AsyncLLM, BeamSearchParams, ClosedError, ConfigError, RequestError, SamplingParams
+from penstock.frontend.daemon.background import start_daemon, stop_daemon
+from penstock.frontend.daemon.lock import process_of
 from penstock.frontend.session.attached.request import AttachedRequest
+from penstock.protocol.attach import daemon_socket
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
 TALK = [{"role": "user", "content": "What is 12 + 7?"}]
@@ -67,16 +76,13 @@ def test_a_call_gives_what_a_private_tree_gives(call, daemon, private):
     assert [answer[0] for answer in got] == [str(number) for number in range(len(got))]
 
 
-def test_a_stream_gives_its_answer_piece_by_piece(attached, private):
+def test_a_stream_comes_piece_by_piece_mistakes_raise_at_their_line_and_all_else_is_the_models(attached, private):
     pieces = list(attached.stream(TALK, GREEDY))
     whole = private.chat(TALK, GREEDY, use_tqdm=False)[0]
     assert "".join(piece.outputs.text for piece in pieces) == whole.outputs.text
     assert [token for piece in pieces for token in piece.outputs.token_ids] == whole.outputs.token_ids
     assert [piece.finished for piece in pieces] == [False] * (len(pieces) - 1) + [True]
     assert pieces[0].prompt == whole.prompt and pieces[-1].prompt_token_ids == whole.prompt_token_ids
-
-
-def test_mistakes_raise_at_their_line_and_rendered_text_tokenizer_and_figures_are_the_models(attached, private):
     with pytest.raises(RequestError, match="2 prompts and 1 sampling_params"):
         attached.generate(["a", "b"], [GREEDY])
     with pytest.raises(RequestError, match="argument of the call itself"):
@@ -93,8 +99,10 @@ def test_a_request_brings_its_template_and_one_that_goes_wrong_ends_alone(attach
     bad, good = attached.chat([[{"content": "no role"}], TALK], GREEDY, use_tqdm=False)
     assert bad.error_code == 400 and "role" in bad.error_msg and good.error_code == 200
     doubling = "{% set a = namespace(b='x') %}{% for i in range(99) %}{% set a.b = a.b + a.b %}{% endfor %}"
-    [output] = attached.chat(TALK, GREEDY, use_tqdm=False, chat_template=doubling)
-    assert output.error_code == 400 and "MemoryError" in output.error_msg
+    with pytest.raises(RequestError, match="MemoryError"):  # of a conversation by itself
+        attached.chat(TALK, GREEDY, use_tqdm=False, chat_template=doubling)
+    failed, _ = attached.chat([TALK, TALK], GREEDY, use_tqdm=False, chat_template=doubling)
+    assert failed.error_code == 400 and "MemoryError" in failed.error_msg
     assert attached.chat(TALK, GREEDY, use_tqdm=False)[0].error_code == 200
 
 
@@ -149,7 +157,7 @@ def test_ctrl_c_carries_what_has_finished(daemon, monkeypatch):
     assert len(stopped.value.results) <= 2
 
 
-def test_options_that_differ_are_named(daemon):
+def test_options_that_differ_are_named_and_it_says_who_holds_the_model_and_that_it_is_closed_alone(daemon, attached):
     with pytest.raises(ConfigError, match=r"max_model_len=128 \(here 512\)"):
         daemon.attach(max_model_len=128)
     with pytest.raises(ConfigError, match="serves no model 'another'; it serves pocket"):
@@ -158,9 +166,6 @@ def test_options_that_differ_are_named(daemon):
         daemon.attach("pockt")
     with daemon.attach(max_model_len=512, block_size=32, seed=9):
         pass
-
-
-def test_it_says_who_holds_the_model_and_once_closed_that_it_is_and_leaves_the_others_alone(daemon, attached):
     llm = daemon.attach()
     assert repr(llm).startswith("<LLM 'pocket': ready, cpu (")
     assert repr(llm).endswith(f", held by the daemon at {daemon.address}>")
@@ -169,3 +174,79 @@ def test_it_says_who_holds_the_model_and_once_closed_that_it_is_and_leaves_the_o
     with pytest.raises(ClosedError):
         llm.generate(["x"])
     assert attached.generate(["Hello"], GREEDY, use_tqdm=False)[0].error_code == 200
+
+
+# --- connect ----------------------------------------------------------------------------------------------------------
+
+
+STAND_IN = {"load_format": "stand-in", "max_model_len": 256, "num_gpu_blocks_override": 32}
+PARAMS = SamplingParams(max_tokens=4, ignore_eos=True)
+
+
+@pytest.fixture
+def usual(monkeypatch) -> Iterator[Path]:
+    with TemporaryDirectory(prefix="pu") as folder:
+        monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", folder)
+        yield daemon_socket()
+        if daemon_socket().exists():
+            stop_daemon(daemon_socket(), 0.0)
+
+
+def test_without_a_daemon_auto_is_a_private_tree_with_a_notice_and_require_and_an_address_raise(
+    usual, capsys, tmp_path
+):
+    with LLM("pocket", connect="auto", **STAND_IN) as llm:
+        assert llm.generate([[1]], PARAMS, use_tqdm=False)[0].error_code == 200
+        assert llm._session.transport.tree.children
+    assert capsys.readouterr().err.count("connect:") == 1
+    for connect in ("require", str(tmp_path / "nothing")):
+        with pytest.raises(ConfigError, match="no daemon listens at"):
+            LLM("pocket", connect=connect, **STAND_IN)
+    with pytest.raises(ConfigError, match="must be auto, require, start, never, or the path"):
+        LLM("pocket", connect="always")
+
+
+# `auto` has become a family's name by the time that options are compared.
+CHOSEN = {
+    **STAND_IN,
+    "reasoning_parser": "auto",
+    "quantization": {"*": "int4", "lm_head": None},
+    "prefix_cache_ttl": 60,
+    "quiet": True,
+}
+AGREE = [{}, {"reasoning_parser": "qwen3"}]
+DIFFER = {
+    r"reasoning_parser='none' .* Leave that out to share it": {"reasoning_parser": "none"},
+    "prefix_cache_ttl=61.* Leave that out to share it": {"prefix_cache_ttl": 61},
+    "quantization=.* Leave that out to share it": {"quantization": {"lm_head": None, "*": "int4"}},
+}
+
+
+def test_start_starts_one_daemon_whose_model_is_shared_by_whoever_asks_for_the_same(usual, tmp_path, capsys):
+    with LLM("pocket", connect="start", **CHOSEN) as llm:
+        assert llm.generate([[1]], PARAMS, use_tqdm=False)[0].error_code == 200
+        for same in AGREE:
+            with LLM("pocket", connect="require", **{**CHOSEN, **same}) as other:
+                assert other.stats().blocks == 32
+                [model] = RunningDaemon(usual).status().models
+                assert model.clients == 2
+        for sentence, other in DIFFER.items():
+            with pytest.raises(ConfigError, match=sentence):
+                LLM("pocket", connect="require", **{**CHOSEN, **other})
+        with LLM("pocket", connect="auto", **{**CHOSEN, "max_model_len": 128, "quiet": False}) as own:
+            assert own._session.transport.tree.children
+    assert "max_model_len=128 (here 256)" in capsys.readouterr().err
+    pid = RunningDaemon(usual).status().pid
+    start_daemon(["--no-http"], usual)  # that one ends, for the first one listens
+    assert RunningDaemon(usual).status().pid == pid
+    plugin = tmp_path / "family.py"
+    plugin.write_text("raise SystemExit\n")
+    with pytest.raises(ConfigError, match="in the daemon's own configuration only"):
+        LLM("pocket", connect="start", reasoning_parser_plugin=str(plugin), reasoning_parser="own", **STAND_IN)
+
+
+def test_a_daemon_that_lingers_ends_when_nobody_has_needed_it_for_a_while(usual):
+    start_daemon(["--no-http", "--linger", "0.2"], usual)
+    lock = process_of(usual)
+    wait_for(lambda: lock is None or not is_running(lock.pid), "it has ended")
+    wait_for(lambda: not usual.exists(), "its socket is removed")

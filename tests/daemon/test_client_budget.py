@@ -34,8 +34,6 @@ def never() -> None:
 
 
 def on_a_loop(test):
-    """Run a test on an event loop of its own, within a bound."""
-
     @functools.wraps(test)
     def run(**fixtures):
         return asyncio.run(asyncio.wait_for(test(**fixtures), 120))
@@ -44,7 +42,7 @@ def on_a_loop(test):
 
 
 @on_a_loop
-async def test_who_has_something_running_waits_until_that_is_given_back():
+async def test_who_has_something_running_waits_until_that_is_given_back_which_all_is_at_the_end_and_no_more():
     mine = ClientBudget(Budget(8 * MIB, 4 * MIB), "one", lambda: True, never)
     mine.take(3 * MIB)
     waits = asyncio.create_task(mine.take_when_free(2 * MIB))
@@ -53,6 +51,13 @@ async def test_who_has_something_running_waits_until_that_is_given_back():
     mine.give(2 * MIB)
     await waits
     assert mine.num_bytes == 3 * MIB
+    budget = Budget(8 * MIB, 4 * MIB)
+    mine, other = (ClientBudget(budget, name, lambda: True, never) for name in ("one", "two"))
+    mine.take(MIB)
+    other.take(MIB)
+    mine.close()
+    mine.give(MIB)  # by what ends after it
+    assert budget.used == MIB
 
 
 @on_a_loop
@@ -76,17 +81,6 @@ async def test_who_has_nothing_running_waits_for_others_only_so_long_and_who_has
     await mine.take_when_free(3 * MIB)
 
 
-@on_a_loop
-async def test_all_is_given_back_at_the_end_and_no_more_than_that():
-    budget = Budget(8 * MIB, 4 * MIB)
-    mine, other = (ClientBudget(budget, name, lambda: True, never) for name in ("one", "two"))
-    mine.take(MIB)
-    other.take(MIB)
-    mine.close()
-    mine.give(MIB)  # by what ends after it
-    assert budget.used == MIB
-
-
 class Owner:
     async def status(self) -> attach.DaemonStatus:
         return attach.DaemonStatus(1, "", 0.0, "", "", 0, False, "", [])
@@ -94,7 +88,6 @@ class Owner:
 
 @asynccontextmanager
 async def connected(budget: Budget):
-    """A client's ends of a connection to a daemon that has no models, and what serves it."""
     clients = []
 
     async def serve(reader, writer):
@@ -112,26 +105,22 @@ async def connected(budget: Budget):
 
 
 @on_a_loop
-async def test_who_never_attaches_is_sent_away_and_a_question_before_is_answered(monkeypatch):
-    monkeypatch.setattr(frames, "ATTACH_SECONDS", 0.2)
-    async with connected(Budget(MIB, MIB)) as (reader, _, _):
-        assert b"attach to a model" in await reader.read()
-    async with connected(Budget(MIB, MIB)) as (reader, writer, _):
-        writer.write(attach.frame(attach.AskStatus(7)))
-        heard = await reader.read()
-        assert b"Answer" in heard and b"attach to a model" in heard
-
-
-@on_a_loop
-async def test_who_stops_in_the_middle_of_a_message_is_sent_away_and_its_bytes_are_given_back(monkeypatch):
-    monkeypatch.setattr(frames, "_MESSAGE_SECONDS", 0.05)
+async def test_who_never_attaches_or_stops_in_the_middle_of_a_message_is_sent_away_and_all_is_given_back(monkeypatch):
     budget = Budget(8 * MIB, 8 * MIB)
-    async with connected(budget) as (reader, writer, clients):
-        writer.write(struct.pack("<I", 60_000) + b"x" * 50_000)
-        assert b"did not come within" in await reader.read()
-        while budget.used:
-            await asyncio.sleep(0)
-        assert not clients[0].is_stranger
+    with monkeypatch.context() as hasty:
+        hasty.setattr(frames, "_MESSAGE_SECONDS", 0.05)
+        async with connected(budget) as (reader, writer, clients):
+            writer.write(struct.pack("<I", 60_000) + b"x" * 50_000)
+            assert b"did not come within" in await reader.read()
+            while budget.used:
+                await asyncio.sleep(0)
+            assert not clients[0].is_stranger
+    monkeypatch.setattr(frames, "ATTACH_SECONDS", 0.2)
+    for question in (b"", attach.frame(attach.AskStatus(7))):  # which is answered
+        async with connected(budget) as (reader, writer, _):
+            writer.write(question)
+            heard = await reader.read()
+            assert b"attach to a model" in heard and (b"Answer" in heard) == bool(question)
 
 
 @on_a_loop
@@ -165,7 +154,7 @@ def render(number: int, *messages: object) -> bytes:
 
 
 @on_a_loop
-async def test_a_question_is_charged_until_it_is_answered():
+async def test_a_question_is_charged_until_it_is_answered_and_what_a_conversation_unpacks_to_before_it_is(monkeypatch):
     budget = Budget(64 * MIB, 32 * MIB)
     async with connected(budget) as (_, writer, clients):
         while not clients:
@@ -179,18 +168,6 @@ async def test_a_question_is_charged_until_it_is_answered():
         assert budget.used >= 6 * MIB
     while budget.used:
         await asyncio.sleep(0)
-
-
-async def answer(reader: asyncio.StreamReader) -> bytes:
-    """The next message that says more than that the daemon works."""
-    while True:
-        length = int.from_bytes(await reader.readexactly(4), "little")
-        if b"StillWorking" not in (message := await reader.readexactly(length)):
-            return message
-
-
-@on_a_loop
-async def test_what_a_conversation_unpacks_to_is_charged_before_it_is_unpacked(monkeypatch):
     monkeypatch.setattr(client_budget, "_WAIT_SECONDS", 0.01)
 
     class Ready(NotReady):
@@ -203,6 +180,14 @@ async def test_what_a_conversation_unpacks_to_is_charged_before_it_is_unpacked(m
         clients[0].model, clients[0]._frames._is_first = Ready(), False
         writer.write(render(0, [0] * 100_000))  # 0.1 MiB become 13
         assert b"one client may take" in await answer(reader)
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    """The next message that says more than that the daemon works."""
+    while True:
+        length = int.from_bytes(await reader.readexactly(4), "little")
+        if b"StillWorking" not in (message := await reader.readexactly(length)):
+            return message
 
 
 @dataclass(eq=False)

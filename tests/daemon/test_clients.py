@@ -1,16 +1,19 @@
-"""Many clients share one model, and none of them can harm another."""
+"""Many clients share one model and its adapters, and none of them can harm another."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from builders.daemon import PlainClient, wait_for, worker_of
+import httpx
+import pytest
+from builders.daemon import PlainClient, models, wait_for, worker_of
 from builders.watching import stopped, wait_until
 
-from penstock import SamplingParams
+from penstock import AdapterError, SamplingParams
 from penstock.protocol.attach import ATTACH_PROTOCOL, Attach, WireRequest, is_own_user
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
@@ -28,7 +31,7 @@ while True:
 """
 
 
-def test_ten_clients_at_once_get_what_each_gets_alone(daemon, attached):
+def test_ten_clients_at_once_get_what_each_gets_alone_and_seeds_are_counted_for_each(daemon, attached):
     alone = [output.outputs.token_ids for output in attached.generate(QUESTIONS, GREEDY, use_tqdm=False)]
 
     def script():
@@ -38,9 +41,6 @@ def test_ten_clients_at_once_get_what_each_gets_alone(daemon, attached):
     with ThreadPoolExecutor(10) as threads:
         scripts = [threads.submit(script) for _ in range(10)]
     assert [each.result() for each in scripts] == [alone] * 10
-
-
-def test_seeds_of_requests_without_one_are_counted_for_each_client(daemon):
     sampled = SamplingParams(temperature=1.0, max_tokens=12, ignore_eos=True)
 
     def first_two(**options):
@@ -89,16 +89,13 @@ def test_a_client_that_reads_nothing_delays_nobody_and_costs_little(daemon, atta
         assert num_tokens == 24 * 300  # what was merged is all there
 
 
-def test_an_option_that_is_none_is_a_disagreement_that_names_it(daemon):
+def test_an_option_that_is_none_is_named_and_the_socket_is_this_users_alone(daemon, monkeypatch):
     for name in ("zzz", "step_limits", "__class__"):
         with PlainClient(daemon) as client:
             client.send(Attach(ATTACH_PROTOCOL, "pocket", "pocket", {name: 1}))
             declined = client.hear()
         assert declined.is_disagreement and declined.failure.kind == "ConfigError"
         assert declined.failure.message == f"The daemon's models have no option {name!r}."
-
-
-def test_the_socket_is_this_users_alone(daemon, monkeypatch):
     assert daemon.address.stat().st_mode & 0o777 == 0o600
     assert daemon.address.parent.stat().st_mode & 0o777 == 0o700
     ours, theirs = socket.socketpair()
@@ -122,3 +119,67 @@ def test_an_idle_daemon_uses_next_to_nothing(daemon, attached):
 def ticks(pid):
     fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
     return int(fields[11]) + int(fields[12])
+
+
+# --- LoRA adapters: whoever loads one loads it for all, and it outlives the processes ---------------------------------
+
+
+FOUR = SamplingParams(max_tokens=4, ignore_eos=True)
+ROOM = "enable_lora = true\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The worker that computes nothing reads nothing either."""
+    folder = tmp_path / "polite"
+    folder.mkdir()
+    return folder
+
+
+def asked(llm, name):
+    return llm.generate([{"prompt_token_ids": [1, 2], "lora_name": name}], FOUR, use_tqdm=False)[0].error_code
+
+
+@pytest.fixture(scope="module")
+def roomy(start_shared):
+    words = ("--http", "127.0.0.1:0", "--http-added")
+    return start_shared(models("a", more=ROOM, keep_alive=0.3) + models("b"), *words)
+
+
+def test_an_adapter_is_loaded_for_all_and_again_after_a_death(roomy, folder):
+    with roomy.attach("a") as llm, roomy.attach("a") as other:
+        llm.load_lora("polite", folder)
+        assert other.list_loras() == ["polite"] and asked(other, "polite") == 200
+        os.kill(worker_of(roomy), signal.SIGKILL)
+        wait_for(lambda: roomy.model("a").restarts == 1, "its death is seen")
+        wait_for(lambda: roomy.model("a").state == "ready", "it is started again")
+        assert other.list_loras() == ["polite"] and asked(other, "polite") == 200
+        other.unload_lora("polite")
+        assert llm.list_loras() == [] and asked(llm, "polite") == 400
+
+
+def test_what_cannot_be_loaded_says_why(roomy, folder):
+    with roomy.attach("a") as llm:
+        with pytest.raises(FileNotFoundError, match="There is no adapter at"):
+            llm.load_lora("polite", "/nowhere")
+        llm.load_lora("polite", folder)
+        with pytest.raises(AdapterError, match="polite"):
+            llm.load_lora("polite", folder)
+        llm.unload_lora("polite")
+    with roomy.attach("b") as llm, pytest.raises(AdapterError, match="enable_lora=True"):
+        llm.load_lora("polite", folder)
+
+
+def test_an_adapter_is_a_model_over_http_and_looking_at_models_leases_none(roomy, folder):
+    http = roomy.status().http
+
+    def named():
+        return [card["id"] for card in httpx.get(f"{http}/v1/models", timeout=60).json()["data"]]
+
+    with roomy.attach("a") as llm:
+        llm.load_lora("polite", folder)
+        assert sorted(named()) == ["a", "b", "polite"]
+    wait_for(lambda: named() and roomy.model("a").state == "unloaded", "looking keeps nothing loaded")
+    body = {"model": "polite", "prompt": [1, 2], "max_tokens": 4, "ignore_eos": True}
+    reply = httpx.post(f"{http}/v1/completions", json=body, timeout=60)  # loads its model, and it with that
+    assert reply.json()["usage"]["completion_tokens"] == 4

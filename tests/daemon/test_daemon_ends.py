@@ -22,7 +22,6 @@ def slow_steps(monkeypatch):
 
 @pytest.fixture(scope="module")
 def slow(start_shared) -> RunningDaemon:
-    """A daemon whose steps take a moment; the last of the tests that share it ends it."""
     with pytest.MonkeyPatch.context() as environment:
         slow_steps(environment)
         return start_shared(models("a", "b"))

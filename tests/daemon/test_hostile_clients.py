@@ -36,7 +36,6 @@ BUDGET = {"max_held_bytes": "'96MiB'", "max_client_bytes": "'24MiB'"}
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """A daemon that may hold little for its clients, with a model that computes nothing."""
     folder = tmp_path_factory.mktemp("s")
     config = folder / "c.toml"
     config.write_text(models("pocket", more="max_num_seqs = 8\n", **BUDGET))
@@ -49,7 +48,6 @@ def small(tmp_path_factory):
 
 @pytest.fixture
 def good(small):
-    """Somebody else, who gets what he got before."""
     with small.attach() as llm:
         before = answers(llm)
         yield llm
@@ -64,15 +62,12 @@ def text(number, said="Go on.", **given):
     return WireRequest(number, 0, said, **given)
 
 
-def test_a_long_message_that_is_only_announced_takes_nothing(small, good):
+def test_messages_that_are_announced_or_half_there_take_no_more_than_there_is_room_for(small, good):
     with grown_by_at_most(small, 24):
         clients = [PlainClient(small).attach().announce(LONGEST_FRAME // 2).send(b"\x00" * 100_000) for _ in range(40)]
         assert answers(good)
         for client in clients:
             client.close()
-
-
-def test_messages_that_are_half_there_take_no_more_than_there_is_room_for(small, good):
     half = b"\x00" * (10 << 20)
     with grown_by_at_most(small, 100):
         clients = [PlainClient(small).attach() for _ in range(12)]
@@ -234,7 +229,6 @@ def flood(client, count):
 
 
 def test_a_flood_of_requests_is_bounded_and_does_not_stand_before_others(small, good):
-    """And what its client gives back, another may take."""
     with PlainClient(small).attach() as client, grown_by_at_most(small, 64):
         sent = flood(client, 100_000)
         assert sent < 50_000, "the rest waits outside"

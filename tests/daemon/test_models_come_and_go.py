@@ -26,14 +26,12 @@ PARAMS = SamplingParams(max_tokens=8, ignore_eos=True)
 
 
 def copied(tmp_path, name):
-    """The bundled model's folder, of links to its files."""
     shutil.copytree(BUNDLED["pocket"], tmp_path / name, copy_function=os.symlink)
     return tmp_path / name
 
 
 @pytest.fixture(scope="module")
 def leaving(start_shared) -> RunningDaemon:
-    """A daemon whose models leave after a moment of quiet."""
     return start_shared(models("a", "b", keep_alive=0.2))
 
 

@@ -73,12 +73,10 @@ def test_mixed_traffic_leaves_everything_as_it_was(periods, seconds, kills, cold
 
 
 def roles(daemon: RunningDaemon) -> dict[str, int]:
-    """Process by what it does."""
     return {module_of(pid) or "daemon": pid for pid in daemon.processes()}
 
 
 def held_by(daemon: RunningDaemon) -> dict[str, int]:
-    """Open descriptors of each process."""
     return {role: len(os.listdir(f"/proc/{pid}/fd")) for role, pid in roles(daemon).items()}
 
 
