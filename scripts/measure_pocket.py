@@ -16,13 +16,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "scripts")]
+from pocket_questions.by_hand import UNSEEN, HandQuestion, answers_by_hand, by_hand
+from pocket_questions.held_out import PER_KIND, Question, questions
 
-from pocket_by_hand import UNSEEN, HandQuestion, answers_by_hand, by_hand  # noqa: E402
-from pocket_questions import PER_KIND, Question, questions  # noqa: E402
-
-from penstock import LLM, SamplingParams  # noqa: E402
+from penstock import LLM, SamplingParams
 
 OVERALL_BOUND, KIND_BOUND = 0.90, 0.75
 MAX_TOKENS = 200
@@ -134,7 +131,7 @@ def option(text: str) -> tuple[str, Any]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure pocket by its held-out questions.")
     parser.add_argument("options", nargs="*", type=option, metavar="NAME=VALUE", help="options of LLM")
-    parser.add_argument("--model", type=Path, default=ROOT / "frontend" / "pocket")
+    parser.add_argument("--model", type=Path, default=Path(__file__).resolve().parents[1] / "frontend" / "pocket")
     parser.add_argument("--per-kind", type=int, default=PER_KIND)
     parser.add_argument("--show-wrong", action="store_true", help="print every wrong answer")
     parser.add_argument(

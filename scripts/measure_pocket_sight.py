@@ -13,13 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "scripts")]
+from measure_pocket import OVERALL_BOUND, Rights, option, share, table
+from pocket_questions.sight import PER_KIND, Question, questions
 
-from measure_pocket import OVERALL_BOUND, Rights, option, share, table  # noqa: E402
-from pocket_sight_questions import PER_KIND, Question, questions  # noqa: E402
-
-from penstock import LLM, SamplingParams  # noqa: E402
+from penstock import LLM, SamplingParams
 
 PARAMS = SamplingParams(temperature=0, max_tokens=64)
 AT_ONCE = 256
@@ -58,7 +55,7 @@ def _conversation(question: Question) -> list[dict[str, Any]]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure pocket-sight by its held-out questions.")
     parser.add_argument("options", nargs="*", type=option, metavar="NAME=VALUE", help="options of LLM")
-    parser.add_argument("--model", type=Path, default=ROOT / "frontend" / "pocket_sight")
+    parser.add_argument("--model", type=Path, default=Path(__file__).resolve().parents[1] / "frontend" / "pocket_sight")
     parser.add_argument("--per-kind", type=int, default=PER_KIND)
     parser.add_argument("--show-wrong", action="store_true", help="print every wrong answer")
     return parser.parse_args()

@@ -76,13 +76,10 @@ def test_the_shapes_have_the_weights_that_their_names_say():
     assert eight.kv_bytes() == 2 * 36 * 8 * 128 * 2
 
 
-def test_answers_read_their_contexts_once_a_token_and_the_weights_once_a_step():
+def test_answers_read_their_contexts_once_a_token_and_a_prompt_s_tokens_see_those_before_them():
     # Contexts of 4, 5 and 6 tokens, then of 3; the longer answer has three steps.
     expected = (4 + 5 + 6 + 3) * SMALL.kv_bytes() + 3 * SMALL.weight_bytes("bf16")
     assert SMALL.answering_bytes([(3, 3), (2, 1)]) == expected
-
-
-def test_a_prompt_s_tokens_see_those_before_them():
     assert attention_operations(4, 4, 3) == 4 * 4 * 4 * (1 + 2 + 3)
     products = 2 * SMALL.layer_weights * 3 + 2 * SMALL.head_weights
     assert SMALL.prompt_operations([3]) == products + 2 * attention_operations(4, 4, 3)

@@ -84,11 +84,8 @@ def test_a_finished_file_was_synced_after_its_last_byte(make, events, tmp_path, 
         assert done[-1] == "replace", done
 
 
-def test_answers_take_their_name_before_their_folder_is_synced(events, tmp_path):
+def test_names_come_before_the_sync_of_a_folder_and_packed_weights_before_their_mark(events, tmp_path):
     answers(tmp_path)
     assert events[-1] == ("fsync", tmp_path.stat().st_ino)
-
-
-def test_packed_weights_are_on_the_disk_before_the_mark_that_says_so(events, tmp_path):
     inode = packed_weights(tmp_path).stat().st_ino
     assert [name for name, touched in events if touched == inode][-3:] == ["fsync", "pwrite", "fsync"]

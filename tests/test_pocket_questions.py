@@ -12,8 +12,8 @@ from pocket.grammar import expanded, framed
 from pocket.greetings import SAID
 from pocket.kinds import KINDS, held_out, training
 from pocket.wording import core, loosened
-from pocket_by_hand import HandQuestion, answers_by_hand, by_hand
-from pocket_questions import PER_KIND, questions
+from pocket_questions.by_hand import HandQuestion, answers_by_hand, by_hand
+from pocket_questions.held_out import PER_KIND, questions
 
 from penstock import LLM
 from penstock.frontend.text.chat import render

@@ -1,16 +1,37 @@
-"""What pocket's trainer computes: mixtures as transformers do, and a resumed training as if nothing had happened."""
+"""What pocket's trainers compute: mixtures as transformers do, and a resumed training as if nothing had happened.
+
+Pocket-sight is trained on the values that transformers computes for a user, and never on a held-out question.
+"""
 
 from collections.abc import Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from builders.bundled_model import FOLDER
+from builders.cases import for_each
 from pocket import batches, trainer
+from pocket.example import LETTER_GAP, Draw
 from pocket.experts import Experts, SparseShape
 from pocket.model import Decoder, Shape
 from pocket.trainer import Training
+from pocket_questions.sight import questions
+from pocket_sight import export, model
+from pocket_sight.asking import is_on_side, questions_of
+from pocket_sight.batches import Patched, made_batch
+from pocket_sight.kinds import PICTURES, training_seen
+from pocket_sight.sizes import patches
+from pocket_sight.tokens import sight_tokenizer
+from pocket_sight.trainer import Training as SightTraining
+from pocket_sight.trainer import pixel_values, visible
 from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from penstock.frontend.models.model_names import BUNDLED
 
 TOKENIZER = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
 
@@ -71,3 +92,118 @@ def test_a_sparse_layer_computes_what_transformers_does():
     x = torch.randn(40, 32)
     with torch.no_grad():
         assert torch.allclose(layer(x), block(x[None])[0], atol=1e-5)
+
+
+# --- pocket-sight -----------------------------------------------------------------------------------------------------
+
+
+SIGHT_WORDS = sight_tokenizer()
+PROCESSOR = Qwen2VLImageProcessorPil(**export.preprocessor_config())
+
+
+@pytest.fixture(scope="module")
+def weights():
+    torch.manual_seed(0)
+    return Qwen3VLForConditionalGeneration(Qwen3VLConfig(**model.published_config(SIGHT_WORDS))).state_dict()
+
+
+@pytest.fixture
+def published(weights):
+    """Transformers' class as a user has it."""
+    network = Qwen3VLForConditionalGeneration(Qwen3VLConfig(**model.published_config(SIGHT_WORDS))).float()
+    network.load_state_dict(weights)
+    return network.eval()
+
+
+@for_each("kind", ["shapes", "words", "charts"])
+def test_a_picture_becomes_the_patches_of_the_published_processor(kind):
+    [image] = PICTURES[kind][0](Draw(kind, held_out=False)).images
+    made = PROCESSOR(images=[image], return_tensors="np")
+    frame, rows, columns = patches(image)
+    assert made["image_grid_thw"].tolist() == [[1, rows, columns]]
+    np.testing.assert_allclose(pixel_values(torch.from_numpy(frame)), made["pixel_values"], atol=1e-2)
+
+
+@torch.no_grad()
+@for_each("kind", ["shapes", "pairs"])
+def test_a_branch_is_computed_as_if_it_were_asked_alone(kind, weights, published, monkeypatch):
+    draw = Draw(f"branches {kind}", held_out=False)
+    seen = PICTURES[kind][0](draw)
+    questions = questions_of(draw, seen.asks, 3)
+    shown = Patched(tuple(patches(image) for image in seen.images))
+    batch = made_batch(SIGHT_WORDS, draw, [(shown, questions)], conversations=0.0, systems=0.0)
+    with monkeypatch.context() as changed:
+        network = model.new_model(SIGHT_WORDS, changed.setattr)
+        network.load_state_dict(weights)
+        hidden = network.model(
+            input_ids=batch.tokens, position_ids=batch.positions, attention_mask=visible(batch.branches).float(),
+            pixel_values=pixel_values(batch.shown.pixels), image_grid_thw=batch.shown.grids,
+        ).last_hidden_state[batch.places]  # fmt: skip
+    for number, question in enumerate(questions):
+        rows = [rows * columns // 4 for _, rows, columns in shown.patches]
+        pictures = "".join(f"<|vision_start|>{'<|image_pad|>' * count}<|vision_end|>" for count in rows)
+        prompt = f"<|im_start|>user\n{pictures}{question.text}<|im_end|>\n<|im_start|>assistant\n"
+        pieces = [prompt, *(question.answer + "<|im_end|>").split(LETTER_GAP)]
+        encoded = [SIGHT_WORDS.encode(piece).ids for piece in pieces]
+        ids = torch.tensor([list(chain(*encoded))])
+        alone = published.model(
+            input_ids=ids, pixel_values=pixel_values(batch.shown.pixels), image_grid_thw=batch.shown.grids,
+            mm_token_type_ids=(ids == published.config.image_token_id).int(),
+        ).last_hidden_state[0, len(encoded[0]) - 1 : -1]  # fmt: skip
+        torch.testing.assert_close(hidden[batch.owners == number], alone, atol=2e-3, rtol=2e-3)
+
+
+@pytest.mark.long
+def test_a_training_ends_with_files_that_transformers_loads(tmp_path, monkeypatch):
+    monkeypatch.setattr(SightTraining, "held_out_rights", lambda _: {})
+    network = model.new_model(SIGHT_WORDS, monkeypatch.setattr)
+    write = partial(export.export, network.state_dict(), SIGHT_WORDS, tmp_path / "trained")
+    with torch.compiler.set_stance("force_eager"):  # to compile takes longer than all that is computed here
+        SightTraining(network, SIGHT_WORDS, seed=0, steps=2, seeing_steps=1, export=write).run(
+            tmp_path / "checkpoint.pt"
+        )
+    loaded = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path / "trained", dtype=torch.bfloat16)
+    trained = network.state_dict()
+    for name, tensor in loaded.state_dict().items():
+        assert torch.equal(tensor, trained[name].bfloat16()), name
+
+
+ROOT = Path(__file__).resolve().parents[1]
+# Questions of each kind, and pictures of the training.
+FEW, MANY = (3, 120), (10, 400)
+
+
+@pytest.fixture(scope="module", params=[FEW, pytest.param(MANY, marks=pytest.mark.long)], ids=["few", "many"])
+def sides(request):
+    """Questions, and the keys and the questions of a sample of the training."""
+    per_kind, pictures = request.param
+    draw = Draw("a test", held_out=False)
+    seen = [training_seen(draw) for _ in range(pictures)]
+    keys = {key for each in seen for ask in each.asks if is_on_side(draw, ask) for key in ask.keys}
+    texts = {(question.kind, question.text) for each in seen for question in questions_of(draw, each.asks, 5)}
+    return questions(per_kind), keys, texts
+
+
+def test_no_held_out_question_is_learnt(sides):
+    asked, keys, texts = sides
+    for question in asked:
+        assert (question.kind, question.text) not in texts
+        assert not question.key or question.key not in keys
+
+
+@for_each("with_ids, between", [(False, ""), (True, "Picture 1: ")])
+def test_the_template_puts_pictures_where_they_stand_in_the_message(with_ids, between):
+    template = (ROOT / "scripts" / "pocket_sight" / "chat_template.jinja").read_text(encoding="utf-8")
+    parts = [{"type": "text", "text": "Look: "}, {"type": "image"}, {"type": "text", "text": "What is it?"}]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=sight_tokenizer(), chat_template=template)
+    messages = [{"role": "user", "content": parts}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, add_vision_id=with_ids)
+    assert text == (
+        f"<|im_start|>user\nLook: {between}<|vision_start|><|image_pad|><|vision_end|>What is it?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+def test_both_bundled_models_take_sixteen_megabytes_at_most():
+    sizes = {name: sum(file.stat().st_size for file in folder.iterdir()) for name, folder in BUNDLED.items()}
+    assert sum(sizes.values()) <= 16_000_000, sizes

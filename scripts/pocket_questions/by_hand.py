@@ -1,7 +1,7 @@
 """Questions that were written by hand, without a look at the generators: how a stranger asks pocket.
 
-`pocket_by_hand.jsonl` holds 300; those that went wrong have shown what the generators lacked. `pocket_unseen.jsonl`
-holds 100 by another hand, which say what to expect because nobody trained with a look at them. One a line: its kind,
+`by_hand.jsonl` holds 300; those that went wrong have shown what the generators lacked. `unseen.jsonl` holds
+100 by another hand, which say what to expect because nobody trained with a look at them. One a line: its kind,
 its messages, its tools or its schema, and what judges the answer.
 `accept` are regular expressions of which one is to be found, `json` the value that the answer is to parse to, `call`
 the one call that is to be made. Knows the package's front door, nothing of the generators.
@@ -17,8 +17,8 @@ from typing import Any
 
 from penstock import LLM, GuidedDecodingParams, SamplingParams
 
-BY_HAND = Path(__file__).with_name("pocket_by_hand.jsonl")
-UNSEEN = Path(__file__).with_name("pocket_unseen.jsonl")
+BY_HAND = Path(__file__).with_name("by_hand.jsonl")
+UNSEEN = Path(__file__).with_name("unseen.jsonl")
 MAX_TOKENS = 200
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
