@@ -134,4 +134,6 @@ def is_anothers(folder: Path) -> bool:
 def reason(error: OSError) -> str:
     """The error in the system's words, or in those of whoever raised it."""
     words = error.strerror or str(error)
+    if error.errno == errno.EFBIG:
+        words += " for its disk or for `ulimit -f`"
     return words[:1].lower() + words[1:]

@@ -2,6 +2,7 @@
 
 `BoundedProcess` is the caller's side, `serve` the side of the process. The kernel bounds the processor time and memory
 of each job, the caller its time on the clock. A job that ends the process fails alone: the next job gets a new process.
+Limits that the caller itself was started with hold, too (`ulimit`, as batch systems set them).
 """
 
 import math
@@ -26,6 +27,13 @@ _LAST, _MORE = b"1", b"0"
 _CLOSED = "was ended with what it worked for"
 # A process that has closed its socket is about to end, too.
 _LAST_SECONDS = 1.0
+# Limits of the caller's that its processes inherit, with their options of `ulimit` and its units.
+_ULIMITS = {
+    resource.RLIMIT_CPU: ("t", 1),
+    resource.RLIMIT_AS: ("v", 1024),
+    resource.RLIMIT_DATA: ("d", 1024),
+    resource.RLIMIT_FSIZE: ("f", 1024),
+}
 
 
 class Bounds(NamedTuple):
@@ -122,9 +130,10 @@ class BoundedProcess:
         if self._is_closed:
             return JobDiedError(_CLOSED)
         if status == -signal.SIGXCPU:
-            return JobDiedError(f"takes more than {self.bounds.cpu_seconds} s of processor time")
+            return JobDiedError(f"takes more than {self.bounds.cpu_seconds} s of processor time{_inherited()}")
         kind = _KilledError if status == -signal.SIGKILL else JobDiedError
-        return kind(f"takes more than {self.bounds.memory_bytes >> 20} MiB, or breaks what computes it")
+        most = f"{self.bounds.memory_bytes >> 20} MiB{_inherited()}"
+        return kind(f"takes more than {most}, or breaks what computes it")
 
     def _release(self) -> int | None:
         """Let go of the process; returns its exit status."""
@@ -135,6 +144,19 @@ class BoundedProcess:
         wait_for_ends([process], _LAST_SECONDS)  # by itself: that status says more than a kill's
         process.close()
         return process.status
+
+
+def _inherited() -> str:
+    """The limits that a process has beside its bounds, as a part of a sentence; empty where it has none."""
+    found = ((option, _limit(kind) / unit) for kind, (option, unit) in _ULIMITS.items())
+    said = [f"ulimit -{option} {most:.0f}" for option, most in found if most < math.inf]
+    return f" (or than this process's own limits leave it: {', '.join(said)})" if said else ""
+
+
+def _limit(kind: int) -> float:
+    """This process's limit of this kind, above which the kernel refuses or signals."""
+    soft = resource.getrlimit(kind)[0]
+    return math.inf if soft == resource.RLIM_INFINITY else soft
 
 
 def _started(role: str, module: str, bounds: Bounds) -> tuple[ChildProcess, socket.socket]:
@@ -173,16 +195,16 @@ def _exactly(line: socket.socket, length: int, deadline: float | None) -> bytear
 
 def serve(make: Callable[[], Callable[[bytes], bytes]]) -> None:
     """Answer jobs until the other side ends. `make` loads what they need, and is called before memory is bounded."""
-    bounds = _begun()
+    limits = _JobLimits(_begun())
     work = make()
-    size = address_space()
-    bound_memory(bounds.memory_bytes)
+    limits.bound_memory()
     line = socket.socket(fileno=0)
     while (job := _received(line)) is not None:
-        bound_time(bounds.cpu_seconds)
+        limits.bound_time()
         answer = work(bytes(job))
-        # A process that has grown leaves the next job to another, which has as much memory as this one had.
-        is_last = address_space() > size + bounds.memory_bytes // 2
+        # A process that has grown, or has little time left, leaves the next job to another, which has as much as this
+        # one had.
+        is_last = limits.are_near
         line.sendall(_LAST if is_last else _MORE)
         _send(line, answer)
         if is_last:
@@ -197,17 +219,52 @@ def _begun() -> Bounds:
     return Bounds(int(cpu_seconds), int(memory_bytes), float(wall_seconds), int(nice))
 
 
-def bound_memory(num_bytes: int) -> None:
-    """Bound this process to so many bytes of address space beyond what it has, and dump no core if it needs more."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (address_space() + num_bytes, resource.RLIM_INFINITY))
+class _JobLimits:
+    """This process's limits: those that jobs are to have, or those that it was started with where they are lower."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._most_memory = _limit(resource.RLIMIT_AS)
+        # A second before the hard limit, at which the kernel kills and doesn't say why.
+        self._most_seconds = min(_limit(resource.RLIMIT_CPU), max(_hard(resource.RLIMIT_CPU) - 1, 1))
+        self._size, self._memory, self._seconds = 0, 0.0, math.inf  # at the first job: taken, and left
+        _lower(resource.RLIMIT_CORE, 0)
+        _lower(resource.RLIMIT_CPU, self._most_seconds)
+
+    def bound_memory(self) -> None:
+        """Bound the address space to so much beyond what this process has now."""
+        self._size = address_space()
+        self._memory = min(self._bounds.memory_bytes, self._most_memory - self._size)
+        self._seconds = self._most_seconds - _processor_time()
+        _lower(resource.RLIMIT_AS, self._size + self._memory)
+
+    def bound_time(self) -> None:
+        """Bound this process to so much more processor time; beyond that the kernel sends SIGXCPU."""
+        end = math.ceil(_processor_time()) + self._bounds.cpu_seconds
+        _lower(resource.RLIMIT_CPU, min(end, self._most_seconds))
+
+    @property
+    def are_near(self) -> bool:
+        """Whether a new process would have far more left than this one has."""
+        seconds = self._most_seconds - _processor_time()
+        has_time = seconds >= min(self._bounds.cpu_seconds, self._seconds / 2)
+        return not has_time or address_space() > self._size + self._memory // 2
 
 
-def bound_time(cpu_seconds: int) -> None:
-    """Bound this process to so much more processor time; beyond that the kernel sends SIGXCPU."""
+def _hard(kind: int) -> float:
+    hard = resource.getrlimit(kind)[1]
+    return math.inf if hard == resource.RLIM_INFINITY else hard
+
+
+def _lower(kind: int, most: float) -> None:
+    """Set the soft limit. The hard one stays: it isn't ours to raise, and couldn't be lowered for one job alone."""
+    soft = resource.RLIM_INFINITY if most == math.inf else int(most)
+    resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
+
+
+def _processor_time() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    end = math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds
-    resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
+    return used.ru_utime + used.ru_stime
 
 
 def address_space() -> int:
