@@ -140,7 +140,6 @@ class Page:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """Its processes have ended when the block is left."""
     theirs_in, ours_out = os.pipe()
     ours_in, theirs_out = os.pipe()
 

@@ -57,7 +57,6 @@ class Crowd:
         raise NotImplementedError
 
     def end(self) -> None:
-        """Wait for the last turns."""
         self.over.set()
         for thread in self._threads:
             thread.join(TURN_SECONDS)
@@ -168,7 +167,6 @@ def abort(traffic: Traffic, llm: LLM, chance: random.Random) -> None:
 
 
 def die(traffic: Traffic, llm: LLM, chance: random.Random) -> None:
-    """Killed at any moment: before it is attached, while it asks, while it reads."""
     words = [sys.executable, "-c", DYING, str(traffic.daemon.address)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as client:
         try:

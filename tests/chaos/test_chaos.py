@@ -56,7 +56,6 @@ def faults() -> list[Fault]:
 
 
 def go_through(fault: Fault, world: World, chance: random.Random) -> None:
-    """Begin it, let it last, take it back, and see that all is well again."""
     lasts = chance.uniform(*fault.seconds)
     print(f"{time.strftime('%H:%M:%S')} {fault.name}, {lasts:.1f} s", flush=True)
     if fault.hurts_daemon:

@@ -11,17 +11,7 @@ from contextlib import ExitStack
 import pytest
 import uvloop
 from builders.cases import for_each
-from builders.raw_http import (
-    CHUNKED,
-    connected,
-    endless_trailers,
-    heard,
-    is_closed,
-    replies,
-    request,
-    reset,
-    spoken,
-)
+from builders.raw_http import CHUNKED, connected, endless_trailers, heard, is_closed, replies, request, reset, spoken
 from builders.served import answering
 from builders.watching import wait_until
 

@@ -146,7 +146,6 @@ COLOURS = ("red", "lime", "blue")
 
 
 def film(size: tuple[int, int] = (800, 400), seconds: int = 1) -> str:
-    """An expression for a file of the browser's: each colour lasts so many seconds."""
     file = io.BytesIO()
     with av.open(file, "w", format="webm") as container:
         stream = container.add_stream("libvpx", rate=10)

@@ -6,19 +6,7 @@ The answers are the test's own, so that nothing depends on what a model says.
 import json
 
 import pytest
-from builders.page import (
-    Page,
-    answer_with,
-    ask,
-    end,
-    labelled,
-    opened,
-    refusal,
-    sent,
-    text,
-    texts,
-    whole,
-)
+from builders.page import Page, answer_with, ask, end, labelled, opened, refusal, sent, text, texts, whole
 
 pytestmark = pytest.mark.long
 

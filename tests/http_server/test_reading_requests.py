@@ -24,7 +24,6 @@ class Told(list):
 
 
 def changed(sent: bytes, marks: list[tuple[int, bytes]], overwrites: bool) -> bytearray:
-    """With these marks at these places."""
     found = bytearray(sent)
     for place, mark in marks:
         found[place : place + len(mark) * overwrites] = mark
@@ -113,7 +112,6 @@ NEXT = b"GET /next HTTP/1.1\r\n\r\n"
 
 
 def read(body, pieces):
-    """Its content, and what is left behind it."""
     buffer, content = bytearray(), b""
     for piece in pieces:
         buffer += piece

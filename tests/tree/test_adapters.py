@@ -68,13 +68,6 @@ def test_no_prefix_is_shared_between_adapters_nor_with_an_earlier_one_of_the_sam
     assert roomy.list_loras() == ["first", "second"]
 
 
-def test_an_unknown_name_ends_that_request_alone_and_says_which_there_are(roomy):
-    asked = [{"prompt_token_ids": PROMPTS[0], "lora_name": name} for name in ("first", "nobody", None)]
-    outputs = roomy.generate(asked, GREEDY, use_tqdm=False)
-    assert [output.error_code for output in outputs] == [200, 400, 200]
-    assert "'nobody'. Loaded are 'first', 'second'" in outputs[1].error_msg
-
-
 def test_loading_goes_on_beside_running_requests_and_holds_up_nobody_but_those_that_name_it(
     model_folder, adapters, monkeypatch
 ):

@@ -100,7 +100,6 @@ QUESTIONS = ["What is 20 + 22?", "What is the capital of France?", "Say the word
 
 
 def answers(llm: LLM) -> list[list[int]]:
-    """Token ids of greedy answers."""
     chats = [[{"role": "user", "content": question}] for question in QUESTIONS]
     found = llm.chat(chats, SamplingParams(temperature=0, max_tokens=24), use_tqdm=False)
     return [list(each.outputs.token_ids) for each in found]

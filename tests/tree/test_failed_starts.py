@@ -51,7 +51,6 @@ def leaves_no_process():
 
 @pytest.fixture
 def invalid_model(model_folder, tmp_path):
-    """A model whose generation_config.json cannot be meant."""
     folder = shutil.copytree(model_folder, tmp_path / "invalid")
     (folder / "generation_config.json").write_text('{"temperature": -1}')
     return folder
