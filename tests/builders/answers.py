@@ -106,8 +106,18 @@ THOUGHTS: dict[str, str] = {
     "kimi-vl": "◁think▷Hm.◁/think▷\n\nYes.",
     "gpt-oss": "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.",
 }
+# What answers of any family may be made of besides its marks.
+SCRAPS = (
+    " ", "\n", "Hm.", "😀", "{", "}", "[", "]", ",", ";", '"', "\\", "=", "(", ")", '{"name": "f", ', '"arguments": {',
+    '"parameters": {', '"a": 1', "f(a=1)", "weather", "<", "```", '{"name": "f", "arguments": {}}',
+)  # fmt: skip
 # What every family's right example says.
 EXPECTED: list[tuple[str, Any]] = [("weather", {"city": "Paris", "days": [1, 2]}), ("clock", {})]
+
+
+def broken(marks: frozenset[str]) -> list[str]:
+    """Marks, whole and in halves."""
+    return [piece for mark in sorted(marks) for piece in (mark, mark[: len(mark) // 2], mark[len(mark) // 2 :])]
 
 
 def parsed(parsing: Parsing, *pieces: str, prompt: str = "", tools: Tools | None = None) -> dict[str, Any]:

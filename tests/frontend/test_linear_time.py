@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from builders.answers import CALLS, SCRAPS, broken
 from builders.cases import for_each
 from builders.tokenizer_kinds import KINDS
 
@@ -29,27 +30,11 @@ QUICK = 800, 3_200  # enough for the texts that are read always
 MOST = 6.0
 
 
-def fragments(name):
-    """What a family's answers are made of, beginnings and middles of it."""
-    row = TOOL_CALLS[name]
-    opening = row.wrapper.opening + row.forms[0].opening
-    inner = "".join(mark for form in row.forms for mark in form.inner)
-    heads = ["", '{"name": "f", "arguments": {"a": "', '{"name": "f", "arguments": {"a": ', '{"arguments": {"a": "']
-    heads += ["f", "f>", "f>\n<parameter=", "f>\n<parameter=a>", "f\n<arg_key>", "f\n<arg_key>a</arg_key><arg_value>"]
-    heads += ["[f(a=", '[f(a="', "[f(a=1, ", 'f[ARGS]{"a": "', '[{"name": "f", "arguments": {"a": "', "f" + inner]
-    return opening, [opening + head for head in heads]
-
-
 def texts(name, length):
-    opening, heads = fragments(name)
-    closing = TOOL_CALLS[name].forms[0].closing or ""
-    repeated = ["", "{", '{"', '{"name": "', '{"name": "f", "arguments": {', " ", "\n", "[{", "[f(a=", '"', "f>"]
-    repeated.append(closing)
-    for unit in [opening + each for each in repeated] + ["\n{", "\n[", " ", "\n", "{", closing or "}"]:
-        yield f"{unit!r} again and again", (unit * (length // len(unit) + 1))[:length]
-    tails = ["x", "{", " ", "\n", "<", '"a": 1,', "\\", '"', opening, "a=1,", "<parameter=a>", "<arg_key>a"]
-    tails.append(closing[:-1])
-    for head, tail in itertools.product(heads, filter(None, tails)):
+    """Each beginning of a family's call with a scrap or a mark behind it again and again."""
+    right = CALLS[name][0]
+    beginnings = [right[:end] for end in range(0, len(right), len(right) // 7)]
+    for head, tail in itertools.product(beginnings, (*SCRAPS, *filter(None, broken(TOOL_CALLS[name].shown)))):
         yield f"{head!r} and {tail!r}", (head + tail * (length // len(tail) + 1))[:length]
 
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from builders.answers import CALLS, EXPECTED, THOUGHTS, TOOLS, parsed, read
+from builders.answers import CALLS, EXPECTED, SCRAPS, THOUGHTS, TOOLS, broken, parsed, read
 from builders.cases import for_each
 from builders.tokenizer_kinds import KINDS
 from hypothesis import given, settings
@@ -175,17 +175,6 @@ def test_a_call_that_is_cut_off_keeps_what_came_and_is_not_whole():
     ):
         found = parsed(calls_of(name), answer, tools=TOOLS)
         assert (found["calls"], found["is_whole"]) == ([("id0", call, arguments)], False)
-
-
-SCRAPS = (
-    " ", "\n", "Hm.", "😀", "{", "}", "[", "]", ",", ";", '"', "\\", "=", "(", ")", '{"name": "f", ', '"arguments": {',
-    '"parameters": {', '"a": 1', "f(a=1)", "weather", "<", "```", '{"name": "f", "arguments": {}}',
-)  # fmt: skip
-
-
-def broken(marks: frozenset[str]) -> list[str]:
-    """Marks, whole and in halves."""
-    return [piece for mark in sorted(marks) for piece in (mark, mark[: len(mark) // 2], mark[len(mark) // 2 :])]
 
 
 @given(st.sampled_from(sorted(CALLS)), st.data())
