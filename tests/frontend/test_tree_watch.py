@@ -199,13 +199,9 @@ def test_who_waits_for_the_lock_of_another_is_not_at_fault(start, tmp_path):
         assert missed(pid) == 0.0
 
 
-class NobodyAnswers:
-    def read(self, role: str) -> SimpleNamespace:
-        return SimpleNamespace(answered=0)
-
-
 def test_whoever_asks_waits_for_nobody_when_the_tree_has_ended(tmp_path):
-    roll_call = RollCall(tmp_path, ["engine"], NobodyAnswers())
+    nobody = SimpleNamespace(read=lambda role: SimpleNamespace(answered=0))
+    roll_call = RollCall(tmp_path, ["engine"], nobody)
 
     async def ask() -> list[str]:
         asking = asyncio.create_task(roll_call.silent(600, lambda role: False))
