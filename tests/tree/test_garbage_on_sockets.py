@@ -28,7 +28,7 @@ from penstock.protocol.messages import (
     sequence_id,
     wide_column,
 )
-from penstock.protocol.processes.sockets import MARK, Outbox
+from penstock.protocol.processes.sockets import MARK
 
 SOCKETS = ("frontend", "engine", "detokenizer", "worker0")
 REQUESTS = 100
@@ -71,7 +71,6 @@ def send(llm: LLM, name: str, *frames: list[bytes]) -> None:
 
 
 def answered(llm: LLM) -> list[int]:
-    """The tokens of a request; what ended it is raised."""
     return bounded(lambda: list(llm.generate([[1, 2, 3]], PARAMS, use_tqdm=False)[0].outputs.token_ids))
 
 
@@ -85,49 +84,40 @@ def test_what_is_none_of_ours_is_dropped_at_every_socket_with_one_line(stand_in,
         assert said.count(f"no message of Penstock's came to the socket {name!r}") == 1, said
 
 
-@pytest.mark.parametrize(
-    "name, frame",
-    [
-        ("frontend", MARK + STOP[:-1]),
-        pytest.param("engine", MARK + msgspec.msgpack.encode(["Unheard"]), marks=pytest.mark.long),
-        pytest.param("detokenizer", MARK[:-1] + b"\x00" + STOP, marks=pytest.mark.long),
-        pytest.param("worker0", MARK + STOP[:-1], marks=pytest.mark.long),
-    ],
-    ids=["cut short", "unknown", "of another version", "cut short, to a worker"],
-)
-def test_what_is_ours_and_cannot_be_read_ends_the_tree_with_its_cause(doomed, name, frame):
-    pids = tree_processes(doomed).values()
-    send(doomed, name, [frame])
-    with pytest.raises(EngineDeadError, match=f"at the socket '{name}'"):
-        while True:  # it may be answered before that frame has its turn
-            answered(doomed)
-    assert_gone(pids)
+NONSENSE = {
+    "frontend": Deltas([Delta(sequence_id(number, 0), "", b"123", 0) for number in range(REQUESTS)]),
+    "engine": StepResult(999, b"123", b"", 0.0),
+    "engine, of a request": Generate([Prompt(7, b"123", PARAMS, 0, 0.0)]),
+    "detokenizer": Tokens(wide_column([1]), b"123"),
+    "worker0": StepPlan(0, b"123", b"", [GroupChanges(b"", b"")]),
+}
+UNREADABLE = {
+    "frontend": MARK + STOP[:-1],
+    "engine": MARK + msgspec.msgpack.encode(["Unheard"]),
+    "detokenizer": MARK[:-1] + b"\x00" + STOP,  # of another version
+    "worker0": MARK + STOP[:-1],
+}
+CASES = [
+    *((name, frame, f"at the socket '{name}'") for name, frame in UNREADABLE.items()),
+    *((name.partition(",")[0], MARK + msgspec.msgpack.encode(each), "Error") for name, each in NONSENSE.items()),
+]
+QUICK = [case for case in CASES if case[0] == "frontend"]
+LONG = [pytest.param(*case, marks=pytest.mark.long) for case in CASES if case not in QUICK]
 
 
 @pytest.mark.parametrize(
-    "name, message",
-    [
-        ("frontend", Deltas([Delta(sequence_id(number, 0), "", b"123", 0) for number in range(REQUESTS)])),
-        pytest.param("engine", StepResult(999, b"123", b"", 0.0), marks=pytest.mark.long),
-        pytest.param("engine", Generate([Prompt(7, b"123", PARAMS, 0, 0.0)]), marks=pytest.mark.long),
-        pytest.param("detokenizer", Tokens(wide_column([1]), b"123"), marks=pytest.mark.long),
-        pytest.param("worker0", StepPlan(0, b"123", b"", [GroupChanges(b"", b"")]), marks=pytest.mark.long),
-    ],
-    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+    "name, frame, words", [*QUICK, *LONG], ids=lambda value: value if isinstance(value, str) else "frame"
 )
-def test_a_message_that_makes_no_sense_ends_the_tree_with_its_cause(doomed, name, message):
+def test_what_is_ours_and_cannot_be_read_or_makes_no_sense_ends_the_tree_with_its_cause(doomed, name, frame, words):
     pids = tree_processes(doomed).values()
-    outbox = Outbox(directory_of(doomed), name)
 
     def keep_sending() -> None:
-        for _ in range(REQUESTS):  # one may be answered before the message has its turn
+        for _ in range(REQUESTS):  # one may be answered before the frame has its turn
             stream = doomed.stream([1, 2, 3], SamplingParams(max_tokens=400, ignore_eos=True))
             next(stream)
-            outbox.send(message)
+            send(doomed, name, [frame])
             list(stream)
 
-    with pytest.raises(EngineDeadError) as raised:
+    with pytest.raises(EngineDeadError, match=words):
         bounded(keep_sending)
-    assert "Error" in str(raised.value), raised.value
-    outbox.close()
     assert_gone(pids)
