@@ -100,37 +100,25 @@ def test_a_client_that_pipelines_without_end_is_no_longer_read(echo):
 
 
 @on_both_loops
-def test_a_body_that_nobody_reads_is_not_read_from_the_network(echo):
+def test_an_early_answer_reaches_a_client_that_is_still_sending_and_a_body_that_nobody_reads_is_not_read(echo):
+    with connected(echo.port) as connection:
+        body = b"x" * 4_000_000
+        connection.sendall(request(body, "/early"))
+        assert told(replies(heard(connection))[0])["path"] == "/early"
     with connected(echo.port) as connection:
         connection.sendall(request(b"", "/early", Content_Length="100000000", Connection="keep-alive"))
         assert b"connection: close" in heard(connection).lower()
 
 
 @on_both_loops
-def test_an_early_answer_reaches_a_client_that_is_still_sending(echo):
-    with connected(echo.port) as connection:
-        body = b"x" * 4_000_000
-        connection.sendall(request(body, "/early"))
-        assert told(replies(heard(connection))[0])["path"] == "/early"
-
-
-@on_both_loops
-def test_an_answer_of_any_size_arrives_whole(echo):
+def test_an_answer_of_any_size_arrives_whole_that_to_http_1_0_with_the_end_and_that_to_head_without_a_body(echo):
     for number in (0, 1, 65_535, 65_536, 65_537, 400_000):
         for path in ("/bytes", "/chunks"):
             [reply] = replies(spoken(echo.port, got(f"{path}?n={number}", "Connection: close")))
             assert reply.body == b"x" * number, (path, number, len(reply.body))
-
-
-@on_both_loops
-def test_answers_to_http_1_0_end_with_the_connection(echo):
     for path in ("/bytes", "/chunks"):
         said = spoken(echo.port, got(f"{path}?n=5", "Connection: keep-alive", version="1.0"))
         assert said.endswith(b"\r\n\r\nxxxxx") and b"transfer-encoding" not in said and b"connection: close" in said
-
-
-@on_both_loops
-def test_a_head_alone_is_answered_without_a_body(echo):
     said = spoken(echo.port, got("/bytes?n=5", method="HEAD") + got("/chunks?n=5", "Connection: close", method="HEAD"))
     first, second, rest = said.split(b"\r\n\r\n")
     assert b"content-length: 5" in first and b"transfer-encoding" not in second and rest == b""
@@ -149,15 +137,11 @@ def test_a_client_that_waits_to_be_asked_for_its_body_is_asked(echo):
 
 
 @on_both_loops
-def test_another_protocol_is_not_changed_to(echo):
+def test_another_protocol_is_not_changed_to_and_headers_are_never_taken_from_trailers(echo):
     for asked in (("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk"),
                   ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")):  # fmt: skip
         first, last = replies(spoken(echo.port, got("/a", *asked) + LAST))
         assert (told(first)["path"], told(last)["path"]) == ("/a", "/last")
-
-
-@on_both_loops
-def test_headers_are_never_taken_from_trailers(echo):
     sent = CHUNKED + b"2\r\n{}\r\n0\r\nAuthorization: Bearer key\r\nContent-Length: 99\r\nHost: y\r\n\r\n"
     first, last = replies(spoken(echo.port, sent + LAST))
     assert told(first)["headers"] == ["host", "transfer-encoding"] and told(first)["body"] == 2
@@ -165,15 +149,11 @@ def test_headers_are_never_taken_from_trailers(echo):
 
 
 @on_both_loops
-def test_nothing_behind_a_refused_request_is_answered(echo):
+def test_nothing_behind_a_refused_request_or_a_body_that_goes_wrong_is_answered(echo):
     for name, (sent, status) in HEADS.items():
         found = replies(spoken(echo.port, sent + GET * 3))
         assert [reply.status for reply in found] == [status], (name, found)
         assert json.loads(found[0].body)["error"]["code"] == status, name
-
-
-@on_both_loops
-def test_a_body_that_goes_wrong_ends_its_request_and_the_connection(echo):
     for wrong in (b"x\r\n", b"2\r\n{}x", b"0\r\nGET /hidden HTTP/1.1\r\n\r\n", b"f" * 10_000, b"1;" + b"a" * 10_000):
         found = replies(spoken(echo.port, CHUNKED + wrong + GET))
         assert [reply.status for reply in found] == [400], wrong
@@ -228,7 +208,6 @@ def test_a_client_that_reads_slowly_holds_little_of_its_answer(echo):
 
 
 def on_loop(echo, rounds):
-    """Wait until the server's loop has gone round so often."""
     for _ in range(rounds):
         done = threading.Event()
         echo.loop.call_soon_threadsafe(done.set)
@@ -236,7 +215,6 @@ def on_loop(echo, rounds):
 
 
 def until_answered(connection, number):
-    """What was said up to the end of so many answers."""
     said = b""
     while said.count(b"HTTP/1.1 ") <= number and (piece := connection.recv(1000)):
         said += piece

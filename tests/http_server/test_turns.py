@@ -55,8 +55,6 @@ class Asking:
 
 
 def played(max_requests: int, max_queue: int, clients: str, meanwhile=None) -> list[str]:
-    """The log of these clients that come one after the other."""
-
     async def run() -> list[str]:
         asking = Asking(max_requests, max_queue)
         await asking.ask(*clients)
@@ -67,20 +65,15 @@ def played(max_requests: int, max_queue: int, clients: str, meanwhile=None) -> l
     return asyncio.run(run())
 
 
-def test_clients_take_turns():
+def test_clients_take_turns_leave_a_quarter_of_the_places_and_find_room_in_a_full_queue_while_few_of_theirs_wait():
     assert played(1, 100, "aaaabcb") == ["a", "a", "b", "c", "a", "b", "a"]
 
-
-def test_a_quarter_of_the_places_is_never_one_clients():
     async def others_come(asking):
         assert asking.log == ["a"] * 6
         await asking.ask("b", "c", "d")
         assert asking.log == ["a"] * 6 + ["b", "c"]
 
     assert sorted(played(8, 100, "a" * 10, others_come)) == [*"aaaaaaaaaabcd"]
-
-
-def test_who_has_few_waiting_finds_room_in_a_full_queue():
     log = played(1, 3, "aaaababb")
     assert log[0] == "a" and sorted(log[1:]) == ["a", "a", "a 429", "a 429", "b", "b 429", "b 429"], log
 
@@ -122,11 +115,9 @@ async def order_of(amounts: list[int], leave: frozenset[int] = frozenset()) -> l
     return order
 
 
-def test_short_ones_go_before_long_ones():
+def test_short_ones_go_before_a_long_one_which_has_its_turn_though_they_keep_coming():
     assert asyncio.run(order_of([8, 8, 8, 1, 2])) == [0, 3, 4, 1, 2]
 
-
-def test_a_long_one_has_its_turn_though_short_ones_keep_coming():
     async def position() -> int:
         turns, order = FairQueue(), []
 
@@ -194,14 +185,7 @@ def test_requests_for_a_model_that_never_comes_leave_other_models_their_places()
 
 
 SHORT = {"model": "pocket", "prompt": "Hello", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
-FLOOD, GOOD = {"Authorization": "Bearer flood"}, {"Authorization": "Bearer good"}
-
-
-@pytest.fixture
-def keys(tmp_path):
-    path = tmp_path / "keys"
-    path.write_text("flood\ngood\n")
-    return {"api_key_file": str(path)}
+FLOOD, GOOD = {"Authorization": "Bearer first"}, {"Authorization": "Bearer second"}
 
 
 @pytest.mark.long
