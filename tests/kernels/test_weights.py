@@ -105,17 +105,11 @@ def test_eight_bits_with_a_scale_per_row_are_taken_over_as_they_are(first, secon
     assert torch.equal(gpu_weights.unpacked(weight).dequantized(), expected)
 
 
-@for_each("parts", [(part(group_size=16),), (part(group_size=48, inputs=144),), *WITHOUT_A_PRODUCT])
-def test_what_no_kernel_multiplies_becomes_int8_with_a_scale_per_row(parts):
-    weight, expected = packed(*parts), quantize_int8(floats(*parts))
-    assert weight.kind == "int8"
-    assert torch.equal(unpacked(weight).values, expected.values)
-
-
 @for_each("parts", [(part(group_size=8),), (part(group_size=56, inputs=112),), *WITHOUT_A_PRODUCT])
-def test_what_no_kernel_of_gpus_multiplies_does_too(parts):
-    weight, expected = on_gpus(*parts), quantize_int8(floats(*parts))
-    assert weight.kind == "int8"
+def test_what_no_kernel_multiplies_becomes_int8_with_a_scale_per_row(parts):
+    native, weight, expected = packed(*parts), on_gpus(*parts), quantize_int8(floats(*parts))
+    assert (native.kind, weight.kind) == ("int8", "int8")
+    assert torch.equal(unpacked(native).values, expected.values)
     assert torch.equal(gpu_weights.unpacked(weight).values, expected.values)
 
 

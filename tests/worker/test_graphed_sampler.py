@@ -119,11 +119,8 @@ STORIES = {
         decoding(3, [0, 4]),
     ],
     "masks of some, of one, of none": [
-        entering(0, dict(enumerate((GREEDY, TOP_P, DRAWN)))),
-        decoding(1, [2, 0, 1], masked=column([0, 2])),
-        decoding(2, [0, 1, 2], masked=column([0])),
-        decoding(3, [0, 1, 2]),
-        decoding(4, [0], masked=column([0])),
+        entering(0, dict(enumerate((GREEDY, TOP_P, DRAWN)))), decoding(1, [2, 0, 1], masked=column([0, 2])),
+        decoding(2, [0, 1, 2], masked=column([0])), decoding(3, [0, 1, 2]), decoding(4, [0], masked=column([0])),
     ],
     "a slot is given to another": [
         entering(0, {0: DRAWN, 1: TOP_K}),
@@ -139,7 +136,7 @@ STORIES = {
         decoding(2, [0, 1, 3], masked=column([1])),
         decoding(3, [0, 1, 3]),
     ],
-}
+}  # fmt: skip
 
 
 @for_each("story", STORIES)

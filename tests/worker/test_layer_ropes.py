@@ -19,12 +19,9 @@ from penstock.worker.models.rope_config import RopeConfig
 CPU = torch.device("cpu")
 WINDOWS = (7, None, 7)
 TWO_ROPES = replace(
-    LLAMA,
-    windows=lambda config, num_layers: WINDOWS,
-    ropes_by_kind=True,
-    window_theta=("rope_local_base_freq", 500.0),
+    LLAMA, windows=lambda config, num_layers: WINDOWS, ropes_by_kind=True, window_theta=("rope_local_base_freq", 500.0),
     has_whole_context=True,
-)
+)  # fmt: skip
 LINEAR = {"rope_type": "linear", "factor": 8.0}
 
 
