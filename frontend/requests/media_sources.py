@@ -15,6 +15,7 @@ import msgspec
 
 from ...protocol.errors import LimitError, RequestError
 from ...protocol.fields.rules import shown
+from ...protocol.files.model_file import read_regular
 from ...protocol.media import MediumKind
 from .encoded_media import MOST_FRAMES, EncodedMedium
 from .media_options import checked_options
@@ -22,6 +23,7 @@ from .media_options import checked_options
 # Of one medium, as it is sent.
 MOST_BYTES: dict[MediumKind, int] = {"image": 64 << 20, "video": 256 << 20}
 A: dict[MediumKind, str] = {"image": "An image", "video": "A video"}
+_LONGEST_SCHEME = 16
 _MOST_HEADER = 200  # characters of a data: URL before its comma
 # Under which names a part, or a dict, may hold the source.
 SOURCE_NAMES: dict[MediumKind, tuple[str, ...]] = {
@@ -100,6 +102,8 @@ def _content_of_text(kind: MediumKind, text: str, may_open: bool) -> bytes:
         from .media_download import downloaded
 
         return _bounded(kind, downloaded(kind, text, MOST_BYTES[kind]))
+    if "://" in text[:_LONGEST_SCHEME] and scheme != "file":
+        raise RequestError(f"{A[kind]} is at an address of http:, https:, file: or data:, and not at {shown(text)}.")
     return _opened(kind, text, may_open)
 
 
@@ -134,11 +138,12 @@ def _opened(kind: MediumKind, path: str, may_open: bool) -> bytes:
             raise RequestError(f"A file: URL names a file of this machine: file:///…, not {shown(path)}.")
         path = unquote(parts.path)
     try:
-        with open(os.path.expanduser(path), "rb") as file:
-            content = file.read(MOST_BYTES[kind] + 1)
+        content = read_regular(os.path.expanduser(path), MOST_BYTES[kind])
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise RequestError(f"The {kind} {shown(path)} can't be read: {reason}.") from None
+    if content is None:
+        raise _too_large(kind)
     return _bounded(kind, content)
 
 

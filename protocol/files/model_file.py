@@ -1,10 +1,11 @@
-"""Reads the small files of a model's folder: configurations, tokenizers, templates.
+"""Reads files that a stranger may have named or made: the small ones of a model's folder, and those of requests.
 
-A folder may come from a stranger, who may put a pipe in place of a file, or a file without end. So anything but a
-regular file is refused without waiting for it, and so is a file longer than any such file. What was made of a file
-is used again as long as its identity is the same.
+There may be a pipe in place of a file, or a file without end. So anything but a regular file is refused without waiting
+for it, and so is a file longer than any such file. What was made of a file is used again as long as its identity is the
+same.
 """
 
+import errno
 import json
 import os
 import stat
@@ -22,18 +23,44 @@ MOST_BYTES = 256 << 20
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
+class IrregularFileError(OSError):
+    """It is a pipe, a device, a socket or a folder."""
+
+
+def open_regular(path: str | Path) -> int:
+    """Open a file to read. Raises `OSError`, `IrregularFileError` among them; never waits."""
+    _check_kind(os.stat(path))  # some devices act on being opened
+    file = os.open(path, _FLAGS)
+    try:
+        _check_kind(os.fstat(file))  # it may have been replaced
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def read_regular(path: str | Path, most_bytes: int) -> bytes | None:
+    """The content of a file; None where it is longer than this. Raises like `open_regular`."""
+    file = open_regular(path)
+    try:
+        if os.fstat(file).st_size > most_bytes:
+            return None
+        content = bytearray()
+        # Reading one byte more than the bound detects a file that grows.
+        while len(content) <= most_bytes and (piece := os.read(file, min(most_bytes + 1 - len(content), 16 << 20))):
+            content += piece
+        return bytes(content) if len(content) <= most_bytes else None
+    finally:
+        os.close(file)
+
+
 def read_model_file(path: Path) -> bytes:
     """Read a file. Raises `FileNotFoundError` if there is none, or a `ConfigError` that says what is there instead."""
-    try:
-        file = os.open(path, _FLAGS)
-        try:
-            return _content(file, path)
-        finally:
-            os.close(file)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be used: {error.strerror}.") from error
+    with _in_words(path):
+        content = read_regular(path, MOST_BYTES)
+    if content is None:
+        raise ConfigError(f"{path} cannot be used: it is longer than {MOST_BYTES >> 20} MiB, which no such file is.")
+    return content
 
 
 def read_model_text(path: Path) -> str:
@@ -86,31 +113,25 @@ def file_identity(path: Path) -> tuple[int, ...]:
 
 def require_regular(path: Path) -> None:
     """Check a file that a library will open by its name; raises like `read_model_file`."""
+    with _in_words(path):
+        _check_kind(os.stat(path))
+
+
+@contextmanager
+def _in_words(path: Path) -> Iterator[None]:
     try:
-        _check_kind(os.stat(path), path)
+        yield
     except FileNotFoundError:
         raise
+    except IrregularFileError as error:
+        raise ConfigError(f"{path} cannot be used: {error.strerror}, and a model's files are regular ones.") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be used: {error.strerror}.") from error
 
 
-def _content(file: int, path: Path) -> bytes:
-    status = os.fstat(file)
-    _check_kind(status, path)
-    content = bytearray()
-    if status.st_size <= MOST_BYTES:
-        # Reading one byte more than the bound detects a file that grows.
-        while len(content) <= MOST_BYTES and (piece := os.read(file, min(MOST_BYTES + 1 - len(content), 16 << 20))):
-            content += piece
-    if status.st_size > MOST_BYTES or len(content) > MOST_BYTES:
-        raise ConfigError(f"{path} cannot be used: it is longer than {MOST_BYTES >> 20} MiB, which no such file is.")
-    return bytes(content)
-
-
-def _check_kind(status: os.stat_result, path: Path) -> None:
+def _check_kind(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "no file")
-        raise ConfigError(f"{path} cannot be used: it is {kind}, and a model's files are regular ones.")
+        raise IrregularFileError(errno.EINVAL, f"it is {_KINDS.get(stat.S_IFMT(status.st_mode), 'no file')}")
 
 
 _KINDS = {

@@ -9,6 +9,7 @@ from typing import Any
 
 from ....protocol.attach import Attached, WireConversation, WireRequest
 from ....protocol.errors import RequestError
+from ....protocol.files.model_file import read_model_text
 from ....protocol.parameters.sampling import SamplingParams
 from ...requests.conversation_checks import check_conversation
 from ...requests.door_checks import packed_prompt
@@ -105,4 +106,4 @@ def _template(chosen: str | None) -> str | None:
     if chosen is None or "{" in chosen or "\n" in chosen:
         return chosen
     path = Path(os.path.expanduser(chosen))
-    return path.read_text(encoding="utf-8") if os.path.isfile(path) else chosen
+    return read_model_text(path) if os.path.isfile(path) else chosen

@@ -5,10 +5,10 @@ sentence and little memory.
 """
 
 import os
-import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..model_file import IrregularFileError, open_regular
 from ..unreadable import is_pointer
 from .checked_bytes import CheckedBytes
 from .metadata import read_metadata
@@ -17,12 +17,10 @@ from .tensor_list import TensorInfo, read_tensors
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-# Opening must not wait for a pipe's other end, nor make a terminal this process's own.
 _POINTER = (
     "is a Git-LFS pointer, for its repository was cloned without Git LFS",
     "Run `git lfs pull` in its folder, or download it again.",
 )
-_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Header(NamedTuple):
@@ -34,14 +32,13 @@ class Header(NamedTuple):
 def read_header(path: Path) -> Header:
     """The header of one file; raises a `ConfigError` that says why it can't be used, and what to do."""
     try:
-        file = os.open(path, _FLAGS)
+        file = open_regular(path)
         try:
-            status = os.fstat(file)
-            if not stat.S_ISREG(status.st_mode):
-                raise MalformedError("is not a regular file")
-            return _header(CheckedBytes(file, status.st_size))
+            return _header(CheckedBytes(file, os.fstat(file).st_size))
         finally:
             os.close(file)
+    except IrregularFileError:
+        raise MalformedError("is not a regular file").said_of(path) from None
     except MalformedError as error:
         raise (MalformedError(*_POINTER) if is_pointer(path) else error).said_of(path) from None
     except OSError as error:
@@ -51,11 +48,11 @@ def read_header(path: Path) -> Header:
 def is_gguf(path: Path) -> bool:
     """Whether it is a file that begins as GGUF does, whatever its name."""
     try:
-        file = os.open(path, _FLAGS)
+        file = open_regular(path)
     except OSError:
         return False
     try:
-        return stat.S_ISREG(os.fstat(file).st_mode) and os.pread(file, len(MAGIC), 0) == MAGIC
+        return os.pread(file, len(MAGIC), 0) == MAGIC
     except OSError:
         return False
     finally:

@@ -2,11 +2,12 @@
 
 import base64
 import io
+import os
+import socket
 import threading
 import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import msgspec
 import numpy
@@ -85,7 +86,9 @@ def test_files_and_urls_are_opened_by_the_callers_own_process_alone_up_to_a_leng
         with pytest.raises(RequestError, match=says):
             encoded("image", source, may_open=True)
     monkeypatch.setitem(media_sources.MOST_BYTES, "image", 1 << 10)
-    for source in (FILE, URL, io.BytesIO(FILE), Path("/dev/zero")):
+    with open(tmp_path / "long.png", "wb") as file:
+        file.truncate(1 << 40)
+    for source in (FILE, URL, io.BytesIO(FILE), path, tmp_path / "long.png"):
         with pytest.raises(LimitError, match="this one has more"):
             encoded("image", source, may_open=True)
 
@@ -229,3 +232,22 @@ def test_a_photograph_of_twelve_million_pixels_fits_into_a_message_to_the_daemon
     assert 8 * len(packed_media([given])) < LONGEST_FRAME < 8 * len(given.data)
     given = encoded("image", Image.new("RGB", (64, 64)), may_open=False)
     assert unpacked_media(packed_media([given])) == [given]
+
+
+@for_each("kind", ["image", "video"])
+@for_each("what", ["a pipe", "a device", "a socket", "a folder"])
+def test_what_is_no_regular_file_is_refused_without_waiting_for_it(tmp_path, kind, what):
+    path = tmp_path / "odd"
+    with socket.socket(socket.AF_UNIX) as server:
+        if what == "a pipe":
+            os.mkfifo(path)
+        elif what == "a device":
+            path.symlink_to("/dev/zero")
+        elif what == "a socket":
+            server.bind(str(path))
+        else:
+            path.mkdir()
+        for source in (path, path.as_uri(), {"url": str(path)}, {"path": path}):
+            with pytest.raises(RequestError, match=f"The {kind} .*odd.* can't be read: it is {what}"):
+                encoded(kind, source, may_open=True)
+        path.rmdir() if path.is_dir() else path.unlink()
