@@ -6,6 +6,9 @@ In Triton's interpreter: where there is no GPU a capture is called again, so its
 
 from builders import interpreted  # isort: skip  before anything that imports triton
 
+import weakref
+from types import SimpleNamespace
+
 import numpy
 import pytest
 import torch
@@ -22,6 +25,7 @@ from penstock.worker.backends.triton.device_batch import DeviceBatch
 from penstock.worker.backends.triton.graph_capture import GraphCapture
 from penstock.worker.models.load import Model, load_model
 from penstock.worker.parallel import Parallel
+from penstock.worker.start.start import Start
 from penstock.worker.steps.runner import Runner
 from penstock.worker.steps.slots import SlotTable
 from penstock.worker.steps.step_rows import StepRows
@@ -118,6 +122,21 @@ def test_all_ranks_stop_where_one_has_no_room(model, monkeypatch):
     runner = slotted_runner(model, num_slots=4)
     GraphCapture(model, runner.table, runner.memory, TwoRanks(0, 2)).capture_all(1 << 30, lambda *progress: None)
     assert [key.rows for key in model.forward_pass._graphs] == [4, 3]
+
+
+def test_ranks_leave_one_another_when_no_captured_step_holds_their_group(model, monkeypatch):
+    captured(model, monkeypatch, 1000)
+    graphs = [weakref.ref(graph) for graph in model.forward_pass._graphs.values()]
+    held = []
+
+    class Leaving(Parallel):
+        def leave(self) -> None:
+            held.extend(graph() for graph in graphs)
+
+    start = Start.__new__(Start)
+    start.model, start.memory, start.ranks = model, SimpleNamespace(close=lambda: None), Leaving()
+    start.close()
+    assert held == [None] * 4
 
 
 def test_what_all_will_take_is_reckoned_from_the_largest_and_some_after_it(model, monkeypatch):

@@ -162,6 +162,10 @@ class Backend(ABC):
         """Capture steps before the first request, within so many bytes, where steps are captured at all."""
         return
 
+    def forget_captured(self, forward_pass: ForwardPass) -> None:
+        """Free the captured steps, which ranks do before they leave one another: NCCL waits for what they hold."""
+        return
+
     def fast_decode(
         self,
         forward_pass: ForwardPass,

@@ -134,6 +134,7 @@ class Start:
         if self.model.cache is not None:
             self.model.cache.close()
         self.memory.close()
+        self.model.backend.forget_captured(self.model.forward_pass)
         self.ranks.leave()
 
     def _allocated(self, allocate: Allocate) -> tuple[ModelMemory, list[SecondTier]]:

@@ -110,6 +110,9 @@ class TritonBackend(Backend):
     ) -> None:
         GraphCapture(model, table, memory, ranks).capture_all(most_bytes, on_progress)
 
+    def forget_captured(self, forward_pass: GraphedDecoder) -> None:  # type: ignore[override]  # made above
+        forward_pass.forget()
+
     def sample(self, forward_pass: GraphedDecoder) -> Sampler:  # type: ignore[override]  # made above
         return GraphedSampler(forward_pass, choose)
 

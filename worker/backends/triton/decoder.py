@@ -140,7 +140,9 @@ class GraphedDecoder:
         self._serving = {}
 
     def forget(self) -> None:
-        """Free all graphs."""
+        """Free all graphs. What chooses a step's tokens may look at its graph, so neither would go by itself."""
+        for graph in self._graphs.values():
+            graph.choices.clear()
         self._graphs.clear()
         self._memory = self._last = self._serving = None
         self.capture, self.capture_choice = new_capture(), new_capture()  # a pool that was given back is not used again
