@@ -40,3 +40,17 @@ def shrunk(config: dict[str, Any]) -> dict[str, Any]:
         found |= {"text_config": shrunk(config["text_config"])}
         found |= {"vision_config": config["vision_config"] | _SMALL_PICTURES}
     return found
+
+
+def verdicts() -> dict[str, tuple[dict[str, Any], int | list[Any] | str]]:
+    """Configs by name, each with the context that it runs with, with that and the key that ends it, or with a word
+    of what refuses it. In `published_verdicts.json` a config may be `like` another, but for its own keys.
+    """
+    lines = json.loads(Path(__file__).with_name("published_verdicts.json").read_text(encoding="utf-8"))
+
+    def whole(name: str) -> dict[str, Any]:
+        own = lines[name]
+        return {**(whole(own["like"]) if "like" in own else {}), **own}
+
+    configs = {name: whole(name) for name in lines}
+    return {name: (config, config.pop("expected")) for name, config in configs.items() if config.pop("like", True)}

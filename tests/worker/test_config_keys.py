@@ -1,8 +1,14 @@
-"""Every key that transformers' classes have is read, harmless, or refused by name where it would change an answer."""
+"""Every key that transformers' class of a family reads is read here too, or refused where it would change an answer.
+
+Keys that the class doesn't read are ignored, unless they name a mechanism that nobody would see in the tensors.
+"""
 
 import dataclasses
+import inspect
 import json
+import re
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from builders.cases import for_each
@@ -11,38 +17,30 @@ from builders.tiny_configs import change_config, described
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
+from penstock.worker.models import config as reading
 from penstock.worker.models.config import read_config
-from penstock.worker.models.config_keys import words_of
+from penstock.worker.models.config_keys import mechanism_of
 from penstock.worker.models.families import FAMILIES
-from penstock.worker.models.family_keys import FAMILY_KEYS
-from penstock.worker.models.key_tables import COMPUTATIONS, FEATURES, HARMLESS, HARMLESS_WORDS, OTHER_NAMES
+from penstock.worker.models.family_keys import FAMILY_KEYS, FamilyKeys
+from penstock.worker.models.nearest_family import PARENTS
 from penstock.worker.models.vision_families import VISION_FAMILIES
-
-
-def is_known(key: str) -> bool:
-    name, words = key.lstrip("_"), words_of(key)
-    return bool(
-        HARMLESS.fullmatch(key)
-        or HARMLESS_WORDS.search(words)
-        or name in FEATURES
-        or name in OTHER_NAMES
-        or any(computation.words.search(words) for computation in COMPUTATIONS)
-    )
-
+from penstock.worker.start.notes import notes_on_context
 
 # Other models' configs ask for these, and models of these families don't have them.
 FEATURES_OF_OTHERS = {
     "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0, "query_pre_attn_scalar": 256,
     "attention_multiplier": 0.5, "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 8.0,
     "logit_scale": 0.0625, "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256, "use_qk_norm": True,
-    "qk_layernorm": True, "attn_output_gate": True, "no_rope_layers": [1, 1, 1, 0], "no_rope_layer_interval": 4,
-    "alibi": True, "partial_rotary_factor": 0.5, "rotary_pct": 0.25, "parallel_attn": True,
-    "use_parallel_residual": True, "is_causal": False, "attention_chunk_size": 8192, "sliding_window": 16,
-    "layer_types": ["sliding_attention", "full_attention"], "num_local_experts": 8, "kv_lora_rank": 512,
-    "mamba_d_state": 16, "linear_conv_kernel_dim": 4, "vision_config": {"depth": 2}, "lm_head_bias": True,
-    "per_layer_config": {"0": {"head_dim": 8}}, "norm_type": "layernorm", "use_sandwich_norm": True,
-    "num_kv_shared_layers": 2, "head_size": 99, "n_layer": 99, "layer_norm_eps": 0.5, "quantization": {"bits": 4},
-    "my_own_residual_scale": 0.5, "hidden_activation": "gelu_pytorch_tanh", "attn_temperature_tuning": True,
+    "qk_layernorm": True, "no_rope_layers": [1, 1, 1, 0], "no_rope_layer_interval": 4, "alibi": True,
+    "pos_emb": "alibi", "position_embedding_type": "nope", "partial_rotary_factor": 0.5, "rotary_pct": 0.25,
+    "rope_interleaved": True, "parallel_attn": True, "use_parallel_residual": True, "is_causal": False,
+    "use_bidirectional_attention": True, "layer_types": ["sliding_attention", "full_attention"],
+    "attention_type": "lightning", "attn_type": "mla", "num_local_experts": 8, "kv_lora_rank": 512,
+    "mamba_d_state": 16, "linear_attn_config": {"num_heads": 2}, "linear_conv_kernel_dim": 4,
+    "per_layer_config": {"0": {"head_dim": 8}}, "norm_type": "layernorm", "num_kv_shared_layers": 2,
+    "quantization": {"bits": 4}, "attn_temperature_tuning": True, "sparse_attention": True, "index_topk": 64,
+    "sparse_config": {"topk": 64, "dense_len": -1}, "dual_chunk_attention_config": {"chunk_size": 8, "local_size": 8},
+    "sliding_window": "4k", "attention_chunk_size": 1.5,
 }  # fmt: skip
 
 
@@ -66,8 +64,8 @@ FIXED = {
     "hy_v3": ("route_norm", True, False),
     "olmoe": ("clip_qkv", 8.0, 0),
     "llama": ("clip_qkv", None, 8.0),
-    # Twice, or by the name that it had before.
-    "gemma2": ("sliding_window_size", 11, 4096),
+    "phi": ("qk_layernorm", False, True),
+    # By the name that it had before.
     "stablelm": ("rope_pct", 0.25, 0.75),
     "cohere": ("use_parallel_block", True, False),
 }
@@ -98,7 +96,7 @@ PUBLISHED = {
 }  # fmt: skip
 # Those of them that would be another model.
 UNPUBLISHED = {
-    "minimax_m2": {"attn_type_list": [1, 0], "qk_norm_type": "per_head", "shared_intermediate_size": 64},
+    "minimax_m2": {"attn_type_list": [1, 0], "qk_norm_type": "per_head"},
     "glm4_moe_lite": {"topk_method": "greedy", "mlp_layer_types": ["dense"]},
     "dots1": {"scoring_func": "softmax", "moe_layer_freq": 2},
 }
@@ -113,6 +111,24 @@ def test_keys_of_published_mixtures_are_taken_as_they_are_published(tmp_path, fa
             read_config(change_config(tiny_model(tmp_path, family), **{key: value}))
 
 
+# Plain attention is exact up to some length with these, and so is the context.
+CUTS = {
+    "sliding_window": (16, 16), "attention_window_size": ([64, None, 32], 32), "attention_chunk_size": (512, 512),
+    "sparse_config": ({"kernel_size": 32, "topk": 64, "dense_len": 256}, 256),
+    "dual_chunk_attention_config": ({"chunk_size": 80, "local_size": 8, "original_max_position_embeddings": 96}, 72),
+}  # fmt: skip
+
+
+@for_each("key", CUTS)
+def test_a_context_ends_where_attention_becomes_another_and_says_why(tmp_path, key):
+    value, longest = CUTS[key]
+    config = read_config(change_config(tiny_model(tmp_path, "llama"), **{key: value}))
+    assert config.max_position == longest
+    [note] = notes_on_context(config)
+    assert f"ends at {longest} of 1,024 tokens" in note and f"{key} in config.json" in note
+    assert not list(notes_on_context(read_config(change_config(tmp_path, **{key: None}))))
+
+
 # With these values the same features are switched off, or it's no feature at all: published configs carry such keys.
 CHANGES_NOTHING = {
     "final_logit_softcapping": None, "query_pre_attn_scalar": 16, "attention_multiplier": 0.25, "logit_scale": 1.0,
@@ -120,11 +136,13 @@ CHANGES_NOTHING = {
     "use_mrope": False, "partial_rotary_factor": 1.0, "is_causal": True, "layer_types": ["full_attention"] * 2,
     "num_experts": 0, "vision_config": {}, "norm_type": "rmsnorm", "n_layer": 2, "layer_norm_eps": 1e-5,
     "_name_or_path": "a/b", "transformers_version": "4.40.0", "auto_map": {"AutoModelForCausalLM": "m.X"},
-    "unsloth_version": "2025.1", "unsloth_fixed": True, "task_specific_params": {"a": 1}, "is_llama_config": True,
-    "pretraining_tp": 8, "attention_dropout": 0.1, "max_window_layers": 28, "_attn_implementation": "sdpa",
-    "temperature": 0.7, "top_k": 50, "do_sample": True, "max_sequence_length": 2048, "image_token_id": 7,
-    "initializer_range": 0.5, "router_aux_loss_coef": 0.1, "use_flash_attn": True, "model_parallel_size": 8,
-    "local_rank": 1, "global_step": 1000, "hidden_act": "swish", "my_companys_ticket": "A-17", "use_kv_cache": True,
+    "unsloth_version": "2025.1", "task_specific_params": {"a": 1}, "pretraining_tp": 8, "max_window_layers": 28,
+    "_attn_implementation": "sdpa", "temperature": 0.7, "max_sequence_length": 2048, "image_token_id": 7,
+    "initializer_range": 0.5, "router_aux_loss_coef": 0.1, "use_flash_attn": True, "hidden_act": "swish",
+    "my_companys_ticket": "A-17", "use_kv_cache": True, "rope_type": "default", "pos_emb": "rope",
+    "use_fused_rope": True, "attention_type": "gqa", "act_fn": "silu", "activation": "swiglu", "gated_mlp": True,
+    "my_own_residual_scale": 0.5, "lora_config": {"r": 8}, "kl_beta": 0.1, "use_mamba_kernels": True, "n_head": 99,
+    "attention_softmax_in_fp32": True, "sparsity": 0.5, "window": 7, "sliding_window": 4096, "hidden_dropout": 0.1,
 }  # fmt: skip
 
 
@@ -132,19 +150,19 @@ CHANGES_NOTHING = {
     "changes",
     [
         *({key: value} for key, value in CHANGES_NOTHING.items()),
-        {"sliding_window": 4096, "use_sliding_window": False},
+        {"sliding_window": 16, "use_sliding_window": False},
         {"num_experts": 0, "num_experts_per_tok": 8, "norm_topk_prob": True},  # idle where there are none
     ],
 )
 def test_a_value_that_changes_nothing_and_bookkeeping_are_accepted(tmp_path, changes):
-    assert read_config(change_config(tiny_model(tmp_path, "llama"), **changes))
+    assert read_config(change_config(tiny_model(tmp_path, "llama"), **changes)).cut is None
 
 
-def test_figures_of_rotary_positions_that_no_variant_has_are_refused(tmp_path):
+def test_figures_of_rotary_positions_that_another_familys_class_reads_are_refused_and_those_of_none_ignored(tmp_path):
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40}
-    idle = {"attn_factor": 1.0, "extrapolation_factor": 1.0, "finetuned": True, "alpha": None}
+    idle = {"attn_factor": 0.87, "extrapolation_factor": 2.0, "finetuned": True, "alpha": None, "ratio": 3}
     assert read_config(tiny_model(tmp_path, "llama", rope=yarn | idle))
-    for name, value in (("alpha", 1000.0), ("attn_factor", 2.0)):
+    for name, value in (("alpha", 1000.0), ("llama_4_scaling_beta", 0.1)):
         with pytest.raises(ConfigError, match=f"{name}={value} among the figures of rotary positions changes the ang"):
             read_config(tiny_model(tmp_path, "llama", rope=yarn | {name: value}))
 
@@ -152,24 +170,43 @@ def test_figures_of_rotary_positions_that_no_variant_has_are_refused(tmp_path):
 # --- walks over transformers' classes ---------------------------------------------------------------------------------
 
 
-def test_every_key_of_every_causal_model_of_transformers_has_a_row():
-    """A key that a new transformers brings needs one: `worker/models/key_tables.py`."""
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    read = {key for family in TINY.values() for key in family} | {"rope_parameters"}
-    unknown: dict[str, str] = {}
-    for model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-        kind = CONFIG_MAPPING[model_type]
-        keys = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
-        unknown |= {key: model_type for key in keys | set(kind.attribute_map) if not is_known(key) and key not in read}
-    assert not unknown
+# Those of training, of bookkeeping, and of how it is computed; and those that are read where other keys ask for it.
+IDLE = re.compile(
+    r".*(dropout|pdrop|initializer_range|_token_id|loss_coef|jitter_noise)|_attn_implementation|output_router_logits"
+    r"|n_group|topk_group|moe_intermediate_size|top_k_experts|head_dim|num_experts_per_tok|time_step_limit"
+    r"|enable_moe_fp32_combine"
+)
 
 
-def test_what_transformers_takes_for_parameters_of_generation_is_harmless():
-    from transformers import GenerationConfig
+@for_each("family", TINY)
+def test_every_key_that_the_class_of_a_family_reads_is_read_here_or_has_a_row(tmp_path, monkeypatch, family):
+    """A key that a new transformers reads needs one, or must be honoured."""
+    known: set[str] = set()
+    monkeypatch.setattr(reading, "unsupported_keys", lambda given, config, *rest: known.update(config.read) or [])
+    read_config(tiny_model(tmp_path, family))
+    own = FAMILY_KEYS.get(family, FamilyKeys())
+    known |= {*own.fixed, *own.other_names, *own.harmless.split()}
+    by_class = {key for key in keys_read_by_class(family) if key not in known and not IDLE.fullmatch(key)}
+    assert [key for key in by_class if mechanism_of(key) is None] == []
 
-    assert [key for key in GenerationConfig._get_default_generation_params() if not HARMLESS.fullmatch(key)] == []
+
+def keys_read_by_class(family):
+    """By the name under which a config has them."""
+    kind = class_of(family)
+    text = inspect.getsource(inspect.getmodule(kind))
+    modeling = inspect.getfile(kind).replace("configuration_", "modeling_")
+    with suppress(FileNotFoundError), open(modeling, encoding="utf-8") as source:
+        text = source.read()
+    fields = {field.name for field in dataclasses.fields(kind)} | set(kind.attribute_map)
+    read = set(re.findall(r"\bconfig\.(\w+)", text)) & fields
+    read |= set(re.findall(r"getattr\((?:self\.)?config, \"(\w+)\"", text))
+    return {kind.attribute_map.get(key, key) for key in read} - {"_experts_implementation"}
+
+
+def class_of(family):
+    from transformers import AutoConfig
+
+    return type(AutoConfig.for_model(family))
 
 
 def test_rows_of_families_belong_to_families():
@@ -236,9 +273,18 @@ def test_a_key_that_is_right_with_some_values_only_is_refused_with_another(famil
         ({"architectures": ["BertForMaskedLM"]}, ["a model that doesn't continue texts"]),
         (
             {"architectures": ["Qwen2VisionForConditionalGeneration"], "vision_config": {"depth": 32}},
-            ["a model that sees pictures", "Qwen2"],
+            ["a model that sees pictures: use one that sees", "Qwen2ForCausalLM.", "that see pictures are", "Qwen3VL"],
         ),
         ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, ["a model with an encoder"]),
+        ({"architectures": ["Qwen2_5_VLForConditionalGenaration"]}, ["Did you mean Qwen2_5_VLForConditional"]),
+        (
+            {"architectures": ["LlavaForConditionalGeneration"], "text_config": {"model_type": "qwen2"}},
+            ["takes more than text: use one that sees", "for text alone one of Qwen2ForCausalLM"],
+        ),
+        # By what its class is made of, not by how it is spelt; and text isn't told of what sees.
+        ({"architectures": ["CwmForCausalLM"], "model_type": "cwm"}, ["The nearest is LlamaForCausalLM"]),
+        ({"architectures": ["Qwen3SomethingForCausalLM"]}, ["The nearest is Qwen3ForCausalLM"]),
+        ({"architectures": ["MiMoForCausalLM"], "model_type": "mimo"}, ["The nearest is LlamaForCausalLM"]),
         ({"architectures": ["YiForCausalLM"], "model_type": "Yi"}, ["if it is the same model, write that name"]),
         ({"architectures": None, "model_type": "qwen3"}, ["By its model_type 'qwen3'", "Qwen3ForCausalLM"]),
         ({"architectures": []}, ["names the architecture none"]),
@@ -272,3 +318,22 @@ def test_no_model_that_transformers_has_a_class_for_is_to_get_the_name_of_anothe
             except ConfigError as error:
                 advised += [name] * ("write that name" in str(error))
     assert advised == []
+
+
+def test_the_nearest_family_is_one_whose_classes_its_own_are_made_of():
+    """Or the other way round. Those that transformers derives in `modular_*.py`; others have no such file."""
+    import transformers
+
+    folder = Path(inspect.getfile(transformers)).parent / "models"
+    text = "\n".join(path.read_text() for path in folder.glob("*/modular_*.py"))
+    bases = {name: re.findall(r"\w+", names) for name, names in re.findall(r"^class (\w+)\(([^)]*)\):", text, re.M)}
+
+    def above(name):
+        return {base for each in bases.get(name, []) for base in (each, *above(each))}
+
+    def is_made_of(name, other):
+        parts = [each for each in bases if each.startswith(name)]
+        return not parts or any(each.startswith(other) for part in parts for each in above(part))
+
+    of = {name: parent.removesuffix("ForCausalLM") for name, parent in PARENTS.items()}
+    assert [name for name in of if not is_made_of(name, of[name]) and not is_made_of(of[name], name)] == []

@@ -18,10 +18,12 @@ def plan(*, device="cpu", available=64 * GIB, block=MIB, context=4096, groups=No
     """Sizes of the profile, and options."""
     names = ("host", "weight", "activation", "adapter", "mapped", "other_mapped")
     sizes = {f"{name}_bytes": given.pop(f"{name}_bytes", 0) for name in names}
-    media, config = given.pop("media", None), EngineConfig.from_options("m", **given)
+    media, cut = given.pop("media", None), given.pop("context_cut", "")
+    config = EngineConfig.from_options("m", **given)
     found = MemoryProfile(
         device=device, device_name="", available_bytes=available, groups=groups or (GroupSize("full", 1, block),),
-        model_context=context, vocab_size=10, dtype="bfloat16", kv_dtype="", media=media, **sizes,
+        model_context=context, vocab_size=10, dtype="bfloat16", kv_dtype="", media=media, context_cut=cut,
+        **sizes,
     )  # fmt: skip
     return memory_plan(config, Size.of(config, device.partition(":")[0]), found)
 
@@ -78,6 +80,12 @@ def test_an_unset_length_is_cut_to_what_the_blocks_hold_and_said_so():
     found = plan(available=200 * MIB)
     assert (found.num_blocks, found.max_model_len, found.model_context) == (50, 1600, 4096)
     assert "4,096" in found.notes[0] and "1,600" in found.notes[0]
+
+
+def test_a_length_beyond_where_attention_is_exact_is_refused_with_the_reason():
+    reason = "beyond that, sparse_config in config.json asks for sparse attention, which is not supported"
+    with pytest.raises(ConfigError, match=f"more than the 4,096 tokens up to which attention is exact: {reason}. Use"):
+        plan(max_model_len=5000, context_cut=reason)
 
 
 @for_each(

@@ -8,13 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from builders.cases import for_each
 from builders.compared_models import check_answers, drawn
-from builders.published_configs import COMPUTED, READ, SEEING
+from builders.published_configs import COMPUTED, READ, SEEING, verdicts
 from builders.tiny_configs import described
 from safetensors.torch import save_file
 
+from penstock.protocol.errors import ConfigError
 from penstock.worker.models.config import read_config
 from penstock.worker.models.load import load_model
 
@@ -88,6 +90,21 @@ def test_a_published_config_is_read_and_alike_as_transformers_5_writes_it(tmp_pa
     if name not in OF_REMOTE_CODE:
         AutoConfig.from_pretrained(tmp_path).save_pretrained(tmp_path)
         assert described(read_config(tmp_path)) == described(original)
+
+
+VERDICTS = verdicts()
+
+
+@for_each("name", VERDICTS)
+def test_a_published_config_runs_or_is_refused_as_it_should_be(tmp_path, name):
+    config, expected = VERDICTS[name]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if isinstance(expected, str):
+        with pytest.raises(ConfigError, match=expected):
+            read_config(tmp_path)
+        return
+    found = read_config(tmp_path)
+    assert (found.max_position if found.cut is None else [found.max_position, found.cut.key]) == expected
 
 
 def _written(folder: Path, config: dict[str, Any]) -> Any:

@@ -15,12 +15,12 @@ from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, values_of
 from .activations import Activation, read_activation
-from .config_keys import ReadKeys, Unsupported, refuse_unsupported, unsupported_keys
+from .config_keys import ContextCut, ReadKeys, Unsupported, context_cut, refuse_unsupported, unsupported_keys
 from .ernie_vl_config import media_tokens
 from .families import FAMILIES
 from .family import Family, QKNorm, Windows
 from .family_keys import under_read_names
-from .key_tables import EXPERTS
+from .key_tables import EXPERTS, NORMED_QUERIES, NORMS_WITH_MEAN, ROTATED_PAIRS
 from .latent_config import LatentConfig, read_latent
 from .layer_heads import LayerHeads
 from .layer_norms import NormPlaces
@@ -45,6 +45,7 @@ _FLAGS = (
     "enable_moe_block",
 )
 
+_SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")  # without which it isn't a family's
 # Far above what any model has: a folder may come from a stranger, and memory is planned by these numbers.
 _LARGEST = 1 << 30
 _MOST = {
@@ -85,7 +86,7 @@ class ModelConfig:
     norm_places: NormPlaces
     activation: Activation  # of its MLPs
     scales: Scales
-    max_position: int  # tokens of context that the config gives
+    max_position: int  # tokens of context that the config gives, or within which what runs here is exact:
     dtype: str  # of the checkpoint: float32, float16 or bfloat16
     num_draft_layers: int = 0  # stored behind the others, and not read: they guess further tokens
     experts: ExpertsConfig | None = None  # of the layers that have them
@@ -96,6 +97,7 @@ class ModelConfig:
     vision: VisionConfig | None = None  # what it sees with
     media_tokens: tuple[int, ...] = ()  # of prompts, that experts of their own serve
     mixers: tuple[Mixer, ...] = ()  # of each layer what it has in the place of attention; None: attention
+    cut: ContextCut | None = None
 
     @property
     def rotates_pairs(self) -> bool:
@@ -139,7 +141,9 @@ def read_config(model_folder: Path, sees: bool = True) -> ModelConfig:
     family = _family(config, origin)
     with values_of(str(origin)):
         described, unsupported = _read_as(family, config, origin)
-    refuse_unsupported(unsupported, family.name, origin)
+    refuse_unsupported([each for each in unsupported if each.exact_within is None], family.name, origin)
+    if (cut := context_cut(unsupported, described.max_position)) is not None:
+        described = replace(described, max_position=cut.tokens, cut=cut)
     with values_of(str(origin)):
         if described.experts is not None and described.experts.of_media is not None:
             described = replace(described, media_tokens=media_tokens(whole, origin))
@@ -154,9 +158,13 @@ def _read_as(family: Family, given: dict[str, Any], origin: Origin) -> tuple[Mod
     given = under_read_names(given, family.name)
     config = ReadKeys(family.defaults | given)
     described = _described(config, family, origin)
-    has_only_dense_layers = family.mixture is not None and described.experts is None
-    idle = frozenset((EXPERTS,) if has_only_dense_layers else ())
-    return described, unsupported_keys(given, config, family.name, idle)
+    idle = {
+        EXPERTS: family.mixture is not None and described.experts is None,
+        NORMED_QUERIES: described.qk_norm is not None,
+        NORMS_WITH_MEAN: family.norm.has_mean,
+        ROTATED_PAIRS: described.rotates_pairs,
+    }
+    return described, unsupported_keys(given, config, family.name, frozenset(what for what in idle if idle[what]))
 
 
 def _described(config: dict[str, Any], family: Family, origin: Origin) -> ModelConfig:
@@ -315,9 +323,11 @@ def _family(config: dict[str, Any], origin: Origin) -> Family:
 
 def _unsupported_as(config: dict[str, Any], origin: Origin, family: Family) -> list[str] | None:
     """The keys that couldn't be honoured if this were a model of the family; None if it can't be one."""
+    if any(key not in config for key in _SIZES):
+        return None
     try:
         with values_of(str(origin)):
-            return [each.key for each in _read_as(family, config, origin)[1]]
+            return [each.key for each in _read_as(family, config, origin)[1] if each.exact_within is None]
     except ConfigError:
         return None
 

@@ -1,25 +1,24 @@
 """Whether the keys of a config.json that nothing reads change the model's answers; those that do are refused by name.
 
-Reading a config through `ReadKeys` records which keys were read. Each of the others is, in this order,
+Reading a config through `ReadKeys` records which keys were read. Those that transformers' class of the family computes
+with are read here, or have a row in a table. Each of the others is ignored, as that class ignores it, unless it
 
-- fixed by the family (`family_keys.py`): accepted with the values that it has there,
-- harmless, because it concerns training, generation or bookkeeping (`HARMLESS`, `HARMLESS_WORDS`),
-- a feature: accepted with the value that changes nothing, else refused (`FEATURES`),
-- a size under another family's name (`OTHER_NAMES`): accepted if it says the same as the name that is read,
-- refused if a word in its name stands for a computation (`COMPUTATIONS`), unless it is switched off,
-- unknown, and accepted: published configs carry whatever their authors' tools wrote into them.
+- says something else than the family computes in any case (`family_keys.py`),
+- names a mechanism that no tensor shows, such as sparse attention (`key_tables.py`): it is refused, or, where plain
+  attention is exact up to some length, the context ends there,
+- is a size under another family's name, where the config has none under the name that is read.
 
-All families' tables are in `key_tables.py`. Imports no torch.
+So what training, generation and other programs write into a config needs no row. Imports no torch.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 from .family_keys import FAMILY_KEYS, FamilyKeys
-from .key_tables import COMPUTATIONS, FEATURES, HARMLESS, HARMLESS_WORDS, OTHER_NAMES
+from .key_tables import DETAILS, MECHANISMS, OTHER_NAMES, Mechanism
 from .origin import Origin
 
 _WORD = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]*")
@@ -54,9 +53,22 @@ class Unsupported(NamedTuple):
     key: str
     value: Any
     what: str  # that it asks for
+    exact_within: int | None = None  # tokens of context that are computed right without it
 
     def __str__(self) -> str:
         return f"{self.key}={shown(self.value)}"
+
+
+class ContextCut(NamedTuple):
+    """Why a context ends before the model's own."""
+
+    tokens: int
+    own: int
+    key: str  # of config.json
+    what: str  # it asks for beyond
+
+    def __str__(self) -> str:
+        return f"beyond that, {self.key} in config.json asks for {self.what}, which is not supported"
 
 
 def unsupported_keys(
@@ -64,13 +76,19 @@ def unsupported_keys(
 ) -> list[Unsupported]:
     """Of the `given` keys those that were not read and change the answers; `config` has the family's defaults too.
 
-    What `idle` names is switched off in this config by a key that was read.
+    What `idle` names is switched off in this config by a key that was read, or is computed in any case.
     """
     plain = dict(config)  # so that judging reads nothing
     # What a family fixes is read for the sake of others.
     unread = given.keys() - (config.read - _own_keys(family).fixed.keys())
-    found = (_judged(key, value, plain, family) for key, value in given.items() if key in unread)
+    found = (_judged(key, value, plain, given.keys(), family) for key, value in given.items() if key in unread)
     return [one for one in found if one is not None and one.what not in idle]
+
+
+def context_cut(found: list[Unsupported], own: int) -> ContextCut | None:
+    """The shortest context within which plain attention does what these ask for."""
+    cuts = [ContextCut(one.exact_within, own, one.key, one.what) for one in found if one.exact_within is not None]
+    return min((cut for cut in cuts if cut.tokens < own), default=None)
 
 
 def refuse_unsupported(found: list[Unsupported], family: str, origin: Origin) -> None:
@@ -86,30 +104,32 @@ def refuse_unsupported(found: list[Unsupported], family: str, origin: Origin) ->
     )
 
 
-def _judged(key: str, value: Any, config: Mapping[str, Any], family: str) -> Unsupported | None:
+def _judged(key: str, value: Any, config: Mapping[str, Any], given: Collection[str], family: str) -> Unsupported | None:
     """None where the answers don't depend on the key."""
     own = _own_keys(family)
     if key in own.fixed:
         values = own.fixed[key]
         fits = value is None or any(value == each and type(value) is type(each) for each in values)
         return None if fits else Unsupported(key, value, f"something else than {' or '.join(map(shown, values))}")
-    name, words = key.lstrip("_"), words_of(key)
-    if key in own.harmless.split() or HARMLESS_WORDS.search(words):
+    if key in own.harmless.split():
         return None
-    if twin := own.other_names.get(key):
+    name = key.lstrip("_")
+    if twin := own.other_names.get(key) or OTHER_NAMES.get(name):
         told = config.get(twin)
-        return None if value in (None, told) else Unsupported(key, value, f"another {twin} than {shown(told)}")
-    if HARMLESS.fullmatch(key):
+        if value in (None, told) or (key not in own.other_names and (twin in given or told is None)):
+            return None
+        return Unsupported(key, value, f"another {twin} than {shown(told)}")
+    mechanism = mechanism_of(name)
+    if mechanism is None or mechanism.changes_nothing(value, config):
         return None
-    if feature := FEATURES.get(name):
-        return None if feature.changes_nothing(value, config) else Unsupported(key, value, feature.what)
-    if twin := OTHER_NAMES.get(name):
-        told = config.get(twin)
-        return None if value in (None, told) else Unsupported(key, value, f"another {twin} than {shown(told)}")
-    computation = next((one for one in COMPUTATIONS if one.words.search(words)), None)
-    if computation is None or computation.changes_nothing(value, config):
-        return None
-    return Unsupported(key, value, computation.what)
+    return Unsupported(key, value, mechanism.what, mechanism.exact_within(value, config))
+
+
+def mechanism_of(name: str) -> Mechanism | None:
+    named = next((each for each in MECHANISMS if name in each.keys), None)
+    if named is not None or DETAILS.search(words := words_of(name)):
+        return named
+    return next((each for each in MECHANISMS if each.words is not None and each.words.search(words)), None)
 
 
 def _own_keys(family: str) -> FamilyKeys:

@@ -1,22 +1,20 @@
-"""Keys that one family's configs carry and that its classes don't compute with: rows for `config_keys.py`.
+"""Keys that one family's configs carry and that mean something to it alone: rows for `config_keys.py`.
 
-A key that is read needs no row, and neither does one that is judged alike for all families (`key_tables.py`).
+A key that is read needs no row, and neither does one that is judged alike for all families (`key_tables.py`), nor one
+that transformers' class of the family doesn't compute with, such as those of training.
 """
 
 from typing import Any, NamedTuple
 
 
 class FamilyKeys(NamedTuple):
-    harmless: str = ""  # their names, with spaces between
+    harmless: str = ""  # what is idle here although it names a mechanism: names, with spaces between
     fixed: dict[str, tuple[Any, ...]] = {}  # the only values that mean what is computed here
     # Names that transformers' class takes for a key too, and by some of which it saves it; with the name that is read.
     other_names: dict[str, str] = {}
 
 
 _ERNIE_MOE = FamilyKeys(
-    harmless="weight_share_add_bias sinkhorn_2gate sinkhorn_temp moe_reverse_token_drop moe_group moe_use_aux_free "
-    "moe_fuse_experts moe_rank moe_world_size moe_aux_loss_lambda moe_z_loss_lambda moe_orthogonal_loss_lambda "
-    "moe_multimodal_dispatch_use_allgather moe_dense_experts_token_type_id rope_reorder",
     fixed={
         "moe_gate": ("topk", "top2_fused"),
         "moe_gate_act": ("softmax",),
@@ -47,49 +45,31 @@ _COHERE: dict[str, tuple[Any, ...]] = {
     "use_gated_activation": (True,),
     "use_parallel_block": (True,),
 }
-# Transformers 5 keeps what it made `layer_types` of.
-_GEMMA = FamilyKeys(harmless="hidden_act cache_implementation _sliding_window_pattern")
-
-# Of Qwen2-VL's encoder; the seconds of videos are the front end's.
-_PATCHES = FamilyKeys(
-    harmless="tokens_per_second", other_names={"in_chans": "in_channels", "spatial_patch_size": "patch_size"}
-)
+# Of Qwen2-VL's encoder.
+_PATCHES = FamilyKeys(other_names={"in_chans": "in_channels", "spatial_patch_size": "patch_size"})
 
 FAMILY_KEYS: dict[str, FamilyKeys] = {
     "qwen2_vl_vision": _PATCHES,
     "qwen2_5_vl_vision": _PATCHES,
-    "cohere": FamilyKeys(
-        harmless="model_max_length use_embedding_sharing use_parallel_embedding",
-        fixed=_COHERE,
-        other_names=_LAYER_NORM,
-    ),
+    "cohere": FamilyKeys(fixed=_COHERE, other_names=_LAYER_NORM),
     "cohere2": FamilyKeys(
-        harmless="layer_switch use_embedding_sharing use_parallel_embedding cache_implementation "
-        "_sliding_window_pattern",
         fixed=_COHERE | {"order_of_interleaved_layers": ("local_attn_first",), "use_qk_norm": (False,)},
         other_names=_LAYER_NORM,
     ),
-    "gemma": FamilyKeys(harmless="hidden_activation"),
-    "gemma2": _GEMMA,
-    "gemma3_text": _GEMMA,
     "gemma4_text": FamilyKeys(fixed={"use_bidirectional_attention": ("vision",)}),  # of pictures' tokens
     "granitemoehybrid": FamilyKeys(
         harmless="mamba_chunk_size mamba_conv_bias mamba_d_conv mamba_d_head mamba_d_state mamba_expand mamba_n_groups "
-        "mamba_n_heads mamba_proj_bias time_step_floor time_step_limit time_step_min time_step_max "
-        "num_experts_per_tok output_router_logits",
+        "mamba_n_heads mamba_proj_bias",
         other_names={"layers_block_type": "layer_types"},
     ),
     "jais2": FamilyKeys(other_names=_LAYER_NORM),
-    "minicpm": FamilyKeys(harmless="mup_denominator"),  # of the small model beside it that guesses further tokens
     "nemotron": FamilyKeys(other_names={"norm_eps": "rms_norm_eps", "rope_percent": "partial_rotary_factor"}),
     "phi": FamilyKeys(other_names=_LAYER_NORM),
     "stablelm": FamilyKeys(other_names=_LAYER_NORM),
     "starcoder2": FamilyKeys(
-        harmless="activation_function",
         fixed={"norm_type": ("layer_norm",), "mlp_type": ("default",)},
         other_names={"norm_epsilon": "rms_norm_eps"},
     ),
-    "vaultgemma": _GEMMA,
     "deepseek_v2": FamilyKeys(
         fixed={"scoring_func": ("softmax",), "rope_interleave": (True,)},
         other_names={"num_experts": "n_routed_experts"},
@@ -102,7 +82,6 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
     "ernie4_5_moe": _ERNIE_MOE,
     "ernie4_5_vl_moe_text": _ERNIE_MOE,
     "ernie4_5_vl_moe_vision": FamilyKeys(
-        harmless="attn_sep vit_first_fwd_bsz vit_num_recompute_layers pp_data_balance",
         fixed={"temporal_merge_size": (2,), "mlp_ratio": (4,)},
         other_names={"embed_dim": "hidden_size", "in_chans": "in_channels", "spatial_patch_size": "patch_size"},
     ),
@@ -112,19 +91,14 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
     ),
     "gpt_oss": FamilyKeys(other_names={"num_experts": "num_local_experts"}),
     "hy_v3": FamilyKeys(
-        harmless="enable_moe_fp32_combine enable_attention_fp32_softmax",
         fixed=dict.fromkeys(
             ("route_norm", "moe_router_use_sigmoid", "moe_router_enable_expert_bias", "qk_norm"), (True,)
         ),
         other_names={"num_local_experts": "num_experts"},
     ),
-    "hunyuan_v1_dense": FamilyKeys(
-        harmless="cla_share_factor dense_list", fixed={"use_qk_norm": (True,), "use_cla": (False,)}
-    ),
-    # How pictures are cut, which their processor's own file says too.
-    "idefics3_vision": FamilyKeys(harmless="max_image_size size use_base_siglip"),
+    "hunyuan_v1_dense": FamilyKeys(fixed={"use_qk_norm": (True,), "use_cla": (False,)}),
     "internlm3": FamilyKeys(other_names={"qkv_bias": "attention_bias", "bias": "mlp_bias"}),
-    "lfm2": FamilyKeys(harmless="block_norm_eps", fixed=_CONVOLVING, other_names=_LFM2_NAMES),
+    "lfm2": FamilyKeys(fixed=_CONVOLVING, other_names=_LFM2_NAMES),
     "lfm2_moe": FamilyKeys(
         other_names={
             "norm_eps": "rms_norm_eps",
@@ -133,7 +107,6 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
         }
     ),
     "minimax_m2": FamilyKeys(
-        harmless="mlp_intermediate_size shared_moe_mode swa_rope_theta use_grouped_topk",
         fixed={
             "scoring_func": ("sigmoid",),
             "use_routing_bias": (True,),

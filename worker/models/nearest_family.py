@@ -1,7 +1,7 @@
 """What is said of an architecture that isn't supported: what kind of model it is, and which supported one is nearest.
 
-Nearest by its name, word for word from the start; then by its config, of which the fewest keys may ask for something
-that the other family hasn't got.
+Nearest is the family that transformers' class for it is made of. Where transformers has none, it is the one whose name
+begins alike, word for word, and then the one that can honour most of the config's keys.
 """
 
 import re
@@ -12,6 +12,7 @@ from typing import Any
 from ...protocol.fields.rules import shown
 from .families import FAMILIES
 from .family import Family
+from .text_config import SEEING
 
 # The keys that a family doesn't support of a config that is read as its own; None if it can't be read so.
 UnsupportedAs = Callable[[Family], list[str] | None]
@@ -32,12 +33,36 @@ _OTHER_INPUTS = (("vision_config", "sees pictures"), ("visual", "sees pictures")
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _HEAD = re.compile(r"_?(For[A-Z]\w*|LMHeadModel|Model|ForCaus\w*)$")
 _CAUSAL = "ForCausalLM"
-# Published models that are no others', though another family reads their configs: they differ in what no key says.
+_CAUSAL_FAMILIES = tuple(each for each in FAMILIES if each.endswith(_CAUSAL))
+# By a family, those that transformers derives from its classes, or it from theirs, and that differ.
+_DERIVED = {
+    "Llama": "Apertus Apertus1p5Text AriaText Bamba BitNet Cwm DiffLlama Doge Dory Emu3 FalconH1 Helium HrmText Jamba "
+    "JetMoe Laguna Llama4 NanoChat NemotronH Olmo Zaya",
+    "Mixtral": "GraniteMoeSWA MiniMax Phimoe",
+    "Qwen2": "MiMoV2Flash",
+    "Qwen3": "LaraMini",
+    "Qwen3Moe": "Beam Flint Mellum",
+    "Qwen3_5Moe": "Qwen4Exp",
+    "DeepseekV3": "AXK1 AXK2 BailingHybrid DeepseekV32 Dots3Note GlmMoeDsa KimiLinear LongcatFlash",
+    "Glm": "ChatGLM",
+    "Glm4MoeLite": "HYV4",
+    "MiniMaxM2": "MiniMaxM3VL",
+    "Gemma3": "Gemma3n",
+    "Gemma4": "Gemma4Unified",
+    "Granite": "GraniteSWA HyperCLOVAX",
+    "GraniteMoeHybrid": "GraniteMoe GraniteMoeShared",
+    "Cohere2": "Cohere2Moe CohereCompass",
+    "Exaone4": "Exaone ExaoneMoe Kolibri1",
+    "Lfm2": "Lfm3",
+    "Olmo3": "OlmoHybrid",
+    "Olmoe": "FlexOlmo",
+    "Phi3": "Phi3V Phi4Multimodal",
+}
+PARENTS = {name: parent + _CAUSAL for parent, names in _DERIVED.items() for name in names.split()}
+# Others that are no family's here, though some family reads their configs: they differ in what no key says.
 _OTHERS = (
-    *("Olmo", "FlexOlmo", "Exaone", "Phi3V", "Phimoe", "Zamba", "Zamba2", "KimiLinear", "Apertus", "Apertus1p5Text"),
-    *("AriaText", "AXK1", "Beam", "BitNet", "Cwm", "DiffLlama", "Flint", "Gemma4Unified", "Helium", "HunYuanMoEV1"),
-    *("JetMoe", "Mellum", "NanoChat", "Persimmon", "Bert", "BertGenerationDecoder", "Camembert", "Data2VecText"),
-    *("MegatronBert", "Roberta", "RobertaPreLayerNorm", "RoFormer", "XLMRoberta", "XLMRobertaXL"),
+    "Persimmon Bert BertGenerationDecoder Camembert Data2VecText MegatronBert Roberta RobertaPreLayerNorm RoFormer "
+    "XLMRoberta XLMRobertaXL HunYuanMoEV1 MiniCPM3 Zamba Zamba2"
 )
 _LIKE_A_NAME = 0.9  # share of letters that two spellings of one name have in common
 _SHOWN = 4  # keys that one sentence names
@@ -46,15 +71,23 @@ _SHOWN = 4  # keys that one sentence names
 def unknown_architecture(config: Mapping[str, Any], named: list[str], unsupported_as: UnsupportedAs) -> str:
     """Sentences, from " names the architecture" on: what to do comes before the long list."""
     text = ", ".join(shown(each).strip("'") for each in named) or "none"
-    supported = ", ".join(dict.fromkeys(_body(each) for each in FAMILIES))
+    supported, seeing = (", ".join(dict.fromkeys(map(_body, each))) for each in (_CAUSAL_FAMILIES, SEEING))
     advice = _advice(config, named, unsupported_as)
-    return f"names the architecture {text}; it is not supported. {advice} Supported are those of {supported}."
+    return (
+        f"names the architecture {text}; it is not supported. {advice} Supported are those of {supported}; those that "
+        f"see pictures are {seeing}."
+    )
 
 
 def _advice(config: Mapping[str, Any], named: list[str], unsupported_as: UnsupportedAs) -> str:
-    name = next((each for each in named if isinstance(each, str)), "")
+    name = next(filter(_text, named), "")
     model_type = config.get("model_type")
-    nearest = _nearest(name, model_type if isinstance(model_type, str) else "", unsupported_as)
+    fitting = [each for each in SEEING if not model_type or _letters(_body(each)) == _letters(_text(model_type))]
+    if meant := next((each for each in fitting if _is_misspelt(name, each)), None):
+        return f"Did you mean {meant}? Then correct the name in config.json."
+    nearest = _nearest(name, config, unsupported_as)
+    if senses := _senses(name, config):
+        return f"This is a model that {senses}: use one that sees, of those below, or for text alone one of {nearest}."
     if kind := _kind(name, config):
         return f"This is {kind}: use a model that continues texts, such as those of {nearest}."
     if not name:
@@ -70,7 +103,7 @@ def _advice(config: Mapping[str, Any], named: list[str], unsupported_as: Unsuppo
         keys = ", ".join(unsupported[:_SHOWN]) + more
         ask = "ask" if len(unsupported) > 1 else "asks"
         return f"The nearest is {nearest}, which lacks what {keys} {ask} for: use a model of that family."
-    if _body(name) in _OTHERS:
+    if _body(name) in (*PARENTS, *_OTHERS.split()):
         return f"The nearest is {nearest}, which computes something else: use a model of that family."
     return f"The nearest is {nearest}, which reads this config: if it is the same model, write that name."
 
@@ -86,16 +119,29 @@ def _kind(name: str, config: Mapping[str, Any]) -> str | None:
             return kind
     if config.get("is_encoder_decoder") is True:
         return "a model with an encoder"
-    inputs = [what for key, what in _OTHER_INPUTS if config.get(key)]
-    if inputs or _CONDITIONAL.search(name):
-        return f"a model that {' and '.join(dict.fromkeys(inputs)) or 'takes more than text'}"
     return "a model without a head, which gives vectors and no text" if _HEADLESS.search(name) else None
 
 
-def _nearest(name: str, model_type: str, unsupported_as: UnsupportedAs) -> str:
+def _senses(name: str, config: Mapping[str, Any]) -> str | None:
+    """What it takes beside text, if it continues texts."""
+    if config.get("is_encoder_decoder") is True or any(re.search(pattern, name) for pattern, _ in _KINDS):
+        return None
+    inputs = dict.fromkeys(what for key, what in _OTHER_INPUTS if config.get(key))
+    return " and ".join(inputs) or ("takes more than text" if _CONDITIONAL.search(name) else None)
+
+
+def _nearest(name: str, config: Mapping[str, Any], unsupported_as: UnsupportedAs) -> str:
+    """Of several inputs, that of the decoder."""
+    text = config.get("text_config")
+    text = text if isinstance(text, Mapping) else config
+    model_type = _text(text.get("model_type"))
+    architectures = text.get("architectures")
+    for each in (name, *map(_text, architectures if isinstance(architectures, list) else [])):
+        if each in _CAUSAL_FAMILIES or _body(each) in PARENTS:
+            return PARENTS.get(_body(each), each)
     body = _body(name)
 
-    def distance(candidate: str) -> tuple[bool, int, int, float]:
+    def distance(candidate: str) -> tuple[bool, int, int, int, float]:
         family = FAMILIES[candidate]
         by_name = _same_start(_words(body), _words(_body(candidate)))
         by_type = _same_start(_words(model_type), _words(family.name))
@@ -104,10 +150,13 @@ def _nearest(name: str, model_type: str, unsupported_as: UnsupportedAs) -> str:
             not (_is_misspelt(name, candidate) and model_type in ("", family.name)),
             -max(by_name, by_type),
             1 << 20 if unsupported is None else len(unsupported),
+            len(_words(_body(candidate))),
             1 - _likeness(body, _body(candidate)),
         )
 
-    return min(FAMILIES, key=distance)
+    nearest = min(_CAUSAL_FAMILIES, key=distance)
+    is_misspelt, same_words = not distance(nearest)[0], -distance(nearest)[1]
+    return nearest if is_misspelt or same_words else "LlamaForCausalLM"  # of which most are made
 
 
 def _is_misspelt(name: str, candidate: str) -> bool:
@@ -127,6 +176,14 @@ def _body(name: str) -> str:
 
 def _words(name: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(name)]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _letters(name: str) -> str:
+    return name.replace("_", "").lower()
 
 
 def _same_start(words: list[str], others: list[str]) -> int:

@@ -33,21 +33,10 @@ _FURTHER = {
 _LISTS = {"longrope": ("short_factor", "long_factor")}
 
 
-# What changes no angle of a text: bookkeeping, and sections by which pictures have more than one position.
-_NO_FIGURES = ("rope_type", "type", "finetuned", "mrope_section", "mrope_interleaved", "max_position_embeddings")
-_KNOWN = frozenset(
-    (
-        *_NO_FIGURES,
-        *(name for names in (*_NEEDED.values(), *_FURTHER.values()) for name in names),
-        *("rope_theta", "original_max_position_embeddings", "partial_rotary_factor", "truncate"),
-        *("short_factor", "long_factor", "short_mscale", "long_mscale"),  # of longrope; the latter of Phi-3-MoE alone
-    )
-)
-# What the first implementation of YaRN had beside them.
-_NEUTRAL = {"attn_factor": (1,), "extrapolation_factor": (1,)}
-
-
 QUERY_SCALE = "llama_4_scaling_beta"  # of families whose queries grow with their position
+# Figures of other families' variants, where 1 changes nothing. What no class reads at all, such as `attn_factor`, is
+# ignored, as transformers ignores it.
+_OF_OTHERS = ("alpha", QUERY_SCALE, "xdrope_section")
 
 
 # The axis of each of so many angles, by the sections of `mrope_section`.
@@ -236,7 +225,7 @@ def _own_figures(kind: str, figures: dict[str, Any], family: RopeRules, origin: 
     """Those that the variant computes with; what others would is left unread, and what none would is refused."""
     further = (QUERY_SCALE,) if family.scales_queries else ()
     for name, value in figures.items():
-        if name not in (*_KNOWN, *further) and value not in (None, False, *_NEUTRAL.get(name, ())):
+        if name in _OF_OTHERS and name not in further and value not in (None, False, 0, 1):
             raise ConfigError(
                 f"{origin}: {name}={shown(value)} among the figures of rotary positions changes the angles in a way "
                 "that is not supported. If the weights were trained without it, remove it from config.json."

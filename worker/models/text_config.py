@@ -32,6 +32,7 @@ _DECODERS: dict[str, str | dict[str, str]] = {
         "ministral3": "Ministral3ForCausalLM",
     },
 }
+SEEING = tuple(_DECODERS)  # the architectures of models that see
 # Before transformers 5, or before their classes were its own, their keys stood beside those of pictures.
 _FLAT = (*ERNIE_VL, "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration")
 # Said of the model as a whole, whatever stands within `text_config`.

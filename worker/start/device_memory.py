@@ -37,7 +37,7 @@ from .memory import (
     shares_of,
     swap_bytes,
 )
-from .notes import notes_on_experts, notes_on_weights, notes_on_windows, number_formats
+from .notes import notes_on_context, notes_on_experts, notes_on_weights, notes_on_windows, number_formats
 from .shares import GroupSize
 from .weights_fit import check_rest, check_weights
 
@@ -104,6 +104,7 @@ class DeviceMemory(ABC):
                 for group in model.groups(self.longest(model.config))
             ),
             model_context=model.max_position,
+            context_cut=str(model.config.cut or ""),
             vocab_size=model.vocab_size,
             dtype=number_formats(model),
             kv_dtype=kind,
@@ -113,6 +114,7 @@ class DeviceMemory(ABC):
             stretches=model.stretches,
             notes=(
                 *notes_on_weights(model.report.leftovers, model.backend.missing),
+                *notes_on_context(model.config),
                 *notes_on_windows(model, self.longest(model.config)),
                 *notes_on_experts(model),
             ),

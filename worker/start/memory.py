@@ -53,6 +53,7 @@ class MemoryProfile:
     available_bytes: int  # free, the weights being in already; less than nothing where those that are mapped are not
     groups: tuple[GroupSize, ...]  # of layers, the one that holds the longest contexts first
     model_context: int
+    context_cut: str = ""  # why it ends before the model's own, if it does
     vocab_size: int
     dtype: str
     kv_dtype: str
@@ -178,9 +179,11 @@ def host_bytes_of(plan: MemoryPlan) -> int:
 def _checked_length(config: EngineConfig, profile: MemoryProfile) -> int:
     wanted = config.max_model_len or profile.model_context
     if wanted > profile.model_context:
+        context = f"the model's own context of {profile.model_context:,}"
+        if profile.context_cut:
+            context = f"the {profile.model_context:,} tokens up to which attention is exact: {profile.context_cut}"
         raise ConfigError(
-            f"max_model_len={wanted:,} is more than the model's own context of {profile.model_context:,}. "
-            f"Use max_model_len={profile.model_context:,} or less."
+            f"max_model_len={wanted:,} is more than {context}. Use max_model_len={profile.model_context:,} or less."
         )
     return wanted
 

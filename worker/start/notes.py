@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ...kernels import DTYPES
 from ..layers.experts import Experts
+from ..models.config import ModelConfig
 from ..models.load import Model
 from ..models.text_config import PICTURE_TENSORS
 from ..weights.weight_bytes import BITS
@@ -18,6 +19,15 @@ def notes_on_weights(unread: list[str], missing: str) -> tuple[str, ...]:
     if len(others) < len(unread):
         notes.append("Pictures aren't read: of this model only the part for text runs here")
     return tuple(notes)
+
+
+def notes_on_context(config: ModelConfig) -> Iterator[str]:
+    """Why the context ends before the model's own."""
+    if config.cut is not None:
+        yield (
+            f"The context ends at {config.max_position:,} of {config.cut.own:,} tokens, up to which plain attention is "
+            f"exact: {config.cut}."
+        )
 
 
 def notes_on_windows(model: Model, longest: int) -> Iterator[str]:
