@@ -55,25 +55,14 @@ class Integers:
 
 
 FORMS = [
-    Form("gptq"),
-    Form("gptq", is_symmetric=False),
-    Form("gptq", is_ordered=True),
-    Form("gptq", is_symmetric=False, is_ordered=True, group_size=16),
-    Form("gptq", group_size=0),
-    Form("gptq", bits=8),
-    Form("gptq", bits=8, is_symmetric=False, group_size=0),
-    Form("gptq_v2", is_symmetric=False),
-    Form("awq", is_symmetric=False),
-    Form("awq", group_size=16),
-    Form("awq", group_size=0),
-    Form("pack-quantized"),
-    Form("pack-quantized", is_symmetric=False),
-    Form("pack-quantized", is_ordered=True),
-    Form("pack-quantized", bits=8, group_size=0),
-    Form("int-quantized", bits=8, group_size=0),
-    Form("int-quantized", bits=8, group_size=0, is_symmetric=False),
-    Form("int-quantized", bits=8),
-]
+    Form("gptq"), Form("gptq", is_symmetric=False), Form("gptq", is_ordered=True),
+    Form("gptq", is_symmetric=False, is_ordered=True, group_size=16), Form("gptq", group_size=0), Form("gptq", bits=8),
+    Form("gptq", bits=8, is_symmetric=False, group_size=0), Form("gptq_v2", is_symmetric=False),
+    Form("awq", is_symmetric=False), Form("awq", group_size=16), Form("awq", group_size=0), Form("pack-quantized"),
+    Form("pack-quantized", is_symmetric=False), Form("pack-quantized", is_ordered=True),
+    Form("pack-quantized", bits=8, group_size=0), Form("int-quantized", bits=8, group_size=0),
+    Form("int-quantized", bits=8, group_size=0, is_symmetric=False), Form("int-quantized", bits=8),
+]  # fmt: skip
 
 
 def quantized_model(folder: Path, form: Form, family: str = "qwen3", **options: Any) -> tuple[Path, Path]:
@@ -203,12 +192,8 @@ def _int_quantized(integers: Integers, form: Form) -> Tensors:
 
 
 _WRITERS = {
-    "gptq": _gptq,
-    "gptq_v2": _gptq,
-    "awq": _awq,
-    "pack-quantized": _pack_quantized,
-    "int-quantized": _int_quantized,
-}
+    "gptq": _gptq, "gptq_v2": _gptq, "awq": _awq, "pack-quantized": _pack_quantized, "int-quantized": _int_quantized,
+}  # fmt: skip
 
 
 def quantization_config(form: Form) -> dict[str, Any]:

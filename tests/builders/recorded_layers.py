@@ -36,12 +36,9 @@ from .operation_examples.table import EXAMPLES
 
 # The methods that have another name than the operation whose formula they have.
 _METHODS = {
-    "products.linear_gpu": "linear",
-    "products.linear_int8": "linear",
-    "products.linear_int4": "linear",
-    "paged_attention.store_heads_paged": "store_heads",
-    "paged_attention.attention_paged": "attention",
-}
+    "products.linear_gpu": "linear", "products.linear_int8": "linear", "products.linear_int4": "linear",
+    "paged_attention.store_heads_paged": "store_heads", "paged_attention.attention_paged": "attention",
+}  # fmt: skip
 _CHANGED = ("stream", "product", "total")  # what operations write in place, by the parameter's name
 _GIVING_HEADS = ("store_heads", "attention")  # by head, where the formula gives [T, heads, head_dim]
 _FIELDS = {"indices": "logit_rows"}  # of the step, where a parameter has another name

@@ -10,7 +10,7 @@ import pytest
 import torch
 from builders.cases import for_each
 from builders.compared_models import converted as converted_to
-from builders.compared_models import logits_of, opened
+from builders.compared_models import opened
 from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file
@@ -167,16 +167,6 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_written(source, mon
     monkeypatch.setattr(convert.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1_000_000}))
     with pytest.raises(ConfigError, match=r"KiB are free at"):
         converted(source)
-
-
-@for_each("kind", ["int8", "int4"])
-def test_latents_answer_as_where_they_are_quantized_while_loading(tmp_path, kind):
-    sizes = dict(hidden_size=64, intermediate_size=128, moe_intermediate_size=64, num_attention_heads=4)
-    ranks = dict(kv_lora_rank=64, q_lora_rank=64, qk_nope_head_dim=32, qk_rope_head_dim=32, v_head_dim=32)
-    more = dict(num_key_value_heads=4, num_nextn_predict_layers=0, dtype="bfloat16")
-    source = tiny_model(tmp_path / "source", "deepseek_v3", **sizes, **ranks, **more)
-    models = load_model(source, quantization=kind), load_model(converted(source, kind))
-    assert torch.equal(*map(logits_of, models))
 
 
 def test_an_error_that_nobody_foresaw_ends_the_process_with_its_own_words(source, tmp_path):

@@ -1,6 +1,8 @@
 """Converting experts that lie in one tensor, and 8-bit floats: they become integers, or stay, or the reason is said."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,13 +13,18 @@ from builders.compared_models import assert_same_files, converted, logits_of
 from builders.float8_forms import FLOAT8_FORMS
 from builders.mxfp4_model import mxfp4_model
 from builders.native_variants import available_variants
-from builders.quantized_model import float8_model
+from builders.quantized_model import Form, float8_model, quantized_model
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file
 
 from penstock.protocol.errors import ConfigError
 from penstock.worker.models.load import load_model
 from penstock.worker.models.products import HEAD
+
+from .test_fused_experts import fused
+from .test_hybrid_models import as_published
+from .test_quantized_mixtures import FAMILIES as MIXTURES
+from .test_quantized_mixtures import made as mixture
 
 STACK = "model.layers.0.mlp.experts.gate_up_proj"
 FORMS = [form for form in FLOAT8_FORMS if form.name in ("deepseek", "modelopt-own-file")]
@@ -27,22 +34,54 @@ SHAPE = {"hidden_size": 64, "intermediate_size": 128}
 native = pytest.mark.skipif(not available_variants(), reason="there are no native kernels here")
 
 
+def latents(folder: Path) -> Path:
+    sizes = dict(hidden_size=64, intermediate_size=128, moe_intermediate_size=64, num_attention_heads=4)
+    sizes |= dict(kv_lora_rank=64, q_lora_rank=64, qk_nope_head_dim=32, qk_rope_head_dim=32, v_head_dim=32)
+    more = dict(num_key_value_heads=4, num_nextn_predict_layers=0, dtype="bfloat16")
+    return tiny_model(folder, "deepseek_v3", **sizes, **more)
+
+
+def hybrid_that_sees(folder: Path) -> Path:
+    folder.mkdir()
+    return as_published("Qwen3.5-35B-A3B", folder)[0]
+
+
+EXPERTS_IN_FLOATS = '{"*": "int8", "*.experts.*": null}'
+MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "latents, int8": (latents, "int8"),
+    "latents, int4": (latents, "int4"),
+    "a hybrid that sees": (hybrid_that_sees, "int8"),
+    "fused experts": (lambda folder: fused(tiny_model(folder, "qwen3_moe")), "int8"),
+    "stacked experts": (partial(tiny_model, family="gpt_oss", dtype="bfloat16"), "int8"),
+    **{
+        f"{family} in 8-bit floats": (lambda folder, family=family: mixture(folder, family, DEEPSEEK)[0], "int8")
+        for family in MIXTURES
+        if family != "deepseek_v3"
+    },
+    "mixtral, whose experts stay floats": (lambda folder: mixture(folder, "mixtral", DEEPSEEK)[0], EXPERTS_IN_FLOATS),
+}
+
+
+@native
+@for_each("name", MODELS)
+def test_a_converted_model_answers_as_where_it_is_quantized_while_loading(tmp_path, name):
+    write, kind = MODELS[name]
+    source = write(tmp_path / "source")
+    target = converted(source, tmp_path / "target", kind)
+    found = load_model(target, dtype="float32")
+    assert torch.equal(logits_of(found), logits_of(load_model(source, dtype="float32", quantization=kind)))
+    assert [each for each in found.report.leftovers if not each.startswith("mtp.")] == []
+    if "8-bit floats" in name:
+        ignored = json.loads((target / "config.json").read_text())["quantization_config"]["ignore"]
+        assert any(module.endswith((".mlp.gate", "block_sparse_moe.gate")) for module in ignored)
+
+
 # --- gpt-oss, whose experts lie in one tensor -------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("gpt-oss") / "source", "gpt_oss", dtype="bfloat16")
-
-
-@native
-@for_each("kind", ["int8", "int4"])
-def test_stacked_experts_answer_as_where_they_are_quantized_while_loading(source, tmp_path, kind):
-    # Groups of 32 divide this model's inputs; while loading they are of 64, so only those of int8 are alike.
-    made = load_model(converted(source, tmp_path / "made", kind, group_size=32))
-    assert made.report.leftovers == []
-    expected, found = logits_of(load_model(source, quantization=kind)), logits_of(made)
-    assert torch.equal(found, expected) if kind == "int8" else torch.cosine_similarity(found, expected).min() > 0.9
 
 
 @for_each("kind, least, largest", [("int8", 0.99, 0.65), ("int4", 0.8, 0.45)])
@@ -110,9 +149,10 @@ def test_8_bit_floats_answer_as_their_source_does_with_the_same_quantization(tmp
     assert config.get("quantization_config", {}).get("quant_method") in (None, "compressed-tensors")
 
 
-@for_each("form", FORMS, ids=str)
-def test_a_copy_of_8_bit_floats_holds_the_same_numbers(tmp_path, form):
-    source, _ = float8_model(tmp_path, form, **SHAPE)
+@for_each("form", [*FORMS, Form("gptq"), Form("pack-quantized")], ids=str)
+def test_a_copy_of_8_bit_floats_or_of_integers_holds_the_same_numbers(tmp_path, form):
+    write = quantized_model if isinstance(form, Form) else float8_model
+    source, _ = write(tmp_path, form, **SHAPE)
     target = converted(source, tmp_path / "copy")
     assert_same_files((source, target))
     assert torch.equal(logits_of(load_model(source)), logits_of(load_model(target)))

@@ -9,8 +9,8 @@ import pytest
 import torch
 from builders.backends import load_on
 from builders.cases import for_each
-from builders.compared_models import converted, opened
 from builders.compared_models import logits_of as computed
+from builders.compared_models import opened
 from builders.float8_forms import FLOAT8_FORMS
 from builders.quantized_model import float8_model
 from builders.tiny_configs import change_config
@@ -78,32 +78,24 @@ def test_what_transformers_saves_as_it_has_it_in_memory(tmp_path, family):
     assert torch.equal(logits_of(original), logits_of(tmp_path / "saved"))
 
 
-@for_each("family", ["qwen3_moe", "qwen2_moe", "ernie4_5_moe", "glm4_moe_lite"])
-def test_floats(tmp_path, family):
-    folder = tiny_model(tmp_path, family, num_nextn_predict_layers=0)
-    for backend in ("fast", "native"):
-        expected = logits_of(folder, backend)
-        folder = fused(folder) if backend == "fast" else folder
-        assert torch.equal(logits_of(folder, backend), expected)
+WIDER = SIZES | dict(moe_intermediate_size=96, head_dim=32)
+# The family, the form of its 8-bit floats, what it has otherwise, and whether its experts are transposed.
+MODELS: list[tuple[str, str | None, dict[str, Any], bool]] = [
+    *((family, None, {}, False) for family in ("qwen3_moe", "qwen2_moe", "ernie4_5_moe", "glm4_moe_lite")),
+    *(("qwen3_moe", name, SIZES, False) for name in ("deepseek", "deepseek-128", "compressed-block")),
+    *(("qwen3_moe", name, WIDER, True) for name in (None, "deepseek", "compressed-channel")),  # as Qwen3-VL's are
+]
 
 
-@for_each("name", ["deepseek", "deepseek-128", "compressed-block"])
-def test_8_bit_floats_with_scales_for_blocks(tmp_path, name):
-    folder, _ = float8_model(tmp_path / "own", FLOAT8[name], "qwen3_moe", **SIZES)
-    expected = [logits_of(folder, backend) for backend in ("fast", "native")]
-    folder = fused(folder)
-    assert [torch.equal(logits_of(folder, b), own) for b, own in zip(("fast", "native"), expected)] == [True, True]
-
-
-@for_each("name", [None, "deepseek", "compressed-channel"])
-def test_those_of_qwen3_vl_are_transposed_as_published(tmp_path, name):
-    sizes = SIZES | dict(moe_intermediate_size=96, head_dim=32)
+@for_each("family, name, sizes, is_transposed", MODELS)
+def test_as_floats_and_as_8_bit_floats_with_scales(tmp_path, family, name, sizes, is_transposed):
     if name is None:
-        folder = tiny_model(tmp_path, "qwen3_moe", **sizes)
+        folder = tiny_model(tmp_path, family, num_nextn_predict_layers=0, **sizes)
     else:
-        folder, _ = float8_model(tmp_path, FLOAT8[name], "qwen3_moe", **sizes)
-    expected = [logits_of(as_qwen3_vl(folder), backend) for backend in ("fast", "native")]
-    folder = transposed(fused(folder))
+        folder, _ = float8_model(tmp_path, FLOAT8[name], family, **sizes)
+    folder = as_qwen3_vl(folder) if is_transposed else folder
+    expected = [logits_of(folder, backend) for backend in ("fast", "native")]
+    folder = transposed(fused(folder)) if is_transposed else fused(folder)
     assert all(torch.equal(logits_of(folder, ("fast", "native")[n]), expected[n]) for n in (0, 1))
 
 
@@ -118,15 +110,6 @@ def test_a_rank_reads_its_part_of_each_expert(is_transposed, tmp_path):
         for part in ((0, 16, 48), (1, 32, 64)):
             found = checkpoint.matrix(name, shape, part).dequantized()
             assert torch.equal(found, whole.narrow(part[0], part[1], part[2] - part[1])), (module, part)
-
-
-def test_they_are_converted_to_tensors_of_their_own(tmp_path):
-    folder, target = fused(tiny_model(tmp_path / "source", "qwen3_moe")), tmp_path / "target"
-    converted(folder, target, "int8")
-    assert any(name.endswith("experts.3.up_proj.weight_scale") for name in load_file(target / "model.safetensors"))
-    model = load_model(target)
-    if model.backend.multiplies_integers:
-        assert torch.equal(logits_of(target, "native"), logits_of(folder, "native", quantization="int8"))
 
 
 def test_blocks_across_both_projections_are_refused_by_name(tmp_path):

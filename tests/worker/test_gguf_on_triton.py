@@ -51,6 +51,14 @@ def test_its_greedy_answers_are_the_processors_from_the_same_numbers(name: str, 
     assert answers(on_triton(in_blocks, dtype=torch.float32)) == expected
 
 
+@pytest.mark.long
+def test_a_head_of_its_own_and_16_bit_numbers_give_the_same_as_widened(tmp_path: Path):
+    in_blocks, widened = files(tmp_path, "qwen3, Q4_K_M", tie_word_embeddings=False)
+    model = on_triton(in_blocks, dtype=torch.bfloat16)
+    assert model.decoder.head.own.weight.kinds == ("q6_k",)
+    assert answers(model) == answers(on_triton(widened, dtype=torch.bfloat16))
+
+
 def test_blocks_are_kept_and_all_else_is_widened(tmp_path: Path):
     checkpoint = tiny_model(tmp_path / "checkpoint", "qwen3", **K_SHAPES, head_dim=64, tie_word_embeddings=True)
     folder = as_gguf(checkpoint, tmp_path / "model", lambda name: "BF16" if "ffn_down" in name else q4_k_m(name))

@@ -1,4 +1,4 @@
-"""Models whose layers mostly keep states: published configs, and what a state's tokens may be cut into."""
+"""Models whose layers mostly keep states, and those that keep latents: published configs, and quantized checkpoints."""
 
 import json
 from pathlib import Path
@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from builders.adapters import adapter, merged
-from builders.backends import load_on
+from builders.backends import BACKENDS, load_on
 from builders.cases import for_each
-from builders.compared_models import check_answers, converted, drawn, logits_of
+from builders.compared_models import check_answers, drawn, logits_of
 from builders.float8_forms import FLOAT8_FORMS
 from builders.published_configs import HYBRIDS as PUBLISHED
 from builders.published_configs import shrunk
@@ -73,15 +72,6 @@ def test_a_published_config_shrunk_gives_the_answers_of_transformers(name, tmp_p
     check_answers(model, original, drawn(41), 8)
 
 
-def test_a_conversion_keeps_the_bits_of_a_hybrid_that_sees(tmp_path):
-    (tmp_path / "source").mkdir()
-    source, _ = as_published("Qwen3.5-35B-A3B", tmp_path / "source")
-    target = converted(source, tmp_path / "target", "int8", group_size=32)
-    loads = ((source, {"quantization": "int8"}), (target, {}))
-    models = (load_on("native", folder, dtype="float32", **options) for folder, options in loads)
-    assert torch.equal(*map(logits_of, models))
-
-
 # Of widths that groups and blocks of scales divide.
 DIVISIBLE: dict[str, dict[str, Any]] = {
     "qwen3_5_text": dict(hidden_size=64, intermediate_size=128, linear_key_head_dim=32, linear_value_head_dim=32),
@@ -108,26 +98,6 @@ def test_quantized_projections_are_read_in_the_order_of_each_checkpoint(family, 
     )
     assert model.report.leftovers == twin.report.leftovers == []
     assert torch.equal(logits_of(model), logits_of(twin))
-
-
-# Everything that PEFT finds in these layers, attention and dense MLPs.
-ADAPTED = (
-    *("in_proj_qkvz", "in_proj_ba", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "in_proj", "out_proj"),
-    *("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "w1", "w2", "w3"),
-)
-
-
-@for_each("family", ["qwen3_next", "qwen3_5_text", "lfm2"])
-def test_an_adapter_may_change_any_projection(family, tmp_path):
-    folder = tiny_model(tmp_path / "model", family)
-    kinds = {name.split(".")[-2] for name in load_file(folder / "model.safetensors")}
-    own = adapter(tmp_path / "adapter", folder, rank=5, modules=[each for each in ADAPTED if each in kinds])
-    adapted = load_on("native", folder, max_loras=1, max_lora_rank=8)
-    adapted.adapters.load(0, own)
-    right, prompt = load_on("native", merged(folder, own, tmp_path / "merged")), range(10, 47)
-    found = logits_of(adapted, prompt, adapter=0)
-    torch.testing.assert_close(found, logits_of(right, prompt), rtol=1e-4, atol=1e-4)
-    assert (found - logits_of(adapted, prompt)).abs().max() > 1
 
 
 @for_each("family", HYBRIDS)
@@ -160,3 +130,38 @@ def test_a_hybrid_that_cannot_be_computed_is_refused_by_name(case, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ConfigError, match=words):
         read_config(tmp_path)
+
+
+# --- latents ----------------------------------------------------------------------------------------------------------
+
+LATENT_SIZES = {"hidden_size": 64, "q_lora_rank": 64, "kv_lora_rank": 64, "v_head_dim": 32, "intermediate_size": 128}
+LATENT_FORMS = [Form("gptq"), Form("gptq", is_symmetric=False, is_ordered=True), Form("awq", is_symmetric=False),
+                Form("pack-quantized", is_symmetric=False), Form("int-quantized", bits=8, group_size=0)]  # fmt: skip
+
+
+def difference(folders, backend):
+    found, expected = (logits_of(load_on(backend, folder, dtype="float32"), range(5, 45)) for folder in folders)
+    return ((found - expected).norm() / expected.norm()).item()
+
+
+# Native products round their rows to 8 bits.
+@for_each("backend, limit", [("native", 0.05), ("invariant", 1e-4)])
+@for_each("form", LATENT_FORMS)
+def test_a_quantized_checkpoint_answers_as_its_twin_in_floats(form, backend, limit, tmp_path):
+    assert difference(quantized_model(tmp_path, form, "youtu", **LATENT_SIZES), backend) < limit
+
+
+@for_each("form", [form for form in FLOAT8_FORMS if min(form.block) > 1])
+def test_blocks_of_8_bit_floats_are_cut_by_head_and_transposed(form, tmp_path):
+    assert difference(float8_model(tmp_path, form, "youtu", **LATENT_SIZES), "invariant") < 1e-4
+
+
+@for_each("backend", BACKENDS)
+def test_a_token_takes_one_latent_and_one_key_in_each_layer(backend, tmp_path):
+    model = load_on(backend, tiny_model(tmp_path, "youtu"))
+    [group] = model.groups(64)
+    assert model.block_bytes(group, 16, "bf16") == 16 * 2 * (48 + 16) * 2
+    memory = model.memory([group], [10], 16, "bf16")
+    assert sum(tensor.nbytes for tensor in memory.tensors) == 10 * model.block_bytes(group, 16, "bf16")
+    with pytest.raises(ConfigError, match="keeps latents in place of keys and values .* Use fp32, fp16, bf16"):
+        model.kv_kind("int8")

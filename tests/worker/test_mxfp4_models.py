@@ -5,8 +5,7 @@ import json
 import torch
 from builders.backends import load_on
 from builders.cases import for_each
-from builders.compared_models import check_answers, drawn
-from builders.hand_driven import HandDriven
+from builders.compared_models import check_answers, drawn, logits_of
 from builders.mxfp4_model import mxfp4_model, random_blocks, widened
 
 from penstock.kernels.mxfp4_part import Mxfp4Part
@@ -66,8 +65,7 @@ def test_native_products_of_blocks_differ_from_transformers_by_the_rounding_of_a
 
     folder = mxfp4_model(tmp_path, rope=YARN, **SHAPES[name])
     model, tokens = load_on("native", folder, dtype="float32"), [(11 * place) % 290 + 5 for place in range(70)]
-    driven = HandDriven(model)
-    found = driven.step([(driven.add(tokens), len(tokens))], every_token=True)
+    found = logits_of(model, tokens)
     with torch.inference_mode():
         reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         expected = reference(torch.tensor([tokens])).logits[0]
@@ -78,8 +76,7 @@ def test_native_products_of_blocks_differ_from_transformers_by_the_rounding_of_a
 
 @for_each("given", [{}, {"quantization": "int8"}])
 def test_native_kernels_multiply_the_blocks_as_they_are(given, tmp_path):
-    driven = HandDriven(load_on("native", mxfp4_model(tmp_path, rope=YARN), **given))
-    weights = driven.model.decoder.layers[0].mlp.experts
+    model = load_on("native", mxfp4_model(tmp_path, rope=YARN), **given)
+    weights = model.decoder.layers[0].mlp.experts
     assert (weights.gate_up.kind, weights.down.kind) == ("mxfp4", "mxfp4")
-    [logits] = driven.greedy([driven.add([(11 * place) % 290 + 5 for place in range(40)])], 24, budget=16)
-    assert logits.isfinite().all()
+    assert logits_of(model).isfinite().all()

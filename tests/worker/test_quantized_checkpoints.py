@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-import numpy
 import pytest
 import torch
 from builders.backends import load_on
@@ -15,8 +14,7 @@ from builders.native_variants import available_variants
 from builders.quantized_model import FORMS, Form, quantized_model
 from builders.tiny_configs import ABSENT, change_config
 from builders.tiny_model import tiny_model
-from safetensors.numpy import save_file
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.protocol.errors import ConfigError
@@ -29,12 +27,8 @@ DOWN, DOWN_SHAPE = "model.layers.0.mlp.down_proj.weight", (64, 112)
 each_form = for_each("form", FORMS, ids=str)
 
 
-def arrays(model: Path) -> dict[str, numpy.ndarray]:
-    return {name: each.numpy() for name, each in load_file(model / "model.safetensors").items()}
-
-
-def save(tensors: dict[str, numpy.ndarray], model: Path) -> None:
-    save_file({name: numpy.ascontiguousarray(each) for name, each in tensors.items()}, model / "model.safetensors")
+def tensors_of(model: Path) -> dict[str, torch.Tensor]:
+    return load_file(model / "model.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +40,7 @@ def written(tmp_path_factory) -> Callable[[Form], tuple[Path, Path]]:
 @each_form
 def test_a_matrix_means_what_its_tool_wrote_and_symmetric_ones_bring_no_zeros(written, form):
     model, twin = written(form)
-    checkpoint, floats = opened(model), load_file(twin / "model.safetensors")
+    checkpoint, floats = opened(model), tensors_of(twin)
     for module, shape in MATRICES.items():
         name = f"model.layers.1.{module}.weight"
         part = checkpoint.matrix(name, shape)
@@ -101,7 +95,7 @@ def test_a_file_of_its_own_as_the_first_tools_wrote_it_is_read_or_named(tmp_path
     for more in ({}, {"quant_method": "gptq"}):
         (model / "quantize_config.json").write_text(json.dumps(own | more))
         part = opened(model).matrix(name, DOWN_SHAPE)
-        assert torch.equal(part.dequantized(), load_file(twin / "model.safetensors")[name]), more
+        assert torch.equal(part.dequantized(), tensors_of(twin)[name]), more
     for text in ("{", "[]", '{"bits": 3}', '{"group_size": 128}', '{"bits": 4, "group_size": "x"}'):
         (model / "quantize_config.json").write_text(text)
         with pytest.raises(ConfigError):
@@ -113,12 +107,12 @@ def test_auto_round_packs_as_one_of_two_others(tmp_path, layout):
     """Its own file has no list of groups; `extra_config` names what has other groups, and what stays floats."""
     model, twin = quantized_model(tmp_path / "most", Form(layout, group_size=32))
     others, others_twin = quantized_model(tmp_path / "some", Form(layout, group_size=16))
-    written, floats = arrays(model), dict(load_file(twin / "model.safetensors"))
+    written, floats = tensors_of(model), tensors_of(twin)
     down, key = "model.layers.1.mlp.down_proj", "model.layers.1.self_attn.k_proj"
     kept = {name: each for name, each in written.items() if not name.startswith((down, key)) and "g_idx" not in name}
-    kept |= {name: each for name, each in arrays(others).items() if name.startswith(down) and "g_idx" not in name}
-    floats[f"{down}.weight"] = load_file(others_twin / "model.safetensors")[f"{down}.weight"]
-    save(kept | {f"{key}.weight": floats[f"{key}.weight"].numpy()}, model)
+    kept |= {name: each for name, each in tensors_of(others).items() if name.startswith(down) and "g_idx" not in name}
+    floats[f"{down}.weight"] = tensors_of(others_twin)[f"{down}.weight"]
+    save_file(kept | {f"{key}.weight": floats[f"{key}.weight"]}, model / "model.safetensors")
     written_by = {
         "autoround_version": "0.14.2", "bits": 4, "data_type": "int", "group_size": 32, "iters": 200, "sym": True,
         "packing_format": f"auto_round:auto_{layout}", "quant_method": "auto-round",
@@ -135,9 +129,9 @@ def test_auto_round_packs_as_one_of_two_others(tmp_path, layout):
 def test_a_stored_zero_of_the_largest_value_is_zero(tmp_path):
     """GPTQ's first version stores a zero less 1, in four bits."""
     model, _ = quantized_model(tmp_path, Form("gptq"))
-    tensors = arrays(model)
-    tensors["model.layers.0.self_attn.q_proj.qzeros"].fill(-1)
-    save(tensors, model)
+    tensors = tensors_of(model)
+    tensors["model.layers.0.self_attn.q_proj.qzeros"].fill_(-1)
+    save_file(tensors, model / "model.safetensors")
     part = opened(model).matrix(QUERY, QUERY_SHAPE)
     assert part.zeros is not None and not part.zeros.any()
 
@@ -152,13 +146,13 @@ def test_a_stored_zero_of_the_largest_value_is_zero(tmp_path):
 )
 def test_what_does_not_fit_together_is_named(tmp_path, damage, sentence):
     model, _ = quantized_model(tmp_path, Form("gptq"))
-    tensors = arrays(model)
+    tensors = tensors_of(model)
     name = f"model.layers.0.self_attn.q_proj.{damage}"
     if damage == "g_idx":
         tensors[name] = tensors[name] * 0
     else:
-        tensors[name] = numpy.concatenate((tensors[name], tensors[name][: 1 if damage == "scales" else 2]))
-    save(tensors, model)
+        tensors[name] = torch.cat((tensors[name], tensors[name][: 1 if damage == "scales" else 2]))
+    save_file(tensors, model / "model.safetensors")
     with pytest.raises(ConfigError, match=sentence):
         opened(model).matrix(QUERY, QUERY_SHAPE)
 
