@@ -1,10 +1,6 @@
-"""Requests as no proper client sends them: bytes on a socket, floods of them, and heads that can be read in two ways.
-
-A flood is bounded in what it sends, and needs no key.
-"""
+"""Requests as no proper client sends them: bytes on a socket, and heads that can be read in two ways."""
 
 import json
-import selectors
 import socket
 import struct
 import time
@@ -89,7 +85,6 @@ def is_closed(connection: socket.socket, seconds: float = 60.0) -> bool:
 
 
 def reset(connection: socket.socket) -> None:
-    """Close it in the way of a client that crashed."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
 
@@ -106,10 +101,6 @@ def posted(body: Any, path: str = "/v1/completions", **headers: str) -> bytes:
     return request(body if isinstance(body, bytes) else json.dumps(body).encode(), path, **headers)
 
 
-# --- floods ----------------------------------------------------------------------------------------------------------
-
-HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-HEALTH_ELSEWHERE = b"GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n"
 CHUNKED = (
     b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n"
@@ -124,26 +115,6 @@ def endless_trailers(port: int, most: int) -> int:
         while sent < most:
             sent += connection.send((b"x-trailer: " + b"y" * 100 + b"\r\n") * 500)
     return sent
-
-
-def pipelined(port: int, request: bytes, count: int, *, reads: bool, seconds: float = 60.0) -> int:
-    """Send so many requests as fast as they are taken; how many answers came. One that doesn't read gets none."""
-    with connected(port) as connection, selectors.DefaultSelector() as selector:
-        connection.setblocking(False)
-        selector.register(connection, selectors.EVENT_WRITE | (selectors.EVENT_READ if reads else 0))
-        left, answers, end = memoryview(request * count), 0, time.monotonic() + seconds
-        with suppress(OSError):
-            while (left or reads) and answers < count and time.monotonic() < end:
-                for _, ready in selector.select(1.0):
-                    if ready & selectors.EVENT_READ:
-                        if not (piece := connection.recv(1 << 20)):
-                            return answers
-                        answers += piece.count(b"HTTP/1.1 ")
-                    if ready & selectors.EVENT_WRITE:
-                        left = left[connection.send(left[: 1 << 20]) :]
-                        if not left:
-                            selector.modify(connection, selectors.EVENT_READ)
-        return answers
 
 
 # --- heads that two readers could read in two ways, each with the status that refuses it -----------------------------

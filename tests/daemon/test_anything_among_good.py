@@ -8,16 +8,20 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 from builders.random_values import any_conversation, any_fields, any_message, any_params, any_prompt
 from builders.starts import WORDS
+from builders.tiny_model import tiny_model
 from builders.watching import loop_face, tree_processes
 
 from penstock import LLM, PenstockError, SamplingParams
 from penstock.frontend.cli import main
+from penstock.frontend.text.tokenizer import Tokenizer
+from penstock.protocol.errors import RequestError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
 GOOD = [7, 8, 9]
@@ -27,7 +31,6 @@ QUICK, LONG = 30, 600  # of each of eight kinds
 
 @pytest.fixture(params=["private", "attached"])
 def either(request, private, attached) -> LLM:
-    """A tree of its own, and one that the daemon has."""
     return {"private": private, "attached": attached}[request.param]
 
 
@@ -37,7 +40,6 @@ def count(request) -> int:
 
 
 def check(outputs: list[Any], what: list[Any]) -> None:
-    """Every third is good; the others end with an answer or a sentence."""
     assert len(outputs) == len(what)
     expected = outputs[0].outputs.token_ids
     for place, output in enumerate(outputs):
@@ -70,7 +72,11 @@ def test_in_a_list_or_a_stream_only_what_is_wrong_fails(either, count):
     prompts = between(GOOD, lambda: (any_prompt, any_conversation)[chance.random() < 0.5](chance), count)
     lasts = []
     for prompt in prompts:
-        outputs = list(either.stream(prompt, GREEDY))
+        try:
+            outputs = list(either.stream(prompt, GREEDY))
+        except RequestError as error:  # of a conversation by itself, or of several prompts
+            lasts.append(SimpleNamespace(finished=True, error_code=400, error_msg=str(error)))
+            continue
         lasts.append(outputs[-1])
         lasts[-1].outputs[0].token_ids = [token for output in outputs for token in output.outputs.token_ids]
     check(lasts, prompts)
@@ -106,8 +112,11 @@ def test_an_event_loop(private, count):
         conversations = between(HELLO, lambda: any_conversation(chance), count)
         check(await llm.chat(conversations, GREEDY), conversations)
         for prompt in prompts[:count]:
-            *_, last = [output async for output in llm.stream(prompt, GREEDY)]
-            assert last.error_code == 200 or last.error_msg
+            try:
+                *_, last = [output async for output in llm.stream(prompt, GREEDY)]
+                assert last.error_code == 200 or last.error_msg
+            except RequestError as error:
+                assert str(error)
 
     asyncio.run(run())
 
@@ -184,3 +193,62 @@ def _good(http: httpx.Client) -> str:
 def _processes(llm: LLM) -> Any:
     client = llm._session.transport
     return tree_processes(llm) if hasattr(client, "tree") else Path(f"/proc/{client.connection.pid}").exists()
+
+
+# --- a tokenizer whose library panics at one text ---------------------------------------------------------------------
+
+
+PARAMS = SamplingParams(max_tokens=2, ignore_eos=True)
+# At the beginning of a text the library counts what was put in there one character too far.
+PANICS = {"type": "Replace", "pattern": {"Regex": "^(?=bad)"}, "content": "x" * 1000}
+CONFIG = """
+[models.panics]
+model = "{}"
+load_format = "stand-in"
+num_gpu_blocks_override = 64
+quiet = true
+"""
+
+
+def model_with(folder: Path, **parts: Any) -> Path:
+    tiny_model(folder, "llama", adds_bos=True)
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **parts}))
+    return folder
+
+
+def test_a_text_or_tokens_at_which_it_panics_are_refused(tmp_path):
+    tokenizer = Tokenizer(model_with(tmp_path / "encodes", normalizer=PANICS))
+    assert tokenizer.encode("good") and tokenizer.encode("a bad one")
+    for call in (lambda: tokenizer.encode("bad"), lambda: tokenizer.encode_batch(["good", "bad"])):
+        with pytest.raises(RequestError, match="can't be tokenized: the tokenizers library failed"):
+            call()
+    strips = {"type": "Strip", "content": "!", "start": 5, "stop": 5}
+    tokenizer = Tokenizer(model_with(tmp_path / "decodes", decoder=strips))
+    bad, good = tokenizer.token_to_id("!"), tokenizer.token_to_id("a")
+    assert tokenizer.decode(good) == tokenizer.decode_token(good) == "a"
+    for call in (
+        lambda: tokenizer.decode(bad),
+        lambda: tokenizer.decode([bad, bad]),
+        lambda: tokenizer.decode_token(bad),
+    ):
+        with pytest.raises(RequestError, match="no text: the tokenizers library failed"):
+            call()
+
+
+def test_one_such_prompt_ends_alone_in_a_batch_and_over_http(start, tmp_path):
+    daemon = start(CONFIG.format(model_with(tmp_path / "model", normalizer=PANICS)), "--http", "127.0.0.1:0")
+    with daemon.attach("panics") as llm:
+        outputs = llm.generate(["good", "bad", "a bad one", "bad too"], PARAMS, use_tqdm=False)
+        assert [output.error_code for output in outputs] == [200, 400, 200, 400]
+        assert "the tokenizers library failed" in outputs[1].error_msg
+        [output] = llm.stream("bad", PARAMS)
+        assert output.error_code == 400
+        spelled = SamplingParams(max_tokens=2, bad_words=["bad"])
+        assert llm.generate("good", spelled, use_tqdm=False)[0].error_code == 400
+        for path, more in {"/v1/completions": {"max_tokens": 2}, "/tokenize": {}}.items():
+            reply = httpx.post(
+                daemon.status().http + path, json={"model": "panics", "prompt": "bad", **more}, timeout=60
+            )
+            assert reply.status_code == 400 and "the tokenizers library failed" in reply.text, reply.text
+        assert llm.generate("good", PARAMS, use_tqdm=False)[0].error_code == 200

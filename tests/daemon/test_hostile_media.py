@@ -1,21 +1,32 @@
-"""Pictures and videos that break engines, sent to a daemon: a sentence for each, and everything else as it was."""
+"""Pictures and videos through a daemon: those that break engines end in a sentence each, and others are seen alike by
+scripts and by OpenAI's client.
+"""
 
-import json
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
+import openai
 import psutil
 import pytest
 from builders.daemon import RunningDaemon, seeing_daemon
 from builders.hostile_media import HOSTILE, HostileMedium, durable
-from builders.seeing_model import about, as_url, picture, seeing_model
+from builders.seeing_model import (
+    about,
+    animation,
+    answering_model,
+    as_url,
+    data_url,
+    film,
+    noise,
+    picture,
+    seeing_model,
+)
 from builders.watching import module_of
 
-from penstock import SamplingParams
+from penstock import LLM, SamplingParams
 
 OPTIONS: dict[str, Any] = {"load_format": "stand-in", "max_model_len": 512, "mm_cache": 64}
 PARAMS = SamplingParams(max_tokens=2, temperature=0)
@@ -25,24 +36,16 @@ _MIB = 1 << 20
 
 
 class Hostage:
-    """A daemon with a model that sees."""
-
     def __init__(self, daemon: RunningDaemon) -> None:
         self.daemon = daemon
         self.url = f"{daemon.status().http}/v1/chat/completions"
 
     def ask(self, *parts: Any) -> tuple[int, str]:
-        """Status and answer, over HTTP."""
         body = {"model": "seeing", "messages": about(*parts), "max_tokens": 2, "temperature": 0}
-        request = urllib.request.Request(self.url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-        try:
-            with urllib.request.urlopen(request, timeout=200) as reply:
-                return reply.status, reply.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)["error"]["message"]
+        reply = httpx.post(self.url, json=body, timeout=200)
+        return reply.status_code, reply.text if reply.status_code == 200 else reply.json()["error"]["message"]
 
     def resident(self) -> dict[str, int]:
-        """Bytes by role; the helper processes' together."""
         found: dict[str, int] = {}
         for pid in self.daemon.processes():
             process = psutil.Process(pid)
@@ -94,17 +97,50 @@ def test_scripts_are_told_the_same_and_a_good_picture_among_them_is_answered(hos
         assert_refused(case, output.error_code, output.error_msg)
 
 
-def test_placeholders_that_stand_for_nothing_never_reach_a_worker(hostage):
-    with hostage.daemon.attach("seeing") as llm:
-        placeholder = llm.get_tokenizer().token_to_id("<|image_pad|>")
-        prompts = [
-            "<|image_pad|>",
-            "\uff1c|image_pad|\uff1e <|video_pad|>",
-            {"prompt_token_ids": [5, placeholder, 6]},
-            {"prompt_token_ids": [5, placeholder, placeholder], "multimodal_data": {"image": picture()}},
-            {"prompt": "no place", "multimodal_data": {"image": picture()}},
-            {"prompt": "<|video_pad|>", "multimodal_data": {"image": picture()}},
-        ]
-        outputs = llm.generate([*prompts, "good"], PARAMS, use_tqdm=False)
-    assert [output.error_code for output in outputs] == [400] * len(prompts) + [200]
-    assert all("placeholder" in output.error_msg for output in outputs[:-1])
+# --- good ones --------------------------------------------------------------------------------------------------------
+
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+SEEING: dict[str, Any] = {"max_model_len": 1024, "num_threads": 2, "mm_encoder_budget": 1}
+
+
+def test_scripts_and_clients_over_http_see_the_same_pictures_and_videos(tmp_path):
+    model = answering_model(tmp_path / "model")
+    frames = [noise(number, (96, 64)) for number in range(20)]
+    mp4, gif, image = film(*frames), animation(*frames), as_url(noise(99))
+    (tmp_path / "film.mp4").write_bytes(mp4)
+    url = {"type": "video_url", "video_url": {"url": data_url("video/mp4", mp4)}}
+    parts = {
+        "film": [url, {"type": "video", "video": mp4}, {"type": "video", "video": str(tmp_path / "film.mp4")}],
+        "fewer": [url | {"max_frames": 2}, {"type": "video", "video": {"video": mp4, "num_frames": 2}}],
+        "animation": [{"type": "video", "video": gif}],
+        "picture": [{"type": "image_url", "image_url": {"url": image}}],
+    }
+
+    def asked(llm: LLM) -> dict[str, tuple[int, ...]]:
+        found = {}
+        for name, forms in parts.items():
+            outputs = llm.chat([about(part) for part in forms], GREEDY, use_tqdm=False)
+            assert [output.error_msg for output in outputs] == [None] * len(forms), name
+            [found[name]] = {(len(output.prompt_token_ids), *output.outputs.token_ids) for output in outputs}
+        prompt, video = llm.apply_chat_template(about(url)), [{"video": mp4, "max_frames": 30}]
+        [output] = llm.generate({"prompt": prompt, "multimodal_data": {"video": video}}, GREEDY, use_tqdm=False)
+        assert (len(output.prompt_token_ids), *output.outputs.token_ids) == found["film"]
+        return found
+
+    with seeing_daemon(tmp_path, model, "--http", "127.0.0.1:0", **SEEING) as daemon:
+        with daemon.attach("seeing") as llm:
+            attached = asked(llm)
+            assert len({answer[1:] for answer in attached.values()}) == len(parts), "each looks different"
+            assert llm.stats().encoded_media == len(parts)
+            tokenizer = llm.get_tokenizer()
+        with openai.OpenAI(base_url=f"{daemon.status().http}/v1", api_key="none", max_retries=0) as client:
+            for name, (part, *_) in parts.items():
+                if name == "animation":
+                    part = {"type": "video_url", "video_url": {"url": data_url("image/gif", gif)}}
+                chat = client.chat.completions.create(
+                    model="seeing", messages=about(part), max_tokens=12, temperature=0,
+                    extra_body={"ignore_eos": True},
+                )  # fmt: skip
+                found = chat.usage.prompt_tokens, chat.choices[0].message.content
+                assert found == (attached[name][0], tokenizer.decode(attached[name][1:])), name

@@ -1,21 +1,19 @@
-"""The daemon's own memory while clients make it hold as much as they can or flood it, and who is answered meanwhile."""
+"""The daemon's own memory while clients make it hold as much as they can, and who is answered meanwhile."""
 
 import http.client
 import json
-import resource
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import httpx
 import pytest
-from builders import raw_http
 from builders.cases import for_each
-from builders.daemon import RunningDaemon, running_daemon
-from builders.raw_http import connected, posted
+from builders.daemon import RunningDaemon, models, running_daemon
+from builders.raw_http import CHUNKED, connected, posted
 from builders.watching import wait_until
 
 MIB = 1 << 20
@@ -25,17 +23,8 @@ HELD = 48 * MIB
 # that and what is held is 80 to 110 MiB after every attack came once; the two with the most small objects, again and
 # again on a busy machine, level off at 145. Twice that is promised (docs/security.md).
 BESIDE = 256 * MIB
-CONFIG = f"""
-max_held_bytes = {HELD}
-max_client_bytes = {HELD // 2}
-[models.pocket]
-model = "pocket"
-load_format = "stand-in"
-max_model_len = 2048
-num_gpu_blocks_override = 1024
-quiet = true
-preload = true
-"""
+LIMITS = {"max_held_bytes": HELD, "max_client_bytes": HELD // 2}
+CONFIG = models("pocket", more="preload = true", **LIMITS).replace("= 1024", "= 2048").replace("= 128", "= 1024")
 SHORT = json.dumps({"prompt": "What is", "max_tokens": 1})
 LONG = {"prompt": "a", "max_tokens": 1900, "ignore_eos": True}
 
@@ -90,17 +79,13 @@ def attacked() -> Iterator[Attacked]:
 
 def send(attacked: Attacked, stack: ExitStack, body: bytes, number: int) -> None:
     """By as many connections at once, which stay open and read nothing."""
-    connections = [stack.enter_context(connected(attacked.port, 60)) for _ in range(number)]
 
     def send_one(connection: socket.socket) -> None:
         with suppress(OSError):  # it may have been told enough
             connection.sendall(body)
 
-    threads = [threading.Thread(target=send_one, args=(connection,)) for connection in connections]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(number) as threads:
+        threads.map(send_one, [stack.enter_context(connected(attacked.port, 10)) for _ in range(number)])
 
 
 def all_is_given_back(attacked: Attacked) -> None:
@@ -108,6 +93,7 @@ def all_is_given_back(attacked: Attacked) -> None:
 
 
 TEXT = {"prompt": "a", "user": "x" * (8 * MIB - 100)}
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 FUNCTION = {"type": "function", "name": "f", "description": "x" * MIB}
 OBJECTS = {**LONG, "metadata": {"a": [{"b": 1.5}] * 30_000}}
 CHAT = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1900, "ignore_eos": True, "n": 16,
@@ -126,6 +112,11 @@ ATTACKS: dict[str, tuple[bytes, int]] = {
     "prompts times n": (posted({**LONG, "prompt": [[5] * 2000] * 4, "n": 64}), 8),
     "schemas": (posted({**LONG, "guided_json": {"enum": [f"{n:07}" for n in range(40_000)]}}), 24),
     "stop ids": (posted({**LONG, "prompt": ["a"] * 128, "stop_token_ids": [5] * 200_000}), 8),
+    "trailers without end": (CHUNKED + b"2\r\n{}\r\n0\r\n" + (b"x-trailer: " + b"y" * 100 + b"\r\n") * 100_000, 8),
+    "requests behind one another": (HEALTH * 50_000, 8),
+    "those for another host": (HEALTH.replace(b"localhost", b"evil.example") * 50_000, 8),
+    "a letter after an answer": (HEALTH + b"G", 400),
+    "half a head": (HEALTH[:-2] + b"x: " + b"y" * 30_000, 400),
     "tokens of texts": (posted({"prompt": "a b " * 8_000, "return_token_strs": True}, "/tokenize"), 32),
 }
 # The long test below tries all of them, and again and again.
@@ -181,98 +172,3 @@ def test_log_probabilities_that_fit_are_told_whole(attacked):
         first, *others = choice["prompt_logprobs"]
         assert first is None and len(others) == 1999 and all(len(position) == 20 for position in others)
     attacked.assert_little_grew()
-
-
-# --- floods: memory stays where it was, and a good client gets in all the while ---------------------------------------
-
-
-@pytest.fixture(scope="module")
-def flooded(tmp_path_factory) -> Iterator[Attacked]:
-    """With descriptors for the flood's own ends, where the hard limit has them."""
-    words = ("pocket", "--load-format", "stand-in", "--max-model-len", "1024", "--num-gpu-blocks-override", "128",
-             "--keep-alive", "inf", "--http", "127.0.0.1:0")  # fmt: skip
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
-    with running_daemon(tmp_path_factory.mktemp("d"), *words) as running:
-        daemon = Attacked(running)
-        with good_client(daemon):  # loads what is loaded at first use
-            threading.Event().wait(2)
-        yield daemon
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@contextmanager
-def good_client(daemon: Attacked) -> Iterator[None]:
-    """Asks again and again, each time on a connection of its own; each must be answered."""
-    ends, failures = threading.Event(), []
-
-    def ask() -> None:
-        while not ends.wait(0.02):
-            try:
-                if not daemon.is_answered():
-                    failures.append("it was refused")
-            except OSError as error:
-                failures.append(error)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        yield
-    finally:
-        ends.set()
-        thread.join()
-    assert not failures, failures[:3]
-
-
-def pipelined(asked: bytes, *, reads: bool) -> Callable[[int], object]:
-    seconds = 300 if reads else 10
-    return lambda port: raw_http.pipelined(port, asked, 100_000, reads=reads, seconds=seconds)
-
-
-def stray(byte: bytes) -> Callable[[int], None]:
-    """Silent connections with a stray byte after a reply."""
-
-    def flood(port: int) -> None:
-        with ExitStack() as stack:
-            for _ in range(1100):
-                with suppress(OSError):
-                    connection = stack.enter_context(connected(port, 5))
-                    connection.sendall(raw_http.HEALTH)
-                    if connection.recv(65536):
-                        connection.sendall(byte)
-            threading.Event().wait(5)
-
-    return flood
-
-
-def slow_headers(port: int) -> None:
-    with ExitStack() as stack:
-        connections = []
-        for _ in range(2000):
-            with suppress(OSError):
-                connections.append(stack.enter_context(connected(port, 5)))
-                connections[-1].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nx: " + b"y" * 30_000)
-        for _ in range(12):
-            for connection in connections:
-                with suppress(OSError):
-                    connection.send(b"y")
-            threading.Event().wait(1)
-
-
-FLOODS = {
-    "trailers without end": lambda port: [raw_http.endless_trailers(port, 100 * MIB) for _ in range(20)],
-    **{f"pipelined requests, {'read' if reads else 'unread'}, {host} host": pipelined(asked, reads=reads)
-       for host, asked in {"good": raw_http.HEALTH, "forbidden": raw_http.HEALTH_ELSEWHERE}.items()
-       for reads in (True, False)},
-    **{f"stray {byte!r}": stray(byte) for byte in (b"\r", b"\r\n", b"G", b"x")},
-    "slow headers on two thousand connections": slow_headers,
-}  # fmt: skip
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", FLOODS)
-def test_a_flood_makes_little_grow(flooded, name):
-    flooded.forget()
-    with good_client(flooded):
-        FLOODS[name](flooded.port)
-    flooded.assert_little_grew(64 * MIB)
