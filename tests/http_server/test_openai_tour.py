@@ -60,15 +60,12 @@ def test_a_question_is_answered_and_its_tokens_are_counted_each_with_its_log_pro
     assert "3" not in choice.message.content and choice.finish_reason in ("stop", "length")
 
 
-def test_a_stream_holds_the_same_answer_and_ends_with_its_usage(chat):
+def test_a_stream_holds_the_same_answers_of_samples_with_a_seed_too_and_ends_with_its_usage(chat):
     whole, chunks = chat(), list(chat(**COUNTED))
     assert joined(chunks) == [whole.choices[0].message.content]
     assert chunks[0].choices[0].delta.role == "assistant"
     assert (chunks[-2].choices[0].finish_reason, chunks[-1].choices) == ("stop", [])
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
-
-
-def test_several_samples_are_numbered_and_a_seed_repeats_them_in_a_stream_too(chat):
     sampled = {"n": 3, "temperature": 1.5, "seed": 7, "max_tokens": 8}
     first, second = (chat(**sampled).choices for _ in range(2))
     assert [choice.index for choice in first] == [0, 1, 2]
@@ -129,14 +126,12 @@ def test_simpler_response_formats_and_the_further_fields_of_other_servers_work(c
     assert holds(found.choices[0].message.content), found.choices[0].message.content
 
 
-def test_prompts_are_completed_side_by_side(client):
+def test_prompts_are_completed_side_by_side_and_an_echo_holds_the_prompt_and_its_log_probabilities(client):
     found = client.completions.create(prompt=["One", [80, 836]], n=2, max_tokens=3, **GREEDY)
     assert [choice.index for choice in found.choices] == [0, 1, 2, 3]
     assert found.choices[0].text == found.choices[1].text
     assert found.usage.completion_tokens == 12
 
-
-def test_an_echo_holds_the_prompt_and_its_log_probabilities(client):
     def echoed(prompt, max_tokens, **further):
         asked = {"echo": True, "logprobs": 2, **further}
         return client.completions.create(prompt=prompt, max_tokens=max_tokens, **asked, **GREEDY)
@@ -211,3 +206,84 @@ def test_a_stream_that_is_left_or_whose_task_is_cancelled_ends_in_the_engine(pac
         wait_until(server.is_idle, 60, "the request has ended, long before its last token")
         asyncio.run(cancelled(server))
         wait_until(server.is_idle, 60, "so has the next")
+
+
+# --- responses: whole, as events, with calls --------------------------------------------------------------------------
+
+
+NUMBERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
+ADD = {"name": "add", "description": "Adds two numbers", "parameters": NUMBERS}
+FLAT = [{"type": "function", "strict": False, **ADD}]
+TOOLS = [{"type": "function", "function": ADD}]
+USE = {"role": "user", "content": "Use the tool to add 2 and 3."}
+
+
+def test_the_events_of_a_response_build_the_same_response_which_says_where_it_was_cut(client):
+    with client.responses.stream(input="What is 2 + 3?", **GREEDY) as stream:
+        kinds = [event.type for event in stream]
+        built = stream.get_final_response()
+    assert kinds[:2] == ["response.created", "response.in_progress"] and kinds[-1] == "response.completed"
+    whole = client.responses.create(input="What is 2 + 3?", **GREEDY)
+    assert built.output_text == whole.output_text and whole.output_text.strip() == "5"
+    assert whole.status == "completed" and whole.store is False
+    found = client.responses.create(input="Count from 1 to 9.", max_output_tokens=2, **GREEDY)
+    assert found.status == "incomplete" and found.incomplete_details.reason == "max_output_tokens"
+
+
+def test_a_response_takes_every_form_of_tool_choice_calls_a_function_and_reads_what_it_gave(client):
+    def kinds(choice):
+        asked = {"input": "What is 2 + 3?", "tools": FLAT, "max_output_tokens": 60, "instructions": "Be brief."}
+        return [item.type for item in client.responses.create(**asked, tool_choice=choice, **GREEDY).output]
+
+    assert kinds("auto") and "function_call" not in kinds("none")
+    assert kinds({"type": "function", "name": "add"})[-1:] == ["function_call"]
+    found = client.responses.create(
+        input=USE["content"], tools=FLAT, tool_choice="required", max_output_tokens=200, **GREEDY
+    )
+    [call] = found.output
+    assert (call.type, call.name) == ("function_call", "add")
+    gave = {"type": "function_call_output", "call_id": call.call_id, "output": "5"}
+    items = [USE, call.model_dump(exclude_none=True), gave]
+    assert "5" in client.responses.create(input=items, tools=FLAT, max_output_tokens=40, **GREEDY).output_text
+
+
+def test_a_response_takes_the_parameters_that_other_requests_take(client):
+    asked = {"input": "What is 2 + 3?", **GREEDY}
+    found = client.responses.create(**asked, extra_body={"guided_choice": ["seven"], "min_tokens": 1})
+    assert found.output_text == "seven"
+    with pytest.raises(openai.BadRequestError, match="repetition_penalty=0: must be a number above 0"):
+        client.responses.create(**asked, extra_body={"repetition_penalty": 0})
+    with pytest.raises(openai.BadRequestError, match="no field 'n'"):
+        client.responses.create(**asked, extra_body={"n": 2})
+    with pytest.raises(openai.BadRequestError, match="keeps nothing"):
+        client.responses.create(**asked, previous_response_id="resp_1")
+
+
+# --- tools in chats --------------------------------------------------------------------------------------------------
+
+
+def test_a_required_call_comes_as_a_call_so_does_one_of_a_named_function_and_none_shows_no_tools(client):
+    def chat(choice, tools=TOOLS, **further):
+        asked = {"messages": QUESTION, "max_tokens": 200, "tool_choice": choice, **further}
+        return client.chat.completions.create(**asked, tools=tools, **GREEDY)
+
+    name, text, reason = "", "", None
+    for chunk in chat("required", stream=True):
+        for call in chunk.choices[0].delta.tool_calls or []:
+            name += call.function.name or ""
+            text += call.function.arguments or ""
+        reason = chunk.choices[0].finish_reason or reason
+    [choice] = chat("required").choices
+    [call] = choice.message.tool_calls
+    assert (name, text, reason) == (call.function.name, call.function.arguments, choice.finish_reason)
+    assert name == "add" and reason == "tool_calls" and {"a", "b"} <= json.loads(text).keys()
+    [call] = chat({"type": "function", "function": {"name": "add"}}, max_tokens=60).choices[0].message.tool_calls
+    assert call.function.name == "add" and call.function.arguments.startswith("{")
+
+
+def test_a_conversation_with_a_call_and_what_it_gave_goes_on(client):
+    call = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2, "b": 3}'}}
+    called = {"role": "assistant", "content": None, "tool_calls": [call]}
+    gave = {"role": "tool", "tool_call_id": "call_1", "content": "5"}
+    found = client.chat.completions.create(messages=[*QUESTION, called, gave], tools=TOOLS, max_tokens=40, **GREEDY)
+    assert "5" in found.choices[0].message.content
