@@ -194,7 +194,8 @@ class Ernies(Scene):
     def inputs(self, colours: Any, num_tokens: int) -> dict[str, Tensor]:
         if not self.media:
             return {}
-        experts = self._kinds(dict.fromkeys(range(IMAGE, VIDEO_END + 1), 1), num_tokens)  # those of media have the marks around them too
+        marks = range(IMAGE, VIDEO_END + 1)  # the experts of media take those around them too
+        experts = self._kinds(dict.fromkeys(marks, 1), num_tokens)
         return super().inputs(colours, num_tokens) | {"moe_mm_token_type_ids": experts}
 
     def encoded(self, reference: Any, medium: Picture, colours: Any) -> Tensor:
