@@ -1,4 +1,8 @@
-"""Real starts in folders that hold somebody's own files: all of them stay as they are, and what is ours is bounded."""
+"""Real starts in folders that hold somebody's own files: all of them stay as they are, and what is ours is bounded.
+
+And in a working folder that was removed, from which models load and answer as from anywhere else; of names that aren't
+UTF-8, where a process can't be told of one, that is said.
+"""
 
 import itertools
 import os
@@ -11,11 +15,18 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from builders.canaries import canaries, contents
-from builders.starts import STAND_IN, run
+from builders.cases import for_each
+from builders.starts import ANSWERS, STAND_IN, command, run
+from builders.tiny_model import tiny_model
+from builders.watching import tree_processes
 
-from penstock import ConfigError
+from penstock import LLM, ConfigError, SamplingParams
+from penstock.frontend.cli import main
 from penstock.frontend.console import logs
 from penstock.frontend.daemon.address import Address
+from penstock.frontend.daemon.background import line_to, start_daemon, status_of, stop_daemon
+from penstock.protocol.attach import daemon_socket
+from penstock.protocol.options.config import EngineConfig
 
 _STARTED = f"""
 from penstock import LLM
@@ -34,14 +45,12 @@ def folder():
 
 @pytest.fixture
 def environment(folder, monkeypatch):
-    """All that Penstock keeps, in the folder with the canaries."""
     for name in ("PENSTOCK_RUNTIME_DIR", "PENSTOCK_LOG_DIR", "PENSTOCK_CACHE"):
         monkeypatch.setenv(name, str(folder))
     return folder
 
 
 def killed_script() -> Path:
-    """The folder of a tree whose owner was killed."""
     with subprocess.Popen(
         [sys.executable, "-c", _STARTED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as script:
@@ -61,25 +70,25 @@ def test_a_start_sweeps_what_dead_trees_left_and_nothing_else(environment):
     assert contents(environment) == before
 
 
-def test_of_logs_only_those_with_our_mark_are_pruned(environment):
+def test_of_logs_only_those_with_our_mark_are_pruned_or_put_aside(environment, monkeypatch, capsys):
     folder = logs.log_folder()
     (folder / "20000101-000000-000000-1.log").write_text("a diary\n")
     for _ in range(logs._KEPT_LOGS + 5):
         logs.new_log_file(quiet=True)
     assert len(list(folder.glob("*.log"))) == logs._KEPT_LOGS + 1
     assert (folder / "20000101-000000-000000-1.log").read_text() == "a diary\n"
-
-
-def test_a_daemons_log_is_put_aside_only_as_ours(environment, monkeypatch, capsys):
     monkeypatch.setattr(logs, "_DAEMON_LOG_BYTES", 10)
-    log, before = logs.ready_daemon_log(), logs.daemon_log().with_name("daemon.before.txt")
+    address = daemon_socket()
+    log, before = logs.ready_daemon_log(address), logs.daemon_log(address).with_name("daemon.before.txt")
     log.write_text(log.read_text() + "first\n")
-    assert logs.ready_daemon_log() == log and before.read_text().endswith("first\n")
+    assert logs.ready_daemon_log(address) == log and before.read_text().endswith("first\n")
     before.write_text("a diary\n")
-    logs.ready_daemon_log()
+    logs.ready_daemon_log(address)
     assert before.read_text() == "a diary\n"
     log.write_text("another diary\n")
-    assert logs.ready_daemon_log() == Path(os.devnull)
+    assert logs.ready_daemon_log(address) == Path(os.devnull)
+    others = [logs.ready_daemon_log(folder / f"socket {number}") for number in range(logs._KEPT_LOGS + 5)]
+    assert [each.exists() for each in others] == [False] * 5 + [True] * logs._KEPT_LOGS
     assert log.read_text() == "another diary\n" and "PENSTOCK_LOG_DIR" in capsys.readouterr().err
 
 
@@ -88,7 +97,7 @@ def bound(path: Path) -> None:
         other.bind(str(path))
 
 
-def test_only_a_socket_beside_our_lock_is_removed(folder):
+def test_only_a_socket_beside_our_lock_is_removed_and_a_dead_daemons_is_replaced(folder):
     makers = (Path.mkdir, Path.touch, bound, lambda path: path.symlink_to(path.parent / "thesis"))
     for number, (make, lock) in enumerate(itertools.product(makers, (None, "", "their lock"))):
         path = folder / f"socket{number}"
@@ -99,9 +108,6 @@ def test_only_a_socket_beside_our_lock_is_removed(folder):
         with pytest.raises(ConfigError, match="Name another --socket"), Address(path):
             pass
         assert contents(folder) == before, (make, lock)
-
-
-def test_a_dead_daemons_socket_is_replaced_and_another_file_of_its_name_is_left(folder):
     with Address(folder / "socket") as address:
         address.listen().close()  # and dies
     with Address(folder / "socket") as address:
@@ -110,3 +116,91 @@ def test_a_dead_daemons_socket_is_replaced_and_another_file_of_its_name_is_left(
         (folder / "socket").write_text("years of work\n")
         address.remove()
     assert (folder / "socket").read_text() == "years of work\n"
+
+
+# --- folders as they may be -------------------------------------------------------------------------------------------
+
+
+REMOVED = "import os, tempfile; folder = tempfile.mkdtemp(); os.chdir(folder); os.rmdir(folder)\n"
+REAL = ANSWERS.replace("'load_format': 'stand-in', ", "")
+
+
+@pytest.fixture
+def removed(tmp_path, monkeypatch):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    before = os.getcwd()
+    os.chdir(folder)
+    folder.rmdir()
+    yield
+    os.chdir(before)
+
+
+@pytest.mark.long
+def test_a_script_loads_a_real_model():
+    """MKL refuses to be loaded there."""
+    done = run(REMOVED + REAL)
+    assert (done.stdout, done.returncode) == ("3 tokens\n", 0), done.stderr
+
+
+def test_children_run_in_a_folder_that_is_there_and_a_name_that_is_nowhere_is_told_as_always(
+    removed, capsys, monkeypatch, tmp_path
+):
+    with LLM("pocket", **STAND_IN, quiet=True) as llm:
+        assert {os.readlink(f"/proc/{pid}/cwd") for pid in tree_processes(llm).values()} == {"/"}
+        assert llm.generate([[1, 2]], SamplingParams(max_tokens=2), use_tqdm=False)[0].error_code == 200
+    for name in ("no/such-model", "./here", "nothing"):
+        assert main(["generate", name, "x"]) == 1
+        assert f"No model '{name}' was found" in capsys.readouterr().err
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("PENSTOCK_CACHE", "relative")
+    monkeypatch.setenv("PENSTOCK_LOG_DIR", "relative")
+    assert main(["generate", "pocket", "x", "--load-format", "stand-in"]) == 1
+    assert "PENSTOCK_LOG_DIR=relative cannot be used" in capsys.readouterr().err
+
+
+# --- names of bytes ---------------------------------------------------------------------------------------------------
+
+NAME = os.fsdecode(b"m\xff")
+
+
+def test_a_tree_and_a_daemon_run_in_a_folder_of_any_name(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("n") / NAME  # short: a socket's path has 107 bytes at most
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", str(folder))
+    monkeypatch.setenv("PENSTOCK_LOG_DIR", str(folder))
+    with LLM("pocket", **STAND_IN, quiet=True) as llm:
+        assert llm.generate([[1, 2]], use_tqdm=False)[0].error_code == 200
+    address = daemon_socket()
+    start_daemon(["--no-http"], address)
+    try:
+        line = line_to(address)
+        status = status_of(line)
+        line.close()
+    finally:
+        stop_daemon(address, 0.0)
+    assert r"m\xff" in status.address and r"m\xff" in status.log
+
+
+@for_each("option", ["model", "tokenizer", "trace", "record", "chat_template", "tool_parser_plugin"])
+def test_an_option_that_names_such_a_file_is_refused(option, tmp_path):
+    options = {"model": "pocket", option: tmp_path / NAME}
+    with pytest.raises(ConfigError, match=rf"{option}=.*m\\udcff.* in UTF-8"):
+        EngineConfig.from_options(**options)
+
+
+def test_a_folder_of_such_a_name_is_refused_by_whatever_name_and_command_it_is_reached(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / NAME
+    tiny_model(tmp_path / "plain", "llama").rename(folder)  # safetensors writes to no such name
+    (tmp_path / "link").symlink_to(folder)
+    monkeypatch.chdir(folder)
+    for name in (tmp_path / "link", "."):
+        with pytest.raises(ConfigError, match=r"m\\udcff' is not UTF-8"):
+            LLM(name, **STAND_IN, quiet=True)
+    monkeypatch.chdir(tmp_path)
+    for words in ((NAME, "out"), ("pocket", f"{NAME}2")):
+        assert main(["convert", *words, "--quantization", "int8", "--quiet"]) == 1
+        assert "is not UTF-8" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", NAME]
+    done = command("generate", str(folder), "hi", "--load-format", "stand-in")
+    assert done.returncode == 2 and r"m\udcff" in done.stderr and "Traceback" not in done.stderr

@@ -85,16 +85,13 @@ asyncio.run(main())
     assert_gone(pids)
 
 
-def test_threads_of_the_caller_may_share_the_object(stand_in):
+def test_threads_of_the_caller_may_share_the_object_and_a_forked_copy_says_that_it_cannot_be_used(stand_in):
     params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
     prompts = [[number, number + 1, 3] for number in range(1, 9)]
     expected = [output.outputs.token_ids for output in stand_in.generate(prompts, params, use_tqdm=False)]
     with ThreadPoolExecutor(8) as threads:
         batches = [threads.submit(stand_in.generate, [prompt], params, use_tqdm=False) for prompt in prompts]
     assert [batch.result()[0].outputs.token_ids for batch in batches] == expected
-
-
-def test_a_forked_copy_says_that_it_cannot_be_used(stand_in):
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:

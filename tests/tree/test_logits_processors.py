@@ -46,7 +46,7 @@ def params(**arguments) -> SamplingParams:
     return SamplingParams(**GREEDY, logits_processors_args=arguments)
 
 
-def test_a_request_chooses_and_its_neighbours_are_as_without(tree, llm):
+def test_a_request_chooses_its_neighbours_are_as_without_and_a_broken_one_fails_alone(tree, llm):
     prompt = [9, 8, 7]
     free = SamplingParams(**GREEDY)
     even, plain = tree.generate([prompt, prompt], [params(**{"only-even": True}), free], use_tqdm=False)
@@ -54,9 +54,6 @@ def test_a_request_chooses_and_its_neighbours_are_as_without(tree, llm):
     assert all(token % 2 == 0 for token in even.outputs.token_ids)
     assert plain.outputs.token_ids == without.outputs.token_ids
     assert any(token % 2 for token in plain.outputs.token_ids)
-
-
-def test_a_broken_one_fails_its_request_alone_with_its_error(tree):
     both = [params(**{"only-even": "break"}), params(**{"only-even": 1})]
     broken, right = tree.generate(["a", "a"], both, use_tqdm=False)
     assert broken.error_code == 500
@@ -64,14 +61,11 @@ def test_a_broken_one_fails_its_request_alone_with_its_error(tree):
     assert right.error_code == 200 and len(right.outputs.token_ids) == 10
 
 
-def test_a_name_that_was_not_started_with_ends_its_request_and_one_that_nobody_installed_the_start(tree, model_folder):
+def test_a_name_that_was_not_chosen_ends_its_request_and_early_stop_config_is_for_those_without(tree, model_folder):
     [output] = tree.generate(["a"], params(other=1), use_tqdm=False)
     assert output.error_code == 400 and "logits_processors=['only-even']" in output.error_msg
     with pytest.raises(ConfigError, match="no entry point 'only-odd' in the group 'penstock.logits_processors'"):
         LLM(model_folder, logits_processors=["only-odd"])
-
-
-def test_the_option_early_stop_config_is_for_requests_that_bring_none(tree):
     longer = {**GREEDY, "max_tokens": 20}
     own = [None, {"window_size": 5, "threshold": 1e-9}, {"enable_early_stop": False}]
     outputs = tree.generate(["a"] * 3, [SamplingParams(**longer, early_stop=each) for each in own], use_tqdm=False)

@@ -50,11 +50,14 @@ def asked_again(llm: LLM) -> list:
     return [given[0], given[found], given[-1]]
 
 
-def test_a_prefix_whose_time_is_over_is_computed_again_and_answered_the_same(kept):
+def test_a_prefix_whose_time_is_over_is_computed_again_and_answered_the_same_and_a_time_without_any_is_refused(kept):
     _, outputs = kept
     assert [each.num_cached_tokens for each in outputs] == [0, 96, 0]
     answers = [(each.outputs.token_ids, each.outputs.logprobs) for each in outputs]
     assert answers[0] == answers[1] == answers[2]
+    for seconds in (0, -1, float("inf"), "soon"):
+        with pytest.raises(ValueError, match="must be seconds, more than 0; unset, a prefix is kept"):
+            EngineConfig.from_options("m", prefix_cache_ttl=seconds)
 
 
 def test_a_trace_shows_the_work_of_every_process_on_one_clock(kept):
@@ -81,9 +84,3 @@ def test_a_recorded_stream_gives_a_new_worker_the_same_tokens_without_a_clock(ke
     assert sum(entry.is_answer for entry in recorded) >= 36
     assert not replay.replay(start, recorded)
     start.close()
-
-
-def test_a_time_that_nothing_could_be_found_in_is_refused():
-    for seconds in (0, -1, float("inf"), "soon"):
-        with pytest.raises(ValueError, match="must be seconds, more than 0; unset, a prefix is kept"):
-            EngineConfig.from_options("m", prefix_cache_ttl=seconds)

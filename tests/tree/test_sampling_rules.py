@@ -1,5 +1,5 @@
 """Every sampling parameter through a real tree: each token is the one that a few lines of numpy choose from the logits
-that transformers computes for the same text; and with a seed it is the same alone and in company."""
+that transformers computes for the same text."""
 
 import math
 
@@ -37,7 +37,6 @@ def logits_of(model_folder):
 
 @pytest.fixture(scope="module")
 def outputs(llm) -> dict[str, RequestOutput]:
-    """All cases in one batch."""
     answered = llm.generate([PROMPT] * len(CASES), [params(name) for name in CASES], use_tqdm=False)
     return dict(zip(CASES, answered, strict=True))
 
@@ -54,12 +53,6 @@ def test_every_token_is_the_one_that_the_rule_chooses(name, outputs, logits_of):
         ends = params(name).eos_token_id
         assert len(answer.token_ids) == LENGTH or answer.token_ids[-1] in ends
         assert not set(answer.token_ids[:-1]) & set(ends), "an end was passed over"
-
-
-def test_with_a_seed_the_answer_is_the_same_alone_and_in_company(llm, outputs):
-    for name, output in outputs.items():
-        [alone] = llm.generate([PROMPT], params(name), use_tqdm=False)
-        assert [one.token_ids for one in alone.outputs] == [one.token_ids for one in output.outputs], name
 
 
 def test_an_answer_without_doubt_is_ended_and_says_so(llm):
@@ -96,23 +89,12 @@ def generate(llm: LLM, prompt: object = LONG_PROMPT, **params) -> RequestOutput:
     return output
 
 
-def test_a_prompt_reads_as_it_was_generated(llm):
-    written = generate(llm, temperature=1.1, seed=8, max_tokens=40, logprobs=5)
-    text = LONG_PROMPT + written.outputs.token_ids
-    read = generate(llm, text, max_tokens=1, prompt_logprobs=5)
-    assert read.prompt_logprobs[0] is None, "nothing predicts the first token"
-    assert read.prompt_logprobs[len(LONG_PROMPT) :] == written.outputs.logprobs
-
-
-def test_the_whole_vocabulary_is_a_distribution(llm):
+def test_the_whole_vocabulary_is_a_distribution_of_the_models_own_and_a_lone_logprob_is_of_the_chosen_token(llm):
     output = generate(llm, max_tokens=2, logprobs=-1, prompt_logprobs=-1)
     for position in output.prompt_logprobs[1:] + output.outputs.logprobs:
         assert sorted(position) == list(range(307))
         assert sorted(entry.rank for entry in position.values()) == list(range(1, 308))
         assert sum(math.exp(entry.logprob) for entry in position.values()) == pytest.approx(1, abs=1e-4)
-
-
-def test_they_are_the_models_own_whatever_is_sampled(llm):
     free = generate(llm, temperature=0, max_tokens=1, logprobs=-1)
     [best] = free.outputs.token_ids
     assert free.outputs.logprobs[0][best].rank == 1
@@ -121,9 +103,6 @@ def test_they_are_the_models_own_whatever_is_sampled(llm):
     )
     assert bent.outputs.token_ids == [9]
     assert bent.outputs.logprobs == free.outputs.logprobs
-
-
-def test_a_lone_logprob_is_of_the_chosen_token_and_nothing_predicts_the_first_of_a_prompt(llm):
     output = generate(llm, temperature=1.5, seed=4, max_tokens=12, logprobs=0, prompt_logprobs=0)
     assert [list(position) for position in output.outputs.logprobs] == [[token] for token in output.outputs.token_ids]
     assert [list(position) for position in output.prompt_logprobs[1:]] == [[token] for token in LONG_PROMPT[1:]]
@@ -132,7 +111,7 @@ def test_a_lone_logprob_is_of_the_chosen_token_and_nothing_predicts_the_first_of
     assert [each is None for each in two.prompt_logprobs] == [True, False]
 
 
-def test_each_sample_has_its_own_and_the_prompt_has_them_once(llm):
+def test_each_sample_has_its_own_in_a_stream_with_its_tokens_and_the_prompt_has_them_once(llm):
     params = {"temperature": 1.0, "seed": 6, "max_tokens": 9, "logprobs": 2}
     output = generate(llm, n=3, prompt_logprobs=1, **params)
     assert len(output.prompt_logprobs) == len(LONG_PROMPT)
@@ -144,9 +123,6 @@ def test_each_sample_has_its_own_and_the_prompt_has_them_once(llm):
             decode([token], skip_special_tokens=False) for token in answer.token_ids
         ]
     assert generate(llm, **params).outputs.logprobs == output.outputs[0].logprobs
-
-
-def test_a_stream_carries_them_with_its_tokens(llm):
     params = SamplingParams(temperature=1.0, seed=2, max_tokens=20, ignore_eos=True, n=2, logprobs=3, prompt_logprobs=2)
     [whole] = llm.generate([LONG_PROMPT], params, use_tqdm=False)
     of_prompt, of_samples = [], [[], []]

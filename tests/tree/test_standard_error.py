@@ -26,7 +26,6 @@ def full_device() -> Iterator[int]:
 
 @contextmanager
 def full_pipe() -> Iterator[int]:
-    """Nobody reads."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     with suppress(BlockingIOError):
@@ -160,7 +159,9 @@ def test_a_full_log_disk_costs_log_lines(is_full_before, full_disk, monkeypatch,
     assert ("No log is written" in capsys.readouterr().err) == is_full_before
 
 
-def test_a_child_that_fails_says_why_though_its_log_takes_nothing(full_disk, monkeypatch, model_folder):
+def test_a_child_that_fails_says_why_on_a_full_disk_which_for_sockets_names_its_variable(
+    full_disk, monkeypatch, model_folder
+):
     monkeypatch.setenv("PENSTOCK_LOG_DIR", str(full_disk))
     monkeypatch.setenv("PENSTOCK_FAULTS", "worker.start=error")
     fill(full_disk)
@@ -168,9 +169,6 @@ def test_a_child_that_fails_says_why_though_its_log_takes_nothing(full_disk, mon
     with pytest.raises(Exception, match="Injected fault at worker.start"):
         LLM(model_folder, **STAND_IN, quiet=True)
     wait_until(lambda: set(processes_of(runtime_base())) <= before, 60, "no process of it is left")
-
-
-def test_a_full_runtime_disk_says_which_variable_to_set(full_disk, monkeypatch, model_folder):
     full_disk.chmod(0o700)
     monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", str(full_disk))
     fill(full_disk)

@@ -77,7 +77,7 @@ def test_root_with_anothers_home_writes_nothing_there(folder):
     assert NOTICE not in done.stderr and (folder / "roots" / ".local/state/penstock/logs").is_dir()
 
 
-def test_root_keeps_nothing_in_anothers_folder_that_it_was_told_of(folder, monkeypatch):
+def test_root_keeps_nothing_in_anothers_folder_that_it_was_told_of_and_uses_no_home_of_another(folder, monkeypatch):
     for name in ("PENSTOCK_CACHE", "PENSTOCK_LOG_DIR", "PENSTOCK_RUNTIME_DIR"):
         monkeypatch.setenv(name, str(folder / "others" / "new"))
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -86,6 +86,14 @@ def test_root_keeps_nothing_in_anothers_folder_that_it_was_told_of(folder, monke
         with pytest.raises(ConfigError, match=f"Set {variable}"):
             place()
     assert files_in(folder / "others") == []
+    monkeypatch.setenv("HOME", str(folder / "others"))
+    assert next(homes()) == folder / "others" and not is_home_usable()
+    monkeypatch.setenv("HOME", str(folder))
+    assert is_home_usable()
+    for absent in ("", "relative", "/nonexistent", str(folder / "file")):
+        monkeypatch.setenv("HOME", absent)
+        assert Path(absent) not in homes()
+        assert not is_home_usable()
 
 
 # Name → what the environment says; "{}" is the folder of homes.
@@ -128,14 +136,3 @@ def test_a_machine_where_only_sockets_have_a_place_runs_models_without_logs_and_
     monkeypatch.setenv("XDG_RUNTIME_DIR", "")
     with pytest.raises(ConfigError, match="Set PENSTOCK_RUNTIME_DIR"):
         runtime_base()
-
-
-def test_which_home_counts(monkeypatch, folder):
-    monkeypatch.setenv("HOME", str(folder / "others"))
-    assert next(homes()) == folder / "others" and not is_home_usable()
-    monkeypatch.setenv("HOME", str(folder))
-    assert is_home_usable()
-    for absent in ("", "relative", "/nonexistent", str(folder / "file")):
-        monkeypatch.setenv("HOME", absent)
-        assert Path(absent) not in homes()
-        assert not is_home_usable()
