@@ -34,6 +34,7 @@ class Request:
         "num_prompt",
         "max_total",
         "min_total",
+        "cycle_window",
         "endings",
         "stop_words",
         "possible_ends",
@@ -59,6 +60,8 @@ class Request:
             longest.append(params.max_length)
         self.max_total = min(longest)  # tokens, the prompt's included
         self.min_total = max(self.num_prompt + params.min_tokens, params.min_length)
+        early_stop = params.early_stop
+        self.cycle_window = early_stop.cycle_window if early_stop is not None else None
         # Tokens that end the answer, each with the stop_reason to report.
         self.endings: dict[int, int | None] = {token: token for token in params.stopping_ids}
         self.endings.update(dict.fromkeys(params.eos_token_id or ()))
@@ -88,6 +91,7 @@ class Sequence:
         "num_computed",
         "horizon",
         "max_total",
+        "next_look",
         "endings",
         "possible_ends",
         "decoding",
@@ -126,6 +130,8 @@ class Sequence:
         self.num_computed = 0
         self.horizon = 0  # positions that may be computed before a block or a decision is needed
         self.max_total = request.max_total
+        # When it has so many known tokens, it may have to end whatever the newest one is.
+        self.next_look = min(request.max_total, request.num_prompt + (request.cycle_window or request.max_total))
         self.endings = request.endings
         self.possible_ends = request.possible_ends
         self.search: BeamSearch | None = None  # the search that decides its next token

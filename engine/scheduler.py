@@ -285,7 +285,7 @@ class Scheduler:
             sequence.output.append(token)
             sequence.num_known = num_known = sequence.num_known + 1
             # The same test as in `end_at`: made here first, it saves a call for every token but the last.
-            if (token in sequence.possible_ends or num_known >= sequence.max_total) and (
+            if (token in sequence.possible_ends or num_known >= sequence.next_look) and (
                 ended := end_at(sequence, token)
             ):
                 sequence.decoding.end(sequence, ended)

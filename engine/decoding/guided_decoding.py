@@ -96,11 +96,14 @@ class GuidedDecoding(ActiveDecoding):
     def take(self, step: ScheduledStep, sequence: Sequence, token: int) -> None:
         """Append the sampled token and, before it, the tokens that the grammar forced."""
         tokens = step.forced.get(sequence, array("i")) + array("i", (token,))
-        self._publisher.add_tokens(sequence, tokens)
-        self._counters.generated_tokens += len(tokens)
+        num_before = sequence.num_known
         sequence.output.extend(tokens)
         sequence.num_known += len(tokens)
-        if (ended := end_at(sequence, token)) is not None:
+        ended = end_at(sequence, token)
+        tokens = tokens[: sequence.num_known - num_before]
+        self._publisher.add_tokens(sequence, tokens)
+        self._counters.generated_tokens += len(tokens)
+        if ended is not None:
             self.end(sequence, ended)
             return
         self._constraints.follow(sequence, tokens)

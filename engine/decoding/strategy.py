@@ -14,6 +14,7 @@ from ..publisher import Publisher
 from ..request import Sequence
 from ..running import RunningBatch
 from ..step import ScheduledStep
+from .cycles import end_of_cycle
 
 Take = Callable[[ScheduledStep, Sequence, int], None]
 Waits = Callable[[Sequence], bool]
@@ -89,7 +90,12 @@ class PlainDecoding(DecodingStrategy):
 
 
 def end_at(sequence: Sequence, token: int) -> SequenceEnded | None:
-    """The end of a sequence whose newest token ends it: an end token, a stop word's last, or the last it may have."""
+    """The end of a sequence whose newest tokens end it: with a cycle, of which surplus tokens are dropped here, an end
+    token, a stop word's last, or the last it may have."""
+    if sequence.num_known >= sequence.next_look and (length := end_of_cycle(sequence)) is not None:
+        del sequence.output[length:]
+        sequence.num_known = sequence.num_prompt + length
+        return SequenceEnded(sequence.id, "stop", "repetition")
     if token in sequence.possible_ends and sequence.num_known >= sequence.request.min_total:
         if token in sequence.endings:
             return SequenceEnded(sequence.id, "stop", sequence.endings[token])

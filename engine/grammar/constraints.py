@@ -17,9 +17,9 @@ from .constraint import Busy, Constraint, GrammarMatcher, TooExpensive
 from .remote import RemoteConstraint
 from .thoughts import ThoughtState
 
-# If a request has one of these, its certain tokens are sampled one by one, each under a mask that allows no other:
-# these parameters report on every sampled token, or may forbid it.
-_SAMPLES_EACH = ("bad_words_ids", "no_repeat_ngram_size", "early_stop")
+# If a request has one of these, or an `early_stop` that counts likely tokens, its certain tokens are sampled one by
+# one, each under a mask that allows no other: these parameters report on every sampled token, or may forbid it.
+_SAMPLES_EACH = ("bad_words_ids", "no_repeat_ngram_size")
 
 # Grammars may take half the time in which the workers compute the next step, which delays nobody; at least this much.
 _SHARE, _LEAST_SECONDS = 0.5, 0.008
@@ -293,4 +293,5 @@ def _take(constraint: Constraint | RemoteConstraint, tokens: Iterable[int]) -> N
 
 
 def _may_force(params: SamplingParams) -> bool:
-    return params.logprobs is None and not any(getattr(params, name) for name in _SAMPLES_EACH)
+    is_watched = params.early_stop is not None and params.early_stop.least_logprob is not None
+    return params.logprobs is None and not is_watched and not any(getattr(params, name) for name in _SAMPLES_EACH)

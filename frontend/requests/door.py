@@ -18,6 +18,7 @@ from ...protocol.errors import LimitError, RequestError
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import Prompt, values
 from ...protocol.options.config import EngineConfig
+from ...protocol.parameters.early_stop import CYCLE_GUARD, EarlyStop
 from ...protocol.parameters.guided import Grammar
 from ...protocol.parameters.sampling import SamplingParams
 from ..parsing import Parsing, Parsings, PiecewiseReader, ThoughtTokens
@@ -210,7 +211,7 @@ class Door:
         return msgspec.structs.replace(
             params,
             eos_token_id=[] if params.ignore_eos else list(eos),
-            early_stop=params.early_stop or self.config.early_stop_config,
+            early_stop=_early_stop(params, self.config),
             bad_words=None,
             bad_words_ids=[list(ids) for ids in dict.fromkeys(map(tuple, words))] or None,
             guided_decoding=None,  # the grammar travels beside them
@@ -259,6 +260,12 @@ class Door:
 
     def _next_seed(self) -> int:
         return counted_seed(self._seed, next(self._seeds))
+
+
+def _early_stop(params: SamplingParams, config: EngineConfig) -> EarlyStop | None:
+    """The request's own, else what the option says for all, which also comes before the usual guard."""
+    own = params.early_stop
+    return own if config.early_stop_config is None or own not in (None, CYCLE_GUARD) else config.early_stop_config
 
 
 def _readers(parsing: Parsing | None, parsed: ParsedPrompt, prompt: Prompt, prompt_end: str) -> list[PiecewiseReader]:

@@ -8,8 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from ...protocol.errors import PenstockError, RequestError, same_error
 from ...protocol.outputs import RequestOutput
+from ...protocol.parameters.early_stop import CYCLE_GUARD
 from ...protocol.parameters.sampling import SamplingParams
 from .prompts import ParsedPrompt
 
@@ -72,6 +75,13 @@ class DoorProtocol(Protocol[RequestT]):
     def admit(
         self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
     ) -> list[RequestT]: ...
+
+
+def guarded(params: SamplingParams) -> SamplingParams:
+    """The parameters of an answer that somebody waits for: unless they say otherwise, it ends once it is a cycle."""
+    if params.early_stop is not None or params.ignore_eos:
+        return params
+    return msgspec.structs.replace(params, early_stop=CYCLE_GUARD)
 
 
 def counted_seed(seed: int, number: int) -> int:

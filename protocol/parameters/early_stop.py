@@ -1,44 +1,61 @@
-"""When an answer is ended because it repeats itself (`EarlyStop`): too many tokens in a row without any doubt.
+"""When an answer is ended because it repeats itself (`EarlyStop`), by one of two signs.
 
-A model that has fallen into a loop chooses every token with nearly all of its probability. The engine counts them.
+"repetition": a model that has fallen into a loop mostly chooses every token with nearly all of its probability. The
+workers report that and the engine counts such tokens. "cycle": the same few tokens come again and again, however likely
+they are, as under a grammar that leaves no way out. The engine sees this by itself, so it costs the workers nothing.
 """
 
 import math
 import operator
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 SENTENCE = (
     'must be a dict such as {"window_size": 3000, "threshold": 0.99}: a whole number of tokens, 1 or more, and a '
-    "probability of more than 0 and at most 1; with enable_early_stop=False it is off"
+    'probability of more than 0 and at most 1; with strategy="cycle" that many tokens must be a short cycle instead; '
+    "with enable_early_stop=False it is off"
 )
+Strategy = Literal["repetition", "cycle"]
 
 
 class EarlyStop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Ends an answer when `window_size` tokens in a row had at least the probability `threshold`."""
+    """Ends an answer when `window_size` tokens in a row had at least the probability `threshold`, or with the strategy
+    "cycle", when they are one cycle of at most an eighth of them."""
 
     enable_early_stop: bool = True
-    strategy: Literal["repetition"] = "repetition"
+    strategy: Strategy = "repetition"
     window_size: int = 3000
     threshold: float = 0.99
 
     @property
-    def least_logprob(self) -> float:
-        """The least log-probability of a token that counts."""
-        return math.log(self.threshold)
+    def least_logprob(self) -> float | None:
+        """The least log-probability of a token that counts; None if that doesn't matter."""
+        is_watched = self.enable_early_stop and self.strategy == "repetition"
+        return math.log(self.threshold) if is_watched else None
+
+    @property
+    def cycle_window(self) -> int | None:
+        """How many tokens must be one cycle; None if cycles don't matter."""
+        return self.window_size if self.enable_early_stop and self.strategy == "cycle" else None
+
+
+# For answers that somebody waits for, over HTTP and in a shell: 768 tokens that are the same 96 or fewer, eight times.
+CYCLE_GUARD = EarlyStop(strategy="cycle", window_size=768)
 
 
 def as_early_stop(value: Any) -> EarlyStop:
     """Make one of what a person wrote; raises ValueError or TypeError."""
+    if value is False:
+        value = {"enable_early_stop": False}
     if isinstance(value, EarlyStop):
         value = msgspec.structs.asdict(value)
     if not isinstance(value, Mapping):
         raise TypeError
     wanted = EarlyStop(**value)
     window_size, threshold = operator.index(wanted.window_size), float(wanted.threshold)
-    is_right = window_size >= 1 and 0 < threshold <= 1 and wanted.strategy == "repetition"
+    is_right = window_size >= 1 and 0 < threshold <= 1 and wanted.strategy in get_args(Strategy)
     if not is_right or not isinstance(wanted.enable_early_stop, bool):
         raise ValueError
-    return EarlyStop(enable_early_stop=wanted.enable_early_stop, window_size=window_size, threshold=threshold)
+    return msgspec.structs.replace(wanted, window_size=window_size, threshold=threshold)

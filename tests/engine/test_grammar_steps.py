@@ -58,6 +58,30 @@ def test_tokens_that_somebody_asks_about_are_sampled_one_by_one(params):
     assert not any(plan.forced for plan in harness.plans)
 
 
+@for_each("steps_in_flight", [1, 3])
+@for_each("budget", [5, 32])
+@for_each("window", [16, 40])
+def test_an_answer_that_has_become_a_cycle_ends_at_the_same_length_whatever_a_step_had_room_for(
+    window, budget, steps_in_flight
+):
+    script = [list(range(20, 99))] * 30 + [[7], [8]] * 50
+    guard = {"strategy": "cycle", "window_size": window}
+    asked = [guided(number, script, max_tokens=120, early_stop=guard) for number in range(2)]
+    free = [
+        guided(9, script, max_tokens=120),
+        guided(8, script, max_tokens=120, early_stop={**guard, "enable_early_stop": False}),
+    ]
+    harness = GuidedHarness(max_num_batched_tokens=budget, num_blocks=256).add(*asked, *free).run(steps_in_flight)
+    check(harness, *free)
+    length = next(end for end in range(window, 120, 64) if end >= 30 + window)
+    for each in asked:
+        alone = answer(each, 0, harness.limits.max_model_len, following=allowed)[0]
+        assert harness.tokens(each.request_id) == alone[:length]
+        ended = harness.ended(each.request_id)
+        assert (ended.finish_reason, ended.stop_reason) == ("stop", "repetition")
+    assert harness.scheduler.stats().generated_tokens == sum(map(len, map(harness.tokens, (0, 1, 8, 9))))
+
+
 def test_a_request_whose_grammar_is_being_compiled_holds_nobody_up_and_may_be_aborted():
     harness = GuidedHarness(compiler=ScriptCompiler(is_slow=True))
     harness.add(first := guided(0, WORD), second := guided(1, None), guided(2, WORD))

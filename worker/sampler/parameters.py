@@ -267,8 +267,8 @@ def _kind(params: SamplingParams, vocab_size: int) -> int:
 
 
 def _least_logprob(params: SamplingParams) -> float:
-    early_stop = params.early_stop
-    return early_stop.least_logprob if early_stop is not None and early_stop.enable_early_stop else numpy.nan
+    least = params.early_stop.least_logprob if params.early_stop is not None else None
+    return numpy.nan if least is None else least
 
 
 def _by_length(words: list[list[int]]) -> dict[int, Sequences]:

@@ -14,7 +14,7 @@ import msgspec
 from ....protocol.outputs import RequestOutput
 from ...console import logs
 from ...llm import LLM
-from ...requests.request import counted_seed
+from ...requests.request import counted_seed, guarded
 from ..repl.answer_text import AnswerText, takes_colours
 from ..repl.conversation import Answer, AnswerDelta
 from .answers import TitledAnswer, as_json, as_text, heading_of, title, titled
@@ -66,7 +66,7 @@ class Job:
 
     def _stream(self, row: Row) -> None:
         answer = Answer()
-        with closing(self.llm.stream(self.rendering.prompt(row), row.params)) as outputs:
+        with closing(self.llm.stream(self.rendering.prompt(row), guarded(row.params))) as outputs:
             self._show(answer.add(output) for output in outputs)
         if answer.error is not None:
             self.endings.add_failure()

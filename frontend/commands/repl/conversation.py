@@ -16,6 +16,8 @@ from ....protocol.parameters.sampling import SamplingParams
 from ...llm import LLM
 from .content import Content, content_of
 
+_NO_GUARD = '{"enable_early_stop": false}'
+
 
 class AnswerDelta(NamedTuple):
     """What is new of an answer, or all of it."""
@@ -40,6 +42,7 @@ class Answer:
     num_cached: int = 0
     num_output: int = 0
     finish_reason: str | None = None  # None: stopped before its end
+    is_cycle: bool = False  # it was ended because it repeated itself
     error: str | None = None
     first_seconds: float = 0.0
     seconds: float = 0.0
@@ -57,6 +60,7 @@ class Answer:
         self.num_prompt = len(output.prompt_token_ids)
         self.num_cached = max(self.num_cached, output.num_cached_tokens)
         self.finish_reason, self.error = new.finish_reason, output.error_msg
+        self.is_cycle = new.stop_reason == "repetition"
         return piece
 
     @property
@@ -157,6 +161,8 @@ class Conversation:
             waits = "The message has no answer: /retry asks it again, /reset starts a new conversation."
             return answer.error + ("\n" if "\n" in answer.error else " ") + waits
         if answer.finish_reason == "stop":
+            if answer.is_cycle:
+                return f"ended{answer.within}: it repeated itself; /set early_stop {_NO_GUARD} lets it go on"
             return None if answer.text else f"ended{answer.within} without an answer"
         ended = self._cut(answer) if answer.finish_reason == "length" else answer.ending()
         if answer.text:

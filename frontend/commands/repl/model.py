@@ -9,6 +9,7 @@ from typing import Any
 
 from ....protocol.errors import ConfigError
 from ....protocol.options.config import EngineConfig
+from ...requests.request import guarded
 from ..shared.cached_models import bundled_models, cached_models
 from ..shared.loading import load
 from ..shared.model_options import require_model
@@ -66,7 +67,7 @@ class ChatState:
 
     @classmethod
     def begun(cls, model: ChatModel, chosen: dict[str, object]) -> "ChatState":
-        parameters = Parameters(chosen, model.llm.get_default_sampling_params())
+        parameters = Parameters(chosen, guarded(model.llm.get_default_sampling_params()))
         return cls(model, parameters, Conversation(model.llm, parameters.params))
 
     def set(self, name: str, text: str) -> str:
@@ -79,5 +80,5 @@ class ChatState:
         try:
             self.model.change(name)
         finally:
-            self.parameters.defaults = self.model.llm.get_default_sampling_params()
+            self.parameters.defaults = guarded(self.model.llm.get_default_sampling_params())
             self.conversation.llm, self.conversation.params = self.model.llm, self.parameters.params
