@@ -6,13 +6,13 @@ metadata, which were recorded of llama.cpp's converter, as were names and factor
 
 import json
 import struct
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from builders.backends import load_on
-from builders.cases import for_each
 from builders.converted_gguf import converted
 from builders.gguf_file import Octets, write_gguf
 from builders.gguf_models import ARCHITECTURES, as_gguf, stored_as
@@ -61,22 +61,18 @@ def logits_of(folder: Path, backend: str = "fast", **options: Any) -> torch.Tens
     return driven.step([(row, len(prompt)) for row, prompt in zip(rows, PROMPTS, strict=True)], every_token=True)
 
 
-def check_family(name: str, folder: Path) -> None:
-    family, overrides = MODELS[name]
-    checkpoint = tiny_model(folder / "checkpoint", family, **overrides)
-    file = as_gguf(checkpoint, folder / "translated")
-    torch.testing.assert_close(logits_of(file), logits_of(checkpoint), atol=2e-5, rtol=2e-5)
+def some_and_others(some: Sequence[str], every: Iterable[str]) -> pytest.MarkDecorator:
+    others = pytest.param(sorted(set(every) - set(some)), marks=pytest.mark.long)
+    return pytest.mark.parametrize("names", [some, others], ids=["some", "others"])
 
 
-@for_each("name", QUICK)
-def test_a_family_computes_from_gguf_what_it_computes_from_its_checkpoint(name: str, tmp_path: Path):
-    check_family(name, tmp_path)
-
-
-@pytest.mark.long
-@for_each("name", [name for name in MODELS if name not in QUICK])
-def test_and_so_does_every_other_family(name: str, tmp_path: Path):
-    check_family(name, tmp_path)
+@some_and_others(QUICK, MODELS)
+def test_a_family_computes_from_gguf_what_it_computes_from_its_checkpoint(names: Sequence[str], tmp_path: Path):
+    for name in names:
+        family, overrides = MODELS[name]
+        checkpoint = tiny_model(tmp_path / name / "checkpoint", family, **overrides)
+        file = as_gguf(checkpoint, tmp_path / name / "translated")
+        torch.testing.assert_close(logits_of(file), logits_of(checkpoint), atol=2e-5, rtol=2e-5, msg=name)
 
 
 def test_every_architecture_that_converters_write_has_a_family_here():
@@ -101,7 +97,16 @@ def written(path: Path, case: str, checkpoint: Path) -> Path:
     return write_gguf(path, each.metadata, tensors)
 
 
-def check_converted(case: str, folder: Path) -> None:
+@some_and_others(QUICK_CONVERTED, converted())
+def test_a_converted_checkpoint_computes_what_it_did(names: Sequence[str], tmp_path: Path):
+    for case in names:
+        checkpoint, translated = from_metadata(case, tmp_path / case)
+        assert_close = torch.testing.assert_close
+        assert_close(logits_of(translated), logits_of(checkpoint), atol=1e-4, rtol=1e-4, msg=case)
+
+
+def from_metadata(case: str, folder: Path) -> tuple[Path, Path]:
+    """A checkpoint, and its file with the config that the front end makes of it."""
     each = converted()[case]
     if case == "internlm2":  # a Llama's numbers as its checkpoints lay them out
         checkpoint = fused_model(folder / "checkpoint", tiny_model(folder / "llama", "llama", hidden_size=96), case)
@@ -112,15 +117,4 @@ def check_converted(case: str, folder: Path) -> None:
     translated.mkdir()
     (translated / "config.json").write_text(json.dumps(config_of(read_model((file,)))))
     (translated / "gguf.json").write_text(json.dumps({"files": [str(file)]}))
-    torch.testing.assert_close(logits_of(translated), logits_of(checkpoint), atol=1e-4, rtol=1e-4)
-
-
-@for_each("case", QUICK_CONVERTED)
-def test_a_converted_checkpoint_computes_what_it_did(case: str, tmp_path: Path):
-    check_converted(case, tmp_path)
-
-
-@pytest.mark.long
-@for_each("case", sorted(set(converted()) - set(QUICK_CONVERTED)))
-def test_and_so_does_every_other_converted_checkpoint(case: str, tmp_path: Path):
-    check_converted(case, tmp_path)
+    return checkpoint, translated

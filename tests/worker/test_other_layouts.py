@@ -65,20 +65,23 @@ def pair_of(folder: Path, name: str, **options: Any) -> tuple[Path, Path]:
 
 
 # How a layout is read is apart from what its matrices become: each is read for one backend, some for both.
-@for_each("name", LAYOUTS)
-def test_it_answers_as_in_the_usual_layout_on_native_kernels(tmp_path, name):
-    assert_alike(*(load_on("native", folder) for folder in pair_of(tmp_path, name)))
+READ = [
+    *((name, "native", {}) for name in LAYOUTS),
+    *(
+        (name, "fast", {"dtype": "float32"})
+        for name in ("phi3", "biases", "biases of Paddle", "square", "experts, untied")
+    ),
+    *(
+        (name, "native", {"quantization": kind})
+        for name in ("phi3", "groups of 3", *DENSE)
+        for kind in ("int8", "int4")
+    ),
+]
 
 
-@for_each("name", ["phi3", "biases", "biases of Paddle", "square", "experts, untied"])
-def test_it_answers_as_in_the_usual_layout_with_torch_alone(tmp_path, name):
-    assert_alike(*(load_on("fast", folder, dtype="float32") for folder in pair_of(tmp_path, name)))
-
-
-@for_each("name", ["phi3", "groups of 3", *DENSE])
-@for_each("kind", ["int8", "int4"])
-def test_it_is_quantized_while_loading_as_in_the_usual_layout(tmp_path, name, kind):
-    assert_alike(*(load_on("native", folder, quantization=kind) for folder in pair_of(tmp_path, name)))
+@for_each("name, backend, options", READ)
+def test_it_answers_as_in_the_usual_layout(tmp_path, name, backend, options):
+    assert_alike(*(load_on(backend, folder, **options) for folder in pair_of(tmp_path, name)))
 
 
 @for_each("name", ["phi3", "groups of 3", "tied"])

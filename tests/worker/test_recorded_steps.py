@@ -16,21 +16,14 @@ from penstock.worker.plan_error import PlanError
 from penstock.worker.steps.runner import Runner
 
 PLAIN = [
-    {},
-    {"temperature": 1.0},
-    {"temperature": 0.8, "top_k": 20, "top_p": 0.9},
-    {"temperature": 1.2, "top_p": 0.7},
+    {}, {"temperature": 1.0}, {"temperature": 0.8, "top_k": 20, "top_p": 0.9}, {"temperature": 1.2, "top_p": 0.7},
     {"temperature": 0.7, "min_p": 0.05},
-]
+]  # fmt: skip
 # What a slot may ask for beside its next token, or of its logits.
 MORE = [
-    {"logprobs": 2},
-    {"repetition_penalty": 1.3},
-    {"logit_bias": {9: 2.0}},
-    {"no_repeat_ngram_size": 2},
-    {"min_tokens": 6, "eos_token_id": [3]},
-    {"early_stop": {"window_size": 2, "threshold": 0.5}},
-]
+    {"logprobs": 2}, {"repetition_penalty": 1.3}, {"logit_bias": {9: 2.0}}, {"no_repeat_ngram_size": 2},
+    {"min_tokens": 6, "eos_token_id": [3]}, {"early_stop": {"window_size": 2, "threshold": 0.5}},
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
