@@ -13,6 +13,7 @@ from ...protocol.errors import ConfigError, PenstockError, RequestError
 from ...protocol.media import MediaPlan
 from ...protocol.options.config import EngineConfig
 from ...protocol.options.foreign_options import notices
+from ...protocol.options.option_rules import FLAG
 from ...protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..console import logs
 from ..console.start_table import start_table
@@ -38,7 +39,8 @@ from ..requests.tool_schemas import argument_schemas, tool_schema
 from ..text import end_tokens
 from ..text.chat import template_text
 from ..text.template_input import TemplateInput
-from ..text.template_process import TemplateProcesses, render_request_template
+from ..text.template_options import unread_options
+from ..text.template_process import BoundedRenderer, TemplateProcesses, render_request_template
 from ..text.tokenizer import Tokenizer
 from ..text.tokenizer_files import chat_templates, special_tokens
 from .adapters import Adapters
@@ -59,6 +61,7 @@ class PrivateSession(Session[PendingRequest]):
         self.plan = None
         self.daemon = None
         self.sight: Sight | None = None  # once the tokenizer is read, of a model that sees
+        self._unread: set[str] = set()  # options of which it was said that the template doesn't read them
         self.config = EngineConfig.from_options(model, **options)
         require_installed("logits_processors", LOGITS_PROCESSORS, self.config.logits_processors or ())
         self.is_quiet = logs.is_quiet(self.config.quiet)
@@ -151,10 +154,25 @@ class PrivateSession(Session[PendingRequest]):
         add_generation_prompt: bool = True,
         template_options: Mapping[str, Any] | None = None,
     ) -> str:
-        check_template_options(template_options)
+        add_generation_prompt = FLAG.checked("add_generation_prompt", add_generation_prompt, RequestError)
+        self._check_options(template_options, chat_template, tools)
         messages = conversation if self.sight is None else bare_media(conversation)
         text = self._text(messages, chat_template, tools, template_options, adds=add_generation_prompt)
         return text if self.sight is None else self.sight.without_cuts(text)
+
+    def _check_options(
+        self, options: Mapping[str, Any] | None, chat_template: str | None, tools: Sequence[Any] | None
+    ) -> None:
+        """Refuse what a template can't be told, and say once what it doesn't read."""
+        check_template_options(options)
+        if not options:
+            return
+        template = self.tokenizer.template(chat_template or self.chat_template, has_tools=bool(tools))
+        for name in unread_options(template, options):
+            if name not in self._unread:
+                self._unread.add(name)
+                words = f"chat_template_kwargs: {name} has no effect: the chat template doesn't read it."
+                logs.say(words, quiet=self.is_quiet)
 
     def _text(
         self,
@@ -170,16 +188,17 @@ class PrivateSession(Session[PendingRequest]):
         if self.sight is not None:
             messages, options = self.sight.split_messages(plain(messages)), self.sight.split_typed(plain(options))
             tools = None if tools is None else self.sight.split_typed([plain(tool_schema(tool)) for tool in tools])
-        text: str = self.tokenizer.apply_chat_template(
+        return BoundedRenderer(self.templates, self.door.most_characters)(
+            self.tokenizer.template(chat_template or self.chat_template, has_tools=bool(tools)),
             messages,
-            tokenize=False,
-            add_generation_prompt=adds,
             tools=tools,
-            chat_template=chat_template or self.chat_template,
+            documents=options.pop("documents", None),
+            add_generation_prompt=adds,
+            continue_final_message=options.pop("continue_final_message", False),
+            special_tokens=self.tokenizer.special_tokens,
+            arguments=options,
             sees=self.sight is not None,
-            **options,
         )
-        return text
 
     def _render_seen(self, conversation: Conversation) -> RenderedPrompt:
         """Open the media of this process's own conversation, and render it with a place for each."""
@@ -198,7 +217,8 @@ class PrivateSession(Session[PendingRequest]):
         """One prompt per conversation; one that its template refuses becomes the refusal. One with media is rendered
         when its turn comes."""
         check_tools(tools)
-        check_template_options(template_options)
+        tools = None if tools is None else [tool_schema(tool) for tool in tools]
+        self._check_options(template_options, chat_template, tools)
         prompts: list[RenderedPrompt | RequestError | Conversation] = []
         schemas = argument_schemas(tools)
         for conversation in conversations:

@@ -6,8 +6,8 @@ transformers gives them, and render the same text. What a template raises ends t
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -166,8 +166,20 @@ class CompiledTemplate(NamedTuple):
 
 @lru_cache(maxsize=64)
 def compiled_template(text: str) -> CompiledTemplate:
-    try:
+    with _syntax_in_words():
         return CompiledTemplate(_environment.from_string(text), goes_through_parts(_environment.parse(text)))
+
+
+def parsed_template(text: str) -> nodes.Template:
+    """Its tree, of which nothing was run: compiling computes what is constant in it, of any size."""
+    with _syntax_in_words():
+        return _environment.parse(text)
+
+
+@contextmanager
+def _syntax_in_words() -> Iterator[None]:
+    try:
+        yield
     except jinja2.TemplateSyntaxError as error:
         raise RequestError(f"The chat template is not valid Jinja: {error.message} (line {error.lineno}).") from error
 

@@ -1,4 +1,4 @@
-"""Renders chat templates in separate processes: a model's own, and those that come with a request.
+"""Renders chat templates in separate processes: a model's own, unless it is known, and those that come with a request.
 
 Jinja's sandbox keeps a template from the machine, but neither from looping without end nor from growing a text without
 bound; the kernel holds the process to its limits. The process for a model's own template stays for the next
@@ -13,9 +13,15 @@ from typing import Any
 
 import msgspec
 
-from ...protocol.errors import RequestError
+from ...protocol.errors import LimitError, RequestError
 from ...protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
-from .template_input import TemplateInput
+from ..requests.conversation_checks import check_conversation
+from ..requests.plain_types import plain
+from ..requests.prompts import check_tools
+from ..requests.tool_schemas import tool_schema
+from . import chat
+from .known_templates import is_known
+from .template_input import TemplateInput, render_input
 
 # For all conversations of a group, which are at most a few hundred.
 _BOUNDS = Bounds(cpu_seconds=5, memory_bytes=512 << 20, wall_seconds=30.0)
@@ -63,7 +69,7 @@ class TemplateProcesses:
             return [RequestError(f"The chat template of {self.whose} {error}.") for _ in range(num_inputs)]
         finally:
             self._idle.append(helper)
-        return [RequestError(text) if is_refusal else text for text, is_refusal in found]
+        return [_refusal(text, is_too_long) if is_refusal else text for text, is_refusal, is_too_long in found]
 
     def close(self) -> None:
         """End them all; conversations that are being rendered are refused."""
@@ -84,6 +90,52 @@ class TemplateProcesses:
             return helper
 
 
+class BoundedRenderer:
+    """Renders as `chat.render` does: a known template here, any other in a process with limits."""
+
+    def __init__(self, processes: TemplateProcesses, most_characters: int) -> None:
+        self._processes = processes
+        self._most_characters = most_characters
+
+    def __call__(
+        self,
+        template: str,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        special_tokens: Mapping[str, str],
+        arguments: Mapping[str, Any],
+        **given: Any,
+    ) -> str:
+        if is_known(template):
+            return chat.render(template, messages, special_tokens=special_tokens, arguments=arguments, **given)
+        turn = _plain_input(messages, dict(arguments), **given)
+        [text] = self._processes.render(template, special_tokens, [turn], self._most_characters)
+        if isinstance(text, RequestError):
+            raise text
+        return text
+
+
+def _plain_input(
+    messages: Sequence[Mapping[str, Any]],
+    options: dict[str, Any],
+    *,
+    tools: Sequence[Any] | None,
+    documents: Sequence[Mapping[str, Any]] | None,
+    add_generation_prompt: bool,
+    continue_final_message: bool,
+    sees: bool,
+) -> TemplateInput:
+    """The caller's objects, checked while they are still those, in types that a message has."""
+    check_tools(tools)
+    check_conversation(messages, sees=sees)
+    if documents is not None:
+        options["documents"] = documents
+    if continue_final_message:
+        options["continue_final_message"] = True
+    schemas = None if tools is None else [plain(tool_schema(tool)) for tool in tools]
+    return TemplateInput([plain(each) for each in messages], schemas, plain(options), add_generation_prompt, sees)
+
+
 def render_request_template(
     template: str,
     special_tokens: Mapping[str, str],
@@ -99,6 +151,10 @@ def render_request_template(
         return processes.render(template, special_tokens, inputs, most_characters)
     finally:
         processes.close()
+
+
+def _refusal(sentence: str, is_too_long: bool) -> RequestError:
+    return LimitError(sentence) if is_too_long else RequestError(sentence)
 
 
 def _named(value: Any) -> str:
@@ -118,9 +174,6 @@ def _written(given: TemplateInput) -> str | RequestError:
 
 
 def _load() -> Callable[[bytes], bytes]:
-    from . import chat  # noqa: F401 - so that the first conversation need not wait for it
-    from .template_input import render_input
-
     def work(job: bytes) -> bytes:
         template, special_tokens, inputs, most = json.loads(job)
         texts = [render_input(template, special_tokens, TemplateInput(**given), most) for given in inputs]

@@ -1,14 +1,18 @@
 """Templates in processes apart, within limits: a model's own in one that stays, a client's in one for its request."""
 
+import resource
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from builders.cases import for_each
+from builders.tokenizer_kinds import CHAT_TEMPLATES
 from builders.watching import wait_until
 
 from penstock.frontend.text.chat import render
+from penstock.frontend.text.known_templates import is_known
 from penstock.frontend.text.template_input import TemplateInput
-from penstock.frontend.text.template_process import TemplateProcesses, render_request_template
+from penstock.frontend.text.template_options import unread_options
+from penstock.frontend.text.template_process import BoundedRenderer, TemplateProcesses, render_request_template
 from penstock.protocol.errors import RequestError
 from penstock.protocol.processes.bounded_process import Bounds
 
@@ -115,3 +119,50 @@ def test_what_a_requests_template_does_wrong_is_told_in_a_sentence(template, wor
     [refusal] = render_request_template(template, {}, [TemplateInput(HI, None, {})], 1000, 1, wall_seconds=600.0)
     assert isinstance(refusal, RequestError), refusal
     assert any(word in str(refusal) for word in words.split("|")), str(refusal)
+
+
+def rendered(processes, template, messages=HI, **given):
+    flags = {"tools": None, "documents": None, "add_generation_prompt": True, "continue_final_message": False}
+    renderer = BoundedRenderer(processes, 1000)
+    return renderer(template, messages, **{"special_tokens": {}, "arguments": {}, "sees": False} | flags | given)
+
+
+@for_each("name", sorted(set(CHAT_TEMPLATES) - {"everything"}))
+def test_a_published_template_is_rendered_by_its_caller(name):
+    text = CHAT_TEMPLATES[name]
+    assert is_known(text) and is_known(f"{text}\n")
+    assert not is_known(f"{text} {{{{ 'a' * 10**10 }}}}")
+
+
+def test_any_other_template_is_rendered_in_a_process_to_the_same_text(processes):
+    def weather(city: str) -> str:
+        """Tell the weather.
+
+        Args:
+            city: where
+        """
+
+    given = {"tools": [weather], "documents": [{"title": "t"}], "arguments": {"x": [1, "é"]}}
+    shown = "{{ bos_token }}{{ messages|tojson }}{{ tools|tojson }}{{ documents }}{{ x }}{{ add_generation_prompt }}"
+    here = render(shown, HI, special_tokens={"bos_token": "<s>"}, **given)
+    assert rendered(processes, shown, special_tokens={"bos_token": "<s>"}, **given) == here
+    going_on = {"add_generation_prompt": False, "continue_final_message": True}
+    assert rendered(processes, "{{ messages[0].content }}!", **going_on) == "hi"
+    for messages in ([], [{"role": "user"}], [{"content": "x"}], "hi", 7):
+        with pytest.raises(RequestError) as there:
+            rendered(processes, shown, messages)
+        with pytest.raises(RequestError) as here:
+            render(shown, messages)
+        assert str(there.value) == str(here.value)
+
+
+@for_each("grown", ["ns.x ~ ns.x", "ns.x + ns.x", "ns.x * 2", "[ns.x, ns.x]|join", "ns.x.replace('a', 'aa')"])
+def test_a_model_whose_template_takes_all_memory_is_told_so_and_the_caller_keeps_its_own(processes, grown):
+    loop = "{% for i in range(99) %}{% set ns.x = " + grown + " %}{% endfor %}{{ ns.x|length }}"
+    assert unread_options("{{ 'a' * 10**10 }}{{ 'a'|center(10**10) }}", {"x": 1}) == ["x"], "it is parsed, not compiled"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    template = "{% set ns = namespace(x='a') %}" + loop
+    assert unread_options(template, {"x": 1}) == ["x"]
+    with pytest.raises(RequestError, match="MemoryError|MiB|processor time"):
+        rendered(processes, template)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10

@@ -1,0 +1,27 @@
+"""Which options a chat template reads, found without running anything of it."""
+
+import difflib
+from collections.abc import Mapping
+from functools import lru_cache
+
+from jinja2 import nodes
+
+from ...protocol.errors import RequestError
+from .chat import parsed_template
+
+_SLIP = 0.85  # how alike a misspelt option and the one that was meant are
+
+
+def unread_options(template: str, options: Mapping[str, object]) -> list[str]:
+    """The options that a template doesn't read; raises `RequestError` for one that is nearly the name of another."""
+    read = _names_read(template) | {"documents", "continue_final_message"}
+    unread = [name for name in options if name not in read]
+    for name in unread:
+        if near := difflib.get_close_matches(str(name), read - options.keys(), n=1, cutoff=_SLIP):
+            raise RequestError(f"The chat template reads no {name!r}. Did you mean {near[0]}?")
+    return unread
+
+
+@lru_cache(maxsize=64)
+def _names_read(template: str) -> frozenset[str]:
+    return frozenset(name.name for name in parsed_template(template).find_all(nodes.Name) if name.ctx == "load")
