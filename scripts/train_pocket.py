@@ -1,8 +1,8 @@
-"""Trains pocket, the bundled model, from nothing: python scripts/train_pocket.py [--out DIR] [--resume].
+"""Trains pocket, the bundled model: python scripts/train_pocket.py [--out DIR] [--resume] [--start DIR].
 
 Everything it learns from is generated here, from one seed. Progress (loss, pace, held-out accuracy by kind) is printed
-as it goes; `--resume` goes on from the last checkpoint. `scripts/measure_pocket.py` measures the result through the
-package itself.
+as it goes; `--resume` goes on from the last checkpoint, `--start` begins with exported weights instead of from nothing.
+`scripts/measure_pocket.py` measures the result through the package itself.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "active")
 
 import torch
-from pocket.export import export
+from pocket.export import export, imported
 from pocket.model import Decoder, Shape
 from pocket.tokens import learnt_tokenizer
 from pocket.trainer import Training
@@ -32,12 +32,31 @@ def main() -> None:
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     state = torch.load(checkpoint, weights_only=True) if arguments.resume else None
     # What is gone on with keeps its tokens, whatever has become of the text that they were learnt from.
-    tokenizer = Tokenizer.from_str(state["tokenizer"]) if state else learnt_tokenizer(arguments.seed)
+    tokenizer = (
+        Tokenizer.from_str(state["tokenizer"])
+        if state
+        else Tokenizer.from_file(str(arguments.start / "tokenizer.json"))
+        if arguments.start
+        else learnt_tokenizer(arguments.seed)
+    )
     model = Decoder(Shape(tokenizer.get_vocab_size()))
     size = sum(parameter.numel() for parameter in model.parameters())
     tokens = tokenizer.get_vocab_size()
     print(f"pocket: {size / 1e6:.2f} M parameters, {tokens:,} tokens, on {arguments.device}", flush=True)
-    training = Training(model, tokenizer, arguments.seed, arguments.steps, arguments.device)
+    if arguments.start:
+        imported(model, arguments.start)
+    if arguments.frozen:
+        for part in (model.embed_tokens, *model.layers[: arguments.frozen]):
+            part.requires_grad_(False)
+    training = Training(
+        model,
+        tokenizer,
+        arguments.seed,
+        arguments.steps,
+        arguments.device,
+        tokens=arguments.tokens,
+        rate=arguments.rate,
+    )
     if state:
         training.resume(state)
         print(f"resumed at step {training.done:,}", flush=True)
@@ -52,6 +71,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     default = Path.home() / ".cache" / "penstock" / "pocket-training.pt"
     parser.add_argument("--checkpoint", type=Path, default=default, help="file of the checkpoint")
+    parser.add_argument("--start", type=Path, help="folder of trained files whose weights and tokens to begin with")
+    parser.add_argument("--frozen", type=int, default=0, help="how many of the first layers stay as they are")
+    parser.add_argument("--rate", type=float, default=1.0, help="share of the rates that a fresh model learns at")
+    parser.add_argument("--tokens", type=int, help="tokens of a step")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2, help="threads on a CPU")

@@ -46,12 +46,12 @@ class _Passage:
 Row = list[_Passage]
 
 
-def training_batch(tokenizer: Tokenizer, seed: int, step: int, mixture: Mixture) -> Batch:
+def training_batch(tokenizer: Tokenizer, seed: int, step: int, mixture: Mixture, size: int | None = None) -> Batch:
     passages, tokens = [], 0
     for example in training(f"{seed} step {step}", mixture):
         passages.append(_passage(tokenizer, example))
         tokens += len(passages[-1])
-        if tokens >= TOKENS_PER_STEP:
+        if tokens >= (size or TOKENS_PER_STEP):
             break
     rows: list[tuple[int, Row]] = []
     if step % 3 == 0:

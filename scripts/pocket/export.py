@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from .model import Decoder
@@ -32,6 +32,12 @@ def export(model: Decoder, tokenizer: Tokenizer, folder: Path) -> None:
     tensors = {f"model.{name}": tensor.detach().to("cpu", torch.bfloat16) for name, tensor in weights}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "model.safetensors").chmod(0o644)  # safetensors writes it for its owner alone
+
+
+def imported(model: Decoder, folder: Path) -> None:
+    """Give the model the weights that were exported to this folder."""
+    tensors = load_file(folder / "model.safetensors").items()
+    model.load_state_dict({name.removeprefix("model."): tensor.float() for name, tensor in tensors})
 
 
 def _tokenizer_config() -> dict[str, Any]:

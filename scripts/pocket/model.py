@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .precision import COMPUTED
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -52,7 +54,7 @@ class Shape:
 
 
 class Norm(nn.Module):
-    """RMS norm, given on in bfloat16, in which the products behind it compute."""
+    """RMS norm, given on in the numbers in which the products behind it compute."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -60,7 +62,7 @@ class Norm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.float()
-        return (x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight).bfloat16()
+        return (x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight).to(COMPUTED)
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ class Decoder(nn.Module):
         positions = torch.cat([torch.arange(length, device=device).repeat(count) for count, length in shapes])
         exponents = torch.arange(0, self.shape.head_dim, 2, device=device).float() / self.shape.head_dim
         angles = torch.outer(positions.float(), self.shape.rope_theta**-exponents)[:, None, :]
-        return Rows(tuple(shapes), angles.cos().bfloat16(), angles.sin().bfloat16())
+        return Rows(tuple(shapes), angles.cos().to(COMPUTED), angles.sin().to(COMPUTED))
 
 
 def attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -4,9 +4,10 @@ doesn't.
 
 import torch
 
-COMPUTED = torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
+IS_SHORT = torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+COMPUTED = torch.bfloat16 if IS_SHORT else torch.float32
 
 
-def computing() -> torch.autocast:
+def computing(device: str = "cpu") -> torch.autocast:
     """Products inside are computed so."""
-    return torch.autocast("cpu", torch.bfloat16, enabled=COMPUTED is torch.bfloat16)
+    return torch.autocast(device, torch.bfloat16, enabled=COMPUTED is torch.bfloat16)

@@ -4,6 +4,7 @@ Questions put together from a few dozen words, in the wordings of all the world:
 has learnt is to be refused. What happens to be a greeting ("hi" may well come of letters drawn) is none of them.
 """
 
+from .beyond import beyond
 from .counting import spelled_word
 from .countries import CAPITALS
 from .example import Draw, Example, asked
@@ -133,11 +134,15 @@ _DIVIDED = (
 
 
 def refusal(draw: Draw) -> Example:
-    make = draw.one((_topic, _topic, _topic, _other, _other, _other, _gibberish, _nowhere, _unheard, _times))
+    make = draw.one((*_MADE, *[_beyond] * len(_MADE)))
     (question, key), _ = draw.until_admitted(lambda: make(draw), lambda made: made[1])
     if core(question) in MEANT:
         return refusal(draw)
     return asked("refusals", key, question, ZH_ONLY if is_chinese(question) else ONLY)
+
+
+def _beyond(draw: Draw) -> tuple[str, str]:
+    return _about(beyond(draw))
 
 
 def _topic(draw: Draw) -> tuple[str, str]:
@@ -219,6 +224,9 @@ def _times(draw: Draw) -> tuple[str, str]:
     a, b = draw.number(2, 999 if draw.chance(0.2) else 99), draw.number(11, 99)
     a, b = draw.one([(a, b), (b, a)])
     return said(draw, draw.one((TIMES, TIMES, _DIVIDED)), a=a, b=b), f"times {a} {b}"
+
+
+_MADE = (_topic, _topic, _topic, _other, _other, _other, _gibberish, _nowhere, _unheard, _times)
 
 
 def _about(question: str) -> tuple[str, str]:

@@ -60,6 +60,14 @@ _GAINS = (
     "There are {a} {x}s and {b} [more come|are added]. How many [are there|{x}s are there now]?",
     "If I have {a} {x}s and you give me {b}, how many do I have?",
     "{n} has {a} {x}s and [I have|her friend has] {b}. How many [together|do we have together|in total]?",
+    "[There are|I see|We have|In the box are] {a} [red|big|old|blue] {x}s and {b} [green|small|new|white] [{x}s|ones]. "
+    "How many {x}s [are there|are that|is that][ altogether| in total| in all|]?",
+    "{a} [people|children|birds|students|cars] [are|were] [on the bus|in the park|in the room|here|on the roof]. {b} "
+    "more [come|arrive|get on|join|came]. How many are [there|there now|on it now]?",
+    "[{n}|My sister|The baker|A boy] [read|wrote|made|sold|picked|baked] {a} {x}s [on Monday|in the morning|yesterday] "
+    "and {b} [{x}s |][on Tuesday|in the evening|today]. How many [in total|altogether|{x}s in all]?",
+    "[A|The] {x} costs {a} [euros|dollars] and [a|the] [book|hat|pen|lamp] costs {b}[ euros| dollars|]. [How "
+    "much|What] [do they cost together|is the total|do I pay]?",
 )  # fmt: skip
 _LOSSES = (
     "{n} has {a} {x}s and [gives away|loses|sells|eats] {b}. How many {x}s [are left|does {n} have left|remain]?",
@@ -69,6 +77,13 @@ _LOSSES = (
     "still there]?",
     "There are {a} {x}s and {b} are taken away. How many [are left|remain]?",
     "If I have {a} {x}s and give you {b}, how many [are left|do I have left]?",
+    "{a} [people|children|birds|students|cars] [are|were] [on the bus|in the park|in the room|on a tree|on the roof]. "
+    "{b} [leave|get off|fly away|go home|left|flew away]. How many [are left|remain|are still there|stay]?",
+    "{n} [baked|made|bought|picked|had] {a} {x}s[. | and ][She gave|He gave|Then {n} gave|gave] {b} [of them |]to [her|"
+    "his|a] [friend|brother|neighbour]. How many [are left|{x}s are left|does {n} still have]?",
+    "[I have|{n} has|You have] {a} [euros|dollars|coins] and [spend|spends|pay|lose] {b}. How [much|many] [is|are] "
+    "left?", "[A|The] box [has|holds] {a} {x}s. [I take|{n} takes] {b} [out|away]. How many are [left|still in it]?",
+    "A [book|film|road] has {a} [pages|parts|miles]. {n} has [read|seen|done] {b}. How many are left?",
 )  # fmt: skip
 _ONES = [
     "zero",
@@ -237,7 +252,10 @@ def _of_three(draw: Draw) -> Example:
 
 
 _THREE = (
-    "{a} + {b} + {c}", "{a}+{b}+{c}", "[What is|What's|How much is|Calculate] {a} + {b} + {c}[?|]",
+    "{a} + {b} + {c}", "{a}+{b}+{c}", "{a} + {b} + {c} =[ ?|]", "[Add up|Sum up|Add|Sum] {a}, {b}[,|] and {c}[.|]",
+    "[What do|How much do] {a}, {b} and {c} [make|give|add up to]?", "[What is|What's|] the [sum|total] of "
+    "{a}, {b} and {c}[?|]", "Add {a} {b} {c}[.|]", "Add these [numbers|three|]: {a}, {b}, {c}[.|]",
+    "[What is|What's|How much is|Calculate] {a} + {b} + {c}[?|]",
     "[What is|How much is|] {a} plus {b} plus {c}[?|]",
     "Add {a}, {b} and {c}[.|]", "[The sum|Sum] of {a}, {b} and {c}", "{a}加{b}加{c}[等于多少|是多少|]?",
 )  # fmt: skip

@@ -21,11 +21,12 @@ from .experts import unevenness
 from .kinds import Mixture, held_out
 from .model import Decoder
 from .optimizer import optimizers
+from .precision import computing
 
 MATRIX_RATE, OTHER_RATE = 0.02, 0.003
 WARM_UP_STEPS = 100
 FALL = 0.6  # of all steps
-REPORT_EVERY, MEASURE_EVERY = 100, 500
+REPORT_EVERY, SAVE_EVERY, MEASURE_EVERY = 20, 20, 500
 HELD_OUT_PER_KIND = 24
 
 
@@ -37,11 +38,13 @@ class Training:
     steps: int
     device: str
     mixture: Mixture = field(default_factory=Mixture)
+    tokens: int | None = None  # of a step; TOKENS_PER_STEP if not given
+    rate: float = 1.0  # of the highest rates, for what is trained already
     done: int = 0
 
     def __post_init__(self) -> None:
         self.model.to(self.device)
-        self.optimizers = optimizers(self.model, MATRIX_RATE, OTHER_RATE)
+        self.optimizers = optimizers(self.model, self.rate * MATRIX_RATE, self.rate * OTHER_RATE)
 
     def run(self, checkpoint: Path) -> None:
         """All steps that are left."""
@@ -50,16 +53,18 @@ class Training:
             losses.append(self._step())
             self.done += 1
             if self.done % REPORT_EVERY == 0:
-                pace = (self.done - first) * TOKENS_PER_STEP / (time.monotonic() - started)
+                pace = (self.done - first) * (self.tokens or TOKENS_PER_STEP) / (time.monotonic() - started)
                 mean = sum(losses) / len(losses)
                 print(f"step {self.done:,}/{self.steps:,}  loss {mean:.4f}  {pace:,.0f} tokens/s", flush=True)
                 losses.clear()
-            if self.done % MEASURE_EVERY == 0 or self.done == self.steps:
+            is_measured = self.done % MEASURE_EVERY == 0 or self.done == self.steps
+            if is_measured or self.done % SAVE_EVERY == 0:
                 self._save(checkpoint)
+            if is_measured:
                 print(self._measured(), flush=True)
 
     def _step(self) -> float:
-        batch = training_batch(self.tokenizer, self.seed, self.done, self.mixture)
+        batch = training_batch(self.tokenizer, self.seed, self.done, self.mixture, self.tokens)
         share = rate_share(self.done, self.steps)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -78,7 +83,7 @@ class Training:
     def _logits(self, batch: Batch) -> Tensor:
         """For the tokens of the answers alone: most of the text is questions."""
         tokens = batch.tokens.to(self.device)
-        with torch.autocast(self.device, torch.bfloat16):
+        with computing(self.device):
             hidden = self.model(tokens, batch.shapes)[batch.places.to(self.device)]
             return functional.linear(hidden, self.model.embed_tokens.weight).float()
 
@@ -119,7 +124,7 @@ class Training:
 
 def rate_share(step: int, steps: int) -> float:
     """Which share of the highest rate this step learns at."""
-    return min((step + 1) / WARM_UP_STEPS, (steps - step) / (steps * FALL), 1.0)
+    return min((step + 1) / min(WARM_UP_STEPS, 0.05 * steps), (steps - step) / (steps * FALL), 1.0)
 
 
 @torch.no_grad()
