@@ -23,6 +23,7 @@ class Text(NamedTuple):
 
     text: str
     is_refusal: bool
+    is_too_long: bool = False
 
 
 def too_long(num_characters: int, most: int) -> str:
@@ -53,5 +54,5 @@ def render_input(template: str, special_tokens: Mapping[str, str], given: Templa
     except Exception as error:  # of values that no template's author has thought of
         return Text(f"This conversation can't be rendered: {type(error).__name__}.", is_refusal=True)
     if len(text) > most_characters:
-        return Text(too_long(len(text), most_characters), is_refusal=True)
+        return Text(too_long(len(text), most_characters), is_refusal=True, is_too_long=True)
     return Text(text, is_refusal=False)
