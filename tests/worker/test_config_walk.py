@@ -34,6 +34,7 @@ BY_NAME = {
 # Without meaning for a config that describes one fixed model.
 LEFT_OUT = {
     "architectures", "model_type", "transformers_version", "id2label", "label2id", "problem_type", "eos_token_id",
+    "decoder",  # for transformers a config within the config
 }  # fmt: skip
 
 
