@@ -88,15 +88,28 @@ def test_rows_of_one_step_each_get_what_peft_merges(model_folder, folders, alone
         torch.testing.assert_close(logits, alone[kind][prompt], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("family", FAMILIES)
+# Everything that PEFT finds in layers that keep states, in attention and in dense MLPs.
+PLACES = (
+    *("in_proj_qkvz", "in_proj_ba", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "in_proj", "out_proj"),
+    *("w1", "w2", "w3", *ALL),
+)
+QUICK = ("qwen3_next", "qwen3_5_text", "lfm2")
+
+
+@pytest.mark.parametrize(
+    "family", [*QUICK, *(pytest.param(each, marks=pytest.mark.long) for each in FAMILIES if each not in QUICK)]
+)
 def test_every_family_has_the_places_that_peft_names(tmp_path, family):
     given = {"attention_bias": True, "mlp_bias": True} if family == "llama" else {}
     folder = tiny_model(tmp_path / "model", family, **given)
-    own = adapter(tmp_path / "adapter", folder, rank=5)
+    kinds = {name.split(".")[-2] for name in load_file(folder / "model.safetensors")}
+    modules = [each for each in PLACES if each in kinds] if family in QUICK else None
+    own = adapter(tmp_path / "adapter", folder, rank=5, **({"modules": modules} if modules else {}))
     right = load_on("native", merged(folder, own, tmp_path / "merged"))
-    found = logits_of(with_adapters("native", folder, [own]), adapter=0)
-    torch.testing.assert_close(found, logits_of(right), rtol=1e-4, atol=1e-4)
+    model = with_adapters("native", folder, [own])
+    found = logits_of(model, PROMPTS[0], 0)
+    torch.testing.assert_close(found, logits_of(right, PROMPTS[0]), rtol=1e-4, atol=1e-4)
+    assert family not in QUICK or (found - logits_of(model, PROMPTS[0])).abs().max() > 1
 
 
 @pytest.mark.parametrize("backend", ["native", "fast"])
