@@ -12,6 +12,8 @@ from concurrent.futures import Future
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Unpack
 
+import msgspec
+
 from ..protocol.errors import RequestError
 from ..protocol.fields.rules import shown
 from ..protocol.options.config import EngineConfig
@@ -20,20 +22,22 @@ from ..protocol.outputs import RequestOutput
 from ..protocol.parameters.beams import BeamSearchParams, beams_of
 from ..protocol.parameters.sampling import SamplingParams
 from ..protocol.stats import Stats
-from .call_arguments import named_arguments
+from .call_arguments import HelpfulNames, named_arguments
+from .console.progress import Failures
 from .console.shown_model import shown_model
-from .requests.prompts import Messages, Params, as_batch, as_conversations, may_have_media
+from .requests.prompts import Messages, Params, as_batch, may_have_media
 from .requests.request import Notify, Request
 from .session import open_model
-from .session.session import Session, Window
+from .session.session import Session
 from .session.threads import LoopQueue, Threads, in_own_thread
+from .session.window import Window
 
 if TYPE_CHECKING:
     from .text.tokenizer import Tokenizer
 
 
 @explain_options
-class AsyncLLM:
+class AsyncLLM(HelpfulNames):
     """Options that cannot work raise here; what goes wrong while the tree starts is raised by the first `await`."""
 
     def __init__(self, model: str | os.PathLike[str], **options: Unpack[EngineOptions]) -> None:
@@ -88,6 +92,10 @@ class AsyncLLM:
                     window.finish(await done.get())
         finally:
             window.abandon()
+        failures = Failures(is_said=not self._session.is_quiet)
+        for output in outputs:
+            failures.add(output)
+        failures.say()
         return outputs
 
     async def _filled(self, window: Window[Any], *, opens: bool) -> None:
@@ -110,11 +118,12 @@ class AsyncLLM:
         chat_template: str | None = None,
         tools: Sequence[Any] | None = None,
     ) -> list[RequestOutput]:
-        """Answer one conversation or many through the model's chat template."""
+        """Answer one conversation or many through the model's chat template.
+
+        What is wrong with a conversation given by itself raises; one in a list of them ends alone.
+        """
         await self.ready()
-        texts = self._session.render_batch(
-            as_conversations(messages), chat_template=chat_template, tools=tools, template_options=chat_template_kwargs
-        )
+        texts = self._session.render_call(messages, chat_template, tools, chat_template_kwargs)
         return await self.generate(texts, sampling_params)
 
     @named_arguments
@@ -183,6 +192,11 @@ class AsyncLLM:
         """What the engine holds and has done: requests, blocks, steps, tokens."""
         await self.ready()
         return await self._threads.run(self._session.transport.stats)
+
+    async def get_default_sampling_params(self) -> SamplingParams:
+        """The parameters of a call without any, from the model's own files."""
+        await self.ready()
+        return msgspec.structs.replace(self._session.door.defaults)
 
     def get_tokenizer(self) -> "Tokenizer":
         return self._session.tokenizer

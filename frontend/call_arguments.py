@@ -1,4 +1,5 @@
-"""Better errors for a call with an unknown argument: they say where the argument belongs, or which one was meant.
+"""Better errors for a call with an unknown argument, or of an unknown method: they say where the argument belongs, what
+to call instead, or which name was meant.
 
 The decorator keeps signature and docstring, so that editors, checkers and `help()` see the function as it is written.
 """
@@ -6,7 +7,7 @@ The decorator keeps signature and docstring, so that editors, checkers and `help
 import functools
 import inspect
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..protocol.fields.suggestion import nearest, suggestion
 from ..protocol.parameters.beams import BeamSearchParams
@@ -27,6 +28,41 @@ def named_arguments(function: Callable[Arguments, Result]) -> Callable[Arguments
         return function(*arguments, **named)
 
     return called
+
+
+_NO_POOLING = "models that embed, classify or score aren't served yet, only those that generate"
+_INSIDE = "the engine is a process of its own; the options and stats() are what there is of it"
+# Attributes of other engines' classes, and what there is instead.
+_ELSEWHERE = {
+    **dict.fromkeys(("encode", "embed", "classify", "score", "reward", "rerank", "pooling", "decide"), _NO_POOLING),
+    **dict.fromkeys(("llm_engine", "engine", "collective_rpc", "apply_model", "model_executor"), _INSIDE),
+    **dict.fromkeys(("start_profile", "stop_profile"), "the option trace writes a timeline"),
+    **dict.fromkeys(("sleep", "wake_up"), "close() gives the memory back; make a new one when it is needed"),
+    **dict.fromkeys(("get_metrics", "get_server_info", "get_num_unfinished_requests"), "stats() has the figures"),
+    **dict.fromkeys(("reset_prefix_cache", "flush_cache"), "requests with different cache_salt share nothing"),
+    **dict.fromkeys(("add_lora", "load_lora_adapter", "load_lora_module"), "use load_lora(name, path)"),
+    **dict.fromkeys(("remove_lora", "unload_lora_adapter"), "use unload_lora(name)"),
+    **dict.fromkeys(("async_generate", "from_engine_args"), "use AsyncLLM(model, …) in an event loop"),
+    **dict.fromkeys(("generate_stream", "stream_generate", "stream_chat", "chat_stream"), "use stream(prompt, …)"),
+    **dict.fromkeys(("shutdown", "shutdown_background_loop", "exit", "terminate"), "use close()"),
+    "set_tokenizer": "the option tokenizer names one",
+    "preprocess_chat": "use apply_chat_template(messages)",
+    "get_default_params": "use get_default_sampling_params()",
+    "list_lora": "use list_loras()",
+}
+
+
+class HelpfulNames:
+    """Reading an attribute that another engine has, or a misspelt one, says what there is instead."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self)
+            known = [each for each in dir(kind) if not each.startswith("_")]
+            hint = "" if name.startswith("_") else suggestion(name, known)
+            words = f": {_ELSEWHERE[name]}." if name in _ELSEWHERE else f".{hint}"
+            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{words}", name=name, obj=self)
 
 
 def _refusal(function: str, names: list[str], name: str) -> str:

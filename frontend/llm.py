@@ -11,31 +11,36 @@ import os
 import queue
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import msgspec
 
-from ..protocol.errors import EngineDeadError
+from ..protocol.errors import EngineDeadError, RequestError
+from ..protocol.options.option_rules import FLAG
 from ..protocol.options.options import EngineOptions, explain_options
 from ..protocol.outputs import RequestOutput
 from ..protocol.parameters.beams import BeamSearchParams, beams_of
 from ..protocol.parameters.sampling import SamplingParams
 from ..protocol.stats import Stats
-from .call_arguments import named_arguments
-from .console.progress import Progress
+from .call_arguments import HelpfulNames, named_arguments
+from .console.progress import Failures, Progress
 from .console.shown_model import shown_model
-from .requests.prompts import Messages, Params, as_batch, as_conversations
+from .requests.prompts import Messages, Params, as_batch
 from .requests.request import Request
 from .session import open_model
 from .session.session import Stream
+from .session.window import Window
 
 if TYPE_CHECKING:
     from .text.tokenizer import Tokenizer
 
 
 @explain_options
-class LLM:
+class LLM(HelpfulNames):
     """Starts the tree and returns when it is ready. `close()`, `with`, garbage collection and exit end it."""
+
+    _says_failures = True  # once a call; False for those who say it themselves
 
     def __init__(self, model: str | os.PathLike[str], **options: Unpack[EngineOptions]) -> None:
         self._session = open_model(model, {**options})
@@ -52,10 +57,13 @@ class LLM:
         `cache_salt`, `lora_name`). No template is applied. One request's fault ends it alone, with `error_code`.
         """
         finished: dict[int, RequestOutput] = {}
+        call = self._call(as_batch(prompts), sampling_params, use_tqdm, ordered=False)
         try:
-            for position, output in self._run(as_batch(prompts), sampling_params, use_tqdm, ordered=False):
+            for position, output in self._run(call):
                 finished[position] = output
         except (KeyboardInterrupt, EngineDeadError) as error:
+            with suppress(KeyboardInterrupt):  # a second one
+                call.window.take_arrived(finished)
             error.results = [finished[position] for position in sorted(finished)]  # type: ignore[union-attr]
             raise
         return [finished[position] for position in range(len(finished))]
@@ -73,7 +81,7 @@ class LLM:
         Yields in input order, or with `ordered=False` as they complete.
         """
         self._session.transport.check()
-        run = self._run(as_batch(prompts), sampling_params, use_tqdm, ordered)
+        run = self._run(self._call(as_batch(prompts), sampling_params, use_tqdm, ordered))
         return (output for _, output in run)
 
     @named_arguments
@@ -86,14 +94,12 @@ class LLM:
         chat_template: str | None = None,
         tools: Sequence[Any] | None = None,
     ) -> list[RequestOutput]:
-        """Answer one conversation or many through the model's chat template."""
+        """Answer one conversation or many through the model's chat template.
+
+        What is wrong with a conversation given by itself raises; one in a list of them ends alone.
+        """
         self._session.transport.check()
-        texts = self._session.render_batch(
-            as_conversations(messages),
-            chat_template=chat_template,
-            tools=tools,
-            template_options=chat_template_kwargs,
-        )
+        texts = self._session.render_call(messages, chat_template, tools, chat_template_kwargs)
         return self.generate(texts, sampling_params, use_tqdm)
 
     @named_arguments
@@ -112,12 +118,16 @@ class LLM:
     def _streamed(
         self, stream: Stream[Any], arrived: "queue.SimpleQueue[Request]"
     ) -> Generator[RequestOutput, None, None]:
+        failures = self._failures()
         with stream:
             while not stream.is_over:
                 if stream.has_to_wait:
                     arrived.get()
                 if (output := stream.poll()) is not None:
+                    if output.finished:
+                        failures.add(output)
                     yield output
+        failures.say()
 
     @named_arguments
     def beam_search(self, prompts: Any, params: BeamSearchParams, use_tqdm: bool = True) -> list[RequestOutput]:
@@ -174,20 +184,28 @@ class LLM:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _run(
-        self, prompts: Iterable[Any], params: Params, use_tqdm: bool, ordered: bool
-    ) -> Iterator[tuple[int, RequestOutput]]:
-        """Positions in the input and outputs."""
+    def _failures(self) -> Failures:
+        return Failures(is_said=self._says_failures and not self._session.is_quiet)
+
+    def _call(self, prompts: Iterable[Any], params: Params, use_tqdm: bool, ordered: bool) -> "_Call":
+        shows_progress = FLAG.checked("use_tqdm", use_tqdm, RequestError)
+        ordered = FLAG.checked("ordered", ordered, RequestError)
         done: queue.SimpleQueue[Request] = queue.SimpleQueue()
         window = self._session.window(prompts, params, done.put, ordered=ordered)
         total = len(prompts) if isinstance(prompts, Sequence) else None
-        progress = Progress(total) if use_tqdm and not self._session.is_quiet else None
+        return _Call(window, done, total, shows_progress=shows_progress and not self._session.is_quiet)
+
+    def _run(self, call: "_Call") -> Iterator[tuple[int, RequestOutput]]:
+        """Positions in the input and outputs."""
+        window, done, failures = call.window, call.done, self._failures()
+        progress = Progress(call.total) if call.shows_progress else None
         try:
             while not window.is_over:
                 window.fill()
                 while not done.empty():
                     window.finish(done.get())
                 for position, output in window.ready():
+                    failures.add(output)
                     if progress is not None:
                         progress.add(output)
                     yield position, output
@@ -197,3 +215,13 @@ class LLM:
             window.abandon()
             if progress is not None:
                 progress.close()
+            failures.say()
+
+
+class _Call(NamedTuple):
+    """A batch call on its way."""
+
+    window: Window[Any]
+    done: "queue.SimpleQueue[Request]"  # requests that have ended
+    total: int | None
+    shows_progress: bool

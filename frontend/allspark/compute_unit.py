@@ -33,7 +33,8 @@ class ComputeUnit:
 def compute_unit(device: TargetDevice | str, ids: Sequence[int] | None = None) -> ComputeUnit:
     """Check a device, by its member or its name, and the list that goes with it."""
     found = _device(device)
-    if isinstance(ids, (str, bytes)) or not all(type(each) is int and each >= 0 for each in ids or ()):
+    is_list = ids is None or (isinstance(ids, Sequence) and not isinstance(ids, (str, bytes)))
+    if not is_list or not all(type(each) is int and each >= 0 for each in ids or ()):
         raise ConfigError(f"device_ids={shown(ids)}: must be a list of whole numbers, 0 or more.")
     chosen = tuple(ids or (0,))
     if len(set(chosen)) < len(chosen):

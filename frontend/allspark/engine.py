@@ -14,16 +14,19 @@ from typing import Any, Concatenate, ParamSpec, overload
 
 from ... import __version__
 from ...protocol.errors import PenstockError
+from ...protocol.fields.rules import shown
 from ..console import logs
 from .engine_state import EngineState
 from .generation_config import ASGenerationConfigBuilder
 from .generation_keys import Generation, generation_of
 from .installed_model import InstalledModel, ModelState
+from .loader import ModelLoader
 from .model_config import AsModelConfig
-from .request_handle import RequestHandle, handle_of, one_dimensional, one_name, one_path, one_text
-from .result_queue import ResultQueue
+from .names import GenerateRequestStatus
+from .request_handle import RequestHandle, handle_of, one_dimensional, one_name, one_path, one_text, only_row
+from .result_queue import GeneratedElements, ResultQueue
 from .statistics import AsEngineStat, engine_stat
-from .status import AsStatus, status_of
+from .status import AsStatus, status_of, wrong_argument
 
 _log = logging.getLogger("penstock.allspark")
 
@@ -128,8 +131,9 @@ class Engine:
         """
         texts, config = input_str_or_array, generate_config_builder
         if not isinstance(texts, (list, tuple)) or not texts:
-            return _answered(self._start_text, model_name, texts, config)
-        statuses, handles, queues = zip(*(_answered(self._start_text, model_name, text, config) for text in texts))
+            return _answered(self._start_text, model_name, model, texts, config)
+        answers = (_answered(self._start_text, model_name, model, text, config) for text in texts)
+        statuses, handles, queues = zip(*answers)
         refused = (status for status in statuses if not status.is_success)
         return next(refused, AsStatus.ALLSPARK_SUCCESS), list(handles), list(queues)
 
@@ -137,7 +141,13 @@ class Engine:
         self, model_name: str, model: Any, input_ids: Any, generate_config_builder: GenerationConfig
     ) -> Started:
         """Start a request for token ids: a list, or anything one-dimensional with `tolist()`."""
-        return _answered(self._start_ids, model_name, input_ids, generate_config_builder)
+        return _answered(self._start_ids, model_name, model, input_ids, generate_config_builder)
+
+    def start_request(
+        self, model_name: str, inputs: Mapping[str, Any], generate_config: GenerationConfig | None = None
+    ) -> Started:
+        """The older form of `start_request_ids`: `inputs` is {"input_ids": …}, one row of ids or a DLPack capsule."""
+        return _answered(self._start_inputs, model_name, inputs, {} if generate_config is None else generate_config)
 
     @_answered_by_status
     def stop_request(self, model_name: str, request_handle: RequestHandle) -> None:
@@ -157,15 +167,33 @@ class Engine:
         handle = None if request_handle is None else handle_of(request_handle)
         self._state.find(model_name).sync_request(handle)
 
-    def _start_ids(self, name: str, ids: Any, config: GenerationConfig) -> RequestHandle:
-        model, generation = self._ready_for(name, config)
+    def get_wait(self, model_name: str, result_queue: ResultQueue) -> GeneratedElements | None:
+        """The older form of `result_queue.Get()`."""
+        return _queue_of(model_name, result_queue).Get()
+
+    def get_no_wait(self, model_name: str, result_queue: ResultQueue) -> GeneratedElements | None:
+        """The older form of `result_queue.GetNoWait()`."""
+        return _queue_of(model_name, result_queue).GetNoWait()
+
+    def get_request_status(self, model_name: str, result_queue: ResultQueue) -> GenerateRequestStatus:
+        """The older form of `result_queue.GenerateStatus()`."""
+        return _queue_of(model_name, result_queue).GenerateStatus()
+
+    def _start_ids(self, name: str, loader: Any, ids: Any, config: GenerationConfig) -> RequestHandle:
+        model, generation = self._ready_for(name, loader, config)
         return model.start_ids(one_dimensional(ids), generation)
 
-    def _start_text(self, name: str, text: Any, config: GenerationConfig) -> RequestHandle:
-        model, generation = self._ready_for(name, config)
+    def _start_text(self, name: str, loader: Any, text: Any, config: GenerationConfig) -> RequestHandle:
+        model, generation = self._ready_for(name, loader, config)
         return model.start_text(one_text(text), generation)
 
-    def _ready_for(self, name: str, config: GenerationConfig) -> tuple[InstalledModel, Generation]:
+    def _start_inputs(self, name: str, inputs: Any, config: GenerationConfig) -> RequestHandle:
+        model, generation = self._ready_for(name, None, config)
+        return model.start_ids(only_row(inputs), generation)
+
+    def _ready_for(self, name: str, loader: Any, config: GenerationConfig) -> tuple[InstalledModel, Generation]:
+        if loader is not None and not isinstance(loader, ModelLoader):
+            raise wrong_argument(f"model={shown(loader)}: must be the loader of the model, or None.")
         model = self._state.find(name)
         self._state.require_open()
         model.running_session()
@@ -218,6 +246,14 @@ class Engine:
     def __repr__(self) -> str:
         states = ", ".join(f"{model.name}: {model.state}" for model in list(self._state.models.values()))
         return f"<Engine {states or 'without models'}>"
+
+
+def _queue_of(name: Any, queue: Any) -> ResultQueue:
+    if not isinstance(name, str):
+        raise wrong_argument(f"model_name={shown(name)}: must be text.")
+    if not isinstance(queue, ResultQueue):
+        raise wrong_argument(f"result_queue={shown(queue)}: must be the queue that starting a request gave.")
+    return queue
 
 
 def _answered(start: Callable[..., RequestHandle], *arguments: Any) -> Started:

@@ -7,6 +7,7 @@ It collects what was said; whether the values can work is checked when a request
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
+from ...protocol.errors import RequestError
 from ...protocol.fields.rules import shown
 
 # What of a generation configuration of transformers is taken; the others are of no use here, or of its own calls.
@@ -92,7 +93,10 @@ class ASGenerationConfigBuilder:
 
     def update(self, update_fields: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Self:
         """Set several keys."""
-        self.dict_store.update(update_fields)
+        try:
+            self.dict_store.update(update_fields)
+        except (TypeError, ValueError):
+            raise RequestError(f"update_fields={shown(update_fields)}: must be a dict of keys and values.") from None
         return self
 
     def build(self) -> dict[str, Any]:
@@ -102,7 +106,7 @@ class ASGenerationConfigBuilder:
 
 def _from_transformers(config: Any) -> dict[str, Any]:
     """What was said in a dict, or in an object that makes one of itself."""
-    values = config if isinstance(config, Mapping) else getattr(config, "to_dict", dict)()
+    values = config if isinstance(config, Mapping) else getattr(config, "to_dict", lambda: None)()
     if not isinstance(values, Mapping):
         raise TypeError(f"hf_gen_config={shown(config)}: must be a dict, or transformers' GenerationConfig.")
     return {key: values[key] for key in _FROM_TRANSFORMERS if values.get(key) is not None}

@@ -5,6 +5,7 @@
 
 import operator
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,8 +16,9 @@ from ...protocol.fields.suggestion import suggestion
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.guided import GuidedDecodingParams
 from ...protocol.parameters.sampling import SamplingParams
+from ..console import logs
 from .generation_config import ASGenerationConfigBuilder
-from .names import NO_OWN_ROWS
+from .names import NO_OWN_ROWS, VocabType
 
 Fields = dict[str, Any]
 Row = Callable[[Any], Fields]
@@ -58,6 +60,20 @@ def _shape(value: Any) -> Fields:
     return {"response_format": value}
 
 
+def _idle(key: str, value: Any, kinds: Any) -> Fields:
+    """DashInfer's engine is told the vocabulary; here it is read from the model."""
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise RequestError(f"{key}={shown(value)}: must be what DashInfer's loader gives, or left out.")
+    _say_idle(key)
+    return {}
+
+
+@cache
+def _say_idle(key: str) -> None:
+    """Once a process."""
+    logs.say(f"{key} has no effect: the model's tokenizer is known.", quiet=logs.is_quiet(False))
+
+
 def _no_media(value: Any) -> Fields:
     raise RequestError(NO_OWN_ROWS)
 
@@ -73,7 +89,8 @@ KEYS: dict[str, Row] = {
     "response_format": _shape,
     "max_new_tokens": lambda value: {"max_tokens": value},
     **dict.fromkeys(("num_beams", "length_penalty", "logprobs", "top_logprobs", "uuid"), _nothing),
-    **dict.fromkeys(("vocab", "vocab_type"), _nothing),
+    "vocab": lambda value: _idle("vocab", value, Mapping),
+    "vocab_type": lambda value: _idle("vocab_type", value, (VocabType, int)),
     **{
         key: _same(key)
         for key in (

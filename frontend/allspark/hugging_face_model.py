@@ -12,11 +12,13 @@ from typing import Any, Self
 
 from ...protocol.conversion import DEFAULT_GROUP_SIZE, ConversionRecord, read_record
 from ...protocol.errors import ConfigError
+from ...protocol.fields.rules import BOOLEAN
 from ...protocol.files.model_file import read_model_settings
-from ...protocol.options.option_rules import DTYPE, QUANTIZATION
+from ...protocol.options.option_rules import DTYPE, QUANTIZATION, TEXT
+from ..call_arguments import named_arguments
 from ..models.conversion import convert_model
 from ..models.model_files import find_model
-from .loader import ModelLoader
+from .loader import ModelLoader, check_serialization, say_idle
 from .model_config import AsModelConfig, Quantization
 from .names import TargetDevice
 from .quantization import group_size_of, has_groups, kind_of_flags, quantization_of
@@ -36,14 +38,15 @@ class HuggingFaceModel(ModelLoader):
         user_set_data_type: str | None = None,
         trust_remote_code: bool = False,
     ) -> None:
-        """`pretrain_model_name` names what is serialized. Nothing depends on `in_memory_serialize`: memory is copied
-        nowhere. Code from a checkpoint is never run, so `trust_remote_code=True` is refused."""
-        super().__init__(os.fspath(pretrain_model_name_or_path), pretrain_model_name)
+        """`pretrain_model_name` names what is serialized, and `in_memory_serialize` chooses what `serialize` does. Code
+        from a checkpoint is never run, so `trust_remote_code=True` is refused."""
+        path = TEXT.checked("pretrain_model_name_or_path", pretrain_model_name_or_path, ConfigError)
+        super().__init__(path, TEXT.checked("pretrain_model_name", pretrain_model_name, ConfigError))
         if trust_remote_code:
             raise ConfigError("trust_remote_code=True: a checkpoint's code is never run, nor needed; leave it out.")
         if user_set_data_type is not None:
             self.data_type = DTYPE.checked("user_set_data_type", user_set_data_type, ConfigError)
-        self.in_memory_serialize = in_memory_serialize
+        self.in_memory_serialize = BOOLEAN.checked("in_memory_serialize", in_memory_serialize, ConfigError)
         self._quant_config: Mapping[str, Any] | None = None
         self._recorded: Quantization | None = None
         self._written: Path | None = None
@@ -60,9 +63,10 @@ class HuggingFaceModel(ModelLoader):
     def init_quantization(self, enable: bool = True, customized_quant_config: Mapping[str, Any] | None = None) -> Self:
         """Record how weights are to be quantized. Without a dict that is int8, of activations too, and a quantized
         checkpoint is loaded as it is."""
-        self._record(enable, False, customized_quant_config)
+        self._record(BOOLEAN.checked("enable", enable, ConfigError), False, customized_quant_config)
         return self
 
+    @named_arguments
     def serialize(
         self,
         engine: Any,
@@ -70,48 +74,62 @@ class HuggingFaceModel(ModelLoader):
         enable_quant: bool = False,
         weight_only_quant: bool = False,
         customized_quant_config: Mapping[str, Any] | None = None,
-        **others: Any,
+        multinode_mode: bool | None = None,
+        lora_cfg: None = None,
     ) -> Self:
         """`serialize_to_memory` if the loader was made so, else `serialize_to_path`."""
-        how = (enable_quant, weight_only_quant, customized_quant_config)
+        how: dict[str, Any] = {
+            "enable_quant": enable_quant,
+            "weight_only_quant": weight_only_quant,
+            "customized_quant_config": customized_quant_config,
+            "multinode_mode": multinode_mode,
+            "lora_cfg": lora_cfg,
+        }
         if self.in_memory_serialize:
-            return self.serialize_to_memory(engine, *how)
-        return self.serialize_to_path(engine, model_output_dir, *how)
+            if TEXT.checked("model_output_dir", model_output_dir, ConfigError):
+                say_idle("model_output_dir", "the loader was made with in_memory_serialize=True")
+            return self.serialize_to_memory(engine, **how)
+        return self.serialize_to_path(engine, model_output_dir, **how)
 
+    @named_arguments
     def serialize_to_memory(
         self,
         engine: Any,
         enable_quant: bool = False,
         weight_only_quant: bool = False,
+        multinode_mode: bool | None = None,
         customized_quant_config: Mapping[str, Any] | None = None,
-        **others: Any,
+        lora_cfg: None = None,
     ) -> Self:
         """Record what the weights are to become while they load."""
-        if enable_quant or customized_quant_config is not None:  # else `init_quantization` has said it
-            self._record(True, weight_only_quant, customized_quant_config)
+        check_serialization(engine, multinode_mode, lora_cfg)
+        self._record_asked(enable_quant, weight_only_quant, customized_quant_config)
         self._require_groups_of_loading()
         self._use(None)
         return self
 
+    @named_arguments
     def serialize_to_path(
         self,
         engine: Any,
-        model_output_dir: str | os.PathLike[str],
+        model_output_dir: str | os.PathLike[str] = "",
         enable_quant: bool = False,
         weight_only_quant: bool = False,
-        customized_quant_config: Mapping[str, Any] | None = None,
         skip_if_exists: bool = False,
-        **others: Any,
+        multinode_mode: bool | None = None,
+        customized_quant_config: Mapping[str, Any] | None = None,
+        lora_cfg: None = None,
     ) -> Self:
         """Write the model below `model_output_dir`, in a folder of its name, from which it is loaded from then on.
 
         What an equal call has written there is used as it is; `skip_if_exists` uses whatever was written there."""
-        if not os.fspath(model_output_dir):
+        check_serialization(engine, multinode_mode, lora_cfg)
+        folder = TEXT.checked("model_output_dir", model_output_dir, ConfigError)
+        if not folder:
             raise ConfigError("model_output_dir: name the folder to write to.")
-        if enable_quant or customized_quant_config is not None:
-            self._record(True, weight_only_quant, customized_quant_config)
-        target = Path(os.path.expanduser(model_output_dir)) / safe_name(self.name)
-        if skip_if_exists and (target / CONFIG_FILE).is_file():
+        self._record_asked(enable_quant, weight_only_quant, customized_quant_config)
+        target = Path(os.path.expanduser(folder)) / safe_name(self.name)
+        if BOOLEAN.checked("skip_if_exists", skip_if_exists, ConfigError) and (target / CONFIG_FILE).is_file():
             self._use(target)
             return self
         is_there = self._is_converted(target)
@@ -129,6 +147,17 @@ class HuggingFaceModel(ModelLoader):
             self._require_groups_of_loading()
         else:  # the weights are what they are to be already
             config.quantization = None
+
+    def _record_asked(self, enable: bool, weight_only: bool, config: Mapping[str, Any] | None) -> None:
+        """What a call to serialize asks for, if it does; else `init_quantization` has said it."""
+        is_enabled = BOOLEAN.checked("enable_quant", enable, ConfigError) or config is not None
+        is_weight_only = BOOLEAN.checked("weight_only_quant", weight_only, ConfigError)
+        if is_enabled:
+            self._record(True, is_weight_only, config)
+            if is_weight_only and config is not None and config.get("compute_method") == "activate_quant":
+                say_idle("weight_only_quant", "compute_method of customized_quant_config says how is computed")
+        elif is_weight_only:
+            say_idle("weight_only_quant", "it goes with enable_quant=True")
 
     def _record(self, enable: bool, weight_only: bool, config: Mapping[str, Any] | None) -> None:
         if config is not None:

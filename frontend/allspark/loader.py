@@ -1,7 +1,8 @@
 """What the loaders of a model have in common: its tokenizer, its context, and builders that begin with its own files.
 
 A loader reads the small files beside the weights and records what is wanted of the weights; a process of the tree reads
-and converts those when the model starts.
+and converts those when the model starts. Arguments by which DashInfer's own conversion is steered are accepted with a
+notice where nothing here depends on them, and refused where something would.
 """
 
 import copy
@@ -10,7 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from ...protocol.errors import ConfigError
+from ...protocol.fields.rules import BOOLEAN, shown
+from ...protocol.fields.suggestion import suggestion
 from ...protocol.files.model_file import read_model_settings
+from ...protocol.options.option_rules import DTYPE, one_of
+from ..console import logs
 from ..models.model_files import ModelFiles, find_model
 from .generation_config import ASGenerationConfigBuilder
 from .model_config import AsModelConfig, Quantization
@@ -20,6 +26,13 @@ from .runtime_builder import AsModelRuntimeConfigBuilder
 if TYPE_CHECKING:
     from ..text.tokenizer import Tokenizer
 
+_LOAD_FORMAT = one_of("auto", "safetensors")
+# Arguments of transformers' `from_pretrained`.
+_DATA_TYPES = ("torch_dtype", "dtype")
+_IDLE = (
+    "device_map", "low_cpu_mem_usage", "use_safetensors", "attn_implementation", "local_files_only", "max_memory",
+    "offload_folder", "use_cache",
+)  # fmt: skip
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length")
 _NO_LIMIT = 2**31 - 1
 
@@ -48,8 +61,24 @@ class ModelLoader(ABC):
             self._files = find_model(self.source)
         return self._files
 
-    def load_model(self, *arguments: Any, **options: Any) -> Self:
-        """Make sure that the model is there; its weights are read when it starts."""
+    def load_model(
+        self,
+        override_data_type: Any = None,
+        direct_load: bool = False,
+        load_format: str = "auto",
+        **options: Any,
+    ) -> Self:
+        """Make sure that the model is there; its weights are read when it starts.
+
+        `override_data_type`, or `torch_dtype` as for transformers' `from_pretrained`, is the format of numbers that it
+        computes in. How transformers would read the weights has no effect.
+        """
+        for name, value in {"override_data_type": override_data_type, **_of_from_pretrained(options)}.items():
+            if value is not None:
+                self.data_type = DTYPE.checked(name, value, ConfigError)
+        if BOOLEAN.checked("direct_load", direct_load, ConfigError):
+            say_idle("direct_load", "weights are always read from their files")
+        _LOAD_FORMAT.checked("load_format", load_format, ConfigError)
         return self.read_model_config()
 
     def read_model_config(self) -> Self:
@@ -59,6 +88,8 @@ class ModelLoader(ABC):
     def init_tokenizer(self, padding_side: str = "left") -> Self:
         from ..text.tokenizer import Tokenizer
 
+        if one_of("left", "right").checked("padding_side", padding_side, ConfigError) == "right":
+            say_idle("padding_side", "prompts aren't padded")
         if self._tokenizer is None:
             self._tokenizer = Tokenizer(self.files.tokenizer_folder, self.files.folder)
         return self
@@ -109,6 +140,8 @@ class ModelLoader(ABC):
     ) -> ASGenerationConfigBuilder:
         """A builder that begins with the model's own defaults, and the longest request of model and engine."""
         builder = self._generation_defaults()
+        if runtime_cfg is not None and not isinstance(runtime_cfg, AsModelConfig):
+            raise ConfigError(f"runtime_cfg={shown(runtime_cfg)}: must be an AsModelConfig, as build() makes it.")
         if runtime_cfg is not None:
             builder.max_length(min(self.get_model_context_length(), runtime_cfg.engine_max_length))
         return builder
@@ -117,6 +150,40 @@ class ModelLoader(ABC):
         """Those of generation_config.json."""
         own = read_model_settings(self.files.folder / "generation_config.json")
         return ASGenerationConfigBuilder(own or None)
+
+
+def _of_from_pretrained(options: dict[str, Any]) -> dict[str, Any]:
+    """Of what transformers' `from_pretrained` takes, the formats of numbers; the rest has no effect, or is refused."""
+    for name, value in options.items():
+        if name == "trust_remote_code" and value:
+            raise ConfigError("trust_remote_code=True: a checkpoint's code is never run, nor needed; leave it out.")
+        if name not in (*_DATA_TYPES, *_IDLE, "trust_remote_code"):
+            known = ("override_data_type", "direct_load", "load_format", *_DATA_TYPES, *_IDLE)
+            raise TypeError(f"load_model() has no argument {name!r}.{suggestion(name, known)}")
+        if name in _IDLE and value is not None:
+            say_idle(name, "weights are read by the processes that compute with them")
+    return {name: options[name] for name in _DATA_TYPES if name in options}
+
+
+def say_idle(name: str, why: str) -> None:
+    """One notice of an argument without effect."""
+    logs.say(f"{name} has no effect: {why}.", quiet=logs.is_quiet(False))
+
+
+def check_engine(engine: Any) -> None:
+    """Loaders are handed the engine, whose part of the work a model's own processes do here."""
+    if engine is not None and not hasattr(engine, "install_model"):
+        raise ConfigError(f"engine={shown(engine)}: must be an Engine.")
+
+
+def check_serialization(engine: Any, multinode_mode: bool | None, lora_cfg: Any) -> None:
+    """Of the arguments that each `serialize` has, those that no recorded setting depends on."""
+    check_engine(engine)
+    if multinode_mode is not None:
+        BOOLEAN.checked("multinode_mode", multinode_mode, ConfigError)
+        say_idle("multinode_mode", "weights are shared out among the ranks when a model starts")
+    if lora_cfg is not None:
+        raise ConfigError(f"lora_cfg={shown(lora_cfg)}: adapters are loaded by the engine's load_lora; leave it out.")
 
 
 def context_length(config: dict[str, Any]) -> int:

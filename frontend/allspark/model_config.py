@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import ConfigError
+from ...protocol.fields.rules import BOOLEAN, Rule, at_least, shown
+from ...protocol.options.option_rules import BLOCK_SIZE
 from ..console import logs
 from .compute_unit import ComputeUnit, device_options, parsed
 from .names import AsCacheMode
@@ -88,10 +90,42 @@ FOREIGN_KEYS = {
 }
 
 
+def _number(value: Any) -> int:
+    """Files and shells give numbers as text, too, or as 8.0."""
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError
+    return int(value)
+
+
+def _whole(least: int) -> Rule:
+    own = at_least(least)
+    return Rule(_number, own.holds, own.sentence)
+
+
+# What a value must be, wherever it is set.
+RULES: dict[str, Rule] = {
+    "engine_max_length": _whole(1),
+    "engine_max_batch": _whole(1),
+    "engine_max_prefill_length": _whole(0),
+    "enable_prefix_cache": BOOLEAN,
+    "prefix_cache_ttl": _whole(1),
+    "cache_span_size": BLOCK_SIZE._replace(convert=lambda value: BLOCK_SIZE.convert(_number(value))),
+    "cache_span_num_init": _whole(0),
+    "enable_sparsity_matmul": BOOLEAN,
+    "lora_max_rank": _whole(1),
+    "lora_max_num": _whole(0),
+    "num_threads": _whole(0),
+}
+
+
 def engine_options(config: AsModelConfig, context: int) -> dict[str, Any]:
     """The options of `LLM` for a model of that context. Raises `ConfigError` for what can't work."""
-    if config.engine_max_length < 1:
-        raise ConfigError(f"engine_max_length={config.engine_max_length}: must be 1 or more.")
+    for name, rule in RULES.items():
+        rule.checked(name, getattr(config, name), ConfigError)
+    if not isinstance(config.cache_mode, AsCacheMode):
+        raise ConfigError(f"cache_mode={shown(config.cache_mode)}: must be an AsCacheMode.")
+    if not isinstance(config.options, Mapping):
+        raise ConfigError(f"options={shown(config.options)}: must be a dict of options of LLM.")
     is_whole = config.engine_max_length >= context
     return {
         **device_options(parsed(config.compute_unit), config.num_threads),

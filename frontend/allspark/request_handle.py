@@ -1,9 +1,10 @@
 """`RequestHandle`, what a caller names a request by, and checks of the values that a call may be given."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...protocol.fields.rules import shown
 from .result_queue import ResultQueue
 from .status import wrong_argument
 
@@ -39,6 +40,36 @@ def one_dimensional(ids: Any) -> list[int]:
     if any(isinstance(each, Sequence) for each in numbers):
         raise wrong_argument("Token ids must be one-dimensional: give one row of numbers.")
     return numbers
+
+
+class _Tensor:
+    """A DLPack capsule as numpy takes one."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # a CPU
+
+
+def only_row(inputs: Any) -> list[int]:
+    """The token ids of `{"input_ids": …}`, as DashInfer's `start_request` takes them."""
+    if not isinstance(inputs, Mapping) or set(inputs) != {"input_ids"}:
+        raise wrong_argument(f'inputs={shown(inputs)}: must be {{"input_ids": …}}, one row of token ids.')
+    ids = inputs["input_ids"]
+    if type(ids).__name__ == "PyCapsule":
+        import numpy
+
+        try:
+            ids = numpy.from_dlpack(_Tensor(ids))
+        except Exception as error:  # it was used before, or is of another kind
+            raise wrong_argument(f"inputs: the DLPack capsule can't be read: {error}.") from None
+    rows = ids.tolist() if callable(getattr(ids, "tolist", None)) else ids
+    has_one_row = isinstance(rows, (list, tuple)) and len(rows) == 1 and isinstance(rows[0], (list, tuple))
+    return one_dimensional(rows[0] if has_one_row else rows)
 
 
 def one_text(text: Any) -> str:

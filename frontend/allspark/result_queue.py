@@ -186,7 +186,8 @@ class ResultQueue:
 
 
 def _seconds(milliseconds: Any) -> float:
-    if not isinstance(milliseconds, (int, float)) or milliseconds != milliseconds:
+    is_number = isinstance(milliseconds, (int, float)) and not isinstance(milliseconds, bool)
+    if not is_number or milliseconds != milliseconds:
         raise TypeError(f"timeout_ms={shown(milliseconds)}: must be a number of milliseconds.")
     return max(0.0, float(min(milliseconds, _LONGEST_MILLISECONDS))) / 1000
 

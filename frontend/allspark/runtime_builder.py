@@ -9,41 +9,14 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self
 
 from ...protocol.errors import ConfigError
-from ...protocol.fields.rules import BOOLEAN, Rule, at_least, shown
+from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
-from ...protocol.options.option_rules import BLOCK_SIZE
+from ...protocol.options.option_rules import TEXT
 from .compute_unit import compute_unit, parsed
-from .model_config import FLAT_KEYS, FOREIGN_KEYS, AsModelConfig, model_folder
+from .model_config import FLAT_KEYS, FOREIGN_KEYS, RULES, AsModelConfig, model_folder
 from .names import AsCacheMode, TargetDevice
 
 Parameters = ParamSpec("Parameters")
-
-
-def _number(value: Any) -> int:
-    """Files and shells give numbers as text, too, or as 8.0."""
-    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
-        raise ValueError
-    return int(value)
-
-
-def _whole(least: int) -> Rule:
-    own = at_least(least)
-    return Rule(_number, own.holds, own.sentence)
-
-
-_RULES: dict[str, Rule] = {
-    "engine_max_length": _whole(1),
-    "engine_max_batch": _whole(1),
-    "engine_max_prefill_length": _whole(0),
-    "enable_prefix_cache": BOOLEAN,
-    "prefix_cache_ttl": _whole(1),
-    "cache_span_size": BLOCK_SIZE._replace(convert=lambda value: BLOCK_SIZE.convert(_number(value))),
-    "cache_span_num_init": _whole(0),
-    "enable_sparsity_matmul": BOOLEAN,
-    "lora_max_rank": _whole(1),
-    "lora_max_num": _whole(0),
-    "num_threads": _whole(0),
-}
 
 
 class AsModelRuntimeConfigBuilder:
@@ -53,7 +26,7 @@ class AsModelRuntimeConfigBuilder:
         self.new_runtime_cfg = AsModelConfig()
 
     def _set(self, name: str, value: Any) -> Self:
-        setattr(self.new_runtime_cfg, name, _RULES[name].checked(name, value, ConfigError))
+        setattr(self.new_runtime_cfg, name, RULES[name].checked(name, value, ConfigError))
         return self
 
     def model_name(self, model_name: str) -> Self:
@@ -65,11 +38,16 @@ class AsModelRuntimeConfigBuilder:
 
     def model_dir(self, model_dir: str | os.PathLike[str], file_name_prefix: str = "") -> Self:
         """The folder that `serialize_to_path` wrote to, and the name that the loader had."""
-        return self.model_file_path(model_folder(os.fspath(model_dir), file_name_prefix))
+        folder, prefix = (
+            TEXT.checked(name, value, ConfigError)
+            for name, value in (("model_dir", model_dir), ("file_name_prefix", file_name_prefix))
+        )
+        return self.model_file_path(model_folder(folder, prefix))
 
     def model_file_path(self, model_file_name: str | os.PathLike[str], weight_file_path: str = "") -> Self:
         """The model's folder, bundled name or hub id. Its weights lie in the same folder."""
-        model, weights = os.fspath(model_file_name), os.fspath(weight_file_path)
+        model = TEXT.checked("model_file_name", model_file_name, ConfigError)
+        weights = TEXT.checked("weight_file_path", weight_file_path, ConfigError)
         if weights and Path(model) not in (Path(weights), Path(weights).parent):
             raise ConfigError(
                 f"weight_file_path={shown(weights)}: the weights must lie in the model's folder, {model}."
@@ -162,7 +140,8 @@ class AsModelRuntimeConfigBuilder:
         """Take the settings of a YAML or JSON text or file, those below `runtime_config` if it has that."""
         from .yaml_text import from_yaml, read_yaml
 
-        is_path = isinstance(text_or_path, Path) or _names_a_file(text_or_path)
+        text = TEXT.checked("text_or_path", text_or_path, ConfigError)
+        is_path = isinstance(text_or_path, Path) or _names_a_file(text)
         found = read_yaml(Path(text_or_path)) if is_path else from_yaml(str(text_or_path), "The configuration")
         return self.from_dict(found.get("runtime_config", found))
 

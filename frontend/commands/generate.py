@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "sampling options",
         SamplingParams,
-        leave_out=("seed", "frequence_penalty"),
+        leave_out=("seed", "frequence_penalty", "bad_words_token_ids"),
         meanings={"max_tokens": f"output tokens at most; unset, and no --max-length: {USUAL_TOKENS}"},
     )
     add_options(parser, "engine options", EngineConfig, leave_out=("model",))
@@ -222,7 +222,13 @@ def _source(arguments: argparse.Namespace, files: ExitStack) -> BinaryIO | None:
     """None where all prompts are arguments."""
     if _reads_standard_input(arguments):
         return sys.stdin.buffer
-    return None if arguments.prompts else files.enter_context(open(arguments.input, "rb"))
+    if arguments.prompts:
+        return None
+    try:
+        return files.enter_context(open(arguments.input, "rb"))
+    except FileNotFoundError as error:
+        error.strerror = f'{error.strerror}. --input names a file; a prompt is an argument: generate MODEL "…"'
+        raise
 
 
 def _is_one_of(target: Path, source: BinaryIO | None, output: OutputStream | OutputFile) -> bool:

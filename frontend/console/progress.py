@@ -1,11 +1,17 @@
-"""Progress bars on stderr: of a start, and of a batch call with its requests and tokens per second."""
+"""Progress on stderr: bars of a start and of a batch call with its requests and tokens per second; at a call's end how
+many prompts failed.
+"""
 
 import time
 from typing import Any
 
 from ...protocol.outputs import RequestOutput
 from ...protocol.stats import StartProgress
+from . import logs
 from .standard_error import StandardError
+
+_ABORTED = 499  # by a call of the user's own
+_MOST_REASON = 400  # characters
 
 
 class StartBar:
@@ -48,3 +54,24 @@ class Progress:
 
     def close(self) -> None:
         self.bar.close()
+
+
+class Failures:
+    """Counts a call's failed prompts and says once how many there were: an answer that failed is an empty text, which
+    looks like nothing to say."""
+
+    def __init__(self, *, is_said: bool) -> None:
+        self._is_said = is_said
+        self._total = self._failed = 0
+        self._reason = ""
+
+    def add(self, output: RequestOutput) -> None:
+        self._total += 1
+        if output.error_code not in (200, _ABORTED):
+            self._failed += 1
+            self._reason = self._reason or " ".join((output.error_msg or "").split())[:_MOST_REASON]
+
+    def say(self) -> None:
+        if self._failed and self._is_said:
+            who = "The prompt" if self._total == 1 else f"{self._failed:,} of {self._total:,} prompts"
+            logs.say(f"{who} failed: {self._reason.rstrip('.')}; see `.error_msg`.", quiet=False)

@@ -16,6 +16,7 @@ from ...protocol.files.gguf.parts import SUFFIX
 from ...protocol.files.gguf.refusals import file_name
 from ...protocol.files.model_file import require_regular
 from ...protocol.files.unreadable import foreign_model, pickle_in, pickle_refusal, pointer_in, pointer_refusal
+from ..console import logs
 from ..text.convert_tokenizer import converted
 from .gguf.find import GgufFiles, gguf_files, no_such_file
 from .gguf.translated import translated_folder, why_no_tokenizer
@@ -46,6 +47,7 @@ def find_model(
 ) -> ModelFiles:
     """Find a model, and its tokenizer if that lies elsewhere, downloading what is missing."""
     name = os.fspath(model)
+    _say_unused(name, revision, is_quiet=is_quiet)
     folder = _find_folder(name, revision, FileKinds(tokenizer=tokenizer is None), is_quiet=is_quiet)
     _require_config(folder)
     if (pointer := pointer_in(folder)) is not None:
@@ -76,10 +78,17 @@ def _require_config(folder: Path) -> None:
 def find_tokenizer(tokenizer: str | os.PathLike[str], revision: str | None = None) -> Path:
     """The folder with the `tokenizer.json` of a bundled name, folder or hub id; converted if there is none."""
     name = os.fspath(tokenizer)
+    _say_unused(name, revision)
     path = Path(os.path.expanduser(name))
     if path.name == "tokenizer.json" and os.path.isfile(path):
         return path.parent
     return _with_tokenizer(_find_folder(name, revision, FileKinds(weights=False)))
+
+
+def _say_unused(name: str, revision: str | None, *, is_quiet: bool = False) -> None:
+    if revision is not None and _on_this_machine(name) is not None:
+        words = f"revision has no effect: {name} lies on this machine."
+        logs.say(words, quiet=logs.is_quiet(is_quiet))
 
 
 def _find_folder(name: str, revision: str | None, wanted: FileKinds, *, is_quiet: bool = False) -> Path:
@@ -114,7 +123,7 @@ def _found(
         if (gguf_on_hub := gguf_name(name, revision)) is not None and not is_taken:
             return gguf_from_hub(gguf_on_hub)
     except NotOnHub as error:
-        raise _not_found(name, [*_tried(name), f"the hub: {error}"]) from error
+        raise _not_found(name, [*_tried(name), f"the hub: {error}"]) from None  # its many causes are in that sentence
     raise _not_found(name, [*_tried(name), "the hub (this is not a hub id)"])
 
 
@@ -168,7 +177,7 @@ def pull_model(model: HubName | GgufName, *, is_quiet: bool = False) -> ModelFil
         else:
             folder = snapshot(model, FileKinds(), is_quiet=is_quiet)
     except NotOnHub as error:
-        raise _not_found(str(model), [f"the hub: {error}"]) from error
+        raise _not_found(str(model), [f"the hub: {error}"]) from None
     return ModelFiles(str(model), folder, _with_tokenizer(folder))
 
 
@@ -182,8 +191,18 @@ def _with_tokenizer(folder: Path) -> Path:
 
 def _not_found(name: str, tried: list[str]) -> ModelNotFoundError:
     places = "".join(f"\n  - {place}" for place in tried)
-    hint = _stored_hint(name) or nearest_model(name, BUNDLED, str(cache_root()))
+    hint = _address_hint(name) or _stored_hint(name) or nearest_model(name, BUNDLED, str(cache_root()))
     return ModelNotFoundError(f"No model {name!r} was found.{hint} Tried:{places}")
+
+
+def _address_hint(name: str) -> str:
+    scheme, marks, rest = name.partition("://")
+    if not marks:
+        return ""
+    if scheme == "file":
+        return f" A folder is given by its path: {rest!r}."
+    on_hub = "/".join(rest.split("/")[1:3]) if rest.startswith(("huggingface.co/", "hf.co/")) else ""
+    return f" Did you mean {on_hub}?" if on_hub else " No address is opened here: download the model, give its folder."
 
 
 def _stored_hint(name: str) -> str:

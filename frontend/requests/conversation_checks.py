@@ -30,6 +30,11 @@ def _check_message(message: Any, sees: bool) -> None:
     role = _value(message, "role")
     if not isinstance(role, str):
         raise RequestError(f'A message is a dict with a "role" and a "content"; {_fault("this one", message, "role")}.')
+    if role != "assistant" and _value(message, "tool_calls"):
+        raise RequestError(
+            f"tool_calls are the assistant's, and this is a {role[:64]} message. What a call gave is a message of the "
+            'role "tool".'
+        )
     content = _value(message, "content")
     if isinstance(content, (list, tuple)):
         for part in content:

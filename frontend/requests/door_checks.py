@@ -30,15 +30,26 @@ def _logprobs_where_they_are_given(params: SamplingParams, config: EngineConfig,
 
 
 def _stop_strings_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
-    most, longest = config.limit_stop_strings, config.limit_stop_chars
-    if len(params.stop or []) > most or any(len(text) > longest for text in params.stop or []):
-        raise LimitError(f"stop: at most {most} strings of at most {longest} characters.")
+    most, longest, strings = config.limit_stop_strings, config.limit_stop_chars, params.stop or []
+    if len(strings) > most:
+        raise LimitError(f"stop has {len(strings):,} strings, and the limit is {most:,} (option limit_stop_strings).")
+    if (length := max(map(len, strings), default=0)) > longest:
+        raise LimitError(
+            f"A string of stop has {length:,} characters, and the limit is {longest:,} (option limit_stop_chars)."
+        )
 
 
 def _stop_words_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
     most, longest, words = config.limit_stop_strings, config.limit_stop_chars, params.long_stop_words
-    if len(words) > most or any(len(word) > longest for word in words):
-        raise LimitError(f"stop_words_ids: at most {most} sequences of at most {longest} tokens.")
+    if len(words) > most:
+        raise LimitError(
+            f"stop_words_ids has {len(words):,} sequences, and the limit is {most:,} (option limit_stop_strings)."
+        )
+    if (length := max(map(len, words), default=0)) > longest:
+        raise LimitError(
+            f"A sequence of stop_words_ids has {length:,} tokens, and the limit is {longest:,} (option "
+            "limit_stop_chars)."
+        )
 
 
 def _biases_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:

@@ -7,7 +7,7 @@ from ...protocol.errors import RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.media import MediumKind
 from .encoded_media import EncodedMedium
-from .media_options import option_name
+from .media_options import checked_options
 from .media_sources import SOURCE_NAMES, encoded, is_frame
 
 # A content part's types, and what medium each is.
@@ -99,16 +99,31 @@ def _kind_of_part(part: Any) -> MediumKind | None:
     return next((each for each in ("image", "video") if each in part or f"{each}_url" in part), None)
 
 
+def check_media_parts(messages: Sequence[Any]) -> None:
+    """Raises `RequestError` for a part that holds no medium, or has an option that there is not; opens nothing."""
+
+    def check(kind: MediumKind, part: Mapping[str, Any]) -> None:
+        source, options = _source_and_options(kind, part)
+        if isinstance(source, Mapping):
+            options |= {name: value for name, value in source.items() if name not in SOURCE_NAMES[kind]}
+        checked_options(options)
+
+    for message in messages:
+        _without_media(message, check)
+
+
 def _encoded_part(kind: MediumKind, part: Mapping[str, Any], may_open: bool) -> EncodedMedium:
+    source, options = _source_and_options(kind, part)
+    return encoded(kind, source, options, may_open=may_open)
+
+
+def _source_and_options(kind: MediumKind, part: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     source = next((part[name] for name in SOURCE_NAMES[kind] if part.get(name) is not None), None)
     if source is None:
         if part.get("file_id") is not None:
             raise RequestError(f"{part.get('type')}: there are no uploaded files here; send the {kind} as data: URL.")
         raise RequestError(f"A part of type {shown(part.get('type'))} holds no {kind}: give {kind}_url or {kind}.")
-    options = {name: value for name, value in part.items() if option_name(name) is not None and value is not None}
-    if part.get("detail") is not None:
-        options["detail"] = part["detail"]
-    return encoded(kind, source, options, may_open=may_open)
+    return source, {name: value for name, value in part.items() if name not in SOURCE_NAMES[kind] and value is not None}
 
 
 # --- prompts ---------------------------------------------------------------------------------------------------------

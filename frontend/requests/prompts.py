@@ -19,7 +19,7 @@ from ...protocol.fields.suggestion import suggestion
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
 from .encoded_media import EncodedMedium
-from .media_parts import has_media, media_of_prompt
+from .media_parts import has_media, media_of_prompt, sources_of_prompt
 
 if TYPE_CHECKING:
     from ..media.sight import Expanded
@@ -187,9 +187,10 @@ def _parsed_dict(prompt: Mapping[str, Any], params: SamplingParams) -> ParsedPro
 
 
 def _media_of(prompt: Mapping[str, Any]) -> Media:
-    """A dict is the caller's own, so its paths and URLs are opened."""
+    """A dict is the caller's own, so its paths and URLs are opened. Empty lists are no media."""
     given = next((prompt[name] for name in MEDIA if prompt.get(name) is not None), None)
-    return () if given is None else partial(media_of_prompt, given, may_open=True)
+    has_some = given is not None and bool(sources_of_prompt(given))
+    return () if not has_some else partial(media_of_prompt, given, may_open=True)
 
 
 def fault_of_dict(prompt: Mapping[str, Any]) -> str | None:

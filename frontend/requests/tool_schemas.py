@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ...protocol.errors import RequestError
+from ...protocol.fields.rules import shown
 
 _TYPES: dict[Any, dict[str, str]] = {
     int: {"type": "integer"},
@@ -37,6 +38,11 @@ _CHOICES = re.compile(r"\(choices:\s*(.*?)\)\s*$", re.IGNORECASE)
 def tool_schema(tool: Mapping[str, Any] | Callable[..., Any]) -> Mapping[str, Any]:
     """The tool itself if it is a schema, else the schema of the function."""
     if isinstance(tool, Mapping):
+        if "name" in tool and not isinstance(tool.get("function"), Mapping):
+            raise RequestError(
+                f"The tool {shown(tool['name'])} is not in the form that templates read: "
+                '{"type": "function", "function": {"name": …, "description": …, "parameters": …}}.'
+            )
         return tool
     if not (inspect.isfunction(tool) or inspect.ismethod(tool)):
         raise RequestError(f"A tool is a JSON schema (a dict) or a function, not {type(tool).__name__}.")

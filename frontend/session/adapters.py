@@ -28,9 +28,9 @@ class Adapters:
 
     def load(self, name: str, path: str | os.PathLike[str]) -> None:
         """Returns when requests may name it; raises `AdapterError` where that can't be."""
+        folder = adapter_folder(name, path)
         if not self.config.enable_lora:
             raise AdapterError("load_lora needs room for adapters: start with enable_lora=True.", "disabled")
-        folder = adapter_folder(name, path)
         self._ask(lambda query: LoadLora(query, name, folder))
         self.loaded[name] = folder
 

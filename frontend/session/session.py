@@ -4,14 +4,13 @@
 transport and returns a `Window` of many or a `Stream` of one; its callers do the waiting.
 """
 
-import itertools
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
-from ...protocol.errors import AdapterError, ModelNotFoundError, PenstockError, RequestError, same_error
+from ...protocol.errors import AdapterError, LimitError, ModelNotFoundError, PenstockError, RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.files.gguf.header import is_gguf
 from ...protocol.memory_plan import MemoryPlan
@@ -19,17 +18,19 @@ from ...protocol.options.config import EngineConfig
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
+from ..requests.media_parts import check_media_parts
 from ..requests.prompts import (
     Conversation,
     Messages,
     Params,
-    ParsedPrompt,
     RenderedPrompt,
+    as_conversations,
     is_conversation,
     parse_prompts,
 )
 from ..requests.request import DoorProtocol, Notify, RequestT
 from .transport import Transport
+from .window import Window
 
 if TYPE_CHECKING:
     from ..text.tokenizer import Tokenizer
@@ -75,12 +76,46 @@ class Session(ABC, Generic[RequestT]):
     ) -> Sequence[RenderedPrompt | RequestError | Conversation]:
         """One prompt for each conversation, as `window` takes them."""
 
+    def render_call(
+        self,
+        messages: Any,
+        chat_template: str | None = None,
+        tools: Sequence[Any] | None = None,
+        template_options: Mapping[str, Any] | None = None,
+    ) -> Sequence[RenderedPrompt | RequestError | Conversation]:
+        """One prompt for each conversation of a call. What is wrong with a conversation given by itself raises; one in
+        a list of them is refused alone."""
+        conversations = as_conversations(messages)
+        prompts = self.render_batch(conversations, chat_template, tools, template_options)
+        if conversations is messages:
+            return prompts
+        [prompt] = prompts
+        if isinstance(prompt, RequestError):
+            raise prompt
+        if isinstance(prompt, Conversation):  # to be rendered by the daemon, or with its media once they are opened
+            if self.sees:
+                check_media_parts(prompt.messages)
+            self._try(prompt)
+        return prompts
+
+    def _try(self, conversation: Conversation) -> None:
+        """Raise what its rendering raises, but for a text that is too long, which ends the request."""
+        options = conversation.template_options
+        try:
+            self.render(conversation.messages, conversation.chat_template, conversation.tools, True, options)
+        except LimitError:
+            pass
+        except PenstockError:
+            raise
+        except Exception as error:  # of a value whose own methods fail, or that no message can carry
+            raise RequestError(f"This conversation can't be rendered: {type(error).__name__}.") from error
+
     @property
     def sees(self) -> bool:
         """Whether requests may bring pictures, once it is ready."""
         return self.plan is not None and self.plan.media is not None
 
-    def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> "Window[RequestT]":
+    def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> Window[RequestT]:
         """A window of many requests; `notify` is called for each that has ended."""
         self.transport.check()
         parsed = parse_prompts(prompts, params, self.door.defaults)
@@ -96,8 +131,18 @@ class Session(ABC, Generic[RequestT]):
     ) -> "Stream[RequestT]":
         """One prompt or conversation whose answer is wanted as it comes; `notify` hears of each piece."""
         self.transport.check()
+        parts = prompt if is_conversation(prompt) else prompt[:1] if isinstance(prompt, (list, tuple)) else ()
+        if any(isinstance(each, (str, list, tuple)) for each in parts):
+            raise RequestError(
+                f"stream answers one prompt or conversation, and was given a list of {len(prompt):,}; lists go to "
+                "generate and chat."
+            )
+        given = {"tools": tools, "chat_template_kwargs": template_options}
+        for name, value in given.items():
+            if value and not is_conversation(prompt):
+                raise RequestError(f"{name} goes with a conversation, and this prompt is none.")
         if is_conversation(prompt):
-            [prompt] = self.render_batch([prompt], tools=tools, template_options=template_options)
+            [prompt] = self.render_call(prompt, None, tools, template_options)
         parsed = list(parse_prompts([prompt], params, self.door.defaults))
         [request] = self.door.admit(parsed, notify, is_streamed=True)
         return Stream(self.transport, request)
@@ -156,114 +201,6 @@ class Stream(Generic[RequestT]):
         """Have it ended; it still gets its last words, with what it has."""
         if self.has_to_wait:
             self._transport.cancel([self._request])
-
-
-# Prompts tokenized and sent together: large enough to amortize, small enough that the engine starts at once.
-_GROUP = 128
-# Bytes of pictures, as the engine holds them, of all requests in a window.
-_MOST_MEDIA_BYTES = 256 << 20
-
-
-class Window(Generic[RequestT]):
-    """Many requests, of which so many are submitted; each leaves when its output is handed on.
-
-    `fill`, `finish` what notified, hand on what is `ready`; `abandon` at the end, however it comes. However long the
-    input, only so many requests are in memory; in input order, those that wait for one in front of them count too. The
-    blocking and the asynchronous calls share it, and differ in how they wait.
-
-    What ends the tree is raised by `ready`, after everything that had finished before it was handed on.
-    """
-
-    def __init__(
-        self,
-        transport: Transport[RequestT],
-        door: DoorProtocol[RequestT],
-        prompts: Iterator[ParsedPrompt],
-        notify: Notify,
-        size: int,
-        *,
-        ordered: bool,
-    ) -> None:
-        self.transport = transport
-        self.door = door
-        self.prompts = prompts
-        self.size = size
-        self.ordered = ordered
-        self.running: dict[int, RequestT] = {}
-        self._done: dict[int, RequestT] = {}  # by position
-        self._following = 0  # the position to hand on next
-        self._positions = itertools.count()
-        self._has_more = True
-        self._error: PenstockError | None = None
-        self._notify_owner = notify
-        self._media_bytes = 0  # of those that run
-
-    @property
-    def is_over(self) -> bool:
-        return not (self._has_more or self.running or self._done or self._error)
-
-    def fill(self) -> None:
-        """Admit and submit groups until the window is full; small gaps are left until a group fits."""
-        try:
-            self._fill()
-        except PenstockError as error:
-            self._error = error
-
-    def _fill(self) -> None:
-        while self._has_more and self._error is None and (room := self.size - len(self.running) - len(self._done)) > 0:
-            if (room < min(_GROUP, self.size // 4) or self._media_bytes >= _MOST_MEDIA_BYTES) and self.running:
-                return
-            group = list(_until_media(itertools.islice(self.prompts, min(_GROUP, room))))
-            self._has_more = bool(group)
-            self._submit(self.door.admit(group, self._notify))
-
-    def _submit(self, admitted: list[RequestT]) -> None:
-        good: list[RequestT] = []
-        for request in admitted:
-            request.position = next(self._positions)
-            if request.is_finished:  # refused at the door
-                self._done[request.position] = request
-            else:
-                self.running[request.request_id] = request
-                self._media_bytes += request.media_bytes
-                good.append(request)
-        if good:
-            self.transport.submit(good)
-
-    def _notify(self, request: RequestT) -> None:
-        if request.is_finished or request.error is not None:
-            self._notify_owner(request)
-
-    def finish(self, request: RequestT) -> None:
-        del self.running[request.request_id]
-        self._media_bytes -= request.media_bytes
-        if request.error is None:
-            self._done[request.position] = request
-        elif self._error is None:
-            self._error = same_error(request.error)
-
-    def ready(self) -> Iterator[tuple[int, RequestOutput]]:
-        """Positions in the input and outputs that may be handed on now."""
-        if not self.ordered:
-            while self._done:
-                position = next(iter(self._done))
-                yield position, self._done.pop(position).take()
-        while self._following in self._done:
-            yield self._following, self._done.pop(self._following).take()
-            self._following += 1
-        if self._error is not None:
-            raise self._error
-
-    def abandon(self) -> None:
-        self.transport.abort(self.running.values())
-
-
-def _until_media(prompts: Iterator[ParsedPrompt]) -> Iterator[ParsedPrompt]:
-    """The next prompts, up to the first that brings pictures."""
-    for prompt in prompts:
-        yield prompt
-        if prompt.has_media:
-            return
 
 
 def check_adapter_name(name: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import ConfigError, RequestError
+from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_settings, values_of
 from ..models.model_files import find_tokenizer
 from ..requests.media_parts import bare_media, has_media, texts_alone
@@ -29,6 +30,8 @@ class Tokenizer:
 
     def __init__(self, folder: str | os.PathLike[str], model_folder: str | os.PathLike[str] | None = None) -> None:
         """`folder` holds tokenizer.json; `model_folder` the model's own JSON files, if they lie elsewhere."""
+        _check_path("folder", folder)
+        _check_path("model_folder", folder if model_folder is None else model_folder)
         folder = Path(folder)
         model_folder = Path(model_folder or folder)
         settings = read_model_settings(folder / "special_tokens_map.json")
@@ -51,6 +54,9 @@ class Tokenizer:
 
     @classmethod
     def from_pretrained(cls, path_or_id: str | os.PathLike[str], revision: str | None = None) -> "Tokenizer":
+        _check_path("path_or_id", path_or_id)
+        if revision is not None:
+            _check_text("revision", revision)
         folder = find_tokenizer(path_or_id, revision)
         # A converted tokenizer lies in the cache; what ends an answer stands beside the original.
         original = Path(path_or_id)
@@ -146,6 +152,8 @@ class Tokenizer:
         skip_special_tokens: bool = True,
         spaces_between_special_tokens: bool = True,
     ) -> str:
+        _check_flag("skip_special_tokens", skip_special_tokens)
+        _check_flag("spaces_between_special_tokens", spaces_between_special_tokens)
         with _token_ids_only(), panics_as(RequestError, "The tokens have no text"):
             ids = [ids] if isinstance(ids, int) else list(map(index, ids))
             if spaces_between_special_tokens:
@@ -181,6 +189,14 @@ class Tokenizer:
         whether the template has a place for them.
         """
         from .chat import render  # needed by few processes, and not at their start
+
+        flags = {"tokenize": tokenize, "add_generation_prompt": add_generation_prompt}
+        for name, value in {**flags, "continue_final_message": continue_final_message}.items():
+            _check_flag(name, value)
+        if documents is not None and not (
+            isinstance(documents, (list, tuple)) and all(isinstance(each, Mapping) for each in documents)
+        ):
+            raise RequestError(f"documents must be a list of dicts, not {shown(documents)}.")
 
         def text_of(conversation: Any, *, sees: bool) -> str:
             return render(
@@ -259,6 +275,11 @@ def _check_texts(texts: Any) -> None:
 def _check_text(name: str, text: Any) -> None:
     if not isinstance(text, str):
         raise RequestError(f"{name} must be a str, not {_type(text)}.")
+
+
+def _check_path(name: str, value: Any) -> None:
+    if not isinstance(value, (str, os.PathLike)):
+        raise RequestError(f"{name} must be a str or a path, not {_type(value)}.")
 
 
 def _check_flag(name: str, value: Any) -> None:

@@ -171,6 +171,7 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
     def __post_init__(self) -> None:
         for alias, name in _ALIASES.items():
             if (value := getattr(self, alias)) is not None:
+                value = _RULES[name].checked(alias, value)
                 if getattr(self, name) not in (_DEFAULTS[name], value):
                     raise RequestError(f"{alias} is another name of {name}; give one of them.")
                 setattr(self, name, value)

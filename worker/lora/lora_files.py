@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ...protocol.errors import AdapterError, ConfigError
+from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, require_regular
 from ..models.products import VISION
 from ..weights.layout import Layout
@@ -69,12 +70,15 @@ class AdapterFiles:
         return stored if matrix == "A" else self._layout.view(f"{module}.weight", stored)
 
     def _scale(self, module: str, rank: int) -> float:
-        alpha = self.config.get("lora_alpha", 8)
-        for pattern, own in (self.config.get("alpha_pattern") or {}).items():
-            if re.fullmatch(rf"(.*\.)?({pattern})", self._stored_names[module]):
-                alpha = own
-                break
+        alpha = self._by_pattern("alpha_pattern", module, self.config.get("lora_alpha", 8))
         return alpha / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
+
+    def _by_pattern(self, key: str, module: str, default: Any) -> Any:
+        """What the config gives a module by a pattern of names, else to all."""
+        for pattern, own in (self.config.get(key) or {}).items():
+            if re.fullmatch(rf"(.*\.)?({pattern})", self._stored_names[module]):
+                return own
+        return default
 
     def _checked_modules(self) -> list[str]:
         """Every tensor must be half of a pair that adds to a projection."""
@@ -93,6 +97,13 @@ class AdapterFiles:
 
     def _check_shapes(self, module: str, targets: Mapping[str, Target], max_rank: int) -> None:
         down, up = (self._matrix(module, matrix) for matrix in "AB")
+        wanted = self._by_pattern("rank_pattern", module, self.config.get("r"))
+        if wanted is not None and wanted != (rank := down.get_shape()[0]):
+            raise AdapterError(
+                f"{self.folder}: {_CONFIG} says r={shown(wanted)} of {module}, whose matrices have rank {rank}. Its "
+                "scale would be wrong; the two files don't belong together.",
+                "files",
+            )
         check_module(str(self.folder), module, down.get_shape(), up.get_shape(), targets, max_rank)
         for stored in (down, up):
             if stored.get_dtype() not in _DTYPES:

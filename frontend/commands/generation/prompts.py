@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .batch_line import BatchLine
 
 STANDARD_INPUT = "-"
+_JSON_BEGINS = ("{", "[", '"')
+_PLAIN_TEXT = ". Prompts in plain text, one a line, come through standard input: penstock generate MODEL < FILE"
 _PARAMETERS = {field.name for field in msgspec.structs.fields(SamplingParams)}
 # Parts of a line that holds a conversation, beside its parameters.
 _OF_CONVERSATIONS = {"messages", "tools", "chat_template_kwargs"}
@@ -164,7 +166,8 @@ def _value(line: str) -> Any:
         raise
     except json.JSONDecodeError as error:
         words = error.msg.removesuffix(" at")
-        raise _UnusableLine(f"is not JSON: {words} at character {error.pos + 1}") from None
+        hint = "" if line.lstrip().startswith(_JSON_BEGINS) else _PLAIN_TEXT
+        raise _UnusableLine(f"is not JSON: {words} at character {error.pos + 1}{hint}") from None
     except UnicodeEncodeError:
         raise _UnusableLine("holds half a surrogate pair (\\ud800 to \\udfff), which is no character") from None
     except ValueError:  # the interpreter's own bound

@@ -22,6 +22,7 @@ _ALIASES = {
     "max_thinking_tokens": "reasoning_max_tokens",
     "structural_tag": "guided_structural_tag",
     "frequence_penalty": "frequency_penalty",
+    "bad_words_token_ids": "bad_words_ids",
 }
 DEFAULT = "default"
 _TRUTHS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}

@@ -22,16 +22,22 @@ _STEP_SECONDS = 1.0
 def load(model: str, options: dict[str, Any]) -> LLM:
     """Returns when it is ready."""
     if logs.is_quiet(bool(options.get("quiet"))) or not takes_status():
-        return LLM(model, **options)
+        return _opened(model, options)
     is_ready = threading.Event()
     thread = threading.Thread(target=_say, args=(name_of(model), is_ready), name="penstock-loading", daemon=True)
     thread.start()
     try:
-        return LLM(model, **options)
+        return _opened(model, options)
     finally:
         is_ready.set()
         thread.join()
         clear_status()
+
+
+def _opened(model: str, options: dict[str, Any]) -> LLM:
+    llm = LLM(model, **options)
+    llm._says_failures = False  # commands say of each prompt what was wrong with it
+    return llm
 
 
 def _say(name: str, is_ready: threading.Event) -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....protocol.attach import AskAdapters, AskLoad, AskRender, AskUnload, Attached
-from ....protocol.errors import AdapterError
+from ....protocol.errors import AdapterError, RequestError
 from ....protocol.options.config import EngineConfig
+from ....protocol.options.option_rules import FLAG
 from ...requests.media_parts import bare_media
 from ...requests.prompts import Conversation, Messages, check_template_options, check_tools
+from ...requests.tool_schemas import tool_schema
 from ..session import Session, adapter_folder, check_adapter_name
 from .door import AttachedDoor, on_the_wire
 from .request import AttachedRequest
@@ -55,6 +57,7 @@ class AttachedSession(Session[AttachedRequest]):
         add_generation_prompt: bool = True,
         template_options: Mapping[str, Any] | None = None,
     ) -> str:
+        add_generation_prompt = FLAG.checked("add_generation_prompt", add_generation_prompt, RequestError)
         check_template_options(template_options)
         messages = bare_media(conversation) if self.sees else conversation
         wire = on_the_wire(Conversation(messages, tools, chat_template, template_options or {}), sees=self.sees)
@@ -69,6 +72,7 @@ class AttachedSession(Session[AttachedRequest]):
     ) -> list[Conversation]:
         """One prompt per conversation, rendered when it arrives."""
         check_tools(tools)
+        tools = None if tools is None else [tool_schema(tool) for tool in tools]
         check_template_options(template_options)
         return [
             Conversation(conversation, tools, chat_template, template_options or {}) for conversation in conversations
@@ -84,9 +88,9 @@ class AttachedAdapters:
 
     def load(self, name: str, path: str | os.PathLike[str]) -> None:
         """Returns when requests may name it; raises `AdapterError` where that can't be."""
+        folder = adapter_folder(name, path)
         if not self.attached.enable_lora:
             raise AdapterError("load_lora needs room for adapters: serve the model with enable_lora=True.", "disabled")
-        folder = adapter_folder(name, path)
         self.transport.ask(lambda query: AskLoad(query, name, folder))
 
     def unload(self, name: str) -> None:
