@@ -279,7 +279,11 @@ def test_a_key_that_is_right_with_some_values_only_is_refused_with_another(famil
         ({"architectures": ["Qwen2_5_VLForConditionalGenaration"]}, ["Did you mean Qwen2_5_VLForConditional"]),
         (
             {"architectures": ["LlavaForConditionalGeneration"], "text_config": {"model_type": "qwen2"}},
-            ["takes more than text: use one that sees", "for text alone one of Qwen2ForCausalLM"],
+            ["takes more than text: use one that sees", "for text alone use one of Qwen2ForCausalLM"],
+        ),
+        (
+            {"architectures": ["AForConditionalGeneration"], "audio_config": {"a": 1}},
+            ["hears sound: for text alone use one of Llama"],
         ),
         # By what its class is made of, not by how it is spelt; and text isn't told of what sees.
         ({"architectures": ["CwmForCausalLM"], "model_type": "cwm"}, ["The nearest is LlamaForCausalLM"]),

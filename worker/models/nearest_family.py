@@ -29,7 +29,8 @@ _KINDS: tuple[tuple[str, str], ...] = (
 _HEADLESS = re.compile(r"(?<!LMHead)Model$")
 _CONDITIONAL = re.compile(r"ForConditionalGeneration$|ForImageTextToText$|ForVision2Seq$")
 # Parts of a config that take something else than text.
-_OTHER_INPUTS = (("vision_config", "sees pictures"), ("visual", "sees pictures"), ("audio_config", "hears sound"))
+_SEES, _HEARS = "sees pictures", "hears sound"
+_OTHER_INPUTS = (("vision_config", _SEES), ("visual", _SEES), ("audio_config", _HEARS))
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _HEAD = re.compile(r"_?(For[A-Z]\w*|LMHeadModel|Model|ForCaus\w*)$")
 _CAUSAL = "ForCausalLM"
@@ -87,7 +88,8 @@ def _advice(config: Mapping[str, Any], named: list[str], unsupported_as: Unsuppo
         return f"Did you mean {meant}? Then correct the name in config.json."
     nearest = _nearest(name, config, unsupported_as)
     if senses := _senses(name, config):
-        return f"This is a model that {senses}: use one that sees, of those below, or for text alone one of {nearest}."
+        seeing = "" if senses == _HEARS else "use one that sees, of those below, or "
+        return f"This is a model that {senses}: {seeing}for text alone use one of {nearest}."
     if kind := _kind(name, config):
         return f"This is {kind}: use a model that continues texts, such as those of {nearest}."
     if not name:
