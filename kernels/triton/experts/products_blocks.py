@@ -9,7 +9,14 @@ import triton.language as tl
 from ...block_kinds import CODES
 from ...operands import Kind
 from ..compiled import Example
-from ..products.part_sums_blocks import UNLIKE_KINDS, block_lines, block_types, constants, sum_of_blocks_part
+from ..products.part_sums_blocks import (
+    UNLIKE_KINDS,
+    BlockPlanes,
+    block_lines,
+    block_types,
+    constants,
+    sum_of_blocks_part,
+)
 from ..products.tiles import finished
 from .choice import FEW_PAIRS, MANY_PAIRS, TUNINGS
 from .tile import Activation, outputs_and_lines, pairs_and_rows, store_results
@@ -26,10 +33,11 @@ def multiply_experts_blocks(
     if expert >= 0:
         own, rows = pairs_and_rows(pairs, SHARE, SIZE)
         first_output, lines = outputs_and_lines(expert, num_outputs, BLOCK_N, IS_GATED)
-        weight = block_lines(values, plane, d, dmin, scales, mins, table, lines, num_inputs, BITS, BLOCK)
+        weight = BlockPlanes(values, plane, d, dmin, scales, mins, table)
+        starts = block_lines(lines, num_inputs, BITS, BLOCK)
         sums, _ = sum_of_blocks_part(
-            x + rows * num_inputs, weight, None, 0, num_inputs, tl.zeros((BLOCK_N, SIZE), tl.float32), BITS, BLOCK,
-            GROUP, ZERO, UNIT, IS_POWER, 1, IS_EVEN, x.dtype.element_ty,
+            x + rows * num_inputs, weight, starts, None, 0, num_inputs, tl.zeros((BLOCK_N, SIZE), tl.float32), BITS,
+            BLOCK, GROUP, ZERO, UNIT, IS_POWER, 1, IS_EVEN, x.dtype.element_ty,
         )  # fmt: skip
         results = finished(sums, None, None, bias, lines)
         store_results(results, output, own, first_output, num_outputs, Activation(slope, shift, limit, cubic), IS_GATED)

@@ -21,6 +21,7 @@ from ..compiled import Example
 from ..switches import DEQUANTIZED_PRODUCTS
 from .part_sums_blocks import (
     UNLIKE_KINDS,
+    BlockPlanes,
     block_lines,
     block_types,
     codes_of_pair,
@@ -72,10 +73,11 @@ def _floats_of_blocks(
     """A span of some lines."""
     span, lines = tl.program_id(1), tl.program_id(0).to(tl.int64) * LINES + tl.arange(0, LINES)
     own = tl.minimum(lines, outputs - 1)
-    weight = block_lines(values, plane, d, dmin, scales, mins, table, own, inputs, BITS, BLOCK)
-    words, above = words_of(weight, span, BLOCK), plane_of(weight, span, BITS)
+    weight = BlockPlanes(values, plane, d, dmin, scales, mins, table)
+    starts = block_lines(own, inputs, BITS, BLOCK)
+    words, above = words_of(weight, starts, span, BLOCK), plane_of(weight, starts, span, BITS)
     for pair in tl.static_range(2):
-        codes = codes_of_pair(weight, above, span, pair, BITS)
+        codes = codes_of_pair(weight, starts, above, span, pair, BITS)
         for side in tl.static_range(2):
             run = 2 * pair + side
             floats = numbers_of_run(codes[side], weight, words, run, BLOCK, GROUP, ZERO, UNIT, IS_POWER)

@@ -10,7 +10,7 @@ from ...operands import Kind
 from ..compiled import Example
 from .few_rows_choice import TUNINGS
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
-from .part_sums_blocks import UNLIKE_KINDS, block_lines, block_types, constants, sum_of_blocks_part
+from .part_sums_blocks import UNLIKE_KINDS, BlockPlanes, block_lines, block_types, constants, sum_of_blocks_part
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -23,11 +23,12 @@ def multiply_few_rows_blocks(
     HAS_NORM: tl.constexpr = norm_weight is not None
     first_output = tl.program_id(0) * (BLOCK_N // 2 if IS_GATED else BLOCK_N)
     lines = lines_of_tile(first_output, num_outputs, BLOCK_N, IS_GATED).to(tl.int64)
-    weight = block_lines(values, plane, d, dmin, scales, mins, table, lines, num_inputs, BITS, BLOCK)
+    weight = BlockPlanes(values, plane, d, dmin, scales, mins, table)
+    starts = block_lines(lines, num_inputs, BITS, BLOCK)
     x_rows = x + tl.minimum(tl.arange(0, BLOCK_M), num_rows - 1) * num_inputs
     sums, squares = sum_of_blocks_part(
-        x_rows, weight, norm_weight, tl.program_id(1), num_inputs, tl.zeros((BLOCK_N, BLOCK_M), tl.float32), BITS,
-        BLOCK, GROUP, ZERO, UNIT, IS_POWER, PARTS, IS_EVEN, x.dtype.element_ty,
+        x_rows, weight, starts, norm_weight, tl.program_id(1), num_inputs, tl.zeros((BLOCK_N, BLOCK_M), tl.float32),
+        BITS, BLOCK, GROUP, ZERO, UNIT, IS_POWER, PARTS, IS_EVEN, x.dtype.element_ty,
     )  # fmt: skip
     ending = Ending(output, None, bias, partial, counters)
     join_and_end(

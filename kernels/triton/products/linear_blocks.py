@@ -19,7 +19,15 @@ from ..compiled import Example
 from ..tuning import Key, LaunchConfig, Tuning, architecture
 from .dequantized import linear_dequantized, serves
 from .few_rows import multiply_few
-from .part_sums_blocks import UNLIKE_KINDS, block_lines, block_types, constants, planes_of, sum_of_blocks_part
+from .part_sums_blocks import (
+    UNLIKE_KINDS,
+    BlockPlanes,
+    block_lines,
+    block_types,
+    constants,
+    planes_of,
+    sum_of_blocks_part,
+)
 from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
 
 _INTERPRETED = LaunchConfig.of(BLOCK_M=64, BLOCK_N=64, PARTS=2)
@@ -39,19 +47,20 @@ def multiply_blocks(
     met_type: tl.constexpr = x.dtype.element_ty
     x_rows = lines(x, first_row, num_rows, num_inputs, BLOCK_M)
     own = tl.minimum(first_output + tl.arange(0, BLOCK_N), num_outputs - 1).to(tl.int64)
-    weight = block_lines(values, plane, d, dmin, group_scales, group_mins, table, own, num_inputs, BITS, BLOCK)
+    weight = BlockPlanes(values, plane, d, dmin, group_scales, group_mins, table)
+    starts = block_lines(own, num_inputs, BITS, BLOCK)
     nothing = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
     if IS_SPREAD or PARTS == 1:
         sums, _ = sum_of_blocks_part(
-            x_rows, weight, None, tl.program_id(1), num_inputs, nothing, BITS, BLOCK, GROUP, ZERO, UNIT, IS_POWER,
-            PARTS, IS_EVEN, met_type,
+            x_rows, weight, starts, None, tl.program_id(1), num_inputs, nothing, BITS, BLOCK, GROUP, ZERO, UNIT,
+            IS_POWER, PARTS, IS_EVEN, met_type,
         )  # fmt: skip
     else:
         sums = nothing
         for part in range(PARTS):
             more, _ = sum_of_blocks_part(
-                x_rows, weight, None, part, num_inputs, nothing, BITS, BLOCK, GROUP, ZERO, UNIT, IS_POWER, PARTS,
-                IS_EVEN, met_type,
+                x_rows, weight, starts, None, part, num_inputs, nothing, BITS, BLOCK, GROUP, ZERO, UNIT, IS_POWER,
+                PARTS, IS_EVEN, met_type,
             )  # fmt: skip
             sums += more
     finish(

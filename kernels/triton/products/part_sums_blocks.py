@@ -23,8 +23,8 @@ UNLIKE_KINDS = [kind for kind in CODES if kind not in ("iq2", "iq3_xxs", "iq3_s"
 _TWO_TO_23 = tl.constexpr(2.0**23)
 
 
-class BlockLines(NamedTuple):
-    """Where the lines of a tile begin in each plane of a weight; what its kind doesn't have is None."""
+class BlockPlanes(NamedTuple):
+    """The planes of a weight; those that its kind doesn't have are None."""
 
     octets: tl.tensor
     plane: tl.tensor
@@ -33,6 +33,16 @@ class BlockLines(NamedTuple):
     scales: tl.tensor
     mins: tl.tensor
     table: tl.tensor  # of what is looked up, the same for all lines
+
+
+class BlockLines(NamedTuple):
+    """Where the lines of a tile begin, in elements of each plane. Triton 3.6 lets no function return None within a
+    tuple, so these are not the planes' addresses."""
+
+    octets: tl.tensor
+    plane: tl.tensor
+    floats: tl.tensor  # of d and dmin
+    words: tl.tensor  # of scales and mins
 
 
 def planes_of(weight: GpuBlocks) -> tuple[Tensor | None, ...]:
@@ -61,37 +71,26 @@ def constants(codes: BlockCodes) -> dict[str, int | float | bool]:
 
 
 @triton.jit
-def block_lines(
-    values, plane, d, dmin, scales, mins, table, lines, num_inputs, BITS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+def block_lines(lines, num_inputs, BITS: tl.constexpr, BLOCK: tl.constexpr):
     """`lines` are int64."""
     spans, pairs = tl.cdiv(num_inputs, _SPAN), tl.cdiv(num_inputs, 2 * _SPAN)
-    floats = spans if BLOCK == _RUN else pairs
-    values += lines * (spans * (_SPAN if BITS == 8 else _SPAN // 2))
-    if plane is not None:
-        plane += lines * (_RUN * (pairs if BITS == 5 else spans))
-    d += lines * floats
-    if dmin is not None:
-        dmin += lines * floats
-    if scales is not None:
-        scales += lines * spans
-    if mins is not None:
-        mins += lines * spans
-    return BlockLines(values, plane, d, dmin, scales, mins, table)
+    octets = lines * (spans * (_SPAN if BITS == 8 else _SPAN // 2))
+    plane = lines * (_RUN * (pairs if BITS == 5 else spans))
+    return BlockLines(octets, plane, lines * (spans if BLOCK == _RUN else pairs), lines * spans)
 
 
 @triton.jit
-def words_of(weight, span, BLOCK: tl.constexpr):
+def words_of(weight, lines, span, BLOCK: tl.constexpr):
     """What a span's scales and mins are made of, for each line: d, scales, dmin, mins; what isn't there is d again."""
     place = span if BLOCK == _RUN else span // 2
-    d = tl.load(weight.d + place)
+    d = tl.load(weight.d + lines.floats + place)
     scales, dmin, mins = d, d, d
     if weight.scales is not None:
-        scales = tl.load(weight.scales + span)
+        scales = tl.load(weight.scales + lines.words + span)
     if weight.dmin is not None:
-        dmin = tl.load(weight.dmin + place)
+        dmin = tl.load(weight.dmin + lines.floats + place)
     if weight.mins is not None:
-        mins = tl.load(weight.mins + span)
+        mins = tl.load(weight.mins + lines.words + span)
     return d, scales, dmin, mins
 
 
@@ -141,27 +140,27 @@ def numbers_of_run(
 
 
 @triton.jit
-def plane_of(weight, span, BITS: tl.constexpr):
+def plane_of(weight, lines, span, BITS: tl.constexpr):
     """Of a span, and where in its bytes the first run's bits are; where there is none, nothing that counts."""
     within = tl.arange(0, _RUN)[None, :]
     if BITS == 5:
-        found, place = tl.load(weight.plane[:, None] + span // 2 * _RUN + within), (span & 1) * 4
+        found, place = tl.load((weight.plane + lines.plane)[:, None] + span // 2 * _RUN + within), (span & 1) * 4
     elif BITS == 6:
-        found, place = tl.load(weight.plane[:, None] + span * _RUN + within), 0
+        found, place = tl.load((weight.plane + lines.plane)[:, None] + span * _RUN + within), 0
     else:
-        found, place = tl.zeros((weight.octets.shape[0], 1), tl.uint8), 0
+        found, place = tl.zeros((lines.octets.shape[0], 1), tl.uint8), 0
     return found, place
 
 
 @triton.jit
-def codes_of_pair(weight, plane, span, pair: tl.constexpr, BITS: tl.constexpr):
+def codes_of_pair(weight, lines, plane, span, pair: tl.constexpr, BITS: tl.constexpr):
     """uint8 [lines, RUN] of two runs that are neighbours in a span."""
-    within = tl.arange(0, _RUN)[None, :]
+    within, octets = tl.arange(0, _RUN)[None, :], (weight.octets + lines.octets)[:, None]
     if BITS == 8:
-        bytes = weight.octets[:, None] + (span * _SPAN + 2 * pair * _RUN) + within
+        bytes = octets + (span * _SPAN + 2 * pair * _RUN) + within
         lower, upper = tl.load(bytes), tl.load(bytes + _RUN)
     else:
-        octets = tl.load(weight.octets[:, None] + (span * (_SPAN // 2) + pair * _RUN) + within)
+        octets = tl.load(octets + (span * (_SPAN // 2) + pair * _RUN) + within)
         if weight.table is not None:
             lower, upper = looked_up(octets, weight.table)
         elif BITS == 4:
@@ -187,25 +186,25 @@ def _factors_of(norm_weight, span, num_inputs):
 
 @triton.jit
 def sum_of_blocks_part(
-    x_rows, weight, norm_weight, part, num_inputs, sums, BITS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
-    ZERO: tl.constexpr, UNIT: tl.constexpr, IS_POWER: tl.constexpr, PARTS: tl.constexpr, IS_EVEN: tl.constexpr,
-    met_type: tl.constexpr,
+    x_rows, weight, lines, norm_weight, part, num_inputs, sums, BITS: tl.constexpr, BLOCK: tl.constexpr,
+    GROUP: tl.constexpr, ZERO: tl.constexpr, UNIT: tl.constexpr, IS_POWER: tl.constexpr, PARTS: tl.constexpr,
+    IS_EVEN: tl.constexpr, met_type: tl.constexpr,
 ):  # fmt: skip
     """[lines, rows] over a part of the inputs, beginning with zeros as `sums`; of normed rows [1, rows] squares too."""
     spans = tl.cdiv(num_inputs, _SPAN)
     length = tl.cdiv(spans, PARTS)
     squares = tl.zeros((x_rows.shape[0], _RUN if norm_weight is not None else 1), tl.float32)
     # Read a span ahead: what is as narrow as scales passes no shared memory, and would be waited for.
-    words = words_of(weight, tl.minimum(part * length, spans - 1), BLOCK)
+    words = words_of(weight, lines, tl.minimum(part * length, spans - 1), BLOCK)
     if norm_weight is not None:
         factors = _factors_of(norm_weight, part * length, num_inputs)
     for span in range(part * length, tl.minimum((part + 1) * length, spans)):
-        words_ahead = words_of(weight, tl.minimum(span + 1, spans - 1), BLOCK)
+        words_ahead = words_of(weight, lines, tl.minimum(span + 1, spans - 1), BLOCK)
         if norm_weight is not None:
             factors_ahead = _factors_of(norm_weight, span + 1, num_inputs)
-        plane = plane_of(weight, span, BITS)
+        plane = plane_of(weight, lines, span, BITS)
         for pair in tl.static_range(2):
-            codes = codes_of_pair(weight, plane, span, pair, BITS)
+            codes = codes_of_pair(weight, lines, plane, span, pair, BITS)
             for side in tl.static_range(2):
                 inputs = span * _SPAN + (2 * pair + side) * _RUN + tl.arange(0, _RUN)[None, :]
                 if IS_EVEN:
