@@ -16,6 +16,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from gpu_figures.cpu_answers import on_cpu
+
 from penstock.kernels.triton.switches import KERNEL_TUNING, SWITCHES
 
 _AT_ONCE = 4
@@ -45,6 +47,19 @@ def answers(device: str, form: str, is_small: bool) -> dict[str, Any]:
         for token, entry in zip(output.prompt_token_ids[1:], output.prompt_logprobs[1:], strict=True)
     ]
     return {"tokens": [list(output.outputs.token_ids) for output in outputs], "likely": likely}
+
+
+def expected_of(form: str, is_small: bool) -> dict[str, Any] | str:
+    def computed() -> dict[str, Any]:
+        told = found("cpu", form, is_small, {})
+        if isinstance(told, str):
+            raise RuntimeError(told)
+        return told
+
+    try:
+        return on_cpu(f"switches-{form}{'-small' if is_small else ''}", computed)
+    except RuntimeError as error:
+        return str(error)
 
 
 def found(device: str, form: str, is_small: bool, environment: dict[str, str]) -> dict[str, Any] | str:
@@ -84,8 +99,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--small", action="store_true", help="short prompts and few rows")
+    parser.add_argument("--prepare", action="store_true", help="only the CPU's answers, which are kept if asked for")
     parser.add_argument("--answers", choices=_FORMS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.prepare:
+        for form in _FORMS:
+            expected_of(form, arguments.small)
+        return
     if arguments.answers:
         print(json.dumps(answers(arguments.device, arguments.answers, arguments.small)))
         return
@@ -93,7 +113,7 @@ def main() -> None:
     forms = ["float32"] if arguments.small else list(_FORMS)
     cases = [(name, form, {**own, **interpreted}) for name, own in rows(arguments.small).items() for form in forms]
     with ThreadPoolExecutor(2 if arguments.small else _AT_ONCE) as threads:
-        expected = {form: threads.submit(found, "cpu", form, arguments.small, {}) for form in forms}
+        expected = {form: threads.submit(expected_of, form, arguments.small) for form in forms}
         trees = [threads.submit(found, arguments.device, form, arguments.small, own) for _, form, own in cases]
         for (name, form, _), tree in zip(cases, trees, strict=True):
             told = verdict(tree.result(), expected[form].result(), form)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 from builders.on_card import generated, mixed_prompts, pocket
+from gpu_figures.cpu_answers import on_cpu
 
-from penstock import RequestOutput, SamplingParams
+from penstock import SamplingParams
 
 PROMPTS = mixed_prompts(20)
 # Weights, keys and values; and how far the log-probabilities of a prompt's tokens may lie apart in the mean: twice what
@@ -20,31 +21,29 @@ FORMS: dict[str, tuple[dict[str, Any], float]] = {
 }
 
 
-def likelihoods(outputs: list[RequestOutput]) -> list[float]:
-    """The log-probability of every prompt token but the first, under the model."""
-    found = []
-    for output in outputs:
-        for token, entry in zip(output.prompt_token_ids[1:], output.prompt_logprobs[1:], strict=True):
-            found.append(entry[token].logprob)
-    return found
+def told(where: str, max_tokens: int, **options: Any) -> dict[str, Any]:
+    """The greedy tokens of every answer, and the log-probability of every prompt token but the first."""
+    params = SamplingParams(temperature=0, max_tokens=max_tokens, prompt_logprobs=0)
+    with pocket(where, **options) as llm:
+        outputs = generated(llm, PROMPTS, params)
+    likely = [
+        entry[token].logprob
+        for output in outputs
+        for token, entry in zip(output.prompt_token_ids[1:], output.prompt_logprobs[1:], strict=True)
+    ]
+    return {"tokens": [list(output.outputs.token_ids) for output in outputs], "likely": likely}
 
 
 def test_greedy_answers_in_float32_are_those_of_the_cpu(device):
-    params = SamplingParams(temperature=0, max_tokens=48, prompt_logprobs=0)
-    answers = []
-    for where in (device, "cpu"):
-        with pocket(where, dtype="float32") as llm:
-            answers.append(generated(llm, PROMPTS, params))
-    found, expected = ([list(output.outputs.token_ids) for output in outputs] for outputs in answers)
-    assert found == expected
-    assert likelihoods(answers[0]) == pytest.approx(likelihoods(answers[1]), abs=2e-3)
+    expected = on_cpu("greedy-float32", lambda: told("cpu", 48, dtype="float32"))
+    found = told(device, 48, dtype="float32")
+    assert found["tokens"] == expected["tokens"]
+    assert found["likely"] == pytest.approx(expected["likely"], abs=2e-3)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_rounded_formats_find_a_text_as_likely_as_on_the_cpu(device, form):
     options, apart = FORMS[form]
-    params, found = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0), []
-    for where in (device, "cpu"):
-        with pocket(where, **options) as llm:
-            found.append(likelihoods(generated(llm, PROMPTS, params)))
-    assert statistics.mean(abs(one - other) for one, other in zip(*found, strict=True)) < apart
+    expected = on_cpu(f"likely-{form}", lambda: told("cpu", 1, **options))["likely"]
+    found = told(device, 1, **options)["likely"]
+    assert statistics.mean(abs(one - other) for one, other in zip(found, expected, strict=True)) < apart
