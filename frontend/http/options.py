@@ -96,7 +96,8 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
         if self.api_key_file is None:
             return []
         try:
-            lines = read_owner_file(os.path.expanduser(self.api_key_file)).decode().splitlines()
+            # Editors on Windows begin a file with a byte order mark.
+            lines = read_owner_file(os.path.expanduser(self.api_key_file)).decode("utf-8-sig").splitlines()
         except (OSError, UnicodeError) as error:
             raise ConfigError(f"api_key_file={self.api_key_file!r} can't be read: {error}.") from error
         keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]

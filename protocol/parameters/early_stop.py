@@ -12,6 +12,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from ..fields.rules import MOST
+
 SENTENCE = (
     'must be a dict such as {"window_size": 3000, "threshold": 0.99}: a whole number of tokens, 1 or more, and a '
     'probability of more than 0 and at most 1; with strategy="cycle" that many tokens must be a short cycle instead; '
@@ -55,7 +57,7 @@ def as_early_stop(value: Any) -> EarlyStop:
         raise TypeError
     wanted = EarlyStop(**value)
     window_size, threshold = operator.index(wanted.window_size), float(wanted.threshold)
-    is_right = window_size >= 1 and 0 < threshold <= 1 and wanted.strategy in get_args(Strategy)
+    is_right = 1 <= window_size <= MOST and 0 < threshold <= 1 and wanted.strategy in get_args(Strategy)
     if not is_right or not isinstance(wanted.enable_early_stop, bool):
         raise ValueError
     return msgspec.structs.replace(wanted, window_size=window_size, threshold=threshold)

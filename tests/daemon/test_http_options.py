@@ -86,7 +86,7 @@ def test_a_reload_changes_http_and_cuts_nobody_off_and_a_shutdown_tells_streams_
     assert status(address) == 401 and status(address, "one") == 200
     assert b"data: [DONE]" in stream.read()  # under the old options
     connection.close()
-    keys.write_text("two\n")
+    keys.write_text("two\n", encoding="utf-8-sig")  # as an editor on Windows writes it
     assert reload_daemon(daemon.address) == "HTTP changed"
     assert status(address, "one") == 401 and status(address, "two") == 200
     keys.write_text("")

@@ -70,8 +70,10 @@ def test_a_shape_that_is_made_to_take_long_is_refused_and_others_go_on(http, ser
       for path, name in ((CHAT, "messages"), (RESPONSES, "input"), ("/tokenize", "messages"))),
     *((RESPONSES, {"input": "Hello", "text": {"format": form}}, r'^text\.format must be \{"type": "text"\}')
       for form in ({"type": "jsn"}, {"type": "json_schema"}, {})),
+    (CHAT, {"messages": [{"role": "user"}], "tools": [{"name": "f"}]}, r"needs function, .* A tool is .*\}\} here"),
+    (RESPONSES, {"input": "Hi", "tools": [{"function": {"name": "f"}}]}, 'needs name, .* A tool is .*"name": …'),
 ])  # fmt: skip
-def test_a_role_that_the_template_leaves_out_and_a_form_of_a_response_are_refused_by_their_names(
+def test_a_role_that_the_template_leaves_out_and_other_endpoints_forms_are_refused_by_their_names(
     http, path, fields, sentence
 ):
     reply = http.post(path, json={"model": "pocket", **fields})
@@ -82,6 +84,9 @@ def test_a_role_that_the_template_leaves_out_and_a_form_of_a_response_are_refuse
     ("/api/chat", "Here it is /v1/chat/completions."),
     ("/api/tags", "Here it is /v1/models."),
     ("/v1/messages", "Here it is /v1/chat/completions."),
+    ("/v1/messages/count_tokens", "Here it is /tokenize."),
+    ("/v1/moderations", "Texts are not judged here."),
+    ("/v1/audio/translations", "give text."),
     ("/v1/embeddings", "Embeddings are not computed here."),
     ("/v1/chat/completion", "Did you mean /v1/chat/completions?"),
     ("/zzz", "/openapi.json lists them."),

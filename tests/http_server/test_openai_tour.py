@@ -279,6 +279,20 @@ def test_a_required_call_comes_as_a_call_so_does_one_of_a_named_function_and_non
     assert name == "add" and reason == "tool_calls" and {"a", "b"} <= json.loads(text).keys()
     [call] = chat({"type": "function", "function": {"name": "add"}}, max_tokens=60).choices[0].message.tool_calls
     assert call.function.name == "add" and call.function.arguments.startswith("{")
+    for parameters in ({}, {"parameters": {"type": "object", "properties": {}}}):
+        tool = {"type": "function", "function": {"name": "now", **parameters}}
+        for wanted in ("required", {"type": "function", "function": {"name": "now"}}):
+            [call] = chat(wanted, [tool]).choices[0].message.tool_calls
+            assert (call.function.name, json.loads(call.function.arguments)) == ("now", {})
+    without = client.chat.completions.create(messages=QUESTION, **GREEDY)
+    assert chat("none").usage.prompt_tokens == without.usage.prompt_tokens
+
+
+def test_an_answer_that_repeats_itself_says_so_in_its_stop_reason(client):
+    looping = {"guided_grammar": 'root ::= ("ab"){400}', "early_stop": {"strategy": "cycle", "window_size": 40}}
+    [choice] = client.chat.completions.create(messages=QUESTION, max_tokens=700, extra_body=looping, **GREEDY).choices
+    assert (choice.finish_reason, choice.stop_reason) == ("stop", "repetition")
+    assert choice.message.content.startswith("abab") and len(choice.message.content) < 400
 
 
 def test_a_conversation_with_a_call_and_what_it_gave_goes_on(client):

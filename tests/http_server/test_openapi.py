@@ -4,19 +4,30 @@ What it says of a sampling parameter is what stands on its field: no type, bound
 made from it by chance is answered with a status and a body that it names.
 """
 
-from typing import Any
+import json
+from typing import Any, get_type_hints
 
 import msgspec
 import pytest
 import requests
 from builders.cases import for_each
+from openai.types import completion_create_params as completions
+from openai.types.chat import completion_create_params
+from openai.types.responses import response_create_params
 
 from penstock import GuidedDecodingParams, RequestError
+from penstock.frontend.http.answers.errors import ApiError
 from penstock.frontend.http.openapi import document
+from penstock.frontend.http.requests.decoding import decoded
 from penstock.frontend.http.requests.parameters import sampling_params
+from penstock.frontend.http.requests.thinking import thinking_of
 from penstock.frontend.http.schemas.chat import ChatRequest
+from penstock.frontend.http.schemas.completions import CompletionRequest
+from penstock.frontend.http.schemas.foreign_fields import FOREIGN_FIELDS, HINTS, RENAMED
+from penstock.frontend.http.schemas.responses import ResponsesRequest
 from penstock.frontend.http.schemas.sampling import _CLOSER, _FORMS, TAKEN, TAKEN_WITH_CHOICES
 from penstock.protocol.fields.described import rules_of
+from penstock.protocol.parameters.early_stop import CYCLE_GUARD, EarlyStop
 from penstock.protocol.parameters.sampling import SamplingParams
 
 SCHEMAS = document("0")["components"]["schemas"]
@@ -28,7 +39,6 @@ FIELDS = {field.name: field.type for field in msgspec.structs.fields(SamplingPar
 
 
 def told(body: str, name: str) -> dict[str, Any]:
-    """Of the property; in one dict, without its null."""
     described = SCHEMAS[body]["properties"][name]
     [form] = [each for each in described["anyOf"] if each != {"type": "null"}] if name not in _FORMS else [{}]
     return {**form, "description": described["description"]}
@@ -71,8 +81,76 @@ def test_items_of_lists_and_tables_are_bounded_as_their_rule_says():
 def test_a_schema_beside_the_shape_of_a_call_is_refused_and_not_taken_instead(schema):
     request, call = ChatRequest(messages=[], guided_json=schema), GuidedDecodingParams(json={"type": "object"})
     assert sampling_params(request, SamplingParams(), None).guided_decoding == GuidedDecodingParams(json=schema)
-    with pytest.raises(RequestError, match="guided_decoding and guided_json can't be given together"):
-        sampling_params(request, SamplingParams(), None, guided_decoding=call)
+    with pytest.raises(ApiError, match="guided_json and a tool_choice that asks for a call can't be given together"):
+        sampling_params(request, SamplingParams(), None, call_shape=call)
+
+
+@for_each("given, early_stop", [
+    ({}, CYCLE_GUARD), ({"early_stop": None}, CYCLE_GUARD), ({"ignore_eos": True}, None),
+    ({"early_stop": False}, EarlyStop(enable_early_stop=False)),
+    ({"early_stop": {"window_size": 9}}, EarlyStop(window_size=9)),
+])  # fmt: skip
+def test_an_answer_that_has_become_a_cycle_ends_unless_its_request_says_otherwise(given, early_stop):
+    request = decoded(json.dumps({"messages": [{"role": "user", "content": "hi"}], **given}).encode(), ChatRequest)
+    assert sampling_params(request, SamplingParams(), None).early_stop == early_stop
+
+
+# --- fields of others ------------------------------------------------------------------------------------------------
+
+MESSAGES = {"messages": [{"role": "user", "content": "hi"}]}
+KINDS_OF_REQUESTS = [
+    (ChatRequest, completion_create_params.CompletionCreateParamsBase, MESSAGES),
+    (CompletionRequest, completions.CompletionCreateParamsBase, {"prompt": "hi"}),
+    (ResponsesRequest, response_create_params.ResponseCreateParamsBase, {"input": "hi"}),
+]
+
+
+def refusal(kind: type[msgspec.Struct], fields: dict[str, Any]) -> str:
+    """What is said against a request; empty where it is taken."""
+    try:
+        request = decoded(json.dumps(fields).encode(), kind)
+        sampling_params(request, SamplingParams(), None)
+    except (ApiError, RequestError) as error:
+        return str(error)
+    return ""
+
+
+@for_each("kind, theirs, least", KINDS_OF_REQUESTS)
+def test_every_field_of_openai_and_of_other_servers_may_be_null_or_what_means_nothing(kind, theirs, least):
+    names = {*get_type_hints(theirs), *FOREIGN_FIELDS, *HINTS, *RENAMED} - least.keys()
+    assert {name: said for name in names if (said := refusal(kind, {**least, name: None}))} == {}
+    assert refusal(kind, {**least, **dict.fromkeys(names)}) == ""
+    own = kind.__annotations__
+    for name, row in FOREIGN_FIELDS.items():
+        if name in own or name in least:
+            continue
+        for value in row.neutral:
+            assert refusal(kind, {**least, name: value}) == ""
+        for value in (12345, "what?", ["what?"], {"what?": 1}, 0.5):
+            said = refusal(kind, {**least, name: value})
+            assert said.startswith(f"{name} has no such effect here: "), f"{name}={value}: {said}"
+
+
+@for_each("theirs, ours", list(RENAMED.items()))
+def test_another_name_of_a_parameter_has_its_meaning_and_its_rules(theirs, ours):
+    given = {"guided_json": {"type": "integer"}, "guided_grammar": 'start: "a"', "guided_regex": "a"}.get(ours, 1)
+    given = True if ours == "include_stop_str_in_output" else given
+    bodies = [json.dumps({"prompt": "hi", name: given}).encode() for name in (theirs, ours)]
+    first, second = [sampling_params(decoded(each, CompletionRequest), SamplingParams(), None) for each in bodies]
+    assert first == second
+    assert ours.removeprefix("guided_") in refusal(CompletionRequest, {"prompt": "hi", theirs: ["wrong"]})
+
+
+@for_each("given, options, budget, is_shown", [
+    ({"enable_thinking": False}, {"enable_thinking": False}, None, True),
+    ({"think": True, "thinking": {"type": "enabled", "budget_tokens": 9}}, {"enable_thinking": True}, 9, True),
+    ({"reasoning": {"effort": "low", "max_tokens": 7, "exclude": True}}, {"reasoning_effort": "low"}, 7, False),
+    ({"reasoning": {"effort": "none"}}, {"enable_thinking": False, "reasoning_effort": "none"}, None, True),
+    ({"verbosity": "low", "include_reasoning": False}, {"verbosity": "low"}, None, False),
+])  # fmt: skip
+def test_every_way_to_say_how_much_to_think_reaches_the_template(given, options, budget, is_shown):
+    request = decoded(json.dumps({**MESSAGES, **given}).encode(), ChatRequest)
+    assert thinking_of(request) == (options, budget, is_shown)
 
 
 # --- requests made from it by chance ---------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from ..endpoint import AnyReply, Call
 from ..loaded_model import LoadedModel
 from ..requests.conversation import as_tools, own_template, rendered, template_options
 from ..requests.parameters import sampling_params
+from ..requests.thinking import thinking_of
 from ..requests.tool_choice import CallParser, ToolChoice
 from ..schemas.chat import (
     AnswerDelta,
@@ -46,6 +47,7 @@ class _Answer(NamedTuple):
 @dataclass(slots=True)
 class _Chat(PreparedRequest[ChatRequest]):
     call_parsers: list[CallParser] | None
+    shows_thoughts: bool
     prompt_logprobs: list[Logprobs] = field(default_factory=list)
 
     async def whole(self) -> AnyReply:
@@ -78,7 +80,7 @@ class _Chat(PreparedRequest[ChatRequest]):
                 for answer in piece.answers:
                     if self.call_parsers is not None:
                         self.call_parsers[answer.index].take(answer)
-                    if self.request.include_reasoning is False:
+                    if not self.shows_thoughts:
                         answer.reasoning_content = None
                     yield _Answer(answer, piece.logprobs.get(answer.index, []))
                 if is_streamed:
@@ -105,21 +107,19 @@ def _prepared(call: Call, request: ChatRequest, model: LoadedModel) -> _Chat:
         raise ApiError(400, "echo works with /v1/completions only.", param="echo")
     given = request.tool_choice
     choice = ToolChoice.of(given.function if isinstance(given, ChosenTool) else given, as_tools(request.tools))
-    if choice.shape is not None and (request.response_format or {"type": "text"}) != {"type": "text"}:
-        raise ApiError(400, "response_format and a tool_choice that asks for a call can't be given together.")
+    thinking = thinking_of(request)
     params = sampling_params(
         request,
         model.defaults,
         call.salt,
         max_tokens=request.max_completion_tokens or request.max_tokens,
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
-        guided_decoding=choice.shape,
+        call_shape=choice.shape,
+        reasoning_max_tokens=thinking.max_tokens,
         lora_name=model.adapter(request.lora_name),
     )
     check_asked(1, params, call.server.options)
-    options = template_options(request.chat_template_kwargs)
-    if request.reasoning_effort is not None:
-        options.setdefault("reasoning_effort", request.reasoning_effort)
+    options = {**thinking.template_options, **template_options(request.chat_template_kwargs)}
     if request.continue_final_message:
         options["continue_final_message"] = True
     prompt = rendered(
@@ -130,7 +130,8 @@ def _prepared(call: Call, request: ChatRequest, model: LoadedModel) -> _Chat:
         chat_template=own_template(request, is_trusted=call.server.options.trust_request_chat_template),
         adds_generation_prompt=request.add_generation_prompt is not False and not request.continue_final_message,
     )
-    return _Chat(Generation(call, model, [prompt], params), request, choice.call_parsers(params.n))
+    generation = Generation(call, model, [prompt], params)
+    return _Chat(generation, request, choice.call_parsers(params.n), thinking.is_shown)
 
 
 def _whole(chat: _Chat, answers: list[_Answer]) -> AnyReply:

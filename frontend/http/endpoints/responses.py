@@ -36,7 +36,7 @@ from ..schemas.responses import (
     ResponsesUsage,
 )
 
-_KEPT_NOWHERE = ("previous_response_id", "conversation", "background")
+_KEPT_NOWHERE = ("previous_response_id", "conversation", "background", "prompt")
 _TEXT_PARTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 
 
@@ -129,7 +129,7 @@ def _prepared(call: Call, request: ResponsesRequest, model: LoadedModel) -> _Res
         model.defaults,
         call.salt,
         max_tokens=request.max_output_tokens,
-        guided_decoding=choice.shape,
+        call_shape=choice.shape,
         response_format=_response_format(request),
         lora_name=model.adapter(None),
     )

@@ -122,7 +122,7 @@ def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
         request = msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         fault = DecodingFault.of(error, kind, whole="The body", given=_plain(body))
-        raise ApiError(400, fault.sentence, param=fault.field or None) from None
+        raise ApiError(400, fault.sentence + _form_of_tools(fault.field), param=fault.field or None) from None
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise ApiError(400, f"The body is not UTF-8, as JSON has to be: a text in it has the byte 0x{byte:02x} "
@@ -133,6 +133,17 @@ def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
         if isinstance(value := getattr(request, name), (dict, list)):
             check_levels(name, value)
     return request
+
+
+def _form_of_tools(field: str) -> str:
+    """How a tool is written where one is written in the form of another endpoint; empty if the fault is another."""
+    match _TOOL_FIELD.fullmatch(field):
+        case None:
+            return ""
+        case found if found[1] == "function":
+            return ' A tool is {"type": "function", "function": {"name": …, "parameters": {…}}} here.'
+        case _:
+            return ' A tool is {"type": "function", "name": …, "parameters": {…}} here.'
 
 
 def _half_a_pair(body: bytes | bytearray) -> str:
@@ -189,3 +200,4 @@ _WHOLE_CHARACTERS = re.compile(
 _LOOKED_THROUGH = 2**19
 _HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _WITH_PARTS = (dict, list, msgspec.Struct)
+_TOOL_FIELD = re.compile(r"tools\[[^\]]*\]\.(function|name)")

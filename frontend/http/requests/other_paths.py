@@ -7,9 +7,12 @@ _MANAGED = "Models are managed on the command line: `penstock pull`, `penstock r
 _NO_EMBEDDINGS = "Embeddings are not computed here."
 _KEPT = "Nothing is kept here between requests."
 _NO_BATCHES = "A file of requests is answered by `penstock generate MODEL --input FILE`."
-_TEXT_ALONE = "Models here take text and give text."
+_TEXT_ALONE = "Models here take text, and pictures where they see, and give text."
+_NOT_JUDGED = "Texts are not judged here."
+_NOT_TRAINED = "Models are not trained here."
+_NO_SOCKET = "There are no sessions of speech here; /v1/chat/completions streams text."
 
-# Theirs → ours, or a sentence.
+# Theirs → ours, or a sentence; it also holds for the paths below it.
 _OTHERS = {
     "/api/chat": _CHAT,
     "/api/generate": _COMPLETIONS,
@@ -41,15 +44,27 @@ _OTHERS = {
     "/v1/files": _NO_BATCHES,
     "/v1/assistants": _KEPT,
     "/v1/threads": _KEPT,
-    "/v1/images/generations": _TEXT_ALONE,
-    "/v1/audio/speech": _TEXT_ALONE,
-    "/v1/audio/transcriptions": _TEXT_ALONE,
+    "/v1/images": _TEXT_ALONE,
+    "/v1/audio": _TEXT_ALONE,
+    "/v1/videos": _TEXT_ALONE,
+    "/v1/moderations": _NOT_JUDGED,
+    "/v1/fine_tuning": _NOT_TRAINED,
+    "/v1/fine-tunes": _NOT_TRAINED,
+    "/v1/evals": _NOT_JUDGED,
+    "/v1/realtime": _NO_SOCKET,
+    "/v1/conversations": _KEPT,
+    "/v1/vector_stores": _KEPT,
+    "/v1/containers": _KEPT,
+    "/v1/uploads": _NO_BATCHES,
+    "/v1/messages/count_tokens": "/tokenize",
 }
 
 
 def advice(path: str, paths: list[str]) -> str:
     """A sentence to append for a path that isn't served, with the space before it; empty where there is none."""
-    other = _OTHERS.get(path.rstrip("/"))
+    parts = path.rstrip("/").split("/")
+    above = ("/".join(parts[:count]) for count in range(len(parts), 1, -1))
+    other = next((_OTHERS[each] for each in above if each in _OTHERS), None)
     if other is None:
         return suggestion(path, paths)
     return f" Here it is {other}." if other.startswith("/") else f" {other}"

@@ -1,5 +1,6 @@
 """Makes `SamplingParams` of a request's fields; those it leaves out have the model's own defaults."""
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -7,24 +8,64 @@ import msgspec
 from ....protocol.fields.suggestion import suggestion
 from ....protocol.parameters.guided import FORMS, GuidedDecodingParams
 from ....protocol.parameters.sampling import SamplingParams
+from ...requests.request import guarded
 from ..answers.errors import ApiError
+from ..schemas.foreign_fields import FOREIGN_FIELDS, RENAMED
 from ..schemas.sampling import TAKEN, TAKEN_WITH_CHOICES, SamplingRequest
 
 _SAME_NAMES = tuple(name for name in (*TAKEN, *TAKEN_WITH_CHOICES) if name != "cache_salt")
+_SHAPES = ("response_format", "structural_tag", *(f"guided_{form}" for form in FORMS))
 
 
 def sampling_params(
-    request: SamplingRequest, defaults: SamplingParams, salt: str | None, **further: Any
+    request: SamplingRequest,
+    defaults: SamplingParams,
+    salt: str | None,
+    *,
+    call_shape: GuidedDecodingParams | None = None,
+    **further: Any,
 ) -> SamplingParams:
     """`further` are fields that each kind of request writes in its own way; None among them is not given."""
+    _check_foreign_fields(request)
     chosen = {name: value for name in _SAME_NAMES if (value := getattr(request, name, None)) is not None}
     chosen.update({name: value for name, value in further.items() if value is not None})
+    for theirs, ours in RENAMED.items():
+        if (value := getattr(request, theirs, None)) is not None and chosen.setdefault(ours, value) != value:
+            raise ApiError(400, f"{theirs} is another name of {ours}; give one of them.", param=theirs)
     if request.structured_outputs is not None:
-        if "guided_decoding" in chosen or "guided_json" in chosen:
+        if "guided_json" in chosen:
             raise ApiError(400, "An answer has one shape: give structured_outputs or guided_json, not both.")
         chosen["guided_decoding"] = _structured(request.structured_outputs)
+    if call_shape is not None:
+        _set_call_shape(chosen, call_shape)
     chosen["cache_salt"] = _salted(salt, request.cache_salt)
-    return msgspec.structs.replace(defaults, **chosen)
+    return guarded(msgspec.structs.replace(defaults, **chosen))
+
+
+def _set_call_shape(chosen: dict[str, Any], shape: GuidedDecodingParams) -> None:
+    """The answer must be a call; a format that asks for nothing may be given all the same."""
+    if (form := chosen.get("response_format")) is not None and form.get("type") == "text":
+        del chosen["response_format"]
+    given = ["structured_outputs"] * ("guided_decoding" in chosen)
+    given += [name for name in _SHAPES if chosen.get(name) not in (None, False)]
+    if given:
+        why = f"{given[0]} and a tool_choice that asks for a call can't be given together."
+        raise ApiError(400, why, param=given[0])
+    chosen["guided_decoding"] = shape
+
+
+def _check_foreign_fields(request: SamplingRequest) -> None:
+    for name in _foreign_names(type(request)):
+        row = FOREIGN_FIELDS[name]
+        if (value := getattr(request, name)) is not None and not row.accepts(value):
+            raise ApiError(400, f"{name} has no such effect here: {row.reason}.", param=name)
+
+
+@cache
+def _foreign_names(kind: type[SamplingRequest]) -> tuple[str, ...]:
+    """Those that this kind of request has not got in its own way."""
+    types = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    return tuple(name for name in FOREIGN_FIELDS if getattr(types[name], "__origin__", None) is Any)
 
 
 def _salted(salt: str | None, own: str | None) -> str | None:

@@ -16,8 +16,10 @@ from ...parsing.json_call import BareJsonCall
 from ..answers.errors import ApiError
 
 _ONE_JSON_CALL = CallMarks((CallForm("{", BareJsonCall, is_bare=True),))
-_ANY_ARGUMENTS = {"type": "object"}
 _DEFINITIONS = ("$defs", "definitions")
+_NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
+# Beside these, a tool's schema may allow arguments that its properties don't name.
+_PLAIN_KEYWORDS = {"type", "properties", "required", "title", "description", "$schema", *_DEFINITIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class ToolChoice:
         function = next((each["function"] for each in tools if each["function"]["name"] == choice.name), None)
         if function is None:
             raise ApiError(400, f"tool_choice names {choice.name!r}, which is not among tools.", param="tool_choice")
-        shape = GuidedDecodingParams(json=function.get("parameters") or _ANY_ARGUMENTS)
+        shape = GuidedDecodingParams(json=arguments_schema(function))
         return cls(tools, shape, named=function["name"])
 
     def call_parsers(self, samples: int) -> "list[CallParser] | None":
@@ -84,9 +86,16 @@ class CallParser:
         answer.text = ""
 
 
+def arguments_schema(function: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of a call's arguments, without room for any that the tool doesn't name: a model that has written those
+    it knows might go on for ever."""
+    schema: Mapping[str, Any] = function.get("parameters") or _NO_ARGUMENTS
+    return {**_NO_ARGUMENTS, **schema} if schema.keys() <= _PLAIN_KEYWORDS else schema
+
+
 def _call_schema(function: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of a call. Definitions move to its top, since references in a function's schema point there."""
-    arguments = dict(function.get("parameters") or _ANY_ARGUMENTS)
+    arguments = dict(arguments_schema(function))
     lifted = {name: arguments.pop(name) for name in _DEFINITIONS if name in arguments}
     return {
         "type": "object",

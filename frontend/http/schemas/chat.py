@@ -73,6 +73,21 @@ class ChosenTool(msgspec.Struct, kw_only=True):
     type: Literal["function"] = "function"
 
 
+class ThinkingOptions(msgspec.Struct, kw_only=True):
+    type: Literal["enabled", "disabled", "adaptive", "auto"] | None = None
+    budget_tokens: Count | None = None
+
+
+class ChatReasoning(msgspec.Struct, kw_only=True):
+    """OpenRouter's way to say how a model thinks."""
+
+    enabled: bool | None = None
+    effort: str | None = None
+    max_tokens: Count | None = None
+    exclude: bool | None = None
+    summary: str | None = None  # without effect
+
+
 class ChatRequest(Sampling, kw_only=True, forbid_unknown_fields=True):
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     max_tokens: Count | None = None
@@ -84,6 +99,11 @@ class ChatRequest(Sampling, kw_only=True, forbid_unknown_fields=True):
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
     include_reasoning: bool | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+    enable_thinking: bool | None = None
+    think: Annotated[bool | None, Meta(description="another name of enable_thinking")] = None
+    thinking: ThinkingOptions | None = None
+    reasoning: ChatReasoning | None = None
     chat_template: Annotated[str | None, Meta(description="refused unless the server trusts its clients")] = None
     chat_template_kwargs: FreeForm | None = None
     add_generation_prompt: bool | None = None

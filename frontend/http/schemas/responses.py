@@ -68,6 +68,7 @@ class ResponsesRequest(SamplingRequest, kw_only=True, forbid_unknown_fields=True
     include: list[str] | None = None  # without effect
     background: Annotated[bool | None, Meta(description="refused: nothing is kept")] = None
     previous_response_id: Annotated[str | None, Meta(description="refused: nothing is kept")] = None
+    prompt: Annotated[FreeForm | None, Meta(description="refused: nothing is kept")] = None
     conversation: Annotated[str | FreeForm | None, Meta(description="refused: nothing is kept")] = None
 
 

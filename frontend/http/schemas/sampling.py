@@ -13,6 +13,7 @@ from msgspec import Meta
 from ....protocol.fields.rules import MOST
 from ....protocol.outputs import RequestOutput
 from ....protocol.parameters.sampling import MAX_LOGPROBS
+from .foreign_fields import foreign
 from .parameter_fields import struct_of
 
 Count = Annotated[int, Meta(ge=1, le=MOST)]
@@ -22,8 +23,8 @@ FreeForm = dict[str, Any]
 
 
 class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    include_usage: bool = False
-    continuous_usage_stats: bool = False
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
     include_obfuscation: bool | None = None  # without effect
 
 
@@ -40,7 +41,13 @@ class Ignored(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     request_id: str | None = None
 
 
-class Request(Ignored, kw_only=True, forbid_unknown_fields=True):
+if TYPE_CHECKING:
+    _Foreign = Ignored
+else:
+    _Foreign = foreign(Ignored)
+
+
+class Request(_Foreign, kw_only=True, forbid_unknown_fields=True):
     """What stands beside the parameters in every request for an answer."""
 
     model: Annotated[str | None, Meta(description="a name from /v1/models; an adapter's is one, too")] = None
@@ -53,8 +60,8 @@ TAKEN = (
     "temperature", "top_p", "top_k", "min_p", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos",
     "min_tokens", "seed", "presence_penalty", "frequency_penalty", "repetition_penalty", "no_repeat_ngram_size",
     "logit_bias", "bad_words", "skip_special_tokens", "spaces_between_special_tokens", "reasoning_max_tokens",
-    "priority", "cache_salt", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_json_object",
-    "structural_tag",
+    "early_stop", "priority", "cache_salt", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+    "guided_json_object", "structural_tag",
 )  # fmt: skip
 # Parameters that /v1/responses doesn't have, or writes in its own way.
 TAKEN_WITH_CHOICES = ("n", "prompt_logprobs", "lora_name", "response_format")
@@ -66,9 +73,10 @@ _CLOSER: dict[str, dict[str, Any]] = {
     "stop_token_ids": {"max_length": 1024},
     "cache_salt": {"max_length": 1024},
     "lora_name": {"max_length": 1024},
+    "early_stop": {"description": "ends an answer in a loop; unset: once 768 tokens are one cycle; false: never"},
     "priority": {"description": "lower goes first; other than 0 only where the server allows it"},
 }
-_FORMS: dict[str, Any] = {"stop": str | list[str], "guided_json": FreeForm | str}
+_FORMS: dict[str, Any] = {"stop": str | list[str], "guided_json": FreeForm | str, "early_stop": FreeForm | bool}
 
 if TYPE_CHECKING:
 
@@ -86,7 +94,7 @@ class Sampling(_WithChoices, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def includes_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
+        return self.stream_options is not None and self.stream_options.include_usage is True
 
 
 class PromptDetails(msgspec.Struct, kw_only=True):
