@@ -1,8 +1,9 @@
 """Compiles grammars beside the engine's loop and keeps the most recently used ones.
 
 Each grammar is first tried in a process of its own (`trial.py`), which a hostile one may hang or crash, and then
-compiled here on a thread (`pool.py`) whose stack is large enough for any grammar of the permitted size. Requests with
-the same grammar wait for one compilation. Only the loop's thread may call this; `wake` tells the loop to `collect`
+compiled here on a thread (`pool.py`) whose stack is large enough for any grammar of the permitted size. What compiled
+grammars take of the heap is bounded: the ones not used for longest are dropped. Requests with the same grammar wait for
+one compilation. Only the loop's thread may call this; `wake` tells the loop to `collect`
 what has been compiled.
 """
 
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...protocol.errors import PenstockError
 from ...protocol.parameters.guided import Grammar
 from ...protocol.processes.bounded_process import JobDiedError
+from ...protocol.processes.heap import heap_bytes, trim_heap
 from .constraint import TOO_EXPENSIVE, Busy, GrammarMatcher, TooExpensive
-from .pool import PATIENCE_SECONDS, Pool
+from .pool import PATIENCE_SECONDS, Pool, on_large_stack
 from .trial import Trial, too_much
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 _MOST_KEPT = 64
 _MOST_CHARACTERS_KEPT = 8 << 20  # of source
+# The heap may grow by so much while there are grammars. What else the engine allocates counts as well, but is little.
+_MOST_HEAP_BYTES = 192 << 20
+_ALWAYS_KEPT = 4
 
 Outcome = GrammarMatcher | TooExpensive | str  # a matcher in its first state, or an error sentence
 
@@ -50,6 +55,7 @@ class Compiler:
         self._done: SimpleQueue[tuple[Grammar, Result | Busy]] = SimpleQueue()
         self._pool = Pool(self._compile, self._tell, self._refuse)
         self._vocabulary: Vocabulary | None = None
+        self._usual_heap: int | None = None  # in bytes, with the vocabulary and the first grammar
         self._loading = threading.Lock()
         self._own = _ThreadLocal()
 
@@ -82,7 +88,18 @@ class Compiler:
             self._kept[grammar] = result.outcome
             while len(self._kept) > _MOST_KEPT or sum(len(each.text) for each in self._kept) > _MOST_CHARACTERS_KEPT:
                 self._kept.popitem(last=False)
+            self._shrink_heap()
         return result.outcome
+
+    def _shrink_heap(self) -> None:
+        """Drop old grammars until the heap has not grown too much, and give what they held back to the system."""
+        if self._usual_heap is None:
+            self._usual_heap = heap_bytes()
+        num_kept, most = len(self._kept), self._usual_heap + _MOST_HEAP_BYTES
+        while len(self._kept) > _ALWAYS_KEPT and heap_bytes() > most:
+            self._kept.popitem(last=False)
+        if len(self._kept) < num_kept:
+            trim_heap()
 
     def _forget(self, grammar: Grammar, client: str) -> bool:
         """Remove the client from those that wait; False if it did not wait."""
@@ -124,10 +141,11 @@ class Compiler:
         with self._loading:
             if self._vocabulary is None:
                 self._vocabulary = Vocabulary(self._folder, self._vocab_size)
-        matcher = _warmed(Matcher.compiled(grammar, self._vocabulary, IN_THE_LOOP))
+        vocabulary = self._vocabulary
+        matcher = on_large_stack(lambda: _warmed(Matcher.compiled(grammar, vocabulary, IN_THE_LOOP)))
         if matcher.error is None:
             return matcher
-        return _warmed(Matcher.compiled(grammar, self._vocabulary, MOST)).error or TOO_EXPENSIVE
+        return on_large_stack(lambda: _warmed(Matcher.compiled(grammar, vocabulary, MOST)).error) or TOO_EXPENSIVE
 
 
 def _warmed(matcher: GrammarMatcher) -> GrammarMatcher:

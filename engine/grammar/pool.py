@@ -8,6 +8,7 @@ any time.
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 from ...protocol.parameters.guided import Grammar
@@ -24,6 +25,7 @@ STACK_BYTES = 512 << 20
 _MOST_WAITING, _MOST_CHARACTERS = 16_384, 64 << 20
 # A client that has had no turn for this long is refused.
 PATIENCE_SECONDS = 30.0
+_starting = threading.Lock()  # the size of stacks is the whole process's
 
 
 class Pool(Generic[Result]):
@@ -54,7 +56,7 @@ class Pool(Generic[Result]):
             self._turns.put(client, grammar, time.monotonic())
             if self._num_threads < _THREADS and self._num_idle < len(self._turns):
                 self._num_threads += 1
-                _start(self._run, STACK_BYTES)
+                _start(self._run)
             if client and not self._is_watched:
                 self._is_watched = True
                 _start(self._watch)
@@ -109,10 +111,25 @@ class Pool(Generic[Result]):
                     self._changed.wait(min((seconds for seconds, *_ in waits), default=None))
 
 
-def _start(work: Callable[[], None], stack_bytes: int = 0) -> None:
-    usual = threading.stack_size(stack_bytes)
-    try:
-        # A daemon thread: a grammar that hangs must not hold up the end of the process.
-        threading.Thread(target=work, name="grammars", daemon=True).start()
-    finally:
-        threading.stack_size(usual)
+def on_large_stack(work: Callable[[], Result]) -> Result:
+    """Run work on a thread of its own. What it touches of its stack is given back to the system at its end."""
+    outcome: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:  # the library's panics are not Exceptions
+            outcome.set_exception(error)
+
+    with _starting:
+        usual = threading.stack_size(STACK_BYTES)
+        try:
+            _start(run)
+        finally:
+            threading.stack_size(usual)
+    return outcome.result()
+
+
+def _start(work: Callable[[], None]) -> None:
+    # A daemon thread: a grammar that hangs must not hold up the end of the process.
+    threading.Thread(target=work, name="grammars", daemon=True).start()

@@ -19,9 +19,10 @@ from ... import __version__
 from ...protocol.attach import DaemonStatus, is_own_user
 from ...protocol.errors import PenstockError
 from ...protocol.files.utf8 import shown
+from ...protocol.processes.heap import give_large_blocks_back
 from ..console import logs, standard_error
 from ..models.model_files import require_known
-from ..requests.budget import Budget, give_large_blocks_back
+from ..requests.budget import Budget
 from ..session.threads import in_own_thread
 from .address import Address
 from .clients.client_connection import ClientConnection, MessageThreads, limit_connections

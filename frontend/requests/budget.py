@@ -6,13 +6,13 @@ that doesn't fit is refused with `BudgetError`, which ends that request alone. S
 is glibc, memory that is free again is returned to the system.
 """
 
-import ctypes
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from ...protocol.errors import PenstockError
 from ...protocol.files.sizes import exact_size
+from ...protocol.processes.heap import trim_heap
 from ..machine import memory_limit, total_memory
 
 # A quarter of the total is kept for clients that hold little, so that those who hold much never shut the others out:
@@ -20,7 +20,7 @@ from ..machine import memory_limit, total_memory
 _KEPT, _LITTLE, _LEAST_LITTLE = 4, 4096, 64 << 10
 _GREATEST_DEFAULT, _LEAST_SHARE = 1 << 30, 64 << 20
 # Once this much has been released, and an eighth of the total, it is returned to the system.
-_TRIM_BYTES, _TRIM_SHARE = 32 << 20, 8
+_TRIM_BYTES, _TRIM_SHARE, _IDLE_TRIM_BYTES = 32 << 20, 8, 4 << 20
 
 
 class BudgetError(PenstockError):
@@ -92,9 +92,10 @@ class Budget:
 
     def _note_given_back(self, num_bytes: int) -> None:
         self._given_back += num_bytes
-        if self._given_back > max(_TRIM_BYTES, self.total // _TRIM_SHARE):
+        # While nothing is held, as after refused bodies, little is worth the time.
+        if self._given_back > (max(_TRIM_BYTES, self.total // _TRIM_SHARE) if self.used else _IDLE_TRIM_BYTES):
             self._given_back = 0
-            trim()
+            trim_heap()
 
     def _check(self, used_by_client: int, used: int) -> None:
         """Raise `BudgetError` if a client, or all together, would use more than they may."""
@@ -150,27 +151,3 @@ class Charge:
 
     def __exit__(self, *exception: object) -> None:
         self.release()
-
-
-# --- the heap --------------------------------------------------------------------------------------------------------
-
-# glibc keeps what was freed for what is allocated next; where long and short blocks have lain among one another, that
-# is as much as there ever was at once.
-_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 256 << 10  # of malloc.h, and bytes
-
-
-def give_large_blocks_back() -> None:
-    """Have large blocks returned as soon as they are freed, from now on."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
-
-
-def trim() -> None:
-    """Return what is free now. It takes some milliseconds, so it runs in a thread, if one can be started."""
-    with suppress(RuntimeError):
-        threading.Thread(target=_trim, name="penstock-trim", daemon=True).start()
-
-
-def _trim() -> None:
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)

@@ -69,6 +69,19 @@ def test_so_many_grammars_are_kept_and_no_more(waiting, monkeypatch):
     assert len(waiting.compiler._kept) == 3
 
 
+@for_each("mebibytes, kept", [(1, 9), (32, 6), (500, 4)])
+def test_grammars_that_take_much_of_the_heap_are_kept_in_smaller_numbers(waiting, monkeypatch, mebibytes, kept):
+    compiler, trimmed = waiting.compiler, []
+    monkeypatch.setattr("penstock.engine.grammar.compiler.heap_bytes", lambda: len(compiler._kept) * mebibytes << 20)
+    monkeypatch.setattr("penstock.engine.grammar.compiler.trim_heap", lambda: trimmed.append(True))
+    monkeypatch.setattr(compiler, "_usual_heap", 0)
+    compiler._kept.clear()
+    for number in range(9):
+        waiting.outcome(Grammar("regex", f"heap{number}"))
+    assert len(compiler._kept) == kept and bool(trimmed) == (kept < 9)
+    assert list(compiler._kept)[-1].text == "heap8", "those used last are kept"
+
+
 def test_a_grammar_without_end_is_ended_and_the_next_one_is_tried():
     trial = Trial(BOUNDS._replace(cpu_seconds=1))
     with pytest.raises(JobDiedError, match="1 s of processor time"):

@@ -1,0 +1,56 @@
+"""What this process has allocated on glibc's heap, and how it gives free memory back to the system."""
+
+import ctypes
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+
+# glibc keeps what was freed for what is allocated next; where long and short blocks have lain among one another, that
+# is as much as there ever was at once.
+_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 256 << 10  # of malloc.h, and bytes
+
+
+class _Figures(ctypes.Structure):
+    """`struct mallinfo2` of malloc.h."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
+
+@cache
+def _mallinfo() -> Callable[[], _Figures] | None:
+    with suppress(OSError, AttributeError):
+        found = ctypes.CDLL(None).mallinfo2
+        found.restype = _Figures
+        return found
+    return None  # another libc, or glibc before 2.33
+
+
+def heap_bytes() -> int:
+    """Bytes that are allocated now, by all threads; 0 where nobody can tell."""
+    if (mallinfo := _mallinfo()) is None:
+        return 0
+    figures = mallinfo()
+    return int(figures.uordblks + figures.hblkhd)
+
+
+def give_large_blocks_back() -> None:
+    """Have large blocks returned as soon as they are freed, from now on."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
+
+
+def trim_heap() -> None:
+    """Return what is free now. It takes some milliseconds, so it runs in a thread, if one can be started."""
+    with suppress(RuntimeError):
+        threading.Thread(target=_trim, name="penstock-trim", daemon=True).start()
+
+
+def _trim() -> None:
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
