@@ -35,7 +35,8 @@ def _count(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    log = _log_of(_running(arguments))
+    address = socket_of(arguments)
+    log = _log_of(_running(address), daemon_log(address))
     end = _show_tail(log, arguments.lines)
     while arguments.follow:
         time.sleep(_LOOK_SECONDS)
@@ -43,10 +44,10 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     return 0
 
 
-def _running(arguments: argparse.Namespace) -> DaemonStatus | None:
+def _running(address: Path) -> DaemonStatus | None:
     """None where no daemon runs, and where it says nothing: then its log is what one wants to see."""
     with suppress(PenstockError):
-        line = line_to(socket_of(arguments))
+        line = line_to(address)
         try:
             return status_of(line)
         finally:
@@ -54,8 +55,7 @@ def _running(arguments: argparse.Namespace) -> DaemonStatus | None:
     return None
 
 
-def _log_of(running: DaemonStatus | None) -> Path:
-    log = daemon_log()
+def _log_of(running: DaemonStatus | None, log: Path) -> Path:
     if running is not None and not running.log:
         earlier = f" What daemons in the background have said before lies in {log}." if log.is_file() else ""
         raise PenstockError(

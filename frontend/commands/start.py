@@ -33,5 +33,5 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     finally:
         line.close()
     where = f"{status.address} and {status.http}" if status.http else status.address
-    print(f"The daemon is process {status.pid}, at {where}. Its log is {daemon_log()}.")
+    print(f"The daemon is process {status.pid}, at {where}. Its log is {daemon_log(address)}.")
     return 0

@@ -4,6 +4,7 @@ Each tree has one log file in the user's state folder (`PENSTOCK_LOG_DIR`), the 
 never logged, and no answer fails because a line couldn't be written: such a line is lost.
 """
 
+import hashlib
 import logging
 import os
 import re
@@ -13,6 +14,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
+from ...protocol.attach import daemon_socket
 from ...protocol.errors import PenstockError
 from ...protocol.files.cache_folder import cache_place
 from ...protocol.files.own_folder import is_own_file, new_file
@@ -22,11 +24,12 @@ from . import standard_error
 _LOGS = FolderKind("PENSTOCK_LOG_DIR", "XDG_STATE_HOME", ".local/state")
 _STATE = _LOGS._replace(variable="")
 _LOG = "log of a process tree"
-_DAEMON_LOG, _DAEMON_LOG_NAME = "log of a daemon", "daemon.txt"
+_DAEMON_LOG = "log of a daemon"
 _KEPT_LOGS = 40
 _DAEMON_LOG_BYTES = 4 << 20
 _INDENT = "  "  # of lines that belong to a dated one
 _is_dated = False  # whether lines begin with a time
+_DAEMON_LOG_NAME = re.compile(r"daemon-[0-9a-f]{12}(\.before)?\.txt")
 _NAME = re.compile(r"\d{8}-\d{6}-\d{6}-\d+\.log")
 
 
@@ -93,18 +96,28 @@ def state_folder() -> Path:
     return place_for(_STATE).folder
 
 
-def daemon_log() -> Path:
-    """Where a daemon in the background writes what it would say to a terminal; the null device where it cannot."""
+def daemon_log(address: Path) -> Path:
+    """Where the daemon at that socket, in the background, writes what it would say to a terminal; the null device where
+    it cannot."""
     try:
-        return log_folder() / _DAEMON_LOG_NAME
+        return log_folder() / _daemon_log_name(address)
     except (PenstockError, OSError):
         return Path(os.devnull)
 
 
-def ready_daemon_log() -> Path:
+def _daemon_log_name(address: Path) -> str:
+    """Each address has a log of its own, since several daemons may run side by side."""
+    if address == daemon_socket():
+        return "daemon.txt"
+    return f"daemon-{hashlib.blake2b(os.fsencode(address), digest_size=6).hexdigest()}.txt"
+
+
+def ready_daemon_log(address: Path) -> Path:
     """The same, for a daemon that starts. What earlier ones have said is put aside when it is long."""
     try:
-        log = log_folder() / _DAEMON_LOG_NAME
+        folder = log_folder()
+        log = folder / _daemon_log_name(address)
+        _remove_oldest(folder, _DAEMON_LOG_NAME, _DAEMON_LOG, besides=log)
         if is_own_file(log, _DAEMON_LOG) and log.stat().st_size > _DAEMON_LOG_BYTES:
             _put_aside(log)
         if not is_own_file(log, _DAEMON_LOG):
@@ -117,7 +130,7 @@ def ready_daemon_log() -> Path:
 
 def _put_aside(log: Path) -> None:
     """Rename the log; the one that was put aside before is overwritten."""
-    before = log.with_name("daemon.before.txt")
+    before = log.with_suffix(".before.txt")
     if not os.path.lexists(before) or is_own_file(before, _DAEMON_LOG):
         log.replace(before)
 
@@ -126,7 +139,7 @@ def new_log_file(*, quiet: bool) -> Path:
     """For one tree; the null device, and a notice, where no disk takes one."""
     try:
         folder = log_folder()
-        _remove_oldest(folder)
+        _remove_oldest(folder, _NAME, _LOG)
         moment = time.time()
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(moment))
         log = folder / f"{stamp}-{int(moment % 1 * 1e6):06d}-{os.getpid()}.log"
@@ -137,10 +150,15 @@ def new_log_file(*, quiet: bool) -> Path:
         return Path(os.devnull)
 
 
-def _remove_oldest(folder: Path) -> None:
+def _remove_oldest(folder: Path, names: re.Pattern[str], kind: str, besides: Path | None = None) -> None:
+    """Remove all but the logs that were written to last, and the one that is to be written now."""
     with suppress(OSError):
-        names = sorted(name for name in os.listdir(folder) if _NAME.fullmatch(name))
-        ours = [folder / name for name in names if is_own_file(folder / name, _LOG)]
+        found = (folder / name for name in os.listdir(folder) if names.fullmatch(name))
+        ours = sorted((log for log in found if is_own_file(log, kind) and log != besides), key=_when_written)
         for log in ours[: -_KEPT_LOGS + 1]:
             with suppress(OSError):
                 log.unlink()
+
+
+def _when_written(log: Path) -> tuple[int, str]:
+    return log.stat().st_mtime_ns, log.name

@@ -39,7 +39,7 @@ def start_daemon(words: Sequence[str], address: Path, say: Callable[[str], None]
 
     `words` are the arguments of `penstock serve`.
     """
-    log = logs.ready_daemon_log()
+    log = logs.ready_daemon_log(address)
     said = log.stat().st_size
     with said_in_words("The daemon could not be started"):
         read_end, write_end = os.pipe()

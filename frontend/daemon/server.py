@@ -173,7 +173,7 @@ class Daemon:
             self._http.address,
             sum(client.model is not None for client in self._clients),
             self.models.is_draining,
-            "" if self._is_foreground else shown(logs.daemon_log()),
+            "" if self._is_foreground else shown(logs.daemon_log(self.address)),
             [],
             self._num_running,
             self._drain,

@@ -87,7 +87,7 @@ def running_daemon(folder: Path, *words: str) -> Iterator[RunningDaemon]:
     address = folder / "socket"
     start_daemon([*words, *([] if "--http" in words else ["--no-http"])], address)
     daemon = RunningDaemon(address)
-    log = logs.daemon_log()
+    log = logs.daemon_log(address)
     said = log.stat().st_size
     pid = daemon.status().pid
     try:

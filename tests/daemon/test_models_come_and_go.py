@@ -164,7 +164,7 @@ def test_a_preload_that_dies_is_tried_again_and_one_that_is_refused_is_said(star
     wait_for(lambda: daemon.model("a").state == "loading" and len(daemon.processes()) > 1, "it is loading")
     os.kill(worker_of(daemon), signal.SIGKILL)
     wait_for(lambda: daemon.model("a").state == "ready", "it is loaded again by itself")
-    said = logs.daemon_log().read_text()
+    said = logs.daemon_log(daemon.address).read_text()
     assert "a could not be loaded: The worker 0 process" in said and "b could not be loaded: " in said
     assert daemon.model("b").state == "failed"
 

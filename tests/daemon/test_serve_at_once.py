@@ -28,6 +28,7 @@ from penstock.frontend import cli
 from penstock.frontend.console import logs
 from penstock.frontend.daemon import server
 from penstock.frontend.daemon.settings import read_settings
+from penstock.protocol.attach import daemon_socket
 from penstock.protocol.errors import ModelNotFoundError
 
 STAND_IN = ["--load-format", "stand-in", "--max-model-len", "256", "--num-gpu-blocks-override", "32"]
@@ -85,9 +86,9 @@ def test_a_hub_that_says_nothing_keeps_no_daemon_from_its_start_and_a_wrong_name
 
 def test_lazily_nothing_is_loaded_or_looked_for_before_it_is_used(address, said):
     words = ["desk=pocket", "far=/nosuch", "--lazy", "--socket", address, *STAND_IN, *HTTP]
-    before = len(logs.daemon_log().read_text()) if logs.daemon_log().exists() else 0
     assert said("start", *words)[0] == 0
-    lines = logs.daemon_log().read_text()[before:].splitlines()
+    assert logs.daemon_log(Path(address)) != logs.daemon_log(daemon_socket()), "each address has a log of its own"
+    lines = logs.daemon_log(Path(address)).read_text().splitlines()
     stamp, told = next(line for line in lines if "penstock serves desk" in line).split(" ", 1)
     assert told.startswith("penstock serves desk, far at "), "every line of the log has a date"
     assert abs(datetime.now().astimezone() - datetime.fromisoformat(stamp)) < timedelta(minutes=5)
@@ -126,7 +127,7 @@ def test_why_a_model_failed_or_died_is_told_by_health_ps_status_and_logs(start, 
     for command in ("ps", "status"):
         lines = said(command, "--socket", daemon.address)[1].splitlines()
         assert any(line.split()[0].startswith("b") and why in line for line in lines), command
-    assert "b could not be loaded" in (told := said("logs", "-n", "50")[1]) and why in told
+    assert "b could not be loaded" in (told := said("logs", "-n", "50", "--socket", daemon.address)[1]) and why in told
     assert list(body["last_errors"]) == ["b"]
     os.kill(worker_of(daemon), signal.SIGKILL)
     bodies = [body]
@@ -171,14 +172,14 @@ def test_a_day_of_a_daemon(address, said):
         status, text = said("status", *socket)
         assert status == 0 and "desk (ready)" in text and "clients  1" in text
     assert said("reload", *socket) == (0, "The configuration was read again: nothing changed.\n")
-    assert "penstock serves desk" in said("logs", "-n", "100")[1]
+    assert "penstock serves desk" in said("logs", "-n", "100", *socket)[1]
     assert said("stop", *socket, "--drain", "0") == (0, "The daemon has ended.\n")
     assert said("stop", *socket)[0] == 1
 
 
 def test_logs_are_followed_by_whole_lines_and_into_the_next_file(tmp_path, monkeypatch, said):
     monkeypatch.setenv("PENSTOCK_LOG_DIR", str(tmp_path))
-    log = logs.daemon_log()
+    log = logs.daemon_log(daemon_socket())
     log.write_text("before\n")
     half = "later é\n".encode()
     contents = iter((b"before\nat once\n" + half[:7], b"before\nat once\n" + half, None, b"anew\n"))
@@ -198,14 +199,14 @@ def test_logs_shows_as_many_lines_as_it_is_asked_for_or_where_there_are_none(tmp
     status, text = said("logs")
     assert status == 1 and "No daemon has been in the background here" in text
     lines = [f"{number} " + "x" * 1000 + "\n" for number in range(2500)]
-    logs.daemon_log().write_text("".join(lines))
+    logs.daemon_log(daemon_socket()).write_text("".join(lines))
     for count in (0, 1, 1500, 2499, 9999, 10**30):
         assert said("logs", "-n", str(count)) == (0, "".join(lines[max(0, 2500 - count) :])), count
     for wrong in ("-5", "5k", "", "1.5", "+5", "²"):
         with pytest.raises(SystemExit):
             cli.main(["logs", "-n", wrong])
         assert f"{wrong!r} must be a whole number of lines, 0 or more" in capsys.readouterr().err
-    monkeypatch.setattr("penstock.frontend.commands.logs.daemon_log", lambda: Path(os.devnull))
+    monkeypatch.setattr("penstock.frontend.commands.logs.daemon_log", lambda address: Path(os.devnull))
     status, text = said("logs")
     assert status == 1 and "Name one in PENSTOCK_LOG_DIR" in text
 
