@@ -16,6 +16,8 @@ from ...protocol.files.model_file import read_model_settings
 Settings = dict[str, Any]
 # Of groups in which transformers takes a processor's arguments, each for one of its parts.
 _GROUPS = {"images_kwargs": "image", "videos_kwargs": "video"}
+# Settings that FastDeploy calls by other names.
+_FASTDEPLOYS = {"target_frames": "num_frames"}
 _SIZES = ("min_pixels", "max_pixels")
 PIXEL_SIZES = ("shortest_edge", "longest_edge", *_SIZES)  # of a size that counts pixels
 
@@ -58,6 +60,8 @@ class ProcessorFiles(NamedTuple):
         known = {"image": image_names, "video": video_names}
         parts = {"image": image, "video": video}
         for name, value in _flat(given):
+            if not any(name[1] in names for names in known.values()):
+                name = _prefixed(name)
             places = [part for part in parts if name[0] in ("", part) and name[1] in known[part]]
             if not places:
                 names = sorted({*image_names, *video_names})
@@ -85,6 +89,14 @@ def _flat(given: Mapping[str, Any]) -> list[tuple[tuple[str, str], Any]]:
         else:
             found.append((("", str(name)), value))
     return found
+
+
+def _prefixed(name: tuple[str, str]) -> tuple[str, str]:
+    """A setting of one part alone as FastDeploy writes it: image_min_pixels, video_fps."""
+    part, _, setting = name[1].partition("_")
+    if name[0] or part not in _GROUPS.values():
+        return name
+    return part, _FASTDEPLOYS.get(setting, setting)
 
 
 def _check_dict(name: str, value: Any, names: Collection[str]) -> None:

@@ -16,8 +16,9 @@ def unread_options(template: str, options: Mapping[str, object]) -> list[str]:
     """The options that a template doesn't read; raises `RequestError` for one that is nearly the name of another."""
     read = _names_read(template) | {"documents", "continue_final_message"}
     unread = [name for name in options if name not in read]
+    meant = (read | {"chat_template", "tools", "add_generation_prompt"}) - options.keys()
     for name in unread:
-        if near := difflib.get_close_matches(str(name), read - options.keys(), n=1, cutoff=_SLIP):
+        if near := difflib.get_close_matches(str(name), meant, n=1, cutoff=_SLIP):
             raise RequestError(f"The chat template reads no {name!r}. Did you mean {near[0]}?")
     return unread
 

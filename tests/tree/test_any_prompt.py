@@ -21,8 +21,10 @@ from builders.starts import STAND_IN
 from builders.tiny_model import tiny_model
 from builders.watching import tree_processes, wait_until
 
-from penstock import LLM, BeamSearchParams, ConfigError, EngineDeadError, SamplingParams
+from penstock import LLM, BeamSearchParams, ConfigError, EngineDeadError, RequestError, SamplingParams
 from penstock.frontend.commands.generation.prompts import from_json_lines
+from penstock.frontend.console import logs
+from penstock.frontend.session.window import Window
 from penstock.frontend.text.end_tokens import notice
 from penstock.frontend.text.tokenizer import Tokenizer
 
@@ -65,6 +67,54 @@ def test_anything_among_prompts_conversations_or_parameters_ends_alone(stand_in)
         first, second, third = answered(stand_in, [GOOD, GOOD, GOOD], [PARAMS, params, None])
         assert (first.error_code, second.error_code, third.error_code) == (200, 400, 200), params
         assert "SamplingParams" in second.error_msg
+
+
+def undescribed(city: str) -> None:
+    """A tool whose docstring says nothing of its argument."""
+
+
+HELLO = {"role": "user", "content": "x"}
+# What a person may write in the place of one conversation, with the call's other arguments.
+MISTAKEN: list[tuple[Any, dict[str, Any], str]] = [
+    ([{"role": 3, "content": "x"}], {}, "the role of this one is int"), ([{"content": "x"}], {}, "no role"),
+    ([{"role": "user", "content": 5}], {}, "int"), ([], {}, "empty"),
+    ([{**HELLO, "tool_calls": [{"function": {"name": "f"}}]}], {}, "tool_calls are the assistant's"),
+    ([HELLO], {"tools": [undescribed]}, "'city'"), ([HELLO], {"tools": [{"name": "f"}]}, "not in the form"),
+    ([HELLO], {"chat_template_kwargs": {"add_generation_promt": 1}}, "Did you mean add_generation_prompt"),
+    ([{"role": "user", "content": [{"type": "image", "image": "a.png"}]}], {}, "sees nothing"),
+]  # fmt: skip
+
+
+def test_a_mistake_in_one_conversation_raises_and_among_several_it_is_said_once(stand_in, monkeypatch):
+    told: list[str] = []
+    monkeypatch.setattr(logs, "say", lambda text, *, quiet: told.append(text))
+    monkeypatch.setattr(stand_in._session, "is_quiet", False)
+    for messages, named, words in MISTAKEN:
+        for call in (stand_in.chat, stand_in.stream) if messages else (stand_in.chat,):
+            with pytest.raises(RequestError, match=words):
+                call(messages, PARAMS, **named)
+    assert told == []
+    wrong = [messages for messages, named, _ in MISTAKEN if not named]
+    outputs = stand_in.chat([[HELLO], *wrong], PARAMS, use_tqdm=False)
+    assert [output.error_code for output in outputs] == [200] + [400] * len(wrong)
+    assert str(outputs[1].outputs.text) == "" and "role" in outputs[1].error_msg
+    [line] = told
+    assert line.startswith("6 of 7 prompts failed: A message is a dict")
+    assert line.endswith("; see `.error_msg`.")
+    with pytest.raises(RequestError, match="list of 2; lists go to generate and chat"):
+        stand_in.stream([[HELLO], [HELLO]], PARAMS)
+
+
+def test_an_interrupted_call_hands_on_what_had_arrived_and_nobody_had_taken(stand_in, monkeypatch):
+    def ready(window: Window[Any]) -> Any:
+        if len(window._done) == 3:
+            raise KeyboardInterrupt
+        return iter(())
+
+    monkeypatch.setattr(Window, "ready", ready)
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        stand_in.generate([[7, 8], [7, 9], [8, 9]], PARAMS, use_tqdm=False)
+    assert [output.prompt_token_ids for output in interrupted.value.results] == [[7, 8], [7, 9], [8, 9]]
 
 
 # A prompt, its parameters, and a word of the sentence that refuses it.

@@ -229,6 +229,7 @@ REFUSED: dict[str, tuple[dict, str]] = {
     "another method": (dict(peft_type="IA3"), "'IA3'; only LORA"),
     "changed base weights": (dict(init_lora_weights="pissa_niter_4"), "changed base weights"),
     "too large a rank": (dict(rank=32), "rank 32 .* max_lora_rank=16"),
+    "matrices of another rank": (dict(r=4), "says r=4 of .*, whose matrices have rank 8"),
     "an embedding": (more(model__embed_tokens__lora_embedding_A=(4, 307)), "changes an embedding"),
     "a magnitude": (more(model__layers__0__mlp__up_proj__lora_magnitude_vector=(112,)), "belongs to DoRA"),
     "half a pair": (

@@ -64,6 +64,18 @@ def test_any_value_of_any_option_is_refused_or_can_be_computed(tmp_path, kind):
     assert family_of(files, dict.fromkeys(names)) == family_of(files), "None is as if left out"
 
 
+@for_each("written, own", [
+    ({"image_max_pixels": 10**6}, {"images_kwargs": {"max_pixels": 10**6}}),
+    ({"image_min_pixels": 9999, "video_fps": 3}, {"images_kwargs": {"min_pixels": 9999}, "videos_kwargs": {"fps": 3}}),
+    ({"video_target_frames": 8}, {"videos_kwargs": {"num_frames": 8}}),
+])  # fmt: skip
+def test_fastdeploys_names_are_those_of_one_part_alone(tmp_path, written, own):
+    files = ProcessorFiles.read(seeing_folder(tmp_path, "qwen2_5_vl"))
+    assert family_of(files, written) == family_of(files, own) != family_of(files)
+    with pytest.raises(ConfigError, match="Did you mean min_pixels"):
+        family_of(files, {"image_min_pixel": 5})
+
+
 @for_each("kind, given", [
     ("gemma3", {"size": {"height": 448, "width": 448}}), ("gemma3", {"size": {"longest_edge": 896}}),
     ("gemma3", {"size": 896}), ("smolvlm", {"max_image_size": {"longest_edge": 256}}),
