@@ -40,6 +40,12 @@ ENGINE_GROUPS = {
 # What is to be said before the table of the group that begins with this field.
 NOTES = {
     "gpu_memory_utilization": """\
+Without `kv_cache_memory`, a card's memory is filled as `gpu_memory_utilization` says. On a CPU, KV memory is then what
+`max_num_seqs` requests of `max_model_len` tokens need, but no more than 2 GiB, than a quarter of the memory that is
+free at the start (limits of control groups counted), or than the larger of 256 MiB and four times the weights. A
+`max_model_len` that was given always gets what one request of it needs. The memory is touched in the background once
+the model is ready.
+
 With `swap_space`, blocks that make room for others are kept in CPU memory, and come back when their prefix is asked for
 again or their request goes on; what comes back counts as cached. That memory is taken at the start, by each rank, and
 must be free beside all else. It is meant for GPUs, and works on a CPU as well, where the pool of blocks is kept small.

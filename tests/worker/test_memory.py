@@ -52,7 +52,7 @@ def test_as_many_blocks_are_planned_as_requests_need_and_memory_has(given, num_b
 def test_a_context_that_memory_cuts_leaves_states_for_other_requests():
     """Qwen3.5-4B's sizes: with the states of one request alone, the turns of a conversation would find none again."""
     groups = (GroupSize("full", 8, MIB), GroupSize("state", 24, 50 * MIB))
-    found = plan(groups=groups, context=262_144)
+    found = plan(groups=groups, context=262_144, weight_bytes=8 * GIB)
     context, states = found.max_model_len, found.groups[1].num_blocks
     assert (context, states) == (45_952, 7)
     [note] = found.notes
@@ -216,10 +216,24 @@ def test_all_kinds_together_take_what_was_asked_for_and_the_second_tier_is_share
         assert group.num_cpu_blocks == group.num_blocks * 512 * MIB // found.kv_bytes
 
 
-def test_a_cpu_takes_two_gib_at_most_where_nobody_says_how_much():
-    found = plan(max_num_seqs=64)
-    assert (found.num_blocks, found.max_model_len, found.notes) == (2048, 4096, [])
-    found = plan(groups=KINDS["windows"], max_num_seqs=64, max_num_batched_tokens=64)
+@for_each(
+    "given, num_blocks",
+    [
+        ({"weight_bytes": 512 * MIB}, 2048),  # no more than 2 GiB
+        ({"weight_bytes": 400 * MIB}, 1600),  # no more than four times the weights
+        ({"weight_bytes": 200 * MIB, "tensor_parallel_size": 2}, 800),  # which are those of all ranks
+        ({"weight_bytes": MIB}, 256),  # and for a small model no more than 256 MiB
+        ({"weight_bytes": MIB, "max_model_len": 16384}, 512),  # unless a length was given that needs more,
+        ({"weight_bytes": MIB, "kv_cache_memory": "3GiB"}, 3072),  # or the bytes
+    ],
+)
+def test_a_cpu_takes_no_more_kv_memory_unasked_than_suits_the_model(given, num_blocks):
+    found = plan(context=given.get("max_model_len", 4096), max_num_seqs=64, **given)
+    assert (found.num_blocks, found.max_model_len, found.notes) == (num_blocks, found.model_context, [])
+
+
+def test_all_kinds_of_layers_share_what_is_taken_unasked():
+    found = plan(groups=KINDS["windows"], max_num_seqs=64, max_num_batched_tokens=64, weight_bytes=GIB)
     assert 1.9 * GIB < found.kv_bytes <= 2 * GIB and found.max_model_len == 4096
 
 

@@ -161,7 +161,8 @@ class HostMemory(DeviceMemory):
             for group in groups_of(demand.config, longest, demand.gives_back)
         )
         activations = _estimated_activations(demand.config, self.size, longest, options)
-        kv_bytes = kv_bytes_at_least(options, shares_of(options, self.size, groups), longest, free)
+        shares = shares_of(options, self.size, groups)
+        kv_bytes = kv_bytes_at_least(options, shares, longest, free, demand.weight_bytes)
         return activations + kv_bytes + swap_bytes(options) + kept_media_bytes(demand.config.vision, _FLOAT, options)
 
     def used_bytes(self) -> int:

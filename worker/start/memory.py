@@ -20,6 +20,8 @@ _GIB = 1 << 30
 _KINDS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # of weights that are not quantized
 _MOST_UNASKED = 2 * _GIB  # of KV memory on a CPU, where nobody said how much
 _SHARE_UNASKED = 4  # and at most one part in so many of what is free
+_TIMES_WEIGHTS = 4  # and at most so many times the weights, or what a small model gets
+_SMALL_MODEL_BYTES = 256 << 20
 _LEAST_UNASKED = 4  # one part in so many of that is taken even where mapped weights leave less
 
 
@@ -130,7 +132,7 @@ def shares_of(config: EngineConfig, size: Size, groups: tuple[GroupSize, ...]) -
     return Shares(groups, config.block_size, size.num_slots, size.max_num_batched_tokens)
 
 
-def kv_bytes_at_least(config: EngineConfig, shares: Shares, longest: int, free: int) -> int:
+def kv_bytes_at_least(config: EngineConfig, shares: Shares, longest: int, free: int, weight_bytes: int) -> int:
     """What one rank's KV memory takes beside mapped weights that don't fit: what is asked for, or a little."""
     if config.num_gpu_blocks_override:
         length = shares.longest_in_first(config.num_gpu_blocks_override, longest)
@@ -139,7 +141,7 @@ def kv_bytes_at_least(config: EngineConfig, shares: Shares, longest: int, free: 
         return config.kv_cache_memory
     if config.max_model_len is not None:
         return shares.needed_bytes(config.max_model_len)
-    return _most_unasked(free, config) // _LEAST_UNASKED
+    return _most_unasked(free, weight_bytes, config) // _LEAST_UNASKED
 
 
 def swap_bytes(config: EngineConfig) -> int:
@@ -219,7 +221,7 @@ def _bytes_unasked(config: EngineConfig, profile: MemoryProfile, shares: Shares,
     """For KV memory where nobody said how much."""
     if profile.device != "cpu":
         return profile.room
-    most = _most_unasked(_free_at_start(profile), config)
+    most = _most_unasked(_free_at_start(profile), profile.weight_bytes, config)
     num_bytes = min(shares.useful_bytes(wanted_len), most)
     if profile.mapped_bytes:
         # Nobody asked for so much that mapped weights would have to give way, but a little there must be.
@@ -229,9 +231,11 @@ def _bytes_unasked(config: EngineConfig, profile: MemoryProfile, shares: Shares,
     return min(max(num_bytes, shares.needed_bytes(least)), profile.room)
 
 
-def _most_unasked(free: int, config: EngineConfig) -> int:
-    """Of KV memory on each rank of a CPU."""
-    return min(_MOST_UNASKED, free // _SHARE_UNASKED) // config.tensor_parallel_size
+def _most_unasked(free: int, weight_bytes: int, config: EngineConfig) -> int:
+    """KV memory of each rank of a CPU, whose weights take so many bytes."""
+    ranks = config.tensor_parallel_size
+    by_weights = max(_SMALL_MODEL_BYTES, _TIMES_WEIGHTS * weight_bytes * ranks)
+    return min(_MOST_UNASKED, free // _SHARE_UNASKED, by_weights) // ranks
 
 
 def _group_plans(config: EngineConfig, profile: MemoryProfile, num_blocks: list[int], kv_bytes: int) -> list[GroupPlan]:
