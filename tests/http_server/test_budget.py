@@ -17,6 +17,7 @@ from penstock.frontend.http.answers.errors import ApiError
 from penstock.frontend.http.options import HttpOptions
 from penstock.frontend.http.requests import body as body_module
 from penstock.frontend.http.requests.body import BodyReader
+from penstock.frontend.http.schemas.completions import CompletionRequest
 from penstock.frontend.requests.budget import Budget, Charge
 
 MIB = 1 << 20
@@ -172,6 +173,22 @@ def test_several_that_want_the_room_of_a_slow_one_in_the_same_moment_have_it(mon
         return [each.status if isinstance(each, ApiError) else len(each) for each in found]
 
     assert asyncio.run(run()) == [408] + [120_000] * 5
+
+
+@for_each("content, status", [
+    (b'{"prompt": "a", "zzz": 1}', 400), (b'{"prompt": "' + b"a" * 100_000, 400),
+    (b'{"prompt": "a", "metadata": {"a": [' + b"[]," * 70_000 + b"[]]}}", 413), (b'{"prompt": "a"}', None),
+])  # fmt: skip
+def test_of_a_body_that_was_decoded_or_refused_nothing_is_kept(content, status):
+    body, charge = bytearray(content), Charge(Budget(64 * MIB, 64 * MIB), "client")
+    decoding = BodyReader(HttpOptions()).decoded(body, CompletionRequest, charge)
+    if status is None:
+        assert asyncio.run(decoding).prompt == "a"
+    else:
+        with pytest.raises(ApiError) as refused:
+            asyncio.run(decoding)
+        assert refused.value.status == status
+    assert body == b""
 
 
 def test_long_bodies_are_decoded_beside_short_ones(server, budget):

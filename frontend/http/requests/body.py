@@ -69,14 +69,16 @@ class BodyReader:
     async def decoded(self, body: bytearray, kind: type[Body], charge: Charge) -> Body:
         """Decode a body, a short one at once. Afterwards the body is empty, and only the struct is charged."""
         num_bytes = len(body)
-        if len(body) < LONG_BYTES and (outline := Outline.of(body)).seconds < LONG_SECONDS:
-            await self._admit(outline, charge)
-            found = decoded(body, kind)
-        else:
-            async with self._turns.one(len(body)):
-                await self._admit(await self._in_thread(Outline.of, body), charge)
-                found = await self._in_thread(decoded, body, kind)
-        body.clear()
+        try:
+            if len(body) < LONG_BYTES and (outline := Outline.of(body)).seconds < LONG_SECONDS:
+                await self._admit(outline, charge)
+                found = decoded(body, kind)
+            else:
+                async with self._turns.one(len(body)):
+                    await self._admit(await self._in_thread(Outline.of, body), charge)
+                    found = await self._in_thread(decoded, body, kind)
+        finally:
+            body.clear()  # an error's traceback would hold a refused one until the next garbage collection
         charge.shrink(_held(num_bytes))
         return found
 
