@@ -193,6 +193,13 @@ def test_an_answer_without_text_says_how_it_ended_and_what_to_do(thought, max_to
     assert chat.remark().startswith(remark)
 
 
+def test_an_answer_that_was_ended_because_it_repeated_itself_says_so():
+    end = CompletionOutput(text="ha ha ha", token_ids=[5], finish_reason="stop", stop_reason="repetition")
+    chat = Conversation(Model(end), SamplingParams())
+    list(chat.ask("2+2?"))
+    assert chat.remark() == 'ended: it repeated itself; /set early_stop {"enable_early_stop": false} lets it go on'
+
+
 @for_each("refusal, between", [("The template refuses it: no.", " "), ("unclosed group\n    (\n    ^", "\n")])
 def test_a_conversation_that_its_template_refuses_says_so_and_goes_on(refusal, between):
     chat = conversation(refusal=refusal)
