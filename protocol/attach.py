@@ -267,7 +267,7 @@ class ModelStatus(Part):
     clients: int
     since: float  # in this state, Unix seconds
     restarts: int = 0
-    resident_bytes: int = 0  # of all its processes
+    taken_bytes: int = 0  # of all its ranks, as planned: weights, KV memory, rows of media, adapters
     plan: MemoryPlan | None = None
     stats: Stats | None = None
     error: str = ""  # why it isn't loaded, or is being loaded again

@@ -41,6 +41,11 @@ class MediaPlan(Part):
     patch_keys: int = 1  # keys to which a patch attends in the time of its products in a layer
     has_whole_spans: bool = False  # rows that stand together see one another, so one step computes them all
 
+    @property
+    def kept_bytes(self) -> int:
+        """What its rows take."""
+        return self.num_rows * self.row_bytes
+
 
 class Encode(Part):
     """A stretch of the work on one entry. One is begun only when the one before it is done, or dropped.

@@ -48,6 +48,17 @@ class MemoryPlan(Part):
         return sum(group.num_blocks * group.block_bytes for group in self.groups)
 
     @property
+    def taken_bytes(self) -> int:
+        """What the model takes of this rank's memory between steps. Every command that says what a model takes shows
+        this figure, times the ranks."""
+        return taken_bytes(self.weight_bytes, self.kv_bytes, self.media) + self.adapter_bytes
+
+    @property
     def swap_bytes(self) -> int:
         """What the second tier takes of CPU memory."""
         return sum(group.num_cpu_blocks * group.block_bytes for group in self.groups)
+
+
+def taken_bytes(weight_bytes: int, kv_bytes: int, media: MediaPlan | None) -> int:
+    """The same for a model that isn't loaded, which has no adapters."""
+    return weight_bytes + kv_bytes + (0 if media is None else media.kept_bytes)

@@ -21,6 +21,8 @@ class ModelSurvey(msgspec.Struct):
     # What of them must be in memory where the rest is mapped from the disk: one, while it is packed. 0: that can't be.
     largest_bytes: int = 0
     kv_bytes: int = 0  # of keys, values and states of SURVEYED_TOKENS, or of the context where that is shorter
+    taken_bytes: int = 0  # what a start without options takes of this machine's memory, weights included
+    taken_kv_bytes: int = 0  # of these, KV memory
     identity: str = ""  # the beginning of the names of its cached packed weights
     cut_for: int = 0  # number of ranks, if its weights are cut for them; the figures are for all ranks together
 

@@ -14,16 +14,23 @@ import msgspec
 
 from ..protocol.errors import PenstockError
 from ..protocol.files.cache_folder import cache_folder
+from ..protocol.memory_plan import taken_bytes
+from ..protocol.options.config import EngineConfig
 from ..protocol.survey import SURVEYED_TOKENS, GpuSurvey, ModelSurvey, NativeSurvey, Survey, TorchSurvey
 from .models.config import ModelConfig, read_config
 from .models.families import FAMILIES
-from .models.groups import memory_bytes
+from .models.groups import groups_of, kept_bytes, memory_bytes
 from .models.products import products
 from .start.available_memory import available_memory
+from .start.kv_unasked import kv_bytes_unasked
+from .start.media_memory import media_plan
+from .start.shares import GroupSize, Shares
 from .weights.file_checks import check_weight_files
 from .weights.kept_files import LARGEST_SHARE
 from .weights.weight_files import identity, ranks_cut_for, weight_files
 
+_UNASKED = EngineConfig(model="")  # the options of a start that is given none
+_FLOAT = 4
 _ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # What the native kernels ask of a processor at least.
 _NATIVE_UNITS = {"avx2", "fma", "f16c"}
@@ -65,14 +72,18 @@ def _model(folder: Path, without_weights: bool) -> ModelSurvey:
     if not stored and not without_weights:
         return ModelSurvey(refusal="it holds no *.safetensors files.")
     item_size = _ITEM_SIZES.get(config.dtype, 4)
+    cpu_bytes = _bytes_on_cpu(config, stored, item_size)
+    taken_kv_bytes = _kv_bytes_at_start(config, cpu_bytes, item_size)
     return ModelSurvey(
         family=config.family.name,
         dtype=config.dtype,
         context=config.max_position,
         stored_bytes=stored,
-        cpu_bytes=_bytes_on_cpu(config, stored, item_size),
+        cpu_bytes=cpu_bytes,
         largest_bytes=_largest_where_mapped(config, stored, item_size),
         kv_bytes=memory_bytes(config, min(config.max_position, SURVEYED_TOKENS), item_size),
+        taken_bytes=taken_bytes(cpu_bytes, taken_kv_bytes, media_plan(config.vision, _FLOAT, _UNASKED)),
+        taken_kv_bytes=taken_kv_bytes,
         cut_for=ranks_cut_for(folder),
     )
 
@@ -89,6 +100,29 @@ def _bytes_on_cpu(config: ModelConfig, stored: int, item_size: int) -> int:
     widening = 4 // item_size if not has_units else 1
     tied = config.vocab_size * config.hidden_size * item_size if config.tie_word_embeddings else 0
     return (stored + tied) * widening
+
+
+def _kv_bytes_at_start(config: ModelConfig, weight_bytes: int, item_size: int) -> int:
+    """KV memory that a start without options takes of what is free now."""
+    free, block_size = available_memory(), _UNASKED.block_size
+    num_seqs, num_tokens = _UNASKED.step_limits("cpu")
+    groups = tuple(
+        GroupSize(group.kind, len(group.layers), kept_bytes(group, block_size, item_size), group.window)
+        for group in groups_of(config, config.max_position)
+    )
+    shares = Shares(groups, block_size, min(num_seqs, num_tokens), num_tokens)
+    fits = weight_bytes < free
+    num_bytes = kv_bytes_unasked(
+        _UNASKED,
+        shares,
+        config.max_position,
+        free_at_start=free,
+        weight_bytes=weight_bytes,
+        room=free - weight_bytes if fits else free,
+        mapped_bytes=0 if fits else weight_bytes,
+    )
+    length = shares.longest_beside_others(num_bytes, config.max_position)
+    return shares.bytes_of(shares.of_bytes(num_bytes, length)) if length else num_bytes
 
 
 def _largest_where_mapped(config: ModelConfig, stored: int, item_size: int) -> int:

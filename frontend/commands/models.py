@@ -28,7 +28,7 @@ from .shared.gguf_models import described, gguf_in
 
 USAGE = "[MODEL ...]"
 
-# A model fits if there is memory for a conversation of this length.
+_COUNTED = f"A model takes its weights and KV memory; it needs the weights and {SURVEYED_TOKENS:,} tokens of context."
 _SHARE_OF_CARD = 0.9  # the default of gpu_memory_utilization
 
 
@@ -40,21 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Exit status 1 if there is no model that would run."""
     with TemporaryDirectory(prefix="penstock-models-") as made:
-        asked = list(_found(arguments.models, parser))
+        asked = list(found_models(arguments.models, parser))
         found = [each for each in asked if isinstance(each, LocalModel)]
         found += described([each for each in asked if isinstance(each, Listed)], Path(made))
         if not found:
             print("There are no models: none is bundled or in the hub's cache. Give a folder, or `penstock pull` one.")
             return 1
         survey = ask_survey([model.folder for model in found], with_torch=bool(cards()))
-    place = _place(survey)
+    place = place_of(survey)
     rows: list[tuple[str, ...]] = [("model", "on disk", "family", "context", "runs here")]
     rows += [_row(model, each, place) for model, each in zip(found, survey.models, strict=True)]
     print(_table(rows))
-    counted = f"the weights, and {SURVEYED_TOKENS:,} tokens of context"
-    print(f"\n{size(place.free)} are free on {place.name}. Counted are {counted}.")
-    runs = [place.holds(each) or place.maps(each) for each in survey.models]
-    return 0 if any(each and not _without_tokenizer(model) for each, model in zip(runs, found, strict=True)) else 1
+    print(f"\n{size(place.free)} are free on {place.name}. {_COUNTED}")
+    return 0 if any(row[-1].startswith("yes") for row in rows) else 1
 
 
 def _named(name: str, parser: argparse.ArgumentParser) -> LocalModel:
@@ -65,7 +63,7 @@ def _named(name: str, parser: argparse.ArgumentParser) -> LocalModel:
     return found
 
 
-def _found(names: list[str], parser: argparse.ArgumentParser) -> Iterator[LocalModel | Listed]:
+def found_models(names: list[str], parser: argparse.ArgumentParser) -> Iterator[LocalModel | Listed]:
     """What was asked for; with no argument all that is known."""
     if not names:
         yield from bundled_models()
@@ -98,7 +96,7 @@ def _stored(name: str) -> Listed:
         return Listed(name, None, str(error))
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where `device="auto"` would put a model."""
 
     name: str
@@ -106,7 +104,12 @@ class _Place(NamedTuple):
     is_card: bool
 
     def need(self, survey: ModelSurvey) -> int:
+        """Without so much it can't be loaded, or answers no conversation of SURVEYED_TOKENS."""
         return (survey.stored_bytes if self.is_card else survey.cpu_bytes) + survey.kv_bytes
+
+    def taken(self, survey: ModelSurvey) -> int:
+        """What a start takes. KV memory fills a card, as far as `gpu_memory_utilization` lets it."""
+        return self.free if self.is_card else max(survey.taken_bytes, self.need(survey))
 
     def holds(self, survey: ModelSurvey) -> bool:
         return survey.refusal is None and self.need(survey) <= self.free
@@ -117,31 +120,40 @@ class _Place(NamedTuple):
         return may_be_mapped and survey.largest_bytes + survey.kv_bytes <= self.free
 
 
-def _place(survey: Survey) -> _Place:
+def place_of(survey: Survey) -> Place:
     if survey.torch is not None and survey.torch.cards:
         card = survey.torch.cards[0]
         used = card.total_bytes - card.free_bytes
-        return _Place(card.name, int(_SHARE_OF_CARD * card.total_bytes) - used, is_card=True)
-    return _Place("this machine", survey.available_bytes, is_card=False)
+        return Place(card.name, int(_SHARE_OF_CARD * card.total_bytes) - used, is_card=True)
+    return Place("this machine", survey.available_bytes, is_card=False)
 
 
-def _row(model: LocalModel, survey: ModelSurvey, place: _Place) -> tuple[str, ...]:
-    if model.refusal:
-        return model.name, size(model.size), "-", "-", f"no: {model.refusal}"
-    if survey.refusal is not None and model.unfinished:
-        verdict = f"no: {size(model.unfinished)} of its weights came so far; `penstock pull {model.name}` goes on"
-        return model.name, size(model.size), "-", "-", verdict
-    if survey.refusal is not None:
-        # Its first clause; what to do stands in the error that `LLM` raises.
-        return model.name, size(model.size), "-", "-", f"no: {survey.refusal.partition(';')[0]}"
-    if fault := _without_tokenizer(model):
-        return model.name, size(model.size), survey.family, f"{survey.context:,}", f"no: {fault}"
+def _row(model: LocalModel, survey: ModelSurvey, place: Place) -> tuple[str, ...]:
+    context = f"{survey.context:,}" if survey.context else "-"
+    return model.name, size(model.size), survey.family or "-", context, verdict_on(model, survey, place)
+
+
+def verdict_on(model: LocalModel, survey: ModelSurvey, place: Place) -> str:
+    """Whether a model runs here, and what it takes of the memory."""
+    if refusal := _refusal(model, survey):
+        return f"no: {refusal}"
+    if place.holds(survey):
+        with_ranks = f" with tensor_parallel_size={survey.cut_for}" if survey.cut_for else ""
+        return f"yes, takes {size(place.taken(survey))}{with_ranks}"
     need = place.need(survey)
-    verdict = f"yes, takes {size(need)}" + (f" with tensor_parallel_size={survey.cut_for}" if survey.cut_for else "")
-    if not place.holds(survey):
-        lack = f"takes {size(need)}, {size(need - place.free)} more than are free"
-        verdict = f"yes, slowly from the disk: {lack}" if place.maps(survey) else f"no: {lack}"
-    return model.name, size(model.size), survey.family, f"{survey.context:,}", verdict
+    lack = f"needs {size(need)}, {size(need - place.free)} more than are free"
+    return f"yes, slowly from the disk: {lack}" if place.maps(survey) else f"no: {lack}"
+
+
+def _refusal(model: LocalModel, survey: ModelSurvey) -> str:
+    """Why a model can't be loaded, however much memory there is; empty where it can."""
+    if model.refusal:
+        return model.refusal
+    if survey.refusal is not None and model.unfinished:
+        return f"{size(model.unfinished)} of its weights came so far; `penstock pull {model.name}` goes on"
+    if survey.refusal is not None:
+        return survey.refusal.partition(";")[0]  # what to do stands in the error that `LLM` raises
+    return _without_tokenizer(model)
 
 
 def _without_tokenizer(model: LocalModel) -> str:

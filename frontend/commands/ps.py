@@ -1,6 +1,8 @@
 """Show the daemon's models: state, memory, clients, requests that run and wait, tokens per second.
 
-Rates are those of half a second. MEDIA is how full the memory of encoded pictures and videos is.
+MEMORY is what a model takes, as `penstock models` says it beforehand: its weights and the memory that is planned for
+keys and values, from which requests get theirs. Rates are those of half a second. MEDIA is how full the memory of
+encoded pictures and videos is.
 """
 
 import argparse
@@ -61,7 +63,7 @@ def _row(earlier: ModelStatus | None, model: ModelStatus, seconds: float, now: f
             f"{max(0, new_out) / seconds:,.0f}",
         )
     used, media, running, waiting, tokens_in, tokens_out = figures
-    since, memory = span(now - model.since), size(model.resident_bytes)
+    since, memory = span(now - model.since), size(model.taken_bytes) if model.taken_bytes else "-"
     return (
         on_one_line(model.name), model.state, since, memory, used, media, str(model.clients), running, waiting,
         tokens_in, tokens_out, str(model.restarts),

@@ -278,8 +278,8 @@ class DaemonModel:
         return []
 
     def status(self) -> ModelStatus:
-        client = self.session.transport if self.session is not None else None
-        pids = [child.popen.pid for child in client.tree.children] if client is not None else []
+        session = self.session
+        plan = session.plan if session is not None else None
         return ModelStatus(
             self.name,
             self.settings.model,
@@ -287,16 +287,9 @@ class DaemonModel:
             self.leases,
             self.since,
             self.restarts,
-            sum(map(_resident, pids)),
-            self.session.plan if self.session is not None else None,
+            0 if session is None or plan is None else plan.taken_bytes * session.config.tensor_parallel_size,
+            plan,
             error=self.error,
             last_error=self.last_error,
             last_error_time=self.last_error_time,
         )
-
-
-def _resident(pid: int) -> int:
-    """Resident bytes of a process."""
-    with suppress(OSError, IndexError), open(f"/proc/{pid}/statm") as statm:
-        return int(statm.read().split()[1]) * 4096
-    return 0

@@ -18,7 +18,9 @@ from penstock.protocol.survey import GpuSurvey, ModelSurvey, Survey, TorchSurvey
 from penstock.worker.convert.convert import convert
 
 GIB = 1 << 30
-FITS = ModelSurvey(family="qwen3", context=32768, stored_bytes=GIB, cpu_bytes=2 * GIB, kv_bytes=200 << 20)
+FITS = ModelSurvey(
+    family="qwen3", context=32768, stored_bytes=GIB, cpu_bytes=2 * GIB, kv_bytes=200 << 20, taken_bytes=4 * GIB
+)
 
 
 @pytest.fixture(autouse=True)
@@ -113,11 +115,11 @@ MAPPED = msgspec.structs.replace(FITS, largest_bytes=GIB // 2)
 @for_each(
     "found, free, status, verdict",
     [
-        (FITS, 8 * GIB, 0, "yes, takes 2.2 GiB"),
-        (msgspec.structs.replace(FITS, cut_for=2), 8 * GIB, 0, "yes, takes 2.2 GiB with tensor_parallel_size=2"),
-        (FITS, GIB, 1, "no: takes 2.2 GiB, 1.2 GiB more than are free"),
-        (MAPPED, GIB, 0, "yes, slowly from the disk: takes 2.2 GiB, 1.2 GiB more than are free"),
-        (MAPPED, GIB // 2, 1, "no: takes 2.2 GiB, 1.7 GiB more than are free"),
+        (FITS, 8 * GIB, 0, "yes, takes 4.0 GiB"),
+        (msgspec.structs.replace(FITS, cut_for=2), 8 * GIB, 0, "yes, takes 4.0 GiB with tensor_parallel_size=2"),
+        (FITS, GIB, 1, "no: needs 2.2 GiB, 1.2 GiB more than are free"),
+        (MAPPED, GIB, 0, "yes, slowly from the disk: needs 2.2 GiB, 1.2 GiB more than are free"),
+        (MAPPED, GIB // 2, 1, "no: needs 2.2 GiB, 1.7 GiB more than are free"),
     ],
 )
 def test_whether_a_model_fits_is_told_with_what_it_takes(found, free, status, verdict, capsys, tmp_path, monkeypatch):
@@ -132,7 +134,7 @@ def test_with_a_card_its_free_memory_counts_and_the_weights_as_stored(capsys, tm
     answered(monkeypatch, FITS, available=GIB, torch=TorchSurvey(cards=[GpuSurvey("A card", 10 * GIB, 3 * GIB)]))
     status, lines = listed(capsys, tmp_path / "model")
     assert status == 0
-    assert lines[1].endswith("yes, takes 1.2 GiB")
+    assert lines[1].endswith("yes, takes 2.0 GiB")
     assert lines[-1].startswith("2.0 GiB are free on A card.")
 
 

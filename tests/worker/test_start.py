@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from builders.cases import for_each
 from builders.hand_planned import plan
 from builders.runner_harness import TinyEngine, prompt
 from builders.tiny_model import tiny_model
@@ -21,6 +22,9 @@ from penstock.protocol.processes.trace import Trace
 from penstock.worker.__main__ import Plans, Stopped
 from penstock.worker.start.affinity import cores_by_node, share
 from penstock.worker.start.start import Start
+from penstock.worker.survey import survey
+
+MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +50,17 @@ def test_what_was_planned_is_allocated_and_computes(model_folder, tmp_path):
     start.begin_background_work(runner)
     answers = TinyEngine(runner).run(prompt(0, [5, 6, 7]), prompt(1, [5, 6], max_tokens=30))
     assert [len(answer.tokens) for answer in answers] == [8, 30]
+    start.close()
+
+
+@for_each("family", ["llama", "gemma2", "qwen3_5_text", "deepseek_v2"])
+def test_a_start_takes_what_a_survey_says_beforehand(family, tmp_path):
+    folder = tiny_model(tmp_path / "model", family)
+    [said] = survey([str(folder)], with_torch=False).models
+    start = started(folder, tmp_path)
+    planned = start.plan()
+    assert planned.kv_bytes == said.taken_kv_bytes
+    assert abs(planned.taken_bytes - said.taken_bytes) < 2 * MIB  # of norms, padding and the header of a file
     start.close()
 
 

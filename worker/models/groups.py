@@ -50,13 +50,17 @@ def groups_of(config: ModelConfig, max_model_len: int, gives_back: bool = True) 
 def memory_bytes(config: ModelConfig, num_tokens: int, item_size: int) -> int:
     """What one request of so many tokens keeps in all layers together; states are float32."""
 
-    def of_group(group: LayerGroup) -> int:
-        if (state := group.state) is not None:
-            return state.nbytes
-        kept = num_tokens if group.window is None else min(group.window, num_tokens)
-        return kept * (1 + group.has_values) * group.num_kv_heads * group.head_dim * item_size
+    def tokens_kept(group: LayerGroup) -> int:
+        return num_tokens if group.window is None else min(group.window, num_tokens)
 
-    return sum(len(group.layers) * of_group(group) for group in groups_of(config, num_tokens))
+    return sum(kept_bytes(group, tokens_kept(group), item_size) for group in groups_of(config, num_tokens))
+
+
+def kept_bytes(group: LayerGroup, num_tokens: int, item_size: int) -> int:
+    """What a group's layers keep of so many tokens, or its state."""
+    if (state := group.state) is not None:
+        return len(group.layers) * state.nbytes
+    return len(group.layers) * num_tokens * (1 + group.has_values) * group.num_kv_heads * group.head_dim * item_size
 
 
 def _by_layer(config: ModelConfig) -> Iterator[LayerGroup | None]:

@@ -29,7 +29,7 @@ def encoder_bytes(vision: VisionConfig | None, item_size: int) -> int:
 def kept_media_bytes(vision: VisionConfig | None, item_size: int, config: EngineConfig) -> int:
     """Rows that are kept."""
     plan = media_plan(vision, item_size, config)
-    return 0 if plan is None else plan.num_rows * plan.row_bytes
+    return 0 if plan is None else plan.kept_bytes
 
 
 def media_plan(vision: VisionConfig | None, item_size: int, config: EngineConfig) -> MediaPlan | None:

@@ -13,16 +13,12 @@ from ...protocol.media import MediaPlan
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from . import memory_errors as errors
+from .kv_unasked import kv_bytes_unasked, least_unasked
 from .shares import GroupSize, Shares
 from .weights_fit import smaller_format
 
 _GIB = 1 << 30
 _KINDS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # of weights that are not quantized
-_MOST_UNASKED = 2 * _GIB  # of KV memory on a CPU, where nobody said how much
-_SHARE_UNASKED = 4  # and at most one part in so many of what is free
-_TIMES_WEIGHTS = 4  # and at most so many times the weights, or what a small model gets
-_SMALL_MODEL_BYTES = 256 << 20
-_LEAST_UNASKED = 4  # one part in so many of that is taken even where mapped weights leave less
 
 
 @dataclass(frozen=True)
@@ -73,7 +69,7 @@ class MemoryProfile:
     @property
     def beside_bytes(self) -> int:
         """What is taken beside weights and KV memory."""
-        media = 0 if self.media is None else self.media.num_rows * self.media.row_bytes
+        media = 0 if self.media is None else self.media.kept_bytes
         return self.activation_bytes + self.adapter_bytes + media
 
     @property
@@ -141,7 +137,7 @@ def kv_bytes_at_least(config: EngineConfig, shares: Shares, longest: int, free: 
         return config.kv_cache_memory
     if config.max_model_len is not None:
         return shares.needed_bytes(config.max_model_len)
-    return _most_unasked(free, weight_bytes, config) // _LEAST_UNASKED
+    return least_unasked(free, weight_bytes, config)
 
 
 def swap_bytes(config: EngineConfig) -> int:
@@ -174,7 +170,7 @@ def host_bytes_of(plan: MemoryPlan) -> int:
     """What the plan takes of CPU memory from now on."""
     if plan.device != "cpu":
         return plan.swap_bytes
-    media = 0 if plan.media is None else plan.media.num_rows * plan.media.row_bytes
+    media = 0 if plan.media is None else plan.media.kept_bytes
     return plan.swap_bytes + plan.kv_bytes + plan.adapter_bytes + media
 
 
@@ -221,21 +217,15 @@ def _bytes_unasked(config: EngineConfig, profile: MemoryProfile, shares: Shares,
     """For KV memory where nobody said how much."""
     if profile.device != "cpu":
         return profile.room
-    most = _most_unasked(_free_at_start(profile), profile.weight_bytes, config)
-    num_bytes = min(shares.useful_bytes(wanted_len), most)
-    if profile.mapped_bytes:
-        # Nobody asked for so much that mapped weights would have to give way, but a little there must be.
-        beside = profile.room - profile.mapped_in_all
-        num_bytes = min(num_bytes, max(beside, most // _LEAST_UNASKED))
-    least = wanted_len if config.max_model_len is not None else 1
-    return min(max(num_bytes, shares.needed_bytes(least)), profile.room)
-
-
-def _most_unasked(free: int, weight_bytes: int, config: EngineConfig) -> int:
-    """KV memory of each rank of a CPU, whose weights take so many bytes."""
-    ranks = config.tensor_parallel_size
-    by_weights = max(_SMALL_MODEL_BYTES, _TIMES_WEIGHTS * weight_bytes * ranks)
-    return min(_MOST_UNASKED, free // _SHARE_UNASKED, by_weights) // ranks
+    return kv_bytes_unasked(
+        config,
+        shares,
+        wanted_len,
+        free_at_start=_free_at_start(profile),
+        weight_bytes=profile.weight_bytes,
+        room=profile.room,
+        mapped_bytes=profile.mapped_in_all if profile.mapped_bytes else 0,
+    )
 
 
 def _group_plans(config: EngineConfig, profile: MemoryProfile, num_blocks: list[int], kv_bytes: int) -> list[GroupPlan]:

@@ -1,0 +1,45 @@
+"""How much KV memory a rank of a CPU takes where no option says it: as much as is of use, within bounds.
+
+The bounds are a share of the free memory, so that others have theirs, and a multiple of the weights, so that a small
+model stays small. Imports no torch: `penstock models` says beforehand what a start would take.
+"""
+
+from ...protocol.options.config import EngineConfig
+from .shares import Shares
+
+_GIB = 1 << 30
+_MOST = 2 * _GIB
+_SHARE_OF_FREE = 4  # one part in so many
+_TIMES_WEIGHTS = 4
+_OF_SMALL_MODELS = 256 << 20  # where four times the weights are less
+_LEAST = 4  # one part in so many of that is taken even where mapped weights leave less
+
+
+def kv_bytes_unasked(
+    config: EngineConfig,
+    shares: Shares,
+    wanted_len: int,
+    *,
+    free_at_start: int,
+    weight_bytes: int,
+    room: int,
+    mapped_bytes: int = 0,
+) -> int:
+    """`room` is what KV memory may take where mapped weights, those of all ranks, give way."""
+    most = _most_unasked(free_at_start, weight_bytes, config)
+    num_bytes = min(shares.useful_bytes(wanted_len), most)
+    if mapped_bytes:
+        # Nobody asked for so much that mapped weights would have to give way, but a little there must be.
+        num_bytes = min(num_bytes, max(room - mapped_bytes, most // _LEAST))
+    least = wanted_len if config.max_model_len is not None else 1
+    return min(max(num_bytes, shares.needed_bytes(least)), room)
+
+
+def least_unasked(free: int, weight_bytes: int, config: EngineConfig) -> int:
+    """What is taken beside mapped weights that don't fit."""
+    return _most_unasked(free, weight_bytes, config) // _LEAST
+
+
+def _most_unasked(free: int, weight_bytes: int, config: EngineConfig) -> int:
+    by_weights = max(_OF_SMALL_MODELS, _TIMES_WEIGHTS * weight_bytes * config.tensor_parallel_size)
+    return min(_MOST, free // _SHARE_OF_FREE, by_weights) // config.tensor_parallel_size
