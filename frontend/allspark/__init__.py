@@ -12,7 +12,7 @@ from .hugging_face_model import HuggingFaceModel
 from .installed_model import ModelState
 from .loader import ModelLoader
 from .model_config import AsModelConfig
-from .names import AsCacheMode, GenerateRequestStatus, MultiMediaInfo, TargetDevice, VocabType
+from .names import AsCacheMode, GenerateRequestStatus, MultiMediaInfo, RoPEScaleMethod, TargetDevice, VocabType
 from .request_handle import RequestHandle
 from .result_queue import GeneratedElements, ResultQueue
 from .runtime_builder import AsModelRuntimeConfigBuilder
@@ -36,6 +36,7 @@ __all__ = [
     "MultiMediaInfo",
     "RequestHandle",
     "ResultQueue",
+    "RoPEScaleMethod",
     "TargetDevice",
     "VocabType",
 ]

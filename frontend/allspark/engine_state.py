@@ -16,7 +16,7 @@ from ...protocol.options.config import EngineConfig
 from ..console import logs
 from ..models.model_files import find_model
 from .installed_model import InstalledModel, ModelState
-from .loader import context_of
+from .loader import context_of, scaled_context
 from .model_config import AsModelConfig, engine_options, model_folder, say_notices
 from .status import AsStatus, StatusError, invalid_call, shutting_down, wrong_argument
 
@@ -137,7 +137,8 @@ def _installed(config: AsModelConfig) -> InstalledModel:
         raise ConfigError("connect: a model of an Engine has processes of its own; leave it out.")
     try:
         source = model_folder(config.model_path)
-        context = context_of(find_model(source, revision=config.revision, is_quiet=True).folder)
+        found = find_model(source, revision=config.revision, is_quiet=True)
+        context = scaled_context(context_of(found.folder), config.options.get("rope_scaling"))
         options = {name: value for name, value in engine_options(config, context).items() if value is not None}
         EngineConfig.from_options(source, **options)
     except (TypeError, ValueError) as error:

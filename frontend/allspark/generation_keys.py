@@ -60,9 +60,13 @@ def _shape(value: Any) -> Fields:
     return {"response_format": value}
 
 
+_VOCAB_TYPES = [name for each in VocabType for name in (each.name, each.name.removeprefix("VOCAB_TYPE_"))]
+
+
 def _idle(key: str, value: Any, kinds: Any) -> Fields:
     """DashInfer's engine is told the vocabulary; here it is read from the model."""
-    if not isinstance(value, kinds) or isinstance(value, bool):
+    is_named = kinds is not Mapping and value in _VOCAB_TYPES
+    if not is_named and (not isinstance(value, kinds) or isinstance(value, bool)):
         raise RequestError(f"{key}={shown(value)}: must be what DashInfer's loader gives, or left out.")
     _say_idle(key)
     return {}

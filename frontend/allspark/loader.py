@@ -7,7 +7,7 @@ notice where nothing here depends on them, and refused where something would.
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,12 +15,12 @@ from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import BOOLEAN, shown
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.files.model_file import read_model_settings
-from ...protocol.options.option_rules import DTYPE, one_of
+from ...protocol.options.option_rules import DTYPE, ROPE, one_of
 from ..console import logs
 from ..models.model_files import ModelFiles, find_model
 from .generation_config import ASGenerationConfigBuilder
 from .model_config import AsModelConfig, Quantization
-from .names import TargetDevice
+from .names import RoPEScaleMethod, TargetDevice
 from .runtime_builder import AsModelRuntimeConfigBuilder
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ _IDLE = (
     "device_map", "low_cpu_mem_usage", "use_safetensors", "attn_implementation", "local_files_only", "max_memory",
     "offload_folder", "use_cache",
 )  # fmt: skip
+_ROPE_TYPES = {RoPEScaleMethod.NO_SCALE: "default", RoPEScaleMethod.YaRN: "yarn", RoPEScaleMethod.NTK: "dynamic"}
+_ROPE_FIGURES = {
+    "type", "rope_type", "factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale",
+    "mscale_all_dim", "attention_factor", "truncate",
+}  # fmt: skip
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length")
 _NO_LIMIT = 2**31 - 1
 
@@ -44,6 +49,7 @@ class ModelLoader(ABC):
         self.name = name
         self.data_type: str | None = None
         self.quantization: Quantization | None = None
+        self.rope_scaling: dict[str, Any] | None = None
         self._path = path
         self._files: ModelFiles | None = None
         self._tokenizer: Tokenizer | None = None
@@ -106,7 +112,24 @@ class ModelLoader(ABC):
 
     def get_model_context_length(self) -> int:
         """The longest request that the model was made for, in tokens."""
-        return context_length(self.get_model_config())
+        return scaled_context(context_length(self.get_model_config()), self.rope_scaling)
+
+    def set_rope_scale_method(self, method: RoPEScaleMethod, parameter_dict: Mapping[str, Any]) -> Self:
+        """Stretch rotary positions as `rope_scaling` of a config.json would: {"factor": 4.0, …}."""
+        if not isinstance(method, RoPEScaleMethod):
+            names = ", ".join(each.name for each in RoPEScaleMethod)
+            raise ConfigError(f"method={shown(method)}: must be a RoPEScaleMethod: {names}.")
+        if not isinstance(parameter_dict, Mapping):
+            raise ConfigError(f'parameter_dict={shown(parameter_dict)}: must be a dict such as {{"factor": 4.0}}.')
+        kind = _ROPE_TYPES[method]
+        if (named := parameter_dict.get("rope_type", parameter_dict.get("type", kind))) != kind:
+            raise ConfigError(f"parameter_dict: its type is {shown(named)}, and method={method.name} is {kind}.")
+        if unknown := set(parameter_dict) - _ROPE_FIGURES:
+            name = min(unknown, key=str)
+            raise ConfigError(f"parameter_dict has no {shown(name)}.{suggestion(name, _ROPE_FIGURES)}")
+        figures = {name: value for name, value in parameter_dict.items() if name not in ("type", "rope_type")}
+        self.rope_scaling = ROPE.checked("parameter_dict", {"rope_type": kind, **figures}, ConfigError)
+        return self
 
     def free_model(self) -> Self:
         """Nothing is held here, and an engine's copy is its own."""
@@ -134,6 +157,8 @@ class ModelLoader(ABC):
     def record_in(self, config: AsModelConfig) -> None:
         config.data_type = self.data_type
         config.quantization = self.quantization
+        if self.rope_scaling is not None:
+            config.options = {**config.options, "rope_scaling": self.rope_scaling}
 
     def create_reference_generation_config_builder(
         self, runtime_cfg: AsModelConfig | None = None
@@ -184,6 +209,14 @@ def check_serialization(engine: Any, multinode_mode: bool | None, lora_cfg: Any)
         say_idle("multinode_mode", "weights are shared out among the ranks when a model starts")
     if lora_cfg is not None:
         raise ConfigError(f"lora_cfg={shown(lora_cfg)}: adapters are loaded by the engine's load_lora; leave it out.")
+
+
+def scaled_context(context: int, rope_scaling: Any) -> int:
+    """What positions reach that are stretched."""
+    figures = rope_scaling if isinstance(rope_scaling, Mapping) else {}
+    factor, trained = figures.get("factor", 1), figures.get("original_max_position_embeddings", context)
+    is_known = isinstance(factor, (int, float)) and isinstance(trained, int) and 1 < factor < 1024
+    return int(trained * factor) if is_known else context
 
 
 def context_length(config: dict[str, Any]) -> int:

@@ -55,6 +55,7 @@ class AsModelConfig:
             },
             **{key: getattr(self, name) for key, name in FLAT_KEYS.items()},
             "kv_cache_mode": self.cache_mode.name,
+            **({"rope_scaling": self.options["rope_scaling"]} if self.options.get("rope_scaling") else {}),
         }
 
     def to_yaml(self) -> str:

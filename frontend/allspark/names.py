@@ -19,6 +19,14 @@ class AsCacheMode(Enum):
     AsCacheQuantU4 = "uint4"
 
 
+class RoPEScaleMethod(Enum):
+    """How rotary positions are stretched beyond the context that a model was trained with."""
+
+    NO_SCALE = 0
+    YaRN = 3
+    NTK = 4
+
+
 class GenerateRequestStatus(IntEnum):
     """How far a request has come. It passes them in this order, and ends as finished or as interrupted."""
 

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Self
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
-from ...protocol.options.option_rules import TEXT
+from ...protocol.options.option_rules import ROPE, TEXT
 from .compute_unit import compute_unit, parsed
 from .model_config import FLAT_KEYS, FOREIGN_KEYS, RULES, AsModelConfig, model_folder
 from .names import AsCacheMode, TargetDevice
@@ -150,10 +150,10 @@ class AsModelRuntimeConfigBuilder:
         built, self.new_runtime_cfg = self.new_runtime_cfg, AsModelConfig()
         return built
 
-    def _no_rope_scaling(self, value: Any) -> Self:
-        """It would change answers."""
+    def _rope_scaling(self, value: Any) -> Self:
         if value:
-            raise ConfigError("rope_scaling: the model's config.json says how positions are scaled; write it there.")
+            scaling = ROPE.checked("rope_scaling", value, ConfigError)
+            self.new_runtime_cfg.options = {**self.new_runtime_cfg.options, "rope_scaling": scaling}
         return self
 
     def _unit_from_dict(self, unit: Any) -> Self:
@@ -170,7 +170,7 @@ _OTHER_KEYS: dict[str, _Setter[[Any]]] = {
     "model_name": AsModelRuntimeConfigBuilder.model_name,
     "compute_unit": AsModelRuntimeConfigBuilder._unit_from_dict,
     "kv_cache_mode": AsModelRuntimeConfigBuilder.kv_cache_mode,
-    "rope_scaling": AsModelRuntimeConfigBuilder._no_rope_scaling,
+    "rope_scaling": AsModelRuntimeConfigBuilder._rope_scaling,
 }
 
 

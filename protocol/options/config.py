@@ -37,6 +37,7 @@ from .option_rules import (
     PROCESSOR,
     PROCESSORS,
     QUANTIZATION,
+    ROPE,
     SECONDS,
     SIZE,
     TEXT,
@@ -57,6 +58,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     kv_cache_dtype: Annotated[str, described("auto (= dtype), fp32, fp16, bf16, int8 or uint4", KV_DTYPE)] = "auto"
     load_format: Annotated[str, described("auto, dummy (random weights) or stand-in (no model)", LOAD_FORMAT)] = "auto"
     max_model_len: Annotated[int | None, described("prompt and output tokens together", CONTEXT)] = None
+    rope_scaling: Annotated[
+        dict[str, Any] | None, described("rotary positions, instead of the model's own scaling of them", ROPE)
+    ] = None
     tensor_parallel_size: Annotated[int, described("processes that share each layer", COUNT)] = 1
     block_size: Annotated[int, described("tokens a KV block: 16, 32, 64 or 128", BLOCK_SIZE)] = 32
     max_num_seqs: Annotated[int | None, described("sequences computed together; unset: 256 GPU, 64 CPU", COUNT)] = None

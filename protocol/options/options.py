@@ -34,6 +34,7 @@ class EngineOptions(TypedDict, total=False):
     load_format: Literal["auto", "safetensors", "dummy", "stand-in"]
     load_choices: Literal["default", "default_v1", "dummy"] | None  # FastDeploy's name of it
     max_model_len: int | None
+    rope_scaling: Mapping[str, Any] | None
     tensor_parallel_size: int
     block_size: Literal[16, 32, 64, 128]
     max_num_seqs: int | None

@@ -40,7 +40,7 @@ MADE_HERE = {
     "AdapterError", "ClosedError", "ConfigError", "EngineDeadError", "ModelNotFoundError", "OutOfMemoryError",
     "PenstockError", "RequestError", "CompletionOutput", "Logprob", "RequestMetrics", "RequestOutput", "AsCacheMode",
     "AsEngineStat", "AsStatus", "GenerateRequestStatus", "GeneratedElements", "ModelState", "RequestHandle",
-    "TargetDevice", "VocabType", "ResultQueue", "ModelLoader", "MultiMediaInfo", "Ernie4_5Tokenizer",
+    "TargetDevice", "VocabType", "ResultQueue", "ModelLoader", "MultiMediaInfo", "RoPEScaleMethod", "Ernie4_5Tokenizer",
     "ErnieBotTokenizer", "__version__",
 }  # fmt: skip
 OWN = {
@@ -257,6 +257,7 @@ def rows_of_allspark(engine: allspark.Engine, loader: allspark.HuggingFaceModel,
         "generate_config_builder": {"max_new_tokens": 2}, "result_queue": queue, "engine": engine, "max_batch": 2,
         "engine_model_name": "a", "device_type": "CPU", "device_ids": [0], "target_device": "CPU", "model_dir": "a",
         "file_name_prefix": "", "model_file_name": "pocket", "enable": False, "model_output_dir": beside / "nowhere",
+        "method": allspark.RoPEScaleMethod.YaRN, "parameter_dict": {"factor": 2.0},
     }  # fmt: skip
 
     def needed(kind: str, method: str) -> dict[str, Any]:

@@ -35,7 +35,13 @@ def test_both_spellings_of_a_config_describe_the_same_model(tmp_path, family):
     ],
 )
 def test_the_context_is_what_the_stretched_positions_reach(tmp_path, rope, context):
-    assert read_config(tiny_model(tmp_path, "qwen3", rope=rope)).max_position == context
+    stretched = read_config(tiny_model(tmp_path / "own", "qwen3", rope=rope))
+    assert stretched.max_position == context
+    if rope:  # as an option it is the same, whatever the model's own is
+        for own in ({}, {"rope_type": "linear", "factor": 3.0}):
+            given = read_config(tiny_model(tmp_path / str(len(own)), "qwen3", rope=own), rope_scaling=rope)
+            [one], [other] = given.ropes.ropes, stretched.ropes.ropes
+            assert (one.kind, one.max_position, one.theta) == (other.kind, other.max_position, other.theta)
 
 
 def test_windows_follow_the_layers_that_have_one(tmp_path):

@@ -46,6 +46,9 @@ _FLAGS = (
 )
 
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")  # without which it isn't a family's
+# Figures of rotary positions beside their scaling.
+_OF_ANY_ROPE = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
+
 # Far above what any model has: a folder may come from a stranger, and memory is planned by these numbers.
 _LARGEST = 1 << 30
 _MOST = {
@@ -122,10 +125,12 @@ class ModelConfig:
         return tuple(None if mixer is None else mixer.state for mixer in self.mixers)
 
 
-def read_config(model_folder: Path, sees: bool = True) -> ModelConfig:
+def read_config(
+    model_folder: Path, sees: bool = True, rope_scaling: Mapping[str, Any] | None = None
+) -> ModelConfig:
     """The description of the model in `model_folder`; an error names what is missing or not supported.
 
-    What a model sees with is left out unless it `sees`.
+    What a model sees with is left out unless it `sees`. `rope_scaling` goes before the model's own.
     """
     origin, path = origin_of(model_folder), model_folder / CONFIG_FILE
     try:
@@ -137,6 +142,8 @@ def read_config(model_folder: Path, sees: bool = True) -> ModelConfig:
     with values_of(str(origin)):
         whole = as_transformers_writes_it(config, path)
         config = text_part(whole, origin)
+        if rope_scaling is not None:
+            config = _scaled(config, rope_scaling)
     _require_flags(config, origin)
     family = _family(config, origin)
     with values_of(str(origin)):
@@ -151,6 +158,15 @@ def read_config(model_folder: Path, sees: bool = True) -> ModelConfig:
             return described
         vision = read_vision(whole, origin, described.hidden_size, described.rms_norm_eps)
     return replace(described, vision=vision)
+
+
+def _scaled(config: dict[str, Any], rope_scaling: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with another scaling of its positions; their base and their axes stay."""
+    figures: dict[str, Any] = {}
+    for part in (config, config.get("rope_scaling"), config.get("rope_parameters")):
+        if isinstance(part, dict):
+            figures |= {name: part[name] for name in _OF_ANY_ROPE if part.get(name) is not None}
+    return config | {"rope_scaling": None, "rope_parameters": {**figures, **rope_scaling}}
 
 
 def _read_as(family: Family, given: dict[str, Any], origin: Origin) -> tuple[ModelConfig, list[Unsupported]]:

@@ -1,9 +1,10 @@
 """Loads a model folder as a model that runs batches: number formats, ranks, weights, and a report of what was read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -148,15 +149,16 @@ def load_model(
     expert_parallel: bool = False,
     sees: bool = True,
     check_room: CheckRoom | None = None,
+    rope_scaling: Mapping[str, Any] | None = None,
 ) -> Model:
     """Read this rank's share of the model in `model_folder`; `dtype` "auto" is the checkpoint's.
 
     Before anything is read, `check_room` hears what the model will take, and says whether packed weights are to be
     written and mapped one by one. `num_threads` pack the weights and compute afterwards; None leaves the threads as
     they are. There is room for `max_loras` adapters. Without `sees` a model that could see is loaded without its
-    encoder.
+    encoder. `rope_scaling` goes before the config's own.
     """
-    config = read_config(model_folder, sees)
+    config = read_config(model_folder, sees, rope_scaling)
     ranks = ranks or Parallel()
     check_split(config, ranks.size, expert_parallel)
     device = torch.device(device)

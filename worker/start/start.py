@@ -73,6 +73,7 @@ class Start:
             max_loras=self.config.max_loras if self.config.enable_lora else 0,
             max_lora_rank=self.config.max_lora_rank,
             expert_parallel=self.config.enable_expert_parallel,
+            rope_scaling=self.config.rope_scaling,
             sees=self.config.enable_mm is not False,
             check_room=self.memory.check_room,
         )

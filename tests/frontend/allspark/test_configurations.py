@@ -14,6 +14,7 @@ from penstock.allspark import (
     AsStatus,
     DashInferModel,
     HuggingFaceModel,
+    RoPEScaleMethod,
     TargetDevice,
 )
 from penstock.frontend.allspark import compute_unit
@@ -90,6 +91,20 @@ def test_settings_without_effect_give_one_notice_each(capsys):
     assert not capsys.readouterr().err
 
 
+def test_a_loaders_scaling_of_positions_is_the_models_and_lengthens_its_context():
+    scaling = {"factor": 4.0, "original_max_position_embeddings": 32768}
+    loader = HuggingFaceModel("pocket", "pocket")
+    loader.set_rope_scale_method(RoPEScaleMethod.YaRN, {"type": "yarn", **scaling})
+    assert loader.get_model_context_length() == 131_072
+    config = loader.create_reference_runtime_config_builder("pocket", "CPU", [0], 2).build()
+    assert engine_options(config, 131_072)["rope_scaling"] == {"rope_type": "yarn", **scaling}
+    again = AsModelRuntimeConfigBuilder().from_dict(config.to_dict()).build()
+    assert again.options == config.options and again.engine_max_length == 131_072
+    for wrong in ({"type": "linear"}, {"factr": 4}, 5):
+        with pytest.raises(ConfigError, match="parameter_dict"):
+            loader.set_rope_scale_method(RoPEScaleMethod.YaRN, wrong)
+
+
 def test_a_home_folder_is_found(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "models" / "mine").mkdir(parents=True)
@@ -129,7 +144,7 @@ NO_PLAIN_YAML = [
         (lambda builder: builder.max_batch(2.7), "engine_max_batch=2.7"),
         (lambda builder: builder.kv_cache_span_size(48), "16, 32, 64, 128"),
         (lambda builder: builder.update_from_dict({"kv_cache_span_size": "48"}), "16, 32, 64, 128"),
-        (lambda builder: builder.update_from_dict({"rope_scaling": {"type": "yarn"}}), "config.json says how"),
+        (lambda builder: builder.update_from_dict({"rope_scaling": 4}), "rope_scaling=4"),
         (lambda builder: builder.model_file_path("/a/model", "/b/model"), "in the model's folder, /a/model"),
         (lambda builder: builder.from_yaml("not-there.yaml"), "There is no not-there.yaml"),
         (lambda builder: builder.from_yaml(""), "names and values"),
