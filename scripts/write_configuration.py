@@ -51,11 +51,11 @@ again or their request goes on; what comes back counts as cached. That memory is
 must be free beside all else. It is meant for GPUs, and works on a CPU as well, where the pool of blocks is kept small.
 
 Where a model's layers keep different things (some all tokens, some a window of the last ones, some a state of fixed
-size: [layer-groups.md](layer-groups.md)), each kind has blocks of its own, and the table at the start shows what each
-takes. `kv_cache_memory` is then all of them together, and `num_gpu_blocks_override` the blocks of the kind with the
-longest contexts; the others get what fits to them. `swap_space` is shared out as the memory is. A window needs its own
-tokens and those of a step (`max_num_batched_tokens`), whatever `max_model_len` is, so where memory for one request is
-short, smaller steps help, too.
+size: [layer-groups.md](layer-groups.md)), each kind has blocks of its own, and the table of a start (`-v`) shows what
+each takes. `kv_cache_memory` is then all of them together, and `num_gpu_blocks_override` the blocks of the kind with
+the longest contexts; the others get what fits to them. `swap_space` is shared out as the memory is. A window needs its
+own tokens and those of a step (`max_num_batched_tokens`), whatever `max_model_len` is, so where memory for one request
+is short, smaller steps help, too.
 
 With `prefix_cache_ttl` a block that no request has used for so many seconds is not found any more, also where there is
 room for it, and neither is its copy in CPU memory. Every use renews it, and it is in use as long as a request that runs
@@ -133,7 +133,7 @@ ENVIRONMENT = """\
 | `PENSTOCK_CPU_VARIANT` | the processor's best | which [native kernels](cpu-kernels.md) compute: `avx2`, …, or `none` |
 | `PENSTOCK_GRAPHS` and its like | | a GPU's [special ways](gpu.md#to-find-out-what-is-wrong), each off (0) or on (1) |
 | `PENSTOCK_LOG_DIR` | `$XDG_STATE_HOME`, else `~/.local/state` | one log file a process tree; the newest 40 are kept |
-| `PENSTOCK_LOG` | | `warning` silences tables, bars and notices, as `quiet=True` does |
+| `PENSTOCK_LOG` | | `warning` silences tables, bars and notices, as `quiet=True` does; `verbose` does as `-v` |
 | `PENSTOCK_RUNTIME_DIR` | `$XDG_RUNTIME_DIR`, else the temporary folder | where the private sockets of a tree lie |
 | `BFC_MEM_RATIO` | | `gpu_memory_utilization`, where that is not given |
 | `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN` | | where [downloads](offline.md) lie, whether any are made, as whom |

@@ -20,7 +20,7 @@ from .repl.pipe import Pipe
 from .repl.slash import Leave, command_word, completions, run_command
 from .repl.terminal import Terminal
 from .shared.model_options import checked_options, require_model
-from .shared.options import add_options
+from .shared.options import add_options, add_verbose, obey_verbose
 from .shared.termination import orderly_termination
 
 USAGE = "[MODEL] [options]"
@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", metavar="MODEL", nargs="?", default="pocket", help="bundled name, folder, or hub id (pocket)"
     )
+    add_verbose(parser)
     add_options(parser, "sampling options", SamplingParams, leave_out=NO_USE_HERE)
     add_options(parser, "engine options", EngineConfig, leave_out=("model",))
 
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if sys.stdin is None or sys.stdout is None:
         parser.error("standard input or output is closed, and a chat needs both")
+    obey_verbose(arguments)
     config, options, chosen = checked_options(arguments, parser)
     require_model(config)
     for stream in (sys.stdin, sys.stdout):  # a stray byte or character is shown as such and ends nothing

@@ -36,7 +36,7 @@ from .generation.rendering import Rendering
 from .generation.resumption import Resumption
 from .shared.loading import load
 from .shared.model_options import checked_options, require_model, with_defaults
-from .shared.options import add_options
+from .shared.options import add_options, add_verbose, obey_verbose
 from .shared.termination import orderly_termination
 
 USAGE = "MODEL [PROMPT ...] [options]"
@@ -77,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="go on from the .partial file of the same run, if it was cut short"
     )
+    add_verbose(parser)
     # A seed on the command line gives each prompt one of its own; a line of JSONL may bring another.
     add_options(
         parser,
@@ -95,6 +96,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         parser.error("--raw leaves prompts as they are; give it or --system, not both")
     if arguments.image and (arguments.raw or arguments.input):
         parser.error("--image goes with prompts that are messages, not with --raw; lines of --input bring their own")
+    obey_verbose(arguments)
     config, options, chosen = checked_options(arguments, parser)
     _require_model_first(config, parser)
     with orderly_termination(), ExitStack() as files:

@@ -18,7 +18,7 @@ from ..console import logs
 from ..daemon.background import ENDS, detach
 from ..daemon.server import Daemon
 from .shared.daemon_options import add_daemon_options, settings_of
-from .shared.options import socket_of
+from .shared.options import obey_verbose, socket_of
 
 USAGE = "[MODEL ...] [options]"
 
@@ -57,6 +57,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if arguments.systemd:
         print(_UNIT.format(command=_command(["serve", *arguments.words]), seconds=settings.drain + 30), end="")
         return 0
+    obey_verbose(arguments)
     usual_signals()
     logs.begin_dates()
     daemon = Daemon(

@@ -29,12 +29,24 @@ _KEPT_LOGS = 40
 _DAEMON_LOG_BYTES = 4 << 20
 _INDENT = "  "  # of lines that belong to a dated one
 _is_dated = False  # whether lines begin with a time
+_is_verbose = False
 _DAEMON_LOG_NAME = re.compile(r"daemon-[0-9a-f]{12}(\.before)?\.txt")
 _NAME = re.compile(r"\d{8}-\d{6}-\d{6}-\d+\.log")
 
 
 def is_quiet(asked: bool) -> bool:
     return asked or os.environ.get("PENSTOCK_LOG", "").lower() in ("warning", "error", "quiet")
+
+
+def is_verbose() -> bool:
+    """Whether a start shows its whole memory plan."""
+    return _is_verbose or os.environ.get("PENSTOCK_LOG", "").lower() in ("verbose", "info", "debug")
+
+
+def be_verbose() -> None:
+    """For the rest of this process, as `-v` asks."""
+    global _is_verbose
+    _is_verbose = True
 
 
 def say(text: str, *, quiet: bool) -> None:

@@ -1,4 +1,7 @@
-"""The short table that a user sees when a model is ready: device, memory plan, limits."""
+"""What a user sees when a model is ready: one line, or a table of device, memory plan and limits.
+
+The table comes where it is asked for, and where there is something unusual to say.
+"""
 
 import textwrap
 
@@ -6,6 +9,23 @@ from ...protocol.files.sizes import size
 from ...protocol.layer_groups import GroupPlan
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
+
+
+def start_words(config: EngineConfig, plan: MemoryPlan, columns: int | None = None, *, is_verbose: bool) -> str:
+    return start_table(config, plan, columns) if is_verbose or plan.notes else start_line(config, plan, columns)
+
+
+def start_line(config: EngineConfig, plan: MemoryPlan, columns: int | None = None) -> str:
+    ranks = config.tensor_parallel_size
+    each = f" x {ranks} ranks" if ranks > 1 else ""
+    memory = f"{size(plan.taken_bytes * ranks)} of memory ({size(plan.kv_bytes)}{each} for total_block_num:"
+    return _fitted(
+        "penstock is ready: ",
+        f"{config.served_model_name or config.model} on {plan.device_name}{each}, "
+        f"{memory}{plan.num_blocks}), {plan.max_model_len:,} tokens a request",
+        columns,
+        indent=2,
+    )
 
 
 def start_table(config: EngineConfig, plan: MemoryPlan, columns: int | None = None) -> str:
@@ -30,11 +50,11 @@ def start_table(config: EngineConfig, plan: MemoryPlan, columns: int | None = No
     return "\n".join(["penstock is ready", *lines, *(_fitted("  ", note, columns) for note in plan.notes)])
 
 
-def _fitted(before: str, text: str, columns: int | None) -> str:
+def _fitted(before: str, text: str, columns: int | None, indent: int | None = None) -> str:
     if columns is None or len(before + text) <= columns:
         return before + text
     return textwrap.fill(
-        text, columns, initial_indent=before, subsequent_indent=" " * len(before),
+        text, columns, initial_indent=before, subsequent_indent=" " * (len(before) if indent is None else indent),
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from ...protocol.options.foreign_options import notices
 from ...protocol.options.option_rules import FLAG
 from ...protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..console import logs
-from ..console.start_table import start_table
+from ..console.start_table import start_words
 from ..media.sight import Sight
 from ..models.generation_config import default_params
 from ..models.model_files import find_model
@@ -109,7 +109,7 @@ class PrivateSession(Session[PendingRequest]):
             plan = self.plan = self.transport.wait_until_ready()
             self.door = Door(self.config, self.tokenizer, plan, self.default_params, self.parsings)
             self._let_media_in(plan.media)
-            logs.say(start_table(self.config, plan, logs.columns()), quiet=self.is_quiet)
+            logs.say(start_words(self.config, plan, logs.columns(), is_verbose=logs.is_verbose()), quiet=self.is_quiet)
             if (words := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:
                 logs.say(words, quiet=self.is_quiet)
 

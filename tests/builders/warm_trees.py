@@ -21,7 +21,7 @@ from builders.watching import wait_until
 from penstock.frontend import async_llm, llm
 from penstock.frontend.allspark import installed_model
 from penstock.frontend.console import logs
-from penstock.frontend.console.start_table import start_table
+from penstock.frontend.console.start_table import start_words
 from penstock.frontend.requests.pending_request import PendingRequest
 from penstock.frontend.session.private import PrivateSession
 from penstock.frontend.session.session import Session
@@ -197,7 +197,7 @@ class LentTrees:
         session.transport = WarmTransport(self, tree)
         session.door = copy.copy(tree.door)
         session.door._numbers, session.door._seeds = itertools.count(), itertools.count()
-        table = start_table(tree.config, tree.plan, logs.columns())
+        table = start_words(tree.config, tree.plan, logs.columns(), is_verbose=logs.is_verbose())
         session.wait_until_ready = lambda: logs.say(table, quiet=is_quiet)
         return session
 

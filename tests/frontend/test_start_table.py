@@ -6,9 +6,9 @@ import re
 import msgspec
 from builders.cases import for_each
 
-from penstock.frontend.console import progress
+from penstock.frontend.console import logs, progress
 from penstock.frontend.console.progress import StartBar
-from penstock.frontend.console.start_table import start_table
+from penstock.frontend.console.start_table import start_table, start_words
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.memory_plan import MemoryPlan
 from penstock.protocol.options.config import EngineConfig
@@ -37,6 +37,19 @@ def test_each_kind_of_layers_has_a_row_where_there_are_several():
     assert re.search(r"  window +120 MiB for 22 layers that see 512 tokens, 40 blocks of 32 tokens\n", table)
     assert re.search(r"  state +300 MiB for 1 layer, 6 states of 50 MiB\n", table)
     assert "for 2 layers" not in start_table(config, PLAN)
+
+
+def test_a_start_is_one_line_unless_more_is_asked_for_or_something_is_unusual(monkeypatch):
+    config, odd = EngineConfig.from_options("m"), msgspec.structs.replace(PLAN, notes=["Something is odd."])
+    line = "penstock is ready: m on a CPU, 64 MiB of memory (64 MiB for total_block_num:64), 512 tokens a request"
+    assert start_words(config, PLAN, is_verbose=False) == line
+    assert start_words(config, PLAN, is_verbose=True) == start_table(config, PLAN)
+    assert start_words(config, odd, is_verbose=False) == start_table(config, odd)
+    shared = start_words(EngineConfig.from_options("m", tensor_parallel_size=2), PLAN, is_verbose=False)
+    assert "a CPU x 2 ranks, 128 MiB of memory (64 MiB x 2 ranks for" in shared
+    assert not logs.is_verbose()
+    monkeypatch.setenv("PENSTOCK_LOG", "verbose")
+    assert logs.is_verbose() and not logs.is_quiet(False)
 
 
 @for_each("columns", [60, 40, 24])

@@ -144,7 +144,7 @@ def served_lines(tmp_path, *words: str) -> list[str]:
         try:
             address = re.search(r"http://\S+", server.stderr.readline())[0]
             lines = []
-            while "memory" not in (lines[-1] if lines else ""):  # the end of the table that says it is ready
+            while "is ready" not in (lines[-1] if lines else ""):
                 lines.append(server.stderr.readline())
             ask_everything(address)
             server.send_signal(signal.SIGINT)

@@ -8,7 +8,7 @@ from ....protocol.errors import ConfigError
 from ....protocol.options.config import EngineConfig
 from ...daemon.settings import DaemonSettings, read_settings
 from ...http.options import DEFAULT_ADDRESS, HttpOptions
-from .options import add_options, add_socket, given, number_or_text
+from .options import add_options, add_socket, add_verbose, given, number_or_text
 
 # The daemon's own options: name → its sentence.
 _OWN = {
@@ -26,6 +26,7 @@ def add_daemon_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", metavar="MODEL", nargs="*", help="bundled name, folder or hub id; or NAME=MODEL")
     parser.add_argument("--config", metavar="FILE", type=Path, help="TOML: the models with their options")
     add_socket(parser)
+    add_verbose(parser)
     group = parser.add_argument_group("daemon options")
     for name, sentence in _OWN.items():
         flag = "--" + name.replace("_", "-")

@@ -16,6 +16,7 @@ import msgspec
 from ....protocol.attach import daemon_socket
 from ....protocol.parameters.early_stop import EarlyStop
 from ....protocol.parameters.guided import GuidedDecodingParams
+from ...console import logs
 
 
 class Kind(NamedTuple):
@@ -114,3 +115,13 @@ def add_socket(parser: argparse.ArgumentParser) -> None:
 
 def socket_of(arguments: argparse.Namespace) -> Path:
     return arguments.socket.absolute() if arguments.socket else daemon_socket()
+
+
+def add_verbose(parser: argparse.ArgumentParser) -> None:
+    """The option `-v`, of commands that start a model; `obey_verbose` does what it says."""
+    parser.add_argument("-v", "--verbose", action="store_true", help="show the whole memory plan of a start")
+
+
+def obey_verbose(arguments: argparse.Namespace) -> None:
+    if arguments.verbose:
+        logs.be_verbose()
