@@ -2,7 +2,8 @@
 
 `@for_each("name", VALUES)` is written like `pytest.mark.parametrize` and may be stacked like it, but all cases run
 within one test. A case is cheap to collect, report and send between processes only if it is not a test of its own.
-Each case gets a `monkeypatch` and a `tmp_path` of its own where the test asks for one.
+Each case gets a `monkeypatch` and a `tmp_path` of its own where the test asks for one. A case that is skipped ends
+alone; the test is skipped if all of them are.
 """
 
 import functools
@@ -52,19 +53,23 @@ def looped(function: Callable, axes: list[list[Case]]) -> Callable:
 
     @functools.wraps(function)
     def test(**fixtures: Any) -> None:
-        count, failed, failures = 0, [], []
+        count, failed, failures, skipped = 0, [], [], []
         for cases in itertools.product(*axes):
             count += 1
             values = {name: value for case in cases for name, value in case.values.items()}
             try:
                 with ExitStack() as own:
                     function(**values, **fixtures_of_a_case(fixtures, count, own))
+            except pytest.skip.Exception as reason:
+                skipped.append(f"{' | '.join(case.label for case in cases)}: {reason}")
             except (Exception, pytest.fail.Exception) as error:
                 failed.append(" | ".join(case.label for case in cases))
                 error.add_note(f"The case: {failed[-1]}")
                 failures.append(error)
         if failures:
             raise BaseExceptionGroup(f"{len(failed)} of {count} cases failed: {'; '.join(failed)}", failures)
+        if len(skipped) == count:
+            pytest.skip("; ".join(skipped))
 
     parameters = [parameter for name, parameter in signature.parameters.items() if name not in filled]
     test.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
