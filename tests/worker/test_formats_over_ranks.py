@@ -169,7 +169,7 @@ def check_split(ranks: Ranks, number: int) -> None:
             torch.testing.assert_close(torch.tensor(own).square().sum(), right.square().sum(), rtol=1e-4, atol=0)
 
 
-@for_each("number", range(len(SPLITS[2])))
+@for_each("number", range(len(SPLITS[2])), ids=lambda number: SPLITS[2][number])
 def test_they_share_a_family_and_answer_as_one(ranks, number):
     check_split(ranks, number)
 
