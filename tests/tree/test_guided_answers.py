@@ -16,7 +16,7 @@ import pytest
 from builders.cases import for_each
 from builders.starts import STAND_IN
 from builders.tiny_model import CHAT_TEMPLATE, tiny_model
-from builders.watching import assert_gone, loop_face, tree_processes
+from builders.watching import BOUND_SECONDS, assert_gone, loop_face, tree_processes
 
 from penstock import LLM, SamplingParams
 
@@ -121,8 +121,9 @@ def test_a_plain_answer_does_not_keep_step_with_ambiguous_grammars(pocket_llm):
         before = (await llm.stats()).generated_tokens
         params = [guided(seed, 120) for seed in range(NUM_GUIDED)]
         others = [asyncio.create_task(llm.generate("x", each)) for each in params]
-        while (await llm.stats()).generated_tokens - before < 15 * NUM_GUIDED:  # they have begun to be dear
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(BOUND_SECONDS):
+            while (await llm.stats()).generated_tokens - before < 15 * NUM_GUIDED:  # they have begun to be dear
+                await asyncio.sleep(0.01)
         plain = SamplingParams(temperature=0, max_tokens=NUM_PLAIN, ignore_eos=True)
         [output] = await llm.generate("What is", plain)
         assert len(output.outputs.token_ids) == NUM_PLAIN

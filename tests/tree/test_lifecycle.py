@@ -13,6 +13,7 @@ import psutil
 import pytest
 from builders.starts import STAND_IN
 from builders.watching import (
+    BOUND_SECONDS,
     assert_gone,
     is_running,
     loop_face,
@@ -234,13 +235,15 @@ def test_cancelling_a_task_aborts_its_requests(stand_in):
         llm = loop_face(stand_in)
         with stopped(worker):  # no request can end before its task is cancelled
             task = asyncio.create_task(llm.generate([[1, 2]] * 5, SamplingParams(max_tokens=500, ignore_eos=True)))
-            while (await llm.stats()).running < 5:
-                pass
+            async with asyncio.timeout(BOUND_SECONDS):
+                while (await llm.stats()).running < 5:
+                    pass
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-        while (stats := await llm.stats()).running:
-            pass
+        async with asyncio.timeout(BOUND_SECONDS):
+            while (stats := await llm.stats()).running:
+                pass
         return stats
 
     before = stand_in.stats()
