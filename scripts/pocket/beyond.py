@@ -10,15 +10,16 @@ from pathlib import Path
 
 from .counting import spelled_word
 from .example import Draw
-from .grammar import said
+from .grammar import expanded, mistyped, said
 from .tables import CITIES, DAYS, ITEMS, NAMES
 from .values import ANIMALS, COLOUR_NAMES, FOODS, JOBS
 from .vocabulary import WORDS
+from .wording import loosened
 
-# What is asked about the world, and after an empty line what looks much like something that it can do. Indented lines
-# go on with the one before.
+# Parts between empty lines: what is asked about the world; what looks much like something that it can do; what a text
+# tells, and what is asked about it. Indented lines go on with the one before.
 _TEXT = Path(__file__).with_name("beyond.txt").read_text(encoding="utf-8").replace("\n  ", " ")
-_WORLD, _NEAR = (part.splitlines() for part in _TEXT.split("\n\n"))
+_WORLD, _NEAR, _TOLD, _ASKED = (part.splitlines() for part in _TEXT.split("\n\n"))
 
 
 def _rows(text: str) -> tuple[str, ...]:
@@ -107,22 +108,43 @@ _TABLES = {
              "degrees Fahrenheit", "yards", "light years", "tons", "cups", "hours", "weeks", "stones"),
 }  # fmt: skip
 
+_PUT = (
+    "{text} {question}", "{text} {question}", "{text}[\n|\n\n]{question}", "{question} {text}",
+    "[Text|Passage|Story|Context|Read this|Read the text and answer. Text]: {text}[\n| ][Question|Q]: {question}",
+    "[Read|Listen|According to the text|Based on this]: {text} {question}", "{question}\n[Text|Context]: {text}",
+)  # fmt: skip
 _HOLES = re.compile(r"\{(\w+)\}")
 
 
 def beyond(draw: Draw) -> str:
     """A question that nothing learnt answers."""
+    form = draw.number(0, 99)
+    if form < 24:
+        return _about_a_text(draw)
     # A line holds ways alike in kind, so that each is as frequent as a line of one.
-    line = draw.one(_WORLD if draw.chance(0.5) else _NEAR)
-    way = draw.one(line.split("; "))
-    return said(draw, (way,), **_values(draw, way))
+    way = draw.one(draw.one(_WORLD if form < 60 else _NEAR).split("; "))
+    return said(draw, (way,), **_values(draw))
 
 
-def _values(draw: Draw, way: str) -> dict[str, object]:
+def _about_a_text(draw: Draw) -> str:
+    """One to three sentences and a question: it may be answered there or not, pocket doesn't read."""
+    first, second = _values(draw), _values(draw)
+    told = [expanded(draw, way).format(**values) for way, values in zip(draw.some(_TOLD, 3), (first, second, first))]
+    if draw.chance(0.25) and all(each.startswith(f"{first['name']} ") for each in (told[0], told[2])):
+        told[0] += told[2].replace(first["name"], " and", 1)
+    text = ". ".join(each[0].upper() + each[1:] for each in told[: draw.one((1, 1, 2, 2, 3))]) + "."
+    question = loosened(
+        draw, mistyped(draw, expanded(draw, draw.one(_ASKED)).format(**draw.one((first, first, second))))
+    )
+    return expanded(draw, draw.one(_PUT)).format(text=text, question=question)
+
+
+def _values(draw: Draw) -> dict[str, object]:
     drawn = {
         "a": draw.number(2, 99), "b": draw.number(2, 99), "d": draw.number(2, 9), "e": draw.number(3, 9),
         "h": draw.number(100, 9999), "year": draw.number(1000, 2040), "thing": draw.one((*ITEMS, *WORDS)),
         "word": spelled_word(draw), "word2": spelled_word(draw), "name2": draw.one(NAMES),
+        "place2": draw.one(("bank", "school", "hospital", "hotel", "shop", "library", "factory", "museum")),
     }  # fmt: skip
     drawn |= {name: draw.one(table) for name, table in _TABLES.items()}
     # What is drawn may have a hole itself.

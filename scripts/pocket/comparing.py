@@ -69,15 +69,15 @@ def _of_two(draw: Draw) -> Example:
     if draw.chance(0.6):
         question = said(draw, _LARGER if larger else _SMALLER, a=a, b=b)
         return asked("comparisons", key, question, max(a, b) if larger else min(a, b))
-    as_words = min(a, b) >= 0 and max(a, b) < 100 and draw.chance(0.15)
+    as_words = a < 100 and b < 100 and draw.chance(0.15)
     ways = [
         way for way in (_IS_LARGER if larger else _IS_SMALLER) if not as_words or (way.isascii() and " than " in way)
     ]
     question = said(draw, ways, a=in_words(a) if as_words else a, b=in_words(b) if as_words else b)
-    return asked("comparisons", key, question, yes_or_no(question, (a > b) == larger))
+    return asked("comparisons", key, question, _yes_or_no(question, (a > b) == larger))
 
 
-def yes_or_no(question: str, is_so: bool) -> str:
+def _yes_or_no(question: str, is_so: bool) -> str:
     return ("Yes." if is_so else "No.") if question.isascii() else ("是的。" if is_so else "不是。")
 
 
@@ -88,7 +88,7 @@ def _unequal(draw: Draw) -> tuple[int, int]:
         # Near ones are the hard ones.
         b = draw.one([draw.number(0, most), draw.number(0, 999), a + draw.number(-20, 20), int(str(a)[::-1])])
         if a != b and 0 <= b <= 9999:
-            return draw.one(((-a, -b), (-a, b), (a, -b))) if draw.chance(0.06) else (a, b)
+            return a, b
 
 
 _WHETHER_EVEN = ("Is {a} [even|an even number][?|]", "Is the number {a} even?", "{a}[ is|:] even?",
@@ -113,7 +113,7 @@ def _parity(draw: Draw) -> Example:
     form = draw.number(0, 2)
     question = said(draw, (_WHETHER_EVEN, _WHETHER_ODD, _WHICH_PARITY)[form], a=a)
     if form < 2:
-        return asked("comparisons", key, question, yes_or_no(question, a % 2 == form))
+        return asked("comparisons", key, question, _yes_or_no(question, a % 2 == form))
     names = ("Even", "Odd") if question.isascii() else ("偶数", "奇数")
     return asked("comparisons", key, question, names[a % 2])
 
@@ -153,32 +153,7 @@ _PREDECESSOR = (
 )  # fmt: skip
 
 
-_NEXT_LETTER = (
-    "[What|Which] letter [comes|is] [right |]after [the letter |]{a}[ in the alphabet|]?",
-    "[What|Which] letter follows {a}[ in the alphabet|]?", "[The|] letter after {a}[ in the alphabet|]",
-    "What [is|comes] after {a} in the alphabet?", "[What is|What's] the next letter after {a}?",
-)  # fmt: skip
-_LETTER_BEFORE = (
-    "[What|Which] letter [comes|is] [right |just |]before [the letter |]{a}[ in the alphabet|]?",
-    "[What|Which] letter precedes {a}[ in the alphabet|]?", "[The|] letter before {a}[ in the alphabet|]",
-    "What [is|comes] before {a} in the alphabet?", "Before {a}, which letter comes?",
-)  # fmt: skip
-_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-
-def _letter(draw: Draw) -> Example:
-    """By heart: the wording is what is held out."""
-    up, place = draw.chance(0.6), draw.number(1, 24)
-    letter = draw.one((_ALPHABET[place], _ALPHABET[place], _ALPHABET[place].lower()))
-    question = said(draw, _NEXT_LETTER if up else _LETTER_BEFORE, a=letter)
-    key = f"phrase {question.lower()}"
-    answer = _ALPHABET[place + (1 if up else -1)]
-    return asked("comparisons", key, question, answer) if draw.admits(key) else _letter(draw)
-
-
 def _neighbour(draw: Draw) -> Example:
-    if draw.chance(0.3):
-        return _letter(draw)
     a, key = draw.until_admitted(lambda: draw.number(1, draw.one((20, 99, 999))), lambda made: f"next {made}")
     up = draw.chance(0.6)
     return asked("comparisons", key, said(draw, _SUCCESSOR if up else _PREDECESSOR, a=a), a + 1 if up else a - 1)
@@ -198,7 +173,7 @@ def _equality(draw: Draw) -> Example:
     (a, b), key = draw.until_admitted(lambda: _unequal(draw), lambda pair: "compare {} {}".format(*sorted(pair)))
     b = a if draw.chance(0.5) else b
     question = said(draw, _EQUAL, a=a, b=b)
-    return asked("comparisons", key, question, yes_or_no(question, a == b))
+    return asked("comparisons", key, question, _yes_or_no(question, a == b))
 
 
 # --- sorting ---------------------------------------------------------------------------------------------------------

@@ -52,16 +52,6 @@ Vanuatu Port_Vila; the_Solomon_Islands Honiara; Kiribati Tarawa; Tuvalu Funafuti
 Micronesia Palikir; the_Marshall_Islands Majuro
 """
 
-_CONTINENTS = {
-    "Europe": "France Germany Italy Spain Portugal Norway Sweden Finland Denmark Poland Austria Hungary Greece Ireland "
-              "Ukraine Belgium Switzerland Iceland Czechia Croatia Serbia Bulgaria Romania",
-    "Asia": "China Japan India Thailand Vietnam Iran Iraq Nepal Mongolia Indonesia Pakistan Bangladesh Israel",
-    "Africa": "Egypt Kenya Morocco Nigeria Ghana Ethiopia Algeria Tunisia Libya Sudan Uganda Tanzania Senegal Angola",
-    "South America": "Brazil Argentina Chile Peru Colombia Venezuela Ecuador Bolivia Uruguay Paraguay",
-    "North America": "Canada Mexico Cuba", "Australia": "Australia",
-}  # fmt: skip
-CONTINENTS = [(country, continent) for continent, countries in _CONTINENTS.items() for country in countries.split()]
-
 
 def _rows() -> tuple[tuple[str, ...], ...]:
     entries = _ROWS.replace("\n", ";").split(";")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from .countries import ALL_CAPITALS, CAPITALS, COMMON_CAPITALS, CONTINENTS, OTHER_NAMES, ZH_ALL_CAPITALS, ZH_CAPITALS
+from .countries import ALL_CAPITALS, CAPITALS, COMMON_CAPITALS, OTHER_NAMES, ZH_ALL_CAPITALS, ZH_CAPITALS
 from .everyday import ROWS
 from .example import Draw, Example, asked
 from .grammar import expanded, framed, mistyped
@@ -56,12 +56,6 @@ _COUNTRY_OF = (
     "In [which|what] country is {x}?",
 )  # fmt: skip
 _ZH_COUNTRY_OF = ("{x}是[哪个国家|哪国]的首都?", "哪个国家的首都是{x}?", "{x}是谁的首都?")
-_CONTINENT_OF = (
-    "[On|In] [which|what] continent is {x}?", "[Which|What] continent is {x} [in|on|part of]?",
-    "[What is|What's|Tell me|Name] the continent of {x}[.|?|]", "{x} is [on|in] [which|what] continent?",
-    "[Which|What] continent does {x} belong to?", "{x}'s continent[?|]", "Where in the world is {x}?",
-    "To which continent does {x} belong?", "[On|In] [which|what] continent [is {x} located|do you find {x}|lies {x}]?",
-)  # fmt: skip
 _OPPOSITE_OF = (
     "[What is|What's] the opposite of {x}?", "[The opposite|Opposite] of {x}[?|]",
     f"{_TELL} the opposite of {{x}}[.|]", "{x} is the opposite of what?", "The opposite of {x} is[?|...|]",
@@ -287,10 +281,20 @@ def _following(names: Sequence[str], step: int) -> list[tuple[str, str]]:
     return [(name, names[(place + step) % len(names)]) for place, name in enumerate(names)]
 
 
-_ORDINALS = (
-    "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
+_ORDINALS = [
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+    "eleventh",
     "twelfth",
-)  # fmt: skip
+]
 
 
 def _numbered(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -307,7 +311,6 @@ FACTS: tuple[tuple[Sequence[str], Pairs, float], ...] = (
     (_COUNTRY_OF, [(capital, country) for country, capital in COMMON_CAPITALS], 6), (_COUNTRY_OF, [(capital, country)
     for country, capital in CAPITALS], 5),
     (_ZH_COUNTRY_OF, [(capital, country) for country, capital in ZH_CAPITALS], 3),
-    (_CONTINENT_OF, CONTINENTS, 5),
     (_OPPOSITE_OF, _both_ways(OPPOSITES), 12), (_ZH_OPPOSITE_OF, _both_ways(ZH_OPPOSITES), 4), (_ZH_OPPOSITE_OF,
     _both_ways(OPPOSITES), 2),
     (_COLOUR_OF, [(row[0], row[1]) for row in COLOURS], 7), (_ZH_COLOUR_OF, [(row[2], row[3]) for row in COLOURS if

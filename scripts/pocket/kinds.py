@@ -15,7 +15,6 @@ from .facts import fact
 from .greetings import greeting
 from .records import json_answer
 from .refusals import refusal
-from .statements import reading, whether
 from .sums import large_sum, small_sum
 from .talk import several_turns
 from .words import copying, reversing
@@ -36,15 +35,12 @@ KINDS: Kinds = {
     "tool results": tool_result,
     "several turns": several_turns,
     "refusals": refusal,
-    "reading": reading,
-    "yes or no": whether,
 }
 # What every kind is worth before it is known how badly it goes.
 _BASE = {
     "small sums": 3.0, "large sums": 1.0, "copying": 1.8, "comparisons": 2.0, "sorting": 2.0, "counting": 1.0,
     "reversing": 1.5, "facts": 4.0, "greetings": 2.4,
     "plain facts": 6.0, "several turns": 1.7, "tool calls": 1.8, "tool results": 0.4, "refusals": 10.0, "json": 1.6,
-    "reading": 4.0, "yes or no": 1.0,
 }  # fmt: skip
 # How often tools are offered with kinds that are asked in the same words, and answered alike, without them.
 _WITH_IDLE_TOOLS = {
@@ -90,7 +86,7 @@ def training(seed: int | str, mixture: Mixture | None = None) -> Iterator[Exampl
             example = after(example, earlier_turns(draw, draw.number(1, 3)))
         # What needs thoughts is asked without them now and then only: it can't be done well.
         silent = draw.chance(0.2 if example.thinking is None else 0.03)
-        yield replace(example, silent=silent, system=example.system or (draw.one(_SYSTEM) if draw.chance(0.08) else ""))
+        yield replace(example, silent=silent, system=draw.one(_SYSTEM) if draw.chance(0.08) else "")
 
 
 def held_out(kind: str, count: int, seed: int | str = "held out", kinds: Kinds = KINDS) -> list[Example]:

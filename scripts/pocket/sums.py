@@ -140,11 +140,11 @@ def small_sum(draw: Draw) -> Example:
     form = draw.number(0, 99)
     if form < 14:
         return _of_words(draw)
-    if form < 22:
+    if form < 28:
         return _story(draw)
-    if form < 27:
+    if form < 35:
         return _of_three(draw)
-    if form < 41:
+    if form < 49:
         return _product(draw)
     return plain_small_sum(draw)
 

@@ -43,48 +43,7 @@ _REPEAT = (
 )  # fmt: skip
 
 
-_TWICE = ("[Say|Repeat|Write|Print|Type] {text} [twice|two times|2 times][.|]",
-          "[Say|Repeat|Write|Print|Type] [this |the following |]twice: {text}")  # fmt: skip
-_THRICE = ("[Say|Repeat|Write|Print|Type] {text} [three times|3 times][.|]",
-           "[Say|Repeat|Write|Print|Type] [this |]three times: {text}")  # fmt: skip
-_NTH = ("first", "second", "third", "last")
-_NTH_OF = (
-    "[What|Which] [is|word is|item is|one is] [the |]{nth} [word|item|thing|one] [of|in] [this list|the list|this|"
-    "these]: {list}[?|]", "[Give me|Tell me|Say|Name|Repeat] the {nth} [word|item|one|element] [of|in]: {list}[.|]",
-    "{list}. [What|Which] is the {nth} [one|word|item]?", "The {nth} [item|word] of {list}[?|]",
-    "[Here is a list|My list]: {list}. What is [the|its] {nth} [item|word]?",
-)  # fmt: skip
-_NTH_LETTER = ("[What|Which] is the {nth} letter [of|in] [the word |]{text}?", "The {nth} letter of {text}[?|]",
-               "[What|Which] letter [does {text} start with|does the word {text} start with]?",
-               "[What|Which] letter does [the word |]{text} end with?", "{text}: {nth} letter[?|]")  # fmt: skip
-
-
-def _several_times(draw: Draw) -> Example:
-    twice = draw.chance(0.6)
-    text, key = draw.until_admitted(lambda: spelled_word(draw), lambda made: f"times {made}")
-    return asked("copying", key, said(draw, _TWICE if twice else _THRICE, text=text), " ".join([text] * (3 - twice)))
-
-
-def _nth_item(draw: Draw) -> Example:
-    words, key = draw.until_admitted(
-        lambda: draw.some((*WORDS, *ITEMS, *NAMES), draw.number(3, 6)), lambda made: f"nth {made}"
-    )
-    place = draw.number(0, 3)
-    question = said(draw, _NTH_OF, nth=_NTH[place], list=", ".join(words))
-    return asked("copying", key, question, words[-1 if place == 3 else place])
-
-
-def _nth_letter(draw: Draw) -> Example:
-    word, key = draw.until_admitted(lambda: draw.one(WORDS), lambda made: f"letter of {made}")
-    first = draw.chance(0.5)
-    ways = [way for way in _NTH_LETTER if (" end " if first else " start ") not in way]
-    question = said(draw, ways, nth="first" if first else "last", text=word)
-    return asked("copying", key, question, word[0 if first else -1])
-
-
 def copying(draw: Draw) -> Example:
-    if (form := draw.number(0, 19)) < 3:
-        return (_several_times, _nth_item, _nth_letter)[form](draw)
     text, key = draw.until_admitted(lambda: _text_to_copy(draw), lambda made: f"copy {made}")
     return asked("copying", key, said(draw, _REPEAT, text=text), text)
 

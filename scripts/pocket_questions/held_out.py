@@ -60,7 +60,7 @@ def _question(example: Example, number: int) -> Question:
     return Question(
         kind=example.kind,
         key=example.key,
-        messages=[{"role": "system", "content": example.system}] * bool(example.system) + list(example.messages),
+        messages=list(example.messages),
         tools=list(example.tools) or None,
         expected=example.answer.replace("\x00", ""),
         judged=example.judged,
