@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +29,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # In the background of a script, or under nohup, they are ignored, and so they would be by all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-# The size of pytest's own window, which its readline hands on to the processes that share the tests.
-for name in ("COLUMNS", "LINES"):
+# A socket's path has 107 bytes at most, of which those of the tests' own folders take up to 80.
+if len(os.fsencode(tempfile.gettempdir())) > 24:
+    os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
+# The size of pytest's own window, which its readline hands on to the processes that share the tests; proxies, which
+# can't reach this machine's own servers, the only ones that tests ask; and what a person has set for commands by hand.
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+for name in ("COLUMNS", "LINES", *PROXIES, *map(str.upper, PROXIES), "PENSTOCK_FAULTS", "PENSTOCK_LOG", "NO_COLOR"):
     os.environ.pop(name, None)
 
 # Fixtures that keep a process tree for the whole run, and the group of tests that shares a process because of them: so
