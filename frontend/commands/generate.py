@@ -197,10 +197,17 @@ def _files(
 
 
 def _images(names: Sequence[str], parser: argparse.ArgumentParser) -> list[bytes]:
-    try:
-        return [encoded("image", name, may_open=True).data for name in names]
-    except RequestError as error:
-        parser.error(str(error))
+    """What can be no picture is refused before a model is loaded."""
+    images: list[bytes] = []
+    if names:
+        from ..media.decoding.images import refuse_others  # imports Pillow
+    for name in names:
+        try:
+            images.append(encoded("image", name, may_open=True).data)
+            refuse_others(images[-1])
+        except RequestError as error:
+            parser.error(f"--image {name}: {error}")
+    return images
 
 
 def _model_folders(config: EngineConfig) -> list[Path]:

@@ -70,9 +70,20 @@ def test_lines_are_read_as_they_are_wanted():
 def test_lines_without_a_prompt_are_refused_and_others_are_all_there(lines, is_json):
     with pytest.raises(ConfigError, match="prompts.jsonl is empty, so there is no prompt to answer. Write "):
         require_prompt(lines, "prompts.jsonl", is_json=is_json)
-    assert list(require_prompt([*lines, "one\n", "\n"], "-", is_json=is_json)) == ["\n"] * len(lines) + ["one\n", "\n"]
+    some = ['"one"\n', "\n", "two\n"]
+    assert list(require_prompt([*lines, *some], "-", is_json=is_json)) == ["\n"] * len(lines) + some
     refusal = RequestError("This line is not UTF-8.")
     assert list(require_prompt([refusal], "-", is_json=is_json)) == [refusal]
+
+
+@for_each("text, is_refused", [("one\n\ntwo\n", True), ("# two sums\n" * 9, True), ("# two sums\n[1]\n", False)])
+def test_a_file_of_plain_text_is_refused_as_a_whole_with_what_its_lines_would_be(text, is_refused):
+    lines = io.StringIO(text)
+    if not is_refused:
+        assert "".join(require_prompt(lines, "prompts.txt", is_json=True)) == text
+        return
+    with pytest.raises(ConfigError, match=r'prompts.txt is plain text. Each line of .* \{"prompt": .*MODEL < FILE'):
+        require_prompt(lines, "prompts.txt", is_json=True)
 
 
 DEEP = b"[" * 100_000

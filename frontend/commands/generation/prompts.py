@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 _JSON_BEGINS = ("{", "[", '"')
+_FIRST_LINES = 8  # by which a file of plain text is known
+_FORM = (
+    'Each line of a file of prompts is JSON, such as "What is 2 + 3?" in its quotation marks, {"prompt": "…", '
+    '"max_tokens": 16}, {"messages": […]} or a line of OpenAI\'s batches'
+)
 _PLAIN_TEXT = ". Prompts in plain text, one a line, come through standard input: penstock generate MODEL < FILE"
 _PARAMETERS = {field.name for field in msgspec.structs.fields(SamplingParams)}
 # Parts of a line that holds a conversation, beside its parameters.
@@ -78,9 +83,23 @@ def require_prompt(lines: Iterable[Line], name: str, *, is_json: bool) -> Iterat
     remaining = iter(lines)
     for num_empty, line in enumerate(remaining):
         if not isinstance(line, str) or (line.strip() if is_json else line.strip("\r\n")):
-            return itertools.chain(itertools.repeat("\n", num_empty), [line], remaining)
+            found: Iterator[Line] = itertools.chain([line], remaining)
+            found = _require_json(found, name) if is_json else found
+            return itertools.chain(itertools.repeat("\n", num_empty), found)
     form = "JSON, one prompt a line" if is_json else 'prompts there, one a line, or give them as arguments: "…"'
     raise ConfigError(f"{name} is empty, so there is no prompt to answer. Write {form}.")
+
+
+def _require_json(lines: Iterator[Line], name: str) -> Iterator[Line]:
+    """The same lines, unless all that stand first are plain text: it is another kind of file then."""
+    first: list[Line] = []
+    for line in lines:
+        first.append(line)
+        if not isinstance(line, str) or line.lstrip().startswith(_JSON_BEGINS):
+            return itertools.chain(first, lines)
+        if len(first) == _FIRST_LINES:
+            break
+    raise ConfigError(f"{name} is plain text. {_FORM}{_PLAIN_TEXT}.")
 
 
 def _row(number: int, line: str, params: SamplingParams) -> Row:

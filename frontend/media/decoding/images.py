@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import re
 import warnings
 
 from PIL import Image, UnidentifiedImageError
@@ -28,6 +29,12 @@ _NO_PICTURES = (
     (b"ID3", "sound"),
 )
 _PICTURES = (b"\x89PNG", b"\xff\xd8", b"GIF8", b"RIFF", b"BM", b"II*\x00", b"MM\x00*")
+# How files of all the readers' formats begin; of TIFF and PPM there are several kinds.
+_BEGINNINGS = re.compile(
+    rb"\x89PNG|\xff\xd8|GIF8|RIFF|BM|(?:II|MM)[\x00*+]{2}|P[0-6fFy]|\x00\x00\x01\x00"
+    rb"|\x00\x00\x00\x0cjP|\xff\x4f\xff\x51|.{4}ftyp|[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\x00{3}",
+    re.DOTALL,
+)
 _FTYP_IMAGES = (b"avif", b"avis", b"heic", b"heix", b"mif1", b"msf1", b"hevc", b"jp2 ")
 
 
@@ -77,6 +84,13 @@ def _refuse_svg(content: bytes) -> None:
     head = content[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if head.startswith((b"<svg", b"<?xml", b"<!doctype svg")):
         raise RequestError("This picture is SVG, which is a drawing in text. Send it as PNG or JPEG.")
+
+
+def refuse_others(content: bytes) -> None:
+    """Refuse a file that can be no picture by its first bytes. Nothing of it is decoded, so any process may ask."""
+    _refuse_svg(content)
+    if not _BEGINNINGS.match(content):
+        raise RequestError(f"This picture is {_what_else(content)}.")
 
 
 def _what_else(content: bytes) -> str:

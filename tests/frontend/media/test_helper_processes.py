@@ -15,6 +15,7 @@ from PIL import Image, ImageOps
 
 from penstock.frontend.media.ahead import ahead
 from penstock.frontend.media.decoded import Layout, digest_of
+from penstock.frontend.media.decoding.images import FORMATS, refuse_others
 from penstock.frontend.media.families.family import Grid
 from penstock.frontend.media.families.qwen3 import Qwen3Vision
 from penstock.frontend.media.places import Places
@@ -68,6 +69,15 @@ def test_a_picture_comes_back_resized_with_a_digest_of_what_is_seen(processes):
 def test_what_is_no_picture_or_video_is_refused_with_a_sentence(processes, kind, content, says):
     refusal = decoded(processes, content, kind)
     assert isinstance(refusal, RequestError) and any(each in str(refusal) for each in says.split("|"))
+
+
+@for_each("format", FORMATS)
+def test_the_first_bytes_of_a_picture_keep_it_from_being_refused_unread(format):
+    refuse_others(file_of(GRAY, format))
+    for more in {"TIFF": [{"big_tiff": True}], "JPEG2000": [{"no_jp2": True}]}.get(format, []):
+        refuse_others(file_of(GRAY, format, **more))
+    with pytest.raises(RequestError, match="in no format that is known"):
+        refuse_others(b"# Read me\n")
 
 
 PALETTE = Image.fromarray(numpy.arange(64, dtype=numpy.uint8).reshape(8, 8)).convert("P")
