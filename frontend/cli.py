@@ -1,6 +1,6 @@
 """The command `penstock`: a table of subcommands, and what their errors look like in a shell.
 
-A subcommand is a row here and a file in `commands/`, imported only when it is asked for. Exit status: 0, 1 for an error
+A subcommand is a row here and a file in `commands/`, imported only when it is run. Exit status: 0, 1 for an error
 of Penstock's, 2 for a wrong command line, 130 after Ctrl-C.
 """
 
@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from types import ModuleType
+from typing import NamedTuple
 
 from .. import __version__
 from ..protocol.fields.suggestion import suggestion
@@ -20,38 +22,58 @@ from .console.standard_error import fill_closed_descriptors, settle_at_exit, wri
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
-# Name → what it is for, in one line.
-COMMANDS = {
-    "generate": "complete prompts from arguments, standard input or a JSONL file",
-    "chat": "talk with a model, line by line",
-    "serve": "share models with every program on this machine, over a socket and HTTP",
-    "start": "the same in the background",
-    "stop": "end the daemon",
-    "reload": "have the daemon read its configuration again",
-    "status": "say whether a daemon runs, and where",
-    "ps": "show the daemon's models: memory, clients, queue, tokens per second",
-    "logs": "show what the daemon in the background has said",
-    "convert": "write a model with smaller weights, as plain safetensors",
-    "pull": "download models from the hub, or go on with a download",
-    "rm": "remove downloaded models from the cache",
-    "models": "list bundled and cached models, and whether they fit",
-    "doctor": "say what was found on this machine, and what to do about it",
-}
+
+class Group(NamedTuple):
+    """Commands that stand together in the help, and whose files lie in one room."""
+
+    title: str
+    room: str  # within `commands/`
+    commands: dict[str, str]  # name → what it is for, in one line
+
+
+GROUPS = (
+    Group("ask a model", "", {
+        "generate": "complete prompts from arguments, standard input or a JSONL file",
+        "chat": "talk with a model, line by line; so does `run`",
+        "tokenize": "show the tokens of a text, or how many there are",
+    }),
+    Group("models on this machine", "", {
+        "models": "list bundled and cached models, and whether they fit",
+        "show": "say of one model what it is, what it takes, and how it is asked",
+        "pull": "download models from the hub, or go on with a download",
+        "rm": "remove downloaded models from the cache",
+        "convert": "write a model with smaller weights, as plain safetensors",
+        "bench": "measure how fast a model answers here",
+    }),
+    Group("the daemon, which shares models", "daemon", {
+        "serve": "share models with every program on this machine, over a socket and HTTP",
+        "start": "the same in the background",
+        "stop": "end the daemon, or unload one of its models",
+        "reload": "have the daemon read its configuration again",
+        "status": "say whether a daemon runs, and where",
+        "ps": "show the daemon's models: memory, clients, queue, tokens per second",
+        "logs": "show what the daemon in the background has said",
+    }),
+    Group("this machine", "", {
+        "doctor": "say what was found on this machine, and what to do about it",
+        "completion": "print a script that lets a shell complete commands and options",
+    }),
+)  # fmt: skip
+COMMANDS = {name: sentence for group in GROUPS for name, sentence in group.commands.items()}
+SYNONYMS = {"run": "chat"}
 
 _MODELS = "`penstock models` lists the models that are here, `penstock ps` those that a daemon has loaded."
 _TALK = '`penstock chat MODEL` talks with a model, `penstock generate MODEL "…"` answers one prompt.'
 _PULL = "`penstock pull ID` downloads a model, as does any command that names one."
 _REMOVE = "`penstock rm ID` removes a downloaded model."
 _START = "`penstock start MODEL` serves a model in the background, `penstock serve MODEL` in the foreground."
-_UNLOAD = "A model that nobody asks is unloaded by itself (--keep-alive); `penstock stop` ends the daemon and all."
+_UNLOAD = "`penstock stop MODEL` unloads a model of the daemon's, `penstock stop` ends the daemon."
 
 # A word in the place of a command, as Ollama, LM Studio and vLLM have it → what to write instead.
 ADVICE = {
     "ls": _MODELS,
     "list": _MODELS,
-    "show": _MODELS,
     "tags": _MODELS,
-    "run": _TALK,
     "ask": _TALK,
     "complete": _TALK,
     "run-batch": "`penstock generate MODEL --input FILE` answers a file of prompts, also one of OpenAI's batches.",
@@ -66,6 +88,8 @@ ADVICE = {
     "kill": _UNLOAD,
     "unload": _UNLOAD,
     "create": "`penstock convert MODEL FOLDER` writes a model with smaller weights.",
+    "count": "`penstock tokenize MODEL TEXT --count` counts the tokens of a text.",
+    "benchmark": "`penstock bench MODEL` measures how fast a model answers here.",
     "info": "`penstock doctor` says what was found on this machine.",
     "env": "`penstock doctor` says what was found on this machine.",
     "log": "`penstock logs` shows what the daemon in the background has said.",
@@ -117,17 +141,16 @@ def _in_words(error: OSError) -> str:
 
 def _command(words: list[str]) -> str:
     """The subcommand's name; `--help`, `--version` and anything else end here."""
-    width = max(map(len, COMMANDS))
-    table = "\n".join(f"  {name:<{width}}  {sentence}" for name, sentence in COMMANDS.items())
     parser = CommandLine(
         prog="penstock",
         usage="penstock COMMAND ...",
         description="Run large language models on this machine.",
-        epilog=f"commands:\n{table}\n\n`penstock help COMMAND` lists the options of one.",
+        epilog=f"{_table()}\n\n`penstock help COMMAND` lists the options of one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
-    parser.add_argument("command", choices=[*COMMANDS, "help"], metavar="COMMAND", help="one of the commands below")
+    names = [*COMMANDS, *SYNONYMS, "help"]
+    parser.add_argument("command", choices=names, metavar="COMMAND", help="one of the commands below")
     if not words:
         parser.print_help(sys.stderr)
         parser.exit(2)
@@ -136,32 +159,57 @@ def _command(words: list[str]) -> str:
     return command
 
 
+def _table() -> str:
+    width = max(map(len, COMMANDS))
+
+    def lines(group: Group) -> Iterator[str]:
+        yield f"{group.title}:"
+        for name, sentence in group.commands.items():
+            yield f"  {name:<{width}}  {sentence}"
+
+    return "\n\n".join("\n".join(lines(group)) for group in GROUPS)
+
+
 def _refuse_unknown(word: str, parser: CommandLine) -> None:
     """argparse would miss a command where a flag is misspelt."""
     flags = [flag for action in parser._actions for flag in action.option_strings]
     if word.startswith("-") and not any(flag.startswith(word) for flag in flags):
         hint = suggestion(word.partition("=")[0], flags) or " The options of a command stand behind it."
         parser.error(f"penstock itself has {', '.join(flags)}, and not {word}.{hint}")
-    if word not in COMMANDS and word in ADVICE:
+    if word in ADVICE:
         parser.error(f"{word!r} is no command. {ADVICE[word]}")
+
+
+def module_of(name: str) -> ModuleType:
+    """The file of a subcommand."""
+    name = SYNONYMS.get(name, name)
+    room = next(group.room for group in GROUPS if name in group.commands)
+    return import_module(".".join(filter(None, (".commands", room, name))), __package__)
+
+
+def parser_of(name: str) -> CommandLine:
+    command = module_of(name)
+    parser = CommandLine(
+        prog=f"penstock {name}",
+        usage=f"penstock {name} {command.USAGE}",
+        # PYTHONOPTIMIZE=2 leaves no docstring.
+        description=(command.__doc__ or COMMANDS[SYNONYMS.get(name, name)]).split("\n\n")[0],
+    )
+    command.add_arguments(parser)
+    parser.add_help_all()
+    return parser
 
 
 def _run(name: str, words: list[str]) -> int:
     # Here and not above: `--help` and `--version` answer without loading what they do not need.
     from ..protocol.errors import PenstockError
 
-    command = import_module(f".commands.{name}", __package__)
-    parser = CommandLine(
-        prog=f"penstock {name}",
-        usage=f"penstock {name} {command.USAGE}",
-        description=(command.__doc__ or COMMANDS[name]).split("\n\n")[0],  # PYTHONOPTIMIZE=2 leaves no docstring
-    )
-    command.add_arguments(parser)
+    parser = parser_of(name)
     try:
         # Intermixed: a prompt may stand before, between and after the options.
         arguments = parser.parse_intermixed_args(_with_hyphens(words))
         arguments.words = words  # as they were typed, for who hands them on
-        status: int = command.run(arguments, parser)
+        status: int = module_of(name).run(arguments, parser)
         return status
     except PenstockError as error:
         write_line(f"penstock: {error}")

@@ -194,6 +194,13 @@ class AskReload(Message):
     query: int
 
 
+class AskUnloadModel(Message):
+    """End a model's processes now, if nobody uses it."""
+
+    query: int
+    name: str
+
+
 class AskStop(Message):
     """End the daemon; running requests get this many seconds, or as many as the owner has set."""
 
@@ -201,8 +208,9 @@ class AskStop(Message):
     seconds: float | None
 
 
-Question = AskStats | AskRender | AskLoad | AskUnload | AskAdapters | AskStatus | AskReload | AskStop
-PackedQuestion = AskStats | PackedRender | AskLoad | AskUnload | AskAdapters | AskStatus | AskReload | AskStop
+_Others = AskStats | AskLoad | AskUnload | AskAdapters | AskStatus | AskReload | AskUnloadModel | AskStop
+Question = AskRender | _Others
+PackedQuestion = PackedRender | _Others
 ToDaemon = Attach | PackedAsk | Drop | Cancel | PackedQuestion
 
 

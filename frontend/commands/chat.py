@@ -30,12 +30,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", metavar="MODEL", nargs="?", default="pocket", help="bundled name, folder, or hub id (pocket)"
     )
+    # Of who is used to `ollama run MODEL "a prompt"`.
+    parser.add_argument("prompts", nargs="*", default=[], help=argparse.SUPPRESS)
     add_verbose(parser)
     add_options(parser, "sampling options", SamplingParams, leave_out=NO_USE_HERE)
     add_options(parser, "engine options", EngineConfig, leave_out=("model",))
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    if arguments.prompts:
+        advice = f'`penstock generate {arguments.model} "…"` answers one prompt'
+        parser.error(f"a chat reads messages line by line; {advice}")
     if sys.stdin is None or sys.stdout is None:
         parser.error("standard input or output is closed, and a chat needs both")
     obey_verbose(arguments)

@@ -86,6 +86,6 @@ def _refuse_what_is_loaded(model: HubName, socket: Path) -> None:
     for each in served:
         if each.state not in _NOT_LOADED and is_of(model, each.model):
             raise ConfigError(
-                f"The daemon has {model.id} in use ({each.name}, {each.state}). `penstock stop` ends it, or wait until "
-                "it is unloaded (`penstock ps`)."
+                f"The daemon has {model.id} in use ({each.name}, {each.state}). `penstock stop {each.name}` "
+                "unloads it where nobody uses it (`penstock ps`)."
             )

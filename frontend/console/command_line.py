@@ -1,4 +1,7 @@
-"""An `argparse` parser that suggests the option, command or value that was probably meant."""
+"""An `argparse` parser that suggests the option, command or value that was probably meant.
+
+Its help fits a screen: options with a `RareHelp` are shown by `--help-all` alone.
+"""
 
 import argparse
 import sys
@@ -17,7 +20,38 @@ _PLAINER = {
 }
 
 
+class RareHelp(str):
+    """The help of an option that few need."""
+
+
+class _HelpAll(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        parser._print_message(argparse.ArgumentParser.format_help(parser), sys.stdout)
+        parser.exit()
+
+
 class CommandLine(argparse.ArgumentParser):
+    def add_help_all(self) -> None:
+        """Call it when all other options are there."""
+        words = "show all options" if self._rare() else argparse.SUPPRESS
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, default=argparse.SUPPRESS, help=words)
+
+    def format_help(self) -> str:
+        """Without the options that few need, and with their number."""
+        rare = self._rare()
+        helps = [action.help for action in rare]
+        for action in rare:
+            action.help = argparse.SUPPRESS
+        try:
+            text = super().format_help()
+        finally:
+            for action, words in zip(rare, helps, strict=True):
+                action.help = words
+        return f"{text}\n{len(rare)} more options: {self.prog} --help-all\n" if rare else text
+
+    def _rare(self) -> list[argparse.Action]:
+        return [action for action in self._actions if isinstance(action.help, RareHelp)]
+
     def parse_intermixed_args(self, words: Sequence[str]) -> argparse.Namespace:  # type: ignore[override]
         """Options may stand before, between and after what else is given."""
         arguments, unknown = self.parse_known_intermixed_args(words)

@@ -8,11 +8,12 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ...protocol.attach import Answer, AskReload, AskStatus, AskStop, DaemonStatus, Question
+from ...protocol.attach import Answer, AskReload, AskStatus, AskStop, AskUnloadModel, DaemonStatus, Question
 from ...protocol.errors import PenstockError
 from ...protocol.processes.descriptors import is_readable, said_in_words
 from ...protocol.processes.process import inherited_path, open_log, working_folder
@@ -23,6 +24,7 @@ from .ending import END_SECONDS, DaemonProcess
 from .lock import process_of
 
 _START_SECONDS = 30.0
+_LOOK_SECONDS = 0.05
 # After this, the waiting caller is told what the daemon is doing.
 _QUICK_SECONDS = 2.0
 # The last thing in the log of a daemon that ends by itself.
@@ -131,6 +133,18 @@ def reload_daemon(address: Path) -> str:
     line = line_to(address)
     try:
         return asked(line, AskReload(0)).text
+    finally:
+        line.close()
+
+
+def unload_model(address: Path, name: str) -> str:
+    """Returns when its processes have ended, with the name by which the daemon serves it."""
+    line = line_to(address)
+    try:
+        served = asked(line, AskUnloadModel(0, name)).text
+        while any(model.name == served and model.state == "unloading" for model in status_of(line).models):
+            time.sleep(_LOOK_SECONDS)
+        return served
     finally:
         line.close()
 

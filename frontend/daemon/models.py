@@ -127,6 +127,18 @@ class DaemonModels:
         for name in [name for name in self._added if not self._models[name].is_needed]:
             del self._added[name], self._models[name]
 
+    def unload(self, name: str) -> str:
+        """Begin to end the processes of a model that nobody uses, which is loaded again when it is next used; returns
+        its own name."""
+        model = self.find(name)
+        if model.leases:
+            users = "1 client uses" if model.leases == 1 else f"{model.leases:,} clients use"
+            raise PenstockError(f"{users} {model.name}, so it stays loaded; `penstock ps` shows when nobody does.")
+        if model.session is None and model.is_held and model.state != "unloading":
+            raise PenstockError(f"{model.name} is {model.state}; unload it when it is ready.")
+        model.unload()
+        return model.name
+
     async def stats(self, name: str) -> Stats | None:
         """The engine's statistics; None while the model isn't loaded."""
         return await self._models[name].stats() if name in self._models else None

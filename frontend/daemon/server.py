@@ -193,6 +193,10 @@ class Daemon:
         words = self.models.reload(settings)
         return ", ".join(filter(None, [*words, "HTTP changed" if has_changed else ""])) or "nothing changed"
 
+    def unload(self, name: str) -> str:
+        """Begin to unload a model; returns its own name."""
+        return self.models.unload(name)
+
     def stop(self, seconds: float | None = None) -> None:
         """Take no new requests, and give running ones `seconds`, or `drain` by default. A second call ends at once."""
         if self._stopping.is_set():

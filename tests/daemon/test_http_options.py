@@ -11,7 +11,7 @@ from builders.cases import for_each
 from builders.daemon import models
 
 from penstock import ConfigError, PenstockError, SamplingParams
-from penstock.frontend.commands.shared.daemon_options import add_daemon_options, settings_of
+from penstock.frontend.commands.daemon.daemon_options import add_daemon_options, settings_of
 from penstock.frontend.daemon.background import reload_daemon, stop_daemon
 from penstock.frontend.daemon.daemon_http import DaemonHttp
 from penstock.frontend.daemon.server import Daemon

@@ -171,6 +171,11 @@ def test_a_day_of_a_daemon(address, said):
         assert heading.split()[0] == "MODEL" and row.split()[:2] == ["desk", "ready"]
         status, text = said("status", *socket)
         assert status == 0 and "desk (ready)" in text and "clients  1" in text
+        status, text = said("stop", "desk", *socket)
+        assert status == 1 and "1 client uses desk, so it stays loaded" in text
+    wait_for(lambda: said("stop", "desk", *socket) == (0, "desk is unloaded.\n"), "nobody uses desk any more")
+    assert "desk (unloaded)" in said("status", *socket)[1]
+    assert "serves no model 'dusk'" in said("stop", "dusk", *socket)[1]
     assert said("reload", *socket) == (0, "The configuration was read again: nothing changed.\n")
     assert "penstock serves desk" in said("logs", "-n", "100", *socket)[1]
     assert said("stop", *socket, "--drain", "0") == (0, "The daemon has ended.\n")
@@ -190,7 +195,7 @@ def test_logs_are_followed_by_whole_lines_and_into_the_next_file(tmp_path, monke
             raise KeyboardInterrupt
         log.unlink() if content is None else log.write_bytes(content)
 
-    monkeypatch.setattr("penstock.frontend.commands.logs.time", SimpleNamespace(sleep=another_look))
+    monkeypatch.setattr("penstock.frontend.commands.daemon.logs.time", SimpleNamespace(sleep=another_look))
     assert said("logs", "--follow") == (130, "before\nat once\nlater é\nanew\n")
 
 
@@ -206,7 +211,7 @@ def test_logs_shows_as_many_lines_as_it_is_asked_for_or_where_there_are_none(tmp
         with pytest.raises(SystemExit):
             cli.main(["logs", "-n", wrong])
         assert f"{wrong!r} must be a whole number of lines, 0 or more" in capsys.readouterr().err
-    monkeypatch.setattr("penstock.frontend.commands.logs.daemon_log", lambda address: Path(os.devnull))
+    monkeypatch.setattr("penstock.frontend.commands.daemon.logs.daemon_log", lambda address: Path(os.devnull))
     status, text = said("logs")
     assert status == 1 and "Name one in PENSTOCK_LOG_DIR" in text
 

@@ -15,7 +15,6 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -153,11 +152,11 @@ def test_a_command_exists_with_the_options_that_a_page_shows(command):
 
 
 def check_penstock(program: str, words: list[str]) -> None:
-    if words and words[0] in ("--help", "--version"):
+    if words and (words[0] in ("--help", "--version") or words[-1] == "--help-all"):
         return
-    assert words and words[0] in cli.COMMANDS, f"there is no command {' '.join(words[:1])}"
+    assert words and words[0] in (*cli.COMMANDS, *cli.SYNONYMS), f"there is no command {' '.join(words[:1])}"
     parser = argparse.ArgumentParser(exit_on_error=False)
-    import_module(f"penstock.frontend.commands.{words[0]}").add_arguments(parser)
+    cli.module_of(words[0]).add_arguments(parser)
     parser.parse_intermixed_args(words[1:])
 
 

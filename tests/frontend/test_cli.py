@@ -3,7 +3,6 @@
 import argparse
 import os
 import sys
-from importlib import import_module
 
 import msgspec
 import pytest
@@ -62,7 +61,13 @@ for word in ("--help", "--version"):
         (["--verson"], "and not --verson. Did you mean --version?"),
         (["--model", "pocket"], "The options of a command stand behind it."),
         (["ls"], "'ls' is no command. `penstock models` lists"),
-        (["run", "pocket"], "`penstock chat MODEL` talks with a model, `penstock generate MODEL"),
+        (["ask", "pocket"], "`penstock chat MODEL` talks with a model, `penstock generate MODEL"),
+        (["run", "pocket", "hi"], '`penstock generate pocket "…"` answers one prompt'),
+        (["unload", "pocket"], "`penstock stop MODEL` unloads a model"),
+        (["stop", "pocket", "--drain", "3"], "--drain is for the daemon's end"),
+        (["tokenize", "pocket", "4x", "--decode"], "--decode takes numbers such as 15 3 8"),
+        (["bench", "pocket", "--requests", "0"], "--requests must be 1 or more"),
+        (["generate", "/nowhere", "hi", "--image", __file__], "test_cli.py: This picture is in no format that"),
         (["help", "list"], "`penstock models` lists"),
         (["generate", "pocket", "hi", "--ctx-size", "3"], "Did you mean --max-model-len?"),
         (["generate", "pocket", "hi", "--max-model-len", "32k"], "Written out, 32k is 32768 (or 32000)."),
@@ -174,7 +179,7 @@ def test_a_cut_is_told_with_who_asked_for_it(params, reason, num_tokens, remark)
 
 @for_each("name", cli.COMMANDS)
 def test_a_command_without_a_docstring_has_its_line_of_the_table(name, monkeypatch):
-    monkeypatch.setattr(import_module(f"penstock.frontend.commands.{name}"), "__doc__", None)
+    monkeypatch.setattr(cli.module_of(name), "__doc__", None)
     assert cli.COMMANDS[name] in " ".join(run_here(name, "--help").stdout.split())
 
 

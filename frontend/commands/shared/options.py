@@ -17,6 +17,15 @@ from ....protocol.attach import daemon_socket
 from ....protocol.parameters.early_stop import EarlyStop
 from ....protocol.parameters.guided import GuidedDecodingParams
 from ...console import logs
+from ...console.command_line import RareHelp
+
+# The fields that `--help` shows; `--help-all` shows the others, too.
+_USUAL = {
+    *("temperature", "top_p", "max_tokens", "stop", "guided_json"),
+    *("quantization", "max_model_len", "kv_cache_memory", "num_threads", "tensor_parallel_size"),
+    *("seed", "connect", "quiet"),
+    *("http", "api_key_file", "allowed_hosts", "tls_certificate", "tls_key"),
+}
 
 
 class Kind(NamedTuple):
@@ -76,7 +85,7 @@ def add_options(
         if description is None or field.name in leave_out:
             continue
         flag = "--" + field.name.replace("_", "-")
-        meaning = _help(meanings.get(field.name, description), field.default)
+        meaning = _help(field.name, meanings.get(field.name, description), field.default)
         shared: dict[str, Any] = {"help": meaning, "default": argparse.SUPPRESS, "dest": field.name}
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **shared)
@@ -102,10 +111,11 @@ def kind_and_description(annotation: Any) -> tuple[Any, str | None]:
     return kind, annotation.__metadata__[0].description
 
 
-def _help(description: str, default: Any) -> str:
+def _help(name: str, description: str, default: Any) -> str:
     shown = "" if default is None or default is msgspec.NODEFAULT or isinstance(default, bool) else f" ({default})"
     shown = " (on)" if default is True else shown
-    return f"{description}{shown}".replace("%", "%%")
+    meaning = f"{description}{shown}".replace("%", "%%")
+    return meaning if name in _USUAL else RareHelp(meaning)
 
 
 def add_socket(parser: argparse.ArgumentParser) -> None:

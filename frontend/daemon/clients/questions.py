@@ -16,6 +16,7 @@ from ....protocol.attach import (
     AskStatus,
     AskStop,
     AskUnload,
+    AskUnloadModel,
     DaemonStatus,
     Failure,
     PackedRender,
@@ -36,6 +37,7 @@ class Owner(Protocol):
     async def status(self) -> DaemonStatus: ...
     def own_status(self) -> DaemonStatus: ...
     async def reload(self) -> str: ...
+    def unload(self, name: str) -> str: ...
     def stop(self, seconds: float | None) -> None: ...
 
 
@@ -45,6 +47,7 @@ class QuestionHandler:
         self._of_the_daemon: dict[type, Callable[[Any], Awaitable[Answer]]] = {
             AskStatus: self._status,
             AskReload: self._reload,
+            AskUnloadModel: self._unload_model,
             AskStop: self._stop,
         }
         self._of_a_model: dict[type, Callable[[Any, DaemonModel, ClientBudget], Awaitable[Answer]]] = {
@@ -75,6 +78,9 @@ class QuestionHandler:
 
     async def _reload(self, question: AskReload) -> Answer:
         return Answer(question.query, text=await self.owner.reload())
+
+    async def _unload_model(self, question: AskUnloadModel) -> Answer:
+        return Answer(question.query, text=self.owner.unload(question.name))
 
     async def _stop(self, question: AskStop) -> Answer:
         """Answered without a wait: the daemon may end as soon as nothing runs."""

@@ -6,10 +6,12 @@ from typing import Any
 
 from ....protocol.errors import ConfigError
 from ....protocol.options.config import EngineConfig
+from ...console.command_line import RareHelp
 from ...daemon.settings import DaemonSettings, read_settings
 from ...http.options import DEFAULT_ADDRESS, HttpOptions
-from .options import add_options, add_socket, add_verbose, given, number_or_text
+from ..shared.options import add_options, add_socket, add_verbose, given, number_or_text
 
+_USUAL = ("keep_alive", "max_loaded", "drain")  # of these, shown by `--help`
 # The daemon's own options: name → its sentence.
 _OWN = {
     "keep_alive": "seconds of quiet until a model is unloaded; inf is never (600)",
@@ -30,7 +32,8 @@ def add_daemon_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("daemon options")
     for name, sentence in _OWN.items():
         flag = "--" + name.replace("_", "-")
-        group.add_argument(flag, dest=name, type=number_or_text, metavar="X", help=sentence, default=argparse.SUPPRESS)
+        words = sentence if name in _USUAL else RareHelp(sentence)
+        group.add_argument(flag, dest=name, type=number_or_text, metavar="X", help=words, default=argparse.SUPPRESS)
     group.add_argument("--preload", action="store_true", default=True, help="load the models named here at once (on)")
     group.add_argument("--lazy", dest="preload", action="store_false", help="load them when they are first used")
     group.add_argument("--no-http", action="store_true", help="serve the socket alone")

@@ -3,11 +3,11 @@
 import argparse
 from functools import partial
 
-from ...protocol.errors import PenstockError
-from ..console.logs import daemon_log
-from ..daemon.background import line_to, listens, start_daemon, status_of
-from .shared.daemon_options import add_daemon_options, settings_of
-from .shared.options import socket_of
+from ....protocol.errors import PenstockError
+from ...console.logs import daemon_log
+from ...daemon.background import line_to, listens, start_daemon, status_of
+from ..shared.options import socket_of
+from .daemon_options import add_daemon_options, settings_of
 
 USAGE = "[MODEL ...] [options]"
 

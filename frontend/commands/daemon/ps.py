@@ -8,11 +8,11 @@ encoded pictures and videos is.
 import argparse
 import time
 
-from ...protocol.attach import DaemonStatus, ModelStatus
-from ...protocol.files.sizes import size
-from ..console.printable import on_one_line
-from ..daemon.background import line_to, status_of
-from .shared.options import add_socket, socket_of
+from ....protocol.attach import DaemonStatus, ModelStatus
+from ....protocol.files.sizes import size
+from ...console.printable import on_one_line
+from ...daemon.background import line_to, status_of
+from ..shared.options import add_socket, socket_of
 from .status import last_error, span
 
 USAGE = "[options]"

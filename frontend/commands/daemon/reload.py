@@ -3,8 +3,8 @@
 
 import argparse
 
-from ..daemon.background import reload_daemon
-from .shared.options import add_socket, socket_of
+from ...daemon.background import reload_daemon
+from ..shared.options import add_socket, socket_of
 
 USAGE = "[options]"
 

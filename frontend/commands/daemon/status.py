@@ -3,11 +3,11 @@
 import argparse
 import time
 
-from ...protocol.attach import DaemonStatus, ModelStatus
-from ...protocol.errors import PenstockError
-from ..console.printable import on_one_line
-from ..daemon.background import line_to, status_of
-from .shared.options import add_socket, socket_of
+from ....protocol.attach import DaemonStatus, ModelStatus
+from ....protocol.errors import PenstockError
+from ...console.printable import on_one_line
+from ...daemon.background import line_to, status_of
+from ..shared.options import add_socket, socket_of
 
 USAGE = "[options]"
 NOT_RUNNING = 3

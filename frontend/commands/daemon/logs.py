@@ -8,12 +8,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from ...protocol.attach import DaemonStatus
-from ...protocol.errors import PenstockError
-from ...protocol.files.utf8 import shown
-from ..console.logs import daemon_log
-from ..daemon.background import line_to, status_of
-from .shared.options import add_socket, socket_of
+from ....protocol.attach import DaemonStatus
+from ....protocol.errors import PenstockError
+from ....protocol.files.utf8 import shown
+from ...console.logs import daemon_log
+from ...daemon.background import line_to, status_of
+from ..shared.options import add_socket, socket_of
 from .status import foreground_words
 
 USAGE = "[options]"

@@ -12,13 +12,13 @@ import signal
 import sys
 from collections.abc import Callable
 
-from ...protocol.errors import PenstockError
-from ...protocol.processes.child import usual_signals
-from ..console import logs
-from ..daemon.background import ENDS, detach
-from ..daemon.server import Daemon
-from .shared.daemon_options import add_daemon_options, settings_of
-from .shared.options import obey_verbose, socket_of
+from ....protocol.errors import PenstockError
+from ....protocol.processes.child import usual_signals
+from ...console import logs
+from ...daemon.background import ENDS, detach
+from ...daemon.server import Daemon
+from ..shared.options import obey_verbose, socket_of
+from .daemon_options import add_daemon_options, settings_of
 
 USAGE = "[MODEL ...] [options]"
 

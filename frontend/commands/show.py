@@ -1,0 +1,92 @@
+"""Say of one model what it is: where it lies, its family and context, what it takes of the memory and whether it runs
+here, and how it is asked where nothing else is said. Loads nothing.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from ...protocol.errors import PenstockError
+from ...protocol.files.sizes import size
+from ...protocol.files.utf8 import shown
+from ...protocol.parameters.sampling import SamplingParams
+from ...protocol.survey import ModelSurvey
+from ..console.printable import on_one_line
+from ..machine import ask_survey, cards
+from ..models.generation_config import default_params
+from ..models.stores.stored_models import Listed
+from ..text.tokenizer import Tokenizer
+from .models import Place, found_models, place_of, verdict_on
+from .shared.cached_models import LocalModel
+from .shared.gguf_models import described
+
+USAGE = "MODEL"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a name that `penstock models` lists, a folder or a GGUF file")
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Exit status 1 if the model doesn't run here."""
+    with TemporaryDirectory(prefix="penstock-show-") as made:
+        first, *others = found_models([arguments.model], parser)
+        if others:
+            parser.error(f"{arguments.model} holds several models; `penstock models {arguments.model}` lists them")
+        if isinstance(first, Listed):
+            [model] = described([first], Path(made))
+        else:
+            model = first
+        survey = ask_survey([model.folder], with_torch=bool(cards()))
+        place, [found] = place_of(survey), survey.models
+        rows = list(_rows(model, found, place))
+    width = max(len(name) for name, _ in rows)
+    print("\n".join(f"{name:<{width}}  {on_one_line(text)}" for name, text in rows))
+    return 0 if verdict_on(model, found, place).startswith("yes") else 1
+
+
+def _rows(model: LocalModel, survey: ModelSurvey, place: Place) -> Iterator[tuple[str, str]]:
+    yield "model", model.name
+    if not model.is_gguf:
+        yield "folder", shown(model.folder)
+    yield "on disk", size(model.size)
+    if survey.refusal is None:
+        yield "family", survey.family
+        yield "numbers", survey.dtype
+        yield "context", f"{survey.context:,} tokens"
+    yield "runs here", verdict_on(model, survey, place)
+    if survey.refusal is None and not place.is_card:
+        beside = survey.taken_bytes - survey.cpu_bytes - survey.taken_kv_bytes
+        pictures = f", {size(beside)} for encoded pictures" if beside else ""
+        yield "memory", f"{size(survey.cpu_bytes)} for weights, {size(survey.taken_kv_bytes)} for KV blocks{pictures}"
+    if not model.is_gguf and survey.refusal is None:
+        yield from _rows_of_text(model.folder)
+
+
+def _rows_of_text(folder: Path) -> Iterator[tuple[str, str]]:
+    """What its tokenizer and its defaults say; what can't be read is said in their place."""
+    try:
+        tokenizer = Tokenizer.from_pretrained(folder)
+        yield "tokens", f"{len(tokenizer):,}; an answer ends at {_ends(tokenizer)}"
+        yield "template", "a chat template" if tokenizer.chat_template else "none: it completes texts"
+        yield "sampling", _chosen(default_params(folder))
+    except PenstockError as error:
+        yield "text", str(error)
+
+
+def _ends(tokenizer: Tokenizer) -> str:
+    return ", ".join(map(tokenizer.decode_token, tokenizer.eos_token_ids)) or "no token of its own"
+
+
+def _chosen(params: SamplingParams) -> str:
+    """What differs from plain sampling."""
+    plain = SamplingParams()
+    chosen = {
+        field.name: getattr(params, field.name)
+        for field in msgspec.structs.fields(SamplingParams)
+        if getattr(params, field.name) != getattr(plain, field.name)
+    }
+    return ", ".join(f"{name}={value}" for name, value in chosen.items()) or "plain: temperature=1.0"
