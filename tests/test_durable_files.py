@@ -1,5 +1,6 @@
 """A file that is said to be complete is on the disk: it was synced after its last byte and before it took its name."""
 
+import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,6 +11,8 @@ import torch
 from builders.cases import for_each
 
 from penstock.frontend.commands.generation.output import output_to
+from penstock.frontend.models.hub.contents import unfinished_content
+from penstock.frontend.models.hub.repository import HubFile
 from penstock.protocol.files.own_folder import make_own
 from penstock.worker.convert.prepared_file import PreparedFile
 from penstock.worker.weights.packed_file import WeightWriter
@@ -73,7 +76,25 @@ def mark_of_an_own_folder(folder: Path) -> Path:
     return mark
 
 
-@for_each("make", [answers, answers_that_were_cut_short, converted_tensors, packed_weights, mark_of_an_own_folder])
+def downloaded_content(folder: Path) -> Path:
+    blob = folder / "blobs" / "a"
+    file = HubFile("config.json", 2, hashlib.sha256(b"{}").hexdigest())
+    with unfinished_content(blob, file, lambda num_bytes: None) as descriptor:
+        os.write(descriptor, b"{}")
+    return blob
+
+
+MAKERS = (
+    answers,
+    answers_that_were_cut_short,
+    converted_tensors,
+    packed_weights,
+    mark_of_an_own_folder,
+    downloaded_content,
+)
+
+
+@for_each("make", MAKERS)
 def test_a_finished_file_was_synced_after_its_last_byte(make, events, tmp_path, capsys):
     events.clear()
     inode = make(tmp_path).stat().st_ino

@@ -22,7 +22,7 @@ from .gguf.find import GgufFiles, gguf_files, no_such_file
 from .gguf.translated import translated_folder, why_no_tokenizer
 from .hub.cache import cache_root
 from .hub.gguf import gguf_snapshot
-from .hub.snapshot import FileKinds, NotOnHub, require_listed, snapshot
+from .hub.snapshot import FileKinds, NotOnHub, UnknownToHub, require_listed, snapshot
 from .model_names import BUNDLED, GgufName, HubName, gguf_name, hub_name, is_stored_name, nearest_model
 from .stores.stored_models import stored_model, stored_under
 
@@ -170,14 +170,16 @@ def _require_usable(name: str, path: Path) -> None:
 
 
 def pull_model(model: HubName | GgufName, *, is_quiet: bool = False) -> ModelFiles:
-    """From the hub, whatever folder of that name there is."""
+    """From the hub, whatever folder of that name there is; what is there of it is checked, and repaired."""
     try:
         if isinstance(model, GgufName):
-            folder = translated_folder(gguf_snapshot(model, is_quiet=is_quiet))
+            folder = translated_folder(gguf_snapshot(model, is_quiet=is_quiet, is_checked=True))
         else:
-            folder = snapshot(model, FileKinds(), is_quiet=is_quiet)
-    except NotOnHub as error:
+            folder = snapshot(model, FileKinds(), is_quiet=is_quiet, is_checked=True)
+    except UnknownToHub as error:
         raise _not_found(str(model), [f"the hub: {error}"]) from None
+    except NotOnHub as error:
+        raise ModelNotFoundError(f"{model} can't be downloaded: {error}.") from None
     return ModelFiles(str(model), folder, _with_tokenizer(folder))
 
 

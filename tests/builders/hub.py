@@ -45,16 +45,17 @@ class Repository:
 
 @dataclass
 class Request:
-    method: str
     path: str
     range: str | None
     has_token: bool
+    is_sent_on: bool = False  # to another host
 
 
 class Answer(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
+    cut: int | None = None  # bytes of the body after which the connection is closed
 
 
 class Hub:
@@ -82,14 +83,13 @@ class Hub:
         return repository
 
     def fetched(self) -> list[str]:
-        """Names of the files whose content was asked for."""
-        found = (re.search(r"/(?:resolve|cdn)/[^/]+/(.+)", each.path) for each in self.requests if each.method == "GET")
+        """Names of the files whose content was sent."""
+        found = (re.search(r"/(?:resolve|cdn)/[^/]+/(.+)", each.path) for each in self.requests if not each.is_sent_on)
         return [unquote(match[1]) for match in found if match]
 
     def ranges(self, name: str) -> list[str | None]:
         """Of each time that its content was asked for."""
-        found = (each for each in self.requests if each.method == "GET" and unquote(each.path).endswith(f"/{name}"))
-        return [each.range for each in found]
+        return [each.range for each in self.requests if not each.is_sent_on and unquote(each.path).endswith(f"/{name}")]
 
     def find(self, name: str, revision: str) -> Repository | None:
         there = self.repositories.get(name, [])
@@ -100,16 +100,13 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: Hub
 
-    def do_HEAD(self) -> None:
-        self._answer()
-
     def do_GET(self) -> None:
         self._answer()
 
     def _answer(self) -> None:
         path = urlsplit(self.path).path
         token = self.headers.get("authorization")
-        self.request_noted = Request(self.command, path, self.headers.get("range"), token is not None)
+        self.request_noted = Request(path, self.headers.get("range"), token is not None)
         self.hub.requests.append(self.request_noted)
         if self.hub.status:
             self._reply(self.hub.status, {"X-Error-Message": self.hub.error_message}, b"")
@@ -151,12 +148,16 @@ class _Handler(BaseHTTPRequestHandler):
             host = self.hub.address.replace("127.0.0.1", "localhost")
             linked = {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(content))}
             location = {"Location": f"{host}/{name}/cdn/{repository.commit}/{file}"}
+            self.request_noted.is_sent_on = True
             self._reply(302, {**headers, **linked, **location}, b"")
             return
-        start = int(re.fullmatch(r"bytes=(\d+)-", self.headers["range"])[1]) if "range" in self.headers else 0
-        if start:
-            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-        self._reply(206 if start else 200, headers, content[start:], file, start)
+        if "range" not in self.headers:
+            self._reply(200, headers, content, file)
+            return
+        first, last = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers["range"]).groups()
+        part = content[int(first) : int(last) + 1 if last else None]
+        headers["Content-Range"] = f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}"
+        self._reply(206, headers, part, file, int(first))
 
     def _repository(self, name: str, revision: str, token: str | None, *, is_cdn: bool = False) -> Repository | None:
         if name not in self.hub.repositories:
@@ -177,14 +178,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply(status, {"X-Error-Code": code, "X-Error-Message": code}, b"")
 
     def _reply(self, status: int, headers: dict[str, str], body: bytes, file: str = "", start: int = 0) -> None:
-        status, headers, body = self.hub.told(self.request_noted, Answer(status, headers, body))
+        status, headers, body, cut = self.hub.told(self.request_noted, Answer(status, headers, body))
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
+        if not {"Content-Length", "Transfer-Encoding"} & headers.keys():
+            self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if self.command == "HEAD":
-            return
+        if cut is not None:
+            body, self.close_connection = body[:cut], True
         stops, breaks = self.hub.stops_at.get(file), self.hub.breaks_at.pop(file, None)
         if breaks is not None and start < breaks:
             body, self.close_connection = body[: breaks - start], True

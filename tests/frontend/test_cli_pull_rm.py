@@ -18,6 +18,7 @@ from builders.hub import hub_with_empty_cache, running_hub
 from builders.shell import Person
 from builders.starts import python_path
 from builders.tiny_model import tiny_model
+from huggingface_hub import constants
 
 from penstock.frontend import cli
 from penstock.frontend.machine import ask_survey
@@ -43,18 +44,18 @@ def test_on_a_terminal_there_is_a_bar_and_ctrl_c_leaves_what_can_be_gone_on_with
         environment = {**others, **paths}
         spawned = pexpect.spawn(sys.executable, command, env=environment, dimensions=(24, 200), encoding="utf-8")
         person = Person(spawned, 24, 200)
-        person.sees(lambda lines: any("owner/tiny:  58%" in line and "256k/441k" in line for line in lines))
+        person.sees(lambda lines: any("owner/tiny:  66%" in line and "293k/441k" in line for line in lines))
         person.child.sendintr()
         assert person.sees_end() == 128 + signal.SIGINT
         said = " ".join(" ".join(person.lines).split())
-        assert "256 KiB of 441 KiB are in the cache, and the same command goes on from there" in said
+        assert "293 KiB of 441 KiB are in the cache, and the same command goes on from there" in said
         assert "Traceback" not in said
         hub.stops_at.clear()
         done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True)
         assert done.returncode == 0 and done.stdout.startswith("owner/tiny is ready: 449 KiB in ")
         first, last = done.stderr.splitlines()  # no terminal, no bar
-        assert "1 file of weights, 441 KiB; 256 KiB of them are there, into" in first and "441 KiB are there" in last
-        assert hub.ranges(WEIGHTS) == [None, "bytes=262144-"]
+        assert "1 file of weights, 441 KiB; 293 KiB of them are there, into" in first and "441 KiB are there" in last
+        assert hub.ranges(WEIGHTS) == [None, "bytes=300000-"]
     [found] = (tmp_path / "hub").glob(f"models--owner--tiny/snapshots/*/{WEIGHTS}")
     assert found.read_bytes() == (made / WEIGHTS).read_bytes()
 
@@ -99,6 +100,20 @@ def cache(pulled, made, tmp_path, monkeypatch):
     shutil.copytree(pulled, tmp_path / "hub", symlinks=True)
     with hub_with_two_models(made, tmp_path / "hub", monkeypatch):
         yield tmp_path / "hub"
+
+
+def test_a_pull_repairs_what_is_broken_and_without_a_network_the_name_is_not_to_blame(cache, made, capsys, monkeypatch):
+    [snapshot] = (cache / "models--owner--tiny" / "snapshots").iterdir()
+    for name in (WEIGHTS, "config.json", "tokenizer.json"):
+        whole = (made / name).read_bytes()
+        for broken in (whole[:-1], whole[:-1] + b"x", b""):
+            (snapshot / name).resolve().write_bytes(broken)
+            assert cli.main(["pull", "owner/tiny", "--quiet"]) == 0, (name, broken)
+            assert (snapshot / name).read_bytes() == whole
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    capsys.readouterr()
+    assert cli.main(["pull", "owner/other"]) == 1
+    assert said(capsys).startswith("penstock: owner/other can't be downloaded: owner/other is not in the cache")
 
 
 def models_in(cache: Path) -> list[str]:

@@ -3,14 +3,22 @@ nothing false is loaded, no disk is filled, and what was downloaded before runs.
 
 import gzip
 import json
+import os
 import shutil
+import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from builders.cases import for_each
 from builders.hub import hub_with_empty_cache
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from penstock.frontend.models.hub import download, transfer
+from penstock.frontend.models.hub.snapshot import FileKinds, snapshot
 from penstock.frontend.models.model_files import find_tokenizer
+from penstock.frontend.models.model_names import HubName
 from penstock.protocol.errors import ModelNotFoundError, PenstockError
 
 LARGE = "large.json"  # as large as files that the hub redirects to another host, and has a SHA-256 of
@@ -19,6 +27,7 @@ FILES = {"config.json": b"{}", "tokenizer.json": b"{}", LARGE: bytes(range(256))
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
+    monkeypatch.setattr(transfer, "_PAUSE_SECONDS", 0.0)
     with hub_with_empty_cache(tmp_path / "hub", monkeypatch) as running:
         running.put("owner/tiny", files=FILES)
         yield running
@@ -37,6 +46,15 @@ def empty_cache(folder: Path) -> None:
 def fetched() -> Path:
     """All but weights, which come in the same way."""
     return find_tokenizer("owner/tiny")
+
+
+def pulled() -> Path:
+    """Likewise, and what is there is checked."""
+    return snapshot(HubName("owner/tiny"), FileKinds(weights=False), is_checked=True)
+
+
+def require_whole(found: Path) -> None:
+    assert {name: (found / name).read_bytes() for name in FILES} == FILES
 
 
 def files_in(folder: Path) -> set[Path]:
@@ -101,56 +119,230 @@ def content(change, name=LARGE):
     )
 
 
-def etag(value):
-    """Files have names of that kind, which only they tell: the list has the right ones."""
-    tags = {"ETag": f'"{value}"', "X-Linked-Etag": f'"{value}"'}
-    return lambda request, answer: answer._replace(headers=answer.headers | tags)
-
-
-@for_each("name", ["../../../../escaped", "/tmp/../escaped", "..", "a/b", "a" * 400])
-def test_no_file_is_written_outside_of_the_cache(hub, folder, name):
+@for_each("tag", ["", "../../../../escaped", "..", "a/b", "a" * 400, "ABCDEF" * 11, None])
+def test_headers_name_no_content(hub, folder, tag):
     empty_cache(folder)
-    hub.told = etag(name)
-    with pytest.raises(PenstockError, match="broke off: .* not as a hub does: it names a content by"):
-        fetched()
-    assert not files_in(folder / "hub")
+    tags = {} if tag is None else {"ETag": f'"{tag}"', "X-Linked-Etag": f'"{tag}"', "X-Linked-Size": "9" * 12}
+    hub.told = lambda request, answer: answer._replace(headers={"Location": answer.headers.get("Location", "")} | tags)
+    require_whole(fetched())
     assert not list(folder.rglob("*escaped*"))
 
 
-@for_each("is_partial", [False, True])
-def test_more_than_a_file_has_is_not_written(hub, folder, is_partial):
-    """Such as the whole file in answer to each part that is asked for: it would be added to what is there forever."""
+@for_each(
+    "body, sentence",
+    {
+        FILES[LARGE] + b"x" * 1000: "came more than the 256,000 bytes that it has",
+        FILES[LARGE][:-5] + b"wrong": "has another SHA-256 than the hub lists",
+        b"<html>Welcome</html>": "sends 20 bytes for large.json, and lists 256,000",
+        b"": "sends 0 bytes for large.json, and lists 256,000",
+    }.items(),
+)
+def test_what_the_hub_does_not_list_is_removed_and_fetched_anew(hub, folder, body, sentence):
     empty_cache(folder)
-    status = 206 if is_partial else 200
-    hub.told = content(lambda answer: answer._replace(status=status, body=FILES[LARGE] + b"x" * 1000))
-    with pytest.raises(PenstockError, match="came more than the 256,000 bytes that it has; it was removed"):
-        fetched()
-    assert not [path for path in files_in(folder / "hub") if path.stat().st_size > 200_000]
-
-
-def test_another_content_of_the_same_size_or_a_login_page_in_the_place_of_a_file_is_not_kept(hub):
-    page = b"<html>Welcome</html>"
-    hub.told = content(lambda answer: answer._replace(headers={"ETag": '"a"'}, body=page), "config.json")
-    with pytest.raises(PenstockError, match="does not seem to be served by a Hugging Face Hub"):
-        fetched()
-    hub.told = content(lambda answer: answer._replace(body=answer.body[:-5] + b"wrong"))
-    with pytest.raises(PenstockError, match="has another SHA-256 than the hub's; it was removed"):
+    hub.told = content(lambda answer: answer._replace(body=body))
+    with pytest.raises(PenstockError, match=f"{sentence}; it was removed. The same call fetches it again"):
         fetched()
     hub.told = lambda request, answer: answer
-    found = fetched()
-    assert {name: (found / name).read_bytes() for name in FILES} == FILES
+    require_whole(fetched())
 
 
-def test_a_compressed_answer_is_taken_for_what_it_says(hub):
-    hub.told = lambda request, answer: (
-        answer._replace(headers=answer.headers | {"Content-Encoding": "gzip"}, body=gzip.compress(answer.body))
-        if answer.status == 200 and request.method == "GET"
-        else answer
+def test_a_small_file_is_held_against_its_digest_in_git(hub):
+    hub.told = content(lambda answer: answer._replace(body=b"[]"), "config.json")
+    with pytest.raises(
+        PenstockError, match="came of config.json has another digest than the hub lists; it was removed"
+    ):
+        fetched()
+
+
+def test_a_digest_in_capitals_is_the_same_and_without_one_nothing_is_taken(hub):
+    hub.told = with_files(blobId=None)
+    with pytest.raises(PenstockError, match="without the size and the digest"):
+        fetched()
+    hub.status_of_files = 401  # files that one may not read are listed so
+    with pytest.raises(PenstockError, match="the token is not valid"):
+        fetched()
+    hub.status_of_files = 0
+    digests = {file: hub.find("owner/tiny", "main").etag(file).upper() for file in FILES}
+    hub.told = listing(
+        lambda said: {
+            **said,
+            "siblings": [
+                {**each, "blobId": digests[each["rfilename"]]}
+                | ({"lfs": each["lfs"] | {"sha256": digests[LARGE]}} if "lfs" in each else {})
+                for each in said["siblings"]
+            ],
+        }
     )
-    found = fetched()
-    assert {name: (found / name).read_bytes() for name in FILES} == FILES
+    require_whole(fetched())
+
+
+@pytest.mark.parametrize("takes_parts", [True, False])
+def test_a_file_that_is_longer_than_any_answer_comes_in_parts(hub, monkeypatch, takes_parts):
+    monkeypatch.setattr(transfer, "_MOST_BYTES", 100_000)
+    if not takes_parts:
+        hub.told = content(lambda answer: answer._replace(status=200, body=FILES[LARGE]))
+    require_whole(fetched())
+    assert hub.ranges(LARGE) == ["bytes=0-99999", "bytes=100000-199999", "bytes=200000-"][: 3 if takes_parts else 1]
+
+
+def in_the_way(path: Path, kind: str, folder: Path) -> None:
+    """Something that is no file of the cache's."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "link":
+            path.symlink_to(folder / "mine")
+        case "second name":
+            path.hardlink_to(folder / "mine")
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as made:
+                os.chdir(path.parent)  # a socket's path is short
+                made.bind(path.name)
+        case "longer":
+            path.write_bytes(b"x" * 300_000)
+        case "folder":
+            path.mkdir()
+
+
+@for_each("kind", ["pipe", "link", "second name", "socket", "longer", "folder"])
+@for_each("where", ["blob", "unfinished", "name"])
+def test_whatever_lies_in_the_place_of_a_file_is_neither_waited_for_nor_written_to(
+    hub, folder, monkeypatch, kind, where
+):
+    monkeypatch.chdir(folder)
+    empty_cache(folder)
+    repository = hub.find("owner/tiny", "main")
+    (folder / "mine").write_bytes(b"mine")
+    root = folder / "hub/models--owner--tiny"
+    blob = root / "blobs" / repository.etag(LARGE)
+    name = root / "snapshots" / repository.commit / LARGE
+    in_the_way(
+        {"blob": blob, "unfinished": blob.with_name(f"{blob.name}.incomplete"), "name": name}[where], kind, folder
+    )
+    if kind == "folder":
+        with pytest.raises(PenstockError, match="directory"):
+            pulled()
+    else:
+        require_whole(pulled())
+    assert (folder / "mine").read_bytes() == b"mine"
+
+
+def test_a_pull_in_which_nothing_happens_ends(hub, monkeypatch):
+    hub.stops_at[LARGE] = 1000
+    monkeypatch.setattr(download, "_STALLED_SECONDS", 0.0)
+    with pytest.raises(PenstockError, match="broke off: next to nothing has come"):
+        fetched()
+
+
+def part(first: int, body: bytes, total: int) -> dict[str, str]:
+    return {"Content-Range": f"bytes {first}-{first + len(body) - 1}/{total}"}
+
+
+def parts_of_a_message(answer):
+    """A range as `multipart/byteranges`."""
+    head = b"--x\r\nContent-Range: %s\r\n\r\n" % answer.headers.get("Content-Range", "").encode()
+    return answer._replace(
+        headers={"Content-Type": "multipart/byteranges; boundary=x"}, body=head + answer.body + b"\r\n--x--"
+    )
+
+
+def whole_file(answer):
+    return answer._replace(body=FILES[LARGE])
+
+
+RANGES = {
+    "honoured": lambda answer: answer,
+    "ignored": lambda answer: whole_file(answer)._replace(status=200, headers={}),
+    "earlier": lambda answer: whole_file(answer)._replace(headers=part(0, FILES[LARGE], len(FILES[LARGE]))),
+    "later": lambda answer: answer._replace(headers=part(200_000, answer.body, 5)),
+    "wrong": lambda answer: answer._replace(headers=part(0, answer.body, 5)),
+    "without a place": lambda answer: answer._replace(headers={}),
+    "in words": lambda answer: answer._replace(headers={"Content-Range": "bytes of the file"}),
+    "multipart": parts_of_a_message,
+    "short": lambda answer: answer._replace(body=answer.body[:50_000]),
+    "refused": lambda answer: answer._replace(status=416, headers={}, body=b""),
+}  # fmt: skip
+
+
+def chunked(answer):
+    head = b"%x\r\n" % len(answer.body) if answer.body else b""
+    body = head + answer.body + b"\r\n0\r\n\r\n" if head else b"0\r\n\r\n"
+    return answer._replace(headers=answer.headers | {"Transfer-Encoding": "chunked"}, body=body)
+
+
+def with_header(name, value):
+    return lambda answer: answer._replace(headers=answer.headers | {name: value})
+
+
+def compressed(answer):
+    return with_header("Content-Encoding", "gzip")(answer._replace(body=gzip.compress(answer.body, 1)))
+
+
+def of_length(change: int):
+    return lambda answer: with_header("Content-Length", str(max(0, len(answer.body) + change)))(
+        answer._replace(cut=len(answer.body))
+    )
+
+
+FORMS = {
+    "as it is": lambda answer: answer,
+    "chunked": chunked,
+    "compressed": compressed,
+    "too long": of_length(9),
+    "too short": of_length(-9),
+    "of no length": with_header("Content-Length", "x"),
+    "said to be compressed": with_header("Content-Encoding", "gzip"),
+    "said to be compressed thrice": with_header("Content-Encoding", "gzip, gzip, gzip"),
+}
+STATUSES = (0, 0, 0, 201, 204, 302, 304, 400, 401, 403, 404, 408, 416, 429, 500, 503)
+
+
+@st.composite
+def hubs(draw):
+    """How a hub answers to those who ask for the large file's content, and to how many of them."""
+    ranges, form = RANGES[draw(st.sampled_from(sorted(RANGES)))], FORMS[draw(st.sampled_from(sorted(FORMS)))]
+    status, cut = draw(st.sampled_from(STATUSES)), draw(st.none() | st.integers(0, 300_000))
+    left = draw(st.sampled_from((1, 2, 10**6)))
+
+    def told(request, answer):
+        nonlocal left
+        if not request.path.endswith(LARGE) or answer.status not in (200, 206) or left == 0:
+            return answer
+        left -= 1
+        if status:
+            return answer._replace(status=status, body=b"[1]", headers={"Retry-After": "9" * 9} if left > 5 else {})
+        answer = form(ranges(answer) if answer.status == 206 else answer)
+        return answer if cut is None else answer._replace(cut=cut)
+
+    return told
+
+
+def test_with_whatever_hub_a_pull_ends_and_a_file_is_whole_or_not_there(hub, folder, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    digest = hub.find("owner/tiny", "main").etag(LARGE)
+    unfinished = folder / "hub/models--owner--tiny/blobs" / f"{digest}.incomplete"
+
+    @settings(max_examples=25, deadline=None, database=None, derandomize=True)
+    @given(told=hubs(), is_resumed=st.booleans())
+    def holds(told, is_resumed):
+        empty_cache(folder)
+        hub.told = told
+        if is_resumed:
+            unfinished.parent.mkdir(parents=True)
+            unfinished.write_bytes(FILES[LARGE][:100_000])
+        for hub.told in (told, lambda request, answer: answer):
+            with suppress(PenstockError):
+                require_whole(fetched())
+                return
+        assert not list(folder.rglob(LARGE))
+        require_whole(fetched())  # what isn't the file was removed
+
+    holds()
+    assert not any(each.has_token for each in hub.requests if "/cdn/" in each.path)
 
 
 def test_a_broken_link_to_a_content_is_made_anew(hub):
     (fetched() / LARGE).resolve().unlink()
-    assert (fetched() / LARGE).read_bytes() == FILES[LARGE]
+    require_whole(fetched())

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ...models.hub.cache import unfinished_blobs
-from ...models.hub.library import prepare_hub
+from ...models.hub.cache import prepare_hub, unfinished_blobs
 from ...models.model_names import BUNDLED
 
 

@@ -1,7 +1,7 @@
 """Where a model lies in the hub's cache, by the layout that huggingface_hub documents.
 
 HF_HUB_CACHE/models--OWNER--NAME/
-    blobs/ETAG                    content, each once; ETAG.incomplete while it is being downloaded
+    blobs/DIGEST                  content, each once; DIGEST.incomplete while it is being downloaded
     snapshots/COMMIT/FILE         links to blobs
     refs/REVISION                 the commit that a branch or tag meant when it was last downloaded
 HF_HUB_CACHE/.locks/models--OWNER--NAME/
@@ -10,17 +10,23 @@ HF_HUB_CACHE/.locks/models--OWNER--NAME/
 import fcntl
 import os
 import re
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from ....protocol.errors import PenstockError
-from ....protocol.files.model_file import read_model_settings
+from ....protocol.errors import ConfigError, PenstockError
+from ....protocol.files.cache_folder import caches_of_libraries
+from ....protocol.files.model_file import read_model_settings, require_regular
 from ..model_names import HubName
-from .library import prepare_hub
 
 UNFINISHED = ".incomplete"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def prepare_hub() -> None:
+    """Before huggingface_hub is imported, which looks once where its cache is: not in a home that isn't this user's."""
+    os.environ.update(caches_of_libraries())
 
 
 def cache_root() -> Path:
@@ -42,13 +48,27 @@ def snapshot_folder(model: HubName, commit: str) -> Path:
     return repository_folder(model.id) / "snapshots" / commit
 
 
-def bytes_of_blob(model_id: str, etag: str) -> int:
-    """How much of a content is there, whole or not, whichever revisions it belongs to."""
-    whole = repository_folder(model_id) / "blobs" / etag
-    for path in (whole, whole.with_name(etag + UNFINISHED)):
-        with suppress(OSError):
-            return path.stat().st_size
+def blob_path(model_id: str, digest: str) -> Path:
+    return repository_folder(model_id) / "blobs" / digest
+
+
+def bytes_of_blob(model_id: str, digest: str, size: int) -> int:
+    """How much of a content of that size is there and of use, whole or not, whichever revisions it belongs to."""
+    whole = blob_path(model_id, digest)
+    with suppress(OSError):
+        status = whole.stat()
+        if stat.S_ISREG(status.st_mode) and status.st_size == size:
+            return size
+    with suppress(OSError):
+        status = whole.with_name(digest + UNFINISHED).lstat()
+        if is_resumable(status) and status.st_size <= size:
+            return status.st_size
     return 0
+
+
+def is_resumable(status: os.stat_result) -> bool:
+    """Whether an unfinished file may be written to: it has no other name, and nobody else can have a hand in it."""
+    return stat.S_ISREG(status.st_mode) and status.st_nlink <= 1 and status.st_uid == os.geteuid()
 
 
 def unfinished_blobs(model_id: str) -> list[Path]:
@@ -62,11 +82,14 @@ def is_being_written(path: Path) -> bool:
 
 def is_locked(path: Path, kind: int) -> bool:
     """Whether another holds a lock on it beside which there can be none of this kind."""
-    with suppress(OSError), open(path, "rb") as file:
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # it may be a pipe
         try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
+        finally:
+            os.close(descriptor)
     return False
 
 
@@ -81,9 +104,11 @@ def cached_folder(model: HubName) -> Path | None:
     """Where it would be; None if that isn't known here."""
     commit = model.asked_revision
     if not _COMMIT.fullmatch(commit):
+        ref = repository_folder(model.id) / "refs" / commit
         try:
-            commit = (repository_folder(model.id) / "refs" / commit).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError):
+            require_regular(ref)
+            commit = ref.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError, ConfigError):
             return None
     return snapshot_folder(model, commit)
 

@@ -12,33 +12,36 @@ from ..gguf.find import GgufFiles
 from ..model_names import GgufName
 from .cache import cache_root, cached_folder, remember, snapshot_folder
 from .gguf_names import ChosenFiles, chosen_files
-from .repository import hub_errors, listing_of, reason_of
-from .snapshot import NotOnHub, fetch
+from .repository import hub_errors, is_unknown, listing_of, reason_of
+from .snapshot import NotOnHub, UnknownToHub, check, fetch
 
 
-def gguf_snapshot(name: GgufName, *, is_quiet: bool = False) -> GgufFiles:
-    """Its files in the hub's cache, with what was missing downloaded. Raises as `snapshot` does."""
+def gguf_snapshot(name: GgufName, *, is_quiet: bool = False, is_checked: bool = False) -> GgufFiles:
+    """Its files in the hub's cache, with what was missing or broken downloaded. Raises as `snapshot` does."""
     try:
         listing = listing_of(name.model)
     except hub_errors() as error:
-        return _cached(name, reason_of(error, name.model))
+        return _cached(name, error)
     chosen = chosen_files([file.name for file in listing.files], name)
     folder = snapshot_folder(name.model, listing.commit)
-    wanted = (*chosen.parts, chosen.encoder)
-    fetch(listing, [file for file in listing.files if file.name in wanted], folder, is_quiet)
+    files = [file for file in listing.files if file.name in (*chosen.parts, chosen.encoder)]
+    if is_checked:
+        check(listing, files, folder)
+    fetch(listing, files, folder, is_quiet)
     remember(name.model, listing.commit)
     return _in(folder, chosen)
 
 
-def _cached(name: GgufName, why: str) -> GgufFiles:
+def _cached(name: GgufName, failure: Exception) -> GgufFiles:
+    kind, why = UnknownToHub if is_unknown(failure) else NotOnHub, reason_of(failure, name.model)
     folder = cached_folder(name.model)
     there = [str(path.relative_to(folder)) for path in folder.rglob(f"*{SUFFIX}")] if folder is not None else []
     if folder is None or not there:
-        raise NotOnHub(f"{name} is not in the cache {cache_root()}; {why}")
+        raise kind(f"{name} is not in the cache {cache_root()}; {why}")
     try:
         return _in(folder, chosen_files(there, name))
     except ConfigError as error:
-        raise NotOnHub(f"of {name} the cache {cache_root()} holds no whole model ({error}); {why}") from None
+        raise kind(f"of {name} the cache {cache_root()} holds no whole model ({error}); {why}") from None
 
 
 def _in(folder: Path, chosen: ChosenFiles) -> GgufFiles:

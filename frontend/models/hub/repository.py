@@ -6,11 +6,13 @@ used: names become paths, sizes are added up, and a network's login page may ans
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ....protocol.fields.rules import shown
 from ..model_names import HubName
-from .library import prepare_hub
+from .cache import prepare_hub
 
 # A hub that doesn't answer within so long is taken for unreachable; what is cached then runs.
 _SECONDS = 10.0
@@ -18,8 +20,10 @@ _SECONDS = 10.0
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _OFF = ("", "0", "no", "false", "off")
 _WITHOUT_NETWORK = "or bring the model's folder from another machine and give its path"
-# Commits and contents give files and folders of the cache their names.
-_NAME = re.compile(r"[\w+=:-][\w+=:.-]{0,199}", re.ASCII)
+# A commit gives a folder of the cache its name.
+_COMMIT = re.compile(r"[\w+=:-][\w+=:.-]{0,199}", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_GIT_DIGEST = re.compile(r"[0-9a-fA-F]{40}")
 
 
 class NoHub(OSError):
@@ -29,7 +33,7 @@ class NoHub(OSError):
 class HubFile(NamedTuple):
     name: str
     size: int
-    etag: str  # names its content: SHA-256 of a large file, git's digest of a small one
+    digest: str  # of its content: SHA-256 of a large file, git's digest of a small one; empty where it isn't told
 
 
 class Listing(NamedTuple):
@@ -45,29 +49,35 @@ def listing_of(model: HubName) -> Listing:
     prepare_hub()
     from huggingface_hub import HfApi
 
-    try:
+    with heard():
         found = HfApi().model_info(model.id, revision=model.asked_revision, files_metadata=True, timeout=_SECONDS)
+        if not isinstance(found.sha, str) or not _COMMIT.fullmatch(found.sha):
+            raise NoHub(f"it names a commit by {shown(found.sha)}")
+        return Listing(model, found.sha, [_file(each) for each in found.siblings or []])
+
+
+@contextmanager
+def heard() -> Iterator[None]:
+    """What the library can't make sense of comes from no hub."""
+    try:
+        yield
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         if isinstance(error, hub_errors()):
             raise
-        raise NoHub(f"its answer is no description of a model ({_first_line(error)})") from error
-    return Listing(model, file_name_of(found.sha, "commit"), [_file(each) for each in found.siblings or []])
-
-
-def file_name_of(name: Any, what: str) -> str:
-    """The name that the hub gives a commit or a content, if it can be that of a file."""
-    if isinstance(name, str) and _NAME.fullmatch(name):
-        return name
-    raise NoHub(f"it names a {what} by {shown(name)}")
+        raise NoHub(f"its answer makes no sense ({_first_line(error)})") from error
 
 
 def _file(sibling: Any) -> HubFile:
     large = sibling.lfs
     name, size = sibling.rfilename, sibling.size if large is None else large.size
-    etag = sibling.blob_id if large is None else large.sha256
+    digest, form = (sibling.blob_id, _GIT_DIGEST) if large is None else (large.sha256, _SHA256)
     if not isinstance(name, str) or (size is not None and (type(size) is not int or size < 0)):
         raise NoHub(f"it lists the file {shown(name)} of {shown(size)} bytes")
-    return HubFile(name, size or 0, file_name_of(etag, "content") if etag else "")
+    if size is None or not digest:  # as those of a model that one may not read
+        return HubFile(name, size or 0, "")
+    if not isinstance(digest, str) or not form.fullmatch(digest):
+        raise NoHub(f"it lists the file {shown(name)} with the digest {shown(digest)}")
+    return HubFile(name, size, digest.lower())
 
 
 def hub_errors() -> tuple[type[Exception], ...]:
@@ -82,6 +92,14 @@ def is_broken_connection(error: Exception) -> bool:
     from huggingface_hub import errors
 
     return not isinstance(error, errors.HfHubHTTPError) and getattr(error, "errno", None) is None
+
+
+def is_unknown(error: Exception) -> bool:
+    """Whether the hub has nothing of that name, or doesn't say so to everybody."""
+    from huggingface_hub import errors
+
+    kinds = (errors.HFValidationError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
+    return isinstance(error, kinds) and not isinstance(error, errors.GatedRepoError)
 
 
 def reason_of(error: Exception, model: HubName) -> str:

@@ -20,11 +20,21 @@ from ...console import logs
 from ...machine import ask_survey
 from ...text.convert_tokenizer import VOCABULARY_FILES
 from ..model_names import HubName
-from .cache import bytes_of_blob, cache_root, cached_snapshot, missing_weights, remember, snapshot_folder
-from .download import Damaged, download
+from .cache import (
+    blob_path,
+    bytes_of_blob,
+    cache_root,
+    cached_snapshot,
+    missing_weights,
+    remember,
+    snapshot_folder,
+)
+from .contents import Damaged, remove_damaged
+from .download import Stalled, download
 from .gguf_names import labels
 from .progress import DownloadProgress, download_progress
-from .repository import HubFile, Listing, hub_errors, listing_of, reason_of
+from .repository import HubFile, Listing, hub_errors, is_unknown, listing_of, reason_of
+from .transfer import NoProgress
 
 # Files besides vocabularies that a tokenizer can be made of.
 _TOKENIZERS = {"tokenizer.json", "vocab.json", "tekken.json"}
@@ -41,17 +51,26 @@ class NotOnHub(ModelNotFoundError):
     """The hub gave nothing, and nothing is cached; the message is a clause of a sentence."""
 
 
-def snapshot(model: HubName, wanted: FileKinds, *, is_quiet: bool = False) -> Path:
-    """Its folder in the hub's cache, with what was missing downloaded. Raises `NotOnHub` where there is no such model,
-    `ConfigError` where it wouldn't run, and another `PenstockError` where the download broke off."""
+class UnknownToHub(NotOnHub):
+    """It answered, and knows no such name."""
+
+
+def snapshot(model: HubName, wanted: FileKinds, *, is_quiet: bool = False, is_checked: bool = False) -> Path:
+    """Its folder in the hub's cache, with what was missing downloaded, and what is broken if it is to be checked.
+
+    Raises `NotOnHub` where there is no such model, `ConfigError` where it wouldn't run, and another `PenstockError`
+    where the download broke off.
+    """
     try:
         listing = listing_of(model)
     except hub_errors() as error:
-        return _cached(model, wanted, reason_of(error, model))
+        return _cached(model, wanted, error)
     folder = snapshot_folder(model, listing.commit)
     parts = _parts(listing, wanted)
     if wanted.weights:
         _judge_listing(listing, parts, wanted)
+    if is_checked:
+        check(listing, [*parts.descriptions, *parts.weights], folder)
     if _missing(folder, [*parts.descriptions, *parts.weights]):
         _fetch(listing, parts, folder, is_quiet)
     remember(model, listing.commit)
@@ -63,7 +82,7 @@ def require_listed(model: HubName) -> None:
     try:
         listing_of(model)
     except hub_errors() as error:
-        _cached(model, FileKinds(), reason_of(error, model))
+        _cached(model, FileKinds(), error)
 
 
 class _Parts(NamedTuple):
@@ -106,8 +125,17 @@ def fetch(listing: Listing, files: list[HubFile], folder: Path, is_quiet: bool) 
         raise _broken_off(error, listing.model) from error
 
 
+def check(listing: Listing, files: list[HubFile], folder: Path) -> None:
+    """Remove files that aren't what the hub lists, so that they are missing."""
+    try:
+        for file in files:
+            remove_damaged(blob_path(listing.model.id, file.digest), folder / file.name, file)
+    except OSError as error:
+        raise PenstockError(f"A broken file of {listing.model} can't be removed: {error}.") from error
+
+
 def _missing(folder: Path, files: list[HubFile]) -> list[HubFile]:
-    return [file for file in files if not (folder / file.name).exists()]
+    return [file for file in files if not (folder / file.name).is_file()]
 
 
 def _fetch_weights(listing: Listing, weights: list[HubFile], missing: list[HubFile], is_quiet: bool) -> None:
@@ -176,18 +204,19 @@ def _bytes_of(files: list[HubFile]) -> int:
 
 def _bytes_left(model: HubName, file: HubFile) -> int:
     """Bytes still to download: without those that came at an earlier try, or with another revision."""
-    return max(0, file.size - bytes_of_blob(model.id, file.etag)) if file.etag else file.size
+    return file.size - bytes_of_blob(model.id, file.digest, file.size)
 
 
-def _cached(model: HubName, wanted: FileKinds, why: str) -> Path:
+def _cached(model: HubName, wanted: FileKinds, error: Exception) -> Path:
     """What was downloaded before, if all of it is there."""
+    kind, why = UnknownToHub if is_unknown(error) else NotOnHub, reason_of(error, model)
     folder = cached_snapshot(model)
     missing = missing_weights(folder, model.id) if folder is not None and wanted.weights else []
     if folder is None:
-        raise NotOnHub(f"{model} is not in the cache {cache_root()}; {why}")
+        raise kind(f"{model} is not in the cache {cache_root()}; {why}")
     if missing:
         names = f"{', '.join(missing[:3])}{', …' * (len(missing) > 3)}"
-        raise NotOnHub(f"of {model} the cache {cache_root()} lacks {names}; {why}")
+        raise kind(f"of {model} the cache {cache_root()} lacks {names}; {why}")
     return folder
 
 
@@ -195,9 +224,11 @@ def _broken_off(error: Exception, model: HubName) -> PenstockError:
     root = cache_root()
     if isinstance(error, Damaged):
         why, then = f"{error}; it was removed", "The same call fetches it again; a proxy may stand between"
+    elif isinstance(error, (NoProgress, Stalled)):
+        why, then = f"{error}", "The same call goes on from there; HF_ENDPOINT names another hub"
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         why, then = f"the disk with {root} is full", "Free some, and the same call goes on from there"
-    elif isinstance(error, (PermissionError, NotADirectoryError, FileExistsError)):
+    elif isinstance(error, (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)):
         why, then = f"{error}", "HF_HUB_CACHE names another folder for downloads"
     else:
         why, then = reason_of(error, model), "What came is in the cache, and the same call goes on from there"

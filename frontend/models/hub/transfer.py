@@ -1,0 +1,160 @@
+"""Receives the bytes of one file from the hub and appends them to what is there of it.
+
+The hub's list says how long the file is; of an answer's headers only those are heeded that say which part of it comes.
+Every try brings the file forward or is counted, and few of those that don't follow one another. The library knows the
+address, the token, and not to give it to another host.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..model_names import HubName
+from .contents import Damaged
+from .repository import HubFile, NoHub, heard, hub_errors, is_broken_connection
+
+# After so many tries in a row that brought less than that, it is given up.
+_TRIES, _LEAST_BYTES = 5, 16 << 10
+_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 1.0, 60
+# Asked for at once: no network of caches that stands before hubs sends more than 50 GB.
+_MOST_BYTES = 32 << 30
+_PIECE_BYTES = 64 << 10
+_PART = re.compile(r"bytes (\d{1,18})-\d{1,18}/(?:\d{1,18}|\*)")
+_ENCODINGS = ("", "identity", "gzip", "deflate")
+# Of a hub that has too much to do.
+_BUSY = (408, 429, 502, 503, 504)
+
+
+class NoProgress(OSError):
+    """Several tries brought no more of a file; the message is a clause that says how much is there."""
+
+
+class _NoPart(Exception):
+    """The answer to a request for a part of the file can't be used."""
+
+
+class Transfer:
+    """One file on its way from the hub."""
+
+    def __init__(
+        self, model: HubName, commit: str, file: HubFile,
+        received: Callable[[int, int], None], wait: Callable[[float], None],
+    ) -> None:  # fmt: skip
+        from huggingface_hub import hf_hub_url
+
+        self._url = hf_hub_url(model.id, file.name, revision=commit)
+        self._file = file
+        self._received = received  # how many bytes of an answer came, and how many of them are new
+        self._wait = wait
+        self._takes_parts = True  # until the hub answers with another part than was asked for
+
+    def run(self, descriptor: int) -> None:
+        """Append to what is there of the file until that is as long as listed."""
+        fruitless = 0
+        while (have := _size(descriptor)) < self._file.size:
+            pause, why = _PAUSE_SECONDS * 2**fruitless, "the answer ended there"
+            try:
+                self._receive(descriptor, have)
+            except _NoPart:
+                self._takes_parts = False
+                continue
+            except (Damaged, NoHub):
+                raise
+            except hub_errors() as error:
+                pause, why = _pause_after(error, pause), str(error)
+            fruitless = fruitless + 1 if _size(descriptor) < min(have + _LEAST_BYTES, self._file.size) else 0
+            if fruitless == _TRIES:
+                came = f"{_size(descriptor):,} of the {self._file.size:,} bytes of {self._file.name}"
+                raise NoProgress(f"{came} came, and {_TRIES} tries brought no more ({why.splitlines()[0].rstrip('.')})")
+            if fruitless:
+                self._wait(pause)
+
+    def refuse(self) -> None:
+        """Raise why a file of which the hub lists no digest doesn't come: it may be forbidden."""
+        with heard(), _answer(self._url, {}) as (response, _):
+            self._start_of(response, is_part=False)
+        raise NoHub(f"it lists {self._file.name} without the size and the digest that tell whether it came whole")
+
+    def _receive(self, descriptor: int, have: int) -> None:
+        """One request, and what comes of it."""
+        headers = {"Accept-Encoding": "identity"}  # compressed, a part of the content couldn't be asked for
+        is_long = self._file.size - have > _MOST_BYTES
+        is_part = self._takes_parts and (have > 0 or is_long)
+        if is_part:
+            headers["Range"] = f"bytes={have}-{have + _MOST_BYTES - 1 if is_long else ''}"
+        with heard(), _answer(self._url, headers) as (response, pieces):
+            start = self._start_of(response, is_part)
+            if not 0 <= start <= have:
+                raise _NoPart
+            offset = start
+            for piece in pieces:
+                new = piece[max(0, have - offset) :]
+                offset += len(piece)
+                if offset > self._file.size:
+                    raise Damaged(f"of {self._file.name} came more than the {self._file.size:,} bytes that it has")
+                _write(descriptor, new)
+                self._received(len(piece), len(new))
+        if response.status_code == 200 and offset < self._file.size:
+            raise Damaged(f"the hub sends {offset:,} bytes for {self._file.name}, and lists {self._file.size:,}")
+
+    def _start_of(self, response: Any, is_part: bool) -> int:
+        """Where in the file an answer begins. One from the beginning is as good as the part that was asked for."""
+        status, encoding = response.status_code, response.headers.get("Content-Encoding", "").lower()
+        if status == 200 and encoding in _ENCODINGS:
+            return 0
+        part = _PART.fullmatch(response.headers.get("Content-Range", ""))
+        if status == 206 and part and encoding in ("", "identity"):
+            return int(part[1])
+        if is_part and status in (206, 416):
+            raise _NoPart
+        if status >= 400:
+            _refuse(response)
+        raise NoHub(f"for {self._file.name} it sends an answer of status {status} {encoding}".rstrip())
+
+
+def _pause_after(error: Exception, pause: float) -> float:
+    """Seconds until the next try; raises the error where that would be of no use."""
+    response = getattr(error, "response", None)
+    if response is not None and response.status_code in _BUSY:
+        after = response.headers.get("Retry-After", "")
+        pause = float(after) if re.fullmatch(r"\d{1,9}", after) else pause
+        if pause <= _MOST_PAUSE_SECONDS:
+            return pause
+    elif is_broken_connection(error):
+        return pause
+    raise error
+
+
+def _refuse(response: Any) -> None:
+    from huggingface_hub.utils import hf_raise_for_status
+
+    response._content = b""  # the library would read all of it for a message that nobody sees, however long it is
+    hf_raise_for_status(response)
+
+
+@contextmanager
+def _answer(url: str, headers: dict[str, str]) -> Iterator[tuple[Any, Iterator[bytes]]]:
+    from huggingface_hub import constants
+    from huggingface_hub.utils import build_hf_headers, get_session
+
+    # Both take the token from a request that is sent on to another host.
+    session: Any = get_session()
+    headers, seconds = {**build_hf_headers(), **headers}, constants.HF_HUB_DOWNLOAD_TIMEOUT
+    if callable(session.stream):
+        with session.stream("GET", url, headers=headers, timeout=seconds, follow_redirects=True) as response:
+            yield response, response.iter_bytes()
+    else:  # of the library before 1.0: a session of requests, where that is a setting
+        with session.get(url, headers=headers, timeout=seconds, stream=True) as response:
+            yield response, response.iter_content(_PIECE_BYTES)
+
+
+def _size(descriptor: int) -> int:
+    return os.fstat(descriptor).st_size
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
