@@ -13,7 +13,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -23,13 +23,14 @@ from ...protocol.fields.rules import shown
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.sampling import SamplingParams
 from ..console import logs
+from ..console.progress import Progress
 from ..file_replacement import replaceable, status_of
 from ..models.model_names import BUNDLED, name_of
 from ..requests.media_sources import encoded
 from ..session.tree.tree_files import OPTIONS, is_read
 from .generation.endings import USUAL_TOKENS, Endings, with_usual_limit
 from .generation.job import Job
-from .generation.lines import read_lines
+from .generation.lines import count_prompts, read_lines
 from .generation.output import OutputFile, OutputStream, is_same_file, output_to
 from .generation.prompts import STANDARD_INPUT, Row, from_arguments, from_json_lines, from_lines, require_prompt
 from .generation.rendering import Rendering
@@ -99,23 +100,26 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     obey_verbose(arguments)
     config, options, chosen = checked_options(arguments, parser)
     _require_model_first(config, parser)
+    is_quiet = logs.is_quiet(config.quiet)
     with orderly_termination(), ExitStack() as files:
         source, output = _files(arguments, config, parser, files)
         images = _images(arguments.image, parser)
         done = _resumption(arguments, parser, output)
         require_model(config)
+        num_prompts = _num_prompts(arguments, source)
         rows = _rows(arguments, source)
         files.enter_context(output)
         if isinstance(output, OutputFile):
             notice = f"Answers gather in {output.partial}, which becomes {output.name} when all are complete."
-            logs.say(notice, quiet=logs.is_quiet(config.quiet))
+            logs.say(notice, quiet=is_quiet)
         with load(config.model, options) as llm:
             params = with_defaults(llm, chosen)
             rendering = Rendering(llm, is_raw=arguments.raw, system=arguments.system, images=images)
             is_json, model = arguments.format == "jsonl", config.served_model_name or name_of(config.model)
-            job = Job(llm, rendering, output, is_json, model, Endings(failed=done.failed), done)
-            job.run(map(with_usual_limit, rows(params)))
-        _say_endings(job.endings, len(done), is_json=is_json, is_quiet=logs.is_quiet(config.quiet))
+            with _progress(output, num_prompts, len(done), is_quiet=is_quiet) as progress:
+                job = Job(llm, rendering, output, is_json, model, Endings(failed=done.failed), done, progress)
+                job.run(map(with_usual_limit, rows(params)))
+        _say_endings(job.endings, len(done), is_json=is_json, is_quiet=is_quiet)
         return 1 if job.endings.failed else 0
 
 
@@ -140,6 +144,28 @@ def _rows(arguments: argparse.Namespace, source: BinaryIO | None) -> Callable[[S
     name = arguments.input if is_json and arguments.input != STANDARD_INPUT else "Standard input"
     lines = require_prompt(read_lines(source, name), name, is_json=is_json)
     return partial(from_json_lines if is_json else from_lines, lines)
+
+
+def _num_prompts(arguments: argparse.Namespace, source: BinaryIO | None) -> int | None:
+    if arguments.prompts or source is None:
+        return len(arguments.prompts)
+    return count_prompts(source, is_json=arguments.input is not None)
+
+
+@contextmanager
+def _progress(
+    output: OutputStream | OutputFile, num_prompts: int | None, num_before: int, *, is_quiet: bool
+) -> Iterator[Progress | None]:
+    """A bar of answers that go to a file, and a line at its end."""
+    if is_quiet or not isinstance(output, OutputFile):
+        yield None
+        return
+    progress = Progress(num_prompts, num_before)
+    try:
+        yield progress
+    finally:
+        progress.close()
+    logs.say(progress.summary(), quiet=False)
 
 
 def _say_what_is_awaited(arguments: argparse.Namespace) -> None:

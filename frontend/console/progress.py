@@ -37,23 +37,34 @@ class StartBar:
 
 
 class Progress:
-    def __init__(self, total: int | None) -> None:
+    def __init__(self, total: int | None, num_before: int = 0) -> None:
+        """`num_before` are those that an earlier run has done, which are no measure of how long the others take."""
         from tqdm import tqdm  # takes a while, and who looks at no bar need not wait for it
 
-        self.bar = tqdm(total=total, desc="Prompts", unit="", dynamic_ncols=True, file=StandardError())
+        self.bar = tqdm(
+            total=total, initial=num_before, desc="Prompts", unit="", dynamic_ncols=True, file=StandardError()
+        )
         self.start = time.monotonic()
         self.tokens_in = self.tokens_out = 0
 
     def add(self, output: RequestOutput) -> None:
         self.tokens_in += len(output.prompt_token_ids)
         self.tokens_out += sum(len(answer.token_ids) for answer in output.outputs)
-        seconds = max(time.monotonic() - self.start, 1e-9)
-        rates = f"in {self.tokens_in / seconds:,.0f} tokens/s, out {self.tokens_out / seconds:,.0f} tokens/s"
-        self.bar.set_postfix_str(rates, refresh=False)
+        self.bar.set_postfix_str(self._rates(), refresh=False)
         self.bar.update()
 
     def close(self) -> None:
         self.bar.close()
+
+    def summary(self) -> str:
+        """Of the prompts that were asked."""
+        count = self.bar.n - self.bar.initial
+        seconds = time.monotonic() - self.start
+        return f"{count:,} prompt{'' if count == 1 else 's'} in {seconds:,.1f} s: {self._rates()}."
+
+    def _rates(self) -> str:
+        seconds = max(time.monotonic() - self.start, 1e-9)
+        return f"in {self.tokens_in / seconds:,.0f} tokens/s, out {self.tokens_out / seconds:,.0f} tokens/s"
 
 
 class Failures:

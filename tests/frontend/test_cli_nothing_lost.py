@@ -107,7 +107,8 @@ def test_a_run_that_went_on_has_made_what_it_would_have_made_at_once(shell, shel
     assert shell.run(*words, stdin=prompts).returncode == 0
     whole, before = target.read_text().splitlines(keepends=True), answers(target)
     target.with_name("answers.jsonl.partial").write_text("".join(whole[::2]))
-    assert shell.run(*words, "--resume", stdin=prompts).returncode == 0
+    done = shell.run(*words[:-1], "--resume", stdin=prompts)  # standard input is a file, whose prompts are counted
+    assert done.returncode == 0 and "| 8/8 [" in done.stderr and "\n4 prompts in " in done.stderr, done.stderr
     after = answers(target)
     assert {name: after[name]["outputs"] for name in before} == {name: before[name]["outputs"] for name in before}
 

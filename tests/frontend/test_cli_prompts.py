@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ import pytest
 from builders.cases import for_each
 from builders.shell import BOUND, STAND_IN, run_here
 
+from penstock.frontend.commands.generation import lines as reading
+from penstock.frontend.commands.generation.lines import count_prompts
 from penstock.frontend.commands.generation.prompts import from_arguments, from_json_lines, from_lines, require_prompt
 from penstock.protocol.errors import ConfigError, RequestError
 from penstock.protocol.parameters.sampling import SamplingParams
@@ -84,6 +87,24 @@ def test_a_file_of_plain_text_is_refused_as_a_whole_with_what_its_lines_would_be
         return
     with pytest.raises(ConfigError, match=r'prompts.txt is plain text. Each line of .* \{"prompt": .*MODEL < FILE'):
         require_prompt(lines, "prompts.txt", is_json=True)
+
+
+@for_each("piece", [1, 2, 3, 7, 1 << 20])
+@for_each(
+    "content, in_json, in_text",
+    [(b"", 0, 0), (b"a", 1, 1), (b"\n a\r\n\r\nbcd\n", 2, 2), (b" \na\n \t\nb", 2, 4), (b"abcdefgh\n" * 5, 5, 5)],
+)
+def test_prompts_of_a_file_are_counted_before_they_are_read(piece, content, in_json, in_text, tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "_PIECE", piece)
+    (tmp_path / "prompts").write_bytes(content)
+    with open(tmp_path / "prompts", "rb") as file:
+        assert (count_prompts(file, is_json=True), count_prompts(file, is_json=False)) == (in_json, in_text)
+        assert file.read() == content
+    assert len(list(from_lines(io.StringIO(content.decode(), newline="\n"), PARAMS))) == in_text
+    reader, writer = os.pipe()
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        assert count_prompts(pipe, is_json=True) is None
 
 
 DEEP = b"[" * 100_000

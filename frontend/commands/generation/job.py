@@ -13,6 +13,7 @@ import msgspec
 
 from ....protocol.outputs import RequestOutput
 from ...console import logs
+from ...console.progress import Progress
 from ...llm import LLM
 from ...requests.request import counted_seed, guarded
 from ..repl.answer_text import AnswerText, takes_colours
@@ -34,6 +35,7 @@ class Job:
     model: str  # its name, where a batch wants one
     endings: Endings
     done: Resumption
+    progress: Progress | None = None
     _asked: dict[int, tuple[int, Row]] = field(default_factory=dict)  # by the number of the request
     _has_text: bool = False  # plain text is or will be written among the lines of a batch
 
@@ -48,6 +50,8 @@ class Job:
         for number, row, output in self._answered(itertools.chain(first, numbered)):
             self.endings.add(row, output)
             self._write(number, row, output, is_alone=is_alone)
+            if self.progress is not None:
+                self.progress.add(output)
 
     def _unanswered(self, rows: Iterator[Row]) -> Iterator[tuple[int, Row]]:
         """Each with the seed that it would have had in a run that was not cut short."""
@@ -104,7 +108,6 @@ class Job:
         outputs = self.llm.generate_iter(
             map(self.rendering.prompt, prompts),
             (row.params for row in params),
-            use_tqdm=is_file,
             ordered=not is_file and not self.is_json,
         )
         # An LLM numbers its requests from 0 in the order of their prompts, and this one has seen no others.

@@ -5,6 +5,8 @@ time.
 """
 
 import codecs
+import os
+import stat
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -31,6 +33,23 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[Line]:
         except UnicodeDecodeError as error:
             byte = line.removeprefix(codecs.BOM_UTF8)[error.start]
             yield RequestError(f"Line {number} is not UTF-8: byte {error.start + 1} of it is 0x{byte:02x}.")
+
+
+def count_prompts(file: BinaryIO, *, is_json: bool) -> int | None:
+    """Lines from here on that aren't empty; None where a line can be read only once."""
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return None
+    blank = None if is_json else b"\r\n"
+    start, count, is_counted = file.tell(), 0, False
+    while piece := file.read(_PIECE):
+        first, *others = piece.split(b"\n")
+        count += not is_counted and bool(first.strip(blank))
+        is_counted |= bool(first.strip(blank))
+        for line in others:
+            is_counted = bool(line.strip(blank))
+            count += is_counted
+    file.seek(start)
+    return count
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
