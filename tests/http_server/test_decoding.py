@@ -48,6 +48,9 @@ def traced() -> Iterator[None]:
         tracemalloc.stop()
 
 
+STRUCT = 2048  # bytes of a request without values, which nobody counts
+
+
 def held_bytes(body: bytes, kind: Any) -> int:
     """What the decoded value takes, as the allocator counts it."""
     msgspec.json.decode(body, type=kind)  # what is kept of the type and of short names is nobody's
@@ -64,7 +67,7 @@ def test_a_random_body_takes_no_more_than_was_said(value, is_ascii):
         held = held_bytes(body, CompletionRequest)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return
-    assert held <= Outline.of(body).decoded_bytes + 1024  # the struct itself
+    assert held <= Outline.of(body).decoded_bytes + STRUCT
 
 
 def rows(item: bytes, number: int) -> bytes:
@@ -94,7 +97,7 @@ def test_a_large_body_takes_no_more_than_was_said_and_not_far_less_and_is_decode
     """The bound of processor time is for a slow machine: nothing here takes more than a tenth of it."""
     body = LARGE[name]
     said, held = Outline.of(body).decoded_bytes, held_bytes(body, CompletionRequest)
-    assert held <= said <= 6 * held, (held, said)
+    assert held <= said + STRUCT and said <= 6 * held, (held, said)
     start = time.thread_time()
     Outline.of(body).check()
     decoded(body, CompletionRequest)
