@@ -15,7 +15,7 @@ from builders.hub import hub_with_empty_cache
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.frontend.models.hub import download, transfer
+from penstock.frontend.models.hub import download, repository, transfer
 from penstock.frontend.models.hub.snapshot import FileKinds, snapshot
 from penstock.frontend.models.model_files import find_tokenizer
 from penstock.frontend.models.model_names import HubName
@@ -233,6 +233,10 @@ def test_a_pull_in_which_nothing_happens_ends(hub, monkeypatch):
     hub.stops_at[LARGE] = 1000
     monkeypatch.setattr(download, "_STALLED_SECONDS", 0.0)
     with pytest.raises(PenstockError, match="broke off: next to nothing has come"):
+        fetched()
+    hub.stops_at[""] = 10  # the list
+    monkeypatch.setattr(repository, "_MOST_SECONDS", 0.5)
+    with pytest.raises(ModelNotFoundError, match="its list of files did not come within"):
         fetched()
 
 

@@ -72,7 +72,8 @@ def is_resumable(status: os.stat_result) -> bool:
 
 
 def unfinished_blobs(model_id: str) -> list[Path]:
-    return sorted(repository_folder(model_id).glob(f"blobs/*{UNFINISHED}"))
+    found = repository_folder(model_id).glob(f"blobs/*{UNFINISHED}")
+    return sorted(path for path in found if path.is_file())
 
 
 def is_being_written(path: Path) -> bool:

@@ -6,8 +6,11 @@ used: names become paths, sizes are added up, and a network's login page may ans
 
 import os
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from ....protocol.fields.rules import shown
@@ -16,6 +19,8 @@ from .cache import prepare_hub
 
 # A hub that doesn't answer within so long is taken for unreachable; what is cached then runs.
 _SECONDS = 10.0
+# One that sends its list drop by drop is not waited for any longer.
+_MOST_SECONDS = 120.0
 # The library listens to both.
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _OFF = ("", "0", "no", "false", "off")
@@ -49,21 +54,40 @@ def listing_of(model: HubName) -> Listing:
     prepare_hub()
     from huggingface_hub import HfApi
 
+    ask = partial(HfApi().model_info, model.id, revision=model.asked_revision, files_metadata=True, timeout=_SECONDS)
     with heard():
-        found = HfApi().model_info(model.id, revision=model.asked_revision, files_metadata=True, timeout=_SECONDS)
+        found = _answer_to(ask)
         if not isinstance(found.sha, str) or not _COMMIT.fullmatch(found.sha):
             raise NoHub(f"it names a commit by {shown(found.sha)}")
         return Listing(model, found.sha, [_file(each) for each in found.siblings or []])
 
 
+def _answer_to(ask: Callable[[], Any]) -> Any:
+    answer: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=work, name="listing", daemon=True).start()
+    done, _ = wait([answer], _MOST_SECONDS)
+    if not done:
+        raise NoHub(f"its list of files did not come within {_MOST_SECONDS:.0f} s")
+    return answer.result()
+
+
 @contextmanager
 def heard() -> Iterator[None]:
     """What the library can't make sense of comes from no hub."""
+    from huggingface_hub.errors import HFValidationError
+
     try:
         yield
+    except HFValidationError:
+        raise
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        if isinstance(error, hub_errors()):
-            raise
         raise NoHub(f"its answer makes no sense ({_first_line(error)})") from error
 
 
