@@ -25,6 +25,8 @@ _KEYS = {"Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "Arr
 _FLAGS = (
     "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
     "--no-first-run", "--disable-extensions", "--disable-background-networking", "--hide-scrollbars",
+    # Code that V8 has optimized leaves out of the count how often it ran.
+    "--js-flags=--no-opt --no-maglev",
 )  # fmt: skip
 
 

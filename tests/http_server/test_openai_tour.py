@@ -288,6 +288,30 @@ def test_a_required_call_comes_as_a_call_so_does_one_of_a_named_function_and_non
     assert chat("none").usage.prompt_tokens == without.usage.prompt_tokens
 
 
+def test_a_call_that_the_model_has_begun_by_itself_is_held_to_the_schema_of_its_tool(client):
+    """The bias has it call whenever it is free; its calls alone are held, and streams tell the same."""
+    schema = {"type": "object", "properties": {"n": {"enum": [7, 8]}, "s": {"enum": ["x"]}}, "required": ["n", "s"]}
+    functions = {"now": {}, "pick": {"parameters": schema}}
+    begun = {"logit_bias": {"5": 100}, "max_tokens": 90, "temperature": 1, "seed": 3, "n": 2}
+    for name, further in functions.items():
+        tools = [{"type": "function", "function": {"name": name, **further}}]
+        asked = {"messages": QUESTION, "tools": tools, **begun, "model": GREEDY["model"]}
+        whole = [choice.message.tool_calls for choice in client.chat.completions.create(**asked).choices]
+        pieces: dict[tuple[int, int], str] = {}
+        for chunk in client.chat.completions.create(**asked, stream=True):
+            for choice in chunk.choices:
+                for call in choice.delta.tool_calls or []:
+                    place = choice.index, call.index
+                    pieces[place] = pieces.get(place, "") + (call.function.arguments or "")
+        for sample, calls in enumerate(whole):
+            assert len(calls) > 1 and {call.function.name for call in calls} == {name}
+            for call in calls[:-1]:  # `max_tokens` may cut the last
+                arguments = json.loads(call.function.arguments)
+                assert arguments == {} if name == "now" else (arguments["n"] in (7, 8) and arguments["s"] == "x")
+            texts = [call.function.arguments for call in calls]
+            assert [pieces[sample, index] for index in range(len(calls))] == texts
+
+
 def test_an_answer_that_repeats_itself_says_so_in_its_stop_reason(client):
     looping = {"guided_grammar": 'root ::= ("ab"){400}', "early_stop": {"strategy": "cycle", "window_size": 40}}
     [choice] = client.chat.completions.create(messages=QUESTION, max_tokens=700, extra_body=looping, **GREEDY).choices

@@ -21,7 +21,9 @@ from ..answers.reply import Reply
 _FOLDER = Path(__file__).parent
 _STYLES = ("base", "controls", "talk", "markdown", "live")
 _SCRIPTS = (
-    "elements", "errors", "server", "pictures", "videos", "inline", "markdown", "settings", "record", "storage",
+    "elements", "errors", "server", "pictures", "videos",
+    "markdown/symbols", "markdown/math", "markdown/colours", "markdown/emphasis", "markdown/links", "markdown/inline",
+    "markdown/notes", "markdown/blocks", "markdown/drawing", "settings", "record", "storage",
     "conversations", "history", "messages", "probabilities", "answers", "edits", "files", "composer", "sidebar",
     "transfer", "notebook", "plot", "live", "views", "start",
 )  # fmt: skip

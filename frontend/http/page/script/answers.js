@@ -145,7 +145,7 @@ function grow(message) {
     folded.lastChild.textContent = message.thought;
     if (message.thoughtSeconds !== undefined) folded.firstChild.textContent = `Thought for ${seconds(message.thoughtSeconds)}`;
   }
-  showMarkdown(made.querySelector(".body"), message.content);
+  growMarkdown(made.querySelector(".body"), message.content);
   (message.calls ?? []).forEach((call, index) => { made.querySelectorAll(".call")[index].textContent = `${call.name}(${call.text})`; });
   made.querySelector(".progress")?.classList.toggle("quiet", Boolean(message.content || message.thought || message.calls));
   follow();
