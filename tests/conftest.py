@@ -28,7 +28,8 @@ os.environ["TRANSFORMERS_OFFLINE"] = "1"
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # In the background of a script, or under nohup, they are ignored, and so they would be by all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # this process goes on, and those that it starts begin anew
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
 # A socket's path has 107 bytes at most, of which those of the tests' own folders take up to 80.
 if len(os.fsencode(tempfile.gettempdir())) > 24:
     os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
