@@ -17,7 +17,7 @@ from ..console import logs
 from ..models.model_files import find_model
 from .installed_model import InstalledModel, ModelState
 from .loader import context_of, scaled_context
-from .model_config import AsModelConfig, engine_options, model_folder, say_notices
+from .model_config import AsModelConfig, checked_config, engine_options, model_folder, say_notices
 from .status import AsStatus, StatusError, invalid_call, shutting_down, wrong_argument
 
 
@@ -133,6 +133,7 @@ class EngineState:
 
 def _installed(config: AsModelConfig) -> InstalledModel:
     """Raises `PenstockError` where that model, or one of its settings, can't work."""
+    config = checked_config(config)
     if config.options.get("connect") not in (None, "never"):
         raise ConfigError("connect: a model of an Engine has processes of its own; leave it out.")
     try:

@@ -16,8 +16,8 @@ from ...protocol.fields.suggestion import suggestion
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.guided import GuidedDecodingParams
 from ...protocol.parameters.sampling import SamplingParams
-from ..console import logs
 from .generation_config import ASGenerationConfigBuilder
+from .loader import say_idle
 from .names import NO_OWN_ROWS, VocabType
 
 Fields = dict[str, Any]
@@ -68,14 +68,11 @@ def _idle(key: str, value: Any, kinds: Any) -> Fields:
     is_named = kinds is not Mapping and value in _VOCAB_TYPES
     if not is_named and (not isinstance(value, kinds) or isinstance(value, bool)):
         raise RequestError(f"{key}={shown(value)}: must be what DashInfer's loader gives, or left out.")
-    _say_idle(key)
+    _say_idle_once(key, "the model's tokenizer is known")
     return {}
 
 
-@cache
-def _say_idle(key: str) -> None:
-    """Once a process."""
-    logs.say(f"{key} has no effect: the model's tokenizer is known.", quiet=logs.is_quiet(False))
+_say_idle_once = cache(say_idle)  # requests are many
 
 
 def _no_media(value: Any) -> Fields:

@@ -149,7 +149,7 @@ class HuggingFaceModel(ModelLoader):
             config.quantization = None
 
     def _record_asked(self, enable: bool, weight_only: bool, config: Mapping[str, Any] | None) -> None:
-        """What a call to serialize asks for, if it does; else `init_quantization` has said it."""
+        """Record the quantization that a call to serialize asks for; without one, that of `init_quantization` stays."""
         is_enabled = BOOLEAN.checked("enable_quant", enable, ConfigError) or config is not None
         is_weight_only = BOOLEAN.checked("weight_only_quant", weight_only, ConfigError)
         if is_enabled:

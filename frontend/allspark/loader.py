@@ -178,7 +178,7 @@ class ModelLoader(ABC):
 
 
 def _of_from_pretrained(options: dict[str, Any]) -> dict[str, Any]:
-    """Of what transformers' `from_pretrained` takes, the formats of numbers; the rest has no effect, or is refused."""
+    """Return the number formats among arguments of transformers' `from_pretrained`; the others are idle or refused."""
     for name, value in options.items():
         if name == "trust_remote_code" and value:
             raise ConfigError("trust_remote_code=True: a checkpoint's code is never run, nor needed; leave it out.")
@@ -195,15 +195,13 @@ def say_idle(name: str, why: str) -> None:
     logs.say(f"{name} has no effect: {why}.", quiet=logs.is_quiet(False))
 
 
-def check_engine(engine: Any) -> None:
-    """Loaders are handed the engine, whose part of the work a model's own processes do here."""
+def check_serialization(engine: Any, multinode_mode: bool | None, lora_cfg: Any) -> None:
+    """Check the arguments that every `serialize` has and that change no recorded setting.
+
+    A model's own processes do here what DashInfer's loaders ask of the engine.
+    """
     if engine is not None and not hasattr(engine, "install_model"):
         raise ConfigError(f"engine={shown(engine)}: must be an Engine.")
-
-
-def check_serialization(engine: Any, multinode_mode: bool | None, lora_cfg: Any) -> None:
-    """Of the arguments that each `serialize` has, those that no recorded setting depends on."""
-    check_engine(engine)
     if multinode_mode is not None:
         BOOLEAN.checked("multinode_mode", multinode_mode, ConfigError)
         say_idle("multinode_mode", "weights are shared out among the ranks when a model starts")
@@ -212,7 +210,7 @@ def check_serialization(engine: Any, multinode_mode: bool | None, lora_cfg: Any)
 
 
 def scaled_context(context: int, rope_scaling: Any) -> int:
-    """What positions reach that are stretched."""
+    """The context in tokens once `rope_scaling` has stretched the positions."""
     figures = rope_scaling if isinstance(rope_scaling, Mapping) else {}
     factor, trained = figures.get("factor", 1), figures.get("original_max_position_embeddings", context)
     is_known = isinstance(factor, (int, float)) and isinstance(trained, int) and 1 < factor < 1024

@@ -5,7 +5,7 @@ The names are DashInfer's. Dicts and YAML have the keys of its configuration fil
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -119,14 +119,18 @@ RULES: dict[str, Rule] = {
 }
 
 
-def engine_options(config: AsModelConfig, context: int) -> dict[str, Any]:
-    """The options of `LLM` for a model of that context. Raises `ConfigError` for what can't work."""
-    for name, rule in RULES.items():
-        rule.checked(name, getattr(config, name), ConfigError)
+def checked_config(config: AsModelConfig) -> AsModelConfig:
+    """The same with numbers where text stood for them. Raises `ConfigError` for what can't work."""
+    values = {name: rule.checked(name, getattr(config, name), ConfigError) for name, rule in RULES.items()}
     if not isinstance(config.cache_mode, AsCacheMode):
         raise ConfigError(f"cache_mode={shown(config.cache_mode)}: must be an AsCacheMode.")
     if not isinstance(config.options, Mapping):
         raise ConfigError(f"options={shown(config.options)}: must be a dict of options of LLM.")
+    return replace(config, **values)
+
+
+def engine_options(config: AsModelConfig, context: int) -> dict[str, Any]:
+    """The options of `LLM` for a model of that context."""
     is_whole = config.engine_max_length >= context
     return {
         **device_options(parsed(config.compute_unit), config.num_threads),

@@ -20,7 +20,7 @@ class AsCacheMode(Enum):
 
 
 class RoPEScaleMethod(Enum):
-    """How rotary positions are stretched beyond the context that a model was trained with."""
+    """Ways to stretch rotary positions beyond the context that a model was trained with."""
 
     NO_SCALE = 0
     YaRN = 3

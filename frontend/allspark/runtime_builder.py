@@ -38,10 +38,8 @@ class AsModelRuntimeConfigBuilder:
 
     def model_dir(self, model_dir: str | os.PathLike[str], file_name_prefix: str = "") -> Self:
         """The folder that `serialize_to_path` wrote to, and the name that the loader had."""
-        folder, prefix = (
-            TEXT.checked(name, value, ConfigError)
-            for name, value in (("model_dir", model_dir), ("file_name_prefix", file_name_prefix))
-        )
+        folder = TEXT.checked("model_dir", model_dir, ConfigError)
+        prefix = TEXT.checked("file_name_prefix", file_name_prefix, ConfigError)
         return self.model_file_path(model_folder(folder, prefix))
 
     def model_file_path(self, model_file_name: str | os.PathLike[str], weight_file_path: str = "") -> Self:

@@ -18,7 +18,7 @@ from builders.warm_trees import LentTrees
 import penstock
 from penstock import LLM, AsyncLLM, BeamSearchParams, GuidedDecodingParams, SamplingParams, Tokenizer, allspark
 from penstock.frontend.allspark.generation_keys import generation_of
-from penstock.frontend.allspark.model_config import engine_options
+from penstock.frontend.allspark.model_config import checked_config, engine_options
 from penstock.frontend.allspark.yaml_text import as_yaml
 from penstock.frontend.console import logs
 from penstock.protocol.errors import PenstockError, RequestError
@@ -291,7 +291,7 @@ def rows_of_allspark(engine: allspark.Engine, loader: allspark.HuggingFaceModel,
         return result
 
     def options_of(**given: Any) -> Any:
-        return engine_options(allspark.AsModelConfig(**{"compute_unit": "CPU:0"} | given), 99)
+        return engine_options(checked_config(allspark.AsModelConfig(**{"compute_unit": "CPU:0"} | given)), 99)
 
     rows: Rows = {
         "ASGenerationConfigBuilder": (lambda **given: generation_of(allspark.ASGenerationConfigBuilder(**given)), {}),

@@ -19,7 +19,7 @@ from penstock.allspark import (
 )
 from penstock.frontend.allspark import compute_unit
 from penstock.frontend.allspark.hugging_face_model import safe_name
-from penstock.frontend.allspark.model_config import engine_options, say_notices
+from penstock.frontend.allspark.model_config import checked_config, engine_options, say_notices
 from penstock.frontend.allspark.quantization import quantization_of
 from penstock.protocol.survey import GpuSurvey
 
@@ -124,6 +124,13 @@ def test_a_builder_starts_afresh_and_has_the_defaults():
     assert (config.lora_max_rank, config.lora_max_num) == (64, 5)
     assert engine_options(config, context=2048)["max_model_len"] is None, "the whole context is the memory plan's"
     assert engine_options(config, context=4096)["max_model_len"] == 2048
+
+
+def test_an_attribute_may_be_a_number_as_text():
+    config = AsModelRuntimeConfigBuilder().build()
+    config.engine_max_length, config.cache_span_size = "512", 64.0
+    options = engine_options(checked_config(config), context=2048)
+    assert (options["max_model_len"], options["block_size"]) == (512, 64)
 
 
 NO_PLAIN_YAML = [
