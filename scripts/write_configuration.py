@@ -117,7 +117,7 @@ These mean what they mean in FastDeploy:
 | `graph_optimization_config={{"use_cudagraph": …}}` | `enforce_eager` |
 | `graph_optimization_config={{"cudagraph_capture_sizes": […]}}` | `graph_batch_sizes`; other keys have no effect |
 | `load_choices="default"`, `"default_v1"`, `"dummy"` | `load_format="auto"`, `"dummy"` |
-| `enable_early_stop=True` | `early_stop_config={{}}`; with `early_stop_config` it changes nothing |
+| `enable_early_stop=True` | `early_stop_config={{}}`; refused beside an `early_stop_config` that says otherwise |
 | `quantization={{"dense_quant_type": …, "moe_quant_type": …}}` | `quantization={{"*": …, "*.experts.*": …}}` |
 | `mm_processor_kwargs={{"image_min_pixels": …, "video_fps": …}}` | of pictures or videos alone |
 

@@ -1,6 +1,6 @@
 """Options of other engines: what each becomes here, why it has no effect, or why it is refused.
 
-A new one is a row of `_TRANSLATED`, `ACCEPTED` or `REFUSED`.
+A new one is a row of `TRANSLATED`, `ACCEPTED` or `REFUSED`.
 """
 
 import json
@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from ..fields.rules import shown
 from ..fields.suggestion import suggestion
 from ..parameters.early_stop import as_early_stop
-from .option_rules import COUNTS, FLAG, one_of
+from .option_rules import COUNTS, EARLY_STOP, FLAG, one_of
 
 Options = dict[str, Any]
 
@@ -66,11 +66,14 @@ def under_own_names(options: Options) -> Iterator[tuple[str, Any]]:
 def notices(options: Options) -> list[str]:
     """One sentence for each option that was accepted and has no effect here."""
     given = {name: value for name, value in options.items() if value is not None}
-    found = [f"{name} has no effect: {ACCEPTED[name]}." for name in given if ACCEPTED.get(name)
-             if (name, given[name]) != ("guided_decoding_backend", "auto")]  # fmt: skip
-    idle = [key for key in _IDLE_GRAPH_KEYS if key in _graph_config(given.get("graph_optimization_config", {}))]
-    if idle:
-        found.append(f"graph_optimization_config: {', '.join(idle)} has no effect: steps are captured in one way here.")
+    if given.get("guided_decoding_backend") == "auto":  # which asks for none in particular
+        del given["guided_decoding_backend"]
+    found = [f"{name} has no effect: {ACCEPTED[name]}." for name in given if name in ACCEPTED]
+    config = _graph_config(given.get("graph_optimization_config", {}))
+    if idle := [key for key in _IDLE_GRAPH_KEYS if key in config]:
+        verb = "have" if len(idle) > 1 else "has"
+        words = f"{', '.join(idle)} {verb} no effect: steps are captured in one way here."
+        found.append(f"graph_optimization_config: {words}")
     return found
 
 
@@ -87,11 +90,14 @@ def _load_format(value: Any, options: Options) -> Options:
 
 
 def _early_stop(value: Any, options: Options) -> Options:
-    """FastDeploy's switch beside `early_stop_config`."""
+    """FastDeploy's switch beside `early_stop_config`, which says the same or is refused."""
+    is_on = FLAG.checked("enable_early_stop", value, ConfigError)
     config = options.get("early_stop_config")
-    if not FLAG.checked("enable_early_stop", value, ConfigError):
-        return {"early_stop_config": as_early_stop({"enable_early_stop": False})} if config is None else {}
-    return {} if config is not None else {"early_stop_config": as_early_stop({})}
+    if config is None:
+        return {"early_stop_config": as_early_stop({"enable_early_stop": is_on})}
+    if EARLY_STOP.checked("early_stop_config", config, ConfigError).enable_early_stop != is_on:
+        raise ConfigError(f"enable_early_stop={is_on} contradicts early_stop_config={shown(config)}; give one of them.")
+    return {}
 
 
 def _graphs(value: Any, options: Options) -> Options:

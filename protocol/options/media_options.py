@@ -18,8 +18,8 @@ def as_limits(value: Any) -> dict[str, int]:
     return limits
 
 
-def as_processor_arguments(value: Any) -> dict[str, Any]:
-    """Plain JSON, since it travels between processes; which names there are depends on the model's processor."""
+def as_json_dict(value: Any) -> dict[str, Any]:
+    """A copy as plain JSON, since it travels between processes; the worker or the processor checks the names."""
     copied: dict[str, Any] = json.loads(json.dumps(dict(_mapping(value)), allow_nan=False))
     return copied
 

@@ -12,7 +12,7 @@ from typing import Any
 from ..fields.rules import Rule
 from ..parameters.early_stop import SENTENCE as EARLY_STOP_SENTENCE
 from ..parameters.early_stop import as_early_stop
-from .media_options import LIMITS_SENTENCE, PROCESSOR_SENTENCE, as_limits, as_processor_arguments
+from .media_options import LIMITS_SENTENCE, PROCESSOR_SENTENCE, as_json_dict, as_limits
 from .quantization import KINDS as QUANTIZATION_KINDS
 from .quantization import SENTENCE as QUANTIZATION_SENTENCE
 from .quantization import as_quantization
@@ -139,8 +139,8 @@ TEXT = _rule(_text, "must be text or a path, in UTF-8")
 FAMILY = _rule(_text, "must be auto, none or a family's name")
 PROCESSORS = _rule(_names, "must be names of entry points in the group penstock.logits_processors")
 MEDIA_LIMITS = _rule(as_limits, LIMITS_SENTENCE)
-PROCESSOR = _rule(as_processor_arguments, PROCESSOR_SENTENCE)
-ROPE = _rule(as_processor_arguments, 'must be a dict such as {"rope_type": "yarn", "factor": 4.0}')
+PROCESSOR = _rule(as_json_dict, PROCESSOR_SENTENCE)
+ROPE = _rule(as_json_dict, 'must be a dict such as {"rope_type": "yarn", "factor": 4.0}')
 EARLY_STOP = _rule(as_early_stop, EARLY_STOP_SENTENCE)
 DTYPE = _rule(_dtype, _among(_DTYPES), _DTYPES)
 QUANTIZATION = _rule(as_quantization, QUANTIZATION_SENTENCE, QUANTIZATION_KINDS)

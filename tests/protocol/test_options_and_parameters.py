@@ -234,6 +234,12 @@ def test_fastdeploys_form_of_an_option_means_the_same(written, own):
     assert settled(**written) == settled(**own)
 
 
+@for_each("is_on, config", [(False, {"window_size": 9}), (True, {"enable_early_stop": False})])
+def test_a_switch_that_contradicts_its_configuration_is_refused(is_on, config):
+    with pytest.raises(ConfigError, match=f"enable_early_stop={is_on} contradicts"):
+        settled(enable_early_stop=is_on, early_stop_config=config)
+
+
 @for_each("name, value, words", [
     ("graph_optimization_config", "nonsense", "must be a dict"), ("graph_optimization_config", 5, "must be a dict"),
     ("graph_optimization_config", {"use_cudagrap": True}, "Did you mean use_cudagraph"),
