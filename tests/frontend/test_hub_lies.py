@@ -1,9 +1,9 @@
 """A hub, or what stands in its place, that answers with what isn't so: nothing is written where it doesn't belong,
 nothing false is loaded, no disk is filled, and what was downloaded before runs."""
 
-import gzip
 import json
 import os
+import re
 import shutil
 import socket
 from contextlib import suppress
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from builders.cases import for_each
 from builders.hub import hub_with_empty_cache
+from builders.wrong_answers import wrong_answers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -162,17 +163,8 @@ def test_a_digest_in_capitals_is_the_same_and_without_one_nothing_is_taken(hub):
     with pytest.raises(PenstockError, match="the token is not valid"):
         fetched()
     hub.status_of_files = 0
-    digests = {file: hub.find("owner/tiny", "main").etag(file).upper() for file in FILES}
-    hub.told = listing(
-        lambda said: {
-            **said,
-            "siblings": [
-                {**each, "blobId": digests[each["rfilename"]]}
-                | ({"lfs": each["lfs"] | {"sha256": digests[LARGE]}} if "lfs" in each else {})
-                for each in said["siblings"]
-            ],
-        }
-    )
+    digests = re.compile(r'(?<=blobId": ")\w+|(?<=sha256": ")\w+')
+    hub.told = listing(lambda said: digests.sub(lambda found: found[0].upper(), json.dumps(said)).encode())
     require_whole(fetched())
 
 
@@ -229,6 +221,15 @@ def test_whatever_lies_in_the_place_of_a_file_is_neither_waited_for_nor_written_
     assert (folder / "mine").read_bytes() == b"mine"
 
 
+def test_a_hub_that_ignores_ranges_and_breaks_at_the_same_byte_ends_with_how_far_it_came(hub):
+    hub.told = content(lambda answer: answer._replace(status=200, headers={}, body=FILES[LARGE], cut=100_000))
+    with pytest.raises(PenstockError, match="100,000 of the 256,000 bytes .* came, and 5 tries brought no more"):
+        fetched()
+    hub.told = lambda request, answer: answer
+    require_whole(fetched())
+    assert hub.ranges(LARGE) == [None, *["bytes=100000-"] * 6], "what came was kept"
+
+
 def test_a_pull_in_which_nothing_happens_ends(hub, monkeypatch):
     hub.stops_at[LARGE] = 1000
     monkeypatch.setattr(download, "_STALLED_SECONDS", 0.0)
@@ -240,99 +241,15 @@ def test_a_pull_in_which_nothing_happens_ends(hub, monkeypatch):
         fetched()
 
 
-def part(first: int, body: bytes, total: int) -> dict[str, str]:
-    return {"Content-Range": f"bytes {first}-{first + len(body) - 1}/{total}"}
-
-
-def parts_of_a_message(answer):
-    """A range as `multipart/byteranges`."""
-    head = b"--x\r\nContent-Range: %s\r\n\r\n" % answer.headers.get("Content-Range", "").encode()
-    return answer._replace(
-        headers={"Content-Type": "multipart/byteranges; boundary=x"}, body=head + answer.body + b"\r\n--x--"
-    )
-
-
-def whole_file(answer):
-    return answer._replace(body=FILES[LARGE])
-
-
-RANGES = {
-    "honoured": lambda answer: answer,
-    "ignored": lambda answer: whole_file(answer)._replace(status=200, headers={}),
-    "earlier": lambda answer: whole_file(answer)._replace(headers=part(0, FILES[LARGE], len(FILES[LARGE]))),
-    "later": lambda answer: answer._replace(headers=part(200_000, answer.body, 5)),
-    "wrong": lambda answer: answer._replace(headers=part(0, answer.body, 5)),
-    "without a place": lambda answer: answer._replace(headers={}),
-    "in words": lambda answer: answer._replace(headers={"Content-Range": "bytes of the file"}),
-    "multipart": parts_of_a_message,
-    "short": lambda answer: answer._replace(body=answer.body[:50_000]),
-    "refused": lambda answer: answer._replace(status=416, headers={}, body=b""),
-}  # fmt: skip
-
-
-def chunked(answer):
-    head = b"%x\r\n" % len(answer.body) if answer.body else b""
-    body = head + answer.body + b"\r\n0\r\n\r\n" if head else b"0\r\n\r\n"
-    return answer._replace(headers=answer.headers | {"Transfer-Encoding": "chunked"}, body=body)
-
-
-def with_header(name, value):
-    return lambda answer: answer._replace(headers=answer.headers | {name: value})
-
-
-def compressed(answer):
-    return with_header("Content-Encoding", "gzip")(answer._replace(body=gzip.compress(answer.body, 1)))
-
-
-def of_length(change: int):
-    return lambda answer: with_header("Content-Length", str(max(0, len(answer.body) + change)))(
-        answer._replace(cut=len(answer.body))
-    )
-
-
-FORMS = {
-    "as it is": lambda answer: answer,
-    "chunked": chunked,
-    "compressed": compressed,
-    "too long": of_length(9),
-    "too short": of_length(-9),
-    "of no length": with_header("Content-Length", "x"),
-    "said to be compressed": with_header("Content-Encoding", "gzip"),
-    "said to be compressed thrice": with_header("Content-Encoding", "gzip, gzip, gzip"),
-}
-STATUSES = (0, 0, 0, 201, 204, 302, 304, 400, 401, 403, 404, 408, 416, 429, 500, 503)
-
-
-@st.composite
-def hubs(draw):
-    """How a hub answers to those who ask for the large file's content, and to how many of them."""
-    ranges, form = RANGES[draw(st.sampled_from(sorted(RANGES)))], FORMS[draw(st.sampled_from(sorted(FORMS)))]
-    status, cut = draw(st.sampled_from(STATUSES)), draw(st.none() | st.integers(0, 300_000))
-    left = draw(st.sampled_from((1, 2, 10**6)))
-
-    def told(request, answer):
-        nonlocal left
-        if not request.path.endswith(LARGE) or answer.status not in (200, 206) or left == 0:
-            return answer
-        left -= 1
-        if status:
-            return answer._replace(status=status, body=b"[1]", headers={"Retry-After": "9" * 9} if left > 5 else {})
-        answer = form(ranges(answer) if answer.status == 206 else answer)
-        return answer if cut is None else answer._replace(cut=cut)
-
-    return told
-
-
 def test_with_whatever_hub_a_pull_ends_and_a_file_is_whole_or_not_there(hub, folder, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "secret")
     digest = hub.find("owner/tiny", "main").etag(LARGE)
     unfinished = folder / "hub/models--owner--tiny/blobs" / f"{digest}.incomplete"
 
     @settings(max_examples=25, deadline=None, database=None, derandomize=True)
-    @given(told=hubs(), is_resumed=st.booleans())
+    @given(told=wrong_answers(LARGE, FILES[LARGE]), is_resumed=st.booleans())
     def holds(told, is_resumed):
         empty_cache(folder)
-        hub.told = told
         if is_resumed:
             unfinished.parent.mkdir(parents=True)
             unfinished.write_bytes(FILES[LARGE][:100_000])

@@ -70,7 +70,8 @@ class _Life:
         self._since = time.monotonic()
 
     def beat(self, num_bytes: int) -> None:
-        self.wait(0)
+        if self.is_stopped.is_set():
+            raise Stopped
         with self._lock:
             self._num_bytes += num_bytes
             if self._num_bytes >= _LEAST_BYTES:

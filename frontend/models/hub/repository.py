@@ -88,7 +88,7 @@ def heard() -> Iterator[None]:
     except HFValidationError:
         raise
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise NoHub(f"its answer makes no sense ({_first_line(error)})") from error
+        raise NoHub(f"its answer makes no sense ({first_line(error)})") from error
 
 
 def _file(sibling: Any) -> HubFile:
@@ -133,7 +133,7 @@ def reason_of(error: Exception, model: HubName) -> str:
     # What is more special stands before what it is a kind of.
     match error:
         case errors.HFValidationError():
-            return f"this is no id of a model: {_first_line(error)}"
+            return f"this is no id of a model: {first_line(error)}"
         case errors.GatedRepoError() if get_token():
             return (
                 f"{model} needs its owner's consent, and the account of your token (HF_TOKEN, `hf auth login`) has not "
@@ -161,7 +161,7 @@ def reason_of(error: Exception, model: HubName) -> str:
                 f"{_endpoint()} answers, and not as a hub does: {error}. A proxy, or this network's login page, may "
                 "stand between; HF_ENDPOINT names another hub"
             )
-    return f"{_endpoint()} is not reachable: {_first_line(error)}. Check the network, {_WITHOUT_NETWORK}"
+    return f"{_endpoint()} is not reachable: {first_line(error)}. Check the network, {_WITHOUT_NETWORK}"
 
 
 def _refused(status: int, model: HubName) -> str:
@@ -184,5 +184,5 @@ def _endpoint() -> str:
     return constants.ENDPOINT
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

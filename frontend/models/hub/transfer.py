@@ -13,7 +13,7 @@ from typing import Any
 
 from ..model_names import HubName
 from .contents import Damaged
-from .repository import HubFile, NoHub, heard, hub_errors, is_broken_connection
+from .repository import HubFile, NoHub, first_line, heard, hub_errors, is_broken_connection
 
 # After so many tries in a row that brought less than that, it is given up.
 _TRIES, _LEAST_BYTES = 5, 16 << 10
@@ -63,18 +63,18 @@ class Transfer:
             except (Damaged, NoHub):
                 raise
             except hub_errors() as error:
-                pause, why = _pause_after(error, pause), str(error)
+                pause, why = _pause_after(error, pause), first_line(error)
             fruitless = fruitless + 1 if _size(descriptor) < min(have + _LEAST_BYTES, self._file.size) else 0
             if fruitless == _TRIES:
                 came = f"{_size(descriptor):,} of the {self._file.size:,} bytes of {self._file.name}"
-                raise NoProgress(f"{came} came, and {_TRIES} tries brought no more ({why.splitlines()[0].rstrip('.')})")
+                raise NoProgress(f"{came} came, and {_TRIES} tries brought no more ({why})")
             if fruitless:
                 self._wait(pause)
 
     def refuse(self) -> None:
         """Raise why a file of which the hub lists no digest doesn't come: it may be forbidden."""
         with heard(), _answer(self._url, {}) as (response, _):
-            self._start_of(response, is_part=False)
+            self._start_of(response, 0, is_part=False)
         raise NoHub(f"it lists {self._file.name} without the size and the digest that tell whether it came whole")
 
     def _receive(self, descriptor: int, have: int) -> None:
@@ -85,10 +85,7 @@ class Transfer:
         if is_part:
             headers["Range"] = f"bytes={have}-{have + _MOST_BYTES - 1 if is_long else ''}"
         with heard(), _answer(self._url, headers) as (response, pieces):
-            start = self._start_of(response, is_part)
-            if not 0 <= start <= have:
-                raise _NoPart
-            offset = start
+            offset = self._start_of(response, have, is_part)
             for piece in pieces:
                 new = piece[max(0, have - offset) :]
                 offset += len(piece)
@@ -99,13 +96,13 @@ class Transfer:
         if response.status_code == 200 and offset < self._file.size:
             raise Damaged(f"the hub sends {offset:,} bytes for {self._file.name}, and lists {self._file.size:,}")
 
-    def _start_of(self, response: Any, is_part: bool) -> int:
-        """Where in the file an answer begins. One from the beginning is as good as the part that was asked for."""
+    def _start_of(self, response: Any, have: int, is_part: bool) -> int:
+        """Where in the file an answer begins: where a part was asked for, or before, which is as good."""
         status, encoding = response.status_code, response.headers.get("Content-Encoding", "").lower()
         if status == 200 and encoding in _ENCODINGS:
             return 0
         part = _PART.fullmatch(response.headers.get("Content-Range", ""))
-        if status == 206 and part and encoding in ("", "identity"):
+        if status == 206 and part and int(part[1]) <= have and encoding in ("", "identity"):
             return int(part[1])
         if is_part and status in (206, 416):
             raise _NoPart
