@@ -7,7 +7,7 @@ RUN python3 -m venv /opt/penstock
 ENV PATH=/opt/penstock/bin:$PATH PIP_NO_CACHE_DIR=1
 RUN pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu
 COPY . /source
-RUN pip install "/source[http]"
+RUN PENSTOCK_VARIANTS=all pip install "/source[http]"
 
 FROM debian:bookworm-slim
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates python3 && rm -rf /var/lib/apt/lists/* \

@@ -1,13 +1,15 @@
 """The native half of the package: `pip install .` compiles the kernels for processors where a compiler is found.
 
-A wheel holds every variant and is tagged for its platform; an editable install makes the one variant that this
-processor uses, in place. Without a compiler the package is pure Python, torch's own operations serve, and
-`penstock doctor` says so. Everything else stands in pyproject.toml.
+The variant that this processor uses is compiled, for an editable install in place; another one is compiled where it is
+first loaded. With PENSTOCK_VARIANTS=all, or names of variants, a wheel holds these, for machines without a compiler.
+Where no compiler is found the package is pure Python, torch's own operations serve, and `penstock doctor` says so.
+Everything else stands in pyproject.toml.
 """
 
 import os
 import sys
 import time
+import warnings
 from collections.abc import Collection
 from importlib import import_module
 from pathlib import Path
@@ -41,13 +43,16 @@ class BuildWithKernels(build_py):
 
     def run(self) -> None:
         super().run()
+        names = wanted_variants()
         if not can_compile():
             warn("no C++ compiler was found ($CXX, g++, clang++)")
+        elif not names:
+            warn("this processor has no AVX2; PENSTOCK_VARIANTS=all compiles them for others")
         elif self.editable_mode:
-            compile_kernels(variants.executable_variants()[:1], build.BuildFolders())
+            compile_kernels(names, build.BuildFolders())
         else:
             target = Path(self.build_lib) / "penstock" / "kernels" / "cpu"
-            compile_kernels(variants.VARIANTS, build.BuildFolders(libraries=target))
+            compile_kernels(names, build.BuildFolders(libraries=target))
 
 
 class PlatformWheel(bdist_wheel):
@@ -63,10 +68,18 @@ class NativeDistribution(Distribution):
         return can_compile()
 
 
+def wanted_variants() -> list[str]:
+    """Those that PENSTOCK_VARIANTS names, else the best one for this processor."""
+    names = os.environ.get("PENSTOCK_VARIANTS", "").replace(",", " ").split()
+    if unknown := [name for name in names if name not in (*variants.VARIANTS, "all")]:
+        raise SystemExit(f"PENSTOCK_VARIANTS: there is no {unknown[0]}; it is all, or {', '.join(variants.VARIANTS)}.")
+    return list(variants.VARIANTS) if "all" in names else names or variants.executable_variants()[:1]
+
+
 def compile_kernels(names: Collection[str], place: build.Place) -> None:
     """A variant that an older compiler refuses is left out; those who need it compile it when they first load it."""
     cores, start = len(os.sched_getaffinity(0)), time.monotonic()
-    say(f"native kernels: {len(names)} variants for processors, on {cores} cores")
+    say(f"native kernels: {', '.join(names)}, on {cores} cores; PENSTOCK_VARIANTS=all compiles all of them")
     for count, (name, error) in enumerate(build.build_several(list(names), place), start=1):
         if error is not None:
             warn(f"the variant {name} is left out: {error}")
@@ -88,6 +101,8 @@ def packages() -> list[str]:
     return ["penstock", *(f"penstock.{name}" for name in inner)]
 
 
+# A box about folders of the same name, which setuptools prints at each editable install.
+warnings.filterwarnings("ignore", "Editable installation")
 setup(
     packages=packages(),
     distclass=NativeDistribution,

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.frontend.commands import doctor
 from penstock.kernels.cpu import build as native
-from penstock.kernels.cpu.variants import VARIANTS, is_known_machine
+from penstock.kernels.cpu.variants import VARIANTS, executable_variants, is_known_machine
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "frontend" / "http" / "page"
@@ -63,22 +65,27 @@ def built(request, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A wheel and a source archive, made from a copy of the tree, without network."""
     folder = tmp_path_factory.mktemp("package")
     source = copied_tree(folder / "source")
-    surroundings = dict(os.environ)
+    surroundings = {**os.environ, "PENSTOCK_VARIANTS": "all"}
     if request.param == "empty kernels":
-        (folder / "compiler").write_text(EMPTY_COMPILER)
-        (folder / "compiler").chmod(0o755)
-        surroundings["CXX"] = str(folder / "compiler")
+        surroundings["CXX"] = empty_compiler(folder)
     elif is_known_machine() and native.compiler() is not None:
         compile_all_variants(source / "kernels" / "cpu" / "objects")
     else:
         pytest.skip("needs a C++ compiler")
-    build = (
-        "import setuptools.build_meta as b, sys; [_, target] = sys.argv; b.build_wheel(target); b.build_sdist(target)"
-    )
-    words = [sys.executable, "-c", build, str(folder)]
-    done = subprocess.run(words, cwd=source, env=surroundings, capture_output=True, text=True, timeout=600)
+    done = built_from(source, f"b.build_wheel({str(folder)!r}); b.build_sdist({str(folder)!r})", surroundings)
     assert done.returncode == 0, done.stderr
     return {"wheel": next(folder.glob("*.whl")), "source": next(folder.glob("*.tar.gz"))}
+
+
+def built_from(source: Path, build: str, surroundings: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    words = [sys.executable, "-c", f"import setuptools.build_meta as b; {build}"]
+    return subprocess.run(words, cwd=source, env=surroundings, capture_output=True, text=True, timeout=600)
+
+
+def empty_compiler(folder: Path) -> str:
+    (folder / "compiler").write_text(EMPTY_COMPILER)
+    (folder / "compiler").chmod(0o755)
+    return str(folder / "compiler")
 
 
 def copied_tree(target: Path) -> Path:
@@ -120,13 +127,35 @@ def test_the_wheel_holds_all_sources_and_data_and_nothing_else(built):
 
 def test_without_a_compiler_the_wheel_is_pure_python(tmp_path):
     source = copied_tree(tmp_path / "source")
-    build = "import setuptools.build_meta as b; print(b.build_wheel('..'))"
     surroundings = {"PATH": str(tmp_path / "nothing"), "HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", build], cwd=source, env=surroundings, capture_output=True, text=True, timeout=600
-    )
+    done = built_from(source, "print(b.build_wheel('..'))", surroundings)
     assert done.stdout.splitlines()[-1].endswith("-py3-none-any.whl"), done.stderr
     assert "WARNING: native kernels are not compiled" in done.stderr
+
+
+def test_a_wheel_holds_the_variant_of_this_processor_and_no_variant_that_there_is_not(tmp_path):
+    source = copied_tree(tmp_path / "source")
+    surroundings = {**os.environ, "CXX": empty_compiler(tmp_path)}
+    surroundings.pop("PENSTOCK_VARIANTS", None)
+    if best := executable_variants()[:1]:
+        done = built_from(source, "b.build_wheel('..')", surroundings)
+        names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
+        libraries = [Path(name).name for name in names if name.endswith(".so")]
+        assert libraries == [native.library_path(best[0]).name], done.stderr
+    done = built_from(source, "b.build_wheel('..')", surroundings | {"PENSTOCK_VARIANTS": "avx2, sse9"})
+    assert done.returncode != 0 and "there is no sse9; it is all, or avx2, " in done.stderr
+
+
+def test_setup_takes_the_versions_of_python_that_the_package_names():
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        project = tomllib.load(file)["project"]
+    named = [each.rpartition(" ")[2] for each in project["classifiers"] if "Python :: 3." in each]
+    low, high = (".".join(map(str, version)) for version in doctor._PYTHONS)
+    assert [low, high] == [named[0], named[-1]] and project["requires-python"] == f">={low}"
+    setup = (ROOT / "scripts" / "setup").read_text()
+    [line] = [line for line in setup.splitlines() if line.startswith("tested=")]
+    done = subprocess.run(["bash", "-c", f"{line}; echo $tested"], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.split() == named
 
 
 def test_the_wheel_holds_the_license_and_the_command_and_the_archive_all_that_a_build_needs(built):
