@@ -63,6 +63,15 @@ def test_every_spelling_of_two_ropes_gives_each_layer_its_own(tmp_path, spelling
     assert config.max_position == 1024
 
 
+@for_each("spelling", SPELLINGS)
+def test_a_scaling_given_as_an_option_is_that_of_layers_without_a_window(tmp_path, spelling):
+    yarn = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 256}
+    config = read_config(written(tmp_path, **SPELLINGS[spelling]), rope_scaling=yarn)
+    window, full = config.ropes.ropes
+    assert (window.kind, window.theta, window.factor) == ("default", 300.0, 1.0)
+    assert (full.kind, full.theta, full.factor, full.original_context) == ("yarn", 1e6, 2.0, 256)
+
+
 def test_layers_with_a_window_have_the_familys_base_where_none_is_given_and_one_rope_for_all_is_refused(tmp_path):
     config = read_config(written(tmp_path))
     assert [config.ropes.of(layer).theta for layer in range(3)] == [500.0, 10_000.0, 500.0]

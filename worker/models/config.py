@@ -24,7 +24,7 @@ from .key_tables import EXPERTS, NORMED_QUERIES, NORMS_WITH_MEAN, ROTATED_PAIRS
 from .latent_config import LatentConfig, read_latent
 from .layer_heads import LayerHeads
 from .layer_norms import NormPlaces
-from .layer_ropes import LayerRopes, read_layer_ropes
+from .layer_ropes import LayerRopes, read_layer_ropes, rescaled
 from .mixers import Mixer, with_projections_apart
 from .mixtures import ExpertsConfig, read_experts
 from .nearest_family import unknown_architecture
@@ -46,8 +46,6 @@ _FLAGS = (
 )
 
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")  # without which it isn't a family's
-# Figures of rotary positions beside their scaling.
-_OF_ANY_ROPE = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
 
 # Far above what any model has: a folder may come from a stranger, and memory is planned by these numbers.
 _LARGEST = 1 << 30
@@ -89,7 +87,7 @@ class ModelConfig:
     norm_places: NormPlaces
     activation: Activation  # of its MLPs
     scales: Scales
-    max_position: int  # tokens of context that the config gives, or within which what runs here is exact:
+    max_position: int  # tokens of context that the config gives, or within which plain attention is exact
     dtype: str  # of the checkpoint: float32, float16 or bfloat16
     num_draft_layers: int = 0  # stored behind the others, and not read: they guess further tokens
     experts: ExpertsConfig | None = None  # of the layers that have them
@@ -100,7 +98,7 @@ class ModelConfig:
     vision: VisionConfig | None = None  # what it sees with
     media_tokens: tuple[int, ...] = ()  # of prompts, that experts of their own serve
     mixers: tuple[Mixer, ...] = ()  # of each layer what it has in the place of attention; None: attention
-    cut: ContextCut | None = None
+    cut: ContextCut | None = None  # why `max_position` is less than the config gives
 
     @property
     def rotates_pairs(self) -> bool:
@@ -125,9 +123,7 @@ class ModelConfig:
         return tuple(None if mixer is None else mixer.state for mixer in self.mixers)
 
 
-def read_config(
-    model_folder: Path, sees: bool = True, rope_scaling: Mapping[str, Any] | None = None
-) -> ModelConfig:
+def read_config(model_folder: Path, sees: bool = True, rope_scaling: Mapping[str, Any] | None = None) -> ModelConfig:
     """The description of the model in `model_folder`; an error names what is missing or not supported.
 
     What a model sees with is left out unless it `sees`. `rope_scaling` goes before the model's own.
@@ -142,10 +138,10 @@ def read_config(
     with values_of(str(origin)):
         whole = as_transformers_writes_it(config, path)
         config = text_part(whole, origin)
-        if rope_scaling is not None:
-            config = _scaled(config, rope_scaling)
     _require_flags(config, origin)
     family = _family(config, origin)
+    if rope_scaling is not None:
+        config = rescaled(config, family, rope_scaling)
     with values_of(str(origin)):
         described, unsupported = _read_as(family, config, origin)
     refuse_unsupported([each for each in unsupported if each.exact_within is None], family.name, origin)
@@ -158,15 +154,6 @@ def read_config(
             return described
         vision = read_vision(whole, origin, described.hidden_size, described.rms_norm_eps)
     return replace(described, vision=vision)
-
-
-def _scaled(config: dict[str, Any], rope_scaling: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with another scaling of its positions; their base and their axes stay."""
-    figures: dict[str, Any] = {}
-    for part in (config, config.get("rope_scaling"), config.get("rope_parameters")):
-        if isinstance(part, dict):
-            figures |= {name: part[name] for name in _OF_ANY_ROPE if part.get(name) is not None}
-    return config | {"rope_scaling": None, "rope_parameters": {**figures, **rope_scaling}}
 
 
 def _read_as(family: Family, given: dict[str, Any], origin: Origin) -> tuple[ModelConfig, list[Unsupported]]:

@@ -4,7 +4,7 @@ Transformers 5 writes `rope_parameters` with an object for each kind of layer; 4
 beside the others' (`rope_local_base_freq`), and never stretched them. Reads no weights and imports no torch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from .family import FULL, SLIDING, Family, Windows
 from .rope_config import RopeConfig
 
 _READ_WITHOUT_USE = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
+# Figures of any rope, which its scaling says nothing of.
+_UNSCALED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,32 @@ def read_layer_ropes(
                 ropes.append(rope)
             by_layer[layer] = ropes.index(rope)
     return LayerRopes(tuple(ropes), tuple(by_layer))
+
+
+def rescaled(config: dict[str, Any], family: Family, scaling: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with another scaling of its positions.
+
+    Bases and axes stay. Where layers differ, those with a window keep their rope.
+    """
+    older = _object(config.get("rope_scaling"))
+    newer = _object(config.get("rope_parameters") or family.defaults.get("rope_parameters"))
+    if "original_max_position_embeddings" in scaling:  # which goes before the figure when it stands beside it
+        config = config | {"original_max_position_embeddings": None}
+    if any(isinstance(each, dict) for each in newer.values()):
+        full = _unscaled(_object(newer.get(FULL)), older) | scaling
+        return config | {"rope_scaling": None, "rope_parameters": newer | {FULL: full}}
+    figures = _unscaled(newer, older) | scaling
+    if family.ropes_by_kind:  # as transformers 4 writes it
+        return config | {"rope_scaling": figures}
+    return config | {"rope_scaling": None, "rope_parameters": figures}
+
+
+def _unscaled(*figures: dict[str, Any]) -> dict[str, Any]:
+    return {name: part[name] for part in figures for name in _UNSCALED if part.get(name) is not None}
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _said_to(kind: str, config: dict[str, Any], family: Family) -> dict[str, Any]:
