@@ -19,6 +19,7 @@ from ...protocol.attach import ModelStatus
 from ...protocol.errors import ClosedError, OutOfMemoryError, PenstockError, RequestError
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.options.config import EngineConfig
+from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.stats import Stats
 from ..console import logs
 from ..models.model_names import name_of
@@ -165,6 +166,11 @@ class DaemonModels:
         """What a served model sees; None where it isn't loaded."""
         session = self._models[name].session
         return None if session is None or session.plan is None else session.media_kinds
+
+    def defaults(self, name: str) -> SamplingParams | None:
+        """The sampling of a served model where a request says nothing; None where it isn't loaded."""
+        session = self._models[name].session
+        return None if session is None or session.plan is None else session.door.defaults
 
     @property
     def num_held(self) -> int:

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from ...protocol.errors import ModelNotFoundError
 from ...protocol.fields.suggestion import suggestion
+from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.stats import Stats
 from .loaded_model import LoadedModel
 
@@ -33,6 +34,7 @@ class ServedName:
     parent: str | None = None  # of an adapter: the model that it belongs to
     is_loaded: bool = True
     media_kinds: Sequence[str] | None = None  # what it sees; None: not loaded, so nobody knows yet
+    defaults: SamplingParams | None = None  # what a request that says nothing gets; None: not loaded
 
 
 class ModelState(NamedTuple):
@@ -50,6 +52,12 @@ class Models(Protocol):
         """
 
     async def listing(self) -> list[ServedName]: ...
+
+    def unload(self, name: str) -> None:
+        """Begin to end the processes of the model of that name, or of that adapter's model.
+
+        Raises `ModelNotServedError` for an unknown name and `RequestError` where it has to stay.
+        """
 
     async def stats(self) -> dict[str, Stats]:
         """Statistics of each loaded model whose engine answers; raises the error of a model that has died."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
-from ...protocol.errors import ConfigError, PenstockError
+from ...protocol.errors import ConfigError, PenstockError, RequestError
 from ...protocol.stats import Stats
 from ..async_llm import AsyncLLM
 from ..session.private import PrivateSession
@@ -36,10 +36,17 @@ class OneModel:
     async def listing(self) -> list[ServedName]:
         session = await self._ready_session()
         card = ServedName(
-            self._names[0], self._created, session.door.plan.max_model_len, media_kinds=session.media_kinds
+            self._names[0],
+            self._created,
+            session.door.plan.max_model_len,
+            media_kinds=session.media_kinds,
+            defaults=session.door.defaults,
         )
         cards = [replace(card, name=name) for name in self._names]
         return cards + [replace(card, name=name, parent=card.name) for name in await self._adapters()]
+
+    def unload(self, name: str) -> None:
+        raise RequestError("This server has one model, which ends with it: stop the program that serves it.")
 
     async def stats(self) -> dict[str, Stats]:
         asked = asyncio.wrap_future((await self._ready_session()).transport.ask_stats())

@@ -43,6 +43,14 @@ OPERATIONS = (
     Operation("/v1/models", "GET", state.models, "List the names that a request may give", reply=others.ModelList),
     Operation("/v1/models/{named}", "GET", state.model, "One of these names", reply=others.ModelCard),
     Operation(
+        "/models/load", "POST", state.load, "Load a model before it is asked; answered when it is ready",
+        others.ModelName, others.Done,
+    ),
+    Operation(
+        "/models/unload", "POST", state.unload, "End a loaded model's processes, if nobody uses it",
+        others.ModelName, others.Done,
+    ),
+    Operation(
         "/tokenize", "POST", tokens.tokenize, "The tokens of a text or a conversation",
         others.TokenizeRequest, others.TokenizeReply,
     ),

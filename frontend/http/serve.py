@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...protocol.errors import ConfigError
+from ...protocol.errors import ConfigError, PenstockError, RequestError
 from ...protocol.stats import Stats
 from ..requests.budget import Budget
 from .options import HttpOptions
@@ -78,10 +78,18 @@ class ServedModels:
                 length,
                 is_loaded=status.state == "ready",
                 media_kinds=self._models.media_kinds(status.name),
+                defaults=self._models.defaults(status.name),
             )
             cards.append(card)
             cards += [replace(card, name=adapter, parent=card.name) for adapter in self._adapters(card.name)]
         return cards
+
+    def unload(self, name: str) -> None:
+        own = name if name in self._names() else self._owner_of(name)
+        try:
+            self._models.unload(own)
+        except PenstockError as error:  # somebody uses it, or it is on its way
+            raise RequestError(str(error)) from error
 
     async def stats(self) -> dict[str, Stats]:
         names = self._ready()

@@ -48,6 +48,9 @@ class Client:
     def names(self) -> list[str]:
         return [card["id"] for card in json.loads(self.ask("/v1/models")[1])["data"]]
 
+    def card(self, name: str) -> dict:
+        return json.loads(self.ask(f"/v1/models/{name}")[1])
+
     def answers(self, model: str, **more: object) -> int:
         return self.ask("/v1/completions", model=model, prompt=[1, 2], max_tokens=2, ignore_eos=True, **more)[0]
 
@@ -103,11 +106,23 @@ def test_what_scripts_add_is_an_affair_of_http_where_the_owner_says_so(folder, t
         client.look_everywhere("tiny model")
         assert 'model="tiny model"' in client.told
         assert not leaked(client, folder)
+        assert_models_are_loaded_and_unloaded(client)
+
+
+def assert_models_are_loaded_and_unloaded(client: Client) -> None:
+    status, words = client.ask("/models/unload", model="tiny model")
+    assert (status, "client uses tiny model" in words) == (400, True), words
+    assert client.ask("/models/unload", model="a") == (200, '{"success":true}')
+    assert client.card("a")["is_loaded"] is False
+    assert client.ask("/models/load", model="a")[0] == 200
+    assert client.card("a")["is_loaded"] is True
+    assert client.card("a")["default_parameters"]["top_p"] <= 1
 
 
 def assert_only_the_owners(client: Client, folder: Path) -> None:
     assert Client(client.address).answers(str(folder)) == 404  # which tells it its own words
     assert client.names() == ["a"]
+    assert client.ask("/models/unload", model="tiny model")[0] == client.ask("/models/load", model="polite")[0] == 404
     assert client.answers("tiny model") == client.answers("polite") == 404
     assert client.answers("a") == 200 and client.answers("a", lora_name="polite") == 400
     words = [client.ask("/v1/completions", model="a", prompt=[1], lora_name=name)[1] for name in ("polite", "none")]

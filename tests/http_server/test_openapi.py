@@ -163,6 +163,7 @@ def test_every_endpoint_is_in_it_and_cases_made_from_it_meet_no_surprise(server,
     document = http.get("/openapi.json").json()
     assert set(document["paths"]) == {
         "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/v1/models/{named}", "/tokenize",
+        "/models/load", "/models/unload",
         "/detokenize", "/v1/requests", "/v1/requests/{named}", "/health", "/ping", "/metrics",
     }  # fmt: skip
     with requests.Session() as session:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ....protocol.errors import PenstockError
+from ....protocol.parameters.sampling import SamplingParams
 from ....protocol.stats import Stats
 from ..answers.errors import without_paths
 from ..answers.reply import Reply
@@ -17,17 +18,23 @@ from ..models import ModelNotServedError, ModelState, ServedName, unknown_model
 from ..schemas.others import (
     Alive,
     Architecture,
+    Done,
     Fault,
     Health,
     LastError,
     ModelCard,
     ModelList,
+    ModelName,
     RequestList,
     StoppedRequest,
 )
 
 # How long processes may take to answer a health check, and engines to give their statistics.
 _ANSWER_SECONDS, _FIGURES_SECONDS = 5.0, 2.0
+# Those that clients show next to their own fields.
+_SHOWN_DEFAULTS = (
+    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+)  # fmt: skip
 # States of models that will answer in a while.
 _COMING = ("loading", "restarting")
 
@@ -51,8 +58,23 @@ def _model_card(card: ServedName) -> ModelCard:
         is_loaded=card.is_loaded,
         max_model_len=UNSET if card.max_model_len is None else card.max_model_len,
         parent=UNSET if card.parent is None else card.parent,
+        default_parameters=UNSET if card.defaults is None else _numbers(card.defaults),
         architecture=UNSET if card.media_kinds is None else Architecture(input_modalities=["text", *card.media_kinds]),
     )
+
+
+def _numbers(defaults: SamplingParams) -> dict[str, float]:
+    return {name: getattr(defaults, name) for name in _SHOWN_DEFAULTS}
+
+
+async def load(call: Call, body: ModelName) -> Reply:
+    async with call.server.models.lease(body.model):
+        return Reply.of(Done())
+
+
+async def unload(call: Call, body: ModelName) -> Reply:
+    call.server.models.unload(body.model)
+    return Reply.of(Done())
 
 
 async def ping(call: Call, body: None) -> Reply:

@@ -25,7 +25,7 @@ _SCRIPTS = (
     "markdown/symbols", "markdown/math", "markdown/colours", "markdown/emphasis", "markdown/links", "markdown/inline",
     "markdown/notes", "markdown/blocks", "markdown/drawing", "settings", "record", "storage",
     "conversations", "history", "messages", "probabilities", "answers", "edits", "files", "composer", "sidebar",
-    "transfer", "notebook", "plot", "live", "views", "start",
+    "transfer", "notebook", "plot", "live", "models", "views", "start",
 )  # fmt: skip
 
 

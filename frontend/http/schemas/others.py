@@ -36,11 +36,23 @@ class ModelCard(msgspec.Struct, kw_only=True):
     max_model_len: int | UnsetType = UNSET
     parent: str | UnsetType = UNSET
     architecture: Architecture | UnsetType = UNSET  # of a loaded model
+    # Of a loaded model, as OpenRouter names it: what a parameter is that a request leaves out.
+    default_parameters: dict[str, float] | UnsetType = UNSET
 
 
 class ModelList(msgspec.Struct, kw_only=True):
     data: list[ModelCard]
     object: Literal["list"] = "list"
+
+
+class ModelName(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """As llama.cpp's clients load and unload models."""
+
+    model: str
+
+
+class Done(msgspec.Struct, kw_only=True):
+    success: Literal[True] = True
 
 
 class TokenizeRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

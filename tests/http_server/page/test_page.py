@@ -31,6 +31,10 @@ def test_a_question_is_answered_and_what_it_took_is_told(page):
     [summary] = texts(page, ".message.assistant small")
     assert "tokens in" in summary and "first token after" in summary
     assert " of 2,048 tokens" in texts(page, "#context")[0]
+    assert (
+        page.value("$('temperature').placeholder")
+        == f"model's own: {page.value('card().default_parameters.temperature')}"
+    )
 
 
 STOPS = {
@@ -99,6 +103,12 @@ def test_plots_have_axes_with_units_and_the_values_at_the_moment_that_is_pointed
     page.value("document.querySelector('.plot').focus()")
     page.press("ArrowLeft")
     assert page.value("document.querySelectorAll('.plot .cursor').length") == 6
+    # The hour stays over a reload, and what it came to is told at rest.
+    points = page.value("plots[0].points.length")
+    page.reload()
+    page.until(f"plots[0].points.length >= {points} && !$('view-live').hidden")
+    page.value("totals[0].generated_tokens_total -= 10; totals[0].time_to_first_token_seconds_count -= 1; 0")
+    assert "answer" in page.value("lastHour()") and "on average" in page.value("lastHour()")
 
 
 @pytest.mark.long

@@ -6,7 +6,20 @@ The answers are the test's own, so that nothing depends on what a model says.
 import json
 
 import pytest
-from builders.page import Page, answer_with, ask, end, labelled, opened, refusal, sent, text, texts, whole
+from builders.page import (
+    Page,
+    answer_with,
+    ask,
+    assert_nothing_from_elsewhere,
+    end,
+    labelled,
+    opened,
+    refusal,
+    sent,
+    text,
+    texts,
+    whole,
+)
 
 pytestmark = pytest.mark.long
 
@@ -255,6 +268,28 @@ def test_probabilities_of_tokens_are_shown_with_what_might_have_been(page):
     assert "5 90 %" in texts(page, ".tokens .note")[0] and "6 9.1 %" in texts(page, ".tokens .note")[0]
 
 
+def test_keys_and_the_model_are_told_and_what_was_said_goes(chromium, server):
+    page = opened(chromium, server.address)
+    page.value("toast('Something was done.')")
+    page.click("#toast [aria-label=Dismiss]")
+    assert texts(page, "#toast") == [""]
+    page.value("toast('Something else was done.'); document.activeElement.blur()")
+    page.value("document.body.dispatchEvent(new KeyboardEvent('keydown', { key: '?', bubbles: true }))")
+    assert page.value("$('keys-dialog').open") and "Shift + Enter" in texts(page, "#keys")[0]
+    page.press("Escape")
+    assert page.value("$('keys-dialog').open") is False and texts(page, "#toast") != [""]
+    page.press("Escape")
+    assert texts(page, "#toast") == [""]
+    page.click("#open-model")
+    page.until("$('model-details').textContent.includes('2,048 tokens')")
+    assert "temperature" in texts(page, "#model-details")[0]
+    # The test's server has one model, and says that it stays.
+    page.value("$('unload-model').click()")
+    page.until("$('model-told').textContent.includes('one model')")
+    assert_nothing_from_elsewhere(page, server.address, expects_refusals=True)
+    page.close()
+
+
 def test_arrows_move_between_tabs_and_escape_closes_what_is_open(chromium, server):
     page = opened(chromium, server.address, width=375, height=700)
     page.value("$('tab-talk').focus()")
@@ -263,6 +298,11 @@ def test_arrows_move_between_tabs_and_escape_closes_what_is_open(chromium, serve
         assert page.value("document.activeElement.id") == f"tab-{wanted}"
         assert page.value(f"!$('view-{wanted}').hidden")
         assert page.value("document.querySelectorAll('[role=tab][tabindex=\"0\"]').length") == 1
+    page.click("#tab-talk")
+    page.click("#open-settings")
+    page.value("view('live')")
+    assert page.value("$('settings').hidden && $('shade').hidden") is True
+    page.click("#tab-talk")
     for name in ("sidebar", "settings"):
         page.click(f"#open-{name}")
         page.until(f"!$('{name}').hidden")

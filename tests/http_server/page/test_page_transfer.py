@@ -93,6 +93,7 @@ def test_conversations_are_exported_and_imported_again(page):
     own = json.loads(exported)["conversations"][0]["openai"]
     assert [message["content"] for message in own] == ["What, then?", "First", "And now?", "Second"]
     assert bring_in(page, exported) == "1 conversation imported."
+    assert page.value("current.id") == newest(page)["id"]  # and opened
     before, after = (page.value(f"[...conversations.values()].at({place})") for place in (0, 1))
     assert after == {**before, "id": after["id"]}
 

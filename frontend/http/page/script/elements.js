@@ -46,6 +46,7 @@ const ICONS = {
   left: "M14 6l-6 6 6 6",
   right: "M10 6l6 6-6 6",
   close: "M6 6l12 12M18 6L6 18",
+  facts: "M12 11v6M12 7v.5M12 3a9 9 0 1 0 .01 0",
 };
 
 const icon = (name) => draw("svg", { viewBox: "0 0 24 24", class: "drawn", "aria-hidden": "true" }, draw("path", { d: ICONS[name] }));
@@ -62,14 +63,31 @@ const seconds = (value) =>
   : value < 60 ? `${value.toFixed(value < 10 ? 1 : 0)} s`
   : `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
 
+const SHORTEST_TOAST = 5000, TOAST_PER_CHARACTER = 60; // milliseconds
 let toastTimer;
 
-// A sentence that goes by itself, with at most one thing to do about it.
+// A sentence that goes by itself once it can have been read, with at most one thing to do about it. It stays while it is pointed
+// at or has the focus, and can be sent away.
 function toast(sentence, action, work) {
-  const button = action && make("button", { type: "button", onclick: () => { $("toast").replaceChildren(); work(); } }, action);
-  $("toast").replaceChildren(make("span", {}, sentence), ...(button ? [button] : []));
+  const button = action && make("button", { type: "button", onclick: () => { endToast(); work(); } }, action);
+  $("toast").replaceChildren(make("span", {}, sentence), ...(button ? [button] : []), iconButton("close", "Dismiss", endToast));
+  timeToast();
+}
+
+function timeToast() {
   clearTimeout(toastTimer);
-  toastTimer = setTimeout(() => $("toast").replaceChildren(), 8000);
+  toastTimer = setTimeout(() => {
+    if ($("toast").matches(":hover, :focus-within")) timeToast();
+    else endToast();
+  }, SHORTEST_TOAST + TOAST_PER_CHARACTER * $("toast").textContent.length);
+}
+
+// Whether there was one.
+function endToast() {
+  const isShown = $("toast").hasChildNodes();
+  clearTimeout(toastTimer);
+  $("toast").replaceChildren();
+  return isShown;
 }
 
 async function copy(text, button) {

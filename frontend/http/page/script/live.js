@@ -1,6 +1,6 @@
 // What the engine does: plots of its figures, and the requests that are being answered, each with a button to stop it.
 
-const EVERY = 1000, MOST_POINTS = 1800; // milliseconds between two looks; half an hour of them is kept
+const EVERY = 1000, HOUR = 3600000, MINUTE = 60000; // milliseconds between two looks, of which an hour is kept
 
 const rate = (name) => (now, before) => (now[name] - before[name]) / ((now.at - before.at) / 1000);
 const ratio = (above, below, factor = 1) => (now, before) => {
@@ -18,11 +18,13 @@ const PLOTS = [
 ];
 let plots = [];
 let before = null;
+let totals = []; // figures of one look a minute, the oldest first: what the last hour came to is the difference
 
 function makePlots() {
   plots = PLOTS.map((plot) => new Plot(plot));
   $("plots").replaceChildren(...plots.map((plot) => plot.figure));
   before = null;
+  totals = [];
   for (const plot of plots) plot.draw();
 }
 
@@ -55,6 +57,7 @@ async function measure() {
     if (!$("view-live").hidden) for (const plot of plots) plot.draw();
   }
   before = now;
+  keepTotals(now);
 }
 
 const valid = (value) => value === null || Number.isNaN(value) ? null : Math.max(0, value);
@@ -77,6 +80,46 @@ async function look() {
   }
 }
 
+// --- the last hour ----------------------------------------------------------------------------------------------------
+
+function keepTotals(now) {
+  if (totals.length && now.steps_total < totals.at(-1).steps_total) totals = []; // it was started again
+  if (!totals.length || now.at - totals.at(-1).at >= MINUTE) totals.push(now);
+  while (totals[0].at < now.at - HOUR) totals.shift();
+}
+
+// For who looks when nothing happens: what did.
+function lastHour() {
+  if (!before || !totals.length) return "";
+  const since = (name) => before[name] - totals[0][name];
+  const answers = since("time_to_first_token_seconds_count");
+  const time = seconds((before.at - totals[0].at) / 1000);
+  if (!(answers > 0)) return ` Nothing was asked in the last ${time}.`;
+  return ` In the last ${time}: ${count(answers, "answer")} of ${count(since("generated_tokens_total"), "token")}, the first after ${
+    seconds(since("time_to_first_token_seconds_sum") / answers)} on average.`;
+}
+
+// Over a reload of the page, too. Times count from when a page was opened.
+const KEPT_FIGURES = "penstock.figures";
+
+addEventListener("pagehide", () => {
+  const kept = { model: $("model").value, origin: performance.timeOrigin, points: plots.map((plot) => plot.points), totals };
+  try {
+    sessionStorage.setItem(KEPT_FIGURES, JSON.stringify(kept));
+  } catch { /* no room: the plots begin anew */ }
+});
+
+function readFigures() {
+  try {
+    const { model, origin, points, totals: earlier } = JSON.parse(sessionStorage.getItem(KEPT_FIGURES));
+    const shift = origin - performance.timeOrigin;
+    if (model !== $("model").value || points.length !== plots.length || !Number.isFinite(shift)) return;
+    const recent = (list) => list.map((each) => ({ ...each, at: each.at + shift })).filter(({ at }) => at > performance.now() - HOUR);
+    plots.forEach((plot, index) => { plot.points = recent(points[index]); });
+    totals = recent(earlier);
+  } catch { /* nothing was kept, or by another version of this page */ }
+}
+
 // --- requests ---------------------------------------------------------------------------------------------------------
 
 const STATES = { loading: "its model is being loaded", waiting: "waiting for a place", prompt: "reading its prompt", generating: "answering" };
@@ -85,6 +128,7 @@ const KINDS = { "/v1/chat/completions": "chat", "/v1/completions": "completion",
 async function listRequests() {
   const { data } = await (await ask("/v1/requests")).json();
   $("no-requests").hidden = data.length > 0;
+  $("no-requests").textContent = `No request is running.${lastHour()}`;
   const rows = new Map([...$("requests").rows].map((row) => [row.dataset.id, row]));
   for (const each of data) {
     const row = rows.get(each.id) ?? requestRow(each);

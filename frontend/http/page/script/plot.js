@@ -2,7 +2,7 @@
 
 const GAP = 5000; // milliseconds without a value: the line breaks there
 const EDGE = { left: 56, right: 10, top: 8, bottom: 22 };
-const SPANS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800]; // seconds between two marks of the time
+const SPANS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600]; // seconds between two marks of the time
 
 class Plot {
   constructor({ title, unit, most, isWhole, series }) {
@@ -21,7 +21,7 @@ class Plot {
 
   add(at, values) {
     this.points.push({ at, values });
-    if (this.points.length > MOST_POINTS) this.points.shift();
+    while (this.points[0].at < at - HOUR) this.points.shift();
   }
 
   get span() {

@@ -48,6 +48,7 @@ async function listModels() {
     cards = (await (await ask("/v1/models")).json()).data;
     showModels();
     showWhatIsTaken();
+    showDefaults();
     say(await stateOfModel());
   } catch (error) {
     say(sentenceOf(error), true);

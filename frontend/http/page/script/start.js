@@ -11,6 +11,7 @@ async function start() {
   await readAll();
   show(conversations.get(sessionStorage.getItem("penstock.conversation")) ?? current);
   await listModels();
+  readFigures();
   showBar();
   setInterval(look, EVERY);
   look();

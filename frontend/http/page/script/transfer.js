@@ -54,6 +54,10 @@ async function bringIn(files) {
   if (areKept.every(Boolean)) toast([...importedWords(found.length, leftOut), ...failures].join(" "));
   forgetOldest();
   showSidebar();
+  if (found.length && conversations.has(found[0].id)) {
+    view("talk");
+    show(found[0]);
+  }
 }
 
 function importedWords(number, leftOut) {

@@ -13,6 +13,7 @@ function view(name) {
   document.body.dataset.view = name;
   sessionStorage.setItem("penstock.view", name);
   toggleDrawer("sidebar", name === "talk" && !isNarrow());
+  if (isNarrow()) toggleDrawer("settings", false); // it would lie above what was asked for
   if (name === "live") {
     for (const plot of plots) plot.draw();
     look();
@@ -58,7 +59,24 @@ function closeDrawers() {
 $("shade").onclick = closeDrawers;
 
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || event.isComposing || $("key-dialog").open || closeDrawers()) return;
+  if (event.isComposing || document.querySelector("dialog[open]")) return;
+  const isWritten = event.target.matches?.("input, textarea, select");
+  if (event.key === "?" && !isWritten) showKeys();
+  if (event.key !== "Escape" || endToast() || closeDrawers()) return;
   if (!$("view-talk").hidden) stop();
   else notebookStop?.abort();
 });
+
+// --- what keys do ----------------------------------------------------------------------------------------------------
+
+const KEYS = [
+  ["Enter", "send the question"], ["Shift + Enter", "begin a line"], ["↑", "in an empty field: edit the last question"],
+  ["Escape", "stop an answer, or close what is open"], ["Ctrl + Enter", "in the notebook: continue; in a corrected answer: keep it"],
+  ["← →", "on the tabs: another view; on a plot: an earlier or later moment"], ["?", "show these keys"],
+];
+
+$("keys").append(...KEYS.flatMap(([keys, work]) => [make("dt", {}, make("kbd", {}, keys)), make("dd", {}, work)]));
+
+const showKeys = () => $("keys-dialog").showModal();
+
+$("open-keys").onclick = showKeys;
