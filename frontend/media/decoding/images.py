@@ -28,11 +28,10 @@ _NO_PICTURES = (
     (b"OggS", "a video or sound; send it as video_url"),
     (b"ID3", "sound"),
 )
-_PICTURES = (b"\x89PNG", b"\xff\xd8", b"GIF8", b"RIFF", b"BM", b"II*\x00", b"MM\x00*")
 # How files of all the readers' formats begin; of TIFF and PPM there are several kinds.
 _BEGINNINGS = re.compile(
     rb"\x89PNG|\xff\xd8|GIF8|RIFF|BM|(?:II|MM)[\x00*+]{2}|P[0-6fFy]|\x00\x00\x01\x00"
-    rb"|\x00\x00\x00\x0cjP|\xff\x4f\xff\x51|.{4}ftyp|[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\x00{3}",
+    rb"|\x00\x00\x00\x0cjP|\xff\x4f\xff\x51|.{4}ftyp(?:avi[fs]|m[is]f1)|[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\x00{3}",
     re.DOTALL,
 )
 _FTYP_IMAGES = (b"avif", b"avis", b"heic", b"heix", b"mif1", b"msf1", b"hevc", b"jp2 ")
@@ -94,12 +93,12 @@ def refuse_others(content: bytes) -> None:
 
 
 def _what_else(content: bytes) -> str:
-    if content.startswith(_PICTURES):
-        return "damaged or cut off"
     for start, name in _NO_PICTURES:
         if content.startswith(start):
             return name
     if content[4:8] == b"ftyp":
         is_picture = content[8:12] in _FTYP_IMAGES
         return "HEIC, or damaged; send it as JPEG or PNG" if is_picture else "a video; send it as video_url"
+    if _BEGINNINGS.match(content):
+        return "damaged or cut off"
     return "in no format that is known here; send JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF"
