@@ -66,9 +66,9 @@ def rescaled(config: dict[str, Any], family: Family, scaling: Mapping[str, Any])
     if "original_max_position_embeddings" in scaling:  # which goes before the figure when it stands beside it
         config = config | {"original_max_position_embeddings": None}
     if any(isinstance(each, dict) for each in newer.values()):
-        full = _unscaled(_object(newer.get(FULL)), older) | scaling
+        full = {**_unscaled(_object(newer.get(FULL)), older), **scaling}
         return config | {"rope_scaling": None, "rope_parameters": newer | {FULL: full}}
-    figures = _unscaled(newer, older) | scaling
+    figures = {**_unscaled(newer, older), **scaling}
     if family.ropes_by_kind:  # as transformers 4 writes it
         return config | {"rope_scaling": figures}
     return config | {"rope_scaling": None, "rope_parameters": figures}

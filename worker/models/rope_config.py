@@ -222,7 +222,7 @@ def _axes(figures: dict[str, Any], family: RopeRules, num_angles: int) -> tuple[
 
 
 def _own_figures(kind: str, figures: dict[str, Any], family: RopeRules, origin: Origin) -> dict[str, Any]:
-    """The figures that the variant computes with. One of another family's variant is refused; any other stays unread."""
+    """The figures that the variant computes with. One of another family's is refused; any other stays unread."""
     further = (QUERY_SCALE,) if family.scales_queries else ()
     for name, value in figures.items():
         if name in _OF_OTHERS and name not in further and value not in (None, False, 0, 1):
