@@ -182,6 +182,8 @@ def _syntax_in_words() -> Iterator[None]:
         yield
     except jinja2.TemplateSyntaxError as error:
         raise RequestError(f"The chat template is not valid Jinja: {error.message} (line {error.lineno}).") from error
+    except RecursionError:
+        raise RequestError("The chat template is nested too deeply.") from None
 
 
 class _GenerationBlocks(jinja2.ext.Extension):

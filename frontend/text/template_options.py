@@ -1,4 +1,4 @@
-"""Which options a chat template reads, found without running anything of it."""
+"""Finds the options that a chat template doesn't read, without running it."""
 
 import difflib
 from collections.abc import Mapping

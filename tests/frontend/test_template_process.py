@@ -156,6 +156,12 @@ def test_any_other_template_is_rendered_in_a_process_to_the_same_text(processes)
         assert str(there.value) == str(here.value)
 
 
+@for_each("template", ["{{ " + "(" * 10**5 + " }}", "{% if x %}" * 5000 + "{% endif %}" * 5000])
+def test_a_template_that_is_nested_without_end_is_refused_with_a_sentence(template):
+    with pytest.raises(RequestError, match="nested too deeply"):
+        unread_options(template, {"x": 1})
+
+
 @for_each("grown", ["ns.x ~ ns.x", "ns.x + ns.x", "ns.x * 2", "[ns.x, ns.x]|join", "ns.x.replace('a', 'aa')"])
 def test_a_model_whose_template_takes_all_memory_is_told_so_and_the_caller_keeps_its_own(processes, grown):
     loop = "{% for i in range(99) %}{% set ns.x = " + grown + " %}{% endfor %}{{ ns.x|length }}"
