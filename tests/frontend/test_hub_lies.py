@@ -23,7 +23,7 @@ from penstock.frontend.models.model_names import HubName
 from penstock.protocol.errors import ModelNotFoundError, PenstockError
 
 LARGE = "large.json"  # as large as files that the hub redirects to another host, and has a SHA-256 of
-FILES = {"config.json": b"{}", "tokenizer.json": b"{}", LARGE: bytes(range(256)) * 1000}
+FILES = {"config.json": b"{}", "tokenizer.json": b"{ }", LARGE: bytes(range(256)) * 1000}
 
 
 @pytest.fixture
