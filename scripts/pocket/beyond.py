@@ -16,10 +16,11 @@ from .values import ANIMALS, COLOUR_NAMES, FOODS, JOBS
 from .vocabulary import WORDS
 from .wording import loosened
 
-# Parts between empty lines: what is asked about the world; what looks much like something that it can do; what a text
-# tells, and what is asked about it. Indented lines go on with the one before.
+# Parts between empty lines: what is asked about the world; what looks like something that it can do; what looks so much
+# like it that a word or a sign tells them apart; what a text tells, and what is asked about it. Indented lines go on
+# with the one before.
 _TEXT = Path(__file__).with_name("beyond.txt").read_text(encoding="utf-8").replace("\n  ", " ")
-_WORLD, _NEAR, _TOLD, _ASKED = (part.splitlines() for part in _TEXT.split("\n\n"))
+_WORLD, _NEAR, _CLOSE, _TOLD, _ASKED = (part.splitlines() for part in _TEXT.split("\n\n"))
 
 
 def _rows(text: str) -> tuple[str, ...]:
@@ -122,7 +123,7 @@ def beyond(draw: Draw) -> str:
     if form < 24:
         return _about_a_text(draw)
     # A line holds ways alike in kind, so that each is as frequent as a line of one.
-    way = draw.one(draw.one(_WORLD if form < 60 else _NEAR).split("; "))
+    way = draw.one(draw.one(_WORLD if form < 50 else _NEAR if form < 65 else _CLOSE).split("; "))
     return said(draw, (way,), **_values(draw))
 
 

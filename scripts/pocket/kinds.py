@@ -40,7 +40,7 @@ KINDS: Kinds = {
 _BASE = {
     "small sums": 3.0, "large sums": 1.0, "copying": 1.8, "comparisons": 2.0, "sorting": 2.0, "counting": 1.0,
     "reversing": 1.5, "facts": 4.0, "greetings": 2.4,
-    "plain facts": 6.0, "several turns": 1.7, "tool calls": 1.8, "tool results": 0.4, "refusals": 10.0, "json": 1.6,
+    "plain facts": 6.0, "several turns": 1.7, "tool calls": 1.8, "tool results": 0.4, "refusals": 30.0, "json": 1.6,
 }  # fmt: skip
 # How often tools are offered with kinds that are asked in the same words, and answered alike, without them.
 _WITH_IDLE_TOOLS = {
