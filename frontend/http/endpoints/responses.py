@@ -137,6 +137,8 @@ def _prepared(call: Call, request: ResponsesRequest, model: LoadedModel) -> _Res
     options = template_options(request.chat_template_kwargs)
     if request.reasoning is not None and request.reasoning.effort is not None:
         options.setdefault("reasoning_effort", request.reasoning.effort)
+        if request.reasoning.effort == "none":
+            options.setdefault("enable_thinking", False)
     prompt = rendered(model, list(_conversation(request)), choice.tools, options)
     return _Responses(
         Generation(call, model, [prompt], params),

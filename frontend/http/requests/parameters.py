@@ -63,7 +63,7 @@ def _check_foreign_fields(request: SamplingRequest) -> None:
 
 @cache
 def _foreign_names(kind: type[SamplingRequest]) -> tuple[str, ...]:
-    """Those that this kind of request has not got in its own way."""
+    """The foreign fields that this kind of request doesn't declare itself."""
     types = {field.name: field.type for field in msgspec.structs.fields(kind)}
     return tuple(name for name in FOREIGN_FIELDS if getattr(types[name], "__origin__", None) is Any)
 

@@ -1,4 +1,4 @@
-"""How much a model shall think before its answer, in the ways in which clients of several servers write it."""
+"""Reads how much a model shall think before its answer, in each form that clients of other servers use."""
 
 from typing import Any, NamedTuple
 
@@ -7,19 +7,20 @@ from ..schemas.chat import ChatRequest
 
 
 class Thinking(NamedTuple):
-    template_options: dict[str, Any]  # what a chat template may read; null where nothing was said
+    template_options: dict[str, Any]  # that were given; a chat template may read them
     max_tokens: int | None
     is_shown: bool
 
 
 def thinking_of(request: ChatRequest) -> Thinking:
-    """What all fields say together; two that contradict one another are refused."""
+    """Combine all fields; two that contradict one another are refused."""
     reasoning, thinking = request.reasoning, request.thinking
     is_enabled = {
         "enable_thinking": request.enable_thinking,
         "think": request.think,
         "thinking": None if thinking is None else {"enabled": True, "disabled": False}.get(thinking.type or ""),
         "reasoning": None if reasoning is None else False if reasoning.effort == "none" else reasoning.enabled,
+        "reasoning_effort": False if request.reasoning_effort == "none" else None,
     }
     effort = {"reasoning_effort": request.reasoning_effort, "reasoning": reasoning and reasoning.effort}
     budget = {"thinking": thinking and thinking.budget_tokens, "reasoning": reasoning and reasoning.max_tokens}

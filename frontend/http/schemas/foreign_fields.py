@@ -44,7 +44,7 @@ RENAMED = {
 _SAMPLER = "this way of sampling doesn't exist here; use temperature, top_p, top_k or min_p"
 _PENALTY = "this penalty doesn't exist here; use repetition_penalty, or no_repeat_ngram_size"
 _TEXT = "answers are text alone"
-_LENGTH = "here it is max_tokens, or max_output_tokens in /v1/responses"
+_LENGTH = "use max_tokens, or max_output_tokens in /v1/responses"
 _MORE = "answers don't tell that; logprobs and prompt_logprobs are what they can tell beside their text"
 _TEMPLATE = "it is an option of chat templates, and this endpoint renders none"
 _MEDIA = "give each picture or video its own min_pixels, max_pixels, fps or num_frames, in its part of the message"
@@ -105,7 +105,7 @@ FOREIGN_FIELDS: Mapping[str, ForeignField] = {
     **_rows("adapters are chosen by model or lora_name", lora=(), lora_path=()),
     # vLLM and SGLang
     **_rows(_BEAMS, use_beam_search=(False,), length_penalty=(1, 0), early_stopping=(False,), num_beams=(1,)),
-    **_rows("here it is early_stop", repetition_detection=()),
+    **_rows("use early_stop", repetition_detection=()),
     **_rows("use logit_bias or a grammar", allowed_token_ids=()),
     **_rows("a conversation gets the special tokens of its template", add_special_tokens=(False,)),
     **_rows(
