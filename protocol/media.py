@@ -43,7 +43,7 @@ class MediaPlan(Part):
 
     @property
     def kept_bytes(self) -> int:
-        """What its rows take."""
+        """Memory for its rows."""
         return self.num_rows * self.row_bytes
 
 

@@ -49,7 +49,7 @@ class MemoryPlan(Part):
 
     @property
     def taken_bytes(self) -> int:
-        """What the model takes of this rank's memory between steps. Every command that says what a model takes shows
+        """Memory that the model takes on this rank between steps. Every command that says what a model takes shows
         this figure, times the ranks."""
         return taken_bytes(self.weight_bytes, self.kv_bytes, self.media) + self.adapter_bytes
 

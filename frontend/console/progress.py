@@ -57,7 +57,7 @@ class Progress:
         self.bar.close()
 
     def summary(self) -> str:
-        """Of the prompts that were asked."""
+        """One line on the prompts of this run."""
         count = self.bar.n - self.bar.initial
         seconds = time.monotonic() - self.start
         return f"{count:,} prompt{'' if count == 1 else 's'} in {seconds:,.1f} s: {self._rates()}."

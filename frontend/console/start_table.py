@@ -1,4 +1,4 @@
-"""What a user sees when a model is ready: one line, or a table of device, memory plan and limits.
+"""Says that a model is ready: in one line, or in a table of device, memory plan and limits.
 
 The table comes where it is asked for, and where there is something unusual to say.
 """

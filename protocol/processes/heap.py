@@ -1,4 +1,4 @@
-"""What this process has allocated on glibc's heap, and how it gives free memory back to the system."""
+"""Measures this process's heap, which is glibc's, and gives free memory back to the system."""
 
 import ctypes
 import threading

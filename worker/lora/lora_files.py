@@ -74,7 +74,7 @@ class AdapterFiles:
         return alpha / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
 
     def _by_pattern(self, key: str, module: str, default: Any) -> Any:
-        """What the config gives a module by a pattern of names, else to all."""
+        """The value that the config gives a module by a pattern of names, else the default."""
         for pattern, own in (self.config.get(key) or {}).items():
             if re.fullmatch(rf"(.*\.)?({pattern})", self._stored_names[module]):
                 return own

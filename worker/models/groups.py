@@ -57,7 +57,7 @@ def memory_bytes(config: ModelConfig, num_tokens: int, item_size: int) -> int:
 
 
 def kept_bytes(group: LayerGroup, num_tokens: int, item_size: int) -> int:
-    """What a group's layers keep of so many tokens, or its state."""
+    """Bytes that a group's layers keep of so many tokens; a state takes the same for any number."""
     if (state := group.state) is not None:
         return len(group.layers) * state.nbytes
     return len(group.layers) * num_tokens * (1 + group.has_values) * group.num_kv_heads * group.head_dim * item_size

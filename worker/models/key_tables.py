@@ -101,7 +101,7 @@ def _rotates_all(value: Any, config: Config) -> bool:
 
 
 def _names_none_of(words: str) -> ChangesNothing:
-    """Of a text, or texts in lists: whatever else it says, such as "gqa", is how the family computes in any case."""
+    """Accept a text, or texts in lists, without these words: others, such as "gqa", change nothing."""
     pattern = re.compile("|".join(words.split()), re.IGNORECASE)
     return lambda value, config: not any(pattern.search(text) for text in _texts(value))
 
@@ -139,7 +139,7 @@ def _never(value: Any, config: Config) -> int | None:
 
 
 def _within_window(value: Any, config: Config) -> int | None:
-    """Of several windows, the least."""
+    """The smallest window, if there are several."""
     windows = [each for each in (value if isinstance(value, list) else [value]) if each is not None]
     return min(windows, default=None) if all(_is_count(each) for each in windows) else None
 

@@ -125,7 +125,7 @@ def _kind(name: str, config: Mapping[str, Any]) -> str | None:
 
 
 def _senses(name: str, config: Mapping[str, Any]) -> str | None:
-    """What it takes beside text, if it continues texts."""
+    """Inputs other than text, of a model that continues texts."""
     if config.get("is_encoder_decoder") is True or any(re.search(pattern, name) for pattern, _ in _KINDS):
         return None
     inputs = dict.fromkeys(what for key, what in _OTHER_INPUTS if config.get(key))
@@ -133,7 +133,7 @@ def _senses(name: str, config: Mapping[str, Any]) -> str | None:
 
 
 def _nearest(name: str, config: Mapping[str, Any], unsupported_as: UnsupportedAs) -> str:
-    """Of several inputs, that of the decoder."""
+    """The nearest family; for a model with several inputs, its decoder's."""
     text = config.get("text_config")
     text = text if isinstance(text, Mapping) else config
     model_type = _text(text.get("model_type"))

@@ -1,4 +1,4 @@
-"""How much KV memory a rank of a CPU takes where no option says it: as much as is of use, within bounds.
+"""The default size of KV memory on a CPU, for each rank: as much as is of use, within bounds.
 
 The bounds are a share of the free memory, so that others have theirs, and a multiple of the weights, so that a small
 model stays small. Imports no torch: `penstock models` says beforehand what a start would take.
@@ -36,7 +36,7 @@ def kv_bytes_unasked(
 
 
 def least_unasked(free: int, weight_bytes: int, config: EngineConfig) -> int:
-    """What is taken beside mapped weights that don't fit."""
+    """The least that is taken, beside mapped weights that don't fit."""
     return _most_unasked(free, weight_bytes, config) // _LEAST
 
 

@@ -146,7 +146,7 @@ class PackedCache:
                 self._file = None
 
     def _intact(self, key: str) -> NativeWeight | None:
-        """What is kept of this name, unless it is damaged."""
+        """The kept weight of this name; None if there is none, or a damaged one."""
         if self._kept is None or key not in self._kept:
             return None
         try:

@@ -98,8 +98,8 @@ def write_weights(file: int, name: str, weights: dict[str, NativeWeight], pause:
     """Fill an empty file of this name with these."""
     _take_room(file, 0, packed_size(weights))
     writer = WeightWriter(file, name, pause)
-    for name, weight in weights.items():
-        writer.add(name, weight)
+    for key, weight in weights.items():
+        writer.add(key, weight)
     writer.finish()
 
 
@@ -214,7 +214,7 @@ def _written(stored: _StoredWeight) -> dict[str, str]:
 
 
 def _checksums(weight: NativeWeight) -> dict[str, str]:
-    """Of its tensors by their fields."""
+    """The checksums of its tensors, by field."""
     tensors = ((field.name, getattr(weight, field.name)) for field in fields(weight))
     return {name: RunningChecksum().add(each.contiguous()).text() for name, each in tensors if isinstance(each, Tensor)}
 
