@@ -142,13 +142,20 @@ function grow(message) {
   const calls = made.querySelectorAll(".call").length;
   if ((message.thought && !folded) || calls !== (message.calls ?? []).length) fill(made, message);
   else if (folded) {
-    folded.lastChild.textContent = message.thought;
+    extend(folded.lastChild, message.thought);
     if (message.thoughtSeconds !== undefined) folded.firstChild.textContent = `Thought for ${seconds(message.thoughtSeconds)}`;
   }
   growMarkdown(made.querySelector(".body"), message.content);
   (message.calls ?? []).forEach((call, index) => { made.querySelectorAll(".call")[index].textContent = `${call.name}(${call.text})`; });
   made.querySelector(".progress")?.classList.toggle("quiet", Boolean(message.content || message.thought || message.calls));
   follow();
+}
+
+// Text that has grown: only what is new is put behind what is shown.
+function extend(place, text) {
+  const shownText = place.firstChild;
+  if (shownText) shownText.appendData(text.slice(shownText.length));
+  else place.append(text);
 }
 
 // Until the first token: what is being waited for, and for how long.

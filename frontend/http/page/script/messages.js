@@ -73,7 +73,7 @@ function resultParts(message) {
 }
 
 function answerParts(message) {
-  const body = make("div", { class: "body markdown" });
+  const body = shown.get(message.id)?.querySelector(":scope > .markdown") ?? make("div", { class: "body markdown" }); // drawn already
   showMarkdown(body, message.content);
   const isLast = current.leaf === message.id;
   return [
