@@ -92,7 +92,7 @@ class Budget:
 
     def _note_given_back(self, num_bytes: int) -> None:
         self._given_back += num_bytes
-        # While nothing is held, as after refused bodies, little is worth the time.
+        # While nothing is held, as after refused bodies, even a little is worth a trim.
         if self._given_back > (max(_TRIM_BYTES, self.total // _TRIM_SHARE) if self.used else _IDLE_TRIM_BYTES):
             self._given_back = 0
             trim_heap()

@@ -190,13 +190,10 @@ class Tokenizer:
         """
         from .chat import render  # needed by few processes, and not at their start
 
-        flags = {"tokenize": tokenize, "add_generation_prompt": add_generation_prompt}
-        for name, value in {**flags, "continue_final_message": continue_final_message}.items():
-            _check_flag(name, value)
-        if documents is not None and not (
-            isinstance(documents, (list, tuple)) and all(isinstance(each, Mapping) for each in documents)
-        ):
-            raise RequestError(f"documents must be a list of dicts, not {shown(documents)}.")
+        _check_flag("tokenize", tokenize)
+        _check_flag("add_generation_prompt", add_generation_prompt)
+        _check_flag("continue_final_message", continue_final_message)
+        _check_documents(documents)
 
         def text_of(conversation: Any, *, sees: bool) -> str:
             return render(
@@ -280,6 +277,12 @@ def _check_text(name: str, text: Any) -> None:
 def _check_path(name: str, value: Any) -> None:
     if not isinstance(value, (str, os.PathLike)):
         raise RequestError(f"{name} must be a str or a path, not {_type(value)}.")
+
+
+def _check_documents(documents: Any) -> None:
+    is_list = documents is None or isinstance(documents, (list, tuple))
+    if not is_list or not all(isinstance(each, Mapping) for each in documents or ()):
+        raise RequestError(f"documents must be a list of dicts, not {shown(documents)}.")
 
 
 def _check_flag(name: str, value: Any) -> None:
