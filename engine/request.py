@@ -19,7 +19,8 @@ from .media.request_media import RequestMedia
 if TYPE_CHECKING:
     from .admission.queue import Client
     from .decoding.beams import BeamSearch
-    from .decoding.strategy import DecodingStrategy
+    from .decoding.strategy import DecodingStrategy, PlainDecoding
+    from .grammar.calls import CallWatch, Guide
     from .grammar.constraint import Constraint
     from .grammar.remote import RemoteConstraint
 
@@ -96,6 +97,9 @@ class Sequence:
         "possible_ends",
         "decoding",
         "search",
+        "free_decoding",
+        "watch",
+        "guide",
         "constraint",
         "is_held",
         "is_waiting",
@@ -116,7 +120,9 @@ class Sequence:
         "prompt_logprobs_to_skip",
     )
 
-    decoding: "DecodingStrategy"  # set by the scheduler
+    # Set by the scheduler: its strategy, and the one that it has while nothing holds it.
+    decoding: "DecodingStrategy"
+    free_decoding: "PlainDecoding"
 
     def __init__(self, request: Request, sample: int, arrival: int, is_long: bool) -> None:
         params = request.prompt.params
@@ -135,6 +141,8 @@ class Sequence:
         self.endings = request.endings
         self.possible_ends = request.possible_ends
         self.search: BeamSearch | None = None  # the search that decides its next token
+        self.watch: CallWatch | None = None  # says when it begins a call
+        self.guide: Guide | None = None  # what it is held to
         self.constraint: Constraint | RemoteConstraint | None = None  # says which tokens may come next
         self.is_held = False  # until its constraint is there and knows what may come next
         self.is_waiting = False

@@ -19,8 +19,9 @@ from .admission.pace import Allowance, Pace
 from .admission.queue import WaitingQueue
 from .counters import Counters
 from .decoding.beam_decoding import BeamDecoding
+from .decoding.call_decoding import CallDecoding
 from .decoding.guided_decoding import GuidedDecoding
-from .decoding.strategy import ActiveDecoding, PlainDecoding, end_at, repetitive
+from .decoding.strategy import ActiveDecoding, PlainDecoding, end_at, refused, repetitive
 from .grammar.constraint import Busy
 from .grammar.constraints import Constraints
 from .media.encoder import Encoder
@@ -70,6 +71,9 @@ class Scheduler:
         self.guided = GuidedDecoding(
             self.constraints, self.plain, self.running, self.waiting, self.in_flight, self.publisher, self.counters
         )
+        self.calls = CallDecoding(
+            self.sequences, self.running, self.waiting, self.publisher, self.guided, self.counters
+        )
         self.beams = BeamDecoding(self.sequences, self.cache, self.running, self.waiting, self.publisher, self.counters)
         self._arrivals = 0
 
@@ -91,14 +95,13 @@ class Scheduler:
 
     def _let_in(self, sequence: Sequence, refusal: Busy | str | None) -> None:
         if refusal is not None:
-            code, why = (429, refusal.why) if isinstance(refusal, Busy) else (400, refusal)
-            sequence.decoding.end(sequence, SequenceEnded(sequence.id, "error", error_code=code, error_msg=why))
+            sequence.decoding.end(sequence, refused(sequence, refusal))
         elif not sequence.is_held:
             self.waiting.push(sequence)
 
     def let_in_held(self) -> None:
         """Let held sequences join the queue, in their old order, when their grammars are compiled or followed."""
-        for sequence, refusal in self.constraints.ready():
+        for sequence, refusal in self.guided.ready():
             self._let_in(sequence, refusal)
         self.guided.let_in_heard()
 
@@ -113,7 +116,8 @@ class Scheduler:
         for sample in range(prompt.params.n):
             self._arrivals += 1
             sequence = Sequence(request, sample, self._arrivals, is_long)
-            sequence.decoding = self.plain if is_free else self.guided
+            sequence.free_decoding = self.calls if prompt.calls else self.plain
+            sequence.decoding = sequence.free_decoding if is_free else self.guided
             yield sequence
 
     def abort(self, sequence_ids: Iterable[int]) -> None:

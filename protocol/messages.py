@@ -15,7 +15,7 @@ from .layer_groups import GroupChanges
 from .media import Encode, MediaRows, Medium
 from .memory_plan import MemoryPlan
 from .parameters.beams import BeamSearchParams
-from .parameters.guided import Grammar, Thought
+from .parameters.guided import CallGuide, Grammar, Thought
 from .parameters.sampling import MAX_SAMPLES, SamplingParams
 from .stats import StartProgress, Stats, StatsQuery
 from .wire import Message, Part
@@ -129,6 +129,7 @@ class Prompt(Part):
     media: list[Medium] = []  # in the order of their spans
     # int32 [3, prompt]: time, height and width of each token, if the model rotates by them and there are media.
     positions: bytes = b""
+    calls: list[CallGuide] = []  # of the tools that the answer may call
 
 
 class Generate(Message):

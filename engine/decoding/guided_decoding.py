@@ -10,13 +10,16 @@ follower's process (`grammar/remote.py`), the sequence's planned rows are droppe
 comes back with its next mask. From then on it keeps both and is planned only with its mask.
 """
 
+import logging
 from array import array
 from collections import deque
+from collections.abc import Iterator
 from itertools import islice
 
 from ...protocol.messages import MaskFrame, SequenceEnded
 from ..admission.queue import WaitingQueue
 from ..counters import Counters
+from ..grammar.calls import Guide
 from ..grammar.constraint import Busy, Constraint
 from ..grammar.constraints import Constraints
 from ..grammar.remote import RemoteConstraint
@@ -24,7 +27,9 @@ from ..publisher import Publisher
 from ..request import Sequence
 from ..running import RunningBatch
 from ..step import ScheduledStep
-from .strategy import ActiveDecoding, PlainDecoding, end_at
+from .strategy import ActiveDecoding, PlainDecoding, end_at, refused
+
+_LOG = logging.getLogger(__name__)
 
 
 class GuidedDecoding(ActiveDecoding):
@@ -48,10 +53,34 @@ class GuidedDecoding(ActiveDecoding):
         self._in_flight = in_flight
 
     def begin(self, sequence: Sequence) -> Busy | str | None:
+        return self.hold(sequence, Guide.of_answer(sequence))
+
+    def hold(self, sequence: Sequence, guide: Guide) -> Busy | str | None:
+        """Hold what follows in the sequence to a guide. Returns a refusal, if any."""
         if not self.members:
             self.before_results()  # whose time was not counted without members
         self.members.add(sequence)
-        return self._constraints.begin(sequence)
+        sequence.decoding, sequence.guide = self, guide
+        return self._final(sequence, self._constraints.begin(sequence))
+
+    def hold_at_once(self, sequence: Sequence, guide: Guide) -> None:
+        """Hold the very next token to a guide: whatever is in flight of the sequence doesn't count."""
+        if (refusal := self.hold(sequence, guide)) is not None:
+            self.end(sequence, refused(sequence, refusal))
+        elif sequence.decoding is self:
+            self._restart(sequence)
+
+    def ready(self) -> Iterator[tuple[Sequence, Busy | str | None]]:
+        """Sequences whose grammar has been compiled, each with the refusal that ends it, if any."""
+        for sequence, refusal in self._constraints.ready():
+            yield sequence, self._final(sequence, refusal)
+
+    def _final(self, sequence: Sequence, refusal: Busy | str | None) -> Busy | str | None:
+        """A grammar of the request's own ends it when it is refused; without that of a call it goes on."""
+        if isinstance(refusal, str) and sequence.guide is not None and sequence.guide.is_call:
+            self._give_up(sequence, refusal)
+            return None
+        return refusal
 
     # --- planning ---------------------------------------------------------------------------------------------------
 
@@ -83,7 +112,7 @@ class GuidedDecoding(ActiveDecoding):
         """The masks of a step that has masked rows, once all tokens before it are known."""
         frame = self._constraints.frame(step)
         for row in step.masked:
-            if not step.rows[row].has_ended:
+            if not step.rows[row].has_ended and step.rows[row] not in step.dropped:
                 self._settle(step.rows[row])
         step.masked = []
         return frame
@@ -122,44 +151,81 @@ class GuidedDecoding(ActiveDecoding):
             self._plain.give_way(sequence)
 
     def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
-        self._constraints.forget(sequence)
+        self._constraints.drop(sequence)
         self.members.discard(sequence)
         self._plain.end(sequence, ended)
 
     def let_in_heard(self) -> None:
         """Let sequences continue whose report from the follower has come."""
         for sequence in self._constraints.heard():
+            was_held, sequence.is_held = sequence.is_held, False
             self._settle(sequence)
-            if sequence.is_held and not sequence.has_ended:
-                sequence.is_held = False
+            if was_held and not (sequence.has_ended or sequence.is_held or sequence.is_waiting):
                 self._waiting.push(sequence)
 
     def _settle(self, sequence: Sequence) -> None:
         """Act on the state of its grammar: over, still awaited, failed, or allowing nothing more."""
         constraint = sequence.constraint
+        if sequence.decoding is not self:
+            return  # it has been free for a while
         if constraint is None:
-            sequence.decoding = self._plain  # its grammar is over
-            self.members.discard(sequence)
+            self._set_free(sequence)
+            sequence.free_decoding.resume(sequence)
         elif constraint.is_awaited:
             self._hold(sequence)
         elif constraint.error is not None:
-            self.end(sequence, SequenceEnded(sequence.id, "error", error_code=400, error_msg=constraint.error))
+            self._fail(sequence, constraint.error)
         elif constraint.is_complete and (not sequence.endings or sequence.num_known < sequence.request.min_total):
             self.end(sequence, SequenceEnded(sequence.id, "stop"))  # without an end token
 
+    def _set_free(self, sequence: Sequence) -> None:
+        sequence.guide = None
+        sequence.decoding = sequence.free_decoding
+        self.members.discard(sequence)
+
+    def _fail(self, sequence: Sequence, error: str) -> None:
+        """Its grammar can't go on: the sequence ends, or goes on without that of a call."""
+        if sequence.guide is None or not sequence.guide.is_call:
+            self.end(sequence, refused(sequence, error))
+            return
+        self._give_up(sequence, error)
+        if self._planned(sequence):  # with tokens of the grammar's, perhaps
+            self._restart(sequence)
+
+    def _give_up(self, sequence: Sequence, why: str) -> None:
+        """From here on nothing holds the sequence, whose answer needs no grammar."""
+        _LOG.warning("A call is not held to its tool's schema: %s", why)
+        self._constraints.drop(sequence)
+        sequence.free_decoding = self._plain
+        self._set_free(sequence)
+
     def _hold(self, sequence: Sequence) -> None:
         """Wait for its mask. If no step in flight has a row of it, it keeps its slot and blocks."""
-        planned = [step for step in self._in_flight if sequence in step.rows]
-        if sequence.is_running and not planned:
+        if not sequence.is_running or self._planned(sequence):
+            self._withdraw(sequence)
+            sequence.is_held = True
+
+    def _restart(self, sequence: Sequence) -> None:
+        """Compute it anew from its known tokens, unless it is just about to compute the last of them."""
+        if not sequence.is_held and sequence.is_running and not self._planned(sequence):
             return
-        for step in planned:
+        self._withdraw(sequence)
+        if not sequence.is_held:
+            self._waiting.push(sequence)
+
+    def _planned(self, sequence: Sequence) -> list[ScheduledStep]:
+        return [step for step in self._in_flight if sequence in step.rows]
+
+    def _withdraw(self, sequence: Sequence) -> None:
+        """Drop its rows in flight, and take it out of its slot or the queue."""
+        for step in self._planned(sequence):
             step.dropped.add(sequence)
         if sequence.is_running:
             self._running.leave(sequence, sequence.num_findable_tokens)
         elif sequence.is_waiting:
             self._waiting.leave(sequence)
         sequence.num_computed = 0
-        sequence.was_preempted = sequence.has_news = sequence.is_held = True
+        sequence.was_preempted = sequence.has_news = True
 
 
 def _num_forcible(sequence: Sequence, constraint: Constraint | RemoteConstraint) -> int:

@@ -1,4 +1,5 @@
-"""How a sequence gets its tokens: freely, within a grammar (`guided_decoding.py`), or as a beam (`beam_decoding.py`).
+"""How a sequence gets its tokens: freely, until it calls a tool (`call_decoding.py`), within a grammar
+(`guided_decoding.py`), or as a beam (`beam_decoding.py`).
 
 The scheduler plans every sequence alike and asks its strategy only where they differ. A step is planned without the
 strategies that have no sequences. Speculative decoding would be a further class with the same few methods.
@@ -75,6 +76,9 @@ class PlainDecoding(DecodingStrategy):
         self._waiting = waiting
         self._publisher = publisher
 
+    def resume(self, sequence: Sequence) -> None:
+        """The sequence is free again behind what held it."""
+
     def give_way(self, sequence: Sequence) -> None:
         self._waiting.push(sequence)
 
@@ -87,6 +91,12 @@ class PlainDecoding(DecodingStrategy):
         elif sequence.is_waiting:
             self._waiting.leave(sequence)
         self._publisher.end(sequence, ended)
+
+
+def refused(sequence: Sequence, refusal: Busy | str) -> SequenceEnded:
+    """The end of a sequence whose request can't be computed."""
+    code, why = (429, refusal.why) if isinstance(refusal, Busy) else (400, refusal)
+    return SequenceEnded(sequence.id, "error", error_code=code, error_msg=why)
 
 
 def end_at(sequence: Sequence, token: int) -> SequenceEnded | None:

@@ -8,14 +8,14 @@ from array import array
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
-from ...protocol.messages import MaskFrame, Prompt, column, mask_bytes
+from ...protocol.messages import MaskFrame, column, mask_bytes
 from ...protocol.parameters.guided import Grammar
 from ...protocol.parameters.sampling import SamplingParams
 from ..request import Request, Sequence
 from ..step import ScheduledStep
+from .calls import Guide
 from .constraint import Busy, Constraint, GrammarMatcher, TooExpensive
 from .remote import RemoteConstraint
-from .thoughts import ThoughtState
 
 # If a request has one of these, or an `early_stop` that counts likely tokens, its certain tokens are sampled one by
 # one, each under a mask that allows no other: these parameters report on every sampled token, or may forbid it.
@@ -43,9 +43,7 @@ class GrammarCompiler(Protocol):
 class Follower(Protocol):
     """The part of `remote.py` that is used here."""
 
-    def constraint(
-        self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
-    ) -> RemoteConstraint: ...
+    def constraint(self, guide: Guide, client: str, history: "array[int]", *, may_force: bool) -> RemoteConstraint: ...
 
     def follow(self, constraint: RemoteConstraint) -> None: ...
 
@@ -91,9 +89,7 @@ class _NoGrammars:
 
     def leave(self, grammar: Grammar, client: str) -> None: ...
 
-    def constraint(
-        self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
-    ) -> RemoteConstraint:
+    def constraint(self, guide: Guide, client: str, history: "array[int]", *, may_force: bool) -> RemoteConstraint:
         raise NotImplementedError("without grammars nobody needs to be followed")
 
     def follow(self, constraint: RemoteConstraint) -> None: ...
@@ -129,16 +125,15 @@ class Constraints:
 
     def begin(self, sequence: Sequence) -> Busy | str | None:
         """Give the sequence its constraint, or hold it until its grammar is compiled. Returns a refusal, if any."""
-        prompt = sequence.request.prompt
-        grammar = prompt.grammar
-        outcome = self._compiler.find(grammar, prompt.client) if grammar is not None else None
+        grammar, client = _grammar(sequence), sequence.request.prompt.client
+        outcome = self._compiler.find(grammar, client) if grammar is not None else None
         if isinstance(outcome, (Busy, str)):
             return outcome
         if grammar is not None and outcome is None:
-            self._held.setdefault(grammar, {}).setdefault(prompt.client, {})[sequence] = None
+            self._held.setdefault(grammar, {}).setdefault(client, {})[sequence] = None
             sequence.is_held = True
         else:
-            self._give_constraint(sequence, grammar, outcome)
+            self._give_constraint(sequence, outcome)
         return None
 
     def ready(self) -> Iterable[tuple[Sequence, Busy | str | None]]:
@@ -149,7 +144,7 @@ class Constraints:
                 if isinstance(outcome, (Busy, str)):
                     yield sequence, outcome
                 else:
-                    self._give_constraint(sequence, grammar, outcome)
+                    self._give_constraint(sequence, outcome)
                     yield sequence, None
 
     def _let_go(self, grammar: Grammar, outcome: Outcome) -> list[Sequence]:
@@ -167,17 +162,14 @@ class Constraints:
         held = [sequence for clients in self._held.values() for held in clients.values() for sequence in held]
         return len(held) + sum(each.is_held for each in self._followed.values())
 
-    def _give_constraint(
-        self, sequence: Sequence, grammar: Grammar | None, outcome: GrammarMatcher | TooExpensive | None
-    ) -> None:
-        if grammar is not None and isinstance(outcome, TooExpensive):
-            self._move_to_follower(sequence, grammar)
+    def _give_constraint(self, sequence: Sequence, outcome: GrammarMatcher | TooExpensive | None) -> None:
+        if isinstance(outcome, TooExpensive):
+            self._move_to_follower(sequence)
             sequence.is_held = True
             return
-        request = sequence.request
-        thought = ThoughtState(request.prompt.thought, request.prompt.params.reasoning_max_tokens)
-        own = None if outcome is None or isinstance(outcome, TooExpensive) else outcome.fork()
-        constraint = Constraint(own, thought, list(request.endings), self._vocab_size, may_force=self._forces(request))
+        own = None if outcome is None else outcome.fork()
+        may_force = self._forces(sequence.request)
+        constraint = _guide(sequence).constraint(own, self._vocab_size, may_force=may_force)
         sequence.constraint = None if constraint.is_over else constraint
 
     def _forces(self, request: Request) -> bool:
@@ -189,17 +181,19 @@ class Constraints:
         """The sequences whose report from the follower has come."""
         for constraint in self._follower.collect():
             if (sequence := self._followed.pop(constraint, None)) is not None and not sequence.has_ended:
+                if constraint.is_over:
+                    self.drop(sequence)
                 yield sequence
 
     def _may_go_on(self, grammar: Grammar | None, constraint: Constraint) -> bool:
         """Whether the sequence may stay in the engine's loop. A thought's limit alone takes no time."""
         return grammar is None or self._loop_budget.allows(constraint)
 
-    def _move_to_follower(self, sequence: Sequence, grammar: Grammar) -> None:
+    def _move_to_follower(self, sequence: Sequence) -> None:
         """From here on the follower's process computes what the grammar allows."""
         request = sequence.request
         sequence.constraint = constraint = self._follower.constraint(
-            grammar, request.prompt, list(request.endings), sequence.output, may_force=self._forces(request)
+            _guide(sequence), request.prompt.client, sequence.output, may_force=self._forces(request)
         )
         self._follow_remotely(sequence, constraint)
 
@@ -207,14 +201,15 @@ class Constraints:
         self._followed[constraint] = sequence
         self._follower.follow(constraint)
 
-    def forget(self, sequence: Sequence) -> None:
-        """The sequence has ended: forget it."""
-        grammar, constraint = sequence.request.prompt.grammar, sequence.constraint
+    def drop(self, sequence: Sequence) -> None:
+        """The sequence has ended or is free from here on: forget what held it."""
+        grammar, constraint = _grammar(sequence), sequence.constraint
         if constraint is None and grammar is not None and sequence.is_held:
             self._leave(sequence, grammar)
         elif isinstance(constraint, RemoteConstraint):
             constraint.is_gone = True
             self._followed.pop(constraint, None)
+        sequence.constraint = None
 
     def _leave(self, sequence: Sequence, grammar: Grammar) -> None:
         """Stop waiting for a grammar; the compiler hears of it when no sequence of that client waits any more."""
@@ -248,14 +243,14 @@ class Constraints:
     ) -> bytes | bytearray | None:
         if isinstance(constraint, RemoteConstraint):
             return constraint.mask(num_given)
-        grammar = sequence.request.prompt.grammar
+        grammar = _grammar(sequence)
         mask = None
         if self._may_go_on(grammar, constraint):
             mask = self._loop_budget.timed(constraint, constraint.mask, num_given)
             if constraint.error is None:
                 return mask
         if grammar is not None:
-            self._move_to_follower(sequence, grammar)
+            self._move_to_follower(sequence)
             return None
         return mask
 
@@ -271,7 +266,7 @@ class Constraints:
 
     def follow(self, sequence: Sequence, tokens: Iterable[int]) -> None:
         """Advance a sequence's constraint by its next tokens."""
-        constraint, grammar = sequence.constraint, sequence.request.prompt.grammar
+        constraint, grammar = sequence.constraint, _grammar(sequence)
         if isinstance(constraint, RemoteConstraint):
             _take(constraint, tokens)
             if constraint.is_awaited:
@@ -284,7 +279,17 @@ class Constraints:
                 if constraint.error is None:
                     return
             if grammar is not None:
-                self._move_to_follower(sequence, grammar)
+                self._move_to_follower(sequence)
+
+
+def _guide(sequence: Sequence) -> Guide:
+    if sequence.guide is None:
+        raise RuntimeError(f"Sequence {sequence.id} is free, and nothing can hold it.")
+    return sequence.guide
+
+
+def _grammar(sequence: Sequence) -> Grammar | None:
+    return None if sequence.guide is None else sequence.guide.grammar
 
 
 def _take(constraint: Constraint | RemoteConstraint, tokens: Iterable[int]) -> None:

@@ -134,11 +134,14 @@ def source(grammar: Grammar) -> str:
 
 def tried(grammar: Grammar) -> str | None:
     """What is wrong with a grammar, in the library's words. This may hang or end the process: see `trial.py`."""
+    if grammar.kind == "call":
+        grammar = Grammar("lark", _TOKEN.sub("<[256]>", grammar.text))
     matcher = LLMatcher(_bytes(), source(grammar), log_level=0, limits=MOST)
     matcher.compute_bitmask()
     return told(matcher.get_error()) if matcher.is_error() else None
 
 
+_TOKEN = re.compile(r"<\[\d+\]>")  # of the model's vocabulary
 # The library's message for a regular expression, with the lines that point into it.
 _WRONG_REGEX = re.compile(r"regex parse error:\n    (?P<regex>.*)\n.*\nerror: (?P<reason>.*)")
 _UNKNOWN_FEATURE = re.compile(r'invalid regex (?P<regex>".*") \(in regex\): (?P<reason>.*?)(?:; \w+)? in regex /')

@@ -17,9 +17,9 @@ from queue import SimpleQueue
 import msgspec
 
 from ...protocol.errors import PenstockError
-from ...protocol.messages import Prompt, mask_bytes
-from ...protocol.parameters.guided import Grammar, Thought
+from ...protocol.messages import mask_bytes
 from ...protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError
+from .calls import Guide
 from .constraint import bits
 from .round_robin import RoundRobin
 
@@ -32,10 +32,7 @@ class SequenceStart(msgspec.Struct, array_like=True):
 
     folder: str
     vocab_size: int
-    grammar: Grammar
-    thought: Thought | None
-    thought_limit: int | None
-    endings: list[int]
+    guide: Guide
 
 
 class FollowJob(msgspec.Struct, array_like=True):
@@ -50,6 +47,7 @@ class Report(msgspec.Struct, array_like=True):
     mask: bytes | None  # for the token after the certain ones
     completes: bool
     error: str | None
+    is_over: bool = False  # the sequence is free from here on
 
 
 class RemoteConstraint:
@@ -57,11 +55,10 @@ class RemoteConstraint:
 
     __slots__ = (
         "_has_heard", "_mask", "_num_bytes", "certain", "client", "completes", "error", "history", "is_gone",
-        "may_force", "start", "unsent",
+        "is_over", "may_force", "start", "unsent",
     )  # fmt: skip
 
     is_remote = True
-    is_over = False
 
     def __init__(self, start: SequenceStart, history: "array[int]", *, may_force: bool, client: str = "") -> None:
         self.start = start
@@ -69,7 +66,7 @@ class RemoteConstraint:
         self.history = history  # all tokens so far; the sequence's own array
         self.may_force = may_force
         self.certain: deque[int] = deque()
-        self.completes = False
+        self.completes = self.is_over = False
         self.error: str | None = None
         self.is_gone = False
         self.unsent: list[int] = []  # tokens that the process doesn't know yet
@@ -81,6 +78,11 @@ class RemoteConstraint:
     def is_awaited(self) -> bool:
         """Whether the report that says what may follow is still to come."""
         return not self._has_heard
+
+    @property
+    def guided_tokens(self) -> list[int]:
+        """The tokens so far that it holds for."""
+        return self.history[self.start.guide.start :].tolist()
 
     @property
     def is_complete(self) -> bool:
@@ -108,7 +110,7 @@ class RemoteConstraint:
         self._has_heard = True
         self._mask = report.mask
         self.certain.extend(report.certain)
-        self.completes, self.error = report.completes, report.error
+        self.completes, self.error, self.is_over = report.completes, report.error, report.is_over
 
 
 class RemoteFollower:
@@ -128,12 +130,9 @@ class RemoteFollower:
         self._numbers: dict[RemoteConstraint, int] = {}  # of the sequences that it knows
         self._count = itertools.count()
 
-    def constraint(
-        self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
-    ) -> RemoteConstraint:
-        limit = prompt.params.reasoning_max_tokens
-        start = SequenceStart(self._folder, self._vocab_size, grammar, prompt.thought, limit, endings)
-        return RemoteConstraint(start, history, may_force=may_force, client=prompt.client)
+    def constraint(self, guide: Guide, client: str, history: "array[int]", *, may_force: bool) -> RemoteConstraint:
+        start = SequenceStart(self._folder, self._vocab_size, guide)
+        return RemoteConstraint(start, history, may_force=may_force, client=client)
 
     def follow(self, constraint: RemoteConstraint) -> None:
         with self._changed:
@@ -184,5 +183,5 @@ class RemoteFollower:
         start = None
         if constraint not in self._numbers:
             self._numbers[constraint] = next(self._count)
-            start, tokens = constraint.start, constraint.history.tolist()
+            start, tokens = constraint.start, constraint.guided_tokens
         return msgspec.msgpack.encode(FollowJob(self._numbers[constraint], start, tokens, gone))

@@ -13,7 +13,6 @@ from .constraint import Constraint
 from .matcher import Matcher, Vocabulary
 from .pool import STACK_BYTES
 from .remote import FollowJob, Report, SequenceStart
-from .thoughts import ThoughtState
 
 _MOST_KEPT = 16  # grammars
 
@@ -42,20 +41,22 @@ class FollowerProcess:
                 constraint.take(token)
             mask = constraint.mask(len(constraint.certain)) if constraint.error is None else None
             bits = None if mask is None else bytes(mask)
-            return Report(list(constraint.certain), bits, constraint.completes, constraint.error)
+            error, is_over = constraint.error, constraint.is_over
+            return Report(list(constraint.certain), bits, constraint.completes, error, is_over)
         except BaseException as error:  # the library's panics are not Exceptions
             return Report([], None, False, f"It cannot be followed ({type(error).__name__}: {str(error)[:200]}).")
 
     def _begun(self, start: SequenceStart) -> Constraint:
         if self._vocabulary is None:
             self._vocabulary = Vocabulary(Path(start.folder), start.vocab_size)
-        if (matcher := self._compiled.pop(start.grammar, None)) is None:
-            matcher = Matcher.compiled(start.grammar, self._vocabulary)
-        self._compiled[start.grammar] = matcher
+        if (grammar := start.guide.grammar) is None:
+            raise ValueError("There is no grammar to follow.")
+        if (matcher := self._compiled.pop(grammar, None)) is None:
+            matcher = Matcher.compiled(grammar, self._vocabulary)
+        self._compiled[grammar] = matcher
         if len(self._compiled) > _MOST_KEPT:
             self._compiled.popitem(last=False)
-        thought = ThoughtState(start.thought, start.thought_limit)
-        return Constraint(matcher.fork(), thought, start.endings, start.vocab_size, may_force=True)
+        return start.guide.constraint(matcher.fork(), start.vocab_size, may_force=True)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,23 @@ docs/adding-a-parser.md shows how to add rows of one's own.
 from .answer import AnswerReader
 from .families import REASONING, TOOL_CALLS
 from .json_call import BareJsonCall, HeadedCall, JsonCall, JsonCalls
-from .marks import CallForm, CallMarks, CallPiece, CallReader, Channels, Marks, ThoughtMarks, Tools
+from .marks import (
+    CallForm,
+    CallMarks,
+    CallPiece,
+    CallReader,
+    Channels,
+    HeadedBody,
+    JsonBody,
+    Marks,
+    Tags,
+    ThoughtMarks,
+    Tools,
+)
 from .message_call import MessageCall
 from .parser_choice import Parsing, Parsings, settled
 from .piecewise import PiecewiseReader
-from .tagged_call import TaggedCall, Tags
+from .tagged_call import TaggedCall
 from .thought_tokens import ThoughtTokens
 
 __all__ = [
@@ -26,7 +38,9 @@ __all__ = [
     "CallPiece",
     "CallReader",
     "Channels",
+    "HeadedBody",
     "HeadedCall",
+    "JsonBody",
     "JsonCall",
     "JsonCalls",
     "Marks",

@@ -10,10 +10,10 @@ from functools import partial
 
 from .format_choice import FormatChoice
 from .json_call import BareJsonCall, HeadedCall, JsonCall, JsonCalls
-from .marks import CallForm, CallMarks, Channels, Marks, ReaderOf, ThoughtMarks
+from .marks import CallBody, CallForm, CallMarks, Channels, HeadedBody, JsonBody, Marks, ReaderOf, Tags, ThoughtMarks
 from .message_call import MessageCall
 from .pythonic_calls import PythonicCalls
-from .tagged_call import TaggedCall, Tags
+from .tagged_call import TaggedCall
 
 _HARMONY = Channels(
     start="<|start|>",
@@ -88,21 +88,39 @@ _DEEPSEEK = re.compile(
 _KIMI = re.compile(r"(?:functions\.)?" + _NAME + r"(?::\d+)?\s*<\|tool_call_argument_begin\|>\s*(?=\{)")
 
 _JSON_LIST: dict[str, ReaderOf] = {"[": JsonCalls, "{": BareJsonCall}
+_OBJECT, _LIST = (JsonBody(),), (JsonBody(is_list=True),)
+_MISTRAL_BODIES: tuple[CallBody, ...] = (
+    *_LIST,
+    HeadedBody(),
+    HeadedBody(("[ARGS]",)),
+    HeadedBody(("[CALL_ID]", re.compile("[A-Za-z0-9]{1,32}"), "[ARGS]")),
+)
+_DEEPSEEK_BODIES = (
+    HeadedBody(("<｜tool▁sep｜>",)),
+    HeadedBody(("\n```json\n",), before=("function", "<｜tool▁sep｜>"), behind=("\n```",)),
+)
+_HARMONY_BODIES = tuple(
+    HeadedBody((re.compile(" ?"), *format, "<|message|>"), before=("=functions.",))
+    for format in ((), ("json",), ("<|constrain|>", "json"))
+)
+_KIMI_BODIES = (HeadedBody((re.compile(":[0-9]{1,4}"), "<|tool_call_argument_begin|>"), before=("functions.",)),)
 
 
 def _xml(wrapper: Marks) -> CallMarks:
     reader = partial(TaggedCall, tags=_XML)
-    return CallMarks((CallForm("<function=", reader, "</function>", _XML.shown),), wrapper)
+    return CallMarks((CallForm("<function=", reader, "</function>", _XML.shown, bodies=(_XML,)),), wrapper)
 
 
 TOOL_CALLS: dict[str, CallMarks] = {
-    "hermes": CallMarks((CallForm("<tool_call>", JsonCall, "</tool_call>"),)),
-    "ernie": CallMarks((CallForm("<tool_call>", JsonCall, "</tool_call>"),)),
+    "hermes": CallMarks((CallForm("<tool_call>", JsonCall, "</tool_call>", bodies=_OBJECT),)),
+    "ernie": CallMarks((CallForm("<tool_call>", JsonCall, "</tool_call>", bodies=_OBJECT),)),
     "qwen3-coder": _xml(Marks("<tool_call>", "</tool_call>")),
     "seed-oss": _xml(Marks("<seed:tool_call>", "</seed:tool_call>")),
-    "glm45": CallMarks((CallForm("<tool_call>", partial(TaggedCall, tags=_GLM), "</tool_call>", _GLM.shown),)),
+    "glm45": CallMarks(
+        (CallForm("<tool_call>", partial(TaggedCall, tags=_GLM), "</tool_call>", _GLM.shown, bodies=(_GLM,)),)
+    ),
     "minimax-m2": CallMarks(
-        (CallForm('<invoke name="', partial(TaggedCall, tags=_INVOKE), "</invoke>", _INVOKE.shown),),
+        (CallForm('<invoke name="', partial(TaggedCall, tags=_INVOKE), "</invoke>", _INVOKE.shown, bodies=(_INVOKE,)),),
         Marks("<minimax:tool_call>", "</minimax:tool_call>"),
     ),
     "llama3": CallMarks((CallForm("{", BareJsonCall, is_bare=True),), Marks("<|python_tag|>", ""), separator=";"),
@@ -112,6 +130,7 @@ TOOL_CALLS: dict[str, CallMarks] = {
                 "[TOOL_CALLS]",
                 partial(FormatChoice, readers={**_JSON_LIST, "": partial(HeadedCall, head=_MISTRAL)}),
                 inner=("[ARGS]", "[CALL_ID]"),
+                bodies=_MISTRAL_BODIES,
             ),
         )
     ),
@@ -122,6 +141,7 @@ TOOL_CALLS: dict[str, CallMarks] = {
                 partial(HeadedCall, head=_DEEPSEEK),
                 "<｜tool▁call▁end｜>",
                 ("<｜tool▁sep｜>",),
+                bodies=_DEEPSEEK_BODIES,
             ),
         ),
         Marks("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
@@ -133,18 +153,19 @@ TOOL_CALLS: dict[str, CallMarks] = {
                 partial(HeadedCall, head=_KIMI),
                 "<|tool_call_end|>",
                 ("<|tool_call_argument_begin|>",),
+                bodies=_KIMI_BODIES,
             ),
         ),
         Marks("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
     ),
     "granite": CallMarks(
         (
-            CallForm("<|tool_call|>", partial(FormatChoice, readers=_JSON_LIST)),
-            CallForm("<tool_call>", partial(FormatChoice, readers=_JSON_LIST)),
+            CallForm("<|tool_call|>", partial(FormatChoice, readers=_JSON_LIST), bodies=_LIST + _OBJECT),
+            CallForm("<tool_call>", partial(FormatChoice, readers=_JSON_LIST), bodies=_LIST + _OBJECT),
         ),
         Marks("", "</tool_call>"),
     ),
-    "hunyuan": CallMarks((CallForm("<tool_calls>", JsonCalls, "</tool_calls>"),)),
+    "hunyuan": CallMarks((CallForm("<tool_calls>", JsonCalls, "</tool_calls>", bodies=_LIST),)),
     "phi4-mini": CallMarks((CallForm("functools", JsonCalls),)),
     "pythonic": CallMarks(
         (CallForm("[", PythonicCalls, is_bare=True),), Marks("<|python_start|>", "<|python_end|>")
@@ -156,6 +177,9 @@ TOOL_CALLS: dict[str, CallMarks] = {
                 partial(MessageCall, namespace="functions.", texts={"python": "code"}),
                 "<|call|>",
                 _HARMONY.marks,
+                bodies=_HARMONY_BODIES,
+                # Of calls in other channels the model's own tools may be meant. Without the "=", as above.
+                begins="<|channel|>commentary to",
             ),
         ),
         channels=_HARMONY,

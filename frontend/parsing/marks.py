@@ -1,9 +1,10 @@
 """The marks around thoughts and calls in an answer: the fields of a row in the families' tables.
 
 A row for thoughts is `ThoughtMarks`, one for calls of tools is `CallMarks` with its forms. What stands inside a call is
-read by the form's `CallReader`.
+read by the form's `CallReader`, and written by its `bodies` where the model is held to the tools' schemas.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -120,6 +121,44 @@ class ThoughtMarks:
 
 
 @dataclass(frozen=True, slots=True)
+class JsonBody:
+    """`{"name": "f", "arguments": {"a": 1}}`, or a list of such objects."""
+
+    is_list: bool = False
+
+
+Pieces = tuple[str | re.Pattern[str], ...]  # texts as they stand, and expressions that a text matches
+
+
+@dataclass(frozen=True, slots=True)
+class HeadedBody:
+    """A tool's name, and its arguments as a JSON object."""
+
+    between: Pieces = ()
+    before: Pieces = ()
+    behind: Pieces = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """How a family writes what is inside a call, in this order; "" for a mark that it doesn't have."""
+
+    name_end: str
+    key_opening: str
+    key_closing: str
+    value_opening: str
+    value_closing: str
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        marks = (self.name_end, self.key_opening, self.key_closing, self.value_opening, self.value_closing)
+        return tuple(mark for mark in marks if mark.strip())
+
+
+CallBody = JsonBody | HeadedBody | Tags
+
+
+@dataclass(frozen=True, slots=True)
 class CallForm:
     """One way to write a call, or several in a row."""
 
@@ -129,6 +168,9 @@ class CallForm:
     inner: tuple[str, ...] = ()  # marks that the reader looks for
     # The opening is part of what the reader reads, and no mark unless it begins a line: "{", say.
     is_bare: bool = False
+    # The ways to write what follows the opening, of which a call takes one; none where calls aren't held to a schema.
+    bodies: tuple[CallBody, ...] = ()
+    begins: str = ""  # the mark before the bodies, where the opening is none of calls alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,34 +7,17 @@ anything else when it is complete; an argument that no schema names is text.
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from .growing_text import GrowingText, beginning, search
 from .json_object import json_value
-from .marks import CallPiece, Tools
+from .marks import CallPiece, Tags, Tools
 
 _NAME = re.compile(r"[\w.:/-]{1,256}")
 _BEGUN_NAME = re.compile(r"[\w.:/-]*\s*")
 _LONGEST_NAME = 256
 _DEEPEST = 16  # alternatives in alternatives, of a parameter's schema
 _CONSTANTS = {"True": "true", "False": "false", "None": "null"}
-
-
-@dataclass(frozen=True, slots=True)
-class Tags:
-    """How a family writes what is inside a call, in this order; "" for a mark that it doesn't have."""
-
-    name_end: str
-    key_opening: str
-    key_closing: str
-    value_opening: str
-    value_closing: str
-
-    @property
-    def shown(self) -> tuple[str, ...]:
-        marks = (self.name_end, self.key_opening, self.key_closing, self.value_opening, self.value_closing)
-        return tuple(mark for mark in marks if mark.strip())
 
 
 class TaggedCall:
@@ -127,7 +110,7 @@ class TaggedCall:
             self._text.add(self._tags.key_opening + key)
             return self._go_on(self._in_nothing)
         schema = self._schemas.get(key := key.strip(), {"type": "string"})
-        types = _types(schema)
+        types = value_types(schema)
         self._value = _Text() if types == ("string",) else _Other(types)
         self._tell(("{" if not self._num_arguments else ", ") + json.dumps(key, ensure_ascii=False) + ": ")
         self._num_arguments += 1
@@ -223,14 +206,14 @@ class _Other:
         return json.dumps(text, ensure_ascii=False)
 
 
-def _types(schema: Any, depth: int = 0) -> tuple[str, ...]:
+def value_types(schema: Any, depth: int = 0) -> tuple[str, ...]:
     """The JSON types that a schema allows; none where it doesn't say."""
     if not isinstance(schema, Mapping):
         return ()
     found = [one for one in _listed(schema.get("type")) if isinstance(one, str)]
     if depth < _DEEPEST:
         for key in ("anyOf", "oneOf"):
-            found += [one for part in _listed(schema.get(key)) for one in _types(part, depth + 1)]
+            found += [one for part in _listed(schema.get(key)) for one in value_types(part, depth + 1)]
     if not found and (values := _listed(schema.get("enum"))):
         found = ["string"] if all(isinstance(value, str) for value in values) else []
     return tuple(dict.fromkeys(found))

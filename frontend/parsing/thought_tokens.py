@@ -18,8 +18,8 @@ class ThoughtTokens:
 
     def __init__(self, thoughts: ThoughtMarks | None, encode: Encode) -> None:
         self._thoughts = thoughts
-        self._openings = _spellings(thoughts.all_openings, encode) if thoughts else []
-        self._closings = _spellings(thoughts.all_closings, encode) if thoughts else []
+        self._openings = spellings(thoughts.all_openings, encode) if thoughts else []
+        self._closings = spellings(thoughts.all_closings, encode) if thoughts else []
         self._forced = encode(_forced(thoughts)) if thoughts else []
         self._calls = [ids for mark in thoughts.calls if (ids := encode(mark))] if thoughts else []
 
@@ -42,7 +42,7 @@ def _forced(thoughts: ThoughtMarks) -> str:
     return thoughts.forced or f"\n{thoughts.closing}\n\n"
 
 
-def _spellings(marks: Iterable[str], encode: Encode) -> list[list[int]]:
+def spellings(marks: Iterable[str], encode: Encode) -> list[list[int]]:
     """Every way in which the marks are usually written, without those that hold another."""
     written = {
         tuple(encode(before + mark + behind)) for mark in marks for before in _BEFORE for behind in _BEHIND

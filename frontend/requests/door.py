@@ -19,10 +19,10 @@ from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import Prompt, values
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.early_stop import CYCLE_GUARD, EarlyStop
-from ...protocol.parameters.guided import Grammar
+from ...protocol.parameters.guided import CallGuide, Grammar
 from ...protocol.parameters.sampling import SamplingParams
-from ..parsing import Parsing, Parsings, PiecewiseReader, ThoughtTokens
-from ..structured import grammar_of
+from ..parsing import Parsing, Parsings, PiecewiseReader, ThoughtTokens, Tools
+from ..structured import CallGuides, grammar_of
 from ..text.end_tokens import in_vocabulary
 from ..text.template_input import too_long
 from ..text.tokenizer import Tokenizer
@@ -31,6 +31,7 @@ from .media_door import MediaDoor, require_no_media
 from .pending_request import PendingRequest
 from .prompts import Params, ParsedPrompt, parse_prompts
 from .request import Notify, counted_seed
+from .tool_schemas import argument_schemas, arguments_schema, described_functions
 
 # The end of a prompt in which a template may have begun the thought.
 _END_TOKENS, _END_CHARACTERS = 16, 64
@@ -67,6 +68,13 @@ class Door:
         self.parsings = parsings or Parsings.of(config)
         self._end_ids = in_vocabulary(tokenizer.end_tokens, plan.vocab_size)
         self._thoughts = ThoughtTokens(self.parsings.thoughts_of_chats, self._spelled)
+        self._call_guides = CallGuides(
+            self.parsings.calls_of_chats,
+            arguments_schema,
+            self._spelled,
+            self._is_special,
+            is_compact=config.guided_decoding_disable_any_whitespace,
+        )
         self._numbers = itertools.count()
         self._seed = config.seed
         self._seeds: Iterator[int] = itertools.count()
@@ -143,7 +151,8 @@ class Door:
         is_streamed: bool,
         settled: _ModelParams,
     ) -> PendingRequest:
-        parsing = self.parsings.of_chat(has_tools=bool(parsed.tools)) if parsed.is_chat else self.parsings.always
+        functions = described_functions(parsed.tools)
+        parsing = self.parsings.of_chat(has_tools=bool(functions)) if parsed.is_chat else self.parsings.always
         try:
             if parsed.refusal:
                 raise RequestError(parsed.refusal)
@@ -170,7 +179,9 @@ class Door:
         prompt = Prompt(number, packed, params, seed, now, is_streamed, beams, thought, grammar, client, is_parsed)
         if parsed.placed is not None and refusal is None:
             prompt.media, prompt.positions = parsed.placed.media, parsed.placed.positions
-        readers = _readers(parsing, parsed, prompt, end)
+        if functions and grammar is None and beams is None and refusal is None:
+            prompt.calls = [each for each in self._call_guides.of(functions) if _may_close(each, params)]
+        readers = _readers(parsing, argument_schemas(functions), prompt, end)
         decode_token = self.tokenizer.decode_token
         pending = PendingRequest(prompt, parsed.text, notify, decode_token, readers, is_chat=parsed.is_chat)
         if refusal is not None:
@@ -222,6 +233,11 @@ class Door:
         ids = self.tokenizer.encode(text, add_special_tokens=False)
         return ids if max(ids, default=0) < self.plan.vocab_size else []
 
+    def _is_special(self, token: int) -> bool:
+        """Whether it is written as a token alone, and never as text."""
+        added = self.tokenizer.backend.get_added_tokens_decoder().get(token)
+        return added is not None and added.special
+
     def _fitted(self, params: SamplingParams, num_prompt: int) -> SamplingParams:
         """Lengths that count prompt and output become lengths of the output."""
         room = self.plan.max_model_len - num_prompt
@@ -268,12 +284,17 @@ def _early_stop(params: SamplingParams, config: EngineConfig) -> EarlyStop | Non
     return own if config.early_stop_config is None or own not in (None, CYCLE_GUARD) else config.early_stop_config
 
 
-def _readers(parsing: Parsing | None, parsed: ParsedPrompt, prompt: Prompt, prompt_end: str) -> list[PiecewiseReader]:
+def _may_close(guide: CallGuide, params: SamplingParams) -> bool:
+    """A mark that ends the whole answer must not come before `min_tokens`."""
+    return not params.min_tokens or params.ending_ids.isdisjoint(guide.closings)
+
+
+def _readers(parsing: Parsing | None, tools: Tools, prompt: Prompt, prompt_end: str) -> list[PiecewiseReader]:
     """A reader for each sample, which parses its text; none if answers aren't parsed."""
     if parsing is None or not prompt.token_ids:
         return []
     return [
-        parsing.reader(prompt_end, parsed.tools, partial(_call_id, prompt, sample))
+        parsing.reader(prompt_end, tools, partial(_call_id, prompt, sample))
         for sample in range(prompt.params.n)
     ]
 

@@ -23,7 +23,6 @@ from .media_parts import has_media, media_of_prompt, sources_of_prompt
 
 if TYPE_CHECKING:
     from ..media.sight import Expanded
-    from ..parsing import Tools
 
 # The media of a prompt, or what opens them, which raises `RequestError`.
 Media = Sequence[EncodedMedium] | Callable[[], Sequence[EncodedMedium]]
@@ -41,7 +40,7 @@ class RenderedPrompt:
     """The text of a conversation, rendered by its template, with every special token."""
 
     text: str
-    tools: "Tools" = field(default_factory=dict)
+    tools: Sequence[Any] = ()
     media: Sequence[EncodedMedium] = ()
 
 
@@ -64,7 +63,7 @@ class ParsedPrompt:
     params: SamplingParams
     refusal: str | None = None
     is_chat: bool = False  # rendered by a template, so that no special tokens are to be added
-    tools: "Tools" = field(default_factory=dict)
+    tools: Sequence[Any] = ()
     beams: BeamSearchParams | None = None
     conversation: Conversation | None = None  # instead of text
     media: Media = ()

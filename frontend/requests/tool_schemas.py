@@ -27,6 +27,11 @@ _TYPES: dict[Any, dict[str, str]] = {
 }
 _SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
 
+DEFINITIONS = ("$defs", "definitions")
+_NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
+# Beside these, a tool's schema may allow arguments that its properties don't name.
+_PLAIN_KEYWORDS = {"type", "properties", "required", "title", "description", "$schema", *DEFINITIONS}
+
 _DESCRIPTION = re.compile(r"^(.*?)[\n\s]*(Args:|Returns:|Raises:|\Z)", re.DOTALL)
 _ARGUMENTS = re.compile(r"\n\s*Args:\n(.*?)[\n\s]*(Returns:|Raises:|\Z)", re.DOTALL)
 _RETURNS = re.compile(r"\n\s*Returns:\n\s*(.*?)[\n\s]*(Raises:|\Z)", re.DOTALL)
@@ -54,20 +59,35 @@ def tool_schema(tool: Mapping[str, Any] | Callable[..., Any]) -> Mapping[str, An
         ) from error
 
 
-def argument_schemas(tools: Sequence[Any] | None) -> dict[str, Mapping[str, Any]]:
-    """The schemas of each tool's arguments, by the names of both. A tool that can't be described has none."""
-    schemas: dict[str, Mapping[str, Any]] = {}
+def described_functions(tools: Sequence[Any] | None) -> dict[str, Mapping[str, Any]]:
+    """What is said of each function, by its name. A tool that can't be described is left out."""
+    functions: dict[str, Mapping[str, Any]] = {}
     for tool in tools or ():
         try:
             described = tool_schema(tool)
         except RequestError:  # rendering says so
             continue
         function = described.get("function", described)
-        parameters = function.get("parameters") if isinstance(function, Mapping) else None
-        properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
         if isinstance(function, Mapping) and isinstance(name := function.get("name"), str):
-            schemas[name] = properties if isinstance(properties, Mapping) else {}
+            functions[name] = function
+    return functions
+
+
+def argument_schemas(functions: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The schemas of each function's arguments, by the names of both."""
+    schemas: dict[str, Mapping[str, Any]] = {}
+    for name, function in functions.items():
+        parameters = function.get("parameters")
+        properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
+        schemas[name] = properties if isinstance(properties, Mapping) else {}
     return schemas
+
+
+def arguments_schema(function: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of a call's arguments, without room for any that the tool doesn't name: a model that has written those
+    it knows might go on for ever."""
+    schema: Mapping[str, Any] = function.get("parameters") or _NO_ARGUMENTS
+    return {**_NO_ARGUMENTS, **schema} if schema.keys() <= _PLAIN_KEYWORDS else schema
 
 
 def _function_schema(function: Callable[..., Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from ..requests.prompts import (
     check_tools,
     may_have_media,
 )
-from ..requests.tool_schemas import argument_schemas, tool_schema
+from ..requests.tool_schemas import tool_schema
 from ..text import end_tokens
 from ..text.chat import template_text
 from ..text.template_input import TemplateInput
@@ -205,7 +205,7 @@ class PrivateSession(Session[PendingRequest]):
         messages, media = take_media(conversation.messages, may_open=True)
         tools, options = conversation.tools, conversation.template_options
         text = self._text(messages, conversation.chat_template, tools, options)
-        return RenderedPrompt(text, argument_schemas(tools), media)
+        return RenderedPrompt(text, tools or (), media)
 
     def render_batch(
         self,
@@ -220,7 +220,6 @@ class PrivateSession(Session[PendingRequest]):
         tools = None if tools is None else [tool_schema(tool) for tool in tools]
         self._check_options(template_options, chat_template, tools)
         prompts: list[RenderedPrompt | RequestError | Conversation] = []
-        schemas = argument_schemas(tools)
         for conversation in conversations:
             try:
                 if self.sight is not None and may_have_media(conversation):
@@ -228,7 +227,7 @@ class PrivateSession(Session[PendingRequest]):
                     continue
                 check_conversation(conversation)
                 text = self._text(conversation, chat_template, tools, template_options)
-                prompts.append(RenderedPrompt(text, schemas))
+                prompts.append(RenderedPrompt(text, tools or ()))
             except RequestError as error:
                 prompts.append(error)
             except RecursionError:

@@ -36,8 +36,8 @@ def grammar_of(guided: GuidedDecodingParams, *, is_compact: bool = False) -> Gra
 
 def _schema(value: str, is_compact: bool) -> Grammar:
     schema = _parsed("json", value)
-    _check_levels("json", schema)
-    return Grammar("json", json.dumps(_spaced(plain_schema(schema), is_compact), ensure_ascii=False))
+    check_levels("json", schema)
+    return Grammar("json", json.dumps(spaced(plain_schema(schema), is_compact), ensure_ascii=False))
 
 
 def _any_object(value: bool, is_compact: bool) -> Grammar:
@@ -62,8 +62,8 @@ def _grammar(value: str, is_compact: bool) -> Grammar:
 
 def _structural_tag(value: str, is_compact: bool) -> Grammar:
     tag = _parsed("structural_tag", value)
-    _check_levels("structural_tag", tag)
-    return Grammar("lark", tags_grammar(tag, lambda schema: _spaced(plain_schema(schema), is_compact)))
+    check_levels("structural_tag", tag)
+    return Grammar("lark", tags_grammar(tag, lambda schema: spaced(plain_schema(schema), is_compact)))
 
 
 _FORMS: dict[str, Callable[[Any, bool], Grammar]] = {
@@ -76,7 +76,7 @@ _FORMS: dict[str, Callable[[Any, bool], Grammar]] = {
 }
 
 
-def _spaced(schema: dict[str, Any], is_compact: bool) -> dict[str, Any]:
+def spaced(schema: dict[str, Any], is_compact: bool) -> dict[str, Any]:
     options = {"whitespace_flexible": False} if is_compact else {"whitespace_pattern": _WHITESPACE}
     return {**schema, "x-guidance": options}
 
@@ -98,7 +98,7 @@ def _check_size(form: str, text: str, most: int = MOST_BYTES) -> None:
         raise RequestError(f"{form}: it has {size:,} bytes, and the limit is {most:,}.")
 
 
-def _check_levels(form: str, value: Any) -> None:
+def check_levels(form: str, value: Any) -> None:
     """Level by level, for a nesting as deep as a person can write overflows whatever goes down it by recursion."""
     level = [value]
     for _ in range(MOST_LEVELS + 1):

@@ -35,9 +35,9 @@ def tags_grammar(value: Any, as_schema: AsSchema) -> str:
             raise RequestError(f"structural_tag: {tag.begin!r} begins with none of the triggers {triggers}.")
         schema = json.dumps(as_schema(tag.schema), ensure_ascii=False)
         # Lazy: the free text ends where the trigger first appears.
-        rules.append(f"trigger_{number}[lazy]: TEXT {_text(trigger)}")
+        rules.append(f"trigger_{number}[lazy]: TEXT {lark_text(trigger)}")
         rules.append(
-            f"tag_{number}: trigger_{number} {_text(tag.begin[len(trigger) :])} %json {schema} {_text(tag.end)}"
+            f"tag_{number}: trigger_{number} {lark_text(tag.begin[len(trigger) :])} %json {schema} {lark_text(tag.end)}"
         )
     return "%llguidance {}\n" + "\n".join(rules) + "\n"
 
@@ -51,7 +51,7 @@ def _triggers(tags: list[_Tag], triggers: list[str]) -> Iterator[str | None]:
         yield min((each for each in beginnings if each in places), key=places.__getitem__, default=None)
 
 
-def _text(text: str) -> str:
+def lark_text(text: str) -> str:
     """A text as Lark writes it; unnamed characters become a regular expression."""
     if not text:
         return ""

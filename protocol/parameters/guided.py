@@ -1,5 +1,5 @@
 """What shape an answer must have: as a person writes it (`GuidedDecodingParams`), as the engine gets it (`Grammar`,
-and `Thought` for what comes before it).
+`Thought` for what comes before it, and `CallGuide` for the calls of tools in it).
 
 Errors inside a schema or a grammar are found by the front end and the engine, not here.
 """
@@ -61,7 +61,7 @@ def _texts(choice: object) -> list[str]:
 class Grammar(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A grammar as the engine compiles it."""
 
-    kind: Literal["json", "regex", "lark"]
+    kind: Literal["json", "regex", "lark", "call"]  # that of a call is Lark whose `<[1]>` are the model's tokens
     text: str
 
 
@@ -76,6 +76,14 @@ class Thought(msgspec.Struct, array_like=True, frozen=True, gc=False):
     closings: list[list[int]]  # any of these, anywhere after the opening, ends it
     forced: list[int]  # written to end it when its limit is reached
     calls: list[list[int]] = []  # any of these in it begins a call: it is over, and no shape holds for what follows
+
+
+class CallGuide(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What may follow one of these marks up to the end of the call that it begins. Elsewhere the answer is free."""
+
+    openings: list[list[int]]
+    closings: list[int]  # any of these ends the call where its grammar may end; none: it ends with its grammar
+    grammar: Grammar
 
 
 def as_guided(value: Any) -> GuidedDecodingParams:

@@ -13,14 +13,14 @@ from typing import Self
 
 from builders.engine_harness import VOCABULARY, Harness
 
+from penstock.engine.grammar.calls import Guide
 from penstock.engine.grammar.constraint import Constraint
 from penstock.engine.grammar.constraints import Constraints, LoopBudget
 from penstock.engine.grammar.remote import RemoteConstraint, Report, SequenceStart
-from penstock.engine.grammar.thoughts import ThoughtState
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
-from penstock.protocol.messages import MaskFrame, Prompt, StepPlan
-from penstock.protocol.parameters.guided import Grammar, Thought
+from penstock.protocol.messages import MaskFrame, Prompt, StepPlan, values
+from penstock.protocol.parameters.guided import CallGuide, Grammar, Thought
 
 Script = Sequence[Sequence[int]]
 
@@ -44,6 +44,8 @@ class ScriptMatcher:
     @property
     def is_complete(self) -> bool:
         return self.place == len(self.script)
+
+    is_accepting = is_complete
 
     def fork(self) -> "ScriptMatcher":
         return ScriptMatcher(self.script, self.place)
@@ -117,15 +119,12 @@ class ScriptFollower:
         self._asked: list[tuple[RemoteConstraint, list[int]]] = []
         self.num_asked = 0
 
-    def constraint(
-        self, grammar: Grammar, prompt: Prompt, endings: list[int], history: array, *, may_force: bool
-    ) -> RemoteConstraint:
-        start = SequenceStart("", VOCABULARY, grammar, prompt.thought, prompt.params.reasoning_max_tokens, endings)
-        return RemoteConstraint(start, history, may_force=may_force)
+    def constraint(self, guide: Guide, client: str, history: array, *, may_force: bool) -> RemoteConstraint:
+        return RemoteConstraint(SequenceStart("", VOCABULARY, guide), history, may_force=may_force)
 
     def follow(self, constraint: RemoteConstraint) -> None:
         constraint.unsent = []
-        self._asked.append((constraint, constraint.history.tolist()))
+        self._asked.append((constraint, constraint.guided_tokens))
         self.num_asked += 1
 
     def collect(self) -> list[RemoteConstraint]:
@@ -135,13 +134,13 @@ class ScriptFollower:
         return [constraint for constraint, _ in asked]
 
     def _report(self, start: SequenceStart, tokens: list[int]) -> Report:
-        thought = ThoughtState(start.thought, start.thought_limit)
-        matcher = _compiled(start.grammar)
-        constraint = Constraint(matcher.fork(), thought, start.endings, VOCABULARY, may_force=True)
+        matcher = _compiled(start.guide.grammar)
+        constraint = start.guide.constraint(matcher.fork(), VOCABULARY, may_force=True)
         for token in tokens:
             constraint.take(token)
-        mask = bytes(constraint.mask(len(constraint.certain)))
-        return Report(list(constraint.certain), mask, constraint.completes, constraint.error)
+        mask = constraint.mask(len(constraint.certain))
+        mask = None if mask is None else bytes(mask)
+        return Report(list(constraint.certain), mask, constraint.completes, constraint.error, constraint.is_over)
 
 
 class RandomLoopBudget(LoopBudget):
@@ -220,6 +219,10 @@ def allowed(out: list[int], asked: Prompt) -> set[int] | None:
     script = json.loads(asked.grammar.text) if asked.grammar is not None else None
     endings = asked.params.ending_ids
     anything = None if script is None else set(range(VOCABULARY)) - endings
+    if asked.calls:
+        in_call = _in_call(out, asked)
+        if in_call is not None:
+            return in_call
     if _has_call(out, asked.thought, asked.params.reasoning_max_tokens):
         return None
     start = _thought_end(out, asked.thought, asked.params.reasoning_max_tokens, script is not None)
@@ -233,6 +236,42 @@ def allowed(out: list[int], asked: Prompt) -> set[int] | None:
     following = set(script[place]) if place < len(script) else endings
     may_think = not out and asked.thought is not None and bool(asked.thought.openings)
     return following | {OPENING} if may_think else following
+
+
+def _in_call(out: list[int], asked: Prompt) -> set[int] | None:
+    """The tokens that may follow in the call that is open; None: there is none, or nothing is known of it."""
+    limit, before = asked.params.reasoning_max_tokens, values(asked.token_ids).tolist()
+    if _has_call(out, asked.thought, limit):
+        free = next(place for place in range(len(out)) if _has_call(out[: place + 1], asked.thought, limit))
+    elif isinstance(start := _thought_end(out, asked.thought, limit, False), int):
+        free = start
+    else:
+        return None
+    is_open = asked.thought is not None and asked.thought.is_open
+    call = _begun(before, asked) if limit is None and not is_open else None
+    if call is not None:
+        free = 0
+    begun = 0
+    for place in range(len(out)):
+        if call is None:
+            if place >= free and (call := _begun(before + out[: place + 1], asked)) is not None:
+                begun = place + 1
+            continue
+        script = json.loads(call.grammar.text)
+        if not script:
+            return None
+        length = len(script) + bool(call.closings)
+        if place + 1 - begun == length:
+            call = None
+    if call is None or not (script := json.loads(call.grammar.text)):
+        return None
+    place = len(out) - begun
+    return set(script[place]) if place < len(script) else set(call.closings)
+
+
+def _begun(tokens: list[int], asked: Prompt) -> CallGuide | None:
+    marks = ((mark, call) for call in asked.calls for mark in call.openings if mark[-1] == tokens[-1])
+    return next((call for mark, call in marks if tokens[-len(mark) :] == mark), None)
 
 
 def _has_call(out: list[int], thought: Thought | None, limit: int | None) -> bool:

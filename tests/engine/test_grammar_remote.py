@@ -13,6 +13,7 @@ from builders.engine_harness import prompt
 from builders.guided_harness import OPEN_THOUGHT, GuidedHarness, grammar
 
 from penstock.engine.grammar import constraints as constraints_module
+from penstock.engine.grammar.calls import Guide
 from penstock.engine.grammar.compiler import Compiler
 from penstock.engine.grammar.constraint import TOO_EXPENSIVE, Constraint
 from penstock.engine.grammar.constraints import LoopBudget
@@ -36,7 +37,8 @@ class Waiting:
 
     def begun(self, text: str, tokens=(), *, kind="lark", **given):
         asked = msgspec.structs.replace(prompt(0, [1]), grammar=Grammar(kind, text), **given)
-        constraint = self.follower.constraint(asked.grammar, asked, [2], array("i", tokens), may_force=True)
+        guide = Guide(asked.grammar, asked.thought, asked.params.reasoning_max_tokens, [2])
+        constraint = self.follower.constraint(guide, asked.client, array("i", tokens), may_force=True)
         return self.heard(constraint)
 
     def took(self, constraint, token):

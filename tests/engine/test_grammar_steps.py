@@ -11,15 +11,24 @@ from hypothesis import strategies as st
 from penstock.engine.grammar.constraint import Busy
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.messages import Prompt, sequence_id, values
+from penstock.protocol.parameters.guided import CallGuide
 
 WORD = [[7], [8], [9], list(range(20, 40)), [10], list(range(512)), [11], [12], [13], [14]]
 END = 511
+# What begins a call is sampled every sixth time.
+OPENINGS, CLOSE = [[token] for token in range(100, 180)], 190
+CALL = [[7], list(range(20, 40)), [10], [11], list(range(512)), [12]]
 
 
-def guided(request_id: int, script, *, thought=None, token_ids=(1, 2, 3), **params) -> Prompt:
+def guided(request_id: int, script, *, thought=None, calls=(), token_ids=(1, 2, 3), **params) -> Prompt:
     params = {"eos_token_id": [END], "max_tokens": 30, "temperature": 1, **params}
-    own = grammar(script) if script is not None else None
-    return msgspec.structs.replace(prompt(request_id, token_ids, **params), grammar=own, thought=thought)
+    own = grammar(script) if script is not None and not calls else None
+    asked = prompt(request_id, token_ids, **params)
+    return msgspec.structs.replace(asked, grammar=own, thought=thought, calls=list(calls))
+
+
+def calls(script, closings=(CLOSE,), openings=OPENINGS) -> list[CallGuide]:
+    return [CallGuide([list(mark) for mark in openings], list(closings), grammar(script))]
 
 
 def check(harness: GuidedHarness, *asked: Prompt) -> None:
@@ -38,6 +47,25 @@ def test_a_call_in_a_thoughts_place_is_free_of_grammar_and_limit(script, limit, 
     asked = [guided(number, script, thought=thought, reasoning_max_tokens=limit) for number in range(8)]
     harness = GuidedHarness(num_blocks=128, max_num_seqs=8).add(*asked).run(steps_in_flight)
     check(harness, *asked)
+
+
+@for_each("steps_in_flight", [1, 3])
+@for_each("closings", [[CLOSE], [], [CLOSE, 191]])
+@for_each("params", [{}, {"logprobs": 1}, {"n": 3}, {"stop_token_ids": [10, CLOSE]}, {"max_tokens": 4}])
+@for_each("ends", [(1, 2), (2, 100), (400, 401)])
+def test_calls_alone_are_held_to_their_grammar_from_the_mark_to_the_end(ends, params, closings, steps_in_flight):
+    guide = calls(CALL, closings, [*OPENINGS, [400, 401]])
+    asked = [guided(number, None, calls=guide, token_ids=(1, *ends), **params) for number in range(3)]
+    harness = GuidedHarness(num_blocks=128).add(*asked).run(steps_in_flight)
+    check(harness, *asked)
+
+
+def test_an_answer_without_a_call_is_computed_like_one_without_tools():
+    several = [[guided(number, None, calls=given, logprobs=1) for number in range(4)] for given in (calls(CALL), [])]
+    for asked in several[0]:
+        asked.calls = calls(CALL, openings=[[510, 510]])
+    with_tools, without = (GuidedHarness(num_blocks=128).add(*asked).run() for asked in several)
+    assert with_tools.plans == without.plans and not any(plan.masked for plan in with_tools.plans)
 
 
 def test_certain_tokens_go_down_as_forced_ones_within_the_budget_of_a_step():
@@ -158,16 +186,19 @@ def test_a_row_is_masked_only_while_its_thought_may_be_used_up():
     assert 0 < sum(masked) < 6 and not any(masked[:9]) and not any(masked[-5:])
 
 
+CALLING_THOUGHT = msgspec.structs.replace(OPEN_THOUGHT, calls=OPENINGS[:30])
 scripts = st.lists(
     st.one_of(st.integers(0, 299).map(lambda token: [token]), st.just(list(range(50))), st.just([3, 5, 511])),
     min_size=1,
     max_size=25,
 )
+bodies = scripts.map(lambda script: [*script, [7]])  # no call ends with a mark that begins one
 requests = st.fixed_dictionaries(
     {
         "script": st.one_of(st.none(), scripts),
-        "thought": st.sampled_from([None, None, THOUGHT, OPEN_THOUGHT]),
-        "token_ids": st.lists(st.integers(1, 3), min_size=1, max_size=20),
+        "thought": st.sampled_from([None, None, THOUGHT, OPEN_THOUGHT, CALLING_THOUGHT]),
+        "calls": st.one_of(st.just([]), st.builds(calls, bodies, st.sampled_from([[CLOSE], []])), st.just(calls([]))),
+        "token_ids": st.lists(st.sampled_from([1, 2, 3, 3, 100]), min_size=1, max_size=20),
         "max_tokens": st.sampled_from([30, 12, 1]),
         "min_tokens": st.sampled_from([0, 0, 1]),
         "reasoning_max_tokens": st.sampled_from([None, None, 0, 1, 4]),

@@ -10,7 +10,6 @@ from collections.abc import Hashable, Sequence
 from ....protocol.attach import WireConversation
 from ....protocol.errors import RequestError
 from ...requests.prompts import RenderedPrompt
-from ...requests.tool_schemas import argument_schemas
 from ...session.private import PrivateSession
 from ...text.template_input import TemplateInput
 
@@ -51,7 +50,7 @@ async def rendered(
         )
     )
     return [
-        RenderedPrompt(text, argument_schemas(wire.tools)) if isinstance(text := texts[place], str) else text
+        RenderedPrompt(text, wire.tools or ()) if isinstance(text := texts[place], str) else text
         for place, wire in enumerate(conversations)
     ]
 

@@ -14,7 +14,6 @@ from ....protocol.errors import RequestError
 from ...requests.encoded_media import EncodedMedium
 from ...requests.media_parts import take_media
 from ...requests.prompts import RenderedPrompt
-from ...requests.tool_schemas import argument_schemas
 from ..answers.errors import ApiError
 from ..loaded_model import LoadedModel
 from ..schemas.chat import ChatMessage, ChatRequest, Tool, plain_message
@@ -64,7 +63,7 @@ def rendered(
         raise
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ApiError(400, f"This conversation can't be rendered: {type(error).__name__}.") from error
-    return RenderedPrompt(text, argument_schemas(tools), media)
+    return RenderedPrompt(text, tools or (), media)
 
 
 def as_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:

@@ -13,13 +13,10 @@ from ....protocol.outputs import CompletionOutput, FunctionCall, ToolCall
 from ....protocol.parameters.guided import GuidedDecodingParams
 from ...parsing import AnswerReader, CallForm, CallMarks
 from ...parsing.json_call import BareJsonCall
+from ...requests.tool_schemas import DEFINITIONS, arguments_schema
 from ..answers.errors import ApiError
 
 _ONE_JSON_CALL = CallMarks((CallForm("{", BareJsonCall, is_bare=True),))
-_DEFINITIONS = ("$defs", "definitions")
-_NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
-# Beside these, a tool's schema may allow arguments that its properties don't name.
-_PLAIN_KEYWORDS = {"type", "properties", "required", "title", "description", "$schema", *_DEFINITIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +83,10 @@ class CallParser:
         answer.text = ""
 
 
-def arguments_schema(function: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of a call's arguments, without room for any that the tool doesn't name: a model that has written those
-    it knows might go on for ever."""
-    schema: Mapping[str, Any] = function.get("parameters") or _NO_ARGUMENTS
-    return {**_NO_ARGUMENTS, **schema} if schema.keys() <= _PLAIN_KEYWORDS else schema
-
-
 def _call_schema(function: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of a call. Definitions move to its top, since references in a function's schema point there."""
     arguments = dict(arguments_schema(function))
-    lifted = {name: arguments.pop(name) for name in _DEFINITIONS if name in arguments}
+    lifted = {name: arguments.pop(name) for name in DEFINITIONS if name in arguments}
     return {
         "type": "object",
         "properties": {"name": {"const": function["name"]}, "parameters": arguments},
@@ -110,7 +100,7 @@ def _definitions(calls: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The definitions of all calls together; of two with one name the first is taken."""
     every: dict[str, Any] = {}
     for call in calls:
-        for name in _DEFINITIONS:
+        for name in DEFINITIONS:
             for key, schema in call.pop(name, {}).items():
                 every.setdefault(name, {}).setdefault(key, schema)
     return every

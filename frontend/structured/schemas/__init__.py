@@ -8,13 +8,14 @@ may come, and written again (`writer.py`) with the keywords that are left. `scal
 
 from typing import Any
 
+from .expansion import MOST_WORK
 from .writer import written
 
 
-def plain_schema(schema: Any) -> dict[str, Any]:
-    """The same schema in few keywords; raises `RequestError` where something can't be held."""
-    plain = written(schema)
+def plain_schema(schema: Any, most_work: int = MOST_WORK) -> dict[str, Any]:
+    """The same schema in few keywords; raises `RequestError` where something can't be held, or costs too much work."""
+    plain = written(schema, most_work)
     return {"allOf": [plain]} if isinstance(plain, bool) else plain
 
 
-__all__ = ["plain_schema"]
+__all__ = ["MOST_WORK", "plain_schema"]

@@ -34,7 +34,7 @@ _RANKS = {
 
 
 class Expander:
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, most_work: int) -> None:
         self._document = document
         self._assertions: dict[int, list[tuple[int, Assertion]]] = {}
         self._branches: dict[Literals, list[Branch]] = {}
@@ -43,7 +43,7 @@ class Expander:
         self._entered: set[Literals] = set()
         self._level = 0
         self._work = 0
-        self._most_work = MOST_WORK + 16 * document.size
+        self._most_work = most_work + 16 * document.size
 
     # --- what keywords ask for ----------------------------------------------------------------------------------------
 

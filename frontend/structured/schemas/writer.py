@@ -15,8 +15,8 @@ _MOST_LEVELS = 40  # of what stands where it is meant
 
 
 class _Writer:
-    def __init__(self, root: Any) -> None:
-        self._expander = Expander(Document(root))
+    def __init__(self, root: Any, most_work: int) -> None:
+        self._expander = Expander(Document(root), most_work)
         self._root = self._expander.literal(root, "#")
         self._meant = self._counted()
         self._names: dict[Literals, str] = {}
@@ -193,5 +193,5 @@ def _constants(branch: Branch) -> list[Any] | None:
     return None
 
 
-def written(schema: Any) -> Any:
-    return _Writer(schema).schema()
+def written(schema: Any, most_work: int) -> Any:
+    return _Writer(schema, most_work).schema()

@@ -1,0 +1,68 @@
+"""Decodes answers that may call tools: freely, but for the calls, which `guided_decoding.py` takes over one by one.
+
+No mask is computed before a call begins. The step that samples a mark's last token is known to have done so when the
+next steps are in flight already; what they sample for the sequence is dropped, and sampled again under a mask.
+"""
+
+from array import array
+
+from ..admission.queue import WaitingQueue
+from ..counters import Counters
+from ..grammar.calls import CallWatch
+from ..grammar.constraint import Busy
+from ..publisher import Publisher
+from ..request import Sequence
+from ..running import RunningBatch
+from ..step import ScheduledStep
+from .guided_decoding import GuidedDecoding
+from .strategy import PlainDecoding, end_at
+
+
+class CallDecoding(PlainDecoding):
+    def __init__(
+        self,
+        sequences: dict[int, Sequence],
+        running: RunningBatch,
+        waiting: WaitingQueue,
+        publisher: Publisher,
+        guided: GuidedDecoding,
+        counters: Counters,
+    ) -> None:
+        super().__init__(sequences, running, waiting, publisher)
+        self._guided = guided
+        self._counters = counters
+
+    def begin(self, sequence: Sequence) -> Busy | str | None:
+        """The prompt may end with the mark of a call."""
+        prompt = sequence.request.prompt
+        sequence.watch = CallWatch(prompt.calls, prompt.thought)
+        guide = sequence.watch.begun(sequence)
+        return None if guide is None else self._guided.hold(sequence, guide)
+
+    def take(self, step: ScheduledStep, sequence: Sequence, token: int) -> None:
+        tokens = array("i", (token,))
+        sequence.output.extend(tokens)
+        sequence.num_known += 1
+        self._publisher.add_tokens(sequence, tokens)
+        self._counters.generated_tokens += 1
+        if (ended := end_at(sequence, token)) is not None:
+            self.end(sequence, ended)
+            return
+        watch = _watch(sequence)
+        watch.take(token)
+        if (guide := watch.begun(sequence)) is not None:
+            self._guided.hold_at_once(sequence, guide)
+
+    def resume(self, sequence: Sequence) -> None:
+        """Behind a thought or a call; the token after it is known, too, and may begin the next call."""
+        watch = _watch(sequence)
+        watch.end_thought()
+        if (guide := watch.begun(sequence)) is not None:
+            self._guided.hold_at_once(sequence, guide)
+
+
+def _watch(sequence: Sequence) -> CallWatch:
+    if sequence.watch is None:
+        prompt = sequence.request.prompt
+        sequence.watch = CallWatch(prompt.calls, prompt.thought)
+    return sequence.watch

@@ -1,0 +1,99 @@
+"""Calls of tools: where an answer begins one, and what it may say until the call's end.
+
+`CallWatch` looks for the marks with which calls begin, once the answer's thought is over. From such a mark on a
+`CallConstraint` holds the sequence, which is free again behind the call.
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...protocol.messages import column
+from ...protocol.parameters.guided import CallGuide, Grammar, Thought
+from .constraint import Constraint, GrammarMatcher
+from .thoughts import ThoughtState
+
+if TYPE_CHECKING:
+    from ..request import Sequence
+
+
+class Guide(msgspec.Struct, array_like=True, frozen=True):
+    """What holds a sequence: its whole answer, or a call that begins in it."""
+
+    grammar: Grammar | None
+    thought: Thought | None
+    thought_limit: int | None
+    endings: list[int]
+    start: int = 0  # how many tokens of the answer come before
+    is_call: bool = False
+
+    @classmethod
+    def of_answer(cls, sequence: "Sequence") -> "Guide":
+        prompt = sequence.request.prompt
+        limit = prompt.params.reasoning_max_tokens
+        return cls(prompt.grammar, prompt.thought, limit, list(sequence.request.endings))
+
+    def constraint(self, matcher: GrammarMatcher | None, vocab_size: int, *, may_force: bool) -> Constraint:
+        kind = CallConstraint if self.is_call else Constraint
+        thought = ThoughtState(self.thought, self.thought_limit)
+        return kind(matcher, thought, self.endings, vocab_size, may_force=may_force)
+
+
+class CallConstraint(Constraint):
+    """What may follow within a call; its endings are the marks that close it. Behind them it is over."""
+
+    __slots__ = ()
+
+    def mask(self, num_given: int) -> bytearray | None:
+        found = super().mask(num_given)
+        # A mark that is an ordinary token of the vocabulary could stand in a string, where it would cut the call off.
+        if found is not None and len(self.certain) <= num_given and self._matcher and not self._matcher.is_accepting:
+            for token in self._endings:
+                found[token >> 3] &= ~(1 << (token & 7))
+        return found
+
+    def _advance(self, token: int) -> None:
+        if token in self._endings:
+            self._matcher = None
+        elif self._matcher is not None:
+            self._matcher.take([token])
+
+    def _extend(self) -> None:
+        super()._extend()
+        if self.error is not None or self._matcher is None or not self._matcher.is_complete:
+            return
+        if len(self._endings) == 1:
+            self.certain.extend(self._endings)
+        if len(self._endings) <= 1:
+            self._matcher = None
+
+
+class CallWatch:
+    """Says when a sequence begins a call. Marks within a thought are text, and no call ends with one."""
+
+    __slots__ = ("_marks", "_thought")
+
+    def __init__(self, guides: list[CallGuide], thought: Thought | None) -> None:
+        self._marks = [(column(mark), guide) for guide in guides for mark in guide.openings]
+        self._thought = ThoughtState(thought, None) if thought is not None else None
+
+    def take(self, token: int) -> None:
+        """Take a token of the answer, as long as a thought may be open."""
+        if self._thought is not None:
+            self._thought.take(token)
+            if self._thought.is_over:
+                self._thought = None
+
+    def end_thought(self) -> None:
+        self._thought = None
+
+    def begun(self, sequence: "Sequence") -> Guide | None:
+        """What holds the call whose opening mark the sequence ends with."""
+        if self._thought is not None and self._thought.is_open:
+            return None
+        end = sequence.num_known
+        for mark, call in self._marks:
+            if sequence.packed_tokens(max(0, end - len(mark) // 4), end) == mark:
+                start = end - sequence.num_prompt
+                return Guide(call.grammar, None, None, call.closings, start, is_call=True)
+        return None
