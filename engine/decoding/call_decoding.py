@@ -49,8 +49,7 @@ class CallDecoding(PlainDecoding):
             self.end(sequence, ended)
             return
         watch = _watch(sequence)
-        watch.take(token)
-        if (guide := watch.begun(sequence)) is not None:
+        if watch.take(token) and (guide := watch.begun(sequence)) is not None:
             self._guided.hold_at_once(sequence, guide)
 
     def resume(self, sequence: Sequence) -> None:

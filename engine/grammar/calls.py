@@ -71,18 +71,20 @@ class CallConstraint(Constraint):
 class CallWatch:
     """Says when a sequence begins a call. Marks within a thought are text, and no call ends with one."""
 
-    __slots__ = ("_marks", "_thought")
+    __slots__ = ("_last_tokens", "_marks", "_thought")
 
     def __init__(self, guides: list[CallGuide], thought: Thought | None) -> None:
         self._marks = [(column(mark), guide) for guide in guides for mark in guide.openings]
+        self._last_tokens = {mark[-1] for guide in guides for mark in guide.openings}
         self._thought = ThoughtState(thought, None) if thought is not None else None
 
-    def take(self, token: int) -> None:
-        """Take a token of the answer, as long as a thought may be open."""
+    def take(self, token: int) -> bool:
+        """Take a token of the answer; whether a call may begin with it."""
         if self._thought is not None:
             self._thought.take(token)
             if self._thought.is_over:
                 self._thought = None
+        return token in self._last_tokens
 
     def end_thought(self) -> None:
         self._thought = None
