@@ -128,7 +128,7 @@ def test_every_field_of_openai_and_of_other_servers_may_be_null_or_what_means_no
             assert refusal(kind, {**least, name: value}) == ""
         for value in (12345, "what?", ["what?"], {"what?": 1}, 0.5):
             said = refusal(kind, {**least, name: value})
-            assert said.startswith(f"{name} has no such effect here: "), f"{name}={value}: {said}"
+            assert said.startswith(f"{name}={value!r} is not supported: "), f"{name}={value}: {said}"
 
 
 @for_each("theirs, ours", list(RENAMED.items()))
@@ -146,6 +146,7 @@ def test_another_name_of_a_parameter_has_its_meaning_and_its_rules(theirs, ours)
     ({"think": True, "thinking": {"type": "enabled", "budget_tokens": 9}}, {"enable_thinking": True}, 9, True),
     ({"reasoning": {"effort": "low", "max_tokens": 7, "exclude": True}}, {"reasoning_effort": "low"}, 7, False),
     ({"reasoning": {"effort": "none"}}, {"enable_thinking": False, "reasoning_effort": "none"}, None, True),
+    ({"reasoning_effort": "none"}, {"enable_thinking": False, "reasoning_effort": "none"}, None, True),
     ({"verbosity": "low", "include_reasoning": False}, {"verbosity": "low"}, None, False),
 ])  # fmt: skip
 def test_every_way_to_say_how_much_to_think_reaches_the_template(given, options, budget, is_shown):

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from ....protocol.fields.rules import shown
 from ....protocol.fields.suggestion import suggestion
 from ....protocol.parameters.guided import FORMS, GuidedDecodingParams
 from ....protocol.parameters.sampling import SamplingParams
@@ -58,7 +59,7 @@ def _check_foreign_fields(request: SamplingRequest) -> None:
     for name in _foreign_names(type(request)):
         row = FOREIGN_FIELDS[name]
         if (value := getattr(request, name)) is not None and not row.accepts(value):
-            raise ApiError(400, f"{name} has no such effect here: {row.reason}.", param=name)
+            raise ApiError(400, f"{name}={shown(value)} is not supported: {row.reason}.", param=name)
 
 
 @cache
