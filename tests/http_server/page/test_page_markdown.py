@@ -88,7 +88,7 @@ KNOWN = {
     "a": ["href", "target", "rel"], "pre": ["tabindex"], "ol": ["start"], "div": ["class", "tabindex"],
     "button": ["type", "class", "data-word", "aria-label"], "input": ["type", "disabled", "aria-label"],
     "svg": ["viewBox", "class", "aria-hidden"], "path": ["d"], "math": ["display", "alttext"],
-    **{name: [] for name in ("mrow", "mi", "mn", "msub", "msup", "msubsup", "mtr", "sup")},
+    **{name: [] for name in ("mrow", "mi", "mn", "mfrac", "msub", "msup", "msubsup", "mtr", "sup")},
     "mo": ["stretchy"], "mtd": ["class"], "mtable": ["displaystyle"], "mspace": ["width"],
 }  # fmt: skip
 PIECES = [
