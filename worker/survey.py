@@ -22,7 +22,7 @@ from .models.families import FAMILIES
 from .models.groups import groups_of, kept_bytes, memory_bytes
 from .models.products import products
 from .start.available_memory import available_memory
-from .start.kv_unasked import kv_bytes_unasked
+from .start.default_kv_memory import default_kv_bytes
 from .start.media_memory import media_plan
 from .start.shares import GroupSize, Shares
 from .weights.file_checks import check_weight_files
@@ -112,7 +112,7 @@ def _kv_bytes_at_start(config: ModelConfig, weight_bytes: int, item_size: int) -
     )
     shares = Shares(groups, block_size, min(num_seqs, num_tokens), num_tokens)
     fits = weight_bytes < free
-    num_bytes = kv_bytes_unasked(
+    num_bytes = default_kv_bytes(
         _UNASKED,
         shares,
         config.max_position,

@@ -13,7 +13,7 @@ from ...protocol.media import MediaPlan
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from . import memory_errors as errors
-from .kv_unasked import kv_bytes_unasked, least_unasked
+from .default_kv_memory import default_kv_bytes, least_kv_bytes
 from .shares import GroupSize, Shares
 from .weights_fit import smaller_format
 
@@ -137,7 +137,7 @@ def kv_bytes_at_least(config: EngineConfig, shares: Shares, longest: int, free: 
         return config.kv_cache_memory
     if config.max_model_len is not None:
         return shares.needed_bytes(config.max_model_len)
-    return least_unasked(free, weight_bytes, config)
+    return least_kv_bytes(free, weight_bytes, config)
 
 
 def swap_bytes(config: EngineConfig) -> int:
@@ -199,7 +199,7 @@ def _num_blocks(
         if shares.bytes_of(num_blocks) > profile.room:
             raise errors.too_many_blocks(config, profile, shares, wanted_len)
     else:
-        num_bytes = config.kv_cache_memory or _bytes_unasked(config, profile, shares, wanted_len)
+        num_bytes = config.kv_cache_memory or _default_kv_bytes(config, profile, shares, wanted_len)
         longest = shares.longest_beside_others if config.max_model_len is None else shares.longest
         length = longest(num_bytes, wanted_len)
         if config.kv_cache_memory:
@@ -213,11 +213,11 @@ def _num_blocks(
     return num_blocks, length
 
 
-def _bytes_unasked(config: EngineConfig, profile: MemoryProfile, shares: Shares, wanted_len: int) -> int:
+def _default_kv_bytes(config: EngineConfig, profile: MemoryProfile, shares: Shares, wanted_len: int) -> int:
     """For KV memory where nobody said how much."""
     if profile.device != "cpu":
         return profile.room
-    return kv_bytes_unasked(
+    return default_kv_bytes(
         config,
         shares,
         wanted_len,

@@ -15,7 +15,7 @@ _OF_SMALL_MODELS = 256 << 20  # where four times the weights are less
 _LEAST = 4  # one part in so many of that is taken even where mapped weights leave less
 
 
-def kv_bytes_unasked(
+def default_kv_bytes(
     config: EngineConfig,
     shares: Shares,
     wanted_len: int,
@@ -26,7 +26,7 @@ def kv_bytes_unasked(
     mapped_bytes: int = 0,
 ) -> int:
     """`room` is what KV memory may take where mapped weights, those of all ranks, give way."""
-    most = _most_unasked(free_at_start, weight_bytes, config)
+    most = _most_kv_bytes(free_at_start, weight_bytes, config)
     num_bytes = min(shares.useful_bytes(wanted_len), most)
     if mapped_bytes:
         # Nobody asked for so much that mapped weights would have to give way, but a little there must be.
@@ -35,11 +35,11 @@ def kv_bytes_unasked(
     return min(max(num_bytes, shares.needed_bytes(least)), room)
 
 
-def least_unasked(free: int, weight_bytes: int, config: EngineConfig) -> int:
+def least_kv_bytes(free: int, weight_bytes: int, config: EngineConfig) -> int:
     """The least that is taken, beside mapped weights that don't fit."""
-    return _most_unasked(free, weight_bytes, config) // _LEAST
+    return _most_kv_bytes(free, weight_bytes, config) // _LEAST
 
 
-def _most_unasked(free: int, weight_bytes: int, config: EngineConfig) -> int:
+def _most_kv_bytes(free: int, weight_bytes: int, config: EngineConfig) -> int:
     by_weights = max(_OF_SMALL_MODELS, _TIMES_WEIGHTS * weight_bytes * config.tensor_parallel_size)
     return min(_MOST, free // _SHARE_OF_FREE, by_weights) // config.tensor_parallel_size
