@@ -117,7 +117,7 @@ def test_what_is_near_to_nothing_gets_no_suggestion(word):
     (EngineConfig, "torch_dtype", "Did you mean dtype?"),
     (EngineConfig, "cache_dir", "Where downloads lie is set by HF_HUB_CACHE in the environment."),
     (ChatRequest, "max_completion_tokns", "Did you mean max_completion_tokens?"),
-    (ChatRequest, "functions", "Functions are given as `tools`."),
+    (SamplingParams, "functions", "Functions are given as `tools`."),
     (ResponsesRequest, "max_tokens", "Did you mean max_output_tokens?"),
 ])  # fmt: skip
 def test_a_name_of_another_engine_is_told_with_ours(kind, word, sentence):
