@@ -34,7 +34,7 @@ MARKDOWN = """A **penstock** carries water from the reservoir down to the turbin
 1. Measure the head and the flow.
    - the head in metres, between both water levels
    - the flow in cubic metres a second
-2. Then compute:
+2. Then compute $P = \\eta \\rho g h Q$:
 
 ```python
 def power(head: float, flow: float, efficiency: float = 0.9) -> float:
