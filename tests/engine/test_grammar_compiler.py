@@ -103,14 +103,15 @@ def test_a_trial_that_is_stopped_is_ended_by_the_clock_and_replaced(text):
 def test_a_grammar_whose_trial_died_is_tried_again_when_it_is_asked_for_again(waiting, monkeypatch):
     grammar = Grammar("regex", "killed[0-9]+")
 
-    answer = BoundedProcess._ask
+    ready = BoundedProcess._ready
 
-    def killed(helper, job):
+    def killed(helper):
         monkeypatch.undo()
-        helper._process.send(signal.SIGABRT)
-        return answer(helper, job)
+        process, line = ready(helper)
+        process.send(signal.SIGABRT)
+        return process, line
 
-    monkeypatch.setattr(BoundedProcess, "_ask", killed)
+    monkeypatch.setattr(BoundedProcess, "_ready", killed)
     assert "cannot be compiled" in waiting.outcome(grammar)
     assert not isinstance(waiting.outcome(grammar), str)
 
