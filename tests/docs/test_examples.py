@@ -40,7 +40,7 @@ SHOWS: dict[str, str] = {
     "quantization.py": r"Rome",
     "repetition.py": r"\{\} ['\"].*['\"] length None\n(?s:.*)['\"].*['\"] stop repetition",
     "samples_and_seeds.py": r"0 ['\"].*['\"]\n1 ['\"].*['\"]\n2 ['\"].*['\"]",
-    "steered_words.py": r"'Paris'\n.*\? '(?!Paris').*\n.*'blue'\n.*\? '(?!blue').*",
+    "steered_words.py": r"'Paris'\n.*\? \W(?!Paris\b).*\n.*'blue'\n.*\? \W(?!blue\b).*",
     "stop_strings.py": r"7, 8' stop None\n'3, 4, 5, ' stop 6\n'3, 4, 5, 6' stop 6\n'3' stop \d+\n.*\n.* length",
     "stream.py": r"8\+5=13(.*\n)*.*623\nleft after \d+ deltas",
     "thinking.py": r"thought: '8\+5=13.*\nanswer: 623\nwithout: \d+ None\ncut short: '8\+5=1.*' \d+",
