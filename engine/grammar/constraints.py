@@ -167,8 +167,7 @@ class Constraints:
             self._move_to_follower(sequence)
             sequence.is_held = True
             return
-        own = None if outcome is None else outcome.fork()
-        may_force = self._forces(sequence.request)
+        own, may_force = None if outcome is None else outcome.fork(), self._forces(sequence.request)
         constraint = _guide(sequence).constraint(own, self._vocab_size, may_force=may_force)
         sequence.constraint = None if constraint.is_over else constraint
 

@@ -68,12 +68,9 @@ class Door:
         self.parsings = parsings or Parsings.of(config)
         self._end_ids = in_vocabulary(tokenizer.end_tokens, plan.vocab_size)
         self._thoughts = ThoughtTokens(self.parsings.thoughts_of_chats, self._spelled)
+        calls, is_compact = self.parsings.calls_of_chats, config.guided_decoding_disable_any_whitespace
         self._call_guides = CallGuides(
-            self.parsings.calls_of_chats,
-            arguments_schema,
-            self._spelled,
-            self._is_special,
-            is_compact=config.guided_decoding_disable_any_whitespace,
+            calls, arguments_schema, self._spelled, tokenizer.is_special, is_compact=is_compact
         )
         self._numbers = itertools.count()
         self._seed = config.seed
@@ -232,11 +229,6 @@ class Door:
         """A text in the model's tokens; none where the tokenizer has some that the model has not, and never writes."""
         ids = self.tokenizer.encode(text, add_special_tokens=False)
         return ids if max(ids, default=0) < self.plan.vocab_size else []
-
-    def _is_special(self, token: int) -> bool:
-        """Whether it is written as a token alone, and never as text."""
-        added = self.tokenizer.backend.get_added_tokens_decoder().get(token)
-        return added is not None and added.special
 
     def _fitted(self, params: SamplingParams, num_prompt: int) -> SamplingParams:
         """Lengths that count prompt and output become lengths of the output."""

@@ -55,10 +55,11 @@ class CallGuides:
             return []
         try:
             text = json.dumps(functions, ensure_ascii=False)
+            num_bytes = len(text.encode())
         except (TypeError, ValueError, RecursionError):  # of values that no schema has
             return []
-        if len(text) > MOST_BYTES:
-            _log.warning("Calls are not held to their tools' schemas, which have %s characters.", f"{len(text):,}")
+        if num_bytes > MOST_BYTES:
+            _log.warning("Calls are not held to their tools' schemas, which have %s bytes.", f"{num_bytes:,}")
             return []
         if (guides := self._kept.get(text)) is None:
             guides = self._kept[text] = self._guides(json.loads(text))
@@ -68,21 +69,23 @@ class CallGuides:
         return guides
 
     def _guides(self, functions: Functions) -> list[CallGuide]:
-        most_work = MOST_WORK // len(functions)
-        tools = {name: self._arguments(function, most_work) for name, function in functions.items()}
+        most_work, faults = MOST_WORK // len(functions), list[str]()
+        tools = {name: self._arguments(function, most_work, faults) for name, function in functions.items()}
+        if faults:
+            _log.warning("Calls of %s tools may have any arguments. Of the first: %s", len(faults), faults[0][:300])
         guides = [_Writer(form, self._wrapper, tools, self._tokens).guide() for form in self._forms]
         return [guide for guide in guides if guide.openings and len(guide.grammar.text) <= MOST_BYTES]
 
-    def _arguments(self, function: Mapping[str, Any], most_work: int) -> "_Arguments":
+    def _arguments(self, function: Mapping[str, Any], most_work: int, faults: list[str]) -> "_Arguments":
         anything = _Arguments(_ANY_OBJECT, self._is_compact)
         if function.get("strict") is False or not isinstance(function.get("parameters") or {}, Mapping):
             return anything
-        schema = _with_null({"type": "object", **self._arguments_of(function)})
+        schema = {**self._arguments_of(function), "type": "object"}
         try:
             check_levels("parameters", schema)
-            return _Arguments(schema, self._is_compact, most_work)
+            return _Arguments(_with_null(schema), self._is_compact, most_work)
         except RequestError as error:
-            _log.warning("Calls of %r may have any arguments: %s", function.get("name"), str(error)[:300])
+            faults.append(f"{function['name']!r}: {error}")
             return anything
 
 

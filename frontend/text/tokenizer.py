@@ -98,6 +98,11 @@ class Tokenizer:
         _check_text("token", token)
         return self.backend.token_to_id(well_formed(token))
 
+    def is_special(self, token_id: int) -> bool:
+        """Whether it is written as a token alone, and never as text."""
+        added = self.backend.get_added_tokens_decoder().get(token_id)
+        return added is not None and added.special
+
     def _named_id(self, name: str) -> int | None:
         token = self.special_tokens.get(name)
         return None if token is None else self.backend.token_to_id(token)
