@@ -106,7 +106,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         images = _images(arguments.image, parser)
         done = _resumption(arguments, parser, output)
         require_model(config)
-        num_prompts = _num_prompts(arguments, source)
+        # Counting reads the whole file, so only a bar that is shown has it counted.
+        num_prompts = _num_prompts(arguments, source) if _has_bar(output, is_quiet) else None
         rows = _rows(arguments, source)
         files.enter_context(output)
         if isinstance(output, OutputFile):
@@ -152,12 +153,16 @@ def _num_prompts(arguments: argparse.Namespace, source: BinaryIO | None) -> int 
     return count_prompts(source, is_json=arguments.input is not None)
 
 
+def _has_bar(output: OutputStream | OutputFile, is_quiet: bool) -> bool:
+    return isinstance(output, OutputFile) and not is_quiet
+
+
 @contextmanager
 def _progress(
     output: OutputStream | OutputFile, num_prompts: int | None, num_before: int, *, is_quiet: bool
 ) -> Iterator[Progress | None]:
     """A bar of answers that go to a file, and a line at its end."""
-    if is_quiet or not isinstance(output, OutputFile):
+    if not _has_bar(output, is_quiet):
         yield None
         return
     progress = Progress(num_prompts, num_before)
@@ -223,7 +228,7 @@ def _files(
 
 
 def _images(names: Sequence[str], parser: argparse.ArgumentParser) -> list[bytes]:
-    """What can be no picture is refused before a model is loaded."""
+    """Read the pictures; a file that can be none is refused before a model is loaded."""
     images: list[bytes] = []
     if names:
         from ..media.decoding.images import refuse_others  # imports Pillow

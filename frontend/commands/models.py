@@ -108,7 +108,7 @@ class Place(NamedTuple):
         return (survey.stored_bytes if self.is_card else survey.cpu_bytes) + survey.kv_bytes
 
     def taken(self, survey: ModelSurvey) -> int:
-        """What a start takes. KV memory fills a card, as far as `gpu_memory_utilization` lets it."""
+        """Memory that a start takes. On a card KV memory fills it, as far as `gpu_memory_utilization` lets it."""
         return self.free if self.is_card else max(survey.taken_bytes, self.need(survey))
 
     def holds(self, survey: ModelSurvey) -> bool:

@@ -67,7 +67,7 @@ def _rows(model: LocalModel, survey: ModelSurvey, place: Place) -> Iterator[tupl
 
 
 def _rows_of_text(folder: Path) -> Iterator[tuple[str, str]]:
-    """What its tokenizer and its defaults say; what can't be read is said in their place."""
+    """Its tokenizer and its sampling defaults, or the error where they can't be read."""
     try:
         tokenizer = Tokenizer.from_pretrained(folder)
         yield "tokens", f"{len(tokenizer):,}; an answer ends at {_ends(tokenizer)}"
@@ -82,7 +82,7 @@ def _ends(tokenizer: Tokenizer) -> str:
 
 
 def _chosen(params: SamplingParams) -> str:
-    """What differs from plain sampling."""
+    """The parameters that differ from plain sampling."""
     plain = SamplingParams()
     chosen = {
         field.name: getattr(params, field.name)
