@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ....protocol.errors import ConfigError, PenstockError
 from ....protocol.files.cache_folder import caches_of_libraries
-from ....protocol.files.model_file import read_model_settings, require_regular
+from ....protocol.files.model_file import read_model_settings, read_model_text
 from ..model_names import HubName
 
 UNFINISHED = ".incomplete"
@@ -107,9 +107,8 @@ def cached_folder(model: HubName) -> Path | None:
     if not _COMMIT.fullmatch(commit):
         ref = repository_folder(model.id) / "refs" / commit
         try:
-            require_regular(ref)
-            commit = ref.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError, ConfigError):
+            commit = read_model_text(ref).strip()
+        except (FileNotFoundError, ConfigError):
             return None
     return snapshot_folder(model, commit)
 

@@ -28,7 +28,7 @@ Heartbeat = Callable[[int], None]
 
 
 class Damaged(OSError):
-    """What came isn't what the hub lists, and was removed; the message is a clause that says why."""
+    """The content isn't the one that the hub lists, and was removed; the message is a clause that says why."""
 
 
 def has_size(path: Path, file: HubFile) -> bool:

@@ -80,7 +80,7 @@ def _answer_to(ask: Callable[[], Any]) -> Any:
 
 @contextmanager
 def heard() -> Iterator[None]:
-    """What the library can't make sense of comes from no hub."""
+    """Raise `NoHub` where the library can't make sense of an answer."""
     from huggingface_hub.errors import HFValidationError
 
     try:
