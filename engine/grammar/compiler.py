@@ -2,9 +2,8 @@
 
 Each grammar is first tried in a process of its own (`trial.py`), which a hostile one may hang or crash, and then
 compiled here on a thread (`pool.py`) whose stack is large enough for any grammar of the permitted size. What compiled
-grammars take of the heap is bounded: the ones not used for longest are dropped. Requests with the same grammar wait for
-one compilation. Only the loop's thread may call this; `wake` tells the loop to `collect`
-what has been compiled.
+grammars take of the heap is bounded: the least recently used are dropped. Requests with the same grammar wait for one
+compilation. Only the loop's thread may call this; `wake` tells the loop to `collect` what has been compiled.
 """
 
 import threading
