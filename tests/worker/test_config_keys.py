@@ -40,7 +40,9 @@ FEATURES_OF_OTHERS = {
     "per_layer_config": {"0": {"head_dim": 8}}, "norm_type": "layernorm", "num_kv_shared_layers": 2,
     "quantization": {"bits": 4}, "attn_temperature_tuning": True, "sparse_attention": True, "index_topk": 64,
     "sparse_config": {"topk": 64, "dense_len": -1}, "dual_chunk_attention_config": {"chunk_size": 8, "local_size": 8},
-    "sliding_window": "4k", "attention_chunk_size": 1.5,
+    "sliding_window": "4k", "attention_chunk_size": 1.5, "attention_layers": ["global", "local"],
+    "attention_sink_size": 4, "use_retention": True, "use_xpos": True, "use_logn_attn": True, "use_rope": 0,
+    "alibi_bias_max": 8,
 }  # fmt: skip
 
 
@@ -113,7 +115,8 @@ def test_keys_of_published_mixtures_are_taken_as_they_are_published(tmp_path, fa
 
 # Plain attention is exact up to some length with these, and so is the context.
 CUTS = {
-    "sliding_window": (16, 16), "attention_window_size": ([64, None, 32], 32), "attention_chunk_size": (512, 512),
+    "sliding_window": (16, 16), "window_size": (32, 32), "swa_window_size": (48, 48),
+    "attention_window_size": ([64, None, 32], 32), "attention_chunk_size": (512, 512),
     "sparse_config": ({"kernel_size": 32, "topk": 64, "dense_len": 256}, 256),
     "dual_chunk_attention_config": ({"chunk_size": 80, "local_size": 8, "original_max_position_embeddings": 96}, 72),
 }  # fmt: skip
@@ -142,6 +145,8 @@ CHANGES_NOTHING = {
     "my_companys_ticket": "A-17", "use_kv_cache": True, "rope_type": "default", "pos_emb": "rope",
     "use_fused_rope": True, "attention_type": "gqa", "act_fn": "silu", "activation": "swiglu", "gated_mlp": True,
     "my_own_residual_scale": 0.5, "lora_config": {"r": 8}, "kl_beta": 0.1, "use_mamba_kernels": True, "n_head": 99,
+    "use_rope": 1, "attention_layers": ["global"] * 2, "attention_sink_size": 0, "use_retention": False,
+    "use_xpos": None, "use_logn_attn": False, "window_size": 2048, "swa_window_size": -1, "attention_layers_count": 2,
     "attention_softmax_in_fp32": True, "sparsity": 0.5, "window": 7, "sliding_window": 4096, "hidden_dropout": 0.1,
 }  # fmt: skip
 
@@ -151,6 +156,9 @@ CHANGES_NOTHING = {
     [
         *({key: value} for key, value in CHANGES_NOTHING.items()),
         {"sliding_window": 16, "use_sliding_window": False},
+        *({"norm_type": name} for name in ("rms_layernorm", "RMSLayerNorm", "rms-layer_norm")),
+        {"alibi": None, "alibi_bias_max": 8},
+        {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},  # which the class ignores
         {"num_experts": 0, "num_experts_per_tok": 8, "norm_topk_prob": True},  # idle where there are none
     ],
 )

@@ -42,7 +42,7 @@ def _is_endless(value: Any, config: Config) -> bool:
 
 
 def _is_on(value: Any, config: Config) -> bool:
-    return value is None or value is True
+    return value is None or value is True or (_is_number(value) and value == 1)
 
 
 def _is_unused_window(value: Any, config: Config) -> bool:
@@ -52,6 +52,11 @@ def _is_unused_window(value: Any, config: Config) -> bool:
 def _is_the_window(value: Any, config: Config) -> bool:
     """Or none. Gemma 2's configs give their window twice."""
     return _is_unused_window(value, config) or value == config.get("sliding_window")
+
+
+def _is_unused_slope(value: Any, config: Config) -> bool:
+    """Or a config that says that nothing has one."""
+    return _is_off(value, config) or ("alibi" in config and _is_off(config["alibi"], config))
 
 
 def _are_known_layers(value: Any, config: Config) -> bool:
@@ -219,8 +224,8 @@ MECHANISMS: tuple[Mechanism, ...] = (
     _keys(
         _WINDOW,
         _is_the_window,
-        "sliding_window_size attention_window attention_window_size attn_window_size local_attention_window "
-        "local_window_size",
+        "sliding_window_size attention_window attention_window_size attn_window attn_window_size window_size "
+        "swa_window swa_window_size local_attention_window local_window_size",
         _within_window,
     ),
     _keys(_CHUNKS, _is_endless, "attention_chunk_size", _within_window),
@@ -241,15 +246,18 @@ MECHANISMS: tuple[Mechanism, ...] = (
         _RECURRENT,
         _is_off,
         "mamba ssm rwkv xlstm kda lightning.(attn|attention|nh|nkv|head) linear.(attn|attention|conv|key|num|value) "
-        "delta.?net",
+        "delta.?net retnet use.retention",
     ),
     _keys("latent attention", _is_off, "kv_lora_rank"),
     _words("keys and values of other layers", _is_off, "kv.shar(ed|ing)"),
     _words("positions that scale attention", _is_off, "temperature.tuning"),
     _keys(_ATTENTION, _names_plain_attention, "attention attn mixer"),
     _words(
-        _ATTENTION, _names_plain_attention, "(attn|attention).(types?|kinds?|class|modes?|mechanism|variant|method)"
+        _ATTENTION,
+        _names_plain_attention,
+        "(attn|attention).(types?|kinds?|layers|class|modes?|mechanism|variant|method)",
     ),
+    _words("tokens that attention always sees", _is_off, "(attn|attention).sinks?.(size|tokens?) sink.(size|tokens?)"),
     _keys(NORMED_QUERIES, _is_off, "qk_norm use_qk_norm qk_layernorm qk_layer_norm use_qk_layernorm use_qk_layer_norm"),
     _words(_BOUND, _is_endless, "soft.?cap(ping)? logits?.cap clip.qkv"),
     _keys(_SCALE_OF_ATTENTION, _is_plain_scale, "attention_multiplier attention_scale attn_scale softmax_scale"),
@@ -262,7 +270,9 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "logits_scale scale_emb scale_depth embedding_scale embed_scale residual_scale",
     ),
     _keys(_SCALE, _is_off, "dim_model_base"),
-    _words(_POSITIONS, _is_off, "alibi"),
+    _words(_SCALE_OF_ATTENTION, _is_off, "log.?n.(attn|attention)"),
+    _keys(_POSITIONS, _is_unused_slope, "alibi_bias_max"),
+    _words(_POSITIONS, _is_off, "alibi xpos"),
     _keys("layers that don't rotate", _rotates_all, "no_rope_layers"),
     _words("layers that don't rotate", _is_off, "no.rope use.nope nope.(layers?|interval)"),
     _keys(_POSITIONS, _is_on, "use_rope use_rotary rotary use_rotary_pos_emb use_rotary_embeddings"),
@@ -276,7 +286,11 @@ MECHANISMS: tuple[Mechanism, ...] = (
     _keys(_PARTLY_ROTATED, _is_rotated_share, "rotary_pct rope_pct rotary_emb_fraction rope_percent rope_percentage"),
     _keys("layers that compute side by side", _is_off, "parallel_attn parallel_attention parallel_residual"),
     _keys("layers that compute side by side", _is_off, "use_parallel_residual parallel_block use_parallel_block"),
-    _keys(NORMS_WITH_MEAN, _names_none_of("layer.?norm"), "norm_type normalization_type normalization"),
+    _keys(
+        NORMS_WITH_MEAN,
+        _names_none_of(r"(?<!rms)(?<!rms[\W_])layer.?norm"),
+        "norm_type normalization_type normalization",
+    ),
     _keys(NORMS_WITH_MEAN, _is_on, "use_rms_norm use_rmsnorm"),
     _keys("norms in other places", _is_on, "pre_norm do_layer_norm_before"),
     _keys(EXPERTS, _has_no_experts, _COUNTS_OF_EXPERTS),

@@ -179,7 +179,9 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, family: RopeR
     own = _own_figures(kind, figures, family, origin)
     part: Any = config.get(family.rotated) if family.rotated else None
     share = part / head_dim if is_positive(part) else part
-    partial = _first_given(figures.get("partial_rotary_factor"), config.get("partial_rotary_factor"), share, 1.0)
+    # Only the classes of these families read it among the figures of "default".
+    nested = figures.get("partial_rotary_factor") if family.rotates_part or kind != "default" else None
+    partial = _first_given(nested, config.get("partial_rotary_factor"), share, 1.0)
     if kind == "proportional":  # angles beyond that part are 0, and all of a head counts as rotated
         partial = 1.0
     is_known = partial == 1.0 or (family.rotates_part and is_positive(partial) and partial < 1)
