@@ -7,7 +7,10 @@ the conversations that came with it.
 """
 
 import json
+import os
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -113,6 +116,27 @@ class BoundedRenderer:
         if isinstance(text, RequestError):
             raise text
         return text
+
+
+# Of tokenizers that render by themselves, with the process to which it belongs: one that was forked needs its own.
+_renderers: "weakref.WeakKeyDictionary[Any, tuple[int, BoundedRenderer]]" = weakref.WeakKeyDictionary()
+
+
+def renderer_of(owner: Any) -> BoundedRenderer:
+    """The owner's, kept for its next conversation. What it has started ends with the owner or the program."""
+    pid, renderer = _renderers.get(owner, (0, None))
+    if renderer is None or pid != os.getpid():
+        processes = TemplateProcesses()
+        weakref.finalize(processes, _end, os.getpid(), processes._all)
+        renderer = BoundedRenderer(processes, sys.maxsize)  # memory is bounded, and a text alone has no other limit
+        _renderers[owner] = os.getpid(), renderer
+    return renderer
+
+
+def _end(pid: int, helpers: Sequence[BoundedProcess]) -> None:
+    if pid == os.getpid():
+        for helper in helpers:
+            helper.close()
 
 
 def _plain_input(

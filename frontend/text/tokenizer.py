@@ -193,7 +193,7 @@ class Tokenizer:
         Pictures and videos leave their placeholders, unopened. `sees` says whether the model takes any; None: look
         whether the template has a place for them.
         """
-        from .chat import render  # needed by few processes, and not at their start
+        from .template_process import renderer_of  # needed by few processes, and not at their start
 
         _check_flag("tokenize", tokenize)
         _check_flag("add_generation_prompt", add_generation_prompt)
@@ -201,7 +201,7 @@ class Tokenizer:
         _check_documents(documents)
 
         def text_of(conversation: Any, *, sees: bool) -> str:
-            return render(
+            return renderer_of(self)(
                 self.template(chat_template, has_tools=bool(tools)),
                 conversation,
                 tools=tools,

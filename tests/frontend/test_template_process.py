@@ -1,9 +1,13 @@
 """Templates in processes apart, within limits: a model's own in one that stays, a client's in one for its request."""
 
+import gc
+import os
+import pickle
 import resource
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from builders.bundled_model import FOLDER
 from builders.cases import for_each
 from builders.tokenizer_kinds import CHAT_TEMPLATES
 from builders.watching import wait_until
@@ -12,7 +16,13 @@ from penstock.frontend.text.chat import render
 from penstock.frontend.text.known_templates import is_known
 from penstock.frontend.text.template_input import TemplateInput
 from penstock.frontend.text.template_options import unread_options
-from penstock.frontend.text.template_process import BoundedRenderer, TemplateProcesses, render_request_template
+from penstock.frontend.text.template_process import (
+    BoundedRenderer,
+    TemplateProcesses,
+    _renderers,
+    render_request_template,
+)
+from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import RequestError
 from penstock.protocol.processes.bounded_process import Bounds
 
@@ -172,3 +182,30 @@ def test_a_model_whose_template_takes_all_memory_is_told_so_and_the_caller_keeps
     with pytest.raises(RequestError, match="MemoryError|MiB|processor time"):
         rendered(processes, template)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+
+
+def test_a_tokenizer_renders_a_strangers_template_in_a_process_that_ends_with_it():
+    tokenizer = Tokenizer(FOLDER)
+    tokenizer.chat_template = (
+        "{% set ns = namespace(x='a') %}{% if messages[0].content == 'boom' %}{% for i in range(99) %}"
+        "{% set ns.x = ns.x ~ ns.x %}{% endfor %}{% endif %}{{ ns.x|length }}{{ messages[0].content }}"
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert tokenizer.apply_chat_template(HI) == "1hi"
+    with pytest.raises(RequestError, match="MemoryError|MiB|processor time"):
+        tokenizer.apply_chat_template([{"role": "user", "content": "boom"}])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+    assert pickle.loads(pickle.dumps(tokenizer)).apply_chat_template([HI, HI]) == ["1hi"] * 2
+    [helper] = _renderers[tokenizer][1]._processes._all
+    if (child := os.fork()) == 0:  # which must neither speak into its parent's process nor end it
+        status = 1
+        try:
+            status = int(tokenizer.apply_chat_template(HI) != "1hi")
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert tokenizer.apply_chat_template(HI) == "1hi"
+    process = helper._process
+    del tokenizer
+    gc.collect()
+    assert process is not None and process.has_ended
