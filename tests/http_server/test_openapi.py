@@ -5,6 +5,7 @@ made from it by chance is answered with a status and a body that it names.
 """
 
 import json
+import re
 from typing import Any, get_type_hints
 
 import msgspec
@@ -138,7 +139,27 @@ def test_another_name_of_a_parameter_has_its_meaning_and_its_rules(theirs, ours)
     bodies = [json.dumps({"prompt": "hi", name: given}).encode() for name in (theirs, ours)]
     first, second = [sampling_params(decoded(each, CompletionRequest), SamplingParams(), None) for each in bodies]
     assert first == second
-    assert ours.removeprefix("guided_") in refusal(CompletionRequest, {"prompt": "hi", theirs: ["wrong"]})
+    said = refusal(CompletionRequest, {"prompt": "hi", theirs: ["wrong"]})
+    assert theirs in said and not re.search(rf"\b({ours}|guided_decoding)\b", said), "a field that nobody sent"
+
+
+@for_each("fields, words", [
+    ({"structured_outputs": {"json": None, "regex": None, "json_object": False}}, ""),
+    ({"structured_outputs": {"json": {}, "regex": "a"}}, "structured_outputs takes exactly one of"),
+    ({"structured_outputs": {"regex": 5}}, "structured_outputs: regex must be a string"),
+    ({"grammar": "start: 'a'"}, "grammar and a tool_choice that asks for a call can't be given together"),
+    ({"response_format": {"type": "text", "json_schema": None}}, ""),
+    ({"response_format": {"type": "json_schema", "json_schema": {"schema": None}}}, "response_format "),
+])  # fmt: skip
+def test_a_shape_is_refused_by_the_name_that_was_sent_and_one_that_is_null_is_none(fields, words):
+    request = decoded(json.dumps({**MESSAGES, **fields}).encode(), ChatRequest)
+    call = GuidedDecodingParams(json={"type": "object"})
+    try:
+        assert sampling_params(request, SamplingParams(), None, call_shape=call).guided_decoding == call
+        said = ""
+    except (ApiError, RequestError) as error:
+        said = str(error)
+    assert said.startswith(words) and bool(said) == bool(words)
 
 
 @for_each("given, options, budget, is_shown", [

@@ -277,7 +277,7 @@ def _response_format(request: ResponsesRequest) -> dict[str, Any] | None:
     match form:
         case None | {"type": "text"}:
             return None
-        case {"type": "json_schema", "schema": _}:
+        case {"type": "json_schema", "schema": schema} if schema is not None:
             return {"type": "json_schema", "json_schema": {name: each for name, each in form.items() if name != "type"}}
         case {"type": "json_object" | "structural_tag"}:
             return form

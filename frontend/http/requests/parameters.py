@@ -1,10 +1,13 @@
 """Makes `SamplingParams` of a request's fields; those it leaves out have the model's own defaults."""
 
+import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import msgspec
 
+from ....protocol.errors import RequestError
 from ....protocol.fields.rules import shown
 from ....protocol.fields.suggestion import suggestion
 from ....protocol.parameters.guided import FORMS, GuidedDecodingParams
@@ -15,7 +18,7 @@ from ..schemas.foreign_fields import FOREIGN_FIELDS, RENAMED
 from ..schemas.sampling import TAKEN, TAKEN_WITH_CHOICES, SamplingRequest
 
 _SAME_NAMES = tuple(name for name in (*TAKEN, *TAKEN_WITH_CHOICES) if name != "cache_salt")
-_SHAPES = ("response_format", "structural_tag", *(f"guided_{form}" for form in FORMS))
+_SHAPES = ("guided_decoding", "response_format", "structural_tag", *(f"guided_{form}" for form in FORMS))
 
 
 def sampling_params(
@@ -30,25 +33,47 @@ def sampling_params(
     _check_foreign_fields(request)
     chosen = {name: value for name in _SAME_NAMES if (value := getattr(request, name, None)) is not None}
     chosen.update({name: value for name, value in further.items() if value is not None})
+    if isinstance(schema := chosen.get("response_format", {}).get("json_schema"), dict):
+        chosen["response_format"] = {**chosen["response_format"], "json_schema": _without_nulls(schema)}
+    sent = _renamed(request, chosen)
+    try:
+        if request.structured_outputs is not None and (shape := _structured(request.structured_outputs)):
+            if "guided_json" in chosen:
+                raise RequestError("An answer has one shape: give structured_outputs or guided_json, not both.")
+            chosen["guided_decoding"] = shape
+        if call_shape is not None:
+            _set_call_shape(chosen, call_shape, sent)
+        chosen["cache_salt"] = _salted(salt, request.cache_salt)
+        return guarded(msgspec.structs.replace(defaults, **chosen))
+    except RequestError as error:
+        raise type(error)(_in_their_words(str(error), sent)) from None
+
+
+def _renamed(request: SamplingRequest, chosen: dict[str, Any]) -> dict[str, str]:
+    """Choose what was sent under another name; returns these names by ours."""
+    sent = {"guided_decoding": "structured_outputs"} if request.structured_outputs is not None else {}
     for theirs, ours in RENAMED.items():
-        if (value := getattr(request, theirs, None)) is not None and chosen.setdefault(ours, value) != value:
+        if (value := getattr(request, theirs, None)) is None:
+            continue
+        if chosen.setdefault(ours, value) != value:
             raise ApiError(400, f"{theirs} is another name of {ours}; give one of them.", param=theirs)
-    if request.structured_outputs is not None:
-        if "guided_json" in chosen:
-            raise ApiError(400, "An answer has one shape: give structured_outputs or guided_json, not both.")
-        chosen["guided_decoding"] = _structured(request.structured_outputs)
-    if call_shape is not None:
-        _set_call_shape(chosen, call_shape)
-    chosen["cache_salt"] = _salted(salt, request.cache_salt)
-    return guarded(msgspec.structs.replace(defaults, **chosen))
+        sent[ours] = theirs
+    return sent
 
 
-def _set_call_shape(chosen: dict[str, Any], shape: GuidedDecodingParams) -> None:
+def _in_their_words(sentence: str, sent: Mapping[str, str]) -> str:
+    """An error that names the fields as the client has sent them."""
+    for ours, theirs in sent.items():
+        form = ours.removeprefix("guided_")
+        sentence = re.sub(rf"\bguided_decoding: {form}\b|\b{ours}\b", theirs, sentence)
+    return sentence
+
+
+def _set_call_shape(chosen: dict[str, Any], shape: GuidedDecodingParams, sent: Mapping[str, str]) -> None:
     """The answer must be a call; a format that asks for nothing may be given all the same."""
     if (form := chosen.get("response_format")) is not None and form.get("type") == "text":
         del chosen["response_format"]
-    given = ["structured_outputs"] * ("guided_decoding" in chosen)
-    given += [name for name in _SHAPES if chosen.get(name) not in (None, False)]
+    given = [sent.get(name, name) for name in _SHAPES if chosen.get(name) not in (None, False)]
     if given:
         why = f"{given[0]} and a tool_choice that asks for a call can't be given together."
         raise ApiError(400, why, param=given[0])
@@ -74,8 +99,14 @@ def _salted(salt: str | None, own: str | None) -> str | None:
     return own if salt is None else f"{salt} {own or ''}"
 
 
-def _structured(given: dict[str, Any]) -> GuidedDecodingParams:
+def _without_nulls(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _structured(given: dict[str, Any]) -> GuidedDecodingParams | None:
+    """None where each form is null, or switched off."""
     if unknown := sorted(given.keys() - {*FORMS, "disable_any_whitespace"}):
         hint = suggestion(unknown[0], FORMS)
         raise ApiError(400, f"structured_outputs has no {unknown[0]!r}; it takes one of {', '.join(FORMS)}.{hint}")
-    return GuidedDecodingParams(**given)
+    asked = _without_nulls(given)
+    return GuidedDecodingParams(**asked) if any(asked.get(form) not in (None, False) for form in FORMS) else None

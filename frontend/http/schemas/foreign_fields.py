@@ -42,6 +42,7 @@ RENAMED = {
 }
 
 _SAMPLER = "this way of sampling doesn't exist here; use temperature, top_p, top_k or min_p"
+_ORDER = "temperature, top_k, top_p and min_p always act, in one order; leave out those that are not to act"
 _PENALTY = "this penalty doesn't exist here; use repetition_penalty, or no_repeat_ngram_size"
 _TEXT = "answers are text alone"
 _LENGTH = "use max_tokens, or max_output_tokens in /v1/responses"
@@ -77,9 +78,10 @@ FOREIGN_FIELDS: Mapping[str, ForeignField] = {
     **_rows(
         _SAMPLER,
         typical_p=(1,), typ_p=(1,), tfs_z=(1,), top_a=(0,), top_n_sigma=(-1, 0), mirostat=(0,), mirostat_mode=(0,),
-        dynatemp_range=(0,), xtc_probability=(0,), min_keep=(0,), epsilon_cutoff=(0,), eta_cutoff=(0,), samplers=(),
+        dynatemp_range=(0,), xtc_probability=(0,), min_keep=(0,), epsilon_cutoff=(0,), eta_cutoff=(0,),
         adaptive_target=(-1,),
     ),
+    **_rows(_ORDER, samplers=()),
     **_rows(_PENALTY, dry_multiplier=(0,), repeat_last_n=(64, -1, 0), penalize_nl=(False,)),
     **_rows(
         _LENGTH,
@@ -87,8 +89,8 @@ FOREIGN_FIELDS: Mapping[str, ForeignField] = {
     ),
     **_rows(
         _WHOLE,
-        n_keep=(0, -1), n_discard=(0,), truncate_prompt_tokens=(), truncate=(False, True), shift=(False, True),
-        transforms=(),
+        n_keep=(0, -1), num_keep=(0, -1), n_discard=(0,), truncate_prompt_tokens=(), truncate=(False, True),
+        shift=(False, True), transforms=(),
     ),
     **_rows(
         _MORE,
@@ -123,6 +125,8 @@ FOREIGN_FIELDS: Mapping[str, ForeignField] = {
     **_rows("use stop, stop_token_ids or a grammar", stop_regex=()),
     **_rows("use cache_salt", extra_key=()),
     # Ollama and OpenRouter
+    **_rows("the context's length is set where the model is loaded: max_model_len", num_ctx=()),
+    **_rows("give it as a message of the role system", system_prompt=(), safe_prompt=(False,)),
     **_rows(_OWNER, options=(), models=(), provider=(), route=()),
     **_rows("use /v1/completions for a text as it stands", raw=(False,), template=(), context=()),
 }  # fmt: skip
