@@ -172,7 +172,7 @@ def test_the_engine_is_asked_for_its_health_and_figures_and_the_page_loads_nothi
     assert page.headers["content-type"].startswith("text/html")
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "unsafe" not in policy
-    for outside in ("<script src", '<link rel="stylesheet', "@import", "https://"):
+    for outside in ("<script src", '<link rel="stylesheet', "@import '", '@import "', "@import url", "https://"):
         assert outside not in page.text
 
 
