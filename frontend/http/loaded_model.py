@@ -17,6 +17,7 @@ from ..requests.prompts import RenderedPrompt
 from ..session.private import PrivateSession
 from ..session.threads import LoopQueue, ModelThreads
 from ..session.tree.transport import TreeTransport
+from ..text.template_options import unread_options
 from ..text.tokenizer import Tokenizer
 
 
@@ -102,6 +103,12 @@ class LoadedModel:
     @property
     def sees(self) -> bool:
         return self.session.sight is not None
+
+    def check_template_options(self, options: Mapping[str, Any] | None, tools: Sequence[Any] | None) -> None:
+        """Refuse the misspelt name of one that the model's own template reads."""
+        if options:
+            template = self.tokenizer.template(self.session.chat_template, has_tools=bool(tools))
+            unread_options(template, options)
 
     def render(
         self,

@@ -319,6 +319,30 @@ def test_an_answer_that_repeats_itself_says_so_in_its_stop_reason(client):
     assert choice.message.content.startswith("abab") and len(choice.message.content) < 400
 
 
+def test_a_refusal_among_the_parts_is_text_and_a_prompt_that_fits_may_ask_to_be_cut(client):
+    refused, told = {"type": "refusal", "refusal": "No."}, {"type": "text", "text": "No."}
+    first, second = [
+        client.chat.completions.create(
+            messages=[USE, {"role": "assistant", "content": [part]}, USE], max_tokens=9, **GREEDY
+        )
+        for part in (refused, told)
+    ]
+    assert first.choices == second.choices and first.usage.prompt_tokens == second.usage.prompt_tokens
+    said = {"type": "message", "role": "assistant", "content": [refused]}
+    asked = {"input": [USE, said, USE], "truncation": "auto", "max_output_tokens": 9}
+    assert client.responses.create(**asked, **GREEDY).usage.input_tokens == first.usage.prompt_tokens
+
+
+def test_a_misspelt_option_of_the_template_is_refused(client):
+    misspelt = {"extra_body": {"chat_template_kwargs": {"enable_thinkng": False}}, **GREEDY}
+    for ask in (
+        lambda: client.chat.completions.create(messages=QUESTION, **misspelt),
+        lambda: client.responses.create(input="hi", **misspelt),
+    ):
+        with pytest.raises(openai.BadRequestError, match="Did you mean enable_thinking?"):
+            ask()
+
+
 def test_a_conversation_with_a_call_and_what_it_gave_goes_on(client):
     call = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2, "b": 3}'}}
     called = {"role": "assistant", "content": None, "tool_calls": [call]}

@@ -175,6 +175,13 @@ def test_every_way_to_say_how_much_to_think_reaches_the_template(given, options,
     assert thinking_of(request) == (options, budget, is_shown)
 
 
+@for_each("kind, least", [(kind, least) for kind, _, least in KINDS_OF_REQUESTS if kind is not CompletionRequest])
+def test_a_misspelt_word_about_reasoning_is_refused_with_the_nearest(kind, least):
+    assert "Did you mean effort?" in refusal(kind, {**least, "reasoning": {"efort": "low"}})
+    assert "Did you mean minimal?" in refusal(kind, {**least, "reasoning": {"effort": "minimum"}})
+    assert refusal(kind, {**least, "reasoning": dict.fromkeys(("effort", "summary", "generate_summary"))}) == ""
+
+
 # --- requests made from it by chance ---------------------------------------------------------------------------------
 
 

@@ -120,6 +120,8 @@ def _prepared(call: Call, request: ChatRequest, model: LoadedModel) -> _Chat:
     )
     check_asked(1, params, call.server.options)
     options = {**thinking.template_options, **template_options(request.chat_template_kwargs)}
+    if request.chat_template is None:
+        model.check_template_options(request.chat_template_kwargs, choice.tools)
     if request.continue_final_message:
         options["continue_final_message"] = True
     prompt = rendered(

@@ -135,6 +135,7 @@ def _prepared(call: Call, request: ResponsesRequest, model: LoadedModel) -> _Res
     )
     check_asked(1, params, call.server.options)
     options = template_options(request.chat_template_kwargs)
+    model.check_template_options(options, choice.tools)
     if request.reasoning is not None and request.reasoning.effort is not None:
         options.setdefault("reasoning_effort", request.reasoning.effort)
         if request.reasoning.effort == "none":
@@ -263,6 +264,8 @@ def _content(content: str | list[InputPart] | None, name: str) -> str | list[Con
 def _part(part: InputPart) -> ContentPart:
     if part.type in _TEXT_PARTS:
         return ContentPart(type="text", text=part.text)
+    if part.type == "refusal":
+        return ContentPart(type="refusal", refusal=part.refusal)
     return ContentPart(type=part.type, image_url=part.image_url, detail=part.detail, file_id=part.file_id)
 
 

@@ -70,10 +70,17 @@ def as_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     """Messages in the form that templates read: arguments of earlier calls are objects."""
     plain = [plain_message(message) for message in messages]
     for message in plain:
+        if message["role"] == "assistant" and isinstance(message.get("content"), list):
+            message["content"] = [_without_refusal(part) for part in message["content"]]
         for call in message.get("tool_calls") or ():
             call["function"]["arguments"] = _as_object(call["function"]["arguments"])
             call["type"] = "function"
     return plain
+
+
+def _without_refusal(part: dict[str, Any]) -> dict[str, Any]:
+    """What an assistant has refused with is its text, which templates know."""
+    return {"type": "text", "text": part.get("refusal")} if part["type"] == "refusal" else part
 
 
 def _as_object(arguments: Any) -> Any:

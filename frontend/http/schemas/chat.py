@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from .sampling import Count, FreeForm, PromptLogprobs, Ranked, Sampling, Usage
+from .sampling import Count, Effort, FreeForm, PromptLogprobs, Ranked, Sampling, Usage
 
 
 class ContentPart(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -13,6 +13,7 @@ class ContentPart(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     type: str
     text: str | None = None
+    refusal: str | None = None
     image_url: str | FreeForm | None = None
     video_url: str | FreeForm | None = None
     image: str | None = None
@@ -78,14 +79,15 @@ class ThinkingOptions(msgspec.Struct, kw_only=True):
     budget_tokens: Count | None = None
 
 
-class ChatReasoning(msgspec.Struct, kw_only=True):
+class ChatReasoning(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """OpenRouter's way to say how a model thinks."""
 
     enabled: bool | None = None
-    effort: str | None = None
+    effort: Effort | None = None
     max_tokens: Count | None = None
     exclude: bool | None = None
     summary: str | None = None  # without effect
+    generate_summary: str | None = None  # without effect
 
 
 class ChatRequest(Sampling, kw_only=True, forbid_unknown_fields=True):
@@ -97,7 +99,7 @@ class ChatRequest(Sampling, kw_only=True, forbid_unknown_fields=True):
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
     parallel_tool_calls: bool | None = None
-    reasoning_effort: str | None = None
+    reasoning_effort: Effort | None = None
     include_reasoning: bool | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
     enable_thinking: bool | None = None

@@ -5,12 +5,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from .sampling import Count, FreeForm, Ranked, SamplingRequest
+from .sampling import Count, Effort, FreeForm, Ranked, SamplingRequest
 
 
 class InputPart(msgspec.Struct, kw_only=True):
     type: str
     text: str | None = None
+    refusal: str | None = None
     image_url: str | None = None
     detail: str | None = None
     file_id: str | None = None
@@ -46,8 +47,10 @@ class TextOptions(msgspec.Struct, kw_only=True):
     verbosity: str | None = None  # without effect
 
 
-class ReasoningOptions(msgspec.Struct, kw_only=True):
-    effort: str | None = None
+class ReasoningOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    effort: Effort | None = None
+    context: str | None = None  # without effect
+    mode: str | None = None  # without effect
     summary: str | None = None  # without effect
     generate_summary: str | None = None  # without effect
 
@@ -64,7 +67,9 @@ class ResponsesRequest(SamplingRequest, kw_only=True, forbid_unknown_fields=True
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
     chat_template_kwargs: FreeForm | None = None
-    truncation: Literal["disabled"] | None = None
+    truncation: Annotated[
+        Literal["disabled", "auto"] | None, Meta(description="without effect: a prompt that is too long is refused")
+    ] = None
     include: list[str] | None = None  # without effect
     background: Annotated[bool | None, Meta(description="refused: nothing is kept")] = None
     previous_response_id: Annotated[str | None, Meta(description="refused: nothing is kept")] = None

@@ -5,7 +5,7 @@ file says which parameters requests may give, and which have closer bounds for c
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -20,6 +20,8 @@ Count = Annotated[int, Meta(ge=1, le=MOST)]
 Ranked = Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)]
 TokenId = Annotated[int, Meta(ge=0, le=MOST)]
 FreeForm = dict[str, Any]
+# Of reasoning, as OpenAI has it; a template with a word of its own gets it by chat_template_kwargs.
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
