@@ -7,8 +7,7 @@ from ...protocol.errors import RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.media import MediumKind
 from .encoded_media import EncodedMedium
-from .media_options import checked_options
-from .media_sources import SOURCE_NAMES, encoded, is_frame
+from .media_sources import SOURCE_NAMES, check_source, encoded, is_frame
 
 # A content part's types, and what medium each is.
 _PART_TYPES: dict[str, MediumKind] = {
@@ -100,13 +99,10 @@ def _kind_of_part(part: Any) -> MediumKind | None:
 
 
 def check_media_parts(messages: Sequence[Any]) -> None:
-    """Raises `RequestError` for a part that holds no medium, or has an option that there is not; opens nothing."""
+    """Raises `RequestError` for a part that holds no medium, or has an option that there is not; reads none."""
 
     def check(kind: MediumKind, part: Mapping[str, Any]) -> None:
-        source, options = _source_and_options(kind, part)
-        if isinstance(source, Mapping):
-            options |= {name: value for name, value in source.items() if name not in SOURCE_NAMES[kind]}
-        checked_options(options)
+        check_source(kind, *_source_and_options(kind, part))
 
     for message in messages:
         _without_media(message, check)

@@ -8,14 +8,15 @@ import base64
 import binascii
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from ...protocol.errors import LimitError, RequestError
 from ...protocol.fields.rules import shown
-from ...protocol.files.model_file import read_regular
+from ...protocol.files.model_file import open_regular, read_regular
 from ...protocol.media import MediumKind
 from .encoded_media import MOST_FRAMES, EncodedMedium
 from .media_options import checked_options
@@ -36,14 +37,7 @@ def encoded(
     kind: MediumKind, source: Any, options: Mapping[str, Any] | None = None, *, may_open: bool
 ) -> EncodedMedium:
     """One medium from whatever holds it; raises `RequestError` where it can't be taken."""
-    options = dict(options or {})
-    while isinstance(source, Mapping):
-        holders = [name for name in SOURCE_NAMES[kind] if source.get(name) is not None]
-        if not holders:
-            raise RequestError(f"{A[kind]} given as a dict needs {kind!r} or 'url'; this one has {_names(source)}.")
-        options |= {name: value for name, value in source.items() if name not in SOURCE_NAMES[kind]}
-        source = source[holders[0]]
-    checked = checked_options(options)
+    source, checked = _unwrapped(kind, source, options or {})
     if isinstance(source, (list, tuple)):
         return _encoded_list(kind, source, checked, may_open)
     if _is_pillow(source) or _is_array(source):
@@ -52,6 +46,35 @@ def encoded(
         pixels, shape = pixels_of(kind, source)
         return EncodedMedium(kind, "pixels", pixels, shape, checked)
     return EncodedMedium(kind, "file", _content(kind, source, may_open), options=checked)
+
+
+def check_source(kind: MediumKind, source: Any, options: Mapping[str, Any]) -> None:
+    """Raises what `encoded` would for options, a type that holds no medium, or a place where none can be; what is
+    elsewhere isn't read."""
+    source, _ = _unwrapped(kind, source, options)
+    if kind == "video" and isinstance(source, (list, tuple)):
+        for frame in source[:MOST_FRAMES]:
+            if not is_frame(frame):
+                check_source("image", frame, {})
+    elif isinstance(source, os.PathLike) or (isinstance(source, str) and _scheme(kind, source) == "file"):
+        with _reading_in_words(kind, os.fspath(source)):
+            os.close(open_regular(_path(os.fspath(source))))
+    elif isinstance(source, (list, tuple)):
+        _encoded_list(kind, source, {}, may_open=False)
+    elif not (_is_pillow(source) or _is_array(source) or _is_readable(source) or _is_of_web(kind, source)):
+        _content(kind, source, may_open=False)
+
+
+def _unwrapped(kind: MediumKind, source: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, float]]:
+    """The source out of the dicts that hold it, with all that they say of how it is read."""
+    options = dict(options)
+    while isinstance(source, Mapping):
+        holders = [name for name in SOURCE_NAMES[kind] if source.get(name) is not None]
+        if not holders:
+            raise RequestError(f"{A[kind]} given as a dict needs {kind!r} or 'url'; this one has {_names(source)}.")
+        options |= {name: value for name, value in source.items() if name not in SOURCE_NAMES[kind]}
+        source = source[holders[0]]
+    return source, checked_options(options)
 
 
 def _encoded_list(kind: MediumKind, frames: Sequence[Any], options: dict[str, float], may_open: bool) -> EncodedMedium:
@@ -85,26 +108,34 @@ def _content(kind: MediumKind, source: Any, may_open: bool) -> bytes:
         return _content_of_text(kind, source, may_open)
     if isinstance(source, os.PathLike):
         return _opened(kind, os.fspath(source), may_open)
-    if callable(read := getattr(source, "read", None)):
-        return _bounded(kind, read(MOST_BYTES[kind] + 1))
+    if _is_readable(source):
+        return _bounded(kind, source.read(MOST_BYTES[kind] + 1))
     raise RequestError(
         f"{A[kind]} is given as bytes, a data: URL, a path, a Pillow image, or an array; this one is {_type(source)}."
     )
 
 
 def _content_of_text(kind: MediumKind, text: str, may_open: bool) -> bytes:
-    scheme = text[:8].partition(":")[0].lower() if ":" in text[:8] else ""
+    scheme = _scheme(kind, text)
     if scheme == "data":
         return _content_of_data(kind, text)
-    if scheme in ("http", "https"):
-        if not may_open:
-            raise _closed(kind, "a URL")
-        from .media_download import downloaded
+    if scheme == "file":
+        return _opened(kind, text, may_open)
+    if not may_open:
+        raise _closed(kind, "a URL")
+    from .media_download import downloaded
 
-        return _bounded(kind, downloaded(kind, text, MOST_BYTES[kind]))
+    return _bounded(kind, downloaded(kind, text, MOST_BYTES[kind]))
+
+
+def _scheme(kind: MediumKind, text: str) -> str:
+    """`file` also for a path."""
+    scheme = text[:8].partition(":")[0].lower() if ":" in text[:8] else ""
+    if scheme in ("data", "http", "https"):
+        return scheme
     if "://" in text[:_LONGEST_SCHEME] and scheme != "file":
         raise RequestError(f"{A[kind]} is at an address of http:, https:, file: or data:, and not at {shown(text)}.")
-    return _opened(kind, text, may_open)
+    return "file"
 
 
 def _content_of_data(kind: MediumKind, url: str) -> bytes:
@@ -130,21 +161,33 @@ def _content_of_data(kind: MediumKind, url: str) -> bytes:
 def _opened(kind: MediumKind, path: str, may_open: bool) -> bytes:
     if not may_open:
         raise _closed(kind, "a file")
-    if path[:5].lower() == "file:":
-        from urllib.parse import unquote, urlsplit
-
-        parts = urlsplit(path)
-        if parts.netloc not in ("", "localhost"):
-            raise RequestError(f"A file: URL names a file of this machine: file:///…, not {shown(path)}.")
-        path = unquote(parts.path)
-    try:
-        content = read_regular(os.path.expanduser(path), MOST_BYTES[kind])
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise RequestError(f"The {kind} {shown(path)} can't be read: {reason}.") from None
+    with _reading_in_words(kind, path):
+        content = read_regular(_path(path), MOST_BYTES[kind])
     if content is None:
         raise _too_large(kind)
     return _bounded(kind, content)
+
+
+def _path(path_or_url: str) -> str:
+    if path_or_url[:5].lower() != "file:":
+        return os.path.expanduser(path_or_url)
+    from urllib.parse import unquote, urlsplit
+
+    parts = urlsplit(path_or_url)
+    if parts.netloc not in ("", "localhost"):
+        raise RequestError(f"A file: URL names a file of this machine: file:///…, not {shown(path_or_url)}.")
+    return unquote(parts.path)
+
+
+@contextmanager
+def _reading_in_words(kind: MediumKind, path: str) -> Iterator[None]:
+    try:
+        yield
+    except RequestError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise RequestError(f"The {kind} {shown(path)} can't be read: {reason}.") from None
 
 
 def _bounded(kind: MediumKind, content: Any) -> bytes:
@@ -179,6 +222,14 @@ def _is_pillow(source: Any) -> bool:
     """Without importing Pillow: whoever holds one of its images has."""
     module = sys.modules.get("PIL.Image")
     return module is not None and isinstance(source, module.Image)
+
+
+def _is_readable(source: Any) -> bool:
+    return callable(getattr(source, "read", None))
+
+
+def _is_of_web(kind: MediumKind, source: Any) -> bool:
+    return isinstance(source, str) and _scheme(kind, source) in ("http", "https")
 
 
 def _is_array(source: Any) -> bool:

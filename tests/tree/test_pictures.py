@@ -16,7 +16,7 @@ from builders.daemon import seeing_daemon
 from builders.seeing_model import NUM_ROWS, SIZE, about, as_url, picture, seeing_model
 from builders.watching import loop_face
 
-from penstock import LLM, ConfigError, SamplingParams
+from penstock import LLM, ConfigError, RequestError, SamplingParams
 from penstock.frontend.cli import main
 from penstock.frontend.http.schemas.chat import ContentPart
 from penstock.frontend.requests.media_options import OPTIONS as OPTIONS_OF_MEDIA
@@ -121,6 +121,10 @@ def test_what_is_wrong_with_a_picture_ends_its_request_alone(either, tmp_path):
     sentences = ["No such file", "no format", "limit_mm_per_prompt", "holds no image", "mm_cache keeps 64.*max_frames"]
     for output, words in zip(outputs, sentences):
         assert re.search(words, output.error_msg), output.error_msg
+    for source, words in ((5, "is int"), (b"", "empty"), ("/nosuch.png", "No such"), ("ftp://x/y.png", "an address")):
+        for call in (either.chat, either.stream):  # of a conversation by itself
+            with pytest.raises(RequestError, match=words):
+                call(about({"type": "image", "image": source}), PARAMS)
     placeholder = either.get_tokenizer().token_to_id("<|image_pad|>")
     outputs = either.generate(
         [

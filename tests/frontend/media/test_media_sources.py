@@ -21,7 +21,7 @@ from penstock.frontend.requests import media_download, media_sources
 from penstock.frontend.requests.encoded_media import EncodedMedium, packed_media, unpacked_media
 from penstock.frontend.requests.media_download import downloaded
 from penstock.frontend.requests.media_parts import media_of_prompt, take_media
-from penstock.frontend.requests.media_sources import encoded
+from penstock.frontend.requests.media_sources import check_source, encoded
 from penstock.protocol.attach import LONGEST_FRAME
 from penstock.protocol.errors import LimitError, RequestError
 
@@ -72,6 +72,24 @@ def test_files_and_pixels_are_taken_in_every_form_that_holds_them():
 def test_what_is_no_picture_is_refused(source, says):
     with pytest.raises(RequestError, match=says):
         encoded("image", source, may_open=True)
+    if not hasattr(source, "shape") and not hasattr(source, "read"):  # of these it takes reading to tell
+        with pytest.raises(RequestError, match=says):
+            check_source("image", source, {})
+
+
+def test_a_source_is_checked_without_reading_it(tmp_path):
+    (tmp_path / "a.png").write_bytes(FILE)
+    good = (tmp_path / "a.png", (tmp_path / "a.png").as_uri(), "https://nowhere.invalid/a.png", URL, FILE, PICTURE)
+    stream = io.BytesIO(FILE)
+    for source in (*good, stream, {"url": URL}):
+        check_source("image", source, {"max_pixels": 9})
+        check_source("video", [source, source], {})
+    assert stream.tell() == 0
+    for source, says in (("nothing.png", "No such file"), (tmp_path, "a folder"), ("ftp://x/y.png", "an address of"),
+                         ("file://elsewhere/a.png", "of this machine"), ({"url": 5}, "is int")):  # fmt: skip
+        for kind, given in (("image", source), ("video", [source])):
+            with pytest.raises(RequestError, match=says):
+                check_source(kind, given, {})
 
 
 def test_files_and_urls_are_opened_by_the_callers_own_process_alone_up_to_a_length(tmp_path, monkeypatch):
