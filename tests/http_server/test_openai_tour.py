@@ -237,6 +237,10 @@ def test_a_response_takes_every_form_of_tool_choice_calls_a_function_and_reads_w
 
     assert kinds("auto") and "function_call" not in kinds("none")
     assert kinds({"type": "function", "name": "add"})[-1:] == ["function_call"]
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "add"}]}
+    assert kinds(allowed)[-1:] == ["function_call"]
+    with pytest.raises(openai.BadRequestError, match="tool_choice needs mode and tools"):
+        kinds({**allowed, "mode": None})
     found = client.responses.create(
         input=USE["content"], tools=FLAT, tool_choice="required", max_output_tokens=200, **GREEDY
     )
@@ -284,6 +288,23 @@ def test_a_required_call_comes_as_a_call_so_does_one_of_a_named_function_and_non
         for wanted in ("required", {"type": "function", "function": {"name": "now"}}):
             [call] = chat(wanted, [tool]).choices[0].message.tool_calls
             assert (call.function.name, json.loads(call.function.arguments)) == ("now", {})
+    others = [{"type": "function", "function": {"name": name}} for name in ("now", "then")]
+
+    def allowed(mode, *names):
+        tools = [{"type": "function", "function": {"name": name}} for name in names]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+    [call] = chat(allowed("required", "now"), [*TOOLS, *others]).choices[0].message.tool_calls
+    assert call.function.name == "now"
+    assert chat(allowed("auto", "add"), [*others, *TOOLS]).usage == chat("auto").usage
+    for wrong, words in (
+        (allowed("auto", "nwo"), "allows 'nwo', which is not among tools"),
+        (allowed("required"), "there are no tools"),
+        ({"type": "allowed_tools"}, "needs allowed_tools"),
+        ({"type": "function", "function": None}, "needs function"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=words):
+            chat(wrong)
     without = client.chat.completions.create(messages=QUESTION, **GREEDY)
     assert chat("none").usage.prompt_tokens == without.usage.prompt_tokens
 

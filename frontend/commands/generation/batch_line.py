@@ -67,7 +67,7 @@ class BatchLine:
         if body.echo or body.continue_final_message or body.add_generation_prompt is False:
             raise ApiError(400, "echo, continue_final_message and add_generation_prompt are not for batches.")
         given = body.tool_choice
-        choice = given if isinstance(given, str) or given is None else given.function
+        choice = given if isinstance(given, str) or given is None else given.chosen
         self.choice = ToolChoice.of(choice, as_tools(body.tools))
         options = template_options(body.chat_template_kwargs)
         if body.reasoning_effort is not None:

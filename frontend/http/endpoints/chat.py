@@ -106,7 +106,7 @@ def _prepared(call: Call, request: ChatRequest, model: LoadedModel) -> _Chat:
     if request.echo:
         raise ApiError(400, "echo works with /v1/completions only.", param="echo")
     given = request.tool_choice
-    choice = ToolChoice.of(given.function if isinstance(given, ChosenTool) else given, as_tools(request.tools))
+    choice = ToolChoice.of(given.chosen if isinstance(given, ChosenTool) else given, as_tools(request.tools))
     thinking = thinking_of(request)
     params = sampling_params(
         request,

@@ -24,6 +24,7 @@ from ..requests.parameters import sampling_params
 from ..requests.tool_choice import CallParser, ToolChoice
 from ..schemas.chat import Called, CalledFunction, ChatMessage, ContentPart
 from ..schemas.responses import (
+    FlatChoice,
     FlatTool,
     Incomplete,
     InputDetails,
@@ -123,7 +124,8 @@ async def responses(call: Call, request: ResponsesRequest) -> AnyReply:
 
 def _prepared(call: Call, request: ResponsesRequest, model: LoadedModel) -> _Responses:
     tools = [_nested(tool) for tool in request.tools or ()]
-    choice = ToolChoice.of(request.tool_choice, tools)
+    given = request.tool_choice
+    choice = ToolChoice.of(given.chosen if isinstance(given, FlatChoice) else given, tools)
     params = sampling_params(
         request,
         model.defaults,
@@ -162,9 +164,15 @@ def _response(call: Call, request: ResponsesRequest, model: LoadedModel, params:
         temperature=params.temperature,
         top_p=params.top_p,
         max_output_tokens=request.max_output_tokens,
-        tool_choice=msgspec.to_builtins(request.tool_choice) or "auto",
+        tool_choice=_told(request.tool_choice) if request.tool_choice is not None else "auto",
         tools=[{"strict": None, **msgspec.to_builtins(tool)} for tool in request.tools or ()],
     )
+
+
+def _told(choice: str | FlatChoice) -> Any:
+    if isinstance(choice, str):
+        return choice
+    return {name: value for name, value in msgspec.to_builtins(choice).items() if value is not None}
 
 
 def _encoded(events: Iterable[ResponseEvent], numbers: "itertools.count[int]") -> Iterator[bytes]:

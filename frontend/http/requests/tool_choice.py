@@ -15,6 +15,7 @@ from ...parsing import AnswerReader, CallForm, CallMarks
 from ...parsing.json_call import BareJsonCall
 from ...requests.tool_schemas import DEFINITIONS, arguments_schema
 from ..answers.errors import ApiError
+from ..schemas.chat import AllowedTools
 
 _ONE_JSON_CALL = CallMarks((CallForm("{", BareJsonCall, is_bare=True),))
 
@@ -30,7 +31,9 @@ class ToolChoice:
 
     @classmethod
     def of(cls, choice: Any, tools: Sequence[Mapping[str, Any]]) -> "ToolChoice":
-        """`choice` is one of OpenAI's words, or a struct with the `name` of a function."""
+        """`choice` is one of OpenAI's words, or a struct: the `name` of a function, or the tools that are allowed."""
+        if isinstance(choice, AllowedTools):
+            return cls.of(choice.mode, _allowed(choice, tools))
         if isinstance(choice, str) and choice == "none":
             return cls(None)
         if choice is None or choice == "auto":
@@ -81,6 +84,13 @@ class CallParser:
             answer.tool_calls = [ToolCall(self._call_id if first else None, function)]
             self._has_begun = True
         answer.text = ""
+
+
+def _allowed(choice: AllowedTools, tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    names = {tool.function.name for tool in choice.tools}
+    if unknown := sorted(names - {tool["function"]["name"] for tool in tools}):
+        raise ApiError(400, f"tool_choice allows {unknown[0]!r}, which is not among tools.", param="tool_choice")
+    return [tool for tool in tools if tool["function"]["name"] in names]
 
 
 def _call_schema(function: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from ....protocol.errors import RequestError
 from .sampling import Count, Effort, FreeForm, PromptLogprobs, Ranked, Sampling, Usage
 
 
@@ -69,9 +70,29 @@ class ChosenFunction(msgspec.Struct, kw_only=True):
     name: str
 
 
-class ChosenTool(msgspec.Struct, kw_only=True):
+class AllowedTool(msgspec.Struct, kw_only=True):
     function: ChosenFunction
     type: Literal["function"] = "function"
+
+
+class AllowedTools(msgspec.Struct, kw_only=True):
+    """Those of the tools that this answer may call."""
+
+    tools: list[AllowedTool]
+    mode: Literal["auto", "required"]
+
+
+class ChosenTool(msgspec.Struct, kw_only=True):
+    type: Literal["function", "allowed_tools"] = "function"
+    function: ChosenFunction | None = None
+    allowed_tools: AllowedTools | None = None
+
+    @property
+    def chosen(self) -> ChosenFunction | AllowedTools:
+        found = self.function if self.type == "function" else self.allowed_tools
+        if found is None:
+            raise RequestError(f"tool_choice needs {self.type}, which must be an object.")
+        return found
 
 
 class ThinkingOptions(msgspec.Struct, kw_only=True):

@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from ....protocol.errors import RequestError
+from .chat import AllowedTool, AllowedTools, ChosenFunction
 from .sampling import Count, Effort, FreeForm, Ranked, SamplingRequest
 
 
@@ -37,9 +39,26 @@ class FlatTool(msgspec.Struct, kw_only=True):
     strict: bool | None = None
 
 
-class FlatChoice(msgspec.Struct, kw_only=True):
+class FlatAllowed(msgspec.Struct, kw_only=True):
     name: str
     type: Literal["function"] = "function"
+
+
+class FlatChoice(msgspec.Struct, kw_only=True):
+    type: Literal["function", "allowed_tools"] = "function"
+    name: str | None = None
+    mode: Literal["auto", "required"] | None = None
+    tools: list[FlatAllowed] | None = None
+
+    @property
+    def chosen(self) -> ChosenFunction | AllowedTools:
+        """The same in the form of a chat."""
+        if self.type == "function" and self.name is not None:
+            return ChosenFunction(name=self.name)
+        if self.type == "allowed_tools" and self.mode is not None and self.tools is not None:
+            allowed = [AllowedTool(function=ChosenFunction(name=each.name)) for each in self.tools]
+            return AllowedTools(tools=allowed, mode=self.mode)
+        raise RequestError(f"tool_choice needs {'name' if self.type == 'function' else 'mode and tools'}.")
 
 
 class TextOptions(msgspec.Struct, kw_only=True):
