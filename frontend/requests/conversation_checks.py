@@ -9,10 +9,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...protocol.errors import RequestError
+from ...protocol.fields.suggestion import slip
 from .media_parts import medium_of
 
 # Names under which callers give an assistant's thoughts.
 REASONING = ("reasoning_content", "thinking", "reasoning")
+# Templates may read any other name: only what is nearly one of these is refused.
+_OF_MESSAGES = (
+    "role", "content", "name", "tool_calls", "tool_call_id", "tool_name", "refusal", "audio", "annotations",
+    "function_call", *REASONING,
+)  # fmt: skip
+_OF_TEXTS = ("type", "text", "cache_control")
 
 
 def check_conversation(conversation: Any, *, sees: bool = False) -> None:
@@ -23,7 +30,16 @@ def check_conversation(conversation: Any, *, sees: bool = False) -> None:
     if not conversation:
         raise RequestError("The conversation is empty: it needs at least one message.")
     for message in conversation:
+        check_names("A message", message, _OF_MESSAGES)
         _check_message(message, sees)
+
+
+def check_names(what: str, holder: Any, known: tuple[str, ...]) -> None:
+    """Raises `RequestError` for a key that is misspelt, and would be passed over."""
+    if isinstance(holder, Mapping):
+        for name in holder.keys() - set(known):
+            if (meant := slip(name, known)) is not None:
+                raise RequestError(f"{what} has no {name!r}. Did you mean {meant}?")
 
 
 def _check_message(message: Any, sees: bool) -> None:
@@ -64,6 +80,7 @@ def _check_part(part: Any, sees: bool) -> None:
                 f"This model sees nothing: a part of a message must be text, and this one is of type {shown}."
             )
         raise RequestError(f"Content of type {shown} is not supported: a part of a message must be text.")
+    check_names("A part of a message", part, _OF_TEXTS)
     if not isinstance(_value(part, "text"), str):
         fault = _fault("this one", part, "text")
         raise RequestError(f'A part of a message must be text, {{"type": "text", "text": "…"}}; {fault}.')

@@ -20,6 +20,7 @@ from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
 from .encoded_media import EncodedMedium
 from .media_parts import has_media, media_of_prompt, sources_of_prompt
+from .tool_schemas import check_tool
 
 if TYPE_CHECKING:
     from ..media.sight import Expanded
@@ -201,6 +202,8 @@ def fault_of_dict(prompt: Mapping[str, Any]) -> str | None:
         return f"A prompt has no part {shown(name)}; it may have {', '.join(sorted(PARTS))}.{suggestion(name, PARTS)}"
     if text is None and token_ids is None:
         return "A prompt needs `prompt` (text) or `prompt_token_ids`."
+    if text is not None and token_ids is not None:
+        return "`prompt` and `prompt_token_ids` are two ways to give one prompt; give one of them."
     if text is not None and not isinstance(text, str):
         return f"`prompt` must be text, not {_type(text)}."
     if token_ids is not None and not _is_list(token_ids):
@@ -246,6 +249,8 @@ def may_have_media(prompt: Any) -> bool:
 def check_tools(tools: Any) -> None:
     if tools is not None and not isinstance(tools, (list, tuple)):
         raise RequestError(f"tools must be a list of JSON schemas or functions, not {_type(tools)}.")
+    for tool in tools or ():
+        check_tool(tool)
 
 
 def check_template_options(options: Mapping[str, Any] | None) -> None:

@@ -13,6 +13,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ...protocol.errors import RequestError
 from ...protocol.fields.rules import shown
+from ...protocol.fields.suggestion import slip
+from .conversation_checks import check_names
 
 _TYPES: dict[Any, dict[str, str]] = {
     int: {"type": "integer"},
@@ -29,6 +31,12 @@ _SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", typ
 
 DEFINITIONS = ("$defs", "definitions")
 _NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
+_OF_FUNCTIONS = ("name", "description", "parameters", "strict", "return", "returns")
+# Where a schema holds others.
+_BY_NAME, _LISTS = ("properties", *DEFINITIONS), ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLE = ("items", "additionalProperties", "not")
+# How alike a misspelt type and the one that was meant are. Models read other names of types, too: dict, float.
+_SLIP_OF_TYPE = 0.8
 # Beside these, a tool's schema may allow arguments that its properties don't name.
 _PLAIN_KEYWORDS = {"type", "properties", "required", "title", "description", "$schema", *DEFINITIONS}
 
@@ -57,6 +65,36 @@ def tool_schema(tool: Mapping[str, Any] | Callable[..., Any]) -> Mapping[str, An
         raise RequestError(
             f"The tool {tool.__name__} cannot be described from its signature: {error}. Give its JSON schema instead."
         ) from error
+
+
+def check_tool(tool: Any) -> None:
+    """Raises `RequestError` for what is misspelt in a tool's description: no model would read it as it is meant."""
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    if not isinstance(function, Mapping):
+        return
+    check_names("A tool", tool, ("type", "function"))
+    check_names("The function of a tool", function, _OF_FUNCTIONS)
+    name, parameters = function.get("name"), function.get("parameters")
+    if not isinstance(name, str) or not name:
+        raise RequestError(f"The name of a tool's function must be text, not {shown(name)}.")
+    if isinstance(parameters, (str, bytes, int, float, list, tuple)):
+        raise RequestError(f"The tool {shown(name)}: parameters must be a JSON schema, not {shown(parameters)}.")
+    schemas, seen = [parameters], set[int]()
+    while schemas:
+        schema = schemas.pop()
+        if isinstance(schema, Mapping) and id(schema) not in seen:  # one may hold itself
+            seen.add(id(schema))
+            _check_type(name, schema.get("type"))
+            schemas += [schema.get(key) for key in _SINGLE]
+            schemas += [each for key in _BY_NAME if isinstance(of := schema.get(key), Mapping) for each in of.values()]
+            schemas += [each for key in _LISTS if isinstance(of := schema.get(key), (list, tuple)) for each in of]
+
+
+def _check_type(tool: str, given: Any) -> None:
+    known = tuple(_SCALARS.values()) + ("array", "object")
+    for each in given if isinstance(given, (list, tuple)) else (given,):
+        if isinstance(each, str) and each.casefold() not in known and (meant := slip(each, known, _SLIP_OF_TYPE)):
+            raise RequestError(f"The tool {shown(tool)}: JSON has no type {shown(each)}. Did you mean {meant}?")
 
 
 def described_functions(tools: Sequence[Any] | None) -> dict[str, Mapping[str, Any]]:

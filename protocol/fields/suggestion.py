@@ -10,6 +10,8 @@ from typing import Any
 
 from .other_names import ADVICE, NAMES
 
+# How alike a misspelt name and the one that was meant are, where names of any kind may be given.
+_SLIP = 0.85
 # Longer words are not typing errors, and comparing them takes long.
 _MOST_CHARACTERS = 80
 _LEAST_PREFIX = 3
@@ -26,6 +28,18 @@ def nearest(word: Any, names: Iterable[Any]) -> str | None:
     begun = [name for name in by_letters if len(letters) >= _LEAST_PREFIX and name.startswith(letters)]
     near = begun if len(begun) == 1 else difflib.get_close_matches(letters, by_letters, n=1)
     return by_letters[near[0]] if near else None
+
+
+def slip(word: Any, names: Iterable[str], alike: float = _SLIP) -> str | None:
+    """The name of which a word is a slip of the hand: nearly its letters, or all of them in another order."""
+    if not isinstance(word, str) or not 0 < len(word) <= _MOST_CHARACTERS:
+        return None
+    names, letters = list(names), word.casefold()
+    if word in names:
+        return None
+    turned = next((name for name in names if sorted(name) == sorted(letters)), None)
+    near = difflib.get_close_matches(letters, names, n=1, cutoff=alike)
+    return turned or (near[0] if near else None)
 
 
 def suggestion(word: Any, names: Iterable[Any]) -> str:

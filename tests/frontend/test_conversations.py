@@ -9,7 +9,7 @@ from builders.tokenizer_kinds import CHAT_TEMPLATES as TEMPLATES
 
 from penstock import SamplingParams
 from penstock.frontend.requests.conversation_checks import check_conversation
-from penstock.frontend.requests.prompts import parse_prompt, parse_prompts
+from penstock.frontend.requests.prompts import check_tools, parse_prompt, parse_prompts
 from penstock.frontend.text.chat import render
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import RequestError
@@ -120,6 +120,17 @@ def test_a_message_or_part_without_its_text_is_told_what_it_lacks(message, fault
     for none in ([], "hello", {"role": "user", "content": "x"}):
         with pytest.raises(RequestError, match="conversation"):
             render(TEMPLATES["chatml"], none)
+
+
+def test_names_that_templates_may_read_pass_and_so_do_others_names_of_types():
+    own = {"images": [], "reason": "x", "weight": 1, "game": "go", "tool_name": "f", "reasoning_details": [], 5: 6}
+    check_conversation([{**USER, **own}, {**USER, "content": [{"type": "text", "text": "a", "uuid": "b"}]}])
+    for name in ("Content", "contents", "rol", "toolCalls", "tool_call", "reasoningContent"):
+        with pytest.raises(RequestError, match=f"no '{name}'. Did you mean"):
+            check_conversation([{**USER, name: "x"}])
+    kinds = ["OBJECT", "dict", "float", "any", "str", "int", "list", "null", ["string", "null"], None, 5]
+    named = {"type": {"type": "string"}, **{f"a{place}": {"type": kind} for place, kind in enumerate(kinds)}}
+    check_tools([{"type": "function", "function": {"name": "f", "parameters": {"properties": named}}}, {}, {"a": 1}])
 
 
 @for_each("params", [{"temperature": 0}, {}, "temperature", 3])

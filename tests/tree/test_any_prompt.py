@@ -79,6 +79,13 @@ MISTAKEN: list[tuple[Any, dict[str, Any], str]] = [
     ([{"role": 3, "content": "x"}], {}, "the role of this one is int"), ([{"content": "x"}], {}, "no role"),
     ([{"role": "user", "content": 5}], {}, "int"), ([], {}, "empty"),
     ([{**HELLO, "tool_calls": [{"function": {"name": "f"}}]}], {}, "tool_calls are the assistant's"),
+    ([{**HELLO, "contnet": "y"}], {}, "no 'contnet'. Did you mean content"),
+    ([{"role": "user", "content": [{"type": "text", "text": "a", "txet": 1}]}], {}, "no 'txet'. Did you mean text"),
+    *[([HELLO], {"tools": [{"type": "function", "function": {"name": "f"} | given}]}, words) for given, words in (
+        ({"paramaters": {}}, "Did you mean parameters"), ({"name": None}, "must be text, not None"),
+        ({"parameters": "x"}, "a JSON schema"), ({"parameters": {"type": "objekt"}}, "Did you mean object"),
+        ({"parameters": {"properties": {"type": {"items": {"type": ["strng"]}}}}}, "Did you mean string"),
+    )],
     ([HELLO], {"tools": [undescribed]}, "'city'"), ([HELLO], {"tools": [{"name": "f"}]}, "not in the form"),
     ([HELLO], {"chat_template_kwargs": {"add_generation_promt": 1}}, "Did you mean add_generation_prompt"),
     ([{"role": "user", "content": [{"type": "image", "image": "a.png"}]}], {}, "sees nothing"),
@@ -99,7 +106,7 @@ def test_a_mistake_in_one_conversation_raises_and_among_several_it_is_said_once(
     assert [output.error_code for output in outputs] == [200] + [400] * len(wrong)
     assert str(outputs[1].outputs.text) == "" and "role" in outputs[1].error_msg
     [line] = told
-    assert line.startswith("6 of 7 prompts failed: A message is a dict")
+    assert line.startswith("8 of 9 prompts failed: A message is a dict")
     assert line.endswith("; see `.error_msg`.")
     with pytest.raises(RequestError, match="list of 2; lists go to generate and chat"):
         stand_in.stream([[HELLO], [HELLO]], PARAMS)
@@ -129,6 +136,7 @@ BAD = {
     "unknown adapter": ({"prompt": "x", "lora_name": "nobody"}, PARAMS, "nobody"),
     "multimodal data": ({"prompt": "x", "multimodal_data": {"image": ["a.png"]}}, PARAMS, "sees no pictures"),
     "unknown part": ({"prompt": "x", "colour": 1}, PARAMS, "colour"),
+    "both text and ids": ({"prompt": "x", "prompt_token_ids": [5]}, PARAMS, "give one of them"),
     "neither text nor ids": ({"priority": 1}, PARAMS, "prompt"),
     "stop id beyond the vocabulary": ("x", SamplingParams(stop_token_ids=[10**6]), "stop_token_ids"),
     "bias beyond the vocabulary": ("x", SamplingParams(logit_bias={10**6: 1.0}), "logit_bias"),
