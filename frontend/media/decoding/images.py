@@ -11,10 +11,10 @@ from ....protocol.errors import LimitError, RequestError
 from ..rgb import MOST_PIXELS, as_rgb, check_size
 
 # Of Pillow's readers, those of formats that people send, and none that starts a program or opens other files.
-_READERS = ("Jpeg", "Mpo", "Png", "Gif", "WebP", "Bmp", "Tiff", "Avif", "Jpeg2K", "Ppm", "Ico")
-for _name in _READERS:
-    importlib.import_module(f"PIL.{_name}ImagePlugin")
-FORMATS = tuple(name for name in Image.OPEN if name in Image.ID)
+_NAMES = ("Jpeg", "Mpo", "Png", "Gif", "WebP", "Bmp", "Tiff", "Avif", "Jpeg2K", "Ppm", "Ico")
+_READERS = {importlib.import_module(f"PIL.{name}ImagePlugin").__name__ for name in _NAMES}
+# Whoever uses Pillow beside us may have loaded all of its readers.
+FORMATS = tuple(name for name, (reader, _) in Image.OPEN.items() if reader.__module__ in _READERS)
 ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")
 # A second guard behind `check_size`: Pillow itself raises beyond twice this.
 Image.MAX_IMAGE_PIXELS = MOST_PIXELS // 2
