@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 # Of one prompt, where limit_mm_per_prompt says nothing.
 DEFAULT_LIMITS: dict[MediumKind, int] = {"image": 100, "video": 8}
+_OPTIONS = ("mm_processor_kwargs", "limit_mm_per_prompt")
 
 
 class Expanded(NamedTuple):
@@ -75,13 +76,17 @@ class Sight:
         return cls(family, tokenizer, _limits(limit_mm_per_prompt, family))
 
     @staticmethod
-    def check(folder: Path, config: EngineConfig) -> None:
-        """Raise `ConfigError` if the options can't hold for the model in a folder, before anything of it is loaded."""
-        if config.enable_mm is False:
-            return
-        family = family_of(ProcessorFiles.read(folder), config.mm_processor_kwargs)
+    def check(folder: Path, config: EngineConfig) -> list[str]:
+        """Raise `ConfigError` if the options can't hold for the model in a folder, before anything of it is loaded. The
+        sentences say which have no effect."""
+        family = None
+        if config.enable_mm is not False:
+            family = family_of(ProcessorFiles.read(folder), config.mm_processor_kwargs)
         if family is None and config.enable_mm:
             raise ConfigError("enable_mm=True: this model sees no pictures and no videos; leave it out.")
+        idle = [] if family is not None else [name for name in _OPTIONS if getattr(config, name)]
+        why = "enable_mm=False" if config.enable_mm is False else "this model sees no pictures and no videos"
+        return [f"{name} has no effect: {why}." for name in idle]
 
     @property
     def row_token_ids(self) -> frozenset[int]:

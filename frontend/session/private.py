@@ -70,7 +70,8 @@ class PrivateSession(Session[PendingRequest]):
         logs.say_places_once(quiet=self.is_quiet)
         self.files = find_model(self.config.model, self.config.tokenizer, self.config.revision, is_quiet=self.is_quiet)
         self.default_params = default_params(self.files.folder)
-        Sight.check(self.files.folder, self.config)
+        for notice in Sight.check(self.files.folder, self.config):
+            logs.say(notice, quiet=self.is_quiet)
         self.chat_template = template_text(self.config.chat_template) if self.config.chat_template else None
         # Before the tree starts: its detokenizer must know which marks to show.
         folder = self.files.tokenizer_folder

@@ -18,6 +18,7 @@ from builders.watching import loop_face
 
 from penstock import LLM, ConfigError, RequestError, SamplingParams
 from penstock.frontend.cli import main
+from penstock.frontend.console import logs
 from penstock.frontend.http.schemas.chat import ContentPart
 from penstock.frontend.requests.media_options import OPTIONS as OPTIONS_OF_MEDIA
 from penstock.frontend.session.private import PrivateSession
@@ -219,9 +220,16 @@ def test_over_http_pictures_come_as_data_urls(through_daemon, folder):
         assert status == 400 and "data: URL" in error["error"]["message"]
 
 
-def test_options_say_that_a_model_sees_nothing_or_fewer_and_smaller_pictures(folder):
+def test_options_say_that_a_model_sees_nothing_or_fewer_and_smaller_pictures(folder, monkeypatch):
+    said: list[str] = []
     with pytest.raises(ConfigError, match="enable_mm=True"):
         LLM("pocket", enable_mm=True)
+    monkeypatch.setattr(logs, "say", lambda text, *, quiet: said.append(text))
+    given = {"mm_processor_kwargs": {"image_min_pixel": 100, "nonsense": "x"}, "limit_mm_per_prompt": {"image": 1}}
+    PrivateSession("pocket", given)  # starts nothing
+    assert [line for line in said if "mm_" in line] == [
+        f"{name} has no effect: this model sees no pictures and no videos." for name in given
+    ]
     with pytest.raises(ConfigError, match="max_pixles.*max_pixels"):
         LLM(folder, mm_processor_kwargs={"max_pixles": 10**6})
     with pytest.raises(ConfigError, match="limit_mm_per_prompt"):
