@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..protocol.fields.suggestion import nearest, suggestion
+from ..protocol.options.options import EngineOptions
 from ..protocol.parameters.beams import BeamSearchParams
 from ..protocol.parameters.sampling import SamplingParams
 
@@ -70,11 +71,13 @@ def _refusal(function: str, names: list[str], name: str) -> str:
     if (kind := _params_of(names)) is not None:
         field = name if name in kind.__struct_fields__ else None
         # Another engine's name of a field, or a slip of the hand that is near to none of the call's own.
-        if field is None and nearest(name, names) is None:
+        if field is None and name not in EngineOptions.__annotations__ and nearest(name, names) is None:
             field = nearest(name, kind.__struct_fields__)
         if field is not None:
             call = function.rpartition(".")[2]
             return f"{refusal} It is a field of {kind.__name__}: {call}(…, {kind.__name__}({field}=…))."
+    if name in EngineOptions.__annotations__:
+        return f"{refusal} It is an option of the model: {function.partition('.')[0]}(…, {name}=…)."
     return refusal + suggestion(name, names)
 
 

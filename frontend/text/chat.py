@@ -19,6 +19,7 @@ from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ...protocol.errors import ConfigError, RequestError
+from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.files.model_file import read_model_text
 from ..requests.content_parts import Parts, goes_through_parts
@@ -88,7 +89,7 @@ def template_text(text_or_file: str) -> str:
         return text_or_file
     path = Path(os.path.expanduser(text_or_file))
     if not os.path.isfile(path):
-        raise ConfigError(f"chat_template={text_or_file!r} is neither a template's text nor a file.")
+        raise ConfigError(f"chat_template={shown(text_or_file)} is neither a template's text nor a file.")
     return read_model_text(path)
 
 

@@ -86,6 +86,7 @@ ADVICE: dict[str, str] = {
     "think": 'A template is told so by chat_template_kwargs: {"enable_thinking": true}.',
     "enable_thinking": 'A template is told so by chat_template_kwargs: {"enable_thinking": true}.',
     "system": "What a model is told first is a message of the role system.",
+    "best_of": "All n answers are returned; leave it out, or give None in its place.",
     "functions": "Functions are given as `tools`.",
     "function_call": "Which function is called is given as `tool_choice`.",
     "cache_dir": "Where downloads lie is set by HF_HUB_CACHE in the environment.",

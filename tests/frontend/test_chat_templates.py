@@ -272,6 +272,9 @@ def test_where_a_model_has_no_template_one_may_be_given_as_text_or_as_a_file(tmp
     assert tokenizer.apply_chat_template([USER], chat_template=str(tmp_path / "mine.txt")) == "1"
     with pytest.raises(ConfigError, match="neither"):
         tokenizer.apply_chat_template([USER], chat_template="missing.jinja")
+    with pytest.raises(ConfigError) as refused:
+        tokenizer.apply_chat_template([USER], chat_template="a" * 3_000_000)
+    assert len(str(refused.value)) < 200
 
 
 def test_a_conversation_has_the_templates_own_bos_only_and_many_make_many_texts(tmp_path):

@@ -51,7 +51,9 @@ def test_fields_are_given_by_position_in_fastdeploys_order():
     params = SamplingParams(2, None, 0.5, None, None, 0.7, 0.9, 40, 0.1, 3, ["."], None, None, 64)
     assert params == SamplingParams(n=2, presence_penalty=0.5, temperature=0.7, top_p=0.9, top_k=40, min_p=0.1, seed=3,
                                     stop=["."], max_tokens=64)  # fmt: skip
-    for wrong, words in (((1, 4), "best_of"), ((None,) * 23, "22 values"), ((1, None, "high"), "presence_penalty")):
+    for wrong, words in (
+        ((1, 1), "'best_of'. All n answers"), ((None,) * 23, "22 values"), ((1, None, "high"), "presence_penalty"),
+    ):  # fmt: skip
         with pytest.raises((TypeError, RequestError), match=words):
             SamplingParams(*wrong)
     with pytest.raises(TypeError, match="'n' twice"):

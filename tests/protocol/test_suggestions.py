@@ -191,13 +191,16 @@ def test_a_value_that_is_not_allowed_names_the_nearest_that_is(name, value, righ
     ("generate", "num_predict", "It is a field of SamplingParams: generate(…, SamplingParams(max_tokens=…))."),
     ("stream", "temprature", "It is a field of SamplingParams: stream(…, SamplingParams(temperature=…))."),
     ("beam_search", "width", "It is a field of BeamSearchParams: beam_search(…, BeamSearchParams(beam_width=…))."),
+    ("chat", "mm_processor_kwargs", "It is an option of the model: {surface}(…, mm_processor_kwargs=…)."),
+    ("generate", "max_model_len", "It is an option of the model: {surface}(…, max_model_len=…)."),
     ("chat", "chat_template_kwarg", "Did you mean chat_template_kwargs?"),
     ("generate", "zzzzzz", ""),
 ])  # fmt: skip
 def test_an_argument_that_a_call_does_not_have_is_told_where_it_belongs(surface, call, name, sentence):
     with pytest.raises(TypeError) as refused:
         getattr(object.__new__(surface), call)([], **{name: 3})  # without a model, which it never reaches
-    assert str(refused.value) == f"{surface.__name__}.{call}() has no argument '{name}'. {sentence}".strip()
+    said = sentence.format(surface=surface.__name__)
+    assert str(refused.value) == f"{surface.__name__}.{call}() has no argument '{name}'. {said}".strip()
 
 
 @for_each("value", ["32k", " 32K "])
