@@ -27,6 +27,7 @@ from penstock.frontend.http.schemas.completions import CompletionRequest
 from penstock.frontend.http.schemas.foreign_fields import FOREIGN_FIELDS, HINTS, RENAMED
 from penstock.frontend.http.schemas.responses import ResponsesRequest
 from penstock.frontend.http.schemas.sampling import _CLOSER, _FORMS, TAKEN, TAKEN_WITH_CHOICES
+from penstock.frontend.requests.request import guarded
 from penstock.protocol.fields.described import rules_of
 from penstock.protocol.parameters.early_stop import CYCLE_GUARD, EarlyStop
 from penstock.protocol.parameters.sampling import SamplingParams
@@ -93,7 +94,9 @@ def test_a_schema_beside_the_shape_of_a_call_is_refused_and_not_taken_instead(sc
 ])  # fmt: skip
 def test_an_answer_that_has_become_a_cycle_ends_unless_its_request_says_otherwise(given, early_stop):
     request = decoded(json.dumps({"messages": [{"role": "user", "content": "hi"}], **given}).encode(), ChatRequest)
-    assert sampling_params(request, SamplingParams(), None).early_stop == early_stop
+    params = sampling_params(request, SamplingParams(), None)
+    assert guarded(params).early_stop == early_stop
+    assert params.early_stop == (None if early_stop is CYCLE_GUARD else early_stop), "those of a batch have no guard"
 
 
 # --- fields of others ------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class BatchLine:
             None,
             max_tokens=body.max_completion_tokens or body.max_tokens,
             logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-            guided_decoding=self.choice.shape,
+            call_shape=self.choice.shape,
             lora_name=body.lora_name,
         )
         tools = self.choice.tools

@@ -10,6 +10,7 @@ from msgspec import UNSET
 from ....protocol.messages import Logprobs
 from ....protocol.outputs import CompletionOutput
 from ....protocol.outputs import ToolCall as FoundCall
+from ...requests.request import guarded
 from ..answers.answering import PreparedRequest, answered
 from ..answers.errors import ApiError
 from ..answers.generation import Generation, check_asked, pieces
@@ -118,6 +119,7 @@ def _prepared(call: Call, request: ChatRequest, model: LoadedModel) -> _Chat:
         reasoning_max_tokens=thinking.max_tokens,
         lora_name=model.adapter(request.lora_name),
     )
+    params = guarded(params)
     check_asked(1, params, call.server.options)
     options = {**thinking.template_options, **template_options(request.chat_template_kwargs)}
     if request.chat_template is None:

@@ -9,6 +9,7 @@ import msgspec
 
 from ....protocol.messages import Logprobs
 from ....protocol.outputs import CompletionOutput
+from ...requests.request import guarded
 from ..answers.answering import PreparedRequest, answered
 from ..answers.errors import ApiError
 from ..answers.generation import AnswerPiece, Generation, Prompt, check_asked, check_length, pieces
@@ -118,6 +119,7 @@ def _prepared(call: Call, request: CompletionRequest, model: LoadedModel) -> _Co
         prompt_logprobs=max(request.logprobs or 0, request.prompt_logprobs or 0) if wants_prompt else None,
         lora_name=model.adapter(request.lora_name),
     )
+    params = guarded(params)
     given = as_prompts(request.prompt)
     check_asked(len(given), params, call.server.options)
     adds_special_tokens = request.add_special_tokens is not False

@@ -11,6 +11,7 @@ import msgspec
 
 from ....protocol.outputs import CompletionOutput
 from ....protocol.parameters.sampling import SamplingParams
+from ...requests.request import guarded
 from ..answers.answering import PreparedRequest, answered
 from ..answers.errors import ApiError
 from ..answers.generation import Generation, check_asked, pieces
@@ -135,6 +136,7 @@ def _prepared(call: Call, request: ResponsesRequest, model: LoadedModel) -> _Res
         response_format=_response_format(request),
         lora_name=model.adapter(None),
     )
+    params = guarded(params)
     check_asked(1, params, call.server.options)
     options = template_options(request.chat_template_kwargs)
     model.check_template_options(options, choice.tools)

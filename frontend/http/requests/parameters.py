@@ -12,7 +12,6 @@ from ....protocol.fields.rules import shown
 from ....protocol.fields.suggestion import suggestion
 from ....protocol.parameters.guided import FORMS, GuidedDecodingParams
 from ....protocol.parameters.sampling import SamplingParams
-from ...requests.request import guarded
 from ..answers.errors import ApiError
 from ..schemas.foreign_fields import FOREIGN_FIELDS, RENAMED
 from ..schemas.sampling import TAKEN, TAKEN_WITH_CHOICES, SamplingRequest
@@ -44,7 +43,7 @@ def sampling_params(
         if call_shape is not None:
             _set_call_shape(chosen, call_shape, sent)
         chosen["cache_salt"] = _salted(salt, request.cache_salt)
-        return guarded(msgspec.structs.replace(defaults, **chosen))
+        return msgspec.structs.replace(defaults, **chosen)
     except RequestError as error:
         raise type(error)(_in_their_words(str(error), sent)) from None
 
