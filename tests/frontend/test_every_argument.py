@@ -44,9 +44,9 @@ MADE_HERE = {
     "ErnieBotTokenizer", "__version__",
 }  # fmt: skip
 OWN = {
-    "Tokenizer.apply_chat_template(sees)", "Tokenizer.template(has_tools)", "BeamSearchParams.num_candidates",
-    "BeamSearchParams.as_sampling", "HuggingFaceModel.record_in", "DashInferModel.record_in", "LLM.says_failures",
-    "AsModelConfig(without_effect)",
+    "Tokenizer.apply_chat_template(sees)", "Tokenizer.template(has_tools)", "Tokenizer.is_special",
+    "BeamSearchParams.num_candidates", "BeamSearchParams.as_sampling", "HuggingFaceModel.record_in",
+    "DashInferModel.record_in", "LLM.says_failures", "AsModelConfig(without_effect)",
 }  # fmt: skip
 # Why a value is taken as if it weren't there.
 IDLE = {
