@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from .child import begin
+from .exit_status import inherited_limits, limit
 from .process import ChildProcess, start_child, wait_for_ends
 
 _HEAD_BYTES = 8
@@ -27,13 +28,6 @@ _LAST, _MORE = b"1", b"0"
 _CLOSED = "was ended with what it worked for"
 # A process that has closed its socket is about to end, too.
 _LAST_SECONDS = 1.0
-# Limits of the caller's that its processes inherit, with their options of `ulimit` and its units.
-_ULIMITS = {
-    resource.RLIMIT_CPU: ("t", 1),
-    resource.RLIMIT_AS: ("v", 1024),
-    resource.RLIMIT_DATA: ("d", 1024),
-    resource.RLIMIT_FSIZE: ("f", 1024),
-}
 
 
 class Bounds(NamedTuple):
@@ -148,15 +142,8 @@ class BoundedProcess:
 
 def _inherited() -> str:
     """The limits that a process has beside its bounds, as a part of a sentence; empty where it has none."""
-    found = ((option, _limit(kind) / unit) for kind, (option, unit) in _ULIMITS.items())
-    said = [f"ulimit -{option} {most:.0f}" for option, most in found if most < math.inf]
-    return f" (or than this process's own limits leave it: {', '.join(said)})" if said else ""
-
-
-def _limit(kind: int) -> float:
-    """This process's limit of this kind, above which the kernel refuses or signals."""
-    soft = resource.getrlimit(kind)[0]
-    return math.inf if soft == resource.RLIM_INFINITY else soft
+    limits = inherited_limits()
+    return f" (or than this process's own limits leave it: {limits})" if limits else ""
 
 
 def _started(role: str, module: str, bounds: Bounds) -> tuple[ChildProcess, socket.socket]:
@@ -224,9 +211,9 @@ class _JobLimits:
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
-        self._most_memory = _limit(resource.RLIMIT_AS)
+        self._most_memory = limit(resource.RLIMIT_AS)
         # A second before the hard limit, at which the kernel kills and doesn't say why.
-        self._most_seconds = min(_limit(resource.RLIMIT_CPU), max(_hard(resource.RLIMIT_CPU) - 1, 1))
+        self._most_seconds = min(limit(resource.RLIMIT_CPU), max(_hard(resource.RLIMIT_CPU) - 1, 1))
         self._size, self._memory, self._seconds = 0, 0.0, math.inf  # at the first job: taken, and left
         _lower(resource.RLIMIT_CORE, 0)
         _lower(resource.RLIMIT_CPU, self._most_seconds)

@@ -5,7 +5,9 @@ started the child. Kernels from 6.15 on still report the status through a pidfd;
 """
 
 import fcntl
+import math
 import os
+import resource
 import select
 import signal
 import struct
@@ -18,6 +20,13 @@ _INFO_EXIT = 1 << 3
 # If another thread collects the child, we wake a moment before the kernel has noted how it ended.
 _NOTED_MILLISECONDS = 100
 
+# Limits that processes inherit, and that may end them, with their options of `ulimit` and its units.
+_ULIMITS = {
+    resource.RLIMIT_CPU: ("t", 1),
+    resource.RLIMIT_AS: ("v", 1024),
+    resource.RLIMIT_DATA: ("d", 1024),
+    resource.RLIMIT_FSIZE: ("f", 1024),
+}
 UNKNOWN = "ended; how is unknown, because this process ignores SIGCHLD or collects the children of others"
 
 
@@ -52,4 +61,18 @@ def describe_status(status: int | None) -> str:
     if status >= 0:
         return f"exited with status {status}"
     names = {number.value: number.name for number in signal.Signals}
-    return f"was killed by {names.get(-status, f'signal {-status}')}"
+    limits = inherited_limits()
+    within = f", with this process's own limits: {limits}" if limits else ""
+    return f"was killed by {names.get(-status, f'signal {-status}')}{within}"
+
+
+def inherited_limits() -> str:
+    """This process's limits that its children have as well, as `ulimit` sets them; empty where there are none."""
+    found = ((option, limit(kind) / unit) for kind, (option, unit) in _ULIMITS.items())
+    return ", ".join(f"ulimit -{option} {most:.0f}" for option, most in found if most < math.inf)
+
+
+def limit(kind: int) -> float:
+    """This process's limit of this kind, above which the kernel refuses or signals."""
+    soft = resource.getrlimit(kind)[0]
+    return math.inf if soft == resource.RLIM_INFINITY else soft

@@ -6,6 +6,7 @@ A helper process does one job after another, each within limits; a new process f
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from penstock.protocol.errors import PenstockError
 from penstock.protocol.messages import EngineInbox
 from penstock.protocol.processes import parent_pipe
 from penstock.protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError
+from penstock.protocol.processes.exit_status import describe_status
 from penstock.protocol.processes.heartbeat import Heartbeat, Heartbeats, Ping, WatchedInbox
 from penstock.protocol.processes.process import ChildProcess, end_children, run_to_end, start_process
 from penstock.protocol.processes.sockets import Outbox
@@ -299,6 +301,13 @@ def test_everyone_who_uses_such_a_process_works_under_hard_limits_of_any_kind(tm
 def test_a_job_that_needs_more_than_the_callers_own_limits_is_told_of_them(tmp_path, limits, job, says):
     [found] = under_limits(tmp_path, limits, job)
     assert re.search(says.replace("(", r"\(").replace(")", r"\)"), found), found
+
+
+def test_a_process_that_a_signal_ended_is_told_of_with_the_limits_that_it_had(monkeypatch):
+    most = {resource.RLIMIT_AS: 600_000 << 10}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (most.get(kind, resource.RLIM_INFINITY),) * 2)
+    assert describe_status(-6) == "was killed by SIGABRT, with this process's own limits: ulimit -v 600000"
+    assert describe_status(1) == "exited with status 1"
 
 
 def test_jobs_whose_process_would_run_out_of_a_limit_of_time_go_to_another(tmp_path):
