@@ -137,7 +137,7 @@ def test_figures_that_are_published_are_taken(tmp_path, rope, figures):
         ({"tie_word_embeddings": "false"}, "tie_word_embeddings must be true or false, and is 'false'"),
         ({"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}}, "rope type 'spiral' is not supported"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope type 'yarn' needs factor"),
-        ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "of which 50% rotate"),
+        ({"rope_parameters": LINEAR | {"partial_rotary_factor": 0.5}}, "of which 50% rotate"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, r"differ by layer \(full_attention\)"),
         (MISTRAL | {"sliding_window": "8"}, "sliding_window must be a positive whole number, and is '8'"),
         (MISTRAL | {"sliding_window": 0}, "sliding_window must be a positive whole number, and is 0"),
