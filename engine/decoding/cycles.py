@@ -27,7 +27,7 @@ def end_of_cycle(sequence: Sequence) -> int | None:
 
 
 def is_cycle(tokens: "array[int]") -> bool:
-    """Whether they are one cycle that comes eight times or more, the last time perhaps in part."""
+    """Return whether the tokens are one cycle, repeated eight times or more; the last time may be cut short."""
     return any(
         tokens[-1 - length] == tokens[-1] and tokens[length:] == tokens[:-length]
         for length in range(1, len(tokens) // _LEAST_TIMES + 1)

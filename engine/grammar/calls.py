@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Guide(msgspec.Struct, array_like=True, frozen=True):
-    """What holds a sequence: its whole answer, or a call that begins in it."""
+    """The grammar and thoughts that a sequence is held to: in its whole answer, or in a call that begins in it."""
 
     grammar: Grammar | None
     thought: Thought | None
@@ -40,7 +40,7 @@ class Guide(msgspec.Struct, array_like=True, frozen=True):
 
 
 class CallConstraint(Constraint):
-    """What may follow within a call; its endings are the marks that close it. Behind them it is over."""
+    """A constraint within a call; its endings are the marks that close the call, behind which it is over."""
 
     __slots__ = ()
 
@@ -90,7 +90,7 @@ class CallWatch:
         self._thought = None
 
     def begun(self, sequence: "Sequence") -> Guide | None:
-        """What holds the call whose opening mark the sequence ends with."""
+        """The guide of the call whose opening mark the sequence ends with; None if it ends with none."""
         if self._thought is not None and self._thought.is_open:
             return None
         end = sequence.num_known

@@ -108,7 +108,7 @@ class DashInferModel(ModelLoader):
         multinode_mode: bool | None = None,
         lora_cfg: None = None,
     ) -> Self:
-        """The same as `serialize_to_path`."""
+        """Call `serialize_to_path`."""
         return self.serialize_to_path(
             engine, model_output_dir, enable_quant, weight_only_quant, False, multinode_mode, customized_quant_config,
             lora_cfg,

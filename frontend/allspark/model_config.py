@@ -120,7 +120,7 @@ RULES: dict[str, Rule] = {
 
 
 def checked_config(config: AsModelConfig) -> AsModelConfig:
-    """The same with numbers where text stood for them. Raises `ConfigError` for what can't work."""
+    """Return the settings with numbers in place of text. Raises `ConfigError` for what can't work."""
     values = {name: rule.checked(name, getattr(config, name), ConfigError) for name, rule in RULES.items()}
     if not isinstance(config.cache_mode, AsCacheMode):
         raise ConfigError(f"cache_mode={shown(config.cache_mode)}: must be an AsCacheMode.")

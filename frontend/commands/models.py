@@ -134,7 +134,7 @@ def _row(model: LocalModel, survey: ModelSurvey, place: Place) -> tuple[str, ...
 
 
 def verdict_on(model: LocalModel, survey: ModelSurvey, place: Place) -> str:
-    """Whether a model runs here, and what it takes of the memory."""
+    """Say whether a model runs here, and how much memory it takes."""
     if refusal := _refusal(model, survey):
         return f"no: {refusal}"
     if place.holds(survey):

@@ -39,12 +39,12 @@ def is_quiet(asked: bool) -> bool:
 
 
 def is_verbose() -> bool:
-    """Whether a start shows its whole memory plan."""
+    """Return whether a start shows its whole memory plan."""
     return _is_verbose or os.environ.get("PENSTOCK_LOG", "").lower() in ("verbose", "info", "debug")
 
 
 def be_verbose() -> None:
-    """For the rest of this process, as `-v` asks."""
+    """Show whole memory plans for the rest of this process, as `-v` asks."""
     global _is_verbose
     _is_verbose = True
 

@@ -91,7 +91,7 @@ def require_prompt(lines: Iterable[Line], name: str, *, is_json: bool) -> Iterat
 
 
 def _require_json(lines: Iterator[Line], name: str) -> Iterator[Line]:
-    """The same lines, unless all that stand first are plain text: it is another kind of file then."""
+    """Hand the lines on, or refuse a file whose first lines are all plain text."""
     first: list[Line] = []
     for line in lines:
         first.append(line)

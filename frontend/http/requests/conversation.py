@@ -79,7 +79,7 @@ def as_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
 
 
 def _without_refusal(part: dict[str, Any]) -> dict[str, Any]:
-    """What an assistant has refused with is its text, which templates know."""
+    """Turn a refusal of the assistant into text, which is all that templates know."""
     return {"type": "text", "text": part.get("refusal")} if part["type"] == "refusal" else part
 
 

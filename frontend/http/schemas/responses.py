@@ -52,7 +52,7 @@ class FlatChoice(msgspec.Struct, kw_only=True):
 
     @property
     def chosen(self) -> ChosenFunction | AllowedTools:
-        """The same in the form of a chat."""
+        """Convert the choice to the form that chats have."""
         if self.type == "function" and self.name is not None:
             return ChosenFunction(name=self.name)
         if self.type == "allowed_tools" and self.mode is not None and self.tools is not None:
