@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+import write_benchmarks
 import write_configuration
 from builders.cases import for_each
 
@@ -210,6 +211,11 @@ def test_the_page_of_options_is_what_its_script_writes():
     assert write_configuration.PAGE.read_text(encoding="utf-8") == write_configuration.page(), (
         "docs/configuration.md is stale: run scripts/write_configuration.py"
     )
+
+
+def test_the_figures_on_the_pages_are_those_of_the_sittings():
+    stale = [path.name for path, _ in write_benchmarks.stale()]
+    assert stale == [], f"{stale}: run scripts/write_benchmarks.py"
 
 
 def own_names() -> Iterator[str]:
