@@ -240,10 +240,22 @@ def is_conversation(prompt: Any) -> bool:
 
 def may_have_media(prompt: Any) -> bool:
     """Whether a prompt is of a kind that can bring pictures, and seems to."""
-    if isinstance(prompt, Mapping):
-        return not MEDIA.isdisjoint(prompt)
-    messages = prompt.messages if isinstance(prompt, Conversation) else prompt
-    return is_conversation(messages) and has_media(messages)
+    try:
+        if isinstance(prompt, Mapping):
+            return not MEDIA.isdisjoint(prompt)
+        messages = prompt.messages if isinstance(prompt, Conversation) else prompt
+        return is_conversation(messages) and has_media(messages)
+    except Exception:  # whatever it is, it will be refused
+        return False
+
+
+def is_several(prompt: Any) -> bool:
+    """Whether it is a list of prompts or conversations."""
+    try:
+        parts = prompt if is_conversation(prompt) else prompt[:1] if isinstance(prompt, (list, tuple)) else ()
+        return any(isinstance(each, (str, list, tuple)) for each in parts)
+    except Exception:  # whatever it is, it will be refused
+        return False
 
 
 def check_tools(tools: Any) -> None:

@@ -26,6 +26,7 @@ from ..requests.prompts import (
     RenderedPrompt,
     as_conversations,
     is_conversation,
+    is_several,
     parse_prompts,
 )
 from ..requests.request import DoorProtocol, Notify, RequestT
@@ -131,8 +132,7 @@ class Session(ABC, Generic[RequestT]):
     ) -> "Stream[RequestT]":
         """One prompt or conversation whose answer is wanted as it comes; `notify` hears of each piece."""
         self.transport.check()
-        parts = prompt if is_conversation(prompt) else prompt[:1] if isinstance(prompt, (list, tuple)) else ()
-        if any(isinstance(each, (str, list, tuple)) for each in parts):
+        if is_several(prompt):
             raise RequestError(
                 f"stream answers one prompt or conversation, and was given a list of {len(prompt):,}; lists go to "
                 "generate and chat."
