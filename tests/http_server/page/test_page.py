@@ -33,7 +33,7 @@ def test_a_question_is_answered_and_what_it_took_is_told(page):
     assert " of 2,048 tokens" in texts(page, "#context")[0]
     assert (
         page.value("$('temperature').placeholder")
-        == f"model's own: {page.value('card().default_parameters.temperature')}"
+        == f"Model default: {page.value('card().default_parameters.temperature')}"
     )
 
 
@@ -59,10 +59,10 @@ def test_an_answer_is_stopped_here_and_in_the_engine(page, server, how):
 def test_an_answer_that_was_cut_goes_on_where_it_ended(page):
     page.value(f"$('max_tokens').value = '3'; {NEVER_ENDING}; 0")
     ask(page, "What is 487 + 256?")
-    assert "at the most tokens" in texts(page, ".message.assistant small")[0]
+    assert "stopped at max tokens" in texts(page, ".message.assistant small")[0]
     page.value("current.messages.at(-1).content ||= 'It is'; showConversation()")
     before = page.value("current.messages.at(-1).content")
-    page.value("$('max_tokens').value = '6'; document.querySelector('[aria-label^=\"Go on\"]').click()")
+    page.value("$('max_tokens').value = '6'; document.querySelector('[aria-label^=\"Continue\"]').click()")
     page.until("answering.size === 0")
     after = page.value("current.messages.at(-1).content")
     assert page.value("current.messages.at(-1).error ?? ''") == ""

@@ -67,7 +67,7 @@ def test_a_picture_is_dropped_taken_away_and_enlarged_by_keyboard(page):
     for number in (1, 2):
         page.value(f"{{ {drop}; $('view-talk').dispatchEvent(new DragEvent('drop', {{ dataTransfer }})); }} 0")
         page.until(f"document.querySelectorAll('.chip').length === {number}")
-    page.value("document.querySelector('[aria-label=\"Take dot.gif away\"]').focus()")
+    page.value("document.querySelector('[aria-label=\"Remove dot.gif\"]').focus()")
     page.press("Enter")
     assert len(texts(page, ".chip")) == 1
     page.value("$('text').focus()")
@@ -82,11 +82,11 @@ def test_a_picture_is_dropped_taken_away_and_enlarged_by_keyboard(page):
 def test_a_model_that_sees_nothing_is_sent_no_picture_and_the_page_says_so(page):
     page.value(f"attach([{as_file(PIXEL.partition(',')[2], 'dot.gif', 'image/gif')}])")
     page.until("$('toast').textContent")
-    assert texts(page, "#toast") == ["pocket sees no pictures. Choose a model that does, or ask without dot.gif."]
+    assert texts(page, "#toast") == ["pocket can't see pictures. Choose a model that can, or ask without dot.gif."]
     page.value(f"attached = [{{ name: 'dot.gif', url: '{PIXEL}' }}]; 0")  # from before another model was chosen
     ask(page, "What is it?")
     assert sent(page) == []
-    assert "this conversation has some" in texts(page, ".complaint")[0]
+    assert "this conversation contains some" in texts(page, ".complaint")[0]
     page.value(f"{SEES}; attach([new File(['no'], 'broken.png', {{type: 'image/png'}})])")
     assert texts(page, "#toast") == ["broken.png can't be read as a picture."]
 
@@ -210,9 +210,9 @@ def test_videos_stay_over_reloads_exports_and_imports(page):
 def test_what_is_no_video_or_is_not_seen_is_refused_with_a_sentence(page):
     page.value(f"{SEES_VIDEOS}; attach([new File(['no'], 'broken.mp4', {{type: 'video/mp4'}})])")
     page.until("$('toast').textContent")
-    assert texts(page, "#toast")[0].startswith("broken.mp4 can't be played by this browser.")
+    assert texts(page, "#toast")[0].startswith("This browser can't play broken.mp4.")
     page.value("cards[0].architecture.input_modalities.pop(); attach([new File([''], 'a.mp4', {type: 'video/mp4'})])")
-    page.until("$('toast').textContent.includes('sees no videos')")
+    page.until("$('toast').textContent.includes('see videos')")
     page.value("attached = [{ name: 'a', url: 'data:,', frames: ['data:,'], rate: 1 }]; 0")
     ask(page, "What is it?")
-    assert sent(page) == [] and "sees no videos, and this conversation has some" in texts(page, ".complaint")[0]
+    assert sent(page) == [] and "can't see videos, and this conversation contains some" in texts(page, ".complaint")[0]

@@ -92,7 +92,7 @@ def test_a_question_is_edited_and_asked_again_and_the_first_branch_stays(page):
     assert roles_and_texts(sent(page)[-1]) == [("user", "One anew")]
     assert texts(page, ANSWERS) == ["Third"]
     assert texts(page, ".branches") == ["2 / 2"]
-    page.value(f"document.querySelector('{labelled('The branch before')}').click()")
+    page.value(f"document.querySelector('{labelled('Previous version')}').click()")
     assert texts(page, ANSWERS) == ["First", "Second"]
 
 
@@ -102,7 +102,7 @@ def test_an_answer_is_tried_again_and_both_stay(page):
     page.until("answering.size === 0 && current.messages.length === 3")
     assert [roles_and_texts(each) for each in sent(page)] == [[("user", "One")]] * 2
     assert (texts(page, ANSWERS), texts(page, ".branches")) == (["Second"], ["2 / 2"])
-    page.click(labelled("The branch before"))
+    page.click(labelled("Previous version"))
     assert texts(page, ANSWERS) == ["First"]
 
 
@@ -112,7 +112,7 @@ def test_what_failed_is_tried_again_and_never_sent_as_history(page):
     for question in ("One", "Two", "Three"):
         ask(page, question)
     assert roles_and_texts(sent(page)[-1]) == [("user", "One"), ("assistant", "First"), ("user", "Three")]
-    assert "broke off" in texts(page, ".complaint")[0]
+    assert "connection was lost" in texts(page, ".complaint")[0]
     page.value("document.querySelector('.complaint button').click()")
     page.until("answering.size === 0 && current.messages.length === 7")
     assert roles_and_texts(sent(page)[-1])[-1] == ("user", "Two")
@@ -123,14 +123,14 @@ FAILURES = {
     "unreachable": ({"status": 0}, "can't be reached"),
     "no json": ({"status": 502, "body": "<html>Bad Gateway</html>"}, "between this page and the server"),
     "refused": (refusal(400, "max_tokens is 3, and 2 fit."), "max_tokens is 3, and 2 fit."),
-    "gone": (refusal(404, "There is no model 'x'."), "doesn't know"),
-    "too large": (refusal(413, "too many"), "Begin a new one"),
-    "busy": (refusal(429, "1,024 requests wait already."), "too much to do"),
-    "broken": (refusal(500, "Something failed"), "log says what"),
-    "dead": (refusal(503, "Its processes have ended."), "can't answer now"),
+    "gone": (refusal(404, "There is no model 'x'."), "can't find"),
+    "too large": (refusal(413, "too many"), "Start a new one"),
+    "busy": (refusal(429, "1,024 requests wait already."), "too busy"),
+    "broken": (refusal(500, "Something failed"), "see its log"),
+    "dead": (refusal(503, "Its processes have ended."), "can't answer right now"),
     "stopped": (refusal(499, "This request was stopped."), "live view"),
-    "no end": ({"pieces": [text("a")], "breaks": True}, "broke off"),
-    "error event": ({"pieces": [text("a"), {"error": {"message": "It has ended.", "code": 503}}]}, "can't answer now"),
+    "no end": ({"pieces": [text("a")], "breaks": True}, "connection was lost"),
+    "error event": ({"pieces": [text("a"), {"error": {"message": "It has ended.", "code": 503}}]}, "can't answer"),
 }
 
 
@@ -165,7 +165,7 @@ def test_settings_are_in_the_request_and_kept_over_a_reload(page):
 
 def test_a_setting_that_makes_no_sense_is_named_and_nothing_is_sent(page):
     for name, value, words in (
-        ("tools", "[{", "no JSON"), ("tools", "{}", "a list"), ("further", "[]", "an object"),
+        ("tools", "[{", "not valid JSON"), ("tools", "{}", "a list"), ("further", "[]", "an object"),
         ("temperature", "-1", "from 0 to 5"), ("max_tokens", "1.5", "a whole number"),
         ("max_tokens", "0", "a whole number of at least 1"), ("min_p", "2", "from 0 to 1"),
     ):  # fmt: skip
@@ -208,7 +208,7 @@ def test_what_was_coming_when_the_page_was_left_is_there_and_can_be_tried_again(
     page.reload()
     page.until("document.querySelectorAll('.message').length === 2")
     assert texts(page, ANSWERS) == ["Half an ans"]
-    assert "the page was left" in texts(page, ".message.assistant small")[0]
+    assert "page closed" in texts(page, ".message.assistant small")[0]
     answer_with(page, whole("All of it"))
     page.click(labelled("Try again"))
     page.until("answering.size === 0 && current.messages.length === 3")
@@ -219,16 +219,16 @@ def test_a_browser_without_room_says_so(page):
     full = "() => { throw new DOMException('full', 'QuotaExceededError'); }"
     page.value(f"IDBObjectStore.prototype.put = {full}; Storage.prototype.setItem = {full}; 0")
     ask(page, "One")
-    assert "no room left" in texts(page, "#toast")[0]
+    assert "no space left" in texts(page, "#toast")[0]
     page.value("keepSettings()")
-    assert "keeps no settings" in texts(page, "#toast")[0]
+    assert "can't store settings" in texts(page, "#toast")[0]
     assert texts(page, ANSWERS) == ["First"]
 
 
 def test_text_files_are_put_into_the_prompt_and_others_are_refused(page):
     page.value("attach([new File(['a ``` b'], 'notes.txt'), new File([new Uint8Array([255, 0])], 'picture.png')])")
     page.until("document.querySelectorAll('.chip').length === 1")
-    assert texts(page, "#toast") == ["picture.png holds no text. The model reads text files only."]
+    assert texts(page, "#toast") == ["picture.png is not a text file. This model takes text files only."]
     ask(page, "What is in it?")
     [request] = sent(page)
     assert roles_and_texts(request) == [("user", "notes.txt:\n````\na ``` b\n````\n\nWhat is in it?")]
@@ -250,7 +250,7 @@ def test_a_model_that_is_being_loaded_is_shown_to_be(page):
     page.value("listModels()")
     assert "not loaded" in texts(page, "#model option")[0]
     ask(page, "Hi", waits=False)
-    page.until("document.querySelector('.progress')?.textContent.startsWith('pocket is being loaded')")
+    page.until("document.querySelector('.progress')?.textContent.startsWith('pocket is loading')")
     page.press("Escape")
     page.until("answering.size === 0")
 

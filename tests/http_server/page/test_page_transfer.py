@@ -131,7 +131,7 @@ def test_what_can_not_be_taken_of_a_file_is_left_out_and_said(page):
     assert page.value(contents) == ["What?", "21", "Last"]
     several = "bringIn([new File(['{'], 'a.json'), new File(['[{\"role\": \"user\", \"content\": 5}]'], 'b.json')])"
     page.value(several)
-    assert texts(page, "#toast") == ["1 conversation imported. a.json is no JSON, which exported conversations are."]
+    assert texts(page, "#toast") == ["1 conversation imported. a.json is not JSON, as exported conversations are."]
     assert newest(page)["messages"][0]["content"] == "5"
 
 

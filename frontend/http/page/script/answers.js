@@ -169,7 +169,7 @@ async function tellPhase(message, work) {
     setTimeout(() => { work.isLooking = false; }, 1000);
   }
   if (waited < 0.5) return;
-  message.phase = one && !one.is_loaded ? `${one.id} is being loaded · ${Math.floor(waited)} s` : `Reading the prompt · ${Math.floor(waited)} s`;
+  message.phase = one && !one.is_loaded ? `${one.id} is loading · ${Math.floor(waited)} s` : `Reading the prompt · ${Math.floor(waited)} s`;
   const words = shown.get(message.id)?.querySelector(".progress .words");
   if (words) words.textContent = message.phase;
 }

@@ -15,7 +15,7 @@ function edit(message) {
     event.stopPropagation();
   };
   made.replaceChildren(area, make("div", { class: "row" },
-    make("button", { type: "button", class: "main", onclick: done }, isQuestion ? "Ask again" : "Keep"),
+    make("button", { type: "button", class: "main", onclick: done }, isQuestion ? "Ask again" : "Save"),
     make("button", { type: "button", onclick: () => refresh(message) }, "Cancel")));
   area.focus();
 }
@@ -35,8 +35,8 @@ function correct(message, content) {
 
 // What a tool would have answered: a person gives it, and the model goes on.
 function resultForm(message) {
-  const areas = message.calls.map((call) => make("textarea", { rows: "2", "aria-label": `Result of ${call.name}`, placeholder: `What ${call.name} answers` }));
-  const give = make("button", { class: "main" }, "Give the result");
+  const areas = message.calls.map((call) => make("textarea", { rows: "2", "aria-label": `Result of ${call.name}`, placeholder: `What ${call.name} returned` }));
+  const give = make("button", { class: "main" }, "Send the result");
   return make("form", {
     class: "results",
     onsubmit: (event) => {

@@ -92,7 +92,7 @@ function endToast() {
 
 async function copy(text, button) {
   const done = await copied(text);
-  button.replaceChildren(icon(done ? "check" : "close"), ...(button.dataset.word ? [done ? "Copied" : "Not copied"] : []));
+  button.replaceChildren(icon(done ? "check" : "close"), ...(button.dataset.word ? [done ? "Copied" : "Copy failed"] : []));
   button.focus({ preventScroll: true });
   setTimeout(() => button.replaceChildren(icon("copy"), ...(button.dataset.word ? [button.dataset.word] : [])), 1500);
 }

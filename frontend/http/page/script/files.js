@@ -16,18 +16,18 @@ async function attach(files) {
 }
 
 async function textOf(file) {
-  if (file.size > MOST_FILE_BYTES) throw new Failure(`${file.name} is larger than 1 MiB. Attach the part that matters.`);
+  if (file.size > MOST_FILE_BYTES) throw new Failure(`${file.name} is larger than 1 MiB. Attach only the part you need.`);
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
     if (!text.includes("\0")) return text;
   } catch { /* said below */ }
-  throw new Failure(`${file.name} holds no text. ${seesPictures() ? `The model takes ${whatIsTaken()}` : "The model reads text files only"}.`);
+  throw new Failure(`${file.name} is not a text file. ${seesPictures() ? `This model takes ${whatIsTaken()}` : "This model takes text files only"}.`);
 }
 
 function showFiles() {
   $("files").hidden = !attached.length;
   $("files").replaceChildren(...attached.map((file, index) => make("span", { class: "chip" }, ...(file.url ? [make("img", { src: file.url, alt: "" })] : []), file.name,
-    iconButton("close", `Take ${file.name} away`, () => {
+    iconButton("close", `Remove ${file.name}`, () => {
       attached.splice(index, 1);
       showFiles();
     }))));

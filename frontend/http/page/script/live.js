@@ -88,14 +88,14 @@ function keepTotals(now) {
   while (totals[0].at < now.at - HOUR) totals.shift();
 }
 
-// For who looks when nothing happens: what did.
+// Sums up the last hour when no request is running.
 function lastHour() {
   if (!before || !totals.length) return "";
   const since = (name) => before[name] - totals[0][name];
   const answers = since("time_to_first_token_seconds_count");
   const time = seconds((before.at - totals[0].at) / 1000);
-  if (!(answers > 0)) return ` Nothing was asked in the last ${time}.`;
-  return ` In the last ${time}: ${count(answers, "answer")} of ${count(since("generated_tokens_total"), "token")}, the first after ${
+  if (!(answers > 0)) return ` No requests in the last ${time}.`;
+  return ` In the last ${time}: ${count(answers, "answer")}, ${count(since("generated_tokens_total"), "token")}, first token after ${
     seconds(since("time_to_first_token_seconds_sum") / answers)} on average.`;
 }
 
@@ -122,7 +122,7 @@ function readFigures() {
 
 // --- requests ---------------------------------------------------------------------------------------------------------
 
-const STATES = { loading: "its model is being loaded", waiting: "waiting for a place", prompt: "reading its prompt", generating: "answering" };
+const STATES = { loading: "loading the model", waiting: "queued", prompt: "reading the prompt", generating: "answering" };
 const KINDS = { "/v1/chat/completions": "chat", "/v1/completions": "completion", "/v1/responses": "response" };
 
 async function listRequests() {

@@ -12,7 +12,7 @@ function showConversation() {
 
 function welcome() {
   return make("div", { class: "welcome" }, make("p", { class: "large" }, "What would you like to ask?"),
-    make("p", {}, "Conversations stay in this browser. Text files, and pictures and videos for models that see them, can be dropped or pasted here."));
+    make("p", {}, "Conversations are stored in this browser. Drop or paste text files here, and pictures or videos if the model takes them."));
 }
 
 function showBar() {
@@ -23,7 +23,7 @@ function showBar() {
   const used = usage ? usage.prompt_tokens + usage.completion_tokens : 0;
   const whole = most ? `${used.toLocaleString("en")} of ${count(most, "token")}` : count(used, "token");
   $("context").textContent = !usage ? "" : isNarrow() && most ? `${figure(used)} / ${figure(most)}` : whole;
-  $("context").title = `The context holds ${whole}`;
+  $("context").title = `Context length: ${whole}`;
   $("context").classList.toggle("wrong", Boolean(most) && used > 0.9 * most);
   $("send").hidden = answering.has(current.id);
   $("stop").hidden = !answering.has(current.id);
@@ -56,7 +56,7 @@ function systemPart() {
     showConversation();
   };
   return make("details", { class: "message system" }, make("summary", {}, "System prompt of this conversation"), make("pre", {}, current.system),
-    make("button", { type: "button", onclick: leave }, "Use that of the settings instead"));
+    make("button", { type: "button", onclick: leave }, "Use the one from the settings instead"));
 }
 
 function userParts(message) {
@@ -94,7 +94,7 @@ function actionsOn(message, isLast) {
     message.content ? copyButton(() => message.content) : null,
     message.error ? null : iconButton("retry", "Try again", () => retry(message)),
     message.content ? iconButton("pencil", "Edit this answer", () => edit(message)) : null,
-    isCut ? iconButton("forward", "Go on with this answer", () => goOn(message)) : null,
+    isCut ? iconButton("forward", "Continue this answer", () => goOn(message)) : null,
   ];
 }
 
@@ -121,7 +121,7 @@ function chooser(message, all) {
     button.disabled = !all[index];
     return button;
   };
-  return make("span", { class: "branches" }, to("left", "The branch before", at - 1), `${at + 1} / ${all.length}`, to("right", "The branch after", at + 1));
+  return make("span", { class: "branches" }, to("left", "Previous version", at - 1), `${at + 1} / ${all.length}`, to("right", "Next version", at + 1));
 }
 
 function thought(message) {
@@ -134,7 +134,7 @@ function thought(message) {
 function complaint(message) {
   const again = make("button", { type: "button", onclick: () => retry(message) }, icon("retry"), " Try again");
   return make("div", { class: "complaint", role: "alert" }, make("p", {}, message.error),
-    make("p", { class: "note" }, "The model isn't told of this question and its answer later."), again);
+    make("p", { class: "note" }, "This question and its answer are not sent to the model later."), again);
 }
 
 function progress(message) {
@@ -149,7 +149,7 @@ function summary({ content, thought, calls, usage, firstToken, answerSeconds, en
     if (usage.completion_tokens > 4 && answerSeconds > 0.02) parts.push(`${((usage.completion_tokens - 1) / answerSeconds).toFixed(0)} tokens/s`);
   }
   if (firstToken !== undefined) parts.push(`first token after ${seconds(firstToken)}`);
-  const words = { stop: "", error: "", length: thought && !content && !calls?.length ? "cut within its thoughts, at the most tokens" : "cut at the most tokens", tool_calls: "calls a tool", left: "the page was left" };
+  const words = { stop: "", error: "", length: thought && !content && !calls?.length ? "stopped at max tokens, while thinking" : "stopped at max tokens", tool_calls: "calls a tool", left: "page closed" };
   parts.push(Object.hasOwn(words, ending) ? words[ending] : ending ?? "");
   return parts.filter(Boolean).join(" · ");
 }

@@ -1,6 +1,6 @@
-// The chosen model in a dialog: what is known of it, and whether it is loaded, which a person can change.
+// The dialog of the chosen model: its facts, and buttons to load or unload it.
 
-const STATES_OF_MODELS = { ok: "ready", ready: "ready", unloaded: "not loaded: it will be when it is asked", loading: "being loaded", restarting: "being started again", failed: "could not be loaded", silent: "its processes don't answer", unloading: "being unloaded" };
+const STATES_OF_MODELS = { ok: "ready", ready: "ready", unloaded: "not loaded; loads on first use", loading: "loading", restarting: "restarting", failed: "failed to load", silent: "not responding", unloading: "unloading" };
 const MODELS_EVERY = 1000; // milliseconds between two looks while the dialog is open
 
 async function showModel() {
@@ -25,9 +25,9 @@ async function fillModel(one) {
     State: STATES_OF_MODELS[state] ?? state,
     Reason: health.reasons?.[one.parent ?? one.id],
     Context: one.max_model_len && count(one.max_model_len, "token"),
-    Takes: one.architecture?.input_modalities.join(", "),
+    Input: one.architecture?.input_modalities.join(", "),
     "Adapter of": one.parent,
-    Sampling: defaults,
+    "Default sampling": defaults,
   };
   $("model-details").replaceChildren(...Object.entries(facts).filter(([, fact]) => fact).flatMap(([name, fact]) => [make("dt", {}, name), make("dd", {}, fact)]));
   $("load-model").hidden = one.is_loaded || state === "loading" || state === "restarting";
@@ -49,11 +49,11 @@ $("open-model").onclick = showModel;
 $("load-model").onclick = () => changeModel("load", "Loading…");
 $("unload-model").onclick = () => changeModel("unload", "Unloading…");
 
-// What a setting is that is left empty: the model's own number.
+// Show the model's default in each empty field.
 function showDefaults() {
   const defaults = card()?.default_parameters ?? {};
   for (const [name, , { placeholder }] of NUMBERS) {
     const own = defaults[name];
-    $(name).placeholder = own === undefined ? placeholder ?? "model's own" : own === 0 && name === "top_k" ? "model's own: off" : `model's own: ${own}`;
+    $(name).placeholder = own === undefined ? placeholder ?? "Model default" : own === 0 && name === "top_k" ? "Model default: off" : `Model default: ${own}`;
   }
 }

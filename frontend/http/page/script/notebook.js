@@ -21,7 +21,7 @@ async function writeOn() {
   try {
     const body = { ...(card() ? { model: card().id } : {}), prompt: area.value, max_tokens: NOTEBOOK_TOKENS, stream: true,
       stream_options: { include_usage: true }, ...sampling() };
-    tellNotebook(card()?.is_loaded === false ? `${card().id} is being loaded…` : "Reading…");
+    tellNotebook(card()?.is_loaded === false ? `${card().id} is loading…` : "Reading…");
     for await (const piece of events("/v1/completions", body, notebookStop.signal)) {
       usage = piece.usage ?? usage;
       const choice = piece.choices[0];
@@ -33,7 +33,7 @@ async function writeOn() {
       tellNotebook("Writing…");
     }
     const took = (performance.now() - start) / 1000;
-    tellNotebook(`${count(usage.prompt_tokens, "token")} in, ${usage.completion_tokens} out in ${seconds(took)}${ending === "length" ? "" : " · the model ended here"}`);
+    tellNotebook(`${count(usage.prompt_tokens, "token")} in, ${usage.completion_tokens} out in ${seconds(took)}${ending === "length" ? "" : " · the model ended the text"}`);
   } catch (error) {
     const isStopped = notebookStop.signal.aborted;
     tellNotebook(isStopped ? "Stopped." : sentenceOf(error, true), !isStopped);

@@ -18,7 +18,7 @@ const seesPictures = () => card()?.architecture?.input_modalities.includes("imag
 const isPicture = (file) => file.type.startsWith("image/") && file.type !== "image/svg+xml";
 
 async function pictureOf(file) {
-  if (!seesPictures()) throw new Failure(`${$("model").value} sees no pictures. Choose a model that does, or ask without ${file.name}.`);
+  if (!seesPictures()) throw new Failure(`${$("model").value} can't see pictures. Choose a model that can, or ask without ${file.name}.`);
   const bitmap = await createImageBitmap(file).catch(() => { throw new Failure(`${file.name} can't be read as a picture.`); });
   const scale = Math.min(1, LONGEST_SIDE / Math.max(bitmap.width, bitmap.height));
   const [width, height] = [bitmap.width, bitmap.height].map((side) => Math.max(1, Math.round(side * scale)));
@@ -48,7 +48,7 @@ function painted(canvas, bitmap, ground) {
 
 // Small, and large while it is pressed in.
 function pictureButton({ name, url, frames, rate }) {
-  const button = make("button", { type: "button", class: "picture", "aria-pressed": "false", title: `${name}: show it large or small` }, make("img", { src: url, alt: name }),
+  const button = make("button", { type: "button", class: "picture", "aria-pressed": "false", title: `${name}: enlarge or shrink` }, make("img", { src: url, alt: name }),
     ...(frames ? [make("small", {}, `${name} · ${count(frames.length, "frame")}`)] : []));
   button.onclick = () => {
     const isPressed = button.getAttribute("aria-pressed") !== "true";
@@ -65,7 +65,7 @@ const picturePart = ({ url, frames, rate }) => frames ? { type: "video", video: 
 function unlessUnseen(messages) {
   const has = (type) => messages.some(({ content }) => Array.isArray(content) && content.some((part) => part.type === type));
   for (const [kind, isUnseen] of [["pictures", has("image_url") && !seesPictures()], ["videos", has("video") && !seesVideos()]]) {
-    if (isUnseen) throw new Failure(`${$("model").value} sees no ${kind}, and this conversation has some. Choose a model that does, or begin a new one.`);
+    if (isUnseen) throw new Failure(`${$("model").value} can't see ${kind}, and this conversation contains some. Choose a model that can, or start a new conversation.`);
   }
   return messages;
 }

@@ -49,7 +49,7 @@ class Plot {
   draw() {
     const width = this.svg.clientWidth, height = this.svg.clientHeight;
     if (!width || !this.points.length) {
-      this.svg.replaceChildren(draw("text", { class: "empty", x: width / 2, y: height / 2 }, "Nothing has been measured yet"));
+      this.svg.replaceChildren(draw("text", { class: "empty", x: width / 2, y: height / 2 }, "No data yet"));
       this.drawLegend(null);
       return;
     }

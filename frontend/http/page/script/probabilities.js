@@ -7,7 +7,7 @@ const percent = (logprob) => {
 const visible = (token) => token.replaceAll("\n", "↵").replaceAll(" ", "·");
 
 function probabilities(tokens) {
-  const alternatives = make("p", { class: "note", "aria-live": "polite" }, "Choose a token to see what it might have been.");
+  const alternatives = make("p", { class: "note", "aria-live": "polite" }, "Choose a token to see its alternatives.");
   const spans = tokens.map(({ token, logprob, top }) => {
     const words = top.map((each) => `${visible(each.token)} ${percent(each.logprob)}`).join("   ");
     const tell = () => { alternatives.textContent = `${visible(token)} ${percent(logprob)}, of:   ${words}`; };

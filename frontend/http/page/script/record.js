@@ -99,7 +99,7 @@ function endRunning(conversation) {
     if (!message.isRunning) continue;
     delete message.isRunning;
     if (message.content || message.thought) message.ending = "left";
-    else Object.assign(message, { ending: "error", error: "The page was left before an answer came." });
+    else Object.assign(message, { ending: "error", error: "The page was closed before an answer came." });
   }
   return conversation;
 }

@@ -72,9 +72,9 @@ async function stateOfModel() {
   if (one.is_loaded) return "";
   const told = await fetch("/health").then((reply) => reply.json(), () => ({}));
   const state = told.models?.[one.id];
-  if (state === "loading" || state === "restarting") return `${one.id} is being loaded`;
+  if (state === "loading" || state === "restarting") return `${one.id} is loading`;
   if (state !== "failed") return "";
-  return `${one.id} can't be loaded: ${told.reasons?.[one.id] ?? "the server's log says why."}`;
+  return `${one.id} can't be loaded: ${told.reasons?.[one.id] ?? "see the server's log."}`;
 }
 
 function say(sentence, isWrong = false) {

@@ -1,36 +1,36 @@
-// What a person may set: kept in this browser, put into every request. What is left empty is the model's own affair.
+// The settings: stored in this browser and sent with every request. A field left empty keeps the model's default.
 
-// What a person may want of them is less, here and there, than the server takes.
+// Some ranges are narrower than what the server takes.
 const NUMBERS = [
   ["temperature", "Temperature", { max: 5, step: 0.1 }],
   ["top_p", "Top p", { min: 0.01, step: 0.01 }],
   ["top_k", "Top k", { step: 1 }],
   ["min_p", "Min p", { step: 0.01 }],
-  ["max_tokens", "Most tokens", { step: 1, placeholder: "all that fit" }],
-  ["seed", "Seed", { step: 1, placeholder: "a new one" }],
+  ["max_tokens", "Max tokens", { step: 1, placeholder: "No limit" }],
+  ["seed", "Seed", { step: 1, placeholder: "Random" }],
   ["repetition_penalty", "Repetition penalty", { min: 0.01, max: 10, step: 0.05 }],
   ["presence_penalty", "Presence penalty", { step: 0.1 }],
   ["frequency_penalty", "Frequency penalty", { step: 0.1 }],
 ].map(([name, label, own]) => [name, label, { ...BOUNDS[name], ...own }]);
 const CHOICES = {
-  thinking: ["Thinking", { "": "as the model does", on: "on", off: "off" }],
-  reasoning_effort: ["Reasoning effort", { "": "as the model does", low: "low", medium: "medium", high: "high" }],
-  format: ["Answers are", { "": "text", json_object: "any JSON", json_schema: "JSON of a schema" }],
-  top_logprobs: ["Probabilities of tokens", { "": "not shown", 3: "with 3 alternatives", 8: "with 8 alternatives" }],
-  theme: ["Colours", { "": "as the system has them", light: "light", dark: "dark" }],
+  thinking: ["Thinking", { "": "Model default", on: "On", off: "Off" }],
+  reasoning_effort: ["Reasoning effort", { "": "Model default", low: "Low", medium: "Medium", high: "High" }],
+  format: ["Answer format", { "": "Text", json_object: "JSON", json_schema: "JSON with a schema" }],
+  top_logprobs: ["Token probabilities", { "": "Hidden", 3: "With 3 alternatives", 8: "With 8 alternatives" }],
+  theme: ["Theme", { "": "System default", light: "Light", dark: "Dark" }],
 };
 const TEXTS = {
-  system: ["System prompt", "What the model is told before the conversation", 4],
-  stop: ["Stop strings", "one a line", 2],
+  system: ["System prompt", "Instructions for the model", 4],
+  stop: ["Stop strings", "One per line", 2],
   schema: ["JSON schema", '{"type": "object", …}', 4],
-  tools: ["Tools", "a JSON list, as OpenAI's API takes it", 4],
-  further: ["Further fields", 'JSON, such as {"guided_regex": "[0-9]+"}', 2],
+  tools: ["Tools", "JSON list in OpenAI's format", 4],
+  further: ["Extra fields", 'JSON, such as {"guided_regex": "[0-9]+"}', 2],
 };
 const SECTIONS = [
   ["", ["system", "temperature", "top_p", "max_tokens", "seed", "thinking"]],
   ["More sampling", ["top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "stop", "reasoning_effort"]],
-  ["Form and tools", ["format", "schema", "tools", "further", "top_logprobs"]],
-  ["This page", ["theme"]],
+  ["Format and tools", ["format", "schema", "tools", "further", "top_logprobs"]],
+  ["Appearance", ["theme"]],
 ];
 const KEPT_SETTINGS = "penstock.settings";
 
@@ -41,7 +41,7 @@ function makeSetting(name) {
   let label, field;
   if (isNumber(name)) {
     const [, words, limits] = NUMBERS.find(([each]) => each === name);
-    [label, field] = [words, make("input", { id: name, type: "number", placeholder: "model's own", ...asTexts(limits) })];
+    [label, field] = [words, make("input", { id: name, type: "number", placeholder: "Model default", ...asTexts(limits) })];
   } else if (name in CHOICES) {
     const [words, choices] = CHOICES[name];
     const order = Object.keys(choices).sort((one, other) => one.length - other.length || 0);
@@ -61,16 +61,16 @@ function makeSettings() {
   const close = iconButton("close", "Close settings", () => toggleDrawer("settings", false));
   const sections = SECTIONS.map(([title, names]) => {
     const fields = make("div", { class: "fields" }, ...names.map(makeSetting));
-    return title ? make("details", { open: title === "This page" }, make("summary", {}, title), fields) : fields;
+    return title ? make("details", { open: title === "Appearance" }, make("summary", {}, title), fields) : fields;
   });
-  const reset = make("button", { type: "button", onclick: resetSettings }, icon("retry"), " All as at first");
+  const reset = make("button", { type: "button", onclick: resetSettings }, icon("retry"), " Reset");
   $("settings").append(make("div", { class: "row head" }, make("h2", {}, "Settings"), close), ...sections, make("div", { class: "row" }, reset));
   const kept = stored(KEPT_SETTINGS);
   if (isObject(kept)) for (const name of SETTINGS) fillIn(name, kept[name]);
   showTheme();
 }
 
-// Left as it is by what is no value of it.
+// A value that the field doesn't offer leaves it empty.
 function fillIn(name, value) {
   const field = $(name);
   field.value = asText(value) ?? "";
@@ -89,7 +89,7 @@ function store(name, value) {
   try {
     localStorage.setItem(name, JSON.stringify(value));
   } catch {
-    toast("This browser keeps no settings for this page; they are gone when it is closed.");
+    toast("This browser can't store settings for this page. They will be lost when it closes.");
   }
 }
 
@@ -104,7 +104,7 @@ function resetSettings() {
   const before = settingValues();
   for (const name of SETTINGS) $(name).value = "";
   keepSettings();
-  toast("All settings are as at first.", "Undo", () => {
+  toast("All settings were reset.", "Undo", () => {
     for (const [name, value] of Object.entries(before)) $(name).value = value;
     keepSettings();
   });
@@ -116,11 +116,11 @@ function showTheme() {
   else delete document.documentElement.dataset.theme;
 }
 
-// The fields of a request that every way to ask has in common; a `Failure` where one can't be read.
+// The request fields that all views share; throws a `Failure` where one can't be read.
 function sampling() {
   const fields = {};
   for (const [name, label, limits] of NUMBERS) {
-    if (!$(name).checkValidity()) throw new Failure(`${label}: ${ranged(limits)}. Look at the settings.`);
+    if (!$(name).checkValidity()) throw new Failure(`${label} must be ${ranged(limits)}. Check the settings.`);
     if ($(name).value !== "") fields[name] = Number($(name).value);
   }
   const stops = $("stop").value.split("\n").filter(Boolean);
@@ -133,7 +133,7 @@ function sampling() {
 
 function ranged({ min, max, step }) {
   const kind = step === 1 ? "a whole number" : "a number";
-  return max === undefined ? `it is ${kind} of at least ${min}` : `it is ${kind} from ${min} to ${max}`;
+  return max === undefined ? `${kind} of at least ${min}` : `${kind} from ${min} to ${max}`;
 }
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
@@ -144,13 +144,13 @@ function json(name, kind, isRight) {
   try {
     value = JSON.parse($(name).value);
   } catch {
-    throw new Failure(`${label}: this is no JSON. Look at the settings.`);
+    throw new Failure(`${label}: not valid JSON. Check the settings.`);
   }
-  if (!isRight(value)) throw new Failure(`${label}: this must be ${kind} in JSON. Look at the settings.`);
+  if (!isRight(value)) throw new Failure(`${label} must be ${kind} in JSON. Check the settings.`);
   return value;
 }
 
-// Those that only conversations have.
+// The request fields of conversations.
 function chatOptions() {
   const fields = sampling();
   if ($("tools").value.trim()) fields.tools = json("tools", "a list", Array.isArray);

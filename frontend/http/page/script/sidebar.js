@@ -12,7 +12,7 @@ function showSidebar() {
     if (next !== title) rows.push(make("h3", {}, title = next));
     rows.push(sidebarRow(each));
   }
-  if (!rows.length) rows.push(make("p", { class: "note" }, wanted ? "Nothing is found." : "Conversations will be listed here."));
+  if (!rows.length) rows.push(make("p", { class: "note" }, wanted ? "No matches." : "No conversations yet."));
   $("conversations").replaceChildren(...rows);
 }
 
@@ -27,7 +27,7 @@ function ageOf(time) {
 
 function sidebarRow(conversation) {
   const open = make("button", { type: "button", class: "open", "aria-current": String(conversation === current), onclick: () => show(conversation) },
-    answering.has(conversation.id) ? make("span", { class: "dot", title: "It is being answered" }) : "", conversation.title || "Untitled");
+    answering.has(conversation.id) ? make("span", { class: "dot", title: "Answering" }) : "", conversation.title || "Untitled");
   return make("div", { class: "conversation", role: "listitem", "data-id": conversation.id }, open,
     iconButton("pencil", `Rename ${conversation.title}`, () => rename(conversation)),
     iconButton("trash", `Delete ${conversation.title}`, () => remove(conversation)));
@@ -44,7 +44,7 @@ function show(conversation) {
 
 function rename(conversation) {
   const row = document.querySelector(`.conversation[data-id="${conversation.id}"]`);
-  const field = make("input", { "aria-label": "Name of the conversation", maxlength: "120" });
+  const field = make("input", { "aria-label": "Conversation name", maxlength: "120" });
   field.value = conversation.title;
   const done = (isKept) => {
     field.onblur = null;
@@ -69,7 +69,7 @@ function remove(conversation) {
   forget(conversation.id);
   if (conversation === current) show(begun());
   showSidebar();
-  toast("The conversation is deleted.", "Undo", () => {
+  toast("Conversation deleted.", "Undo", () => {
     conversations.set(conversation.id, conversation);
     keep(conversation);
     show(conversation);

@@ -16,7 +16,7 @@ async function openStorage() {
     opening.onupgradeneeded = () => opening.result.createObjectStore("conversations", { keyPath: "id" });
     database = await settled(opening);
   } catch {
-    toast("This browser keeps nothing for this page: conversations are gone when it is closed. Export those you need.");
+    toast("This browser can't store conversations for this page. They will be lost when it closes; export those you need.");
   }
 }
 
@@ -27,7 +27,7 @@ async function readConversations() {
   try {
     return (await settled(records("readonly").getAll())).map(asConversation).filter(Boolean);
   } catch {
-    toast("This browser can't read the conversations that it keeps for this page. Reload it to try again.");
+    toast("This browser can't read the stored conversations. Reload the page to try again.");
     return [];
   }
 }
@@ -43,8 +43,8 @@ async function keep(conversation) {
     return true;
   } catch (error) {
     toast(error.name === "QuotaExceededError"
-      ? "The browser has no room left for this conversation. Export and delete older ones."
-      : "The browser could not keep this conversation. Export it, so that it isn't lost.");
+      ? "The browser has no space left for this conversation. Export and delete older ones."
+      : "The browser could not store this conversation. Export it so that it isn't lost.");
     return false;
   }
 }

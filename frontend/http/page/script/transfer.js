@@ -73,7 +73,7 @@ async function contentOf(file) {
   try {
     return JSON.parse(text);
   } catch {
-    throw new Failure(`${file.name} is no JSON, which exported conversations are.`);
+    throw new Failure(`${file.name} is not JSON, as exported conversations are.`);
   }
 }
 
@@ -87,7 +87,7 @@ function takenFrom(body, name, leftOut) {
     if (conversation.system === $("system").value.trim()) delete conversation.system;
     found.push({ ...endRunning(conversation), id: newId() });
   }
-  if (!found.length) throw new Failure(`${name} holds no conversations that this page has exported and can show, nor messages in OpenAI's form.`);
+  if (!found.length) throw new Failure(`${name} contains neither conversations that this page exported nor messages in OpenAI's format.`);
   leftOut.conversations += all.length - found.length;
   return found;
 }
@@ -130,7 +130,7 @@ $("export-markdown").onclick = () => save(fileName(current, "md"), "text/markdow
 $("export-json").onclick = () => save(fileName(current, "json"), "application/json", asJson([current]));
 $("export-all").onclick = () => {
   if (conversations.size) save("penstock-conversations.json", "application/json", asJson([...conversations.values()]));
-  else toast("There is no conversation yet.");
+  else toast("There are no conversations yet.");
 };
 $("import").onclick = () => $("import-files").click();
 $("import-files").onchange = () => {

@@ -13,7 +13,7 @@ const seesVideos = () => card()?.architecture?.input_modalities.includes("video"
 const isVideo = (file) => file.type.startsWith("video/");
 
 async function videoOf(file) {
-  if (!seesVideos()) throw new Failure(`${$("model").value} sees no videos. Choose a model that does, or attach single pictures.`);
+  if (!seesVideos()) throw new Failure(`${$("model").value} can't see videos. Choose a model that can, or attach single pictures.`);
   const video = make("video", { preload: "auto" }), address = URL.createObjectURL(file);
   Object.assign(video, { muted: true, src: address });
   try {
@@ -24,7 +24,7 @@ async function videoOf(file) {
     const urls = addressesOf(frames);
     return { name: file.name, url: urls[0], frames: urls, rate: number / seconds };
   } catch {
-    throw new Failure(`${file.name} can't be played by this browser. Attach it in another format, or single pictures.`);
+    throw new Failure(`This browser can't play ${file.name}. Attach it in another format, or attach single pictures.`);
   } finally {
     video.removeAttribute("src");
     URL.revokeObjectURL(address);

@@ -70,9 +70,9 @@ document.addEventListener("keydown", (event) => {
 // --- what keys do ----------------------------------------------------------------------------------------------------
 
 const KEYS = [
-  ["Enter", "send the question"], ["Shift + Enter", "begin a line"], ["↑", "in an empty field: edit the last question"],
-  ["Escape", "stop an answer, or close what is open"], ["Ctrl + Enter", "in the notebook: continue; in a corrected answer: keep it"],
-  ["← →", "on the tabs: another view; on a plot: an earlier or later moment"], ["?", "show these keys"],
+  ["Enter", "send the question"], ["Shift + Enter", "add a line"], ["↑", "in an empty field: edit the last question"],
+  ["Escape", "stop the answer, or close a panel"], ["Ctrl + Enter", "in the notebook: continue; in an edited answer: save it"],
+  ["← →", "on the tabs: switch views; on a plot: move in time"], ["?", "show these shortcuts"],
 ];
 
 $("keys").append(...KEYS.flatMap(([keys, work]) => [make("dt", {}, make("kbd", {}, keys)), make("dd", {}, work)]));
