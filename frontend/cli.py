@@ -32,42 +32,42 @@ class Group(NamedTuple):
 
 
 GROUPS = (
-    Group("ask a model", "", {
+    Group("use a model", "", {
         "generate": "complete prompts from arguments, standard input or a JSONL file",
-        "chat": "talk with a model, line by line; so does `run`",
-        "tokenize": "show the tokens of a text, or how many there are",
+        "chat": "chat with a model (also: `run`)",
+        "tokenize": "show or count the tokens of a text",
     }),
     Group("models on this machine", "", {
-        "models": "list bundled and cached models, and whether they fit",
-        "show": "say of one model what it is, what it takes, and how it is asked",
-        "pull": "download models from the hub, or go on with a download",
+        "models": "list the models here, and whether they fit in memory",
+        "show": "show a model's details: family, memory, sampling defaults",
+        "pull": "download models from the hub, or resume a download",
         "rm": "remove downloaded models from the cache",
-        "convert": "write a model with smaller weights, as plain safetensors",
-        "bench": "measure how fast a model answers here",
+        "convert": "write a quantized copy of a model, as safetensors or GGUF",
+        "bench": "measure how fast a model runs on this machine",
     }),
-    Group("the daemon, which shares models", "daemon", {
-        "serve": "share models with every program on this machine, over a socket and HTTP",
-        "start": "the same in the background",
-        "stop": "end the daemon, or unload one of its models",
-        "reload": "have the daemon read its configuration again",
-        "status": "say whether a daemon runs, and where",
+    Group("daemon", "daemon", {
+        "serve": "serve models to programs on this machine, over a socket and HTTP",
+        "start": "serve models in the background",
+        "stop": "stop the daemon, or unload one of its models",
+        "reload": "make the daemon reload its configuration",
+        "status": "show whether a daemon is running, and where",
         "ps": "show the daemon's models: memory, clients, queue, tokens per second",
-        "logs": "show what the daemon in the background has said",
+        "logs": "show the log of the background daemon",
     }),
     Group("this machine", "", {
-        "doctor": "say what was found on this machine, and what to do about it",
-        "completion": "print a script that lets a shell complete commands and options",
+        "doctor": "check this machine, and suggest what to fix",
+        "completion": "print a shell completion script",
     }),
 )  # fmt: skip
 COMMANDS = {name: sentence for group in GROUPS for name, sentence in group.commands.items()}
 SYNONYMS = {"run": "chat"}
 
-_MODELS = "`penstock models` lists the models that are here, `penstock ps` those that a daemon has loaded."
-_TALK = '`penstock chat MODEL` talks with a model, `penstock generate MODEL "…"` answers one prompt.'
+_MODELS = "`penstock models` lists the models on this machine, `penstock ps` those that a daemon has loaded."
+_TALK = '`penstock chat MODEL` chats with a model, `penstock generate MODEL "…"` answers one prompt.'
 _PULL = "`penstock pull ID` downloads a model, as does any command that names one."
 _REMOVE = "`penstock rm ID` removes a downloaded model."
 _START = "`penstock start MODEL` serves a model in the background, `penstock serve MODEL` in the foreground."
-_UNLOAD = "`penstock stop MODEL` unloads a model of the daemon's, `penstock stop` ends the daemon."
+_UNLOAD = "`penstock stop MODEL` unloads one of the daemon's models, `penstock stop` stops the daemon."
 
 # A word in the place of a command, as Ollama, LM Studio and vLLM have it → what to write instead.
 ADVICE = {
@@ -89,11 +89,11 @@ ADVICE = {
     "unload": _UNLOAD,
     "create": "`penstock convert MODEL FOLDER` writes a model with smaller weights.",
     "count": "`penstock tokenize MODEL TEXT --count` counts the tokens of a text.",
-    "benchmark": "`penstock bench MODEL` measures how fast a model answers here.",
-    "info": "`penstock doctor` says what was found on this machine.",
-    "env": "`penstock doctor` says what was found on this machine.",
-    "log": "`penstock logs` shows what the daemon in the background has said.",
-    "version": "`penstock --version` says which one this is.",
+    "benchmark": "`penstock bench MODEL` measures how fast a model runs on this machine.",
+    "info": "`penstock doctor` checks this machine.",
+    "env": "`penstock doctor` checks this machine.",
+    "log": "`penstock logs` shows the log of the background daemon.",
+    "version": "`penstock --version` prints the version.",
 }
 
 
@@ -177,7 +177,7 @@ def _refuse_unknown(word: str, parser: CommandLine) -> None:
         hint = suggestion(word.partition("=")[0], flags) or " The options of a command stand behind it."
         parser.error(f"penstock itself has {', '.join(flags)}, and not {word}.{hint}")
     if word in ADVICE:
-        parser.error(f"{word!r} is no command. {ADVICE[word]}")
+        parser.error(f"{word!r} is not a command. {ADVICE[word]}")
 
 
 def module_of(name: str) -> ModuleType:

@@ -1,6 +1,5 @@
-"""Measure how fast a model answers here: one request alone, then several together. Prompts are random tokens, answers
-have the length that is asked for, and nothing is taken from a cache. Figures are those of this machine at this moment:
-what else runs on it slows them.
+"""Measure how fast a model runs on this machine: one request alone, then several together. Prompts are random tokens,
+answers have a fixed length, and the prefix cache is off. Other running programs slow the figures down.
 """
 
 import argparse
@@ -25,9 +24,9 @@ USAGE = "MODEL [options]"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="bundled name, folder, or hub id")
     for name, default, words in (
-        ("--input-tokens", 128, "of each prompt"),
-        ("--output-tokens", 64, "of each answer"),
-        ("--requests", 8, "that are asked together"),
+        ("--input-tokens", 128, "tokens per prompt"),
+        ("--output-tokens", 64, "tokens per answer"),
+        ("--requests", 8, "requests to run together"),
     ):
         parser.add_argument(name, type=int, default=default, metavar="N", help=f"{words} ({default})")
     add_verbose(parser)

@@ -1,6 +1,6 @@
-"""Talk with a model. A line is a message; the answer comes as it is made, and Ctrl-C stops it. Lines that begin with /
-are commands: /help lists them, Tab completes them. Through pipes each line of standard input is a message, and the
-answers alone go to standard output.
+"""Chat with a model. Each line is a message; the answer is printed as it is generated, and Ctrl-C stops it. Lines that
+begin with / are commands: /help lists them, Tab completes them. In a pipe each line of standard input is a message,
+and only the answers go to standard output.
 
 Engine and sampling options are those of `generate`.
 """

@@ -1,5 +1,5 @@
-"""Print a script with which a shell completes commands, options and values; elsewhere it completes bundled models and
-files. Write it to ~/.local/share/bash-completion/completions/penstock, to _penstock in a folder of zsh's $fpath, or to
+"""Print a script that completes commands, options and values in a shell, and bundled models and files elsewhere. Write
+it to ~/.local/share/bash-completion/completions/penstock, to _penstock in a folder of zsh's $fpath, or to
 ~/.config/fish/completions/penstock.fish.
 
 It is made from the options themselves: print it again after an upgrade.

@@ -1,5 +1,5 @@
-"""Write a model with smaller weights: as plain safetensors that Penstock and other engines load, or as one GGUF file,
-as llama.cpp and its relatives do.
+"""Write a quantized copy of a model: as safetensors for Penstock and other engines, or as one GGUF file for llama.cpp
+and programs based on it.
 """
 
 import argparse
@@ -19,26 +19,30 @@ _AS_IT_IS = "none"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="bundled name, folder, or hub id")
-    parser.add_argument("out", metavar="OUT", help="folder to be made, or file that ends with .gguf; it must not exist")
+    parser.add_argument("out", metavar="OUT", help="new folder, or new file ending in .gguf")
     parser.add_argument(
         "--quantization",
         required=True,
         metavar="KIND",
-        help='int8 or int4; or JSON, by patterns of layers: {"*": "int4", "*.down_proj": null}; of a GGUF file '
-        f"{', '.join(GGUF_KINDS)}; or none: a copy in the model's own numbers",
+        help='int8 or int4; or JSON by layer: {"*": "int4", "*.down_proj": null}; for GGUF '
+        f"{', '.join(GGUF_KINDS)}, or none: keep the number format",
     )
     parser.add_argument(
-        "--group-size", type=int, default=DEFAULT_GROUP_SIZE, metavar="N", help="of int4: 32, 64 (default) or 128"
+        "--group-size",
+        type=int,
+        default=DEFAULT_GROUP_SIZE,
+        metavar="N",
+        help="group size of int4: 32, 64 (default) or 128",
     )
     parser.add_argument(
-        "--tensor-parallel-size", type=int, default=1, metavar="N", help="check that so many ranks can share the groups"
+        "--tensor-parallel-size", type=int, default=1, metavar="N", help="number of ranks that will share the weights"
     )
     parser.add_argument(
-        "--per-rank", action="store_true", help="cut the weights for exactly so many ranks, into a folder for each"
+        "--per-rank", action="store_true", help="write one folder per rank, cut for exactly these ranks"
     )
-    parser.add_argument("--tokenizer", metavar="MODEL", help="where the tokenizer is, if not with the model")
+    parser.add_argument("--tokenizer", metavar="MODEL", help="tokenizer to use, if it isn't the model's own")
     parser.add_argument("--revision", metavar="TEXT", help="branch, tag or commit of a hub id")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    parser.add_argument("--quiet", action="store_true", help="hide progress")
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:

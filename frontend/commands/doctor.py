@@ -1,5 +1,5 @@
-"""Say what was found on this machine, and what to do about what is missing: Python, processor, memory, graphics cards,
-torch, compiler, folders and the hub's cache. Exit status 0 if a model can run here, 1 if not.
+"""Check this machine, and suggest what to fix: Python, processor, memory, GPUs, torch, compiler, folders and the hub's
+cache. Exit status 0 if a model can run here, 1 if not.
 
 Each line is judged by a function of its own; `machine.py` does the looking, and a worker's survey asks torch.
 """
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     for finding in _findings():
         failed += finding.verdict == FAIL
         print(_shown(finding, is_coloured), flush=True)
-    print("\nA model can run here." if not failed else "\nNo model can run here before what is marked FAIL is mended.")
+    print("\nA model can run here." if not failed else "\nNo model can run here. Fix what is marked FAIL first.")
     return 1 if failed else 0
 
 
@@ -93,14 +93,14 @@ def _python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
     if version[:2] < low:
         return Finding(FAIL, "python", found, "use Python 3.11 or 3.12")
     if version[:2] > high:
-        return Finding(WARN, "python", found, "it is tested on 3.11 and 3.12; use one of them if something is odd")
+        return Finding(WARN, "python", found, "it is tested on 3.11 and 3.12; use one of them if something fails")
     return Finding(OK, "python", found)
 
 
 def _processor(found: machine.Processor) -> Iterator[Finding]:
     cores = f"{found.allowed} of {found.cores} cores" if found.allowed < found.cores else f"{found.cores} cores"
     yield Finding(OK, "processor", f"{found.name}, {cores}")
-    features = ", ".join(found.features) or "none that matter"
+    features = ", ".join(found.features) or "none that Penstock uses"
     if not {"avx2", "asimd"} & set(found.features):
         advice = "without AVX2 a model runs at a fraction of the speed; choose a machine that has it"
         yield Finding(WARN, "features", features, advice)
@@ -117,20 +117,20 @@ def _memory(available: int, total: int, limit: int | None) -> Finding:
 
 
 def _torch_and_cards(survey: Survey) -> Iterator[Finding]:
-    torch = survey.torch or TorchSurvey(error="the worker said nothing of it")
+    torch = survey.torch or TorchSurvey(error="the worker didn't report it")
     if torch.error is not None:
         yield Finding(FAIL, "torch", torch.error, "pip install 'torch>=2.11,<2.14' in this environment")
         return
-    build = f"built for CUDA {torch.cuda}" if torch.cuda else "built for the processor alone"
+    build = f"built for CUDA {torch.cuda}" if torch.cuda else "a CPU build"
     number = tuple(int(part) for part in torch.version.split("+")[0].split(".")[:2])
     is_tested = _TORCHES[0] <= number <= _TORCHES[1]
-    advice = "" if is_tested else "it is tested on torch 2.11 to 2.13; install one of them if something is odd"
+    advice = "" if is_tested else "it is tested on torch 2.11 to 2.13; install one of them if something fails"
     yield Finding(OK if is_tested else WARN, "torch", f"{torch.version}, {build}", advice)
     yield _cards(torch)
     if torch.triton is None and torch.cards:
-        yield Finding(WARN, "triton", "none", "kernels for the GPU are written in it: pip install triton")
+        yield Finding(WARN, "triton", "none", "GPU kernels need it: pip install triton")
     else:
-        yield Finding(OK, "triton", torch.triton or "none, and no GPU that would need it")
+        yield Finding(OK, "triton", torch.triton or "none; only needed with a GPU")
 
 
 def _cards(torch: TorchSurvey) -> Finding:
@@ -139,8 +139,8 @@ def _cards(torch: TorchSurvey) -> Finding:
         return Finding(OK, "GPU", ", ".join(found))
     seen = machine.cards()
     if not seen:
-        advice = "its driver is loaded and no card answers; see nvidia-smi" if machine.has_driver() else ""
-        return Finding(WARN if advice else OK, "GPU", "none; models run on the processor", advice)
+        advice = "the driver is loaded, but no GPU responds; see nvidia-smi" if machine.has_driver() else ""
+        return Finding(WARN if advice else OK, "GPU", "none; models run on the CPU", advice)
     names = ", ".join(card.name for card in seen)
     if torch.cuda is None:
         return Finding(WARN, "GPU", names, "this torch cannot use it; install a CUDA build of torch")
@@ -151,18 +151,18 @@ def _cards(torch: TorchSurvey) -> Finding:
 def _kernels(native: NativeSurvey) -> Finding:
     """Without kernels of its own a model runs on the processor all the same, at a fraction of the speed."""
     if native.problem is not None:
-        return Finding(WARN, "kernels", f"NONE of our own for this processor: {native.problem}", _SLOWLY)
+        return Finding(WARN, "kernels", f"NO native kernels: {native.problem}", _SLOWLY)
     if native.is_compiled:
-        return Finding(OK, "kernels", f"our own for this processor, with {native.variant}")
+        return Finding(OK, "kernels", f"native, {native.variant}")
     if native.can_compile:
-        return Finding(WARN, "kernels", f"not compiled yet for {native.variant}", f"the first start does, or: {_BUILD}")
-    missing = f"NONE of our own for this processor: not compiled for {native.variant}, and no compiler"
+        return Finding(WARN, "kernels", f"not compiled yet ({native.variant})", f"the first start does, or: {_BUILD}")
+    missing = f"NO native kernels: not compiled ({native.variant}), and no compiler"
     return Finding(WARN, "kernels", missing, f"{_SLOWLY}; install g++ (Debian: apt install g++), then {_BUILD}")
 
 
 def _compiler(found: str | None) -> Finding:
     if found is None:
-        return Finding(WARN, "compiler", "none", "kernels for the processor cannot be compiled here; install g++")
+        return Finding(WARN, "compiler", "none", "native CPU kernels can't be compiled here; install g++")
     return Finding(OK, "compiler", found)
 
 
@@ -173,7 +173,7 @@ def _folders() -> Iterator[Finding]:
         ("cache", cache_place, "PENSTOCK_CACHE"),
     )
     for name, place, variable in places:
-        advice = f"set {variable} to a folder that can be written"
+        advice = f"set {variable} to a writable folder"
         try:
             folder, passed_over = place()
         except PenstockError as error:
@@ -188,7 +188,7 @@ def _folders() -> Iterator[Finding]:
 def _bundled() -> Finding:
     names = ", ".join(f"{model.name} ({size(model.size)})" for model in bundled_models())
     if not names:
-        return Finding(WARN, "bundled", "no model came with this installation", "name a model's folder or a hub id")
+        return Finding(WARN, "bundled", "no model came with this installation", "use a model's folder or a hub id")
     return Finding(OK, "bundled", names)
 
 
@@ -198,5 +198,5 @@ def _hub() -> Finding:
 
     found = f"{len(models)} models, {size(sum(model.size for model in models))} in {constants.HF_HUB_CACHE}"
     if constants.HF_HUB_OFFLINE:
-        return Finding(OK, "hub", f"{found}; offline by HF_HUB_OFFLINE", "unset it to download further models")
+        return Finding(OK, "hub", f"{found}; offline by HF_HUB_OFFLINE", "unset it to download models")
     return Finding(OK, "hub", found)

@@ -1,9 +1,8 @@
 """Answer prompts: the arguments (- is all of standard input), else the lines of standard input, else those of a JSONL
-file (--input). A text is a message to a model that has a chat template; --raw completes it as it stands. One prompt's
-answer is written as it comes, several in their order, or with --output and in JSON as they complete. The model's own
-sampling defaults hold unless an option or a line says otherwise. A terminal shows thoughts dimmed, JSON has them apart,
-and elsewhere they are left out. What stands under the name of --output stays there until all answers are complete;
-until then they gather in a file beside it, whose name ends with .partial.
+file (--input). If the model has a chat template, a prompt is a user's message; --raw completes it as it is. A single
+answer is printed as it is generated; several are printed in order, or as they complete with --output or in JSON. The
+model's sampling defaults apply unless an option or a line sets its own. Thoughts are dimmed on a terminal, separate
+in JSON, and otherwise left out. --output collects answers in a .partial file and replaces FILE when all are complete.
 
 Options are made from the fields of `EngineConfig` and `SamplingParams`.
 """
@@ -50,34 +49,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PROMPT",
         nargs="*",
         default=[],  # named, or it would be called required where the model is missing
-        help="prompts, - for all of standard input; without any each line of standard input is one",
+        help="prompts, or - for all of standard input; without any, each line of standard input",
     )
-    parser.add_argument("--system", metavar="TEXT", help="what the model is told before each prompt")
+    parser.add_argument("--system", metavar="TEXT", help="system prompt")
     parser.add_argument(
         "--image",
         metavar="FILE",
         action="append",
         default=[],
-        help="a picture, or its address, that goes with each prompt; may be given several times",
+        help="picture (path or URL) to send with each prompt; may be repeated",
     )
-    parser.add_argument(
-        "--raw", action="store_true", help="complete prompts as they stand, also where the model has a chat template"
-    )
+    parser.add_argument("--raw", action="store_true", help="complete prompts as they are, without the chat template")
     parser.add_argument(
         "--input",
         metavar="FILE",
-        help="JSONL: a text, an object with a prompt or messages, or a line of OpenAI's batches; - is stdin",
+        help="JSONL file of texts, of objects with a prompt or messages, or of OpenAI batch lines; - is stdin",
     )
-    parser.add_argument("--output", metavar="FILE", help="write answers there instead of to standard output")
+    parser.add_argument("--output", metavar="FILE", help="write answers to this file instead of standard output")
     parser.add_argument(
         "--format",
         choices=("text", "jsonl"),
         default="text",
-        help="form of the answers (text); those of OpenAI's batches have OpenAI's",
+        help="output format (text); OpenAI batch lines get OpenAI's",
     )
-    parser.add_argument(
-        "--resume", action="store_true", help="go on from the .partial file of the same run, if it was cut short"
-    )
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run from its .partial file")
     add_verbose(parser)
     # A seed on the command line gives each prompt one of its own; a line of JSONL may bring another.
     add_options(
@@ -85,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "sampling options",
         SamplingParams,
         leave_out=("seed", "frequence_penalty", "bad_words_token_ids"),
-        meanings={"max_tokens": f"output tokens at most; unset, and no --max-length: {USUAL_TOKENS}"},
+        meanings={"max_tokens": f"maximum output tokens ({USUAL_TOKENS}, if max_length is unset)"},
     )
     add_options(parser, "engine options", EngineConfig, leave_out=("model",))
 

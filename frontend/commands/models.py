@@ -1,6 +1,6 @@
-"""List models: those that come with Penstock, those in the hub's cache, and the GGUF files in Ollama's, LM Studio's and
-llama.cpp's folders; or the names and folders that are given. Of each its size, whether its family is supported, and
-whether it fits into the memory that is free now, or runs from the disk.
+"""List models: the bundled ones, those in the hub's cache, and GGUF files in the folders of Ollama, LM Studio and
+llama.cpp; or the given names and folders. For each it shows the size, whether the family is supported, and whether
+it fits into the free memory or would run from the disk.
 """
 
 import argparse
@@ -28,12 +28,12 @@ from .shared.gguf_models import described, gguf_in
 
 USAGE = "[MODEL ...]"
 
-_COUNTED = f"A model takes its weights and KV memory; it needs the weights and {SURVEYED_TOKENS:,} tokens of context."
+_COUNTED = f"A model takes its weights and KV cache; it needs at least {SURVEYED_TOKENS:,} tokens of context."
 _SHARE_OF_CARD = 0.9  # the default of gpu_memory_utilization
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    words = "a model's name, its folder or GGUF file, or a folder that holds several; without any, all that are known"
+    words = "name, folder or GGUF file of a model, or a folder of models; without any, all known models"
     parser.add_argument("models", metavar="MODEL", nargs="*", help=words)
 
 
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     rows: list[tuple[str, ...]] = [("model", "on disk", "family", "context", "runs here")]
     rows += [_row(model, each, place) for model, each in zip(found, survey.models, strict=True)]
     print(_table(rows))
-    print(f"\n{size(place.free)} are free on {place.name}. {_COUNTED}")
+    print(f"\n{size(place.free)} free on {place.name}. {_COUNTED}")
     return 0 if any(row[-1].startswith("yes") for row in rows) else 1
 
 
@@ -59,7 +59,7 @@ def _named(name: str, parser: argparse.ArgumentParser) -> LocalModel:
     named = (model for model in itertools.chain(bundled_models(), cached_models()) if model.name == name)
     if (found := next(named, None)) is None:
         hint = nearest_model(name, BUNDLED, str(cache_root()))
-        parser.error(f"{name} is no folder, no bundled model and none in the hub's cache.{hint}")
+        parser.error(f"{name} is not a folder, a bundled model, or a model in the hub's cache.{hint}")
     return found
 
 
@@ -150,7 +150,7 @@ def _refusal(model: LocalModel, survey: ModelSurvey) -> str:
     if model.refusal:
         return model.refusal
     if survey.refusal is not None and model.unfinished:
-        return f"{size(model.unfinished)} of its weights came so far; `penstock pull {model.name}` goes on"
+        return f"{size(model.unfinished)} of its weights are downloaded; `penstock pull {model.name}` resumes"
     if survey.refusal is not None:
         return survey.refusal.partition(";")[0]  # what to do stands in the error that `LLM` raises
     return _without_tokenizer(model)

@@ -1,5 +1,5 @@
-"""Download models from the Hugging Face hub, for later use without a network: what the engine reads of them, after a
-look whether it can run them at all. A download that was broken off goes on where it was.
+"""Download models from the Hugging Face hub, to use them offline later. It checks first whether the engine can run a
+model, and downloads only the files that the engine reads. An interrupted download is resumed.
 """
 
 import argparse
@@ -16,10 +16,10 @@ USAGE = "ID [ID ...] [options]"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "models", metavar="ID", nargs="+", help="id on the hub: OWNER/NAME, OWNER/NAME@REVISION or OWNER/NAME:Q4_K_M"
+        "models", metavar="ID", nargs="+", help="hub id: OWNER/NAME, OWNER/NAME@REVISION or OWNER/NAME:Q4_K_M"
     )
     parser.add_argument("--revision", metavar="TEXT", help="branch, tag or commit (main)")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    parser.add_argument("--quiet", action="store_true", help="hide progress")
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:

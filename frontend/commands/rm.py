@@ -1,5 +1,5 @@
-"""Remove downloaded models from the hub's cache, with what Penstock has converted of them. Says what will be freed, and
-asks first. Folders of your own are never touched.
+"""Remove downloaded models from the hub's cache, and the files that Penstock made from them. It shows how much space
+this frees and asks first. Your own folders are never touched.
 """
 
 import argparse
@@ -19,8 +19,8 @@ _NOT_LOADED = ("unloaded", "failed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", metavar="ID", nargs="+", help="id on the hub, as `penstock models` lists it")
-    parser.add_argument("--revision", metavar="TEXT", help="only what this branch, tag or commit alone needs")
+    parser.add_argument("models", metavar="ID", nargs="+", help="hub id, as listed by `penstock models`")
+    parser.add_argument("--revision", metavar="TEXT", help="remove only this branch, tag or commit")
     parser.add_argument("-y", "--yes", action="store_true", help="don't ask")
     add_socket(parser)
 

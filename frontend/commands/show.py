@@ -1,5 +1,5 @@
-"""Say of one model what it is: where it lies, its family and context, what it takes of the memory and whether it runs
-here, and how it is asked where nothing else is said. Loads nothing.
+"""Show a model's details without loading it: its path, family and context, the memory it needs, whether it runs here,
+and its sampling defaults.
 """
 
 import argparse
@@ -27,7 +27,7 @@ USAGE = "MODEL"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a name that `penstock models` lists, a folder or a GGUF file")
+    parser.add_argument("model", metavar="MODEL", help="name listed by `penstock models`, folder, or GGUF file")
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
@@ -55,7 +55,7 @@ def _rows(model: LocalModel, survey: ModelSurvey, place: Place) -> Iterator[tupl
     yield "on disk", size(model.size)
     if survey.refusal is None:
         yield "family", survey.family
-        yield "numbers", survey.dtype
+        yield "dtype", survey.dtype
         yield "context", f"{survey.context:,} tokens"
     yield "runs here", verdict_on(model, survey, place)
     if survey.refusal is None and not place.is_card:
@@ -70,15 +70,15 @@ def _rows_of_text(folder: Path) -> Iterator[tuple[str, str]]:
     """Its tokenizer and its sampling defaults, or the error where they can't be read."""
     try:
         tokenizer = Tokenizer.from_pretrained(folder)
-        yield "tokens", f"{len(tokenizer):,}; an answer ends at {_ends(tokenizer)}"
-        yield "template", "a chat template" if tokenizer.chat_template else "none: it completes texts"
+        yield "vocabulary", f"{len(tokenizer):,} tokens; answers end at {_ends(tokenizer)}"
+        yield "template", "a chat template" if tokenizer.chat_template else "none; it completes text"
         yield "sampling", _chosen(default_params(folder))
     except PenstockError as error:
-        yield "text", str(error)
+        yield "tokenizer", str(error)
 
 
 def _ends(tokenizer: Tokenizer) -> str:
-    return ", ".join(map(tokenizer.decode_token, tokenizer.eos_token_ids)) or "no token of its own"
+    return ", ".join(map(tokenizer.decode_token, tokenizer.eos_token_ids)) or "no token"
 
 
 def _chosen(params: SamplingParams) -> str:
@@ -89,4 +89,4 @@ def _chosen(params: SamplingParams) -> str:
         for field in msgspec.structs.fields(SamplingParams)
         if getattr(params, field.name) != getattr(plain, field.name)
     }
-    return ", ".join(f"{name}={value}" for name, value in chosen.items()) or "plain: temperature=1.0"
+    return ", ".join(f"{name}={value}" for name, value in chosen.items()) or "temperature=1.0"

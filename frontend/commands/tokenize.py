@@ -1,5 +1,5 @@
-"""Show the tokens of texts, as the model cuts them: the number and the text of each, or how many there are. Each
-argument is a text; - is all of standard input, and so is none. No model is loaded, and no weights are downloaded.
+"""Show the tokens of texts with their ids, or count them. Each argument is a text; - or none is all of standard input.
+No model is loaded, and no weights are downloaded.
 """
 
 import argparse
@@ -16,16 +16,12 @@ _STANDARD_INPUT = "-"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="bundled name, folder, or hub id")
-    parser.add_argument(
-        "texts", metavar="TEXT", nargs="*", default=[], help="texts; - or none is all of standard input"
-    )
+    parser.add_argument("texts", metavar="TEXT", nargs="*", default=[], help="texts; - or none: all of standard input")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--count", action="store_true", help="only how many tokens each text has")
-    form.add_argument("--ids", action="store_true", help="only the numbers, those of each text on a line")
-    form.add_argument("--decode", action="store_true", help="the other way: TEXT is numbers, and their text is shown")
-    parser.add_argument(
-        "--chat", action="store_true", help="each text as a user's message, through the model's chat template"
-    )
+    form.add_argument("--count", action="store_true", help="print only the number of tokens")
+    form.add_argument("--ids", action="store_true", help="print only the token ids, one text per line")
+    form.add_argument("--decode", action="store_true", help="decode: TEXT is token ids")
+    parser.add_argument("--chat", action="store_true", help="apply the chat template to each text as a user's message")
     parser.add_argument("--revision", metavar="TEXT", help="branch, tag or commit of a hub id")
 
 

@@ -22,7 +22,7 @@ def start_line(config: EngineConfig, plan: MemoryPlan, columns: int | None = Non
     return _fitted(
         "penstock is ready: ",
         f"{config.served_model_name or config.model} on {plan.device_name}{each}, "
-        f"{memory}{plan.num_blocks}), {plan.max_model_len:,} tokens a request",
+        f"{memory}{plan.num_blocks}), {plan.max_model_len:,} tokens per request",
         columns,
         indent=2,
     )
@@ -36,14 +36,14 @@ def start_table(config: EngineConfig, plan: MemoryPlan, columns: int | None = No
         ("model", config.served_model_name or config.model),
         ("device", f"{plan.device_name}" + (f" x {ranks} ranks" if ranks > 1 else "")),
         ("kernels", plan.kernels),
-        ("weights", f"{size(plan.weight_bytes)} {plan.dtype}" + (" a rank" if ranks > 1 else "") + _resident(plan)),
+        ("weights", f"{size(plan.weight_bytes)} {plan.dtype}" + (" per rank" if ranks > 1 else "") + _resident(plan)),
         ("KV cache", f"{size(plan.kv_bytes)} {plan.kv_dtype}, total_block_num:{plan.num_blocks} "
                      f"x {config.block_size} = {tokens:,} tokens"),
         *_groups(config, plan),
-        ("context", f"{plan.max_model_len:,} tokens a request" + _cut(plan)),
+        ("context", f"{plan.max_model_len:,} tokens per request" + _cut(plan)),
         *_swap(config, plan),
         *_adapters(config, plan),
-        ("memory", f"{size(plan.available_bytes)} were free, {size(plan.activation_bytes)} for activations"),
+        ("memory", f"{size(plan.available_bytes)} available, {size(plan.activation_bytes)} for activations"),
     ]  # fmt: skip
     width = max(len(name) for name, _ in rows)
     lines = [_fitted(f"  {name:<{width}}  ", text, columns) for name, text in rows]
@@ -66,7 +66,7 @@ def _groups(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:
 
 def _described(config: EngineConfig, group: GroupPlan) -> str:
     layers = f"{group.num_layers} layer" + ("s" if group.num_layers > 1 else "")
-    seen = "" if group.window is None else f" that see {group.window:,} tokens"
+    seen = "" if group.window is None else f" with windows of {group.window:,} tokens"
     if group.kind == "state":
         memory = f"{group.num_blocks:,} states of {size(group.block_bytes)}"
     else:
@@ -91,10 +91,10 @@ def _adapters(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:
 def _resident(plan: MemoryPlan) -> str:
     if plan.resident_bytes is None or plan.resident_bytes >= plan.weight_bytes:
         return ""
-    return f", of which about {size(plan.resident_bytes)} stay in memory"
+    return f", about {size(plan.resident_bytes)} of them in memory"
 
 
 def _cut(plan: MemoryPlan) -> str:
     if plan.max_model_len >= plan.model_context:
         return ""
-    return f" (the model's own: {plan.model_context:,})"
+    return f" (the model's maximum: {plan.model_context:,})"

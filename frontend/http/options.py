@@ -32,27 +32,26 @@ _LOGGED = _rule(lambda value: value in ("auto", "on", "off"), "must be auto, on 
 class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Options of the server, whose limits suit a single machine by default."""
 
-    http: Annotated[str, described("where to listen: HOST:PORT, or PORT on 127.0.0.1")] = DEFAULT_ADDRESS
-    api_key_file: Annotated[str | None, described("file of API keys, one a line")] = None
+    http: Annotated[str, described("address to listen on: HOST:PORT, or PORT on 127.0.0.1")] = DEFAULT_ADDRESS
+    api_key_file: Annotated[str | None, described("file of API keys, one per line")] = None
     tls_certificate: Annotated[str | None, described("PEM file with the certificate and its chain")] = None
-    tls_key: Annotated[str | None, described("PEM file with its private key")] = None
-    allowed_hosts: Annotated[list[str], described("names that a Host header may have")] = []
-    http_added: Annotated[bool, described("serve models and adapters that scripts have added, too")] = False
-    trust_request_chat_template: Annotated[bool, described("requests may bring a chat template")] = False
-    allow_priority: Annotated[bool, described("requests may go before those of other clients")] = False
-    log_requests: Annotated[str, described("a line a request: on, off, or auto, in the foreground", _LOGGED)] = "auto"
-    max_body_bytes: Annotated[int, described("bytes of a request's body", _COUNT)] = 8 * 2**20
-    max_header_bytes: Annotated[int, described("bytes of a request's line and headers", _COUNT)] = 32 * 2**10
-    max_connections: Annotated[int, described("connections open at once; one that waits gives way", _COUNT)] = 1024
-    max_requests: Annotated[int, described("answers in computation at once; one key has ¾ at most", _COUNT)] = 256
-    max_queue: Annotated[int, described("requests that wait for one of these places", _AMOUNT)] = 1024
-    max_outputs: Annotated[int, described("answers that one request may ask for: prompts times n", _COUNT)] = 256
-    header_timeout: Annotated[float, described("seconds until a request's headers are complete", _SECONDS)] = 10.0
-    body_timeout: Annotated[float, described("seconds until its body is complete", _SECONDS)] = 30.0
-    idle_timeout: Annotated[float, described("seconds that a connection is kept for a next request", _SECONDS)] = 30.0
-    stall_timeout: Annotated[float, described("seconds that a client may read nothing", _SECONDS)] = 30.0
-    request_timeout: Annotated[float, described("seconds that one answer may take", _SECONDS)] = 3600.0
-
+    tls_key: Annotated[str | None, described("PEM file with the certificate's private key")] = None
+    allowed_hosts: Annotated[list[str], described("host names to accept in the Host header")] = []
+    http_added: Annotated[bool, described("also serve models and adapters that scripts added")] = False
+    trust_request_chat_template: Annotated[bool, described("accept chat templates in requests")] = False
+    allow_priority: Annotated[bool, described("accept priorities in requests")] = False
+    log_requests: Annotated[str, described("log each request: on, off, or auto (in the foreground)", _LOGGED)] = "auto"
+    max_body_bytes: Annotated[int, described("maximum bytes of a request's body", _COUNT)] = 8 * 2**20
+    max_header_bytes: Annotated[int, described("maximum bytes of a request's line and headers", _COUNT)] = 32 * 2**10
+    max_connections: Annotated[int, described("maximum open connections; idle ones are closed first", _COUNT)] = 1024
+    max_requests: Annotated[int, described("maximum running answers; one API key gets up to ¾", _COUNT)] = 256
+    max_queue: Annotated[int, described("maximum requests that wait to run", _AMOUNT)] = 1024
+    max_outputs: Annotated[int, described("maximum answers per request: prompts times n", _COUNT)] = 256
+    header_timeout: Annotated[float, described("seconds for a request's headers to arrive", _SECONDS)] = 10.0
+    body_timeout: Annotated[float, described("seconds for a request's body to arrive", _SECONDS)] = 30.0
+    idle_timeout: Annotated[float, described("seconds to keep an idle connection open", _SECONDS)] = 30.0
+    stall_timeout: Annotated[float, described("seconds that a client may stop reading", _SECONDS)] = 30.0
+    request_timeout: Annotated[float, described("maximum seconds per answer", _SECONDS)] = 3600.0
 
     def __post_init__(self) -> None:
         self.address  # noqa: B018 - raises for one that can't be

@@ -22,18 +22,20 @@ _ENDS = Rule(
 class BeamSearchParams(NamedFields, omit_defaults=True, forbid_unknown_fields=True):
     """How wide a search is, how long its answers may be, and how they are scored."""
 
-    beam_width: Annotated[int, described("beams that are followed, and answers that come back", whole(1, MAX_SAMPLES))]
-    max_tokens: Annotated[int | None, described("output tokens at most; unset: to max_model_len", at_least(1))] = None
+    beam_width: Annotated[int, described("number of beams, and of answers returned", whole(1, MAX_SAMPLES))]
+    max_tokens: Annotated[int | None, described("maximum output tokens; default: the whole context", at_least(1))] = (
+        None
+    )
     # Bounded so that no power of a length overflows.
     length_penalty: Annotated[
-        float, described("scores are log-probability / length ** length_penalty", between(-16, 16))
+        float, described("a score is log-probability / length ** length_penalty", between(-16, 16))
     ] = 1.0
     early_stopping: Annotated[
         bool | Literal["never"],
         described("True: end with beam_width whole answers; False: when a better one is unlikely; or never", _ENDS),
     ] = False
-    temperature: Annotated[float, described("log-probabilities are divided by it; 0 is off", FINITE)] = 0.0
-    ignore_eos: Annotated[bool, described("go on after the end-of-sequence token", BOOLEAN)] = False
+    temperature: Annotated[float, described("divides log-probabilities; 0 is off", FINITE)] = 0.0
+    ignore_eos: Annotated[bool, described("continue after the end-of-sequence token", BOOLEAN)] = False
 
     def __post_init__(self) -> None:
         for name, rule in _RULES.items():

@@ -101,61 +101,65 @@ PLAIN = Rule(
 class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """How tokens are chosen and when a request ends. Fields are given by name, or by position in FastDeploy's order."""
 
-    temperature: Annotated[float, described("0 is greedy", FINITE)] = 1.0
+    temperature: Annotated[float, described("sampling temperature; 0 is greedy", FINITE)] = 1.0
     top_p: Annotated[
-        float, described("keep the most likely tokens up to this share of probability; 0 is greedy", between(0, 1))
+        float, described("sample from the likeliest tokens with this total probability; 0 is greedy", between(0, 1))
     ] = 1.0
-    top_k: Annotated[int, described("keep that many most likely tokens; 0 or -1 is off", TOP_K)] = 0
-    min_p: Annotated[float, described("drop tokens below this share of the most likely one's", between(0, 1))] = 0.0
-    presence_penalty: Annotated[float, described("-2..2, once per token already generated", between(-2, 2))] = 0.0
-    frequency_penalty: Annotated[float, described("-2..2, per time that a token was generated", between(-2, 2))] = 0.0
+    top_k: Annotated[int, described("sample from this many likeliest tokens; 0 or -1 is off", TOP_K)] = 0
+    min_p: Annotated[float, described("drop tokens below this share of the likeliest one's", between(0, 1))] = 0.0
+    presence_penalty: Annotated[float, described("penalty for tokens that were generated before", between(-2, 2))] = 0.0
+    frequency_penalty: Annotated[float, described("penalty for each time a token was generated", between(-2, 2))] = 0.0
     frequence_penalty: Annotated[float | None, another_name_of("frequency_penalty")] = None
-    repetition_penalty: Annotated[float, described("> 1 discourages tokens of prompt and answer", FACTOR)] = 1.0
-    suppress_repetition_in_generation: Annotated[bool, described("that counts the answer alone", BOOLEAN)] = False
+    repetition_penalty: Annotated[float, described("above 1 discourages tokens of prompt and answer", FACTOR)] = 1.0
+    suppress_repetition_in_generation: Annotated[
+        bool, described("let repetition_penalty ignore the prompt", BOOLEAN)
+    ] = False
     # Bounded, because it costs so many comparisons for each token of the history.
     no_repeat_ngram_size: Annotated[
-        int, described("no run of that many tokens comes twice; 0 is off", whole(0, 1024))
+        int, described("never repeat a run of this many tokens; 0 is off", whole(0, 1024))
     ] = 0
-    max_tokens: Annotated[int | None, described("output tokens at most; unset: to max_model_len", at_least(1))] = None
-    max_length: Annotated[int | None, described("prompt and output tokens together at most", at_least(1))] = None
-    min_tokens: Annotated[int, described("no end before that many output tokens", at_least(0))] = 0
-    min_length: Annotated[int, described("no end before prompt and output have that many tokens", at_least(0))] = 0
+    max_tokens: Annotated[int | None, described("maximum output tokens; default: the whole context", at_least(1))] = (
+        None
+    )
+    max_length: Annotated[int | None, described("maximum of prompt plus output tokens", at_least(1))] = None
+    min_tokens: Annotated[int, described("minimum output tokens", at_least(0))] = 0
+    min_length: Annotated[int, described("minimum of prompt plus output tokens", at_least(0))] = 0
     stop: Annotated[list[str] | None, described("strings that end the answer", STOP)] = None
     stop_token_ids: Annotated[list[int] | None, described("token ids that end the answer", TOKEN_IDS)] = None
     stop_words_ids: Annotated[list[list[int]] | None, described("token sequences that end the answer", ID_LISTS)] = None
-    ignore_eos: Annotated[bool, described("go on after the end-of-sequence token", BOOLEAN)] = False
-    eos_token_id: Annotated[list[int] | None, described("instead of the model's own", TOKEN_IDS)] = None
-    early_stop: Annotated[EarlyStop | None, described("end an answer that has fallen into a loop", EARLY_STOP)] = None
+    ignore_eos: Annotated[bool, described("continue after the end-of-sequence token", BOOLEAN)] = False
+    eos_token_id: Annotated[list[int] | None, described("end-of-sequence tokens to use", TOKEN_IDS)] = None
+    early_stop: Annotated[EarlyStop | None, described("end an answer that repeats itself", EARLY_STOP)] = None
     include_stop_str_in_output: Annotated[bool, described("keep the stop string in the text", BOOLEAN)] = False
     bad_words: Annotated[list[str] | None, described("strings that must not appear", WORDS)] = None
     bad_words_ids: Annotated[list[list[int]] | None, described("token sequences that must not appear", ID_LISTS)] = None
     bad_words_token_ids: Annotated[list[list[int]] | None, another_name_of("bad_words_ids")] = None
     logit_bias: Annotated[dict[int, float] | None, described("{token id: -100..100} added to logits", BIASES)] = None
-    logits_processors_args: Annotated[dict[str, Any] | None, described("{processor: what it is told}", PLAIN)] = None
-    seed: Annotated[int | None, described("makes a sampled answer repeat", SEED)] = None
+    logits_processors_args: Annotated[dict[str, Any] | None, described("arguments of processors, by name", PLAIN)] = (
+        None
+    )
+    seed: Annotated[int | None, described("makes a sampled answer reproducible", SEED)] = None
     n: Annotated[int, described("answers per prompt", whole(1, MAX_SAMPLES))] = 1
-    logprobs: Annotated[int | None, described("log-probabilities of the best n tokens; -1: all", RANKED)] = None
-    prompt_logprobs: Annotated[int | None, described("the same for the prompt", RANKED)] = None
+    logprobs: Annotated[int | None, described("log-probabilities of the n likeliest tokens; -1: all", RANKED)] = None
+    prompt_logprobs: Annotated[int | None, described("the same for the prompt's tokens", RANKED)] = None
     skip_special_tokens: Annotated[bool, described("leave special tokens out of the text", BOOLEAN)] = True
     spaces_between_special_tokens: Annotated[bool, described("put spaces between special tokens", BOOLEAN)] = True
-    detokenize: Annotated[bool, described("make text, not only token ids", BOOLEAN)] = True
-    priority: Annotated[int, described("lower goes first", PRIORITY)] = 0
+    detokenize: Annotated[bool, described("return text, not only token ids", BOOLEAN)] = True
+    priority: Annotated[int, described("requests with a lower number go first", PRIORITY)] = 0
     cache_salt: Annotated[str | None, described("share cached prefixes only within this salt", TEXT)] = None
-    lora_name: Annotated[str | None, described("adapter to use", TEXT)] = None
-    reasoning_max_tokens: Annotated[
-        int | None, described("tokens of thought, which is then closed", at_least(0))
-    ] = None
+    lora_name: Annotated[str | None, described("LoRA adapter to use", TEXT)] = None
+    reasoning_max_tokens: Annotated[int | None, described("maximum tokens of thought", at_least(0))] = None
     max_thinking_tokens: Annotated[int | None, another_name_of("reasoning_max_tokens")] = None
     guided_decoding: Annotated[GuidedDecodingParams | None, described("the shape of the answer")] = None
     # Other ways to write guided_decoding, folded into it: at most one may be given.
     guided_json: Annotated[dict[str, Any] | None, described("a JSON schema that the answer follows")] = None
-    guided_regex: Annotated[str | None, described("a regular expression that it matches")] = None
-    guided_choice: Annotated[list[str] | None, described("the answers that there are")] = None
-    guided_grammar: Annotated[str | None, described("a grammar that it follows, in EBNF or Lark")] = None
-    guided_json_object: Annotated[bool | None, described("it is a JSON object")] = None
-    guided_structural_tag: Annotated[dict[str, Any] | None, described("schemas between tags")] = None
+    guided_regex: Annotated[str | None, described("a regular expression that the answer matches")] = None
+    guided_choice: Annotated[list[str] | None, described("a list of allowed answers")] = None
+    guided_grammar: Annotated[str | None, described("a grammar that the answer follows, in EBNF or Lark")] = None
+    guided_json_object: Annotated[bool | None, described("make the answer a JSON object")] = None
+    guided_structural_tag: Annotated[dict[str, Any] | None, described("schemas for what is between tags")] = None
     structural_tag: Annotated[dict[str, Any] | None, another_name_of("guided_structural_tag")] = None
-    response_format: Annotated[dict[str, Any] | None, described("OpenAI's way to write one of these")] = None
+    response_format: Annotated[dict[str, Any] | None, described("one of these in OpenAI's format")] = None
 
     _order: ClassVar[tuple[str, ...]] = (
         "n", "best_of", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "top_k",

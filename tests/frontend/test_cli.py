@@ -60,10 +60,10 @@ for word in ("--help", "--version"):
         (["help", "genrate"], "Did you mean generate?"),
         (["--verson"], "and not --verson. Did you mean --version?"),
         (["--model", "pocket"], "The options of a command stand behind it."),
-        (["ls"], "'ls' is no command. `penstock models` lists"),
-        (["ask", "pocket"], "`penstock chat MODEL` talks with a model, `penstock generate MODEL"),
+        (["ls"], "'ls' is not a command. `penstock models` lists"),
+        (["ask", "pocket"], "`penstock chat MODEL` chats with a model, `penstock generate MODEL"),
         (["run", "pocket", "hi"], '`penstock generate pocket "…"` answers one prompt'),
-        (["unload", "pocket"], "`penstock stop MODEL` unloads a model"),
+        (["unload", "pocket"], "`penstock stop MODEL` unloads one"),
         (["stop", "pocket", "--drain", "3"], "--drain is for the daemon's end"),
         (["tokenize", "pocket", "4x", "--decode"], "--decode takes numbers such as 15 3 8"),
         (["bench", "pocket", "--requests", "0"], "--requests must be 1 or more"),
@@ -80,7 +80,7 @@ for word in ("--help", "--version"):
         (["generate", "What is 2 + 2?"], "'What is 2 + 2?' is no model. Models stand before prompts"),
         (["generate", "pocket", "hello", "--raw", "--system", "x"], "--raw leaves prompts as they are"),
         (["generate", "pocket", "hello", "--resume", "--format", "jsonl"], "it needs --output FILE and --format jsonl"),
-        (["models", "pokt"], "pokt is no folder, no bundled model and none in the hub's cache. Did you mean pocket?"),
+        (["models", "pokt"], "or a model in the hub's cache. Did you mean pocket?"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_named_with_what_was_meant_before_anything_starts(words, sentence, capsys):
@@ -110,7 +110,7 @@ def test_help_of_a_command_names_its_usage(name, is_word, capsys):
         cli.main(["help", name] if is_word else [name, "--help"])
     said = " ".join(capsys.readouterr().out.split())
     assert end.value.code == 0 and f"usage: penstock {'COMMAND' if (name, is_word) == ('help', True) else name}" in said
-    assert name != "generate" or "--max-tokens N output tokens at most; unset, and no --max-length: 512" in said
+    assert name != "generate" or "--max-tokens N maximum output tokens (512, if max_length is unset)" in said
 
 
 @for_each("struct", [EngineConfig, SamplingParams])

@@ -141,7 +141,7 @@ def test_every_parameter_is_listed_with_its_value_and_those_that_were_set_stand_
     assert not [line for line in lines.values() if line.endswith("the same")]  # as which other one?
     assert lines["top_p"].startswith("* top_p") and " 0.75 " in lines["top_p"]
     assert lines["temperature"].startswith("  temperature") and " 0.5 " in lines["temperature"]
-    assert say("/set top_p").startswith("top_p is 0.75: keep the most likely")
+    assert say("/set top_p").startswith("top_p is 0.75: sample from the likeliest")
     assert say("/set temperature").startswith("temperature is 0.5, as the model has it: ")
 
 

@@ -118,8 +118,8 @@ def test_torch_and_cards(torch, seen, verdicts, monkeypatch):
     [
         (NATIVE, "ok", "avx2", ""),
         (NativeSurvey("avx2", can_compile=True), "warn", "not compiled yet", "penstock.kernels.cpu.build"),
-        (NativeSurvey("avx2"), "warn", "NONE", "install g++"),
-        (NativeSurvey(problem="It is too old."), "warn", "NONE of our own for this processor: It is too", "slower"),
+        (NativeSurvey("avx2"), "warn", "NO native", "install g++"),
+        (NativeSurvey(problem="It is too old."), "warn", "NO native kernels: It is too", "slower"),
     ],
 )
 def test_a_processor_without_kernels_of_our_own_is_told_loudly(native, verdict, found, advice):

@@ -135,13 +135,13 @@ def test_with_a_card_its_free_memory_counts_and_the_weights_as_stored(capsys, tm
     status, lines = listed(capsys, tmp_path / "model")
     assert status == 0
     assert lines[1].endswith("yes, takes 2.0 GiB")
-    assert lines[-1].startswith("2.0 GiB are free on A card.")
+    assert lines[-1].startswith("2.0 GiB free on A card.")
 
 
 @for_each(
     "name, sentence",
     [
-        ("nowhere", "is no folder, no bundled model"),
+        ("nowhere", "is not a folder, a bundled model"),
         ("empty", "holds no model"),
         ("tiny-Q8.gguf", "which holds tiny-Q8_0.gguf."),
     ],

@@ -227,4 +227,4 @@ def test_a_download_that_broke_off_is_listed_as_such(cache, capsys):
     (snapshot / WEIGHTS).resolve().rename(snapshot.parents[1] / "blobs" / "1.incomplete")
     (snapshot / WEIGHTS).unlink()
     cli.main(["models"])
-    assert "no: 441 KiB of its weights came so far; `penstock pull owner/tiny` goes on" in said(capsys)
+    assert "no: 441 KiB of its weights are downloaded; `penstock pull owner/tiny` resumes" in said(capsys)

@@ -34,14 +34,14 @@ def test_each_kind_of_layers_has_a_row_where_there_are_several():
     table = start_table(config, msgspec.structs.replace(PLAN, groups=groups))
     assert re.search(r"KV cache +484 MiB float32, total_block_num:64 x 32 = 2,048 tokens", table)
     assert re.search(r"  full +64 MiB for 4 layers, 64 blocks of 32 tokens\n", table)
-    assert re.search(r"  window +120 MiB for 22 layers that see 512 tokens, 40 blocks of 32 tokens\n", table)
+    assert re.search(r"  window +120 MiB for 22 layers with windows of 512 tokens, 40 blocks of 32 tokens\n", table)
     assert re.search(r"  state +300 MiB for 1 layer, 6 states of 50 MiB\n", table)
     assert "for 2 layers" not in start_table(config, PLAN)
 
 
 def test_a_start_is_one_line_unless_more_is_asked_for_or_something_is_unusual(monkeypatch):
     config, odd = EngineConfig.from_options("m"), msgspec.structs.replace(PLAN, notes=["Something is odd."])
-    line = "penstock is ready: m on a CPU, 64 MiB of memory (64 MiB for total_block_num:64), 512 tokens a request"
+    line = "penstock is ready: m on a CPU, 64 MiB of memory (64 MiB for total_block_num:64), 512 tokens per request"
     assert start_words(config, PLAN, is_verbose=False) == line
     assert start_words(config, PLAN, is_verbose=True) == start_table(config, PLAN)
     assert start_words(config, odd, is_verbose=False) == start_table(config, odd)

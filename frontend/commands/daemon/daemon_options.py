@@ -14,19 +14,19 @@ from ..shared.options import add_options, add_socket, add_verbose, given, number
 _USUAL = ("keep_alive", "max_loaded", "drain")  # of these, shown by `--help`
 # The daemon's own options: name → its sentence.
 _OWN = {
-    "keep_alive": "seconds of quiet until a model is unloaded; inf is never (600)",
-    "load_wait": "seconds that a load waits for memory that is in use (30)",
-    "max_loaded": "models loaded at once; unset: what memory holds",
-    "drain": "seconds that running requests have when the daemon ends (30)",
-    "linger": "end after so many seconds without clients and models (never)",
-    "max_held_bytes": 'bytes held for all clients, or "1GiB" (a sixteenth of the memory, 1 GiB at most)',
-    "max_client_bytes": "bytes held for one of them (a quarter of that, 64 MiB at least)",
+    "keep_alive": "unload a model after this many idle seconds; inf: never (600)",
+    "load_wait": "seconds that a load waits for memory in use (30)",
+    "max_loaded": "maximum loaded models; default: what fits in memory",
+    "drain": "seconds for running requests to finish at shutdown (30)",
+    "linger": "stop after this many seconds without clients and models (never)",
+    "max_held_bytes": 'memory held for all clients: bytes, or "1GiB" (a sixteenth of the memory, at most 1 GiB)',
+    "max_client_bytes": "memory held for one client (a quarter of that, at least 64 MiB)",
 }
 
 
 def add_daemon_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", metavar="MODEL", nargs="*", help="bundled name, folder or hub id; or NAME=MODEL")
-    parser.add_argument("--config", metavar="FILE", type=Path, help="TOML: the models with their options")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="TOML file with the models and their options")
     add_socket(parser)
     add_verbose(parser)
     group = parser.add_argument_group("daemon options")
@@ -34,15 +34,15 @@ def add_daemon_options(parser: argparse.ArgumentParser) -> None:
         flag = "--" + name.replace("_", "-")
         words = sentence if name in _USUAL else RareHelp(sentence)
         group.add_argument(flag, dest=name, type=number_or_text, metavar="X", help=words, default=argparse.SUPPRESS)
-    group.add_argument("--preload", action="store_true", default=True, help="load the models named here at once (on)")
-    group.add_argument("--lazy", dest="preload", action="store_false", help="load them when they are first used")
-    group.add_argument("--no-http", action="store_true", help="serve the socket alone")
-    group.add_argument("--systemd", action="store_true", help="print a unit for this command line and end")
+    group.add_argument("--preload", action="store_true", default=True, help="load the given models at the start (on)")
+    group.add_argument("--lazy", dest="preload", action="store_false", help="load models on first use")
+    group.add_argument("--no-http", action="store_true", help="don't serve HTTP")
+    group.add_argument("--systemd", action="store_true", help="print a systemd unit for this command line and exit")
     add_options(parser, "HTTP options", HttpOptions)
-    halves = parser.add_argument_group("the two halves of --http, as other servers name them")
-    halves.add_argument("--host", metavar="HOST", help="where to listen (127.0.0.1)")
-    halves.add_argument("--port", metavar="PORT", help="and at which port (8000)")
-    add_options(parser, "engine options, of the models named here", EngineConfig, leave_out=("model", "connect"))
+    halves = parser.add_argument_group("host and port of --http")
+    halves.add_argument("--host", metavar="HOST", help="host to listen on (127.0.0.1)")
+    halves.add_argument("--port", metavar="PORT", help="port to listen on (8000)")
+    add_options(parser, "engine options of the given models", EngineConfig, leave_out=("model", "connect"))
 
 
 def _address(arguments: argparse.Namespace) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Show the last lines of what the daemon in the background has said; with --follow, what it says from now on, too.
+"""Show the last lines of the background daemon's log; with --follow, keep printing new ones.
 
 One in the foreground has no log: where its lines go is said instead.
 """
@@ -23,8 +23,8 @@ _TAIL_BYTES = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--lines", metavar="N", type=_count, default=40, help="how many of the last lines (40)")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument("-n", "--lines", metavar="N", type=_count, default=40, help="number of lines (40)")
+    parser.add_argument("-f", "--follow", action="store_true", help="keep printing until Ctrl-C")
     add_socket(parser)
 
 

@@ -1,4 +1,4 @@
-"""Show the daemon's models: state, memory, clients, requests that run and wait, tokens per second.
+"""Show the daemon's models: state, memory, clients, running and waiting requests, tokens per second.
 
 MEMORY is what a model takes, as `penstock models` says it beforehand: its weights and the memory that is planned for
 keys and values, from which requests get theirs. Rates are those of half a second. MEDIA is how full the memory of
@@ -19,7 +19,7 @@ USAGE = "[options]"
 
 _SECONDS = 0.5
 _HEADINGS = (
-    "MODEL", "STATE", "SINCE", "MEMORY", "KV USED", "MEDIA", "CLIENTS", "RUNNING", "WAITING", "IN/S", "OUT/S", "DIED"
+    "MODEL", "STATE", "SINCE", "MEMORY", "KV USED", "MEDIA", "CLIENTS", "RUNNING", "WAITING", "IN/S", "OUT/S", "CRASHES"
 )  # fmt: skip
 
 

@@ -1,5 +1,4 @@
-"""Have the daemon read its configuration again. Connections stay; a model in use goes on as it is until nobody uses it.
-"""
+"""Make the daemon reload its configuration. Connections stay open; a model in use changes when nobody uses it."""
 
 import argparse
 

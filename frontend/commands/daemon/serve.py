@@ -1,6 +1,6 @@
-"""Serve models to every program of this user on this machine, until Ctrl-C or SIGTERM: scripts attach with
-`LLM("NAME", connect="auto")`, others speak HTTP. Ends at once where a model can't be loaded, unless with --lazy, which
-loads them when they are first used. SIGHUP reads the configuration again, and ends it on a terminal.
+"""Serve models to all programs of this user on this machine, until Ctrl-C or SIGTERM. Scripts attach with
+`LLM("NAME", connect="auto")`, other programs use HTTP. It exits if a model can't be loaded; with --lazy it loads
+models on first use. SIGHUP reloads the configuration; on a terminal it stops the daemon.
 
 Knows the command line; the daemon is in `frontend/daemon`.
 """

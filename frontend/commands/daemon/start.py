@@ -1,4 +1,4 @@
-"""Start a daemon in the background, with the options of `penstock serve`; returns when it has loaded what it serves."""
+"""Start a daemon in the background, with the options of `penstock serve`, and return when its models are loaded."""
 
 import argparse
 from functools import partial

@@ -1,4 +1,4 @@
-"""Say whether a daemon runs, where, and with which models. Exit status 0 if one runs, 3 if none does."""
+"""Show whether a daemon is running, where, and with which models. Exit status 0 if one is running, 3 if not."""
 
 import argparse
 import time

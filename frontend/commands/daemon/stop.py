@@ -1,5 +1,5 @@
-"""End the daemon: requests that run have the seconds of its `drain`, then everything ends. One that has hung is killed.
-With names of models, unload these, and let the daemon go on: they are loaded again when they are next used.
+"""Stop the daemon: running requests get `drain` seconds to finish. A daemon that hangs is killed. With names, unload
+these models and keep the daemon running; they are loaded again on next use.
 """
 
 import argparse
@@ -12,9 +12,11 @@ USAGE = "[MODEL ...] [options]"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", metavar="MODEL", nargs="*", help="unload these, as `penstock ps` names them")
+    parser.add_argument("models", metavar="MODEL", nargs="*", help="models to unload, by their names in `penstock ps`")
     add_socket(parser)
-    parser.add_argument("--drain", metavar="SECONDS", type=float, help="for running requests (as the daemon was told)")
+    parser.add_argument(
+        "--drain", metavar="SECONDS", type=float, help="seconds for running requests to finish (the daemon's setting)"
+    )
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:

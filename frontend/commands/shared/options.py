@@ -120,7 +120,7 @@ def _help(name: str, description: str, default: Any) -> str:
 
 def add_socket(parser: argparse.ArgumentParser) -> None:
     """The option `--socket`: which daemon a command talks to."""
-    parser.add_argument("--socket", metavar="PATH", type=Path, help="the daemon's socket, if not this user's usual one")
+    parser.add_argument("--socket", metavar="PATH", type=Path, help="the daemon's socket, if it isn't the default one")
 
 
 def socket_of(arguments: argparse.Namespace) -> Path:
@@ -129,7 +129,7 @@ def socket_of(arguments: argparse.Namespace) -> Path:
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:
     """The option `-v`, of commands that start a model; `obey_verbose` does what it says."""
-    parser.add_argument("-v", "--verbose", action="store_true", help="show the whole memory plan of a start")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the full memory plan at the start")
 
 
 def obey_verbose(arguments: argparse.Namespace) -> None:
