@@ -151,10 +151,10 @@ def summaries() -> str:
 
 
 def processor_of(name: str) -> str:
-    """In short: `Zen 5`, or `Xeon with AMX`."""
+    """Its short name: `Zen 5`, or `Xeon with AMX`."""
     processor = sitting(name)["processor"]
     zen = re.search(r"Zen \d", processor)
-    return zen[0] if zen else "Xeon with AMX"
+    return zen[0] if zen else "Xeon with AMX" if "Xeon" in processor else processor
 
 
 def index() -> str:
