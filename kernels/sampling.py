@@ -5,7 +5,7 @@ Importing this file registers their native versions too.
 
 from .cpu import sampling as _native_sampling  # noqa: F401  registers
 from .reference.sampling.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
-from .reference.sampling.choice import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Draws, choose
+from .reference.sampling.choice import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, REALS, WHOLES, Columns, Draws, choose
 from .reference.sampling.logprobs import RankedLogprobs, ranked_logprobs
 from .reference.sampling.order import Scan, most_likely, scan
 from .reference.sampling.race import NO_ROW, NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask, choose_on_device
@@ -18,6 +18,9 @@ __all__ = [
     "OF_ALL",
     "OF_TOP_K",
     "OF_TOP_P",
+    "REALS",
+    "WHOLES",
+    "Columns",
     "DeviceDraws",
     "DeviceMask",
     "Draws",

@@ -9,11 +9,12 @@ from typing import Any, Self
 
 from ...protocol.errors import RequestError
 from ...protocol.fields.rules import shown
+from ...protocol.parameters.sampling import DRAW
 
 # What of a generation configuration of transformers is taken; the others are of no use here, or of its own calls.
 _FROM_TRANSFORMERS = (
-    "do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "length_penalty", "min_length",
-    "no_repeat_ngram_size", "eos_token_id", "num_beams", "num_return_sequences", "max_new_tokens", "min_p",
+    *DRAW, "do_sample", "repetition_penalty", "length_penalty", "min_length", "no_repeat_ngram_size", "eos_token_id",
+    "num_beams", "num_return_sequences", "max_new_tokens",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from ...protocol.fields.rules import BOOLEAN, shown
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.guided import GuidedDecodingParams
-from ...protocol.parameters.sampling import SamplingParams
+from ...protocol.parameters.sampling import DRAW, PENALTIES, SamplingParams
 from .generation_config import ASGenerationConfigBuilder
 from .loader import say_idle
 from .names import NO_OWN_ROWS, VocabType
@@ -95,9 +95,8 @@ KEYS: dict[str, Row] = {
     **{
         key: _same(key)
         for key in (
-            "temperature", "top_k", "top_p", "max_length", "min_length", "stop_words_ids", "bad_words_ids",
-            "no_repeat_ngram_size", "repetition_penalty", "presence_penalty", "frequency_penalty",
-            "suppress_repetition_in_generation", "seed", "min_p",
+            *DRAW, *PENALTIES, "max_length", "min_length", "stop_words_ids", "bad_words_ids", "no_repeat_ngram_size",
+            "suppress_repetition_in_generation", "seed",
         )
     },
 }  # fmt: skip
@@ -107,8 +106,8 @@ _LAST = ("do_sample",)
 # `num_beams`, unless its value changes nothing.
 _OF_BEAMS = ("num_beams", "length_penalty", "early_stopping", "max_length", "lora_name")
 _WITHOUT_EFFECT_ON_BEAMS = (
-    "do_sample", "temperature", "top_k", "top_p", "seed", "suppress_repetition_in_generation", "top_logprobs",
-    "num_return_sequences", "uuid", "vocab", "vocab_type", "min_p",
+    *DRAW, "do_sample", "seed", "suppress_repetition_in_generation", "top_logprobs", "num_return_sequences", "uuid",
+    "vocab", "vocab_type",
 )  # fmt: skip
 
 

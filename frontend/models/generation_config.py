@@ -7,12 +7,9 @@ import msgspec
 
 from ...protocol.errors import ConfigError, RequestError
 from ...protocol.files.model_file import read_model_file
-from ...protocol.parameters.sampling import SamplingParams
+from ...protocol.parameters.sampling import DRAW, PENALTIES, SamplingParams
 
-_PARAMS = (
-    *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
-    *("stop_strings",),
-)
+_PARAMS = (*DRAW, *PENALTIES, "stop_strings")
 _OTHER_NAMES = {"stop_strings": "stop"}
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..reference.sampling.order import BLOCK
 from .library import Library
 from .program import Step
-from .sampling import Logits
+from .sampling import DrawColumns, Logits
 
 _INT = 4  # bytes of an entry in a plan's column
 
@@ -57,20 +57,6 @@ class Slots(Structure):
         ("num_computed", c_void_p),
         ("rotation_starts", c_void_p),
         ("histories", c_void_p),  # int32 [num_slots, max_model_len]
-    ]
-
-
-class Parameters(Structure):
-    """Columns of the slots' parameters, one entry for each slot."""
-
-    _fields_ = [
-        ("kinds", c_void_p),  # int64
-        ("temperatures", c_void_p),  # float32
-        ("top_ps", c_void_p),
-        ("min_ps", c_void_p),
-        ("top_ks", c_void_p),  # int64
-        ("seeds", c_void_p),
-        ("samples", c_void_p),
     ]
 
 
@@ -119,14 +105,12 @@ class ChooseTokens(Structure):
         ("step", c_void_p),
         ("row_slots", c_void_p),
         ("logits", Logits),
-        ("parameters", Parameters),
-        ("capacity", c_int64),
+        ("columns", DrawColumns),
         ("largest", c_void_p),
         ("best", c_void_p),
         ("is_finite", c_void_p),
         ("sums", c_void_p),
-        ("reals", c_void_p),
-        ("wholes", c_void_p),
+        ("choice_positions", c_void_p),
         ("token_ids", c_void_p),
         ("num_faults", c_void_p),
     ]
@@ -151,7 +135,7 @@ class Decode:
         steps: Sequence[Step],
         groups: Sequence[GroupTables],
         slots: Slots,
-        parameters: Parameters,
+        columns: DrawColumns,
         logits: Tensor,
     ) -> None:
         """Steps and tables are those of each group of layers, and `slots` is told here where the tables are.
@@ -184,8 +168,7 @@ class Decode:
         )
         self._choice = ChooseTokens(
             logits=Logits(logits.data_ptr(), 0, logits.shape[1], at["maxima"]),
-            parameters=parameters,
-            capacity=len(logits),
+            columns=columns,
             num_faults=addressof(self._num_faults),
             **{name: at[name] for name in _CHOICE_COLUMNS},
             **shared,
@@ -237,7 +220,7 @@ class Decode:
 _STEP_COLUMNS = (
     "positions", "rotations", "logit_rows", "query_starts", "context_lengths", "is_met",
 )  # fmt: skip
-_CHOICE_COLUMNS = ("largest", "best", "is_finite", "sums", "reals", "wholes", "token_ids")
+_CHOICE_COLUMNS = ("largest", "best", "is_finite", "sums", "choice_positions", "token_ids")
 
 
 def _memory_of_group(tables: GroupTables, rows: int) -> dict[str, Tensor]:
@@ -253,10 +236,10 @@ def _memory(num_slots: int, rows: int, vocabulary: int) -> dict[str, Tensor]:
     blocks = -(-vocabulary // BLOCK)
     sizes = {
         torch.int64: {"row_slots": rows, "computed": rows, "positions": rows, "rotations": rows}
-        | {"logit_rows": rows, "best": rows, "wholes": 5 * rows, "token_ids": rows},
+        | {"logit_rows": rows, "best": rows, "choice_positions": rows, "token_ids": rows},
         torch.int32: {"query_starts": rows + 1, "context_lengths": rows, "sampled": rows},
         torch.uint8: {"is_met": num_slots, "is_finite": rows},
-        torch.float32: {"largest": rows, "reals": 3 * rows, "maxima": rows * blocks},
+        torch.float32: {"largest": rows, "maxima": rows * blocks},
         torch.float64: {"sums": rows * blocks},
     }
     return {name: torch.zeros(size, dtype=dtype) for dtype, named in sizes.items() for name, size in named.items()}

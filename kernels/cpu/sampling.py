@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..reference.sampling.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
-from ..reference.sampling.choice import Draws, choose
+from ..reference.sampling.choice import Columns, Draws, choose
 from ..reference.sampling.logprobs import RankedLogprobs, ranked_logprobs
 from ..reference.sampling.order import BLOCK, Scan, most_likely, scan
 from .library import LibraryError, load, struct_of
@@ -39,20 +39,19 @@ class ScanArguments(ctypes.Structure):
     ]
 
 
-class ChooseArguments(ctypes.Structure):
-    """Columns of one value per row, and memory to work in."""
+class DrawColumns(ctypes.Structure):
+    """How tokens are chosen, and `Columns`."""
 
+    _fields_ = [(name, c_void_p) for name in ("kinds", *Columns._fields)]
+
+
+class ChooseArguments(ctypes.Structure):
     _fields_ = [
         ("logits", Logits),  # with their maxima
         ("largest", c_void_p),
         ("best", c_void_p),
-        ("kinds", c_void_p),
-        ("temperatures", c_void_p),
-        ("top_ps", c_void_p),
-        ("min_ps", c_void_p),
-        ("top_ks", c_void_p),
-        ("seeds", c_void_p),
-        ("samples", c_void_p),
+        ("columns", DrawColumns),
+        ("lines", c_void_p),  # int64 [rows], or null: each row's own
         ("positions", c_void_p),
         ("sums", c_void_p),  # float64 [rows, blocks]
         ("token_ids", c_void_p),
@@ -104,9 +103,9 @@ def native_choose(logits: Tensor, scanned: Scan, draws: Draws) -> Tensor:
     logits = _plain(logits)
     token_ids = torch.empty(len(logits), dtype=torch.int64)
     sums = torch.empty(scanned.maxima.shape, dtype=torch.float64)
-    columns = draws.kinds.ctypes.data, *draws.reals, *draws.wholes, draws.positions
+    columns = struct_of(DrawColumns, draws.kinds.ctypes.data, *draws.columns)
     scanned_columns = _logits(logits, scanned.maxima), scanned.largest, scanned.best
-    _call("choose", ChooseArguments, *scanned_columns, *columns, sums, token_ids)
+    _call("choose", ChooseArguments, *scanned_columns, columns, None, draws.positions, sums, token_ids)
     return token_ids
 
 

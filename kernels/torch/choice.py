@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..reference.sampling.choice import OF_ALL, OF_TOP_K, OF_TOP_P, Draws, choose
+from ..reference.sampling.choice import OF_ALL, OF_TOP_K, OF_TOP_P, Draws, choose, heavy_enough
 from ..reference.sampling.order import BLOCK, Scan, in_chunks, most_likely
 
 # top_p without top_k: this many of the most likely tokens nearly always hold the share that it asks for.
@@ -53,7 +53,7 @@ def _draw_of_top_k(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
     widest = min(int(draws.top_k.max()), logits.shape[1])
     values, ids = most_likely(logits, widest)
     weights = _weights(values, largest, draws)
-    weights *= torch.arange(widest, device=values.device) < draws.wholes[0][:, None]
+    weights *= torch.arange(widest, device=values.device) < draws.of_rows.top_k
     total = weights.cumsum(-1, dtype=torch.float64)[:, -1:]
     return _draw_of_ordered(weights, ids, total, draws)
 
@@ -65,7 +65,7 @@ def _draw_of_top_p(logits: Tensor, largest: Tensor, draws: Draws, first_try: int
     drawn = _draw_of_ordered(weights, ids, total, draws)
     if first_try < logits.shape[1]:
         tried = weights.cumsum(-1, dtype=torch.float64)[:, -1:]
-        short = (tried < draws.top_p * total)[:, 0].nonzero()[:, 0]
+        short = (tried < draws.of_rows.top_p * total)[:, 0].nonzero()[:, 0]
         if len(short):
             rest = draws.only(short.numpy())
             values, ids = most_likely(logits[short], logits.shape[1])
@@ -77,8 +77,8 @@ def _draw_of_ordered(weights: Tensor, ids: Tensor, total: Tensor, draws: Draws) 
     """Draw from candidates in order, the most likely first with weight 1; both rules keep a beginning of the list."""
     sums = weights.cumsum(-1, dtype=torch.float64)
     # A token is kept while the share of those before it falls short of top_p.
-    kept = (sums - weights < draws.top_p * total) | (draws.top_p >= 1)
-    kept &= weights >= draws.min_p
+    kept = (sums - weights < draws.of_rows.top_p * total) | (draws.of_rows.top_p >= 1)
+    kept &= heavy_enough(weights, draws.of_rows)
     target = draws.uniform() * (sums * kept).amax(-1, keepdim=True)
     place = ((sums <= target) & kept).sum(-1, keepdim=True).clamp_(max=ids.shape[1] - 1)
     return ids.gather(1, place)[:, 0]
@@ -87,7 +87,7 @@ def _draw_of_ordered(weights: Tensor, ids: Tensor, total: Tensor, draws: Draws) 
 def _draw_of_all(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
     """Draw in the order of token ids, in two strides: the block, then the token in it."""
     weights = _weights(logits, largest, draws, out=logits)
-    weights *= weights >= draws.min_p
+    weights *= heavy_enough(weights, draws.of_rows)
     sums = _block_sums(weights)
     target = draws.uniform() * sums[:, -1:]
     block = (sums <= target).sum(-1, keepdim=True).clamp_(max=sums.shape[1] - 1)
@@ -101,7 +101,7 @@ def _draw_of_all(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
 
 def _weights(logits: Tensor, largest: Tensor, draws: Draws, out: Tensor | None = None) -> Tensor:
     """exp((logit - largest) / temperature): the largest weighs 1, so that no temperature overflows."""
-    return torch.sub(logits, largest, out=out).div_(draws.temperature).exp_()
+    return torch.sub(logits, largest, out=out).div_(draws.of_rows.temperature).exp_()
 
 
 def _block_sums(weights: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """`NamedFields`, the base of structs that people fill in by hand, and `Rule`s, each stated on a field of such a struct.
 
-    min_p: Annotated[float, described("drop tokens below this share …", between(0, 1))] = 0.0
+    presence_penalty: Annotated[float, described("-2..2, once per token …", between(-2, 2))] = 0.0
 
 A rule converts a value to the field's type and checks its bounds.
 """

@@ -97,6 +97,12 @@ PLAIN = Rule(
 )
 
 
+# Parameters of the draw of a token, and those that change its logits before: models come with them, files of other
+# engines have them and clients show them.
+DRAW = ("temperature", "top_p", "top_k", "min_p")
+PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+
+
 @explain_fields
 class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """How tokens are chosen and when a request ends. Fields are given by name, or by position in FastDeploy's order."""

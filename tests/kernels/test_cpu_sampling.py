@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.kernels import sampling
 from penstock.kernels.cpu import sampling as native
 from penstock.kernels.cpu.library import Library, load
-from penstock.kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Draws
+from penstock.kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Columns, Draws
 
 pytestmark = needs_variant
 
@@ -49,7 +49,7 @@ def drawn_as(kind: int, rows: int, generator: torch.Generator, top_k: int) -> Dr
     wholes = torch.randint(0, 2**62, (3, rows), generator=generator)
     wholes[0] = top_k
     kinds, tops = torch.full((rows,), kind).numpy(), torch.full((rows,), top_k).numpy()
-    return Draws(kinds, tops, reals, wholes, torch.randint(0, 10**6, (rows,), generator=generator))
+    return Draws(kinds, tops, Columns(*reals, *wholes), torch.randint(0, 10**6, (rows,), generator=generator))
 
 
 @given(logits=logits_of_any_shape())

@@ -12,8 +12,6 @@ import pytest
 import penstock.kernels.cpu as cpu
 from penstock.kernels.cpu.build import SOURCE, compiler
 
-# Groups of columns that the C++ struct has one by one.
-INLINED = {"Parameters"}
 # Whether a field's type is like one of ctypes; enums are stored as an int64.
 CHECKS = """
 template <class T> constexpr bool is_int32 = std::is_same_v<T, int32_t>;
@@ -46,17 +44,13 @@ def structures() -> dict[str, type[ctypes.Structure]]:
         for name, value in vars(importlib.import_module(module)).items():
             if isinstance(value, type) and issubclass(value, ctypes.Structure) and value is not ctypes.Structure:
                 found[name.strip("_").removesuffix("Arguments")] = value
-    return {name: value for name, value in sorted(found.items()) if name not in INLINED}
+    return dict(sorted(found.items()))
 
 
 def mirrored(structure: type[ctypes.Structure]) -> Iterator[tuple[str, type, int]]:
-    """The fields with their types and offsets; those of an inlined struct in its place."""
+    """The fields with their types and offsets."""
     for name, kind in structure._fields_:  # type: ignore[misc]
-        offset = getattr(structure, name).offset
-        if kind.__name__ in INLINED:
-            yield from ((inner, type, offset + place) for inner, type, place in mirrored(kind))
-        else:
-            yield name, kind, offset
+        yield name, kind, getattr(structure, name).offset
 
 
 def checked(name: str, mirror: type[ctypes.Structure], names: dict[type, str]) -> Iterator[str]:

@@ -13,8 +13,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from ...kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, DeviceDraws, Draws
-from ...protocol.parameters.sampling import SamplingParams
+from ...kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, REALS, WHOLES, Columns, DeviceDraws, Draws
+from ...protocol.parameters.sampling import PENALTIES, SamplingParams
 from ..device import kind_of, on_device
 from .processors import LogitsProcessor, LogitsProcessors
 
@@ -29,10 +29,7 @@ ENDS = 16  # tokens that end the answer, and a length before which they may not
 NGRAMS = 32  # sequences of tokens that may not come twice
 LOGITS_PROCESSORS = 64  # logits processors that the user brought
 
-# `Draws` takes its columns in this order.
-_DRAW_REALS = ("temperature", "top_p", "min_p")
-_REALS = (*_DRAW_REALS, "repetition_penalty", "presence_penalty", "frequency_penalty")
-_WHOLES = ("top_k", "seed", "sample")
+_REALS = (*REALS, *PENALTIES)
 _TINY, _HUGE = (float(bound) for bound in (numpy.finfo("f4").tiny, numpy.finfo("f4").max))
 NO_LOGPROBS = -1
 
@@ -72,7 +69,7 @@ class ParameterTable:
         self.processors = processors
         # Stored column by column, written line by line.
         self.reals = numpy.zeros((len(_REALS), num_slots), numpy.float32).T
-        self.wholes = numpy.zeros((len(_WHOLES), num_slots), numpy.int64).T
+        self.wholes = numpy.zeros((len(WHOLES), num_slots), numpy.int64).T
         # On a CPU the device's columns are these very arrays. They are written into and never replaced: what was
         # captured reads them where they are.
         self.device_reals = torch.from_numpy(self.reals).to(device)
@@ -92,8 +89,10 @@ class ParameterTable:
     def enter(self, slot: int, params: SamplingParams, num_prompt: int, seed: int, sample: int) -> None:
         self.reals[slot] = [min(max(getattr(params, name), -_HUGE), _HUGE) for name in _REALS]
         # So small or large a temperature is a limit of float32, not another distribution.
-        self.reals[slot, 0] = max(self.reals[slot, 0], _TINY)
-        self.wholes[slot] = (max(params.top_k, 0), seed & (2**63 - 1), sample)
+        temperature = _REALS.index("temperature")
+        self.reals[slot, temperature] = max(self.reals[slot, temperature], _TINY)
+        wholes = {"top_k": max(params.top_k, 0), "seed": seed & (2**63 - 1), "sample": sample}
+        self.wholes[slot] = [wholes[name] for name in WHOLES]
         self.kinds[slot] = _kind(params, self.vocab_size)
         self._to_device(slot)
         self.first_end[slot] = max(num_prompt + params.min_tokens, params.min_length)
@@ -120,7 +119,7 @@ class ParameterTable:
         )
         for column in columns:
             column[target] = column[source]
-        self.wholes[target, _WHOLES.index("sample")] = sample
+        self.wholes[target, WHOLES.index("sample")] = sample
         self._to_device(target)
         rare = self.rare
         _keep(rare.biases, target, rare.biases.get(source))
@@ -137,7 +136,7 @@ class ParameterTable:
         """How tokens are chosen on a GPU, in tensors at fixed addresses that the host does not read."""
         return DeviceDraws(
             kinds=self.device_kinds,
-            reals=self.device_reals.T[: len(_DRAW_REALS)],
+            reals=self.device_reals.T[: len(REALS)],
             wholes=self.device_wholes.T,
             histories=histories,
             slots=slots,
@@ -146,8 +145,8 @@ class ParameterTable:
         )
 
     def draw_columns(self) -> list[numpy.ndarray]:
-        """On the host, one entry for each slot: temperature, top_p, min_p, top_k, seed, sample."""
-        return [*self.reals.T[: len(_DRAW_REALS)], *self.wholes.T]
+        """On the host, one entry for each slot: kinds, and `Columns`."""
+        return [self.kinds, *self.reals.T[: len(REALS)], *self.wholes.T]
 
     def _to_device(self, slot: int) -> None:
         if kind_of(self.device).is_asynchronous:  # else the same memory
@@ -229,9 +228,11 @@ class SamplingRows:
         table = self.parameters
         return Draws(
             kinds=table.kinds[self.slots],
-            top_k=table.wholes[self.slots, 0],
-            reals=table.device_reals.T[: len(_DRAW_REALS)].index_select(1, self.device_slots),
-            wholes=table.device_wholes.T.index_select(1, self.device_slots),
+            top_k=table.wholes[self.slots, WHOLES.index("top_k")],
+            columns=Columns(
+                *table.device_reals.T[: len(REALS)].index_select(1, self.device_slots),
+                *table.device_wholes.T.index_select(1, self.device_slots),
+            ),
             positions=on_device(self.positions, table.device),
         )
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ....protocol.errors import PenstockError
-from ....protocol.parameters.sampling import SamplingParams
+from ....protocol.parameters.sampling import DRAW, PENALTIES, SamplingParams
 from ....protocol.stats import Stats
 from ..answers.errors import without_paths
 from ..answers.reply import Reply
@@ -31,10 +31,6 @@ from ..schemas.others import (
 
 # How long processes may take to answer a health check, and engines to give their statistics.
 _ANSWER_SECONDS, _FIGURES_SECONDS = 5.0, 2.0
-# Those that clients show next to their own fields.
-_SHOWN_DEFAULTS = (
-    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
-)  # fmt: skip
 # States of models that will answer in a while.
 _COMING = ("loading", "restarting")
 
@@ -64,7 +60,8 @@ def _model_card(card: ServedName) -> ModelCard:
 
 
 def _numbers(defaults: SamplingParams) -> dict[str, float]:
-    return {name: getattr(defaults, name) for name in _SHOWN_DEFAULTS}
+    """Those that clients show next to their own fields."""
+    return {name: getattr(defaults, name) for name in (*DRAW, *PENALTIES)}
 
 
 async def load(call: Call, body: ModelName) -> Reply:

@@ -10,6 +10,8 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from ....protocol.parameters.sampling import DRAW
+
 
 class ForeignField(NamedTuple):
     reason: str
@@ -41,8 +43,8 @@ RENAMED = {
     "no_stop_trim": "include_stop_str_in_output",
 }
 
-_SAMPLER = "this way of sampling doesn't exist here; use temperature, top_p, top_k or min_p"
-_ORDER = "temperature, top_k, top_p and min_p always act, in one order; leave out those that are not to act"
+_SAMPLER = f"this way of sampling doesn't exist here; there are {', '.join(DRAW)}"
+_ORDER = f"all of these always act, in one order: {', '.join(DRAW)}; leave out those that are not to act"
 _PENALTY = "this penalty doesn't exist here; use repetition_penalty, or no_repeat_ngram_size"
 _TEXT = "answers are text alone"
 _LENGTH = "use max_tokens, or max_output_tokens in /v1/responses"

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from ....protocol.fields.rules import MOST
 from ....protocol.outputs import RequestOutput
-from ....protocol.parameters.sampling import MAX_LOGPROBS
+from ....protocol.parameters.sampling import DRAW, MAX_LOGPROBS, PENALTIES
 from .foreign_fields import foreign
 from .parameter_fields import struct_of
 
@@ -59,11 +59,10 @@ class Request(_Foreign, kw_only=True, forbid_unknown_fields=True):
 
 # The parameters that a client may give, in every kind of request.
 TAKEN = (
-    "temperature", "top_p", "top_k", "min_p", "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos",
-    "min_tokens", "seed", "presence_penalty", "frequency_penalty", "repetition_penalty", "no_repeat_ngram_size",
-    "logit_bias", "bad_words", "skip_special_tokens", "spaces_between_special_tokens", "reasoning_max_tokens",
-    "early_stop", "priority", "cache_salt", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-    "guided_json_object", "structural_tag",
+    *DRAW, *PENALTIES, "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "min_tokens", "seed",
+    "no_repeat_ngram_size", "logit_bias", "bad_words", "skip_special_tokens", "spaces_between_special_tokens",
+    "reasoning_max_tokens", "early_stop", "priority", "cache_salt", "guided_json", "guided_regex", "guided_choice",
+    "guided_grammar", "guided_json_object", "structural_tag",
 )  # fmt: skip
 # Parameters that /v1/responses doesn't have, or writes in its own way.
 TAKEN_WITH_CHOICES = ("n", "prompt_logprobs", "lora_name", "response_format")

@@ -6,7 +6,7 @@ from ....protocol.errors import RequestError
 from ....protocol.fields.rules import shown
 from ....protocol.files.gguf.parts import GgufModel
 from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
-from ....protocol.parameters.sampling import SamplingParams
+from ....protocol.parameters.sampling import DRAW, SamplingParams
 from .families.common import EMBEDDING, Config, common_config
 from .families.metadata import ModelMetadata, architecture_of, shortest
 from .families.table import FAMILIES
@@ -22,10 +22,8 @@ _TOKENS = {
 _PARTLY = {"partial_rotary_factor", "rotary_dim"}
 _OF_ENCODERS = ("v.", "mm.", "a.")  # how their tensors' names begin
 _SAMPLING = {
+    **{name: name for name in DRAW},
     "temperature": "temp",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "min_p": "min_p",
     "repetition_penalty": "penalty_repeat",
 }
 

@@ -16,18 +16,10 @@ from ....protocol.errors import ConfigError, RequestError
 from ....protocol.fields.rules import shown
 from ....protocol.files.model_file import read_model_file
 from ....protocol.files.utf8 import shown as shown_path
-from ....protocol.parameters.sampling import SamplingParams
+from ....protocol.parameters.sampling import DRAW, PENALTIES, SamplingParams
 from ...text.gguf.token_list import TokenList
 
-_NAMES = {
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "repeat_penalty": "repetition_penalty",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-}
+_NAMES = {"repeat_penalty" if name == "repetition_penalty" else name: name for name in (*DRAW, *PENALTIES)}
 
 
 def with_stored_parameters(generation_config: dict[str, Any], path: Path, tokens: TokenList | None) -> dict[str, Any]:

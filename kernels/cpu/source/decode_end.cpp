@@ -13,23 +13,14 @@ struct ChooseTokens {
     const Step* step;
     const int64_t* row_slots;
     Logits logits;  // the number of rows is the step's
-    // Columns of the slots' parameters.
-    const int64_t* kinds;
-    const float* temperatures;
-    const float* top_ps;
-    const float* min_ps;
-    const int64_t* top_ks;
-    const int64_t* seeds;
-    const int64_t* samples;
-    // Memory to work in: a scan's, and the rows' own parameters one column after another.
-    int64_t capacity;
+    DrawColumns columns;  // a line for each slot
+    // Memory to work in, for every row.
     float* largest;
     int64_t* best;
     uint8_t* is_finite;
-    double* sums;    // [capacity, blocks]
-    float* reals;    // [3, capacity]
-    int64_t* wholes; // [5, capacity]
-    int64_t* token_ids;   // 0 where the logits are not finite
+    double* sums;               // [rows, blocks]
+    int64_t* choice_positions;  // of the tokens to choose
+    int64_t* token_ids;         // 0 where the logits are not finite
     int64_t* num_faults;  // rows whose logits are not
 };
 
@@ -43,32 +34,18 @@ struct KeepTokens {
 
 namespace {
 
-template <class Value>
-const Value* gathered(const ChooseTokens& call, const Value* of_slots, Value* of_rows, int64_t column) {
-    Value* const to = of_rows + column * call.capacity;
-    for (int64_t row = 0; row < call.logits.num_rows; ++row) to[row] = of_slots[call.row_slots[row]];
-    return to;
-}
-
-void draw(const ChooseTokens& call, const Logits& logits, const int64_t* kinds) {
-    int64_t* const positions = call.wholes + 4 * call.capacity;  // of the tokens to choose
-    std::copy_n(call.step->context_lengths, logits.num_rows, positions);
-    choose({logits, call.largest, call.best, kinds,
-            gathered(call, call.temperatures, call.reals, 0), gathered(call, call.top_ps, call.reals, 1),
-            gathered(call, call.min_ps, call.reals, 2), gathered(call, call.top_ks, call.wholes, 1),
-            gathered(call, call.seeds, call.wholes, 2), gathered(call, call.samples, call.wholes, 3), positions,
-            call.sums, call.token_ids});
-}
-
 void choose_tokens(ChooseTokens call) {
     call.logits.num_rows = call.step->num_rows;
     const int64_t rows = call.logits.num_rows;
     scan({call.logits, call.largest, call.best, call.is_finite});
-    const int64_t* const kinds = gathered(call, call.kinds, call.wholes, 0);
-    if (std::any_of(kinds, kinds + rows, [](int64_t kind) { return kind != kBest; }))
-        draw(call, call.logits, kinds);
-    else
+    const int64_t* const kinds = call.columns.kinds;
+    if (std::any_of(call.row_slots, call.row_slots + rows, [&](int64_t slot) { return kinds[slot] != kBest; })) {
+        std::copy_n(call.step->context_lengths, rows, call.choice_positions);
+        choose({call.logits, call.largest, call.best, call.columns, call.row_slots, call.choice_positions, call.sums,
+                call.token_ids});
+    } else {
         std::copy_n(call.best, rows, call.token_ids);
+    }
     *call.num_faults = 0;
     for (int64_t row = 0; row < rows; ++row) {
         if (call.is_finite[row]) continue;

@@ -5,7 +5,7 @@
 //     top_p: the draw is among the first tokens in order that hold this share of all weights
 //     else:  the draw is among all tokens, in the order of their ids
 //
-// min_p leaves out weights below it. Where all weights must be summed, blocks are summed in float32 and shared among
+// Weights below min_p are left out. Where all weights must be summed, blocks are summed in float32 and shared among
 // the threads, and the blocks' sums are added in float64, in order; a row is then drawn by one thread.
 #include "random.hpp"
 #include "sampling_calls.hpp"
@@ -13,20 +13,22 @@
 
 namespace penstock {
 
+static int64_t line_of(const Choose& choose, int64_t row) { return choose.lines ? choose.lines[row] : row; }
+
+static int64_t kind_of(const Choose& choose, int64_t row) { return choose.columns.kinds[line_of(choose, row)]; }
+
 static Draw draw_of(const Choose& choose, int64_t row) {
+    const int64_t line = line_of(choose, row);
     return {choose.logits,
             row,
             choose.largest[row],
-            choose.temperatures[row],
-            choose.top_ps[row],
-            choose.min_ps[row],
-            choose.top_ks[row],
+            {choose.columns, line},
             choose.sums + row * choose.logits.num_blocks(),
-            uniform(choose.seeds[row], choose.samples[row], choose.positions[row])};
+            uniform(choose.columns.seed[line], choose.columns.sample[line], choose.positions[row])};
 }
 
 static int64_t token_of(const Choose& choose, int64_t row) {
-    switch (choose.kinds[row]) {
+    switch (kind_of(choose, row)) {
         case kOfTopK: return draw_of_top_k(draw_of(choose, row));
         case kOfTopP: return draw_of_top_p(draw_of(choose, row));
         case kOfAll: return draw_of_all(draw_of(choose, row));
@@ -37,15 +39,15 @@ static int64_t token_of(const Choose& choose, int64_t row) {
 static void sum_blocks(const Choose& choose) {
     const Logits& logits = choose.logits;
     const auto wants_sums = [&](int64_t row) {
-        return choose.kinds[row] == kOfTopP || choose.kinds[row] == kOfAll;
+        return kind_of(choose, row) == kOfTopP || kind_of(choose, row) == kOfAll;
     };
     over_blocks(logits, wants_sums, [&](int64_t row, int64_t block) {
-        // Of all tokens' weights top_p asks for a share; a draw among all has no use for those that min_p leaves out.
-        const float least = choose.kinds[row] == kOfAll ? choose.min_ps[row] : 0;
+        const DrawParameters parameters(choose.columns, line_of(choose, row));
         float weights[kBlock];
         const int64_t count = logits.block_size(block);
-        weigh(logits.row(row) + block * kBlock, count, choose.largest[row], choose.temperatures[row], weights);
-        leave_out(weights, count, least);
+        weigh(logits.row(row) + block * kBlock, count, choose.largest[row], parameters.temperature, weights);
+        // Of all tokens' weights top_p asks for a share; a draw among all has no use for those that are too light.
+        if (kind_of(choose, row) == kOfAll) parameters.leave_out(weights, count);
         choose.sums[row * logits.num_blocks() + block] = sum_of(weights, count);
     });
 }

@@ -5,14 +5,15 @@
 
 namespace penstock {
 
-// As many of the first tokens as top_p and min_p keep; `total` is what top_p asks a share of.
+// As many of the first tokens as the rules keep; `total` is what top_p asks a share of.
 static int64_t draw_of_ordered(const Key* keys, const float* weights, int64_t count, double total, const Draw& draw) {
-    const double share = draw.top_p * total;
+    const DrawParameters& parameters = draw.parameters;
+    const double share = parameters.top_p * total;
     double kept = 0;
     int64_t last = 0;
     for (; last < count; ++last) {
         // A token is kept while the share of those before it falls short of top_p.
-        const bool is_kept = (kept < share || draw.top_p >= 1) && weights[last] >= draw.min_p;
+        const bool is_kept = (kept < share || parameters.top_p >= 1) && weights[last] >= parameters.least_weight();
         if (!is_kept && last > 0) break;
         kept += weights[last];
     }
@@ -30,9 +31,9 @@ int64_t draw_of_top_k(const Draw& draw) {
     Key* keys = static_cast<Key*>(thread_scratch(most_likely_bytes(logits) + logits.width * sizeof(float)));
     float* maxima = reinterpret_cast<float*>(keys + logits.width + 1);
     float* weights = maxima + logits.num_blocks();
-    const int64_t found = most_likely(logits, draw.row, std::min(draw.top_k, logits.width), keys, maxima);
+    const int64_t found = most_likely(logits, draw.row, std::min(draw.parameters.top_k, logits.width), keys, maxima);
     for (int64_t i = 0; i < found; ++i) weights[i] = logit_of(keys[i]);
-    weigh(weights, found, draw.largest, draw.temperature, weights);
+    weigh(weights, found, draw.largest, draw.parameters.temperature, weights);
     double total = 0;
     for (int64_t i = 0; i < found; ++i) total += weights[i];
     return draw_of_ordered(keys, weights, found, total, draw);
@@ -49,8 +50,8 @@ int64_t draw_of_all(const Draw& draw) {
 
     float weights[kBlock];
     const int64_t count = logits.block_size(block);
-    weigh(logits.row(draw.row) + block * kBlock, count, draw.largest, draw.temperature, weights);
-    leave_out(weights, count, draw.min_p);
+    weigh(logits.row(draw.row) + block * kBlock, count, draw.largest, draw.parameters.temperature, weights);
+    draw.parameters.leave_out(weights, count);
     // The block's own sum was rounded otherwise: where the target lies beyond its last token, that one is meant.
     int64_t chosen = 0;
     for (int64_t i = 0; i < count; ++i) {

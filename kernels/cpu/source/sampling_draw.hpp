@@ -1,6 +1,6 @@
 // One row's draw, in each of the three ways that sampling_choose.cpp states.
 #pragma once
-#include "sampling.hpp"
+#include "sampling_calls.hpp"
 
 namespace penstock {
 
@@ -11,10 +11,7 @@ struct Draw {
     const Logits& logits;  // with their maxima
     int64_t row;
     float largest;
-    float temperature;
-    float top_p;
-    float min_p;
-    int64_t top_k;
+    DrawParameters parameters;
     const double* sums;  // of the row's blocks; not set for top_k
     double uniform;
 };
@@ -22,9 +19,5 @@ struct Draw {
 int64_t draw_of_top_k(const Draw& draw);
 int64_t draw_of_top_p(const Draw& draw);
 int64_t draw_of_all(const Draw& draw);
-
-inline void leave_out(float* weights, int64_t count, float least) {
-    for (int64_t i = 0; i < count; ++i) weights[i] = weights[i] >= least ? weights[i] : 0;
-}
 
 }  // namespace penstock

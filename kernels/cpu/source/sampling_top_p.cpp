@@ -65,7 +65,7 @@ static int64_t append(const float* values, int64_t count, int64_t first_id, floa
 static double gather(const Draw& draw, float least, Candidates& into) {
     const Logits& logits = draw.logits;
     // A little below, for rounding.
-    const float bound = (std::log(least) - 1e-4f) * draw.temperature + draw.largest;
+    const float bound = (std::log(least) - 1e-4f) * draw.parameters.temperature + draw.largest;
     into.count = 0;
     for (int64_t block = 0; block < logits.num_blocks(); ++block) {
         if (logits.maxima_of(draw.row)[block] < bound) continue;
@@ -75,18 +75,20 @@ static double gather(const Draw& draw, float least, Candidates& into) {
             into.count = append(logits.row(draw.row) + id, count, id, bound, into, into.count);
         }
     }
-    weigh(into.logits, into.count, draw.largest, draw.temperature, into.weights);
-    leave_out(into.weights, into.count, draw.min_p);
+    weigh(into.logits, into.count, draw.largest, draw.parameters.temperature, into.weights);
+    draw.parameters.leave_out(into.weights, into.count);
     double sum = 0;
     for (int64_t i = 0; i < into.count; i += kBlock) sum += sum_of(into.weights + i, std::min(kBlock, into.count - i));
     return sum;
 }
 
 static void gather_enough(const Draw& draw, double total, Candidates& into) {
-    const float too_light = static_cast<float>((1.0 - draw.top_p) * total / static_cast<double>(draw.logits.width));
+    const double share = draw.parameters.top_p * total, rest = (1.0 - draw.parameters.top_p) * total;
+    const float too_light = static_cast<float>(rest / static_cast<double>(draw.logits.width));
+    const float least_weight = draw.parameters.least_weight();
     for (const float least : {kFirstTry * too_light, too_light}) {
-        const double sum = gather(draw, std::min(1.0f, std::max(draw.min_p, least)), into);
-        if (sum >= draw.top_p * total || least <= draw.min_p) return;
+        const double sum = gather(draw, std::min(1.0f, std::max(least_weight, least)), into);
+        if (sum >= share || least <= least_weight) return;
     }
 }
 
@@ -123,8 +125,8 @@ static int64_t order(Buckets& buckets, int64_t wanted, const Draw& draw) {
     }
     std::sort(buckets.keys, buckets.keys + count, std::greater<Key>());
     for (int64_t i = 0; i < count; ++i) buckets.weights[i] = logit_of(buckets.keys[i]);
-    weigh(buckets.weights, count, draw.largest, draw.temperature, buckets.weights);
-    leave_out(buckets.weights, count, draw.min_p);
+    weigh(buckets.weights, count, draw.largest, draw.parameters.temperature, buckets.weights);
+    draw.parameters.leave_out(buckets.weights, count);
     return count;
 }
 
@@ -154,7 +156,7 @@ int64_t draw_of_top_p(const Draw& draw) {
     gather_enough(draw, total, buckets.candidates);
     fill(buckets, draw.largest);
 
-    const End end = end_of_share(buckets, draw.top_p * total, draw);
+    const End end = end_of_share(buckets, draw.parameters.top_p * total, draw);
     const double target = draw.uniform * end.sum;
     double before = 0;
     int64_t bucket = 0;

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...registry import op
 from .adjust import apply_mask
-from .choice import BEST, kept
+from .choice import BEST, Columns, kept
 from .uniform import exponential
 
 # What can be wrong with a row; 0 is nothing.
@@ -31,8 +31,8 @@ class DeviceDraws:
     """The columns of `choice.Draws`, of every slot, and which slot a row of logits is of."""
 
     kinds: Tensor  # int64 [slots]: BEST, OF_TOP_K, OF_TOP_P or OF_ALL
-    reals: Tensor  # float32 [3, slots]: temperature, top_p, min_p
-    wholes: Tensor  # int64 [3, slots]: top_k, seed, sample
+    reals: Tensor  # float32 [len(REALS), slots]
+    wholes: Tensor  # int64 [len(WHOLES), slots]
     histories: Tensor  # int32 [slots, longest]: where tokens are written that were chosen
     slots: Tensor  # whole numbers [rows]; NO_ROW: of such a row nothing is read, and nothing is written for it
     positions: Tensor  # whole numbers [rows]: of the token to choose; one behind the longest history is not kept
@@ -84,11 +84,11 @@ def choose_on_device(logits: Tensor, draws: DeviceDraws, mask: DeviceMask | None
 def _winners(logits: Tensor, draws: DeviceDraws) -> Tensor:
     """Of rows that have one."""
     slots = draws.slots.clamp(min=0).long()
-    kinds, wholes = draws.kinds[slots][:, None], draws.wholes[:, slots, None]
-    temperature, top_p, min_p = draws.reals[:, slots, None]
-    weights = ((logits - logits.amax(-1, keepdim=True)) / temperature).exp()
-    may_come = kept(logits, weights, kinds, wholes[0], top_p, min_p)
+    kinds = draws.kinds[slots][:, None]
+    columns = Columns(*draws.reals[:, slots, None], *draws.wholes[:, slots, None])
+    weights = ((logits - logits.amax(-1, keepdim=True)) / columns.temperature).exp()
+    may_come = kept(logits, weights, kinds, columns)
     token_ids = torch.arange(logits.shape[1], device=logits.device)
-    speeds = weights / exponential(wholes[1], wholes[2], draws.positions[:, None].long(), token_ids)
+    speeds = weights / exponential(columns.seed, columns.sample, draws.positions[:, None].long(), token_ids)
     drawn = speeds.masked_fill(~may_come, -1).argmax(-1)
     return torch.where(kinds[:, 0] == BEST, logits.argmax(-1), drawn)

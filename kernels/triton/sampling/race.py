@@ -25,6 +25,9 @@ from .truncation import truncated
 _BEST = tl.constexpr(choice.BEST)
 _OF_TOP_K = tl.constexpr(choice.OF_TOP_K)
 _OF_TOP_P = tl.constexpr(choice.OF_TOP_P)
+# Lines of the matrices `reals` and `wholes`.
+_TEMPERATURE, _TOP_P, _MIN_P = (tl.constexpr(choice.REALS.index(name)) for name in ("temperature", "top_p", "min_p"))
+_TOP_K, _SEED, _SAMPLE = (tl.constexpr(choice.WHOLES.index(name)) for name in ("top_k", "seed", "sample"))
 _NOT_FINITE = tl.constexpr(NOT_FINITE)
 _NOTHING_LEFT = tl.constexpr(NOTHING_LEFT)
 
@@ -71,7 +74,7 @@ def _scan(
 
 @triton.jit
 def _truncate(
-    logits, stride, slots, kinds, reals, num_slots, top_k, peaks, chunks, largest_of_row, limits, lasts,
+    logits, stride, slots, kinds, reals, num_slots, wholes, peaks, chunks, largest_of_row, limits, lasts,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
@@ -80,8 +83,9 @@ def _truncate(
     if (kind == _OF_TOP_K) | (kind == _OF_TOP_P):
         largest = tl.load(largest_of_row + row)
         if _is_finite(largest):
-            count = tl.where(kind == _OF_TOP_K, tl.load(top_k + slot), 0)
-            temperature, top_p = tl.load(reals + slot), tl.load(reals + num_slots + slot)
+            count = tl.where(kind == _OF_TOP_K, tl.load(wholes + _TOP_K * num_slots + slot), 0)
+            temperature = tl.load(reals + _TEMPERATURE * num_slots + slot)
+            top_p = tl.load(reals + _TOP_P * num_slots + slot)
             of_row = logits + row.to(tl.int64) * stride
             limit, last = truncated(
                 of_row, peaks + row * chunks, chunks, largest, count, top_p, temperature, WIDTH, BLOCK, CHUNK, CHUNKS
@@ -101,7 +105,8 @@ def _draw(
     kind = tl.load(kinds + slot, mask=slot >= 0, other=_BEST)
     largest = tl.load(largest_of_row + row, mask=kind != _BEST, other=float("inf"))
     if _is_finite(largest):  # else the token is told already
-        temperature, min_p = tl.load(reals + slot), tl.load(reals + 2 * num_slots + slot)
+        temperature = tl.load(reals + _TEMPERATURE * num_slots + slot)
+        min_p = tl.load(reals + _MIN_P * num_slots + slot)
         is_cut = (kind == _OF_TOP_K) | (kind == _OF_TOP_P)
         limit = tl.load(limits + row, mask=is_cut, other=-float("inf"))
         last = tl.load(lasts + row, mask=is_cut, other=-1)
@@ -114,7 +119,8 @@ def _draw(
             weights = tl.exp((values - largest) / temperature)
             is_kept = (values > limit) | ((values == limit) & (ids <= last))
             is_kept &= weights >= min_p
-            seed, sample = tl.load(wholes + num_slots + slot), tl.load(wholes + 2 * num_slots + slot)
+            seed = tl.load(wholes + _SEED * num_slots + slot)
+            sample = tl.load(wholes + _SAMPLE * num_slots + slot)
             speeds = weights / exponential(stream(seed, sample, tl.load(positions + row)), ids)
             speed, place = tl.max(tl.where(is_kept, speeds, -1.0), 0, return_indices=True)
             winner = chunk * CHUNK + place
@@ -198,7 +204,7 @@ def examples() -> Iterator[Example]:
     logits = {"logits": "*fp32", "stride": "i32", "slots": "*i32", "kinds": "*i64"}
     told = {"positions": "*i32", "histories": "*i32", "longest": "i32", "chosen": "*i64", "arrived": "*i32"}
     scanned = {"peaks": "*fp32", "bests": "*i32", "largest_of_row": "*fp32"}
-    of_slots = {"reals": "*fp32", "num_slots": "i32"}
+    of_slots = {"reals": "*fp32", "num_slots": "i32", "wholes": "*i64"}
     cut = {"largest_of_row": "*fp32", "limits": "*fp32", "lasts": "*i32"}
     chunk = {"WIDTH": 151936, "CHUNK": _ON_GPU["CHUNK"], "CHUNKS": 128}
     aligned = ("logits", "stride")
@@ -207,8 +213,8 @@ def examples() -> Iterator[Example]:
     yield Example("scan", _scan, logits | scanned | told | {"words": "i32"}, unmasked, aligned=aligned)
     of_masked = {**chunk, "IS_MASKED": True}
     yield Example("scan, masked", _scan, logits | scanned | told | mask, of_masked, aligned=aligned)
-    of_truncate = logits | of_slots | {"top_k": "*i64", "peaks": "*fp32", "chunks": "i32"} | cut
+    of_truncate = logits | of_slots | {"peaks": "*fp32", "chunks": "i32"} | cut
     of_row = {**chunk, "BLOCK": _ON_GPU["BLOCK"]}
     yield Example("truncate", _truncate, of_truncate, of_row, num_warps=_WARPS_OF_A_ROW, aligned=aligned)
-    drawn = {"wholes": "*i64", "peaks": "*fp32", "fastest": "*fp32", "winners": "*i32"}
+    drawn = {"peaks": "*fp32", "fastest": "*fp32", "winners": "*i32"}
     yield Example("draw", _draw, logits | of_slots | cut | drawn | told, chunk, aligned=aligned)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.reference.sampling.adjust import Histories
-from penstock.kernels.reference.sampling.choice import Draws
+from penstock.kernels.reference.sampling.choice import Columns, Draws
 from penstock.kernels.reference.sampling.order import Scan, scan
 from penstock.kernels.reference.sampling.race import NO_ROW, DeviceDraws, DeviceMask
 
@@ -33,7 +33,8 @@ def draw_inputs(seed: int) -> Iterator[tuple[Tensor, Scan, Draws]]:
         top_k = torch.randint(1, 60, (rows,), generator=generator)
         reals = torch.rand(3, rows, generator=generator) * torch.tensor([[2.0], [0.99], [0.1]])
         wholes = torch.stack((top_k, *torch.randint(0, 2**40, (2, rows), generator=generator)))
-        yield logits, scan.reference(logits), Draws(kinds.numpy(), top_k.numpy(), reals, wholes, torch.arange(rows))
+        draws = Draws(kinds.numpy(), top_k.numpy(), Columns(*reals, *wholes), torch.arange(rows))
+        yield logits, scan.reference(logits), draws
 
 
 _LONGEST_HISTORY = 12

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import numpy
 import torch
 
-from ....kernels.cpu.decode import Decode, GroupTables, Parameters, Slots
+from ....kernels.cpu.decode import Decode, GroupTables, Slots
+from ....kernels.cpu.sampling import DrawColumns
 from ....protocol.messages import FailedRow, StepPlan, StepResult, column, values
 from ....protocol.processes.faults import point
 from ....protocol.processes.trace import Trace
@@ -67,8 +68,8 @@ class RecordedFastDecode:
             layers, head = records
             logits = head.output.rows(min(layers.program.capacity, head.program.capacity))
             library, tables = self.recorded.ops.library, [_tables(group) for group in self.table.groups]
-            slots, parameters = _slots(self.table), _parameters(self.table)
-            self._decode = Decode(library, self.recorded.steps, tables, slots, parameters, logits)
+            slots, columns = _slots(self.table), _columns(self.table)
+            self._decode = Decode(library, self.recorded.steps, tables, slots, columns, logits)
             self._records = records
         return True
 
@@ -120,7 +121,5 @@ def _tables(group: BlockTables | StateTables) -> GroupTables:
     )
 
 
-def _parameters(table: SlotTable) -> Parameters:
-    given = table.parameters
-    columns = (given.kinds, *given.draw_columns())
-    return Parameters(*(each.ctypes.data for each in columns))
+def _columns(table: SlotTable) -> DrawColumns:
+    return DrawColumns(*(each.ctypes.data for each in table.parameters.draw_columns()))
