@@ -12,7 +12,6 @@ Prints the KL divergence of the next token's distribution in nats, and how much 
 
 import json
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,9 +177,8 @@ def write_random(folder: Path, excess: float) -> None:
 
 def held_out_tokens() -> Tensor:
     """Questions of all kinds with their answers, one after another."""
-    sys.path.append(str(Path(__file__).resolve().parent))
-    from pocket.example import LETTER_GAP, rendered_answer, rendered_prompt
-    from pocket.kinds import KINDS, held_out
+    from lab.text.example import LETTER_GAP, rendered_answer, rendered_prompt
+    from lab.text.mixture import KINDS, held_out
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(BUNDLED["pocket"] / "tokenizer.json"))

@@ -5,7 +5,7 @@
 Prints, for each format of weights and of keys and values, the mean and the largest KL divergence (in nats) from the
 float32 model's distribution of the next token, and how often the likeliest token is the same. Without MODEL a Qwen3 of
 0.6 billion random parameters is made. Random weights give flat distributions, so the figures compare
-formats with each other; what a format costs in answers, `scripts/measure_pocket.py quantization=int4` measures.
+formats with each other; what a format costs in answers, `scripts/lab/measure pocket quantization=int4` measures.
 """
 
 import argparse

@@ -5,15 +5,16 @@ from itertools import islice
 
 import pytest
 from builders.cases import for_each
-from pocket.example import Draw, rendered_prompt
-from pocket.export import TEMPLATE
-from pocket.facts import FACTS, phrase_key
-from pocket.grammar import expanded, framed
-from pocket.greetings import SAID
-from pocket.kinds import KINDS, held_out, training
-from pocket.wording import core, loosened
-from pocket_questions.by_hand import HandQuestion, answers_by_hand, by_hand
-from pocket_questions.held_out import PER_KIND, questions
+from lab.pocket.training import TEMPLATE
+from lab.questions.asking import answers
+from lab.questions.by_hand import HandQuestion, by_hand
+from lab.questions.held_out import PER_KIND, questions
+from lab.text.example import Draw, rendered_prompt
+from lab.text.grammar import expanded, framed
+from lab.text.kinds.facts import FACTS, phrase_key
+from lab.text.kinds.greetings import SAID
+from lab.text.mixture import KINDS, held_out, training
+from lab.text.wording import core, loosened
 
 from penstock import LLM
 from penstock.frontend.text.chat import render
@@ -89,8 +90,8 @@ def test_no_fewer_are_answered_right_than_before(step, floor):
     # Judged is what the model writes, so that a call in a wrong form is no call.
     as_written = {"reasoning_parser": "none", "tool_call_parser": "none"}
     with LLM("pocket", max_model_len=1024, quiet=True, **as_written) as llm:
-        answers = answers_by_hand(llm, asked)
-    rights = [question.is_answered_by(answer) for question, answer in zip(asked, answers, strict=True)]
+        answered = answers(llm, asked)
+    rights = [question.is_answered_by(answer) for question, answer in zip(asked, answered, strict=True)]
     assert sum(rights) / len(rights) >= floor
 
 

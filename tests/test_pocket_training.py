@@ -4,7 +4,6 @@ Pocket-sight is trained on the values that transformers computes for a user, and
 """
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -13,20 +12,21 @@ import pytest
 import torch
 from builders.bundled_model import FOLDER
 from builders.cases import for_each
-from pocket import batches, trainer
-from pocket.example import LETTER_GAP, Draw
-from pocket.experts import Experts, SparseShape
-from pocket.model import Decoder, Shape
-from pocket.trainer import Training
-from pocket_questions.sight import questions
-from pocket_sight import export, model
-from pocket_sight.asking import is_on_side, questions_of
-from pocket_sight.batches import Patched, made_batch
-from pocket_sight.kinds import PICTURES, training_seen
-from pocket_sight.sizes import patches
-from pocket_sight.tokens import sight_tokenizer
-from pocket_sight.trainer import Training as SightTraining
-from pocket_sight.trainer import pixel_values, visible
+from lab.pocket import batches
+from lab.pocket.experts import Experts, SparseShape
+from lab.pocket.model import Decoder, Shape
+from lab.pocket.training import Training
+from lab.questions.sight import questions
+from lab.sight import model
+from lab.sight.asking import is_on_side, questions_of
+from lab.sight.batches import Patched, made_batch
+from lab.sight.kinds import PICTURES, training_seen
+from lab.sight.model import sight_tokenizer
+from lab.sight.sizes import patches
+from lab.sight.training import TEMPLATE, pixel_values, visible
+from lab.sight.training import Training as SightTraining
+from lab.text.example import LETTER_GAP, Draw
+from lab.training import training
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -39,15 +39,15 @@ TOKENIZER = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
 def small_training(steps: int = 2) -> Training:
     torch.manual_seed(0)
     shape = Shape(TOKENIZER.get_vocab_size(), hidden_size=32, intermediate_size=32, num_hidden_layers=1, head_dim=8)
-    return Training(Decoder(shape), TOKENIZER, seed=0, steps=steps, device="cpu")
+    return Training(Decoder(shape), TOKENIZER, steps)
 
 
 @pytest.fixture(autouse=True)
 def uncompiled_and_unmeasured(monkeypatch) -> Iterator[None]:
     """To compile takes longer than all that is computed here."""
-    monkeypatch.setattr(trainer, "MEASURE_EVERY", 1)
+    monkeypatch.setattr(training, "MEASURE_EVERY", 1)
     monkeypatch.setattr(batches, "TOKENS_PER_STEP", 2048)
-    monkeypatch.setattr(Training, "held_out_accuracy", lambda _: {"nothing": 0.0})
+    monkeypatch.setattr(Training, "held_out_rights", lambda _: {})
     with torch.compiler.set_stance("force_eager"):
         yield
 
@@ -98,7 +98,7 @@ def test_a_sparse_layer_computes_what_transformers_does():
 
 
 SIGHT_WORDS = sight_tokenizer()
-PROCESSOR = Qwen2VLImageProcessorPil(**export.preprocessor_config())
+PROCESSOR = Qwen2VLImageProcessorPil(**model.preprocessor_config())
 
 
 @pytest.fixture(scope="module")
@@ -157,18 +157,16 @@ def test_a_branch_is_computed_as_if_it_were_asked_alone(kind, weights, published
 def test_a_training_ends_with_files_that_transformers_loads(tmp_path, monkeypatch):
     monkeypatch.setattr(SightTraining, "held_out_rights", lambda _: {})
     network = model.new_model(SIGHT_WORDS, monkeypatch.setattr)
-    write = partial(export.export, network.state_dict(), SIGHT_WORDS, tmp_path / "trained")
+    sight_training = SightTraining(network, SIGHT_WORDS, steps=2, seeing_steps=1)
     with torch.compiler.set_stance("force_eager"):  # to compile takes longer than all that is computed here
-        SightTraining(network, SIGHT_WORDS, seed=0, steps=2, seeing_steps=1, export=write).run(
-            tmp_path / "checkpoint.pt"
-        )
+        sight_training.run(tmp_path / "checkpoint.pt")
+    sight_training.export(tmp_path / "trained")
     loaded = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path / "trained", dtype=torch.bfloat16)
     trained = network.state_dict()
     for name, tensor in loaded.state_dict().items():
         assert torch.equal(tensor, trained[name].bfloat16()), name
 
 
-ROOT = Path(__file__).resolve().parents[1]
 # Questions of each kind, and pictures of the training.
 FEW, MANY = (3, 120), (10, 400)
 
@@ -193,7 +191,7 @@ def test_no_held_out_question_is_learnt(sides):
 
 @for_each("with_ids, between", [(False, ""), (True, "Picture 1: ")])
 def test_the_template_puts_pictures_where_they_stand_in_the_message(with_ids, between):
-    template = (ROOT / "scripts" / "pocket_sight" / "chat_template.jinja").read_text(encoding="utf-8")
+    template = TEMPLATE.read_text(encoding="utf-8")
     parts = [{"type": "text", "text": "Look: "}, {"type": "image"}, {"type": "text", "text": "What is it?"}]
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=sight_tokenizer(), chat_template=template)
     messages = [{"role": "user", "content": parts}]

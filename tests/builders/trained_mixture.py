@@ -1,14 +1,14 @@
-"""The tiny mixture of experts that `scripts/train_experts.py` has trained, and questions that it was not shown."""
+"""The tiny mixture of experts that `scripts/lab/train experts` has trained, and questions that it was not shown."""
 
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from pocket.example import LETTER_GAP, rendered_answer
-from pocket.experts import EXPERTS_KINDS
-from pocket.kinds import held_out
-from pocket.tokens import prompt_ids
+from lab.pocket.experts import EXPERTS_KINDS
+from lab.pocket.tokens import prompt_ids
+from lab.text.example import LETTER_GAP, rendered_answer
+from lab.text.mixture import held_out
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor

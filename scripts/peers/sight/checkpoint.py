@@ -8,11 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pocket_sight.export import TEMPLATE, preprocessor_config
-from pocket_sight.model import published_config
-from pocket_sight.tokens import sight_tokenizer
+from lab.sight.model import preprocessor_config, published_config, sight_tokenizer
 from tokenizers import Tokenizer
 
+TEMPLATE = Path(__file__).resolve().parents[2] / "lab" / "sight" / "chat_template.jinja"
 BOUND = 0.035  # of evenly spread weights, whose standard deviation is then 0.02
 TEXT: dict[str, Any] = {
     "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16,
