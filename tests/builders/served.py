@@ -21,7 +21,7 @@ from penstock.frontend.http.one_model import OneModel
 from penstock.frontend.http.options import HttpOptions
 from penstock.frontend.requests.budget import Budget
 
-_BOUND = 60.0
+_BOUND = 600.0
 
 
 @dataclass

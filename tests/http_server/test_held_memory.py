@@ -153,7 +153,7 @@ def test_connections_that_ask_without_end_and_read_nothing_hold_little_each(atta
 @pytest.mark.long
 def test_nothing_is_left_of_attacks_that_come_again_and_again(attacked):
     """An allocator takes a while to find its level; what is never given back would have passed it by then."""
-    for number in range(20):
+    for number in range(5):
         for name in ATTACKS:
             with ExitStack() as stack:
                 send(attacked, stack, *ATTACKS[name])
