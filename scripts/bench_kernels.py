@@ -23,8 +23,9 @@ import torch
 from machine_limits import limits, read_bandwidth
 from torch import Tensor
 
-from penstock.kernels.cpu.layer import Linear, Quantize, QuantizedRows, linear_arguments
+from penstock.kernels.cpu.layer import QuantizedRows, linear_arguments
 from penstock.kernels.cpu.library import Library, load
+from penstock.kernels.cpu.structs import Linear, Quantize
 from penstock.kernels.cpu.weights.blocks import pack_blocks
 from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, DEFAULT_GROUP_SIZE, Kind, NativeWeight, empty, pack
 from penstock.kernels.ggml_blocks import TYPES

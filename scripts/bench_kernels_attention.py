@@ -21,10 +21,10 @@ from bench_harness import processor
 from machine_limits import limits, read_bandwidth
 from torch import Tensor
 
-from penstock.kernels.cpu.attention import Attention, PlanMemory, StoreHeads, num_part_floats
+from penstock.kernels.cpu.attention import PlanMemory, num_part_floats
 from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.cpu.library import Library, load
-from penstock.kernels.cpu.program import RotaryTable, Step
+from penstock.kernels.cpu.structs import Attention, RotaryTable, Step, StoreHeads
 from penstock.worker.kv.host_memory import BackgroundTouch
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 

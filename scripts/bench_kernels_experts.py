@@ -23,9 +23,10 @@ from bench_kernels import processor
 from machine_limits import limits, read_bandwidth
 from torch import Tensor
 
-from penstock.kernels.cpu.experts import Experts, Gating, memory_bytes
-from penstock.kernels.cpu.layer import Quantize, QuantizedRows
+from penstock.kernels.cpu.experts import gating_of, memory_bytes
+from penstock.kernels.cpu.layer import QuantizedRows
 from penstock.kernels.cpu.library import Library, load, struct_of
+from penstock.kernels.cpu.structs import Experts, Quantize
 from penstock.kernels.cpu.weights.packed import DEFAULT_GROUP_SIZE, NativeWeight, empty, pack
 from penstock.kernels.experts import ExpertWeights, GatedActivation
 
@@ -60,7 +61,7 @@ class Layer:
         arguments = struct_of(
             Experts, num_rows=addressof(num_rows), input=x, quantized_input=structure, experts=chosen, weights=shares,
             top_k=TOP_K, first=0, num_experts=NUM_EXPERTS, hidden=HIDDEN, width=WIDTH, gate_up=gate_up.structure(),
-            down=down.structure(), gating=Gating.of(weights.activation), memory=aligned, memory_bytes=num_bytes,
+            down=down.structure(), gating=gating_of(weights.activation), memory=aligned, memory_bytes=num_bytes,
             output=output,
         )  # fmt: skip
         return cls(kind, weights, num_rows, chosen, arguments, [x, integers, output, shares, memory])

@@ -20,7 +20,8 @@ from machine_limits import read_bandwidth
 from penstock.kernels import DeltaHeads, LayerStates
 from penstock.kernels.cpu.library import load
 from penstock.kernels.cpu.operations import NativeOperations
-from penstock.kernels.cpu.program import Program, Step
+from penstock.kernels.cpu.program import Program
+from penstock.kernels.cpu.structs import Step
 
 KEY_HEADS, VALUE_HEADS, HEAD_DIM, WIDTH, LAYERS = 16, 32, 128, 4, 24
 STATE_BYTES = 4 * VALUE_HEADS * HEAD_DIM * HEAD_DIM

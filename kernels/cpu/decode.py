@@ -1,12 +1,11 @@
 """Fast path for pure decode steps: each row feeds its last token and samples one, without the interpreter.
 
 `Slots` and `GroupTables` tell the kernels where a table of slots keeps its columns; a `Decode` is the memory and the
-calls of such steps for one recorded program. Field for field the structures of source/decode.hpp, decode_begin.cpp and
-decode_end.cpp.
+calls of such steps for one recorded program.
 """
 
 from collections.abc import Sequence
-from ctypes import Structure, addressof, c_char_p, c_int64, c_void_p, string_at
+from ctypes import addressof, c_int64, string_at
 from functools import partial
 from typing import Protocol
 
@@ -15,8 +14,7 @@ from torch import Tensor
 
 from ..reference.sampling.order import BLOCK
 from .library import Library
-from .program import Step
-from .sampling import DrawColumns, Logits
+from .structs import BeginDecode, ChooseTokens, DecodeGroup, DrawColumns, GroupTables, KeepTokens, Logits, Slots, Step
 
 _INT = 4  # bytes of an entry in a plan's column
 
@@ -27,103 +25,6 @@ class Changes(Protocol):
     block_ids: bytes
     block_offsets: bytes
     starts: bytes
-
-
-class GroupTables(Structure):
-    """Each slot's table in one group of layers: of blocks, or the state that it reads and the one that it writes."""
-
-    _fields_ = [
-        ("num_blocks", c_int64),  # or states
-        ("max_blocks", c_int64),  # 0: the group has states
-        ("num_table", c_void_p),  # int64 [num_slots]
-        ("tables", c_void_p),  # int32 [num_slots, max_blocks]
-        ("reads", c_void_p),  # int32 [num_slots], of states
-        ("writes", c_void_p),
-    ]
-
-
-class Slots(Structure):
-    """A table of slots: its bounds, and the addresses of its columns."""
-
-    _fields_ = [
-        ("num_slots", c_int64),
-        ("max_model_len", c_int64),
-        ("block_size", c_int64),
-        ("num_groups", c_int64),
-        ("groups", c_void_p),  # of GroupTables
-        ("is_taken", c_void_p),  # bool [num_slots]
-        ("is_plain", c_void_p),
-        ("num_tokens", c_void_p),  # int64 [num_slots]
-        ("num_computed", c_void_p),
-        ("rotation_starts", c_void_p),
-        ("histories", c_void_p),  # int32 [num_slots, max_model_len]
-    ]
-
-
-class DecodeGroup(Structure):
-    """What a plan appends in one group of layers, as its columns came, and where the group's step gets its own."""
-
-    _fields_ = [
-        ("step", c_void_p),
-        ("block_ids", c_char_p),  # int32
-        ("num_block_ids", c_int64),
-        ("block_offsets", c_char_p),
-        ("num_offsets", c_int64),
-        ("starts", c_char_p),
-        ("num_starts", c_int64),
-        ("kv_slots", c_void_p),
-        ("block_tables", c_void_p),
-        ("segment_reads", c_void_p),
-        ("segment_writes", c_void_p),
-    ]
-
-
-class BeginDecode(Structure):
-    _fields_ = [
-        ("slots", c_void_p),
-        ("groups", c_void_p),  # of DecodeGroup
-        ("capacity", c_int64),
-        ("num_rotations", c_int64),
-        ("rows", c_char_p),  # int32 columns, as they came
-        ("num_rows", c_int64),
-        ("num_tokens", c_char_p),
-        ("num_counts", c_int64),
-        ("row_slots", c_void_p),
-        ("token_ids", c_void_p),
-        ("positions", c_void_p),
-        ("rotations", c_void_p),
-        ("logit_rows", c_void_p),
-        ("query_starts", c_void_p),
-        ("context_lengths", c_void_p),
-        ("is_met", c_void_p),
-        ("is_begun", c_void_p),
-    ]
-
-
-class ChooseTokens(Structure):
-    _fields_ = [
-        ("step", c_void_p),
-        ("row_slots", c_void_p),
-        ("logits", Logits),
-        ("columns", DrawColumns),
-        ("largest", c_void_p),
-        ("best", c_void_p),
-        ("is_finite", c_void_p),
-        ("sums", c_void_p),
-        ("choice_positions", c_void_p),
-        ("token_ids", c_void_p),
-        ("num_faults", c_void_p),
-    ]
-
-
-class KeepTokens(Structure):
-    _fields_ = [
-        ("slots", c_void_p),
-        ("step", c_void_p),
-        ("row_slots", c_void_p),
-        ("token_ids", c_void_p),
-        ("sampled", c_void_p),
-    ]
 
 
 class Decode:
@@ -156,6 +57,7 @@ class Decode:
         self._is_begun, self._num_faults = c_int64(), c_int64()
         self._token_ids, self._is_finite = memory["token_ids"], memory["is_finite"]
         at = {name: tensor.data_ptr() for name, tensor in memory.items()}
+        self._sampled = at["sampled"]
         shared = {"step": addressof(steps[0]), "row_slots": at["row_slots"]}
         self._plan = BeginDecode(
             slots=addressof(slots),
@@ -214,7 +116,7 @@ class Decode:
     def keep(self) -> bytes:
         """Write the tokens into the histories; they, as an int32 column."""
         self._keep()
-        return string_at(self._kept.sampled, _INT * self._plan.num_rows)
+        return string_at(self._sampled, _INT * self._plan.num_rows)
 
 
 _STEP_COLUMNS = (

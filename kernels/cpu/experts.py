@@ -1,20 +1,17 @@
-"""The arguments of a mixture of experts on the CPU, as the kernels read them.
+"""How a mixture of experts is told to the kernels of the CPU, and the memory that it takes there.
 
-Field for field the structures of source/route.cpp and source/experts.hpp. Memory for what lies between an expert's two
-products is that of some tokens; a kernel takes so many at a time as fit.
+Memory for what lies between an expert's two products is that of some tokens; a kernel takes so many at a time as fit.
 """
 
-from ctypes import Structure, c_float, c_int64, c_void_p
 from typing import NamedTuple
 
 from torch import Tensor
 
 from ..experts import ExpertWeights, GatedActivation, Routing
-from .layer import Quantized
 from .program import Buffer
-from .weights.packed import PANEL, Weight, padded
+from .structs import SCORE, Gating
+from .weights.packed import PANEL, padded
 
-_SCORES = {"softmax": 0, "sigmoid": 1, "softmax_of_chosen": 2}
 _COUNTED = {"best": 1, "best_two": 2}  # of a group
 _MOST_TOKENS = 1024  # at a time: each expert then has rows enough to be busy with, whatever is read for them
 _LEAST_BYTES = 8 << 20  # of memory between the products, so that one token's outputs are computed in one go
@@ -28,36 +25,12 @@ class NativeRoutes(NamedTuple):
     weights: Buffer
 
 
-class Route(Structure):
-    """Arguments of penstock_route."""
-
-    _fields_ = [
-        ("num_rows", c_void_p),
-        ("logits", c_void_p),  # [rows, num_experts]
-        ("bias", c_void_p),  # [num_experts], or null
-        ("factors", c_void_p),  # [num_experts], or null
-        ("kinds", c_void_p),  # where the step points to int32 [rows], or null
-        ("own_kind", c_int64),
-        ("num_experts", c_int64),
-        ("top_k", c_int64),
-        ("score", c_int64),
-        ("num_groups", c_int64),
-        ("kept_groups", c_int64),
-        ("counted", c_int64),  # of a group
-        ("renormalizes", c_int64),
-        ("least_sum", c_float),
-        ("scale", c_float),
-        ("experts", c_void_p),  # int32 [rows, top_k]
-        ("weights", c_void_p),  # [rows, top_k]
-    ]
-
-
 def routing_fields(routing: Routing) -> dict[str, float]:
     """The rule, as `Route` has it."""
     return {
         "num_experts": routing.num_experts,
         "top_k": routing.top_k,
-        "score": _SCORES[routing.score],
+        "score": SCORE[routing.score],
         "num_groups": routing.num_groups,
         "kept_groups": routing.kept_groups,
         "counted": _COUNTED[routing.group_score],
@@ -67,39 +40,8 @@ def routing_fields(routing: Routing) -> dict[str, float]:
     }
 
 
-class Gating(Structure):
-    """The numbers of `GatedActivation`."""
-
-    _fields_ = [("slope", c_float), ("shift", c_float), ("limit", c_float), ("cubic", c_float)]
-
-    @classmethod
-    def of(cls, activation: GatedActivation) -> "Gating":
-        return cls(activation.slope, activation.shift, activation.limit, activation.cubic)
-
-
-class Experts(Structure):
-    """Arguments of penstock_experts_<kind>."""
-
-    _fields_ = [
-        ("num_rows", c_void_p),  # int32: tokens
-        ("input", c_void_p),  # float32 [tokens, hidden]: read by float weights only
-        ("quantized_input", Quantized),  # read by integer weights only
-        ("experts", c_void_p),  # int32 [tokens, top_k]
-        ("weights", c_void_p),  # float32 [tokens, top_k]
-        ("top_k", c_int64),
-        ("first", c_int64),
-        ("num_experts", c_int64),
-        ("hidden", c_int64),
-        ("width", c_int64),
-        ("gate_up", Weight),  # of all experts
-        ("down", Weight),
-        ("gate_up_bias", c_void_p),  # [num_experts, 2 × width], or null
-        ("down_bias", c_void_p),  # [num_experts, hidden], or null
-        ("gating", Gating),
-        ("memory", c_void_p),
-        ("memory_bytes", c_int64),
-        ("output", c_void_p),  # float32 [tokens, hidden]
-    ]
+def gating_of(activation: GatedActivation) -> Gating:
+    return Gating(activation.slope, activation.shift, activation.limit, activation.cubic)
 
 
 def biases(weights: ExpertWeights) -> tuple[Tensor | None, Tensor | None]:

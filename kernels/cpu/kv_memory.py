@@ -1,11 +1,10 @@
-"""How a processor's KV memory keeps keys and values: each format's sizes, the way back to plain tensors, the struct.
+"""How a processor's KV memory keeps keys and values: each format's sizes, and the way back to plain tensors.
 
 All tokens of one block and one head lie together, interleaved as source/kv_layout.hpp shows; a GPU's are plain
 (`kernels/paged.py`). Integer formats keep float16 scales beside them: [blocks, heads, parts, block_size] with the scale
 first and uint4's minimum second.
 """
 
-from ctypes import Structure, c_int64, c_void_p
 from typing import NamedTuple
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 
 
 class KVFormat(NamedTuple):
-    number: int  # as the kernels know it
     bits: int
     per_unit: int  # numbers that lie together for one lane
     scale_parts: int  # float16 numbers beside each token and head
@@ -24,11 +22,11 @@ class KVFormat(NamedTuple):
 
 
 KV_FORMATS = {
-    "fp32": KVFormat(0, 32, 1, 0),
-    "fp16": KVFormat(1, 16, 1, 0),
-    "bf16": KVFormat(2, 16, 2, 0),
-    "int8": KVFormat(3, 8, 4, 1),
-    "uint4": KVFormat(4, 4, 8, 2),
+    "fp32": KVFormat(32, 1, 0),
+    "fp16": KVFormat(16, 1, 0),
+    "bf16": KVFormat(16, 2, 0),
+    "int8": KVFormat(8, 4, 1),
+    "uint4": KVFormat(4, 8, 2),
 }
 _KEY_ZERO = 128
 
@@ -67,17 +65,3 @@ HEAD_DIM_STEP, LARGEST_HEAD_DIM = 16, 512  # kLargestQuery
 LARGEST_LATENT = 1024  # with its key; kLargestHead
 
 
-class KVMemory(Structure):
-    """One layer's memory, as the kernels see it."""
-
-    _fields_ = [
-        ("keys", c_void_p),
-        ("values", c_void_p),  # the keys themselves, where values are their beginnings
-        ("key_scales", c_void_p),  # null where the format has none
-        ("value_scales", c_void_p),
-        ("format", c_int64),
-        ("block_size", c_int64),
-        ("num_heads", c_int64),
-        ("head_dim", c_int64),
-        ("value_dim", c_int64),  # the same, unless values are the keys' beginnings
-    ]

@@ -1,58 +1,20 @@
-"""The calls of latent attention on the CPU besides attending, as the kernels read their arguments.
-
-Field for field the structures of source/latents.cpp.
-"""
+"""The calls of latent attention on the CPU besides attending."""
 
 from collections.abc import Sequence
-from ctypes import Structure, addressof, c_float, c_int64, c_void_p
+from ctypes import addressof
 
 from ..operands import LatentLayout
-from .attention import ROTATIONS
-from .kv_memory import KVMemory
-from .layer import Linear, Quantized
 from .library import struct_of
-from .program import Buffer, Program, Step
+from .program import Buffer, Program
+from .structs import ROTATION, HeadProducts, Linear, Quantized, Step
 from .weights.packed import NativeWeight
 from .weights.quantized import OrderedWeight
 
 _MOST_IN_A_GROUP, _FEWEST_IN_A_GROUP = 16, 6
 
 
-class StoreLatents(Structure):
-    """Arguments of penstock_store_latents."""
-
-    _fields_ = [
-        ("step", c_void_p),
-        ("latents", c_void_p),  # float32 [T, head_dim of kv]: a latent of `rank` numbers, and a key
-        ("norm", c_void_p),  # [rank]
-        ("epsilon", c_float),
-        ("rank", c_int64),
-        ("rotary", c_void_p),  # of RotaryTable
-        ("rotation", c_int64),  # of ROTATIONS
-        ("kv", KVMemory),
-    ]
-
-
-class HeadProducts(Structure):
-    """Arguments of penstock_head_products."""
-
-    _fields_ = [
-        ("step", c_void_p),
-        ("input", c_void_p),  # float32 [T, num_heads × input_width]
-        ("input_width", c_int64),
-        ("in_features", c_int64),  # of a head's numbers those that are multiplied; the rest follows
-        ("num_heads", c_int64),
-        ("product", c_void_p),  # the kernel
-        ("products", c_void_p),  # of Linear
-        ("rotary", c_void_p),
-        ("num_rotated", c_int64),
-        ("rotation", c_int64),  # of ROTATIONS
-        ("quantized", Quantized),  # of the output's rows
-    ]
-
-
 def rotation_of(layout: LatentLayout) -> int:
-    return ROTATIONS["pairs" if layout.rotates_pairs else "halves"]
+    return ROTATION["pairs" if layout.rotates_pairs else "halves"]
 
 
 def heads_in_a_group(num_heads: int) -> int:
@@ -95,7 +57,7 @@ def record_head_products(
         products=addressof(products),
         rotary=rotary,
         num_rotated=num_rotated,
-        rotation=0 if rotated is None else rotation_of(rotated),
+        rotation=ROTATION["none"] if rotated is None else rotation_of(rotated),
     )
     program.call("penstock_head_products", arguments, output, keep=(weights, products))
     return output

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from .build import BuildError, BuildFolders, build, is_current, library_path
 from .variants import VARIANTS, executable_variants, is_known_machine
@@ -19,14 +19,39 @@ _LOG = logging.getLogger(__name__)
 
 # Takes the address of the function's arguments.
 Function = Callable[[int], None]
-Struct = TypeVar("Struct", bound=ctypes.Structure)
+
+# Fields of a struct: what Python reads, and what is stored.
+Int32 = Annotated[int, ctypes.c_int32]
+Int64 = Annotated[int, ctypes.c_int64]
+Float32 = Annotated[float, ctypes.c_float]
+Pointer = Annotated[int | None, ctypes.c_void_p]
+Bytes = Annotated[bytes | None, ctypes.c_char_p]
 
 
 class LibraryError(Exception):
     """Why there are no native kernels here, and what to do about it."""
 
 
-def struct_of(kind: type[Struct], *values: Any, **fields: Any) -> Struct:
+class Struct(ctypes.Structure):
+    """What a kernel reads: its arguments, or a part of them."""
+
+    def address_of(self, field: str) -> int:
+        return ctypes.addressof(self) + getattr(type(self), field).offset
+
+
+StructKind = TypeVar("StructKind", bound=Struct)
+
+
+def fields_of_annotations(kind: type[StructKind]) -> type[StructKind]:
+    """The class, whose annotations become its fields in their order."""
+    kind._fields_ = [
+        (name, *getattr(given, "__metadata__", (given,)))  # a struct within a struct is its own type
+        for name, given in kind.__annotations__.items()
+    ]
+    return kind
+
+
+def struct_of(kind: type[StructKind], *values: Any, **fields: Any) -> StructKind:
     """A struct of these values. A tensor's is its address, so it has to outlive the struct; None is null."""
     given = {name: _address(value) for name, value in fields.items()}
     return kind(*map(_address, values), **given)
@@ -53,7 +78,7 @@ class Library:
             self._functions[name] = found
         return self._functions[name]
 
-    def call(self, name: str, arguments: ctypes.Structure) -> None:
+    def call(self, name: str, arguments: Struct) -> None:
         self.function(name)(ctypes.addressof(arguments))
 
     def address(self, name: str) -> int:

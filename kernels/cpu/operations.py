@@ -19,16 +19,17 @@ from ..operands import Activation, HeadLayout, LatentLayout, Scoring, WeightForm
 from ..operations import Ranks
 from . import attention as attending
 from . import experts as mixing
-from . import latents, layer
-from .kv_memory import KVMemory
+from . import latents, structs
+from .layer import embedding_of
 from .library import Library, struct_of
-from .program import Buffer, Program, Step
+from .program import Buffer, Program
 from .row_operations import RowOperations
-from .shared import AllReduce, SharedMemory
+from .shared import SharedMemory
 from .states import StateOperations
+from .structs import KVMemory, Quantized, Step
 from .weights.blocks import JoinedWeight
 from .weights.experts import of_one_kind, pack_experts
-from .weights.lora import Lora, NativeLora
+from .weights.lora import NativeLora
 from .weights.packed import NativeWeight
 from .weights.quantized import OrderedWeight, pack_parts
 
@@ -80,7 +81,7 @@ class NativeOperations(RowOperations, StateOperations):
     def embedding(self, token_ids: int, table: NativeWeight, first: int, scale: float = 1.0) -> Buffer:
         """`token_ids` is the step's field, as all that a step's batch gives."""
         found = self.program.buffer(table.in_features)
-        arguments = layer.Embedding.of(self.program.num_rows, token_ids, first, table, found.data_ptr(), scale)
+        arguments = embedding_of(self.program.num_rows, token_ids, first, table, found.data_ptr(), scale)
         self.program.call("penstock_embedding", arguments, found, keep=table)
         return found
 
@@ -91,7 +92,7 @@ class NativeOperations(RowOperations, StateOperations):
             return product
         given = self._met_by(x, weight)
         given |= {"weight": weight.structure(), "bias": bias, "output": product, "output_stride": product.width}
-        self._record(f"linear_{weight.family}", layer.Linear, product, (weight, bias), **given)
+        self._record(f"linear_{weight.family}", structs.Linear, product, (weight, bias), **given)
         return product
 
     def _met_by(self, x: Buffer, weight: NativeWeight) -> dict[str, Any]:
@@ -103,22 +104,23 @@ class NativeOperations(RowOperations, StateOperations):
     def _record_joined(self, x: Buffer, weight: JoinedWeight, bias: Tensor | None, product: Buffer) -> None:
         """Each part is a product of its own kind, beginning where the one before it ends."""
         weights, num_rows, first = weight.parts(), self.program.num_rows, 0
-        parts = (layer.JoinedPart * len(weights))()
+        parts = (structs.JoinedPart * len(weights))()
         for part, own in zip(parts, weights, strict=True):
             given = self._met_by(x, own)
             own_bias = None if bias is None else bias[first : first + own.out_features]
-            part.linear = struct_of(layer.Linear, num_rows=num_rows, weight=own.structure(), bias=own_bias, **given)
+            part.linear = struct_of(structs.Linear, num_rows=num_rows, weight=own.structure(), bias=own_bias, **given)
             part.product, part.first_output = self.program.library.address(f"penstock_linear_{own.family}"), first
             first += own.out_features
-        whole = layer.Linear(num_rows=num_rows, output=product.data_ptr(), output_stride=product.width)
-        arguments = layer.JoinedLinear(whole, len(weights), addressof(parts))
+        whole = structs.Linear(num_rows=num_rows, output=product.data_ptr(), output_stride=product.width)
+        arguments = structs.JoinedLinear(whole, len(weights), addressof(parts))
         self.program.call("penstock_linear_joined", arguments, product, keep=(weight, bias, parts))
+        product.writer = arguments.whole  # where the arguments begin
 
     def add_lora(self, product: Buffer, x: Buffer, lora: NativeLora, adapted: None) -> Buffer:
         """The step says which of its tokens have an adapter."""
         shrunk, parts = self.program.buffer(lora.shrunk_width()), lora.structures()
         arguments = struct_of(
-            Lora,
+            structs.Lora,
             step=addressof(self.step),
             product=addressof(product.writer),  # type: ignore[arg-type]
             input=x,
@@ -132,14 +134,14 @@ class NativeOperations(RowOperations, StateOperations):
         self.program.call(f"penstock_lora_{kind}", arguments, keep=(lora, parts))
         return product
 
-    def _quantized(self, x: Buffer, group: int) -> layer.Quantized:
+    def _quantized(self, x: Buffer, group: int) -> Quantized:
         """The rows as 8-bit integers, so many of which share a scale: by whoever writes them if no other call came in
         between, whose buffers may have had the memory that is lent for the integers now; else by a call of its own."""
         if x.is_quantized(group) or (self.program.is_last(x) and x.writer_quantizes):
             return x.quantized(group)
         return x.keep_quantized(self._record_quantize(x, x.room_for_integers(group)))
 
-    def _in_order(self, x: Buffer, weight: NativeWeight) -> layer.Quantized | None:
+    def _in_order(self, x: Buffer, weight: NativeWeight) -> Quantized | None:
         """The input as an act-order weight wants it, which no other weight can share."""
         if not isinstance(weight, OrderedWeight):
             return None
@@ -147,8 +149,8 @@ class NativeOperations(RowOperations, StateOperations):
         quantized.order, quantized.num_ordered = weight.order.data_ptr(), weight.in_features
         return self._record_quantize(x, quantized)
 
-    def _record_quantize(self, x: Buffer, quantized: layer.Quantized) -> layer.Quantized:
-        self._record("quantize", layer.Quantize, input=x, width=x.width, quantized=quantized)
+    def _record_quantize(self, x: Buffer, quantized: Quantized) -> Quantized:
+        self._record("quantize", structs.Quantize, input=x, width=x.width, quantized=quantized)
         return quantized
 
     def store_heads(self, heads: Buffer, layout: HeadLayout, rotation: int | None, kv: KVMemory, rows: Step) -> Buffer:
@@ -158,7 +160,7 @@ class NativeOperations(RowOperations, StateOperations):
         """
         query_norm, key_norm = layout.norms or (None, None)
         arguments = struct_of(
-            attending.StoreHeads,
+            structs.StoreHeads,
             step=addressof(rows),
             heads=heads,
             num_query_heads=layout.num_queries,
@@ -172,7 +174,7 @@ class NativeOperations(RowOperations, StateOperations):
             norms_values=layout.norms_values,
             epsilon=layout.epsilon,
             rotary=rotation,
-            rotation=attending.ROTATIONS[None if rotation is None else "pairs" if layout.rotates_pairs else "halves"],
+            rotation=structs.ROTATION["none" if rotation is None else "pairs" if layout.rotates_pairs else "halves"],
             num_rotated=layout.num_rotated,
             kv=kv,
         )
@@ -186,7 +188,7 @@ class NativeOperations(RowOperations, StateOperations):
 
     def store_latents(self, x: Buffer, layout: LatentLayout, rotation: int, kv: KVMemory, rows: Step) -> None:
         arguments = struct_of(
-            latents.StoreLatents,
+            structs.StoreLatents,
             step=addressof(rows),
             latents=x,
             norm=layout.norm,
@@ -228,7 +230,7 @@ class NativeOperations(RowOperations, StateOperations):
         if self._parts is None or len(self._parts) < num_floats:
             self._parts = torch.empty(num_floats)
         arguments = struct_of(
-            attending.Attention,
+            structs.Attention,
             plan=plan.address,
             kv=kv,
             query=query,
@@ -262,12 +264,12 @@ class NativeOperations(RowOperations, StateOperations):
         activated = self.program.buffer(gate_up.width // 2)
         product = self.program.take_back(gate_up, "penstock_linear_")
         given = {"gate_up": gate_up, "width": activated.width, "output": activated}
-        number = layer.ACTIVATIONS.index(activation)
-        gate = struct_of(layer.Gate, num_rows=self.program.num_rows, activation=number, **given)
+        number = structs.ACTIVATION[activation]
+        gate = struct_of(structs.Gate, num_rows=self.program.num_rows, activation=number, **given)
         if product is None:
             self.program.call("penstock_gate", gate, activated)
             return activated
-        both = struct_of(layer.GatedLinear, addressof(gate_up.writer), addressof(gate))  # type: ignore[arg-type]
+        both = struct_of(structs.GatedLinear, addressof(gate_up.writer), addressof(gate))  # type: ignore[arg-type]
         self.program.call(f"penstock_gated_{product.removeprefix('penstock_')}", both, activated, keep=gate)
         activated.writer = gate
         return activated
@@ -287,7 +289,7 @@ class NativeOperations(RowOperations, StateOperations):
         given = mixing.routing_fields(routing) | {"experts": found.experts, "weights": found.weights}
         self._record(
             "route",
-            mixing.Route,
+            structs.Route,
             None,
             (bias, factors),
             logits=logits,
@@ -308,7 +310,7 @@ class NativeOperations(RowOperations, StateOperations):
         given = self._met_by(x, weights.gate_up)
         self._record(
             f"experts_{kind}",
-            mixing.Experts,
+            structs.Experts,
             output,
             (weights, gate_up_bias, down_bias),
             **given,
@@ -323,7 +325,7 @@ class NativeOperations(RowOperations, StateOperations):
             down=weights.down.structure(),
             gate_up_bias=gate_up_bias,
             down_bias=down_bias,
-            gating=mixing.Gating.of(weights.activation),
+            gating=mixing.gating_of(weights.activation),
             memory=memory,
             memory_bytes=memory_bytes,
             output=output,
@@ -341,7 +343,7 @@ class NativeOperations(RowOperations, StateOperations):
         x.writer.output = self._shared.area(number).data_ptr()  # type: ignore[union-attr]
         total, parts = self.program.buffer(x.width), self._shared.parts(number)
         given = {"meeting": self._shared.meeting, "width": x.width, "parts": addressof(parts), "output": total}
-        self._record("all_reduce", AllReduce, None, (self._shared, parts), **given)
+        self._record("all_reduce", structs.AllReduce, None, (self._shared, parts), **given)
         return total
 
     def all_gather(self, x: Buffer, total: int) -> Buffer:

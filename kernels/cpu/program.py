@@ -3,78 +3,21 @@
 A `Buffer` stands for rows of float32 that one kernel writes and later ones read. When the last reference to it is
 dropped while recording, no later call can name it, so its memory serves the next buffer. A consumer that wants rows
 as 8-bit integers asks the buffer for them, and the kernel that wrote it is told to write those as well.
-
-`Step` and `RotaryTable` are the structs of source/step.hpp.
 """
 
-import ctypes
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import c_int32, c_int64, c_void_p
+from ctypes import addressof
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from .layer import Quantized, quantized_sizes
-from .library import Library
+from .layer import quantized_sizes
+from .library import Library, Struct
+from .structs import Call, Quantized, Recording
 from .weights.huge_pages import zeroed
-
-
-class Step(ctypes.Structure):
-    """What changes from one step to the next; the arguments of kernels point into it."""
-
-    _fields_ = [
-        ("num_tokens", c_int32),
-        ("num_rows", c_int32),
-        ("num_logits", c_int32),
-        ("table_width", c_int32),
-        ("token_ids", c_void_p),
-        ("positions", c_void_p),
-        ("seen_ends", c_void_p),
-        ("token_kinds", c_void_p),
-        ("rotations", c_void_p),
-        ("kv_slots", c_void_p),
-        ("logit_rows", c_void_p),
-        ("query_starts", c_void_p),
-        ("context_lengths", c_void_p),
-        ("block_tables", c_void_p),
-        ("num_adapted", c_int64),
-        ("adapted", c_void_p),  # int32 [num_adapted, 3]
-        ("adapted_tokens", c_void_p),
-        ("num_placed", c_int64),
-        ("placed_tokens", c_void_p),
-        ("placed_rows", c_void_p),
-        ("kept_rows", c_void_p),
-        ("kept_width", c_int64),
-        ("num_segments", c_int32),
-        ("segment_starts", c_void_p),
-        ("segment_reads", c_void_p),
-        ("segment_writes", c_void_p),
-        ("segments_of_rows", c_void_p),
-    ]
-
-    def address_of(self, field: str) -> int:
-        return ctypes.addressof(self) + getattr(type(self), field).offset
-
-
-class RotaryTable(ctypes.Structure):
-    """Cosines and sines of a rope; the step says which rows its tokens have."""
-
-    _fields_ = [
-        ("cosines", c_void_p),  # float32 [rotations, numbers that may be rotated]
-        ("sines", c_void_p),  # with the rotation's sign
-        ("query_scales", c_void_p),  # float32 [rotations], or null: what queries are multiplied by
-    ]
-
-
-class _Call(ctypes.Structure):
-    _fields_ = [("kernel", ctypes.c_void_p), ("arguments", ctypes.c_void_p)]
-
-
-class _Recording(ctypes.Structure):
-    _fields_ = [("calls", ctypes.c_void_p), ("count", ctypes.c_int64)]
 
 
 class Arena:
@@ -102,7 +45,7 @@ class Buffer:
         self.program = program
         self.width = width
         self.memory = program.arena.lend(self, 4 * width * program.capacity) if memory is None else memory
-        self.writer: ctypes.Structure | None = None  # the arguments of the kernel that writes it
+        self.writer: Struct | None = None  # the arguments of the kernel that writes it
         self.call: int | None = None  # of the program, by the address of its arguments: the one that writes it
         # The rows as 8-bit integers, by how many of them share a scale; and memory for those whose numbers these rows
         # no longer hold.
@@ -170,14 +113,14 @@ class Program:
         """A buffer in memory that others share."""
         return Buffer(self, width, memory)
 
-    def call(self, kernel: str, arguments: ctypes.Structure, writes: Buffer | None = None, keep: object = None) -> None:
+    def call(self, kernel: str, arguments: Struct, writes: Buffer | None = None, keep: object = None) -> None:
         """Record a call; `keep` is what its arguments point to."""
         if writes is not None:
-            writes.writer, writes.call = arguments, ctypes.addressof(arguments)
-        self.calls.append((kernel, ctypes.addressof(arguments)))
+            writes.writer, writes.call = arguments, addressof(arguments)
+        self.calls.append((kernel, addressof(arguments)))
         self._kept += [arguments, keep]
 
-    def call_first(self, kernel: str, arguments: ctypes.Structure, keep: object = None) -> None:
+    def call_first(self, kernel: str, arguments: Struct, keep: object = None) -> None:
         """Record a call that comes before all others."""
         self.call(kernel, arguments, keep=keep)
         self.calls.insert(0, self.calls.pop())
@@ -208,10 +151,10 @@ class Program:
     def replaying(self, calls: Sequence[tuple[str, int]]) -> Callable[[], None]:
         """What replays these of its calls."""
         addresses = ((self.library.address(kernel), arguments) for kernel, arguments in calls)
-        listed = (_Call * len(calls))(*(_Call(*each) for each in addresses))
-        recording = _Recording(ctypes.addressof(listed), len(calls))
+        listed = (Call * len(calls))(*(Call(*each) for each in addresses))
+        recording = Recording(addressof(listed), len(calls))
         self._kept += [listed, recording]
-        return partial(self.library.function("penstock_replay"), ctypes.addressof(recording))
+        return partial(self.library.function("penstock_replay"), addressof(recording))
 
     def replay(self) -> None:
         """All of them, once it is sealed."""

@@ -3,15 +3,16 @@
 A part of `operations.py`, which has those that multiply, attend and meet other ranks.
 """
 
-from ctypes import Structure, addressof
+from ctypes import addressof
 from typing import Any
 
 from torch import Tensor
 
 from ..operands import Activation, ProjectionNorm
-from . import layer
-from .library import struct_of
-from .program import Buffer, Program, Step
+from . import structs
+from .library import Struct, struct_of
+from .program import Buffer, Program
+from .structs import Step
 
 
 class RowOperations:
@@ -23,7 +24,7 @@ class RowOperations:
     def add_rms_norm(
         self, stream: Buffer, update: Buffer | None, weight: Tensor, epsilon: float, scale: float = 1.0
     ) -> Buffer:
-        return self._add_norm("add_rms_norm", layer.AddRmsNorm, stream, update, scale, weight=weight, epsilon=epsilon)
+        return self._add_norm("add_rms_norm", structs.AddRmsNorm, stream, update, scale, weight=weight, epsilon=epsilon)
 
     def add_layer_norm(
         self,
@@ -35,10 +36,10 @@ class RowOperations:
         scale: float = 1.0,
     ) -> Buffer:
         given = {"weight": weight, "bias": bias, "epsilon": epsilon}
-        return self._add_norm("add_layer_norm", layer.AddLayerNorm, stream, update, scale, **given)
+        return self._add_norm("add_layer_norm", structs.AddLayerNorm, stream, update, scale, **given)
 
     def _add_norm(
-        self, kernel: str, kind: type[Structure], stream: Buffer, update: Buffer | None, scale: float, **norm: Any
+        self, kernel: str, kind: type[Struct], stream: Buffer, update: Buffer | None, scale: float, **norm: Any
     ) -> Buffer:
         normed = self.program.buffer(stream.width)
         given = {"stream": stream, "update": update, "scale": scale, "width": stream.width, "output": normed}
@@ -50,13 +51,13 @@ class RowOperations:
     def square_sums(self, heads: Buffer, norm: ProjectionNorm) -> Buffer:
         sums, (query, key) = self.program.buffer(2), norm.widths
         given = {"heads": heads, "width": heads.width, "query_width": query, "key_width": key, "output": sums}
-        self._record("square_sums", layer.SquareSums, sums, None, **given)
+        self._record("square_sums", structs.SquareSums, sums, None, **given)
         return sums
 
     def norm_projections(self, product: Buffer, sums: Buffer, norm: ProjectionNorm) -> Buffer:
         query, key = norm.widths
         arguments = struct_of(
-            layer.NormProjections,
+            structs.NormProjections,
             num_rows=self.program.num_rows,
             heads=product,
             width=product.width,
@@ -75,43 +76,43 @@ class RowOperations:
 
     def apply_activation(self, x: Buffer, activation: Activation) -> Buffer:
         activated = self.program.buffer(x.width)
-        given = {"activation": layer.ACTIVATIONS.index(activation), "output": activated}
-        self._record("apply_activation", layer.ApplyActivation, activated, input=x, width=x.width, **given)
+        given = {"activation": structs.ACTIVATION[activation], "output": activated}
+        self._record("apply_activation", structs.ApplyActivation, activated, input=x, width=x.width, **given)
         return activated
 
     def add(self, stream: Buffer, update: Buffer, scale: float = 1.0, factor: float = 1.0) -> Buffer:
         given = {"stream": stream, "update": update, "scale": scale, "factor": factor, "width": stream.width}
-        self._record("add", layer.Add, stream, **given, output=stream)
+        self._record("add", structs.Add, stream, **given, output=stream)
         stream.forget_integers()
         return stream
 
     def multiply(self, x: Buffer, y: Buffer, part: int = 0) -> Buffer:
         product, columns = self.program.buffer(x.width), y.data_ptr() + 4 * part * x.width
         given = {"x": x, "y": columns, "y_stride": y.width, "width": x.width, "output": product}
-        self._record("multiply", layer.Multiply, product, **given)
+        self._record("multiply", structs.Multiply, product, **given)
         return product
 
     def add_part_norms(self, total: Buffer, x: Buffer, weight: Tensor, epsilon: float) -> Buffer:
         given = {"total": total, "x": x, "weight": weight, "epsilon": epsilon, "part": len(weight)}
-        self._record("add_part_norms", layer.AddPartNorms, total, weight, **given, width=total.width)
+        self._record("add_part_norms", structs.AddPartNorms, total, weight, **given, width=total.width)
         total.forget_integers()
         return total
 
     def cap(self, product: Buffer, limit: float) -> Buffer:
         given = {"input": product, "width": product.width, "limit": limit, "output_stride": product.width}
-        self._record("cap", layer.Cap, product, **given, output=product)
+        self._record("cap", structs.Cap, product, **given, output=product)
         return product
 
     def add_gated(self, total: Buffer, update: Buffer, gate: Buffer) -> Buffer:
         given = {"total": total, "update": update, "gate": gate, "width": total.width}
-        self._record("add_gated", layer.AddGated, total, **given, output=total)
+        self._record("add_gated", structs.AddGated, total, **given, output=total)
         return total
 
     def gather_rows(self, x: Buffer, indices: int) -> Buffer:
         """`indices` is the step's field."""
         gathered = self.program.buffer(x.width)
         given = {"indices": indices, "input": x, "width": x.width, "output": gathered}
-        self._record("gather_rows", layer.GatherRows, gathered, x, **given)
+        self._record("gather_rows", structs.GatherRows, gathered, x, **given)
         return gathered
 
     def put_rows(self, stream: Buffer, placed: None, part: int = 0) -> Buffer:
@@ -122,13 +123,14 @@ class RowOperations:
         return self._place_rows("add_rows", stream, part)
 
     def _place_rows(self, kernel: str, stream: Buffer, part: int) -> Buffer:
-        arguments = struct_of(layer.PlaceRows, step=addressof(self.step), stream=stream, width=stream.width, part=part)
+        given = {"stream": stream, "width": stream.width, "part": part}
+        arguments = struct_of(structs.PlaceRows, step=addressof(self.step), **given)
         self.program.call(f"penstock_{kernel}", arguments)
         stream.forget_integers()
         return stream
 
     def _record(
-        self, kernel: str, kind: type[Structure], writes: Buffer | None = None, keep: object = None, **fields: Any
+        self, kernel: str, kind: type[Struct], writes: Buffer | None = None, keep: object = None, **fields: Any
     ) -> None:
         """Note down a call on the program's rows; `keep` is what the fields point to, buffers left out."""
         arguments = struct_of(kind, num_rows=self.program.num_rows, **fields)

@@ -9,33 +9,17 @@ import ctypes
 import mmap
 import os
 from collections.abc import Callable
-from ctypes import c_int64, c_void_p
+from ctypes import c_void_p
 
 import torch
 from torch import Tensor
+
+from .structs import Meeting
 
 # From this rank's own numbers to those of all ranks, in their order.
 Exchange = Callable[[list[int]], list[list[int]]]
 
 _PAGE = 4096
-
-
-class Meeting(ctypes.Structure):
-    """Arguments of penstock_meet."""
-
-    _fields_ = [("rank", c_int64), ("size", c_int64), ("arrivals", c_void_p)]
-
-
-class AllReduce(ctypes.Structure):
-    """Arguments of penstock_all_reduce."""
-
-    _fields_ = [
-        ("meeting", Meeting),
-        ("num_rows", c_void_p),  # int32
-        ("width", c_int64),
-        ("parts", c_void_p),  # each rank's rows
-        ("output", c_void_p),
-    ]
 
 
 class SharedMemory:

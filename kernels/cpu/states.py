@@ -1,88 +1,19 @@
 """The operations of a gated delta net, and of gates of heads, as native calls of the program that is being recorded.
 
-A part of `operations.py`. The structs are those of source/convolution.cpp, source/delta_net.cpp and source/gates.cpp.
+A part of `operations.py`.
 """
 
-from ctypes import Structure, addressof, c_float, c_int64, c_void_p
+from ctypes import addressof
 
 from torch import Tensor
 
 from ..operands import HeadLayout
 from ..states import DeltaHeads, LayerStates, StateActivation
-from .layer import Quantized
 from .library import struct_of
-from .program import Buffer, Program, Step
+from .program import Buffer, Program
+from .structs import CausalConvolution, DeltaNet, GatedNorm, GateHeads, Step
 
 WIDEST_CONVOLUTION = 16  # kMostWidth
-
-
-class CausalConvolution(Structure):
-    """Arguments of penstock_causal_convolution."""
-
-    _fields_ = [
-        ("step", c_void_p),
-        ("input", c_void_p),  # float32 [T, channels]
-        ("channels", c_int64),
-        ("width", c_int64),
-        ("weight", c_void_p),  # float32 [width, channels]
-        ("bias", c_void_p),  # float32 [channels], or null
-        ("has_silu", c_int64),
-        ("states", c_void_p),  # float32 [num_states, width - 1, channels]
-        ("state_stride", c_int64),
-        ("output", c_void_p),  # float32 [T, channels]
-    ]
-
-
-class DeltaNet(Structure):
-    """Arguments of penstock_delta_net."""
-
-    _fields_ = [
-        ("step", c_void_p),
-        ("convolved", c_void_p),  # float32 [T, queries, keys, values]; queries and keys are overwritten
-        ("b", c_void_p),  # float32 [T, value heads]; overwritten
-        ("a", c_void_p),  # likewise
-        ("decay", c_void_p),  # float32 [value heads]: e^A_log
-        ("step_bias", c_void_p),  # float32 [value heads]
-        ("num_key_heads", c_int64),
-        ("num_value_heads", c_int64),
-        ("key_dim", c_int64),
-        ("value_dim", c_int64),
-        ("states", c_void_p),  # float32 [num_states, value heads, key_dim, value_dim]
-        ("state_stride", c_int64),
-        ("output", c_void_p),  # float32 [T, value heads × value_dim]
-    ]
-
-
-class GatedNorm(Structure):
-    """Arguments of penstock_gated_norm."""
-
-    _fields_ = [
-        ("num_rows", c_void_p),
-        ("x", c_void_p),  # float32 [rows, heads × size]
-        ("gate", c_void_p),  # likewise
-        ("weight", c_void_p),  # float32 [size]
-        ("epsilon", c_float),
-        ("num_heads", c_int64),
-        ("size", c_int64),
-        ("output", c_void_p),
-        ("quantized", Quantized),
-    ]
-
-
-class GateHeads(Structure):
-    """Arguments of penstock_gate_heads."""
-
-    _fields_ = [
-        ("num_rows", c_void_p),
-        ("attended", c_void_p),  # float32 [rows, heads × size]
-        ("gates", c_void_p),  # of the first row and head
-        ("row_step", c_int64),
-        ("gate_step", c_int64),
-        ("num_heads", c_int64),
-        ("size", c_int64),
-        ("output", c_void_p),
-        ("quantized", Quantized),
-    ]
 
 
 class StateOperations:

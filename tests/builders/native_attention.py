@@ -7,10 +7,9 @@ import torch
 from builders.quantized_parts import draws
 from torch import Tensor
 
-from penstock.kernels.cpu.attention import ROTATIONS, Attention, PlanMemory, StoreHeads, num_part_floats
-from penstock.kernels.cpu.layer import Quantized
+from penstock.kernels.cpu.attention import PlanMemory, num_part_floats
 from penstock.kernels.cpu.library import Library
-from penstock.kernels.cpu.program import RotaryTable, Step
+from penstock.kernels.cpu.structs import ROTATION, Attention, Quantized, RotaryTable, Step, StoreHeads
 from penstock.kernels.reference.attention import softmax_with
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 
@@ -82,7 +81,7 @@ class Machine:
         self.library.call(
             "penstock_store_heads",
             StoreHeads(addressof(step), heads.data_ptr(), shape.query_heads, shape.query_step, 2, *norms, 0, 0, 0, 0,
-                       1e-6, addressof(table), ROTATIONS[self.rotation], shape.head_dim, self.kv.of_layer(0)),
+                       1e-6, addressof(table), ROTATION[self.rotation or "none"], shape.head_dim, self.kv.of_layer(0)),
         )  # fmt: skip
         self.heads = heads
         plan = PlanMemory.allocate(

@@ -6,8 +6,9 @@ from ctypes import addressof, c_int32
 import torch
 from torch import Tensor
 
-from penstock.kernels.cpu.layer import Embedding, Quantize, QuantizedRows, linear_arguments
+from penstock.kernels.cpu.layer import QuantizedRows, embedding_of, linear_arguments
 from penstock.kernels.cpu.library import Library
+from penstock.kernels.cpu.structs import Quantize
 from penstock.kernels.cpu.weights.packed import NativeWeight
 
 
@@ -32,7 +33,7 @@ def product(
 def embedded(library: Library, token_ids: Tensor, table: Tensor | NativeWeight, first: int, width: int) -> Tensor:
     output, count = torch.full((len(token_ids), width), torch.nan), c_int32(len(token_ids))
     ids = torch.tensor([token_ids.data_ptr()])
-    arguments = Embedding.of(addressof(count), ids.data_ptr(), first, table, output.data_ptr())
+    arguments = embedding_of(addressof(count), ids.data_ptr(), first, table, output.data_ptr())
     library.call("penstock_embedding", arguments)
     return output
 

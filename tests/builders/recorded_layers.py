@@ -16,11 +16,11 @@ from torch import Tensor
 
 from penstock.kernels import LoraMapping, PackedWeight
 from penstock.kernels.cpu.experts import NativeRoutes
-from penstock.kernels.cpu.kv_memory import HEAD_DIM_STEP, KV_FORMATS, KVMemory
-from penstock.kernels.cpu.layer import Linear, Quantize
+from penstock.kernels.cpu.kv_memory import HEAD_DIM_STEP, KV_FORMATS
 from penstock.kernels.cpu.library import load
 from penstock.kernels.cpu.operations import NativeOperations
-from penstock.kernels.cpu.program import Buffer, Program, RotaryTable, Step
+from penstock.kernels.cpu.program import Buffer, Program
+from penstock.kernels.cpu.structs import KV_FORMAT, KVMemory, Linear, Quantize, RotaryTable, Step
 from penstock.kernels.cpu.weights.experts import pack_experts
 from penstock.kernels.cpu.weights.lora import NativeLora
 from penstock.kernels.cpu.weights.packed import NativeWeight, pack
@@ -192,7 +192,7 @@ class NativeMemory:
             self.parts += [scales.transpose(1, 2).contiguous() for scales in (kv.key_scales, kv.value_scales)]
         pointers = [part.data_ptr() for part in self.parts] + [None] * (4 - len(self.parts))
         self.told = KVMemory(
-            *pointers, KV_FORMATS[kv.kind].number, kv.block_size, kv.num_heads, kv.head_dim, kv.head_dim
+            *pointers, KV_FORMAT[kv.kind], kv.block_size, kv.num_heads, kv.head_dim, kv.head_dim
         )
 
     def give_back(self) -> None:

@@ -15,8 +15,9 @@ from builders.quantized_parts import draws, part
 from builders.recorded_layers import RECORDED
 from torch import Tensor
 
-from penstock.kernels.cpu.experts import Experts, Gating, memory_bytes
+from penstock.kernels.cpu.experts import gating_of, memory_bytes
 from penstock.kernels.cpu.library import Library, load, struct_of
+from penstock.kernels.cpu.structs import Experts
 from penstock.kernels.cpu.weights.experts import pack_experts, unpack_experts
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
 from penstock.kernels.float8_part import WeightPart
@@ -78,7 +79,7 @@ class Mixture:
             experts=chosen.experts.contiguous(), weights=chosen.weights.contiguous(), top_k=top_k, first=own.first,
             num_experts=own.num_experts, hidden=self.hidden, width=own.width, gate_up=own.gate_up.structure(),
             down=own.down.structure(), gate_up_bias=own.gate_up_bias, down_bias=own.down_bias,
-            gating=Gating.of(own.activation), memory=memory.data_ptr() + at, memory_bytes=len(memory) - 64,
+            gating=gating_of(own.activation), memory=memory.data_ptr() + at, memory_bytes=len(memory) - 64,
             output=output,
         )  # fmt: skip
         library.call(f"penstock_experts_{kind}", arguments)

@@ -15,8 +15,9 @@ from builders.quantized_parts import draws as normal
 from builders.recorded_layers import RECORDED
 from torch import Tensor
 
-from penstock.kernels.cpu.layer import ACTIVATIONS, Gate, GatedLinear, QuantizedRows, linear_arguments
+from penstock.kernels.cpu.layer import QuantizedRows, linear_arguments
 from penstock.kernels.cpu.library import Library
+from penstock.kernels.cpu.structs import ACTIVATION, Gate, GatedLinear
 from penstock.kernels.cpu.weights.packed import NativeWeight, pack, pack_int4_from
 from penstock.kernels.cpu.weights.quantized import pack_parts
 from penstock.kernels.operands import DTYPES
@@ -25,7 +26,7 @@ from penstock.kernels.reference.pointwise import embedding
 pytestmark = needs_variant
 
 
-@for_each("activation", ACTIVATIONS)
+@for_each("activation", ACTIVATION)
 def test_a_gate_minds_the_far_ends_of_its_activation(variant: str, activation: str) -> None:
     gates = torch.tensor([[torch.nan, 1e15, -1e15, -200.0, torch.inf, 0.0]])
     output = RECORDED["pointwise.gate"](torch.cat([gates, torch.ones_like(gates)], -1), activation)
@@ -122,7 +123,7 @@ def test_one_call_gives_what_two_give(library: Library, kind: str) -> None:
         bias = normal(2 * width, seed=1) if width % 64 else None
         library.set_threads((1, 3)[place % 2])
         for number, rows in enumerate(ROWS):
-            x, activation, is_kept = normal(rows, inputs, seed=2), number % len(ACTIVATIONS), (number + place) % 2 == 0
+            x, activation, is_kept = normal(rows, inputs, seed=2), number % len(ACTIVATION), (number + place) % 2 == 0
             calls = [GatedProduct(library, weight, x, bias, is_kept, activation) for _ in range(2)]
             for one, two in zip(calls[0].in_one(), calls[1].in_two(), strict=True):
                 assert torch.equal(one, two), f"{rows} rows, {inputs} → 2 × {width}, kept: {is_kept}"

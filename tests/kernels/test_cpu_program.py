@@ -12,8 +12,8 @@ import torch
 from builders.native_variants import available_variants
 
 from penstock.kernels.cpu import library
-from penstock.kernels.cpu.layer import Add, AddRmsNorm, Quantized
 from penstock.kernels.cpu.program import Arena, Buffer, Program
+from penstock.kernels.cpu.structs import Add, AddRmsNorm, Quantized
 from penstock.kernels.cpu.weights import huge_pages
 
 WIDTH, CAPACITY = 48, 8

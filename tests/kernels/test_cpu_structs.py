@@ -1,82 +1,114 @@
-"""Each ctypes struct of kernels/cpu against the C++ struct that it mirrors: fields, order, types, offsets and size."""
+"""kernels/cpu/structs.py says what the C++ sources say."""
 
-import ctypes
-import importlib
-import re
-import subprocess
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
 
-import penstock.kernels.cpu as cpu
-from penstock.kernels.cpu.build import SOURCE, compiler
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))
+import write_structs
 
-# Whether a field's type is like one of ctypes; enums are stored as an int64.
-CHECKS = """
-template <class T> constexpr bool is_int32 = std::is_same_v<T, int32_t>;
-template <class T> constexpr bool is_int64 = std::is_same_v<T, int64_t> || std::is_enum_v<T>;
-template <class T> constexpr bool is_float = std::is_same_v<T, float>;
-template <class T> constexpr bool is_address = std::is_pointer_v<T>;
-"""
-LIKE = {
-    ctypes.c_int32: "is_int32", ctypes.c_int64: "is_int64", ctypes.c_float: "is_float", ctypes.c_void_p: "is_address",
-    ctypes.c_char_p: "is_address",
-}  # fmt: skip
+SOURCES = {
+    "attend.cpp": """#include "base.hpp"
 
+struct Work { int unread; };
 
-def sources() -> dict[str, tuple[Path, str]]:
-    """Structs, and enums that are stored as an int64: where and as they stand; those of a file in its order."""
-    found: dict[str, tuple[Path, str]] = {}
-    for path in sorted(SOURCE.glob("*.[ch]pp")):
-        for pattern in (r"^enum class (\w+) : int64_t \{.*?\};", r"^struct (\w+) \{\n.*?^\};"):
-            for match in re.finditer(pattern, path.read_text(), re.MULTILINE | re.DOTALL):
-                found.setdefault(match[1], (path, match[0]))
-    return found
+struct Attend {
+    const Base* base;  // where all begins
+    // Of a model whose queries and keys are kept apart from one another in memory that neither of them has made, that
+    // is of nearly none.
+    Rotation rotation;
+    Pair pair;
+    static constexpr int64_t kMost = 4;
 
+    int64_t size() const {
+        return 4;
+    }
+    const int64_t* const* ids;  // [2]
+    unsigned char* bytes;
+    Kernel next;  // [T]: a line that is so long that its comment has to stand above it, though without it the line fits
+    Column rows;
+};
 
-def structures() -> dict[str, type[ctypes.Structure]]:
-    """The mirrors by their C++ names."""
-    found = {}
-    room = Path(cpu.__path__[0])
-    for path in sorted(room.rglob("[a-z]*.py")):
-        module = ".".join((cpu.__name__, *path.relative_to(room).with_suffix("").parts))
-        for name, value in vars(importlib.import_module(module)).items():
-            if isinstance(value, type) and issubclass(value, ctypes.Structure) and value is not ctypes.Structure:
-                found[name.strip("_").removesuffix("Arguments")] = value
-    return dict(sorted(found.items()))
+static const Attend& attend_at(const void* arguments) { return *static_cast<const Attend*>(arguments); }
 
+extern "C" void penstock_attend_fp32(const void* arguments) { attend<float>(attend_at(arguments)); }
+extern "C" void penstock_attend_bf16(const void* arguments) { attend<Bf16>(attend_at(arguments)); }
+extern "C" void penstock_attend_int8(const void* arguments) {
+    attend<Int8>(*static_cast<const penstock::Attend*>(arguments));
+}
+""",
+    "base.hpp": """
+enum class Rotation : int64_t { kNone = 0, kOnlyHalves = 1 };
 
-def mirrored(structure: type[ctypes.Structure]) -> Iterator[tuple[str, type, int]]:
-    """The fields with their types and offsets."""
-    for name, kind in structure._fields_:  # type: ignore[misc]
-        yield name, kind, getattr(structure, name).offset
+struct Base {
+    std::atomic<uint32_t>* counter;
+};
 
-
-def checked(name: str, mirror: type[ctypes.Structure], names: dict[type, str]) -> Iterator[str]:
-    """Sizes that agree leave no room for a field that only C++ has, and offsets none for another order."""
-    yield f'static_assert(sizeof({name}) == {ctypes.sizeof(mirror)}, "{name}");'
-    for field, kind, offset in mirrored(mirror):
-        type = f"decltype({name}::{field})"
-        is_like = f"{LIKE[kind]}<{type}>" if kind in LIKE else f"std::is_same_v<{type}, {names[kind]}>"
-        yield f'static_assert(offsetof({name}, {field}) == {offset} && {is_like}, "{name}.{field}");'
+// Two of them.
+struct Pair {
+    int32_t first, second;
+};
+""",
+}
+CLASSES = '''\
+ROTATION = {"none": 0, "only_halves": 1}
 
 
-@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
-def test_the_compiler_lays_every_struct_out_as_ctypes_does(tmp_path):
-    """Headers are included; a struct of a .cpp file is taken from there by its text, with the enums."""
-    found, mirrors = sources(), structures()
-    assert len(mirrors) > 40
-    headers = sorted({found[name][0].name for name in mirrors if found[name][0].suffix == ".hpp"})
-    own = [
-        name for name, (path, text) in found.items() if path.suffix == ".cpp" and (name in mirrors or "enum" in text)
-    ]
-    names = {mirror: name for name, mirror in mirrors.items()}
-    lines = ["#include <atomic>", "#include <cstddef>", "#include <type_traits>", *map('#include "{}"'.format, headers)]
-    lines += [CHECKS, "namespace penstock {", *(found[name][1] for name in own)]
-    lines += [line for name, mirror in mirrors.items() for line in checked(name, mirror, names)]
-    unit = tmp_path / "structs.cpp"
-    unit.write_text("\n".join([*lines, "}"]))
-    command = [compiler(), "-std=c++17", "-fsyntax-only", f"-I{SOURCE}", str(unit)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
+@fields_of_annotations
+class Base(Struct):
+    """base.hpp"""
+
+    counter: Pointer  # uint32
+
+
+@fields_of_annotations
+class Pair(Struct):
+    """base.hpp: Two of them."""
+
+    first: Int32
+    second: Int32
+
+
+@fields_of_annotations
+class Attend(Struct):
+    """attend.cpp: arguments of penstock_attend_*."""
+
+    base: Pointer  # Base: where all begins
+    # Of a model whose queries and keys are kept apart from one another in memory that neither of them has made, that is
+    # of nearly none.
+    rotation: Int64  # Rotation
+    pair: Pair
+    ids: Pointer  # int64* [2]
+    bytes: Pointer  # uint8
+    # Kernel [T]: a line that is so long that its comment has to stand above it, though without it the line fits
+    next: Pointer
+    rows: Bytes  # Column
+'''
+
+
+def test_the_module_is_what_the_sources_say():
+    written = write_structs.MODULE.read_text(encoding="utf-8")
+    assert written == write_structs.module(write_structs.read(write_structs.KERNELS / "source")), (
+        "kernels/cpu/structs.py is stale: run scripts/write_structs.py"
+    )
+
+
+def test_what_kernels_read_is_written_with_all_that_it_holds_and_points_to():
+    assert write_structs.module(SOURCES) == f"{write_structs.HEAD}\n{CLASSES}"
+
+
+@for_each(
+    "field, said",
+    [
+        ("Vec first;", "base.hpp: TYPES has no row for Vec, the type of Pair.first"),
+        ("uint8_t first[4];", r"no row for uint8_t first\[4\];"),
+        ("int32_t first = 0;", "no row for int32_t first = 0;"),
+        ("int32_t first,", "no row for int32_t first,"),
+    ],
+)
+def test_a_field_that_no_rule_stores_is_refused(field, said):
+    sources = {name: text.replace("int32_t first, second;", field) for name, text in SOURCES.items()}
+    with pytest.raises(SystemExit, match=said):
+        write_structs.module(sources)

@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from penstock.kernels import LoraConfig, LoraMapping
-from penstock.kernels.cpu.layer import Linear
 from penstock.kernels.cpu.library import Library, load
-from penstock.kernels.cpu.program import Step
-from penstock.kernels.cpu.weights.lora import Lora, NativeLora
+from penstock.kernels.cpu.structs import Linear, Lora, Step
+from penstock.kernels.cpu.weights.lora import NativeLora
 from penstock.kernels.lora import DeviceLoraMapping
 from penstock.kernels.triton.products.lora import TritonLora, add_lora
 

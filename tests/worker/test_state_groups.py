@@ -10,9 +10,9 @@ from builders.cases import for_each
 from builders.group_planner import GROUPS, LENGTH, STATES, GroupPlanner, follower, prompt_of, state_runner
 from builders.runner_harness import TinyEngine, prompt
 
-from penstock.kernels.cpu.decode import Decode, Parameters
+from penstock.kernels.cpu.decode import Decode
 from penstock.kernels.cpu.library import load
-from penstock.kernels.cpu.program import Step
+from penstock.kernels.cpu.structs import DrawColumns, Step
 from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import StepPlan, column
 from penstock.protocol.parameters.beams import BeamSearchParams
@@ -81,7 +81,7 @@ def test_a_checkpoint_is_found_again_and_comes_back_from_the_second_tier():
 
 def decode_of(table: SlotTable, steps: list[Step]) -> Decode:
     tables = [_tables(group) for group in table.groups]
-    return Decode(load(), steps, tables, _slots(table), Parameters(), torch.zeros(8, 4))
+    return Decode(load(), steps, tables, _slots(table), DrawColumns(), torch.zeros(8, 4))
 
 
 def test_a_native_step_of_answers_changes_the_same_as_any_other():

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from ...kernels import LayerKV, Scratch
-from ...kernels.cpu.kv_memory import KV_FORMATS, KVMemory, plain_keys, plain_values
+from ...kernels.cpu.kv_memory import KV_FORMATS, plain_keys, plain_values
+from ...kernels.cpu.structs import KV_FORMAT, KVMemory
 from ...kernels.paged import KV_DTYPES, PagedKV
 from .host_memory import fresh_zeros
 
@@ -137,7 +138,7 @@ class NativeKVCache(Blocks):
             None if tensor is None else tensor[layer].data_ptr()
             for tensor in (self.keys, self.values, self.key_scales, self.value_scales)
         ]
-        number, num_heads = KV_FORMATS[self.kind].number, self.keys.shape[2]
+        number, num_heads = KV_FORMAT[self.kind], self.keys.shape[2]
         return KVMemory(*pointers, number, self.block_size, num_heads, self.head_dim, self.head_dim)
 
 

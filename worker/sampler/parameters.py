@@ -144,9 +144,9 @@ class ParameterTable:
             are_best=are_best,
         )
 
-    def draw_columns(self) -> list[numpy.ndarray]:
+    def draw_columns(self) -> dict[str, numpy.ndarray]:
         """On the host, one entry for each slot: kinds, and `Columns`."""
-        return [self.kinds, *self.reals.T[: len(REALS)], *self.wholes.T]
+        return {"kinds": self.kinds, **dict(zip(REALS, self.reals.T)), **dict(zip(WHOLES, self.wholes.T))}
 
     def _to_device(self, slot: int) -> None:
         if kind_of(self.device).is_asynchronous:  # else the same memory

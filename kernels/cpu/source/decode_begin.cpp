@@ -8,14 +8,17 @@
 
 namespace penstock {
 
+// A column of a plan as it came: in Python bytes.
+using Column = const int32_t*;
+
 // One group of layers: what the plan appends there, and the group's step, which has its columns in memory below.
 struct DecodeGroup {
     Step* step;
-    const int32_t* block_ids;  // [num_block_ids], or states, to append to the rows' tables
+    Column block_ids;  // [num_block_ids], or states, to append to the rows' tables
     int64_t num_block_ids;
-    const int32_t* block_offsets;  // [num_offsets]: row r's are block_offsets[r] up to block_offsets[r + 1]
+    Column block_offsets;  // [num_offsets]: row r's are block_offsets[r] up to block_offsets[r + 1]
     int64_t num_offsets;
-    const int32_t* starts;  // [num_starts], of states: the position from which each one is written
+    Column starts;  // [num_starts], of states: the position from which each one is written
     int64_t num_starts;
     int64_t* kv_slots;
     int32_t* block_tables;
@@ -28,9 +31,9 @@ struct BeginDecode {
     const DecodeGroup* groups;  // [num_groups of slots]
     int64_t capacity;           // rows that there is room for below
     int64_t num_rotations;      // rows of rotary tables
-    const int32_t* rows;        // [num_rows]: each one's slot
+    Column rows;                // [num_rows]: each one's slot
     int64_t num_rows;
-    const int32_t* num_tokens;  // [num_counts]
+    Column num_tokens;          // [num_counts]
     int64_t num_counts;
     // The columns that all groups' steps share, written here.
     int64_t* row_slots;

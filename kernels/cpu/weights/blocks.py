@@ -6,7 +6,7 @@ product: `JoinedWeight` holds them side by side, each packed in its own kind.
 """
 
 from collections.abc import Sequence
-from ctypes import Structure, addressof, c_int32, c_int64, c_void_p
+from ctypes import addressof, c_int32, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,40 +16,14 @@ from torch import Tensor
 from ...block_kinds import CODES, KINDS_OF_TYPES, SMALLER_TYPES
 from ...ggml_part import GgmlPart
 from ...operands import BlockKind
-from ..layer import Embedding
+from ..layer import embedding_of
 from ..library import load, struct_of
+from ..structs import PackBlockParts, PackBlocks, Weight
 from .huge_pages import zeroed
-from .packed import NativeWeight, Weight, empty, packed_bytes
+from .packed import NativeWeight, empty, packed_bytes
 
 _LINE = 64  # bytes
 _NUMBERS_AT_ONCE = 1 << 22  # that are taken apart together
-
-
-class PackBlocks(Structure):
-    """Arguments of penstock_pack_blocks."""
-
-    _fields_ = [
-        ("blocks", c_void_p),  # of the file, uint8 [out, bytes of a row]
-        ("row_stride", c_int64),
-        ("num_rows", c_int64),
-        ("first_row", c_int64),
-        ("weight", Weight),
-    ]
-
-
-class PackBlockParts(Structure):
-    """Arguments of penstock_pack_block_parts: blocks that were taken apart."""
-
-    _fields_ = [
-        ("codes", c_void_p),  # uint8 [out, in]
-        ("d", c_void_p),  # float16 [out, blocks]
-        ("dmin", c_void_p),  # likewise, or null
-        ("scales", c_void_p),  # int8 [out, blocks, 16]
-        ("mins", c_void_p),  # likewise, or null
-        ("num_rows", c_int64),
-        ("first_row", c_int64),
-        ("weight", Weight),
-    ]
 
 
 def kind_of(part: GgmlPart) -> BlockKind | None:
@@ -93,7 +67,7 @@ def unpacked_blocks(weight: NativeWeight) -> Tensor:
     """[out, in]: the numbers of the file."""
     found, ids = torch.empty(weight.out_features, weight.in_features), torch.arange(weight.out_features)
     count, place = c_int32(len(found)), c_void_p(ids.data_ptr())
-    arguments = Embedding.of(addressof(count), addressof(place), 0, weight, found.data_ptr())
+    arguments = embedding_of(addressof(count), addressof(place), 0, weight, found.data_ptr())
     load().call("penstock_embedding", arguments)
     return found
 

@@ -4,26 +4,15 @@
 """
 
 import hashlib
-from ctypes import Structure, c_int64, c_void_p
 
 import torch
 from torch import Tensor
 
 from ..library import load, struct_of
+from ..structs import Checksum
 
 PIECE = 1 << 20  # bytes; what is added in parts has to be cut at multiples of it
 _SUMS = 16  # of 64 bits for each piece
-
-
-class Checksum(Structure):
-    """Arguments of penstock_checksum."""
-
-    _fields_ = [
-        ("content", c_void_p),
-        ("nbytes", c_int64),
-        ("piece_bytes", c_int64),
-        ("checksums", c_void_p),  # uint64 [pieces, 16]
-    ]
 
 
 class RunningChecksum:

@@ -1,11 +1,10 @@
-"""Weights of low-rank adapters as the CPU kernel reads them, and the kernel's arguments.
+"""Weights of low-rank adapters as the CPU kernel reads them: source/lora.cpp shows how they lie.
 
-Field for field the structures of source/lora.cpp, which also says how the weights lie. Memory is taken once, for the
-most adapters of the largest rank, and used again by whichever comes next.
+Memory is taken once, for the most adapters of the largest rank, and used again by whichever comes next.
 """
 
 from collections.abc import Sequence
-from ctypes import Array, Structure, c_int64, c_void_p
+from ctypes import Array
 
 import torch
 import torch.nn.functional as F
@@ -13,36 +12,10 @@ from torch import Tensor
 
 from ...lora import LoraConfig
 from ..library import struct_of
+from ..structs import LoraPart
 from .packed import PANEL
 
 QUAD, INPUTS = 4, 16  # kQuad, kInputs
-
-
-class LoraPart(Structure):
-    """One part of a product, for all adapters."""
-
-    _fields_ = [
-        ("down", c_void_p),
-        ("up", c_void_p),
-        ("ranks", c_void_p),  # int32 [adapters]
-        ("first_output", c_int64),
-        ("out_features", c_int64),
-    ]
-
-
-class Lora(Structure):
-    """Arguments of penstock_lora_<kind>."""
-
-    _fields_ = [
-        ("step", c_void_p),
-        ("product", c_void_p),  # the `Linear` whose output is added to, wherever that comes to lie
-        ("input", c_void_p),  # float32 [rows, in_features]
-        ("in_features", c_int64),
-        ("max_rank", c_int64),
-        ("num_parts", c_int64),
-        ("parts", c_void_p),
-        ("shrunk", c_void_p),  # float32 [rows, parts, shrunk_width(max_rank)]
-    ]
 
 
 class NativeLora:

@@ -6,7 +6,6 @@ file and mapped again. The orders are described in source/linear.hpp.
 """
 
 from collections.abc import Sequence
-from ctypes import Structure, c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -17,6 +16,7 @@ from ...float8_part import FLOAT8, Float8Part, code_values
 from ...mxfp4_part import BLOCK, Mxfp4Part
 from ...operands import DTYPES, Kind
 from ..library import load, struct_of
+from ..structs import SOURCE_TYPE, Float8Blocks, Pack, PackMxfp4, PackValues, Weight
 from .huge_pages import zeroed
 
 PANEL = 32  # kPanel
@@ -58,76 +58,10 @@ BLOCK_KINDS: dict[Kind, BlockLayout] = {
     "iq3_xxs": BlockLayout(15, 256, 1, 16, 4),
     "iq3_s": BlockLayout(16, 256, 1, 16, 4),
 }
-_SOURCE_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2} | dict.fromkeys(FLOAT8, 3)
-
-
-class Weight(Structure):
-    """A packed weight as kernels see it."""
-
-    _fields_ = [
-        ("panels", c_void_p),
-        ("scales", c_void_p),  # int8: float32, one per output feature; null otherwise
-        ("out_features", c_int64),
-        ("in_features", c_int64),
-        ("group_size", c_int64),
-        ("has_zeros", c_int64),
-        ("block_type", c_int64),  # of BLOCK_KINDS; else 0
-    ]
-
-
-class Float8Blocks(Structure):
-    """How a source of 8-bit floats is read."""
-
-    _fields_ = [
-        ("values", c_void_p),  # float32 [256]
-        ("scales", c_void_p),  # float32 [blocks of rows, scale_stride]
-        ("scale_stride", c_int64),
-        ("rows", c_int64),
-        ("columns", c_int64),
-        ("first_row", c_int64),
-        ("first_column", c_int64),
-    ]
-
-
-class Pack(Structure):
-    """Arguments of penstock_pack_<kind>."""
-
-    _fields_ = [
-        ("source", c_void_p),
-        ("source_type", c_int64),
-        ("source_stride", c_int64),
-        ("num_rows", c_int64),
-        ("first_row", c_int64),
-        ("blocks", Float8Blocks),
-        ("weight", Weight),
-    ]
-
-
-class PackValues(Structure):
-    """Arguments of penstock_pack_<kind>_from: integers that a checkpoint brings, with their scales."""
-
-    _fields_ = [
-        ("values", c_void_p),  # int8: s8 [out, in]; int4: u8 0..15 [out, in]
-        ("scales", c_void_p),  # float32 [out] or [out, groups]
-        ("zeros", c_void_p),  # int4: u8 [out, groups], or null
-        ("num_rows", c_int64),
-        ("first_row", c_int64),
-        ("weight", Weight),
-    ]
-
-
-class PackMxfp4(Structure):
-    """Arguments of penstock_pack_mxfp4."""
-
-    _fields_ = [
-        ("codes", c_void_p),  # uint8 [out, blocks, 16]
-        ("exponents", c_void_p),  # uint8 [out, blocks]
-        ("codes_stride", c_int64),  # from row to row
-        ("exponents_stride", c_int64),
-        ("num_rows", c_int64),
-        ("first_row", c_int64),
-        ("weight", Weight),
-    ]
+_SOURCE_TYPES = {torch.float32: SOURCE_TYPE["float32"], torch.float16: SOURCE_TYPE["float16"]} | {
+    torch.bfloat16: SOURCE_TYPE["bfloat16"],
+    **dict.fromkeys(FLOAT8, SOURCE_TYPE["float8"]),
+}
 
 
 @dataclass

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ....kernels.cpu.operations import NativeOperations
-from ....kernels.cpu.program import Buffer, Program, RotaryTable, Step
+from ....kernels.cpu.program import Buffer, Program
+from ....kernels.cpu.structs import RotaryTable, Step
 from ....kernels.states import Segments
 from ...kv.model_memory import ModelMemory
 from ...models.decoder import Decoder

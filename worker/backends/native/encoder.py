@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ....kernels import TokenRotation
 from ....kernels.cpu.operations import NativeOperations
-from ....kernels.cpu.program import Buffer, Program, RotaryTable, Step
+from ....kernels.cpu.program import Buffer, Program
+from ....kernels.cpu.structs import RotaryTable, Step
 from ...kv.kv_cache import KVShape, NativeKVCache
 from ...media.arrangement import Arrangement
 from ...media.encoder import Encoder

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy
 import torch
 
-from ....kernels.cpu.decode import Decode, GroupTables, Slots
-from ....kernels.cpu.sampling import DrawColumns
+from ....kernels.cpu.decode import Decode
+from ....kernels.cpu.structs import DrawColumns, GroupTables, Slots
 from ....protocol.messages import FailedRow, StepPlan, StepResult, column, values
 from ....protocol.processes.faults import point
 from ....protocol.processes.trace import Trace
@@ -122,4 +122,4 @@ def _tables(group: BlockTables | StateTables) -> GroupTables:
 
 
 def _columns(table: SlotTable) -> DrawColumns:
-    return DrawColumns(*(each.ctypes.data for each in table.parameters.draw_columns()))
+    return DrawColumns(**{name: each.ctypes.data for name, each in table.parameters.draw_columns().items()})
