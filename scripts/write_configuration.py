@@ -27,61 +27,61 @@ ENGINE_GROUPS = {
     "model": "The model and its numbers",
     "max_model_len": "Lengths, ranks and steps",
     "gpu_memory_utilization": "Memory for keys and values",
-    "kv_cache_ratio": "Who may enter a step",
-    "use_warmup": "How it computes",
+    "kv_cache_ratio": "Scheduling",
+    "use_warmup": "Computation",
     "seed": "Requests and names",
     "enable_lora": "LoRA adapters",
     "enable_mm": "Pictures and videos",
     "connect": "The daemon",
     "enforce_eager": "Details",
-    "limit_prompt_chars": "Limits at the door",
-    "trace": "To look inside",
+    "limit_prompt_chars": "Limits for requests",
+    "trace": "Debugging",
 }
-# What is to be said before the table of the group that begins with this field.
+# The text before the table of the group that begins with this field.
 NOTES = {
     "gpu_memory_utilization": """\
-Without `kv_cache_memory`, a card's memory is filled as `gpu_memory_utilization` says. On a CPU, KV memory is then what
-`max_num_seqs` requests of `max_model_len` tokens need, but no more than 2 GiB, than a quarter of the memory that is
-free at the start (limits of control groups counted), or than the larger of 256 MiB and four times the weights. A
-`max_model_len` that was given always gets what one request of it needs. The memory is touched in the background once
-the model is ready.
+Without `kv_cache_memory`, `gpu_memory_utilization` sets how much of a GPU's memory is filled. On a CPU, the KV cache is
+then as large as `max_num_seqs` requests of `max_model_len` tokens need, but at most 2 GiB, at most a quarter of the
+memory that is free at the start (limits of control groups included), and at most the larger of 256 MiB and four times
+the weights. If you set `max_model_len`, one request of that length always fits. The memory is touched in the
+background once the model is ready.
 
-With `swap_space`, blocks that make room for others are kept in CPU memory, and come back when their prefix is asked for
-again or their request goes on; what comes back counts as cached. That memory is taken at the start, by each rank, and
-must be free beside all else. It is meant for GPUs, and works on a CPU as well, where the pool of blocks is kept small.
+With `swap_space`, evicted blocks are kept in CPU memory and loaded again when their prefix is needed or their request
+continues; loaded blocks count as cached. Each rank allocates that memory at the start, in addition to everything else.
+It is meant for GPUs, and also works on a CPU with a small KV cache.
 
-Where a model's layers keep different things (some all tokens, some a window of the last ones, some a state of fixed
-size: [layer-groups.md](layer-groups.md)), each kind has blocks of its own, and the table of a start (`-v`) shows what
-each takes. `kv_cache_memory` is then all of them together, and `num_gpu_blocks_override` the blocks of the kind with
-the longest contexts; the others get what fits to them. `swap_space` is shared out as the memory is. A window needs its
-own tokens and those of a step (`max_num_batched_tokens`), whatever `max_model_len` is, so where memory for one request
-is short, smaller steps help, too.
+If a model's layers keep different things (all tokens, a window of the last tokens, or a state of fixed size:
+[layer-groups.md](layer-groups.md)), each kind has its own blocks, and the table at the start (`-v`) shows them.
+`kv_cache_memory` is then the total, and `num_gpu_blocks_override` the number of blocks for the kind with the longest
+contexts; the others get a matching number. `swap_space` is divided in the same way. A window needs memory for its own
+tokens and those of a step (`max_num_batched_tokens`), independent of `max_model_len`; if memory for one request is
+short, smaller steps help, too.
 
-With `prefix_cache_ttl` a block that no request has used for so many seconds is not found any more, also where there is
-room for it, and neither is its copy in CPU memory. Every use renews it, and it is in use as long as a request that runs
-holds it. Answers are the same either way.
+With `prefix_cache_ttl`, a block that no request has used for that many seconds isn't found any more, even if there is
+room, and neither is its copy in CPU memory. Every use renews it, and a running request counts as use. Answers are the
+same either way.
 """,
     "enable_mm": """\
-How to ask about pictures is in [pictures.md](pictures.md). Nothing needs to be set: a model that sees does, one that
-doesn't refuses pictures. `enable_mm=False` leaves the encoder out, which saves its memory. A picture's rows stay in
-memory (`mm_cache`) until others need the room, so the same picture in many requests is encoded once. While answers are
-streamed, a step encodes for about as long as it may compute prompts; `mm_encoder_budget` sets a number instead.
+[pictures.md](pictures.md) explains how to ask about pictures. Nothing needs to be set: a model that can see takes
+pictures, others refuse them. `enable_mm=False` leaves the encoder out, which saves its memory. Encoded pictures stay in
+memory (`mm_cache`) until others need the room, so a picture in many requests is encoded once. While answers are
+streamed, a step spends about as long on encoding as it may spend on prompts; `mm_encoder_budget` sets a fixed amount.
 """,
 }
 SAMPLING_GROUPS = {
-    "temperature": "Choosing tokens",
-    "max_tokens": "When an answer ends",
-    "bad_words": "Tokens wanted and unwanted",
+    "temperature": "Sampling",
+    "max_tokens": "Length and end",
+    "bad_words": "Forced and forbidden tokens",
     "seed": "Samples and log-probabilities",
     "skip_special_tokens": "Text",
-    "priority": "Order and company",
-    "reasoning_max_tokens": "Thoughts, and the shape of an answer",
+    "priority": "Scheduling and adapters",
+    "reasoning_max_tokens": "Thoughts and structured output",
 }
 
 HEAD = """\
 # Configuration
 
-An option of the engine goes to `LLM`, with the same name and meaning to the command line:
+Engine options are arguments of `LLM`, and options of the command line with the same name and meaning:
 
 ```python
 from penstock import LLM, SamplingParams
@@ -95,20 +95,20 @@ print(llm.chat([{"role": "user", "content": "What is 2 + 3?"}], params)[0].outpu
 penstock generate pocket "What is 2 + 3?" --max-model-len 2048 --kv-cache-memory 256MiB --temperature 0 --max-tokens 16
 ```
 
-None leaves the choice to Penstock. A value that cannot be meant raises `ConfigError` (an option) or `RequestError` (a
-sampling parameter) in the line where it is written; an unknown name raises `TypeError` with the nearest known one. On
-the command line an option that is on or off is `--enable-prefix-caching` or `--no-enable-prefix-caching`.
+With None, Penstock chooses. An invalid value raises `ConfigError` (an option) or `RequestError` (a sampling parameter)
+at once; an unknown name raises `TypeError` with the nearest known one. On the command line a switch is
+`--enable-prefix-caching` or `--no-enable-prefix-caching`.
 
-This page is written by `scripts/write_configuration.py` from the fields themselves.
+`scripts/write_configuration.py` writes this page from the fields themselves.
 """
 
 OTHERS = """\
 ## Options of other engines
 
-So that scripts written for them run, these are accepted and have no effect here:
+These are accepted without an effect, so that scripts for other engines run:
 {accepted}
 
-These mean what they mean in FastDeploy:
+These have their meaning in FastDeploy:
 
 | option | here |
 | --- | --- |
@@ -117,11 +117,11 @@ These mean what they mean in FastDeploy:
 | `graph_optimization_config={{"use_cudagraph": …}}` | `enforce_eager` |
 | `graph_optimization_config={{"cudagraph_capture_sizes": […]}}` | `graph_batch_sizes`; other keys have no effect |
 | `load_choices="default"`, `"default_v1"`, `"dummy"` | `load_format="auto"`, `"dummy"` |
-| `enable_early_stop=True` | `early_stop_config={{}}`; refused beside an `early_stop_config` that says otherwise |
+| `enable_early_stop=True` | `early_stop_config={{}}`; refused with a contradicting `early_stop_config` |
 | `quantization={{"dense_quant_type": …, "moe_quant_type": …}}` | `quantization={{"*": …, "*.experts.*": …}}` |
-| `mm_processor_kwargs={{"image_min_pixels": …, "video_fps": …}}` | of pictures or videos alone |
+| `mm_processor_kwargs={{"image_min_pixels": …, "video_fps": …}}` | for pictures or videos only |
 
-These are refused with a sentence unless they ask for nothing:
+These are refused, unless their value asks for nothing:
 """
 
 ENVIRONMENT = """\
@@ -130,29 +130,27 @@ ENVIRONMENT = """\
 | variable | default | meaning |
 | --- | --- | --- |
 | `PENSTOCK_CACHE` | `~/.cache` | converted tokenizers, packed weights |
-| `PENSTOCK_CPU_VARIANT` | the processor's best | which [native kernels](cpu-kernels.md) compute: `avx2`, …, or `none` |
-| `PENSTOCK_GRAPHS` and its like | | a GPU's [special ways](gpu.md#to-find-out-what-is-wrong), each off (0) or on (1) |
-| `PENSTOCK_LOG_DIR` | `$XDG_STATE_HOME`, else `~/.local/state` | one log file a process tree; the newest 40 are kept |
-| `PENSTOCK_LOG` | | `warning` silences tables, bars and notices, as `quiet=True` does; `verbose` does as `-v` |
-| `PENSTOCK_RUNTIME_DIR` | `$XDG_RUNTIME_DIR`, else the temporary folder | where the private sockets of a tree lie |
-| `BFC_MEM_RATIO` | | `gpu_memory_utilization`, where that is not given |
-| `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN` | | where [downloads](offline.md) lie, whether any are made, as whom |
+| `PENSTOCK_CPU_VARIANT` | the best one | the [native kernels](cpu-kernels.md) to use: `avx2`, …, or `none` |
+| `PENSTOCK_GRAPHS` and others | | a GPU's [fast paths](gpu.md#find-a-fault), each off (0) or on (1) |
+| `PENSTOCK_LOG_DIR` | `$XDG_STATE_HOME`, else `~/.local/state` | a log file per process tree; the newest 40 are kept |
+| `PENSTOCK_LOG` | | `warning` hides tables, bars and notices, as `quiet=True`; `verbose` is like `-v` |
+| `PENSTOCK_RUNTIME_DIR` | `$XDG_RUNTIME_DIR`, else the temporary folder | the private sockets of a tree |
+| `BFC_MEM_RATIO` | | the default of `gpu_memory_utilization` |
+| `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN` | | where [downloads](offline.md) are kept, whether to make any, and as whom |
 
-In the folder that one of these variables names, Penstock writes to `penstock/` alone. It carries a mark, the file
-`.penstock`, and so does every folder and every log in it that is cleared or removed one day: what a dead tree left, old
-logs, the oldest of the caches. Nothing without a mark is removed or written over, whatever its name. Where a `penstock`
-is there that has none (a checkout, or what an older version left), that is a link, or another user's, `penstock-2` is
-made beside it, and the other stays as it is.
+In these folders Penstock writes only to `penstock/`. That folder contains a marker file, `.penstock`, and so does every
+folder and log in it that Penstock may clear or remove later: leftovers of dead trees, old logs, the oldest caches.
+Nothing without a marker is ever removed or overwritten. If `penstock` exists without a marker (a checkout, or from an
+older version), is a link, or belongs to another user, Penstock uses `penstock-2` and leaves the other alone.
 
-- A folder that a variable names and that cannot be used is an error which names the variable; of the cache it is only a
-  notice. `PENSTOCK_RUNTIME_DIR` must be the user's own, of mode 0700, and short: a socket's path has 107 bytes.
-- Without one, `$HOME` is tried, then the home in the user database, then the temporary folder (`$TMPDIR`, `/tmp`,
-  `/var/tmp`, `/dev/shm`) as `penstock-` and the user's number; that last choice is said in one notice.
-- Root keeps nothing in a folder of another user's: after `sudo -E` logs and caches go to root's own home, or where that
-  cannot be written, to the temporary folder, and downloads of huggingface_hub to the cache, unless `HF_HOME` names
-  another place.
-- A log disk that is full costs the lines of the log, and standard error that is closed, broken or full costs what would
-  have been said there; answers and exit statuses stay the same.
+- If a variable names an unusable folder, that is an error that names the variable; for the cache it is only a notice.
+  `PENSTOCK_RUNTIME_DIR` must belong to the user, have mode 0700, and be short: a socket's path has 107 bytes.
+- Without a variable, Penstock tries `$HOME`, then the home in the user database, then the temporary folder (`$TMPDIR`,
+  `/tmp`, `/var/tmp`, `/dev/shm`) as `penstock-` and the user's number; a notice reports that last choice.
+- Root writes nothing into another user's folders: after `sudo -E` logs and caches go to root's own home, or if that
+  isn't writable, to the temporary folder; downloads of huggingface_hub go to the cache, unless `HF_HOME` is set.
+- A full log disk loses log lines, and a closed, broken or full standard error loses messages; answers and exit statuses
+  stay the same.
 """
 
 
