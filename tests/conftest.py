@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from builders.left_behind import ended_with_this_process
 from hypothesis import HealthCheck, settings
 
 # `python -m pytest` puts the checkout itself on the path, where transformers takes our `kernels` for a package of that
@@ -118,4 +119,5 @@ def folders_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         environment.setenv("PENSTOCK_RUNTIME_DIR", runtime)
         environment.setenv("PENSTOCK_CACHE", str(tmp_path_factory.mktemp("cache")))
         environment.setenv("PENSTOCK_LOG_DIR", str(tmp_path_factory.mktemp("logs")))
-        yield
+        with ended_with_this_process(runtime):
+            yield
