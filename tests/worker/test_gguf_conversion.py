@@ -14,14 +14,14 @@ from safetensors.torch import load_file, save_file
 from penstock.kernels.ggml_part import GgmlPart
 from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
+from penstock.protocol.files.gguf.architectures.table import WRITTEN
 from penstock.protocol.files.gguf.header import Header, read_header
 from penstock.worker.convert import convert
-from penstock.worker.convert.gguf.architectures import ARCHITECTURES
 from penstock.worker.convert.gguf.blocks import quantized_rows
 from penstock.worker.convert.gguf.file_types import FILE_TYPES, TypeChooser
 
 FAMILIES = {
-    **{name: {} for name in ARCHITECTURES if name not in ("qwen3_moe", "ernie4_5_moe", "gemma2", "gemma3_text")},
+    **{name: {} for name in WRITTEN if name not in ("qwen3_moe", "ernie4_5_moe", "gemma2", "gemma3_text")},
     "qwen2_moe": dict(hidden_size=96),
     "qwen3_moe": dict(norm_topk_prob=True, decoder_sparse_step=1),
     "ernie4_5_moe": dict(use_bias=False, moe_layer_end_index=-1, moe_layer_interval=1, moe_layer_start_index=1),

@@ -4,12 +4,12 @@ from typing import Any
 
 from ....protocol.errors import RequestError
 from ....protocol.fields.rules import shown
+from ....protocol.files.gguf.architectures.common import EMBEDDING
+from ....protocol.files.gguf.architectures.model_metadata import Config, ModelMetadata, architecture_of, shortest
+from ....protocol.files.gguf.architectures.table import ARCHITECTURES
 from ....protocol.files.gguf.parts import GgufModel
 from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 from ....protocol.parameters.sampling import DRAW, SamplingParams
-from .families.common import EMBEDDING, Config, common_config
-from .families.metadata import ModelMetadata, architecture_of, shortest
-from .families.table import FAMILIES
 
 # Named as transformers names it, and float16 as it widens to.
 _OF_ALL = {"dtype": "float16", "quantization_config": {"quant_method": "gguf"}}
@@ -30,14 +30,14 @@ _SAMPLING = {
 
 def config_of(model: GgufModel) -> Config:
     """Raises `MalformedError` where the metadata can't be that of a model, or is one of a family that isn't here."""
-    architecture = architecture_of(model.metadata)
-    row = FAMILIES.get(architecture)
-    if row is None:
-        known = f"These do: {', '.join(FAMILIES)}."
-        raise MalformedError(f"is of the architecture {shown(architecture)}, which doesn't run as GGUF", known)
+    name = architecture_of(model.metadata)
+    architecture = ARCHITECTURES.get(name)
+    if architecture is None:
+        known = f"These do: {', '.join(ARCHITECTURES)}."
+        raise MalformedError(f"is of the architecture {shown(name)}, which doesn't run as GGUF", known)
     _check_encoder_apart(model)
     given = ModelMetadata(model)
-    config = common_config(given) | row(given) | _OF_ALL
+    config = architecture.read(given) | _OF_ALL
     _check_heads(given, config)
     _check_vocabulary(model.metadata, config)
     return config | _token_ids(model.metadata)

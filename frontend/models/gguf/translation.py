@@ -138,9 +138,9 @@ class _Seeing(NamedTuple):
 
 def _seeing(config: dict[str, Any], metadata: dict[str, Any], encoders: Iterable[Path]) -> _Seeing | None:
     """With the first of these encoders that is this model's; None where none is."""
+    from ....protocol.files.gguf.architectures.encoder_metadata import EncoderMetadata
+    from ....protocol.files.gguf.architectures.encoders import fitting_projector, may_see, with_vision
     from ....protocol.files.gguf.header import read_header
-    from .families.encoder_metadata import EncoderMetadata
-    from .families.vision import fitting_projector, may_see, with_vision
 
     refused: ConfigError | None = None
     for encoder in encoders if may_see(metadata) else ():

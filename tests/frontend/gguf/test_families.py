@@ -22,12 +22,12 @@ from builders.tokenizer_kinds import write_tokenizer
 
 from penstock.frontend.models.generation_config import default_params
 from penstock.frontend.models.gguf.config import config_of
-from penstock.frontend.models.gguf.families.table import FAMILIES
 from penstock.frontend.models.gguf.stored_parameters import with_stored_parameters
 from penstock.frontend.models.gguf.translated import translated_folder
 from penstock.frontend.models.stores.stored_models import stored_model
 from penstock.frontend.text.gguf import write_tokenizer as write_from_gguf
 from penstock.protocol.errors import ConfigError
+from penstock.protocol.files.gguf.architectures.table import ARCHITECTURES
 from penstock.protocol.files.gguf.header import read_header
 from penstock.protocol.files.gguf.parts import read_model
 from penstock.protocol.files.gguf.refusals import MalformedError
@@ -97,7 +97,7 @@ def test_metadata_describes_the_checkpoint_that_was_converted(tmp_path, monkeypa
 def test_every_architecture_was_converted_or_is_another_name_of_one_that_was():
     known = {each.metadata["general.architecture"] for each in converted().values()}
     others = {"qwen2vl": "qwen2", "qwen3vl": "qwen3", "qwen3vlmoe": "qwen3moe"}
-    assert known | others.keys() == FAMILIES.keys()
+    assert known | others.keys() == ARCHITECTURES.keys()
     assert all(name in known for name in others.values())
 
 

@@ -189,7 +189,7 @@ def test_metadata_that_contradict_themselves_or_that_no_check_foresees_end_in_a_
     ):
         write_converted(file, case, **metadata)
         assert says in (refused(file) or "")
-    monkeypatch.setattr("penstock.frontend.models.gguf.config.common_config", lambda given: [][0])
+    monkeypatch.setattr("penstock.frontend.models.gguf.config.architecture_of", lambda metadata: [][0])
     write_converted(file, "llama")
     assert (refused(file) or "").startswith(f"{file.name} can't be used: it has a value in its metadata that no")
 

@@ -1,4 +1,5 @@
 """`penstock convert` to a GGUF file, as llama.cpp's own converter and quantizer would write it.
 
-Begin with `convert.py`; `architectures.py` says which families, `file_types.py` which numbers each tensor gets.
+Begin with `convert.py`; `metadata.py` writes what stands in place of a config, `file_types.py` says which numbers each
+tensor gets.
 """

@@ -4,10 +4,13 @@ import math
 from collections.abc import Iterator
 
 from ....protocol.errors import ConfigError
-from ....protocol.files.gguf.gemma import LAYERS_SCALED_BY_WIDTH
+from ....protocol.files.gguf.architectures.architecture import Architecture, Family
+from ....protocol.files.gguf.architectures.gemma import ScoreScale
+from ....protocol.files.gguf.architectures.mixtures import ErnieLayers
+from ....protocol.files.gguf.architectures.table import WRITTEN
+from ...models.activations import read_activation
 from ...models.config import ModelConfig
 from ...models.rope_config import RopeConfig
-from .architectures import ARCHITECTURES, Architecture
 from .refusal import inexpressible
 
 _KINDS_OF_ROPE = {"default", "linear", "yarn", "llama3", "longrope"}
@@ -16,9 +19,9 @@ _KINDS_OF_ROPE = {"default", "linear", "yarn", "llama3", "longrope"}
 def architecture_of(config: ModelConfig) -> Architecture:
     """Raises where there is none that computes this."""
     name = config.family.name
-    if (architecture := ARCHITECTURES.get(name)) is None:
+    if (architecture := WRITTEN.get(name)) is None:
         raise ConfigError(
-            f"Models of the family {name} are not written as GGUF. Those that are: {', '.join(ARCHITECTURES)}. "
+            f"Models of the family {name} are not written as GGUF. Those that are: {', '.join(WRITTEN)}. "
             "llama.cpp's own convert_hf_to_gguf.py may know this one."
         )
     if why := next(_reasons(config, architecture), None):
@@ -27,30 +30,28 @@ def architecture_of(config: ModelConfig) -> Architecture:
 
 
 def _reasons(config: ModelConfig, architecture: Architecture) -> Iterator[str]:
-    heads = config.heads[0]
+    heads, family = config.heads[0], architecture.family(config.family.name)
     if config.quantization is not None:
         yield "its weights are quantized already"
     if not architecture.has_head_dim and heads.head_dim * config.num_heads != config.hidden_size:
         yield f"{config.num_heads} heads of {heads.head_dim} are not the hidden size, {config.hidden_size:,}"
     if architecture.ties_head and not config.tie_word_embeddings:
         yield "its head has numbers of its own"
-    if config.activation != ("gelu_tanh" if architecture.name.startswith("gemma") else "silu"):
+    if config.activation != read_activation(family.constants, config.family.activation, {}):
         yield f"its activation is {config.activation}"
-    if architecture.name in LAYERS_SCALED_BY_WIDTH:
-        yield from _of_gemma(config, architecture)
+    if (scale := family.fact(ScoreScale)) is not None:
+        yield from _of_gemma(config, scale, architecture.name == "gemma2")
     if len({window for window in config.windows if window is not None}) > 1:
         yield "its windows differ from layer to layer"
     for rope in config.ropes.ropes:
         yield from _of_rope(rope, config)
-    yield from _of_experts(config, architecture)
+    yield from _of_experts(config, family)
 
 
-def _of_gemma(config: ModelConfig, architecture: Architecture) -> Iterator[str]:
-    by_width = config.num_layers == LAYERS_SCALED_BY_WIDTH[architecture.name]
-    divisor = config.hidden_size // config.num_heads if by_width else config.heads[0].head_dim
+def _of_gemma(config: ModelConfig, scale: ScoreScale, is_second: bool) -> Iterator[str]:
+    divisor = scale.of(config.num_layers, config.hidden_size // config.num_heads, config.heads[0].head_dim)
     if config.scales.scores is None or not math.isclose(config.scales.scores, divisor**-0.5, rel_tol=1e-6):
         yield "query_pre_attn_scalar is not the size of a head"
-    is_second = architecture.name == "gemma2"
     if is_second and (config.scales.score_cap is None or config.scales.logit_cap is None or not any(config.windows)):
         yield "it has no window, or no caps of scores and logits"
     if not is_second and config.scales.score_cap is not None:
@@ -73,15 +74,14 @@ def _of_rope(rope: RopeConfig, config: ModelConfig) -> Iterator[str]:
         yield "its yarn has an mscale, an attention_factor or a truncate of its own"
 
 
-def _of_experts(config: ModelConfig, architecture: Architecture) -> Iterator[str]:
+def _of_experts(config: ModelConfig, family: Family) -> Iterator[str]:
     experts = config.experts
     if experts is None:
         return
     if experts.score != "softmax" or experts.num_groups > 1 or experts.scale != 1.0:
         yield "its experts are chosen otherwise"
-    if experts.renormalizes != architecture.renormalizes:
+    if experts.renormalizes != family.constants.get("norm_topk_prob", True):
         yield f"norm_topk_prob is {str(experts.renormalizes).lower()}"
     first = experts.is_sparse.index(True)
-    may_begin_dense = architecture.name == "ernie4_5-moe"
-    if not all(experts.is_sparse[first:]) or (first and not may_begin_dense):
+    if not all(experts.is_sparse[first:]) or (first and family.fact(ErnieLayers) is None):
         yield "some of its layers have no experts"

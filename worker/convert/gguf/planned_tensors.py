@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from ....protocol.errors import ConfigError
+from ....protocol.files.gguf.architectures.architecture import Architecture
 from ...layers.rope import inverse_frequencies
 from ...models.config import ModelConfig
 from ...models.text_config import PICTURE_TENSORS
 from ...weights.gguf.checkpoint import views_of
 from ...weights.gguf.views import Made, Rows, View, less_one
 from ..conversion_plan import StoredTensor
-from .architectures import Architecture
 from .refusal import inexpressible
 
 _TOP = ("token_embd", "output_norm", "output")
@@ -77,7 +77,8 @@ class _ArchitectureTensors:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Of `ffn_up`, which tells whether the gate lies in it."""
-        return (2 * self._mlp_width,) if self._written.fuses_mlp and name.endswith(".ffn_up.weight") else ()
+        is_fused = name.endswith(".ffn_up.weight") and "ffn_gate" not in self._written.parts
+        return (2 * self._mlp_width,) if is_fused else ()
 
 
 def planned_tensors(

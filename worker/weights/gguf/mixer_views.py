@@ -13,8 +13,6 @@ from ...models.mixers import DeltaNet, ShortConvolution
 from .text_views import Views
 from .views import ALL, Columns, Made, Rows, behind, grouped_heads, in_turns
 
-_IN_ROUNDS = ("qwen35", "qwen35moe")  # architectures whose converters reorder value heads
-
 
 def add_mixers(views: Views, config: ModelConfig) -> None:
     for number, mixer in enumerate(config.mixers):
@@ -55,7 +53,7 @@ def _add_delta_net(views: Views, net: DeltaNet, block: str, stored: str) -> None
     numbers: slice | Tensor = ALL
     mixed: slice | Tensor = ALL
     views.module(f"{block}.out_proj", f"{stored}.ssm_out")
-    if views.stored.architecture in _IN_ROUNDS and net.num_shared > 1:
+    if views.architecture.deals_value_heads and net.num_shared > 1:
         order = rows = grouped_heads(keys, net.num_shared, net.value_dim)
         numbers = grouped_heads(keys, net.num_shared, 1)
         mixed = behind(2 * net.keys, order)

@@ -15,15 +15,16 @@ from typing import Protocol
 
 from torch import Tensor
 
+from ....protocol.files.gguf.architectures.architecture import Architecture
+from ....protocol.files.gguf.architectures.table import ARCHITECTURES
 from ...models.config import ModelConfig
 from ...models.family import QKV
 from ...models.mixers import DeltaNet, ShortConvolution
 from ...models.part_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION
 from .views import ALL, Made, Rows, View, halves_of_pairs, less_one, row
 
-# Architectures whose converters reorder the rows of queries and keys.
-_IN_PAIRS = frozenset(("llama", "smollm3", "arcee", "granite", "mistral3", "internlm2", "minicpm"))
 _KINDS = ("weight", "bias")
+_PLAIN = Architecture("")  # of a file that doesn't say
 
 
 class TensorNames(Protocol):
@@ -43,6 +44,7 @@ class Views:
 
     def __init__(self, stored: TensorNames) -> None:
         self.stored = stored
+        self.architecture = ARCHITECTURES.get(stored.architecture, _PLAIN)
         self.found: dict[str, View] = {}
 
     def add(self, name: str, view: View) -> None:
@@ -121,7 +123,7 @@ def _add_attention(views: Views, config: ModelConfig, number: int, layer: str, s
         if is_fused:
             rows = slice(begin, begin + count * heads.head_dim)
             begin += count * heads.head_dim
-        elif views.stored.architecture in _IN_PAIRS and part != "v":
+        elif views.architecture.pairs_rows and part != "v":
             rows = halves_of_pairs(count, heads.head_dim)
         views.module(f"{block}.{name}", f"{stored}.attn_qkv" if is_fused else f"{stored}.attn_{part}", rows=rows)
     views.module(f"{block}.{config.family.names.attention_output}", f"{stored}.attn_output")

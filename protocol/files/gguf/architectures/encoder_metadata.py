@@ -1,10 +1,9 @@
-"""The header of an encoder's file (`mmproj-….gguf`), by the keys of `clip.vision`, as `metadata.py` reads a model's."""
+"""The header of an encoder's file (`mmproj-….gguf`) by the keys of `clip.vision`, read as `model_metadata.py` does."""
 
-from .....protocol.fields.rules import shown
-from .....protocol.files.gguf.header import Header
-from .....protocol.files.gguf.refusals import MalformedError
-from .common import Config
-from .metadata import shortest
+from ....fields.rules import shown
+from ..header import Header
+from ..refusals import MalformedError
+from .model_metadata import Config, shortest
 
 _MOST_LAYERS = 1024
 _LARGEST = 1 << 24

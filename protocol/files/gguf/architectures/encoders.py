@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .....protocol.fields.rules import shown
-from .....protocol.files.gguf.refusals import MalformedError
-from .common import Config
+from ....fields.rules import shown
+from ..refusals import MalformedError
 from .encoder_metadata import EncoderMetadata
+from .model_metadata import Config
 
 _QWEN_FRAMES, _QWEN_MERGE = 2, 2
 

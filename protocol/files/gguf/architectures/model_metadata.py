@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file as the rows of families read it: by key, with the type that a value must have.
+"""The metadata of a GGUF file as the facts of families read it: by key, with the type that a value must have.
 
 Keys are named as llama.cpp's converters write them, without the architecture before them. Floats are float32 in the
 file, and come as the shortest decimal that is the same float32: 1e-06, not 9.999999974752427e-07.
@@ -8,12 +8,13 @@ import math
 import os
 import re
 import struct
-from collections.abc import Callable
 from typing import Any
 
-from .....protocol.fields.rules import shown
-from .....protocol.files.gguf.parts import GgufModel
-from .....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
+from ....fields.rules import shown
+from ..parts import GgufModel
+from ..refusals import UNSUPPORTED, MalformedError
+
+Config = dict[str, Any]  # the content of a published config.json
 
 ARCHITECTURE_KEY = "general.architecture"
 _MOST_LAYERS = 4096
@@ -51,6 +52,15 @@ class ModelMetadata:
         if len(value) < self.num_layers:
             raise MalformedError(f"has {len(value):,} values of {self._name(key)}, and {self.num_layers:,} layers")
         return [self._count(key, each) for each in value[: self.num_layers]]
+
+    def most(self, key: str, default: int | None = None) -> int:
+        """The largest of all layers' counts."""
+        return max(self.counts(key, default))
+
+    @property
+    def head_dim(self) -> int:
+        hidden, heads = self.count("embedding_length"), self.most("attention.head_count")
+        return self.count("attention.key_length", hidden // max(heads, 1))
 
     def flags(self, key: str) -> list[bool] | None:
         """Of each layer true or false; None where there is no such list."""
@@ -131,9 +141,6 @@ class ModelMetadata:
         return value
 
 
-# What a family's config has, by the metadata.
-Row = Callable[[ModelMetadata], dict[str, Any]]
-
 # What files of other types are, and what to do.
 _ENCODER = "holds what a model sees or hears with (mmproj), not the model", "Give the model's own file."
 _OTHER_TYPES = {
@@ -145,6 +152,7 @@ _OTHER_TYPES = {
     "imatrix": ("holds an importance matrix, by which models are quantized", "Give a model's own file."),
 }
 _OTHER_ARCHITECTURES = {"clip": _ENCODER}  # of files from before there were types
+
 
 def architecture_of(metadata: dict[str, Any]) -> str:
     kind, found = metadata.get("general.type", "model"), metadata.get(ARCHITECTURE_KEY)

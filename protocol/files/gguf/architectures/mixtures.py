@@ -1,0 +1,121 @@
+"""Facts of mixtures of experts."""
+
+from typing import Any
+
+from ..refusals import UNSUPPORTED, MalformedError
+from .facts import Fact, Key, ReadKey, WritableFact, number
+from .model_metadata import Config, ModelMetadata
+from .rope import stretches_by_yarn, yarn
+
+_SIGMOID = 2  # llama.cpp's number for it
+
+
+def has_experts(given: ModelMetadata) -> bool:
+    return given.count("expert_count", 0) > 0
+
+
+def experts(num_experts: str = "num_experts", width: str = "moe_intermediate_size") -> tuple[Key, ...]:
+    """Their number, how many of them a token gets, and their width; families call the first and last differently.
+
+    Where it calls the width as it calls that of an MLP, the header needn't say it again.
+    """
+    kind = ReadKey if width == "intermediate_size" else Key
+    usual = lambda given: given.most("feed_forward_length", 0)  # noqa: E731
+    return (
+        Key(num_experts, "expert_count"),
+        Key("num_experts_per_tok", "expert_used_count"),
+        kind(width, "expert_feed_forward_length", default=usual),
+    )
+
+
+SHARED_WIDTH = Key("shared_expert_intermediate_size", "expert_shared_feed_forward_length", default=0)
+
+
+def sparse_layers(given: ModelMetadata) -> list[bool]:
+    """Of each layer whether it has experts."""
+    return given.has_in_layers("ffn_gate_inp.weight")
+
+
+def dense_layers(given: ModelMetadata) -> Config:
+    """As Qwen's configs say it."""
+    sparse = sparse_layers(given)
+    return {"decoder_sparse_step": 1, "mlp_only_layers": [layer for layer, each in enumerate(sparse) if not each]}
+
+
+def first_dense(config: str) -> Fact:
+    """A key with the number of layers without experts, which come first."""
+
+    def read(given: ModelMetadata) -> Config:
+        sparse = sparse_layers(given)
+        first = sparse.index(True) if True in sparse else given.num_layers
+        if not all(sparse[first:]):
+            raise MalformedError(
+                "has layers without experts behind those with them, which its family hasn't", UNSUPPORTED
+            )
+        return {config: first}
+
+    return read
+
+
+class ErnieLayers(WritableFact):
+    """Experts in each of so many layers, from one layer to another, and a few that all tokens share."""
+
+    def __call__(self, given: ModelMetadata) -> Config:
+        step = given.count("interleave_moe_layer_step", 1) or 1
+        numbers = [layer for layer, each in enumerate(sparse_layers(given)) if each]
+        if not numbers or numbers != [layer for layer in range(numbers[0], numbers[-1] + 1) if (layer + 1) % step == 0]:
+            raise MalformedError("has experts in other layers than its metadata says")
+        return {
+            "moe_num_shared_experts": given.count("expert_shared_count", 0),
+            "moe_layer_start_index": numbers[0],
+            "moe_layer_end_index": numbers[-1],
+            "moe_layer_interval": step,
+        }
+
+    def write(self, config: Config) -> dict[str, Any]:
+        """For layers with experts in a row."""
+        found = {"interleave_moe_layer_step": 1, "leading_dense_block_count": config["first_k_dense_replace"]}
+        if shared := config.get("shared_expert_intermediate_size"):
+            found["expert_shared_count"] = shared // config["moe_intermediate_size"]
+        return found
+
+
+def require_sigmoid(given: ModelMetadata) -> Config:
+    if given.count("expert_gating_func", _SIGMOID) not in (0, _SIGMOID):
+        raise MalformedError("chooses experts by another function than a sigmoid, which its family hasn't", UNSUPPORTED)
+    return {}
+
+
+def uses_sigmoid(given: ModelMetadata) -> bool:
+    return given.count("expert_gating_func", 0) == _SIGMOID
+
+
+SCALING_FACTOR = number("routed_scaling_factor", "expert_weights_scale", 0.0, {0: 1.0})
+# As the configs of DeepSeek and GLM say it.
+ROUTED: tuple[Fact, ...] = (
+    *experts("n_routed_experts"),
+    Key("n_shared_experts", "expert_shared_count", default=0),
+    SCALING_FACTOR,
+    Key("norm_topk_prob", "expert_weights_norm", ModelMetadata.flag, False),
+    Key("n_group", "expert_group_count", default=0, meaning={0: 1}),
+    Key("topk_group", "expert_group_used_count", default=0, meaning={0: 1}),
+    first_dense("first_k_dense_replace"),
+)
+
+
+def hunyuan_layers(given: ModelMetadata) -> Config:
+    width = given.count("expert_feed_forward_length")
+    shared = given.count("expert_shared_feed_forward_length", width)
+    if width == 0 or shared % width:
+        raise MalformedError("has shared experts whose width is no multiple of an expert's")
+    kinds = ["sparse" if each else "dense" for each in sparse_layers(given)]
+    return {"num_shared_experts": shared // width, "mlp_layer_types": kinds}
+
+
+def gpt_oss_rope(given: ModelMetadata) -> Config:
+    """YaRN's figures are those of its published configs, which llama.cpp takes as its own defaults."""
+    figures: Config = {"rope_type": "default"}
+    if stretches_by_yarn(given):
+        figures = {**yarn(given), "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
+    figures["rope_theta"] = given.number("rope.freq_base", 150_000.0)
+    return {"rope_parameters": figures, "rope_scaling": None}
