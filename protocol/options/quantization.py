@@ -17,7 +17,7 @@ from ..fields.rules import shown
 from ..fields.suggestion import suggestion
 
 KINDS = ("int8", "int4", "wint8", "wint4")
-# FastDeploy's form gives experts a kind of their own, whether a model has some or not.
+# Whether a model has experts or not, they may have a kind of their own beside that of all layers.
 _EXPERTS = "*.experts.*"
 _FASTDEPLOYS = ("quantization", "dense_quant_type", "moe_quant_type")
 SENTENCE = f"must be one of {', '.join(KINDS)}, or a mapping of patterns of layers' names to these or None"
@@ -55,7 +55,10 @@ def _by_pattern_of_fastdeploys(given: Mapping[str, Any]) -> dict[str, Any]:
                 f"quantization: {shown(name)}={shown(kind)} is not supported beside dense_quant_type and "
                 f"moe_quant_type.{suggestion(name, _FASTDEPLOYS) if name not in _FASTDEPLOYS else ''}"
             )
-    return {"*": given.get("dense_quant_type"), _EXPERTS: given.get("moe_quant_type")}
+    kinds = {"*": given.get("dense_quant_type"), _EXPERTS: given.get("moe_quant_type")}
+    if not any(kinds.values()):
+        raise ConfigError(f"quantization: give dense_quant_type, moe_quant_type or both: {', '.join(KINDS)}.")
+    return kinds
 
 
 def by_pattern(quantization: str | None) -> Kinds:
@@ -74,7 +77,7 @@ def kinds_of_layers(quantization: str | None, layers: Iterable[str]) -> Kinds:
     for pattern, kind in by_pattern(quantization).items():
         # A layer may be given by the name of its tensor, too.
         found = [layer for layer in kinds if fnmatchcase(layer, pattern.removesuffix(".weight"))]
-        if not found and pattern != _EXPERTS:
+        if not found and not (pattern == _EXPERTS and any(kinds.values())):
             raise ConfigError(f"quantization: {pattern!r} matches no layer of this model, which has {_named(kinds)}.")
         kinds |= dict.fromkeys(found, kind)
     return kinds

@@ -248,6 +248,7 @@ def test_a_switch_that_contradicts_its_configuration_is_refused(is_on, config):
     ("guided_decoding_backend", "nonsense", "must be one of auto, off"), ("load_choices", "fast", "must be one of"),
     ("enable_early_stop", "yes", "True or False"), ("quantization", {"dense_quant_type": "w4a8"}, "w4a8"),
     ("quantization", {"dense_quant_typ": "wint8", "moe_quant_type": "wint4"}, "Did you mean dense_quant_type"),
+    ("quantization", {"quantization": "mix_quant"}, "give dense_quant_type, moe_quant_type or both: int8"),
 ])  # fmt: skip
 def test_a_form_that_fastdeploy_has_not_either_is_refused(name, value, words):
     with pytest.raises(ConfigError, match=words):
@@ -280,6 +281,8 @@ def kinds(value: object) -> list[str | None]:
     ({"model.layers.1?.*": "int8"}, [None, None, "int8", None]),
     ({"model.layers.[0-9].*": "int8"}, ["int8", "int8", None, None]),
     ({"*.down_proj.weight": "int8"}, [None, "int8", None, None]),
+    ({"*": "int8", "*.experts.*": "int4"}, ["int8"] * 4),
+    ({"quantization": "mix_quant", "dense_quant_type": "wint8"}, ["wint8"] * 4),
 ])  # fmt: skip
 def test_of_several_patterns_that_match_a_layer_the_last_one_counts(value, expected):
     assert kinds(value) == expected
@@ -295,6 +298,12 @@ def test_a_mapping_is_the_same_as_its_json_keeps_its_order_and_names_layers_that
         "quantization: '*.dwn_proj' matches no layer of this model, which has model.layers.N.mlp.up_proj, "
         "model.layers.N.mlp.down_proj, lm_head (N is a number)."
     )
+
+
+@for_each("mapping", [{"*.experts.*": "int8"}, {"quantization": "mix_quant", "moe_quant_type": "wint4"}])
+def test_experts_alone_of_a_model_without_are_no_layer_of_it(mapping):
+    with pytest.raises(ConfigError, match=r"'\*\.experts\.\*' matches no layer of this model"):
+        kinds(mapping)
 
 
 NEITHER = r"^quantization=.*must be one of int8, int4, wint8, wint4, or a mapping"
