@@ -17,6 +17,7 @@ from openai.types.chat import completion_create_params
 from openai.types.responses import response_create_params
 
 from penstock import GuidedDecodingParams, RequestError
+from penstock.frontend.commands.generation.batch_line import BatchLine
 from penstock.frontend.http.answers.errors import ApiError
 from penstock.frontend.http.openapi import document
 from penstock.frontend.http.requests.decoding import decoded
@@ -171,11 +172,17 @@ def test_a_shape_is_refused_by_the_name_that_was_sent_and_one_that_is_null_is_no
     ({"reasoning": {"effort": "low", "max_tokens": 7, "exclude": True}}, {"reasoning_effort": "low"}, 7, False),
     ({"reasoning": {"effort": "none"}}, {"enable_thinking": False, "reasoning_effort": "none"}, None, True),
     ({"reasoning_effort": "none"}, {"enable_thinking": False, "reasoning_effort": "none"}, None, True),
+    ({"think": True, "chat_template_kwargs": {"enable_thinking": False}}, {"enable_thinking": False}, None, True),
     ({"verbosity": "low", "include_reasoning": False}, {"verbosity": "low"}, None, False),
 ])  # fmt: skip
 def test_every_way_to_say_how_much_to_think_reaches_the_template(given, options, budget, is_shown):
     request = decoded(json.dumps({**MESSAGES, **given}).encode(), ChatRequest)
-    assert thinking_of(request) == (options, budget, is_shown)
+    assert (*thinking_of(request), request.shows_thoughts) == (options, budget, is_shown)
+    value = {"custom_id": "", "method": "POST", "url": "/v1/chat/completions", "body": {**MESSAGES, **given}}
+    conversation, params = BatchLine.of(value).asked(SamplingParams())
+    assert (conversation.template_options, params.reasoning_max_tokens) == (options, budget)
+    if given.keys() <= {"enable_thinking", "think", "thinking", "reasoning", "reasoning_effort"} and is_shown:
+        assert thinking_of(decoded(json.dumps({"input": "a", **given}).encode(), ResponsesRequest)) == (options, budget)
 
 
 @for_each("kind, least", [(kind, least) for kind, _, least in KINDS_OF_REQUESTS if kind is not CompletionRequest])

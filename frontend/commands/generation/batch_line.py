@@ -21,8 +21,9 @@ from ...http.answers.logprobs import Section, chat_logprobs, completion_logprobs
 from ...http.answers.long_json import LongJson
 from ...http.endpoints.chat import choice_of
 from ...http.endpoints.completions import as_prompts
-from ...http.requests.conversation import as_messages, as_tools, template_options
+from ...http.requests.conversation import as_messages, as_tools
 from ...http.requests.parameters import sampling_params
+from ...http.requests.thinking import thinking_of
 from ...http.requests.tool_choice import ToolChoice
 from ...http.schemas.chat import ChatChoice, ChatCompletion, ChatRequest
 from ...http.schemas.completions import Completion, CompletionChoice, CompletionRequest
@@ -69,9 +70,7 @@ class BatchLine:
         given = body.tool_choice
         choice = given if isinstance(given, str) or given is None else given.chosen
         self.choice = ToolChoice.of(choice, as_tools(body.tools))
-        options = template_options(body.chat_template_kwargs)
-        if body.reasoning_effort is not None:
-            options.setdefault("reasoning_effort", body.reasoning_effort)
+        thinking = thinking_of(body)
         own = sampling_params(
             body,
             params,
@@ -79,12 +78,13 @@ class BatchLine:
             max_tokens=body.max_completion_tokens or body.max_tokens,
             logprobs=(body.top_logprobs or 0) if body.logprobs else None,
             call_shape=self.choice.shape,
+            reasoning_max_tokens=thinking.max_tokens,
             lora_name=body.lora_name,
         )
         tools = self.choice.tools
         messages = as_messages(body.messages)
         take_media(messages, may_open=False)  # a line opens no file and no URL
-        return Conversation(messages, tools, body.chat_template, options), own
+        return Conversation(messages, tools, body.chat_template, thinking.template_options), own
 
     def answer(self, output: RequestOutput, model: str) -> str:
         """A line of OpenAI's output file; `model` is the name where the body has none."""
@@ -113,7 +113,7 @@ class BatchLine:
         for answer in output.outputs:
             if call_parsers is not None:
                 call_parsers[answer.index].take(answer)
-            if body.include_reasoning is False:
+            if not body.shows_thoughts:
                 answer.reasoning_content = None
             found = answer.logprobs
             logprobs = None if found is None else chat_logprobs(found, body.top_logprobs or 0, json)

@@ -19,7 +19,7 @@ from ..answers.long_json import LongJson
 from ..answers.reply import event, long_event, whole
 from ..endpoint import AnyReply, Call
 from ..loaded_model import LoadedModel
-from ..requests.conversation import as_tools, own_template, rendered, template_options
+from ..requests.conversation import as_tools, own_template, rendered
 from ..requests.parameters import sampling_params
 from ..requests.thinking import thinking_of
 from ..requests.tool_choice import CallParser, ToolChoice
@@ -48,7 +48,6 @@ class _Answer(NamedTuple):
 @dataclass(slots=True)
 class _Chat(PreparedRequest[ChatRequest]):
     call_parsers: list[CallParser] | None
-    shows_thoughts: bool
     prompt_logprobs: list[Logprobs] = field(default_factory=list)
 
     async def whole(self) -> AnyReply:
@@ -81,7 +80,7 @@ class _Chat(PreparedRequest[ChatRequest]):
                 for answer in piece.answers:
                     if self.call_parsers is not None:
                         self.call_parsers[answer.index].take(answer)
-                    if not self.shows_thoughts:
+                    if not self.request.shows_thoughts:
                         answer.reasoning_content = None
                     yield _Answer(answer, piece.logprobs.get(answer.index, []))
                 if is_streamed:
@@ -121,9 +120,9 @@ def _prepared(call: Call, request: ChatRequest, model: LoadedModel) -> _Chat:
     )
     params = guarded(params)
     check_asked(1, params, call.server.options)
-    options = {**thinking.template_options, **template_options(request.chat_template_kwargs)}
     if request.chat_template is None:
         model.check_template_options(request.chat_template_kwargs, choice.tools)
+    options = thinking.template_options
     if request.continue_final_message:
         options["continue_final_message"] = True
     prompt = rendered(
@@ -135,7 +134,7 @@ def _prepared(call: Call, request: ChatRequest, model: LoadedModel) -> _Chat:
         adds_generation_prompt=request.add_generation_prompt is not False and not request.continue_final_message,
     )
     generation = Generation(call, model, [prompt], params)
-    return _Chat(generation, request, choice.call_parsers(params.n), thinking.is_shown)
+    return _Chat(generation, request, choice.call_parsers(params.n))
 
 
 def _whole(chat: _Chat, answers: list[_Answer]) -> AnyReply:

@@ -20,8 +20,9 @@ from ..answers.reply import Reply
 from ..answers.response_items import ResponseItems
 from ..endpoint import AnyReply, Call
 from ..loaded_model import LoadedModel
-from ..requests.conversation import rendered, template_options
+from ..requests.conversation import rendered
 from ..requests.parameters import sampling_params
+from ..requests.thinking import thinking_of
 from ..requests.tool_choice import CallParser, ToolChoice
 from ..schemas.chat import Called, CalledFunction, ChatMessage, ContentPart
 from ..schemas.responses import (
@@ -127,24 +128,21 @@ def _prepared(call: Call, request: ResponsesRequest, model: LoadedModel) -> _Res
     tools = [_nested(tool) for tool in request.tools or ()]
     given = request.tool_choice
     choice = ToolChoice.of(given.chosen if isinstance(given, FlatChoice) else given, tools)
+    thinking = thinking_of(request)
     params = sampling_params(
         request,
         model.defaults,
         call.salt,
         max_tokens=request.max_output_tokens,
         call_shape=choice.shape,
+        reasoning_max_tokens=thinking.max_tokens,
         response_format=_response_format(request),
         lora_name=model.adapter(None),
     )
     params = guarded(params)
     check_asked(1, params, call.server.options)
-    options = template_options(request.chat_template_kwargs)
-    model.check_template_options(options, choice.tools)
-    if request.reasoning is not None and request.reasoning.effort is not None:
-        options.setdefault("reasoning_effort", request.reasoning.effort)
-        if request.reasoning.effort == "none":
-            options.setdefault("enable_thinking", False)
-    prompt = rendered(model, list(_conversation(request)), choice.tools, options)
+    model.check_template_options(request.chat_template_kwargs, choice.tools)
+    prompt = rendered(model, list(_conversation(request)), choice.tools, thinking.template_options)
     return _Responses(
         Generation(call, model, [prompt], params),
         request,

@@ -1,18 +1,22 @@
-"""Reads how much a model shall think before its answer, in each form that clients of other servers use."""
+"""Reads how much a model shall think before its answer, in each form that clients of other servers use.
+
+Chats, responses and the lines of batches are read alike. What a request tells the chat template by name goes first.
+"""
 
 from typing import Any, NamedTuple
 
 from ..answers.errors import ApiError
 from ..schemas.chat import ChatRequest
+from ..schemas.responses import ResponsesRequest
+from .conversation import template_options
 
 
 class Thinking(NamedTuple):
-    template_options: dict[str, Any]  # that were given; a chat template may read them
+    template_options: dict[str, Any]  # all that were given; a chat template may read them
     max_tokens: int | None
-    is_shown: bool
 
 
-def thinking_of(request: ChatRequest) -> Thinking:
+def thinking_of(request: ChatRequest | ResponsesRequest) -> Thinking:
     """Combine all fields; two that contradict one another are refused."""
     reasoning, thinking = request.reasoning, request.thinking
     is_enabled = {
@@ -29,9 +33,8 @@ def thinking_of(request: ChatRequest) -> Thinking:
         "reasoning_effort": _only(effort),
         "verbosity": request.verbosity,
     }
-    is_hidden = request.include_reasoning is False or (reasoning is not None and reasoning.exclude is True)
     given = {name: value for name, value in options.items() if value is not None}
-    return Thinking(given, _only(budget), not is_hidden)
+    return Thinking({**given, **template_options(request.chat_template_kwargs)}, _only(budget))
 
 
 def _only(said: dict[str, Any]) -> Any:

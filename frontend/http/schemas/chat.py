@@ -100,15 +100,18 @@ class ThinkingOptions(msgspec.Struct, kw_only=True):
     budget_tokens: Count | None = None
 
 
-class ChatReasoning(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """OpenRouter's way to say how a model thinks."""
+class Reasoning(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """OpenAI's and OpenRouter's way to say how a model thinks."""
 
     enabled: bool | None = None
     effort: Effort | None = None
     max_tokens: Count | None = None
-    exclude: bool | None = None
     summary: str | None = None  # without effect
     generate_summary: str | None = None  # without effect
+
+
+class ChatReasoning(Reasoning, kw_only=True, forbid_unknown_fields=True):
+    exclude: bool | None = None
 
 
 class ChatRequest(Sampling, kw_only=True, forbid_unknown_fields=True):
@@ -132,6 +135,11 @@ class ChatRequest(Sampling, kw_only=True, forbid_unknown_fields=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     echo: bool | None = None
+
+    @property
+    def shows_thoughts(self) -> bool:
+        is_excluded = self.reasoning is not None and self.reasoning.exclude is True
+        return self.include_reasoning is not False and not is_excluded
 
 
 class FunctionCall(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -49,7 +49,7 @@ _PENALTY = "this penalty doesn't exist here; use repetition_penalty, or no_repea
 _TEXT = "answers are text alone"
 _LENGTH = "use max_tokens, or max_output_tokens in /v1/responses"
 _MORE = "answers don't tell that; logprobs and prompt_logprobs are what they can tell beside their text"
-_TEMPLATE = "it is an option of chat templates, and this endpoint renders none"
+_TEMPLATE = "it is an option of chat templates; /v1/chat/completions takes it"
 _MEDIA = "give each picture or video its own min_pixels, max_pixels, fps or num_frames, in its part of the message"
 _OWNER = "which models run, and how, is said by the owner of the server"
 _ABROAD = "there is no such service here"
@@ -74,8 +74,9 @@ FOREIGN_FIELDS: Mapping[str, ForeignField] = {
     **_rows(
         _TEMPLATE,
         verbosity=("medium",), reasoning=(), thinking=(), enable_thinking=(), think=(), reasoning_effort=(),
-        include_reasoning=(True,), chat_template=(), chat_template_kwargs=(), documents=(),
+        include_reasoning=(True,), chat_template=(), chat_template_kwargs=(),
     ),
+    **_rows("chat templates are given no documents; put their text into a message", documents=()),
     # llama.cpp
     **_rows(
         _SAMPLER,

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from ....protocol.errors import RequestError
-from .chat import AllowedTool, AllowedTools, ChosenFunction
+from .chat import AllowedTool, AllowedTools, ChosenFunction, Reasoning, ThinkingOptions
 from .sampling import Count, Effort, FreeForm, Ranked, SamplingRequest
 
 
@@ -66,12 +66,9 @@ class TextOptions(msgspec.Struct, kw_only=True):
     verbosity: str | None = None  # without effect
 
 
-class ReasoningOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    effort: Effort | None = None
+class ReasoningOptions(Reasoning, kw_only=True, forbid_unknown_fields=True):
     context: str | None = None  # without effect
     mode: str | None = None  # without effect
-    summary: str | None = None  # without effect
-    generate_summary: str | None = None  # without effect
 
 
 class ResponsesRequest(SamplingRequest, kw_only=True, forbid_unknown_fields=True):
@@ -84,6 +81,10 @@ class ResponsesRequest(SamplingRequest, kw_only=True, forbid_unknown_fields=True
     tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
+    reasoning_effort: Effort | None = None
+    enable_thinking: bool | None = None
+    think: Annotated[bool | None, Meta(description="another name of enable_thinking")] = None
+    thinking: ThinkingOptions | None = None
     reasoning: ReasoningOptions | None = None
     chat_template_kwargs: FreeForm | None = None
     truncation: Annotated[
