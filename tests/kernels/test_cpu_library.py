@@ -132,8 +132,12 @@ def test_only_what_changed_is_compiled_again(sources, folders):
 
 
 @needs_compiler
-def test_a_source_that_does_not_compile_is_named_and_can_be_left_out(sources, folders):
+def test_a_source_that_does_not_compile_is_named_and_left_out_only_on_demand(sources, folders, monkeypatch):
     (sources / "broken.cpp").write_text("int broken( { return 1; }\n")
+    monkeypatch.setenv("PENSTOCK_CPU_LIBRARIES", str(folders.libraries))
+    with pytest.raises(LibraryError, match=r"broken\.cpp:1"):
+        load("avx2")
+    assert not build.is_current("avx2", folders)
     with pytest.raises(build.BuildError, match=r"broken\.cpp:1"):
         build.build("avx2", folders)
     assert "broken.cpp:1" in "".join(build.build("avx2", folders, keep_going=True))
