@@ -52,7 +52,7 @@ def show(model: str) -> None:
     title(f"Penstock demo: {model}, on this machine")
     start = time.monotonic()
     with LLM(model) as llm:
-        say(f"Ready in {time.monotonic() - start:.1f} s. The table says what the model takes of this machine.")
+        say(f"Ready in {time.monotonic() - start:.1f} s. The line above says what the model takes of this machine.")
         earlier = show_batch(llm)
         show_stream(llm)
         show_prefix(llm, earlier)

@@ -150,7 +150,7 @@ def _tried(name: str) -> list[str]:
     """Where a model was looked for on this machine."""
     path = Path(os.path.expanduser(name))
     bundled = f"the bundled model {name} (not installed)"
-    why = "it is a file" if os.path.isfile(path) else "it does not exist"
+    why = "no name was given" if not name else "it is a file" if os.path.isfile(path) else "it does not exist"
     return [
         bundled if name in BUNDLED else f"bundled models ({', '.join(BUNDLED)})",
         f"the folder {_absolute(path)} ({why})",

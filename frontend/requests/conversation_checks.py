@@ -51,6 +51,8 @@ def _check_message(message: Any, sees: bool) -> None:
             f"tool_calls are the assistant's, and this is a {role[:64]} message. What a call gave is a message of the "
             'role "tool".'
         )
+    if calls := _value(message, "tool_calls"):
+        _check_calls(calls)
     content = _value(message, "content")
     if isinstance(content, (list, tuple)):
         for part in content:
@@ -59,6 +61,16 @@ def _check_message(message: Any, sees: bool) -> None:
         raise RequestError(
             f"The content of a message must be text or a list of text parts; this {role[:64]} message's is "
             f"{'missing' if content is None else type(content).__name__}."
+        )
+
+
+def _check_calls(calls: Any) -> None:
+    """Templates read a call's function, or the call itself as one."""
+    are_listed = isinstance(calls, (list, tuple))
+    if not are_listed or any(_value(call, "function") is None and _value(call, "name") is None for call in calls):
+        raise RequestError(
+            'tool_calls must be a list of calls such as {"type": "function", "function": {"name": "…", "arguments": '
+            '{"…": "…"}}}.'
         )
 
 
@@ -79,7 +91,8 @@ def _check_part(part: Any, sees: bool) -> None:
             raise RequestError(
                 f"This model sees nothing: a part of a message must be text, and this one is of type {shown}."
             )
-        raise RequestError(f"Content of type {shown} is not supported: a part of a message must be text.")
+        kinds = "text, an image or a video" if sees else "text"
+        raise RequestError(f"Content of type {shown} is not supported: a part of a message must be {kinds}.")
     check_names("A part of a message", part, _OF_TEXTS)
     if not isinstance(_value(part, "text"), str):
         fault = _fault("this one", part, "text")

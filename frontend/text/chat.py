@@ -109,6 +109,8 @@ def _rendered(template: jinja2.Template, variables: dict[str, Any]) -> str:
         return template.render(**variables)
     except jinja2.TemplateError as error:
         raise RequestError(f"The chat template refuses this conversation: {error}") from error
+    except MemoryError:
+        raise RequestError("The chat template takes more memory for this conversation than it may.") from None
     except Exception as error:  # whatever a stranger's template does wrong ends this request only
         raise RequestError(
             f"The chat template fails on this conversation with {type(error).__name__}: {error}"

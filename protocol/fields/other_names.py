@@ -85,6 +85,8 @@ ADVICE: dict[str, str] = {
     "repeat_last_n": "repetition_penalty counts the whole text.",
     "think": 'A template is told so by chat_template_kwargs: {"enable_thinking": true}.',
     "enable_thinking": 'A template is told so by chat_template_kwargs: {"enable_thinking": true}.',
+    "reasoning_effort": 'A template is told so by chat_template_kwargs: {"reasoning_effort": "low"}.',
+    "use_beam_search": "Beams are searched by LLM.beam_search.",
     "system": "What a model is told first is a message of the role system.",
     "best_of": "All n answers are returned; leave it out, or give None in its place.",
     "functions": "Functions are given as `tools`.",

@@ -117,6 +117,9 @@ def test_a_message_or_part_without_its_text_is_told_what_it_lacks(message, fault
         check_conversation([message])
     with pytest.raises(RequestError):
         render(TEMPLATES["chatml"], [message])
+    for calls in ("x", {"function": {"name": "f"}}, ["f"], [{}], [{"id": "1", "type": "function"}]):
+        with pytest.raises(RequestError, match="^tool_calls must be a list of calls such as"):
+            check_conversation([{"role": "assistant", "tool_calls": calls}])
     for none in ([], "hello", {"role": "user", "content": "x"}):
         with pytest.raises(RequestError, match="conversation"):
             render(TEMPLATES["chatml"], none)

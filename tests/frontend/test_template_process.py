@@ -78,7 +78,7 @@ def test_a_conversation_that_cannot_be_written_down_is_refused_alone(processes):
     "template, words",
     [
         (ENDLESS, "1 s of processor time"),
-        ("{{ 'a' * 10**12 }}", "MiB|MemoryError"),
+        ("{{ 'a' * 10**12 }}", "MiB|more memory"),
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "RecursionError|breaks"),
         ("{{ ''.__class__.__mro__ }}", "unsafe|undefined"),
         ("{{", "not valid Jinja"),
@@ -120,9 +120,9 @@ def test_conversations_of_one_template_are_rendered_or_refused_each_with_what_it
 @for_each(
     "template, words",
     [
-        ("{% set a = namespace(b='x') %}{% for i in range(99) %}{% set a.b = a.b + a.b %}{% endfor %}", "MemoryError"),
-        ("{{ '%999999999999d' % 1 }}", "MiB|MemoryError|OverflowError"),
-        ("{{ 10**(10**10) }}", "1 s of processor time|MiB|MemoryError"),
+        ("{% set a = namespace(b='x') %}{% for i in range(99) %}{% set a.b = a.b + a.b %}{% endfor %}", "more memory"),
+        ("{{ '%999999999999d' % 1 }}", "MiB|more memory|OverflowError"),
+        ("{{ 10**(10**10) }}", "1 s of processor time|MiB|more memory"),
     ],
 )
 def test_what_a_requests_template_does_wrong_is_told_in_a_sentence(template, words):
@@ -179,7 +179,7 @@ def test_a_model_whose_template_takes_all_memory_is_told_so_and_the_caller_keeps
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     template = "{% set ns = namespace(x='a') %}" + loop
     assert unread_options(template, {"x": 1}) == ["x"]
-    with pytest.raises(RequestError, match="MemoryError|MiB|processor time"):
+    with pytest.raises(RequestError, match="more memory|MiB|processor time"):
         rendered(processes, template)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
 
@@ -192,7 +192,7 @@ def test_a_tokenizer_renders_a_strangers_template_in_a_process_that_ends_with_it
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert tokenizer.apply_chat_template(HI) == "1hi"
-    with pytest.raises(RequestError, match="MemoryError|MiB|processor time"):
+    with pytest.raises(RequestError, match="more memory|MiB|processor time"):
         tokenizer.apply_chat_template([{"role": "user", "content": "boom"}])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
     assert pickle.loads(pickle.dumps(tokenizer)).apply_chat_template([HI, HI]) == ["1hi"] * 2

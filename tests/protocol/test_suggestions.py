@@ -118,6 +118,7 @@ def test_what_is_near_to_nothing_gets_no_suggestion(word):
     (EngineConfig, "cache_dir", "Where downloads lie is set by HF_HUB_CACHE in the environment."),
     (ChatRequest, "max_completion_tokns", "Did you mean max_completion_tokens?"),
     (SamplingParams, "functions", "Functions are given as `tools`."),
+    (SamplingParams, "use_beam_search", "Beams are searched by LLM.beam_search."),
     (ResponsesRequest, "max_tokens", "Did you mean max_output_tokens?"),
 ])  # fmt: skip
 def test_a_name_of_another_engine_is_told_with_ours(kind, word, sentence):

@@ -42,7 +42,7 @@ FEATURES_OF_OTHERS = {
     "sparse_config": {"topk": 64, "dense_len": -1}, "dual_chunk_attention_config": {"chunk_size": 8, "local_size": 8},
     "sliding_window": "4k", "attention_chunk_size": 1.5, "attention_layers": ["global", "local"],
     "attention_sink_size": 4, "use_retention": True, "use_xpos": True, "use_logn_attn": True, "use_rope": 0,
-    "alibi_bias_max": 8,
+    "alibi_bias_max": 8, "rotary_percent": 0.5, "rope_fraction": 0.25,
 }  # fmt: skip
 
 
@@ -145,9 +145,10 @@ CHANGES_NOTHING = {
     "my_companys_ticket": "A-17", "use_kv_cache": True, "rope_type": "default", "pos_emb": "rope",
     "use_fused_rope": True, "attention_type": "gqa", "act_fn": "silu", "activation": "swiglu", "gated_mlp": True,
     "my_own_residual_scale": 0.5, "lora_config": {"r": 8}, "kl_beta": 0.1, "use_mamba_kernels": True, "n_head": 99,
-    "use_rope": 1, "attention_layers": ["global"] * 2, "attention_sink_size": 0, "use_retention": False,
+    "use_rope": 1, "attention_layers": ["global"] * 2, "attention_sink_size": -1, "use_retention": False,
     "use_xpos": None, "use_logn_attn": False, "window_size": 2048, "swa_window_size": -1, "attention_layers_count": 2,
     "attention_softmax_in_fp32": True, "sparsity": 0.5, "window": 7, "sliding_window": 4096, "hidden_dropout": 0.1,
+    "rotary_percent": 1.0,
 }  # fmt: skip
 
 

@@ -73,8 +73,10 @@ def test_memory_a_context_or_a_card_that_cannot_be_had_is_named(model_folder, tm
     start = started(model_folder, tmp_path)
     planned = start.plan()
     monkeypatch.setattr(faults, "_text", "worker.allocate=memory")
-    with pytest.raises(OutOfMemoryError, match=f"{planned.num_blocks:,} KV blocks were planned"):
-        start.runner(Allocate([planned.num_blocks], planned.max_model_len, [0]), Trace(None, ""))
+    for limits in ("", "ulimit -v 600000"):
+        monkeypatch.setattr("penstock.worker.start.start.inherited_limits", lambda limits=limits: limits)
+        with pytest.raises(OutOfMemoryError, match=f"{planned.num_blocks:,} KV blocks were planned .*{limits}"):
+            start.runner(Allocate([planned.num_blocks], planned.max_model_len, [0]), Trace(None, ""))
 
 
 def test_broken_logits_can_be_injected(model_folder, tmp_path, monkeypatch):

@@ -257,7 +257,11 @@ MECHANISMS: tuple[Mechanism, ...] = (
         _names_plain_attention,
         "(attn|attention).(types?|kinds?|layers|class|modes?|mechanism|variant|method)",
     ),
-    _words("tokens that attention always sees", _is_off, "(attn|attention).sinks?.(size|tokens?) sink.(size|tokens?)"),
+    _words(
+        "tokens that attention always sees",
+        _is_endless,
+        "(attn|attention).sinks?.(size|tokens?) sink.(size|tokens?)",
+    ),
     _keys(NORMED_QUERIES, _is_off, "qk_norm use_qk_norm qk_layernorm qk_layer_norm use_qk_layernorm use_qk_layer_norm"),
     _words(_BOUND, _is_endless, "soft.?cap(ping)? logits?.cap clip.qkv"),
     _keys(_SCALE_OF_ATTENTION, _is_plain_scale, "attention_multiplier attention_scale attn_scale softmax_scale"),
@@ -283,7 +287,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "pos(ition|itional)?.(emb(ed|edding)?s?|enc(oding)?)(.type)? rope.position.encoding",
     ),
     _keys(_PARTLY_ROTATED, _is_head_dim, "rotary_dim"),
-    _keys(_PARTLY_ROTATED, _is_rotated_share, "rotary_pct rope_pct rotary_emb_fraction rope_percent rope_percentage"),
+    _words(_PARTLY_ROTATED, _is_rotated_share, "(rotary|rope)(.emb)?.(pct|percent|percentage|fraction)"),
     _keys("layers that compute side by side", _is_off, "parallel_attn parallel_attention parallel_residual"),
     _keys("layers that compute side by side", _is_off, "use_parallel_residual parallel_block use_parallel_block"),
     _keys(

@@ -10,6 +10,7 @@ from ...protocol.adapter_messages import AdapterLoaded
 from ...protocol.errors import OutOfMemoryError
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import Allocate
+from ...protocol.processes.exit_status import inherited_limits
 from ...protocol.processes.faults import point
 from ...protocol.processes.launch import Launch
 from ...protocol.processes.trace import Trace
@@ -143,9 +144,12 @@ class Start:
             point("worker.allocate")
             memory = self.model.memory(self.groups, allocate.num_blocks, self.config.block_size, self.kv_kind)
         except (MemoryError, OSError, RuntimeError) as error:
+            limits = inherited_limits()
+            bound = f", or this process's own limits leave less ({limits})" if limits else ""
             raise OutOfMemoryError(
                 f"{_counts(allocate.num_blocks)} KV blocks were planned and could not be allocated on {self.device} "
-                f"({error}). Something else has taken the memory meanwhile; free it, or give a smaller kv_cache_memory."
+                f"({error}). Something else has taken the memory meanwhile{bound}; free it, or give a smaller "
+                "kv_cache_memory."
             ) from error
         try:
             return memory, second_tiers(memory, allocate.num_cpu_blocks)
