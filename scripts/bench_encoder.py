@@ -18,7 +18,8 @@ from penstock.kernels.cpu.program import Program
 from penstock.protocol.media import Encode
 from penstock.protocol.messages import StepPlan
 from penstock.worker.device import device_name
-from penstock.worker.models.load import Model, load_model
+from penstock.worker.start.load import load_model
+from penstock.worker.start.model import Model
 
 _TEXT = dict(num_hidden_layers=1, intermediate_size=256, vocab_size=512, num_attention_heads=16, num_key_value_heads=2)
 # As published: the architecture, how wide the text part is, and the encoder.

@@ -29,7 +29,8 @@ from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.program import Program
 from penstock.worker.kv.host_memory import BackgroundTouch
 from penstock.worker.kv.model_memory import ModelMemory
-from penstock.worker.models.load import Model, load_model
+from penstock.worker.start.load import load_model
+from penstock.worker.start.model import Model
 from penstock.worker.steps.batch import Batch
 from penstock.worker.steps.block_tables import BlockRows
 

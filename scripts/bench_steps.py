@@ -26,7 +26,8 @@ from peers.shapes import SHAPES as COMPARED
 from penstock.kernels.states import Segments
 from penstock.worker.kv.model_memory import ModelMemory
 from penstock.worker.kv.state_memory import StateMemory
-from penstock.worker.models.load import Model, load_model
+from penstock.worker.start.load import load_model
+from penstock.worker.start.model import Model
 from penstock.worker.steps.batch import Batch
 from penstock.worker.steps.block_tables import BlockRows
 

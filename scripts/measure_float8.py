@@ -29,8 +29,9 @@ from penstock.frontend.models.model_names import BUNDLED
 from penstock.kernels import TorchOperations
 from penstock.kernels.packed_weight import PackedWeight
 from penstock.worker.backends.torch.backend import TorchBackend
-from penstock.worker.models import load
-from penstock.worker.models.load import Model, load_model
+from penstock.worker.start import load
+from penstock.worker.start.load import load_model
+from penstock.worker.start.model import Model
 
 E4M3_MOST = 448.0
 NUM_TOKENS, BLOCK = 2048, 128

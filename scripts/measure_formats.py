@@ -17,7 +17,8 @@ from bench_harness import machine
 from bench_models import SHAPES, write_config
 from torch import Tensor
 
-from penstock.worker.models.load import Model, load_model
+from penstock.worker.start.load import load_model
+from penstock.worker.start.model import Model
 from penstock.worker.steps.batch import Batch
 from penstock.worker.steps.block_tables import BlockRows
 

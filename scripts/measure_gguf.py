@@ -35,7 +35,7 @@ from torch import Tensor
 from penstock.frontend.models.conversion import convert_model
 from penstock.frontend.models.model_files import find_model
 from penstock.worker.backends.torch.backend import TorchBackend
-from penstock.worker.models import load
+from penstock.worker.start import load
 
 SCRIPTS = Path(__file__).resolve().parent
 NUM_ANSWERS, ANSWER_TOKENS, PROMPT_TOKENS = 16, 64, 24

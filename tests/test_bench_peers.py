@@ -16,8 +16,8 @@ from peers.scenarios import MAX_MODEL_LEN, MAX_NUM_SEQS, SCENARIOS
 from peers.shape import BESIDE_MXFP4, CONVOLUTION, DECAY, EMBEDDING, tensors, write_config
 from peers.shapes import SHAPES as OF_PEERS
 
-from penstock.worker.models.config import read_config
-from penstock.worker.models.products import products
+from penstock.worker.description.config import read_config
+from penstock.worker.description.products import products
 
 FAKE_ENGINE = """
 import os

@@ -17,10 +17,10 @@ from ..protocol.files.cache_folder import cache_folder
 from ..protocol.memory_plan import taken_bytes
 from ..protocol.options.config import EngineConfig
 from ..protocol.survey import SURVEYED_TOKENS, GpuSurvey, ModelSurvey, NativeSurvey, Survey, TorchSurvey
-from .models.config import ModelConfig, read_config
-from .models.families import FAMILIES
-from .models.groups import groups_of, kept_bytes, memory_bytes
-from .models.products import products
+from .description.config import ModelConfig, read_config
+from .description.families.table import FAMILIES
+from .description.groups import groups_of, kept_bytes, memory_bytes
+from .description.products import products
 from .start.available_memory import available_memory
 from .start.default_kv_memory import default_kv_bytes
 from .start.media_memory import media_plan

@@ -22,9 +22,10 @@ from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.messages import MaskFrame, Prompt, StepResult, column, values
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
-from penstock.worker.models.load import Model, load_model
-from penstock.worker.parallel import Parallel
-from penstock.worker.steps.runner import Runner
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.runner import Runner
+from penstock.worker.start.load import load_model
+from penstock.worker.start.model import Model
 from penstock.worker.steps.slots import SlotTable
 
 from .setting import Figure, Part, Setting

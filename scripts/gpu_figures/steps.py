@@ -9,7 +9,7 @@ from functools import partial
 
 from bench_models import SHAPES
 
-from penstock.worker.models.load import Model
+from penstock.worker.start.model import Model
 
 from .idle import Drive, Sizes, loaded
 from .setting import BANDWIDTH, MATRIX_RATE, Figure, Part, Setting

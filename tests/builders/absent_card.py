@@ -166,9 +166,9 @@ def main(folder: Path, forms: list[str]) -> None:
 def started(card: Card, folder: Path, form: str) -> Any:
     """The model, warmed up."""
     from penstock.worker.backends.backend import BackendOptions
-    from penstock.worker.backends.triton.warm_up import warm_up
-    from penstock.worker.models.load import load_model
+    from penstock.worker.start.load import load_model
     from penstock.worker.start.memory import Size
+    from penstock.worker.start.warm_up import warm_up
 
     family, shape, options = FORMS[form]
     files = folder / "model"
@@ -199,7 +199,8 @@ def ready(model: Any) -> Any:
     runner = slotted_runner(model, num_blocks=2001, max_model_len=LONGEST - 99, num_slots=ROWS)
     if (vision := model.config.vision) is not None and vision.family.has_whole_spans:
         runner._batch = _of_pictures
-    GraphCapture(model, runner.table, runner.memory, runner.ranks).capture_all(1 << 30, lambda number, total: None)
+    capture = GraphCapture(model.forward_pass, model.sample, runner.table, runner.memory, runner.ranks)
+    capture.capture_all(1 << 30, lambda number, total: None)
     return runner
 
 

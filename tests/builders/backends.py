@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from penstock.worker.backends.backend import BackendOptions
-from penstock.worker.models.load import Model, load_model
+from penstock.worker.start.load import load_model
+from penstock.worker.start.model import Model
 
 from .native_variants import available_variants, forced
 

@@ -20,12 +20,12 @@ from safetensors.torch import load_file
 from penstock.protocol.adapter_messages import NO_ADAPTER
 from penstock.protocol.conversion import Conversion
 from penstock.worker.convert import convert
-from penstock.worker.models.config import read_config
-from penstock.worker.models.load import Model
+from penstock.worker.description.config import read_config
+from penstock.worker.start.model import Model
 from penstock.worker.weights.checkpoint import Checkpoint
 
 PROMPTS = [[7, 8, 9], list(range(20, 60)), [11] * 17]
-_LAYERS = ("penstock.worker.layers", "penstock.worker.models.decoder", "penstock.worker.media")
+_LAYERS = ("penstock.worker.layers", "penstock.worker.layers.decoder", "penstock.worker.media")
 
 
 def logits_of(model: Model, tokens: Iterable[int] = range(5, 29), adapter: int = NO_ADAPTER) -> torch.Tensor:

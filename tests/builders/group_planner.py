@@ -18,16 +18,16 @@ from penstock.protocol.layer_groups import ABSENT, GroupChanges
 from penstock.protocol.messages import Fork, NewSlot, StepPlan, column, values
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
+from penstock.worker.description.groups import LayerGroup
+from penstock.worker.description.parts.mixers import StateShape
 from penstock.worker.kv.kv_cache import KVCache, KVShape
 from penstock.worker.kv.model_memory import ModelMemory
 from penstock.worker.kv.second_tier import second_tiers
 from penstock.worker.kv.state_memory import StateMemory
-from penstock.worker.models.groups import LayerGroup
-from penstock.worker.models.state_shape import StateShape
-from penstock.worker.parallel import Parallel
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.runner import Runner
 from penstock.worker.steps.batch import Batch
 from penstock.worker.steps.block_tables import BlockTables
-from penstock.worker.steps.runner import Runner
 from penstock.worker.steps.slots import SlotTable
 
 

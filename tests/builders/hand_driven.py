@@ -11,7 +11,7 @@ from penstock.kernels import LoraMapping
 from penstock.kernels.states import NO_STATE, Segments
 from penstock.protocol.adapter_messages import NO_ADAPTER
 from penstock.worker.kv.state_memory import StateMemory
-from penstock.worker.models.load import Model
+from penstock.worker.start.model import Model
 from penstock.worker.steps.batch import Batch
 from penstock.worker.steps.block_tables import BlockRows
 

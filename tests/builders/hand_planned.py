@@ -16,9 +16,9 @@ from penstock.protocol.processes.trace import Trace
 from penstock.worker.kv.kv_cache import KVCache, KVShape
 from penstock.worker.kv.model_memory import ModelMemory
 from penstock.worker.kv.second_tier import second_tiers
-from penstock.worker.parallel import Parallel
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.runner import Runner
 from penstock.worker.steps.batch import Batch
-from penstock.worker.steps.runner import Runner
 from penstock.worker.steps.slots import SlotTable
 
 VOCABULARY = 101

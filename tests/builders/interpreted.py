@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.kernels import triton as kernels
-from penstock.worker.models.load import Model, load_model
+from penstock.worker.start.load import load_model
+from penstock.worker.start.model import Model
 
 
 @contextmanager

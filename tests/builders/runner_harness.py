@@ -34,12 +34,12 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
+from penstock.worker.description.groups import groups_of
 from penstock.worker.kv.second_tier import second_tiers
-from penstock.worker.models.groups import groups_of
-from penstock.worker.models.load import Model
-from penstock.worker.parallel import Parallel
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.runner import Runner
+from penstock.worker.start.model import Model
 from penstock.worker.steps.block_tables import BlockTables
-from penstock.worker.steps.runner import Runner
 from penstock.worker.steps.slots import SlotTable
 
 

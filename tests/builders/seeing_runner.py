@@ -16,7 +16,7 @@ from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.media import Encode, MediaRows
 from penstock.protocol.messages import NewSlot, StepPlan, column, float_values, values
 from penstock.protocol.parameters.sampling import SamplingParams
-from penstock.worker.models.load import Model
+from penstock.worker.start.model import Model
 
 _TOP = 5  # log-probabilities of each token
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from penstock.worker.models.config import ModelConfig
+from penstock.worker.description.config import ModelConfig
 
 from .tiny_hybrids import HYBRIDS
 

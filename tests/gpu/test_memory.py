@@ -13,7 +13,7 @@ from builders.runner_harness import TinyEngine, prompt, slotted_runner
 
 from penstock import LLM, SamplingParams
 from penstock.frontend.models.model_files import find_model
-from penstock.worker.models.load import load_model
+from penstock.worker.start.load import load_model
 
 GIB = 1 << 30
 SHARE, HELD_BY_ANOTHER = 0.3, 0.1  # of the card

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from builders.on_card import generated, mixed_prompts, pocket, usable
 
 from penstock import SamplingParams
-from penstock.worker.parallel import Parallel
+from penstock.worker.ranks.parallel import Parallel
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_one_rank_meets_itself(ranks):
 def test_memory_that_cards_share_holds_a_sum(ranks):
     from penstock.kernels.reference.ranks import add_norm_of_ranks
     from penstock.kernels.triton.unproven.sum_of_ranks import sum_and_norm
-    from penstock.worker.backends.triton.peer_memory import _adds_up, _shared
+    from penstock.worker.ranks.peer_memory import _adds_up, _shared
 
     peers = _shared(0, ranks.device)
     assert _adds_up(peers, ranks.device)

@@ -23,10 +23,11 @@ from penstock.worker.backends.triton import graph_capture
 from penstock.worker.backends.triton.decoder import all_contexts, all_sizes, fitting_context, fitting_size
 from penstock.worker.backends.triton.device_batch import DeviceBatch
 from penstock.worker.backends.triton.graph_capture import GraphCapture
-from penstock.worker.models.load import Model, load_model
-from penstock.worker.parallel import Parallel
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.runner import Runner
+from penstock.worker.start.load import load_model
+from penstock.worker.start.model import Model
 from penstock.worker.start.start import Start
-from penstock.worker.steps.runner import Runner
 from penstock.worker.steps.slots import SlotTable
 from penstock.worker.steps.step_rows import StepRows
 
@@ -88,7 +89,7 @@ def captured(model: Model, monkeypatch, most_bytes: int, a_graph: int = 10):
     told: list[tuple[int, int]] = []
     taken = iter([10 * a_graph + number * a_graph for number in range(100)])
     monkeypatch.setattr(graph_capture.MemoryMeter, "bytes", property(lambda self: next(taken)))
-    capture = GraphCapture(model, runner.table, runner.memory, Parallel())
+    capture = GraphCapture(model.forward_pass, model.sample, runner.table, runner.memory, Parallel())
     capture.capture_all(most_bytes, lambda *progress: told.append(progress))
     return runner, told
 
@@ -120,7 +121,9 @@ def test_all_ranks_stop_where_one_has_no_room(model, monkeypatch):
             return [numbers, [len(model.forward_pass._graphs) == 2]]
 
     runner = slotted_runner(model, num_slots=4)
-    GraphCapture(model, runner.table, runner.memory, TwoRanks(0, 2)).capture_all(1 << 30, lambda *progress: None)
+    GraphCapture(model.forward_pass, model.sample, runner.table, runner.memory, TwoRanks(0, 2)).capture_all(
+        1 << 30, lambda *progress: None
+    )
     assert [key.rows for key in model.forward_pass._graphs] == [4, 3]
 
 
@@ -144,7 +147,9 @@ def test_what_all_will_take_is_reckoned_from_the_largest_and_some_after_it(model
     sizes = [100, 148]  # after the largest, and after four more
     monkeypatch.setattr(graph_capture.MemoryMeter, "bytes", property(lambda self: sizes.pop(0)))
     number = len(model.forward_pass.keys(runner.table))
-    assert GraphCapture(model, runner.table, runner.memory, Parallel()).estimate_bytes() == 100 + 12 * (number - 1)
+    assert GraphCapture(
+        model.forward_pass, model.sample, runner.table, runner.memory, Parallel()
+    ).estimate_bytes() == 100 + 12 * (number - 1)
     assert not model.forward_pass._graphs and torch.is_tensor(runner.table.histories)
 
 

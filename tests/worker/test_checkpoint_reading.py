@@ -14,8 +14,8 @@ from builders.tiny_model import tiny_model, write_safetensors
 from safetensors.torch import load_file, save_file
 
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
-from penstock.worker.models.config import read_config
-from penstock.worker.models.load import load_model
+from penstock.worker.description.config import read_config
+from penstock.worker.start.load import load_model
 from penstock.worker.weights import mappings
 from penstock.worker.weights.checkpoint import Checkpoint
 from penstock.worker.weights.dummy_source import DummySource

@@ -20,7 +20,7 @@ from builders.tiny_model import tiny_model
 
 from penstock.protocol.messages import Prompt
 from penstock.protocol.parameters.beams import BeamSearchParams
-from penstock.worker.models.load import Model
+from penstock.worker.start.model import Model
 
 WINDOW = {"sliding_window": 24}
 LATER_WINDOWS = dict(num_hidden_layers=3, use_sliding_window=True, max_window_layers=1, sliding_window=40)

@@ -17,13 +17,13 @@ from builders.tiny_configs import change_config, described
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
-from penstock.worker.models import config as reading
-from penstock.worker.models.config import read_config
-from penstock.worker.models.config_keys import mechanism_of
-from penstock.worker.models.families import FAMILIES
-from penstock.worker.models.family_keys import FAMILY_KEYS, FamilyKeys
-from penstock.worker.models.nearest_family import PARENTS
-from penstock.worker.models.vision_families import VISION_FAMILIES
+from penstock.worker.description import config as reading
+from penstock.worker.description.config import read_config
+from penstock.worker.description.families.table import FAMILIES
+from penstock.worker.description.families.vision import VISION_FAMILIES
+from penstock.worker.description.keys.family_keys import FAMILY_KEYS, FamilyKeys
+from penstock.worker.description.keys.unread_keys import mechanism_of
+from penstock.worker.description.nearest_family import PARENTS
 from penstock.worker.start.notes import notes_on_context
 
 # Other models' configs ask for these, and models of these families don't have them.

@@ -16,7 +16,7 @@ from builders.tiny_configs import FAMILIES as TINY
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
-from penstock.worker.models.config import read_config
+from penstock.worker.description.config import read_config
 
 # Where the default is None, or says nothing about what else there may be.
 BY_NAME = {

@@ -18,8 +18,8 @@ from builders.tiny_model import tiny_model
 from safetensors.torch import load_file
 
 from penstock.protocol.errors import ConfigError
-from penstock.worker.models.load import load_model
-from penstock.worker.models.products import HEAD
+from penstock.worker.description.products import HEAD
+from penstock.worker.start.load import load_model
 
 from .test_fused_experts import fused
 from .test_hybrid_models import as_published

@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from penstock.protocol.conversion import RECORD
 from penstock.protocol.errors import ConfigError
 from penstock.worker.convert import conversion_plan, convert
-from penstock.worker.models.load import load_model
-from penstock.worker.parallel import Parallel
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.start.load import load_model
 
 # Tied and untied heads, biases, more ranks than key heads, widths that ranks cannot share evenly.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -17,8 +17,8 @@ from penstock.kernels import WeightFormat
 from penstock.protocol.memory_plan import MemoryPlan
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.processes.launch import Launch
-from penstock.worker.models.config import read_config
-from penstock.worker.models.load import load_model
+from penstock.worker.description.config import read_config
+from penstock.worker.start.load import load_model
 from penstock.worker.start.start import Start
 from penstock.worker.weights.layer_formats import LayerFormats
 from penstock.worker.weights.weight_bytes import estimated_weight_bytes

@@ -6,8 +6,8 @@ from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError, ModelNotFoundError, OutOfMemoryError
 from penstock.protocol.options.config import EngineConfig
-from penstock.worker.models.demand import Demand
-from penstock.worker.models.load import load_model
+from penstock.worker.start.demand import Demand
+from penstock.worker.start.load import load_model
 from penstock.worker.start.weights_fit import check_weights
 from penstock.worker.survey import survey
 

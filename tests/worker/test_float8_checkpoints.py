@@ -21,9 +21,9 @@ from penstock.kernels.float8_part import Float8Part
 from penstock.kernels.gpu_weights import pack as gpu_pack
 from penstock.kernels.gpu_weights import unpacked as gpu_unpacked
 from penstock.protocol.errors import ConfigError
-from penstock.worker.models import load
-from penstock.worker.models.config import read_config
-from penstock.worker.models.load import load_model
+from penstock.worker.backends import select
+from penstock.worker.description.config import read_config
+from penstock.worker.start.load import load_model
 
 MATRICES = {"self_attn.q_proj": (128, 64), "self_attn.v_proj": (64, 64), "mlp.down_proj": (64, 112)}
 BY_NAME = {form.name: form for form in FLOAT8_FORMS}
@@ -71,7 +71,7 @@ def test_blocks_of_128_end_where_the_matrix_does(tmp_path):
 
 @each_form
 def test_with_torch_alone_it_gives_the_logits_of_its_twin(written, form, monkeypatch):
-    monkeypatch.setattr(load, "load_library", no_library)
+    monkeypatch.setattr(select, "load_library", no_library)
     model, twin = (load_model(folder) for folder in written(form))
     assert model.report.leftovers == []
     assert torch.equal(logits_of(model), logits_of(twin))

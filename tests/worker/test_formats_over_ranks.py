@@ -20,7 +20,7 @@ from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
 from builders.tiny_tensors import MIXTURE as GEMMA4_MIXTURE
 
-from penstock.worker.models.load import load_model
+from penstock.worker.start.load import load_model
 
 from .test_gguf_types import K_SHAPES, SHAPES, of_each_kind
 from .test_other_layouts import pair_of
@@ -35,8 +35,8 @@ from pathlib import Path
 import torch
 from builders.hand_driven import HandDriven
 from builders.native_variants import forced
-from penstock.worker.models.load import load_model
-from penstock.worker.parallel import Parallel
+from penstock.worker.start.load import load_model
+from penstock.worker.ranks.parallel import Parallel
 
 rank, size, rendezvous, jobs = json.loads(sys.argv[1])
 torch.set_num_threads(1)

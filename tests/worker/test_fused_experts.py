@@ -18,7 +18,7 @@ from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
 from penstock.protocol.errors import ConfigError
-from penstock.worker.models.load import load_model
+from penstock.worker.start.load import load_model
 
 FLOAT8 = {form.name: form for form in FLOAT8_FORMS}
 SIZES = {"moe_intermediate_size": 64, "num_experts": 5, "num_experts_per_tok": 2}

@@ -14,7 +14,7 @@ from builders.seeing_models import ERNIE, FAMILIES, seeing_model
 from safetensors.torch import load_file
 from torch import Tensor
 
-from penstock.worker.models.config import read_config
+from penstock.worker.description.config import read_config
 from penstock.worker.weights.checkpoint import Checkpoint
 from penstock.worker.weights.gguf.checkpoint import GgufCheckpoint
 from penstock.worker.weights.gguf.linked_files import LinkedFiles

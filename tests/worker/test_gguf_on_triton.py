@@ -17,8 +17,8 @@ from builders.tiny_model import tiny_model
 
 from penstock.kernels.gpu_blocks import GpuBlocks, unpacked_blocks
 from penstock.kernels.triton.products.joined import JoinedWeight
-from penstock.worker.models.load import Model
-from penstock.worker.parallel import Parallel
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.start.model import Model
 from penstock.worker.weights.weight_bytes import estimated_weight_bytes
 
 from .test_gguf_types import K_SHAPES, MIXTURES

@@ -22,7 +22,7 @@ from penstock.kernels.ggml_part import GgmlPart
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.gguf.header import read_header
 from penstock.protocol.files.gguf.types import BY_NAME
-from penstock.worker.models.config import read_config
+from penstock.worker.description.config import read_config
 from penstock.worker.survey import survey
 from penstock.worker.weights.gguf.checkpoint import GgufCheckpoint
 from penstock.worker.weights.gguf.linked_files import LinkedFiles, linked_files

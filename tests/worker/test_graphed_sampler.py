@@ -25,8 +25,8 @@ from penstock.worker.backends.triton.device_batch import DeviceBatch
 from penstock.worker.backends.triton.sampler import GraphedSampler, SamplingKind
 from penstock.worker.kv.kv_cache import DeviceKVCache, KVShape
 from penstock.worker.kv.model_memory import ModelMemory
-from penstock.worker.parallel import Parallel
-from penstock.worker.steps.runner import Runner
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.runner import Runner
 from penstock.worker.steps.slots import SlotTable
 
 VOCABULARY, HOST = 307, torch.device("cpu")

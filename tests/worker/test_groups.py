@@ -13,9 +13,9 @@ from builders.tiny_model import tiny_model
 
 from penstock.protocol.layer_groups import ABSENT, GroupChanges
 from penstock.protocol.messages import column
-from penstock.worker.models.config import ModelConfig, read_config
-from penstock.worker.models.groups import groups_of
-from penstock.worker.models.mixers import ShortConvolution
+from penstock.worker.description.config import ModelConfig, read_config
+from penstock.worker.description.groups import groups_of
+from penstock.worker.description.parts.mixers import ShortConvolution
 from penstock.worker.plan_error import PlanError
 from penstock.worker.steps.block_tables import BlockTables
 from penstock.worker.steps.state_tables import StateTables

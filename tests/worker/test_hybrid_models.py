@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from penstock.kernels.cpu.states import WIDEST_CONVOLUTION
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.options.quantization import as_quantization
-from penstock.worker.models.config import read_config
+from penstock.worker.description.config import read_config
 
 from .test_fused_experts import fused
 

@@ -23,8 +23,8 @@ from builders.tiny_model import tiny_model
 
 from penstock.kernels.cpu.weights.packed import NativeWeight
 from penstock.worker.backends.native import backend as native_backend
-from penstock.worker.models.load import Model
-from penstock.worker.parallel import Parallel
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.start.model import Model
 
 pytestmark = pytest.mark.skipif(not available_variants(), reason="only native kernels keep packed weights")
 

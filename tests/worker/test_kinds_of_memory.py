@@ -6,7 +6,7 @@ from builders.cases import for_each
 from builders.runner_harness import TinyEngine, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 
-from penstock.worker.models.load import load_model
+from penstock.worker.start.load import load_model
 from penstock.worker.start.shares import GroupSize, Shares
 
 

@@ -21,7 +21,7 @@ from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.processes.launch import Launch
 from penstock.protocol.processes.trace import Trace
 from penstock.worker.backends.native import backend as native
-from penstock.worker.models.config import read_config
+from penstock.worker.description.config import read_config
 from penstock.worker.start import device_memory
 from penstock.worker.start.memory import Size
 from penstock.worker.start.start import Start

@@ -15,12 +15,12 @@ from penstock.kernels import WeightFormat
 from penstock.protocol.conversion import read_record
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.options.quantization import as_quantization
+from penstock.worker.backends import select
 from penstock.worker.convert.rank_pieces import rank_pieces
-from penstock.worker.models import load
-from penstock.worker.models.config import read_config
-from penstock.worker.models.load import load_model
-from penstock.worker.models.products import products
-from penstock.worker.parallel import Parallel
+from penstock.worker.description.config import read_config
+from penstock.worker.description.products import products
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.start.load import load_model
 from penstock.worker.weights.find_layout import layout_of
 from penstock.worker.weights.layer_formats import LayerFormats
 from penstock.worker.weights.weight_bytes import estimated_weight_bytes
@@ -145,9 +145,9 @@ def test_a_pattern_that_matches_nothing_is_refused_with_the_layers_that_there_ar
 
 def test_without_kernels_for_integers_it_is_refused_and_a_conversion_is_computed_in_floats(tmp_path, monkeypatch):
     def none() -> None:
-        raise load.LibraryError("no compiler")
+        raise select.LibraryError("no compiler")
 
-    monkeypatch.setattr(load, "load_library", none)
+    monkeypatch.setattr(select, "load_library", none)
     source = model_in(tmp_path)
     folder = converted(source, MIXED)
     with pytest.raises(ConfigError, match="quantization='int4' needs kernels that are not here"):

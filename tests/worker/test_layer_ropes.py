@@ -9,12 +9,12 @@ from builders.cases import for_each
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
+from penstock.worker.description.config import read_config
+from penstock.worker.description.families.dense import LLAMA
+from penstock.worker.description.families.table import FAMILIES
+from penstock.worker.description.layer_ropes import LayerRopes
+from penstock.worker.description.parts.rope import RopeConfig
 from penstock.worker.layers.rope import Rope, Ropes
-from penstock.worker.models.config import read_config
-from penstock.worker.models.dense_families import LLAMA
-from penstock.worker.models.families import FAMILIES
-from penstock.worker.models.layer_ropes import LayerRopes
-from penstock.worker.models.rope_config import RopeConfig
 
 CPU = torch.device("cpu")
 WINDOWS = (7, None, 7)

@@ -12,11 +12,12 @@ from builders.tiny_model import tiny_model
 
 from penstock.kernels import TorchOperations, WeightFormat, multiplies_bfloat16
 from penstock.protocol.errors import ConfigError
+from penstock.worker.description.parts.rope import RopeConfig
 from penstock.worker.kv.kv_cache import KVCache, KVShape
 from penstock.worker.layers.rope import CHUNK, Rope
-from penstock.worker.models.load import Model, load_model
-from penstock.worker.models.rope_config import RopeConfig
-from penstock.worker.parallel import Parallel
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.start.load import load_model
+from penstock.worker.start.model import Model
 
 CPU = torch.device("cpu")
 

@@ -10,7 +10,7 @@ from builders.runner_harness import Answer, engine_of, prompt
 from builders.sampled_rows import logits_like
 from builders.tiny_model import tiny_model
 
-from penstock.worker.models.load import Model
+from penstock.worker.start.model import Model
 from penstock.worker.steps.logprobs import logprobs_of_prompt, logprobs_of_rows, token_logprobs
 
 VOCABULARY = 5003

@@ -24,7 +24,7 @@ from penstock.protocol.errors import AdapterError
 from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import Fork, NewSlot, Prompt, StepPlan, column
 from penstock.protocol.parameters.sampling import SamplingParams
-from penstock.worker.models.load import Model
+from penstock.worker.start.model import Model
 from penstock.worker.steps.slots import SlotTable
 
 PROMPTS = [list(range(10, 47)), [5, 9, 200], [33] * 20 + [7], list(range(100, 190))]

@@ -10,7 +10,7 @@ from builders.tiny_configs import ABSENT, change_config, described
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
-from penstock.worker.models.config import read_config
+from penstock.worker.description.config import read_config
 
 
 @for_each("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])

@@ -8,13 +8,13 @@ from builders.mxfp4_model import mxfp4_model
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
-from penstock.worker.kv.group_shapes import kv_shape
+from penstock.worker.description.config import read_config
+from penstock.worker.description.groups import groups_of
 from penstock.worker.kv.kv_cache import KVShape
 from penstock.worker.layers.linear import local_kv_heads
-from penstock.worker.models.config import read_config
-from penstock.worker.models.groups import groups_of
-from penstock.worker.models.load import load_model
-from penstock.worker.parallel import Parallel
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.start.group_memory import kv_shape
+from penstock.worker.start.load import load_model
 
 
 @for_each("size", [0, 3, 4, 5, 12])

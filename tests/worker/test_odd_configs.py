@@ -7,8 +7,8 @@ from builders.cases import for_each
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
+from penstock.worker.description.config import read_config
 from penstock.worker.layers.rope import inverse_frequencies
-from penstock.worker.models.config import read_config
 
 ODD = [None, True, "x", "", [], ["a"], {}, {"a": 1}, 0, -1, 1.5, -1.0, math.nan, math.inf, 10**12, 10**30, "LONG"]
 KEYS = [

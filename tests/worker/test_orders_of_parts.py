@@ -12,8 +12,8 @@ from builders.tiny_model import tiny_model
 
 from penstock.kernels import WeightFormat
 from penstock.kernels.cpu.operations import NativeOperations
-from penstock.worker.models.config import read_config
-from penstock.worker.models.load import load_model
+from penstock.worker.description.config import read_config
+from penstock.worker.start.load import load_model
 from penstock.worker.weights.layer_formats import LayerFormats
 from penstock.worker.weights.weight_bytes import estimated_weight_bytes
 

@@ -20,8 +20,8 @@ from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
 from penstock.protocol.errors import ConfigError
-from penstock.worker.models.config import read_config
-from penstock.worker.models.load import load_model
+from penstock.worker.description.config import read_config
+from penstock.worker.start.load import load_model
 
 # The family, and how it differs from the tiny model of its architecture.
 FUSED: dict[str, tuple[str, dict[str, Any]]] = {

@@ -17,8 +17,8 @@ from builders.tiny_configs import described
 from safetensors.torch import save_file
 
 from penstock.protocol.errors import ConfigError
-from penstock.worker.models.config import read_config
-from penstock.worker.models.load import load_model
+from penstock.worker.description.config import read_config
+from penstock.worker.start.load import load_model
 
 SMALL = {
     "vocab_size": 311, "hidden_size": 64, "intermediate_size": 80, "num_attention_heads": 4, "num_key_value_heads": 2,

@@ -15,7 +15,7 @@ from builders.published_configs import PICTURES
 from builders.tiny_configs import COMMON, FAMILIES
 
 from penstock.protocol.errors import ConfigError
-from penstock.worker.models.config import ModelConfig, read_config
+from penstock.worker.description.config import ModelConfig, read_config
 
 SMOLVLM_256M, GEMMA_3_4B, ERNIE_VL_28B, QWEN2_VL, QWEN2_5_VL = PICTURES.values()
 

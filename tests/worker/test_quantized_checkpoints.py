@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.protocol.errors import ConfigError
-from penstock.worker.models.config import read_config
+from penstock.worker.description.config import read_config
 
 MATRICES = {"self_attn.q_proj": (128, 64), "self_attn.v_proj": (64, 64), "mlp.down_proj": (64, 112)}
 QUERY, QUERY_SHAPE = "model.layers.0.self_attn.q_proj.weight", (128, 64)

@@ -16,8 +16,8 @@ from builders.float8_forms import FLOAT8_FORMS, Float8Form
 from builders.quantized_model import Form, mixed_model, quantization_config
 from builders.tiny_model import tiny_model
 
-from penstock.worker.models.load import load_model
-from penstock.worker.parallel import Parallel
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.start.load import load_model
 
 _HEADS = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
 FAMILIES: dict[str, dict[str, Any]] = {

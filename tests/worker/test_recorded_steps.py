@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import StepPlan, StepResult, column
-from penstock.worker.models.load import Model
 from penstock.worker.plan_error import PlanError
-from penstock.worker.steps.runner import Runner
+from penstock.worker.runner import Runner
+from penstock.worker.start.model import Model
 
 PLAIN = [
     {}, {"temperature": 1.0}, {"temperature": 0.8, "top_k": 20, "top_p": 0.9}, {"temperature": 1.2, "top_p": 0.7},

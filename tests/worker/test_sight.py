@@ -14,8 +14,8 @@ from builders.seeing_runner import SeeingRunner, Seen, check_sees, logits_behind
 from builders.seeing_scenes import Scene, scene
 
 from penstock.worker.media import work
-from penstock.worker.models.load import Model
 from penstock.worker.plan_error import PlanError
+from penstock.worker.start.model import Model
 
 # Torch takes long for a token, so there answers are short.
 SEEN = [

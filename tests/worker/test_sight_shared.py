@@ -11,7 +11,7 @@ from builders.seeing_scenes import Scene
 
 from penstock.protocol.messages import Prompt, values
 from penstock.protocol.parameters.beams import BeamSearchParams
-from penstock.worker.models.load import Model
+from penstock.worker.start.model import Model
 
 TURNS, BLOCK = 5, 16
 

@@ -20,8 +20,8 @@ from builders.seeing_scenes import Scene
 from safetensors.torch import load_file, save_file
 
 from penstock.protocol.errors import AdapterError, ConfigError
-from penstock.worker.models.load import Model
-from penstock.worker.parallel import Parallel
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.start.model import Model
 
 
 def source_of(folder: Path, family: str = "Qwen3VL") -> Path:

@@ -20,7 +20,7 @@ from penstock.protocol.processes.launch import Launch
 from penstock.protocol.processes.sockets import Inbox, Outbox
 from penstock.protocol.processes.trace import Trace
 from penstock.worker.__main__ import Plans, Stopped
-from penstock.worker.start.affinity import cores_by_node, share
+from penstock.worker.ranks.affinity import cores_by_node, share
 from penstock.worker.start.start import Start
 from penstock.worker.survey import survey
 

@@ -16,8 +16,8 @@ from builders.runner_harness import TinyEngine, engine_of, prompt
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
+from penstock.worker.description.config import read_config
 from penstock.worker.layers.rope import Rope
-from penstock.worker.models.config import read_config
 
 
 def text(length: int, seed: int = 0) -> list[int]:

@@ -14,8 +14,8 @@ from builders.tiny_model import tiny_model
 
 from penstock.protocol.survey import ModelSurvey
 from penstock.worker import survey as worker_survey
-from penstock.worker.models.config import read_config
-from penstock.worker.models.products import products
+from penstock.worker.description.config import read_config
+from penstock.worker.description.products import products
 from penstock.worker.survey import survey
 
 

@@ -9,7 +9,7 @@ from builders.hand_driven import HandDriven
 from builders.trained_mixture import FOLDER, LONGEST, changed, ended, questions, share_right
 from torch import Tensor
 
-from penstock.worker.models.load import load_model
+from penstock.worker.start.load import load_model
 
 ASKED = questions(per_kind=24)
 

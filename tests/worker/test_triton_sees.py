@@ -16,7 +16,7 @@ from builders.seeing_runner import SeeingRunner, Seen
 from builders.seeing_scenes import scene
 
 from penstock.worker.backends.backend import BackendOptions
-from penstock.worker.models.load import Model
+from penstock.worker.start.model import Model
 
 FAMILIES = ("Gemma3", ERNIE, "Qwen3VL", "Qwen2_5_VL", "Idefics3")
 

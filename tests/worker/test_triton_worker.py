@@ -28,8 +28,8 @@ from penstock.protocol.messages import Prompt
 from penstock.worker.backends.backend import BackendOptions
 from penstock.worker.backends.triton.backend import TritonBackend
 from penstock.worker.convert.convert import convert
-from penstock.worker.models.load import Model
-from penstock.worker.parallel import Parallel
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.start.model import Model
 
 # An interpreter takes long for every tile of every product.
 SMALL = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 32}

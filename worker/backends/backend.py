@@ -4,51 +4,31 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from ...kernels import Operations, WeightFormat
 from ...kernels.cpu.library import Library
 from ...protocol.errors import ConfigError
-from ...protocol.messages import StepPlan, StepResult
 from ...protocol.processes.trace import Trace
+from ..description.config import ModelConfig
 from ..kv.kv_cache import AnyKVCache, KVShape
 from ..kv.model_memory import ModelMemory
+from ..layers.decoder import Decoder
 from ..media.encoder import Encoder
 from ..media.encoder_pass import EncoderPass, TensorPass
-from ..models.config import ModelConfig
-from ..models.decoder import Decoder
-from ..parallel import Parallel
+from ..ranks.parallel import Parallel
 from ..sampler import Sampler, sample
 from ..steps.batch import step_batch
+from ..steps.forward_pass import FastDecode, ForwardPass
 from ..steps.slots import SlotTable
 from ..weights.gguf.checkpoint import GgufCheckpoint
 from ..weights.layer_formats import LayerFormats
 from ..weights.packed_cache import NotKept, PackedCache
 from ..weights.weights import Placement
 
-if TYPE_CHECKING:
-    from ..models.load import Model
-
 ReportProgress = Callable[[int, int], None]  # how many steps are captured, and of how many
-
-
-class ForwardPass(Protocol):
-    """What computes a batch: a decoder, or a recorded or captured one."""
-
-    def forward(self, batch: Any) -> Tensor:
-        """The stream behind the last layer, of what the backend's `batch` made."""
-
-    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor: ...
-
-
-class FastDecode(Protocol):
-    """A fast path for decode steps in which each row only samples one token; the tokens are those of `Runner`."""
-
-    def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
-        """Launch the step and return what waits for its result; None, with nothing changed, if the plan is refused."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +132,8 @@ class Backend(ABC):
 
     def capture(
         self,
-        model: "Model",
+        forward_pass: ForwardPass,
+        sample: Sampler,
         table: SlotTable,
         memory: ModelMemory,
         ranks: Parallel,

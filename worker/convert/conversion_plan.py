@@ -15,9 +15,9 @@ from ...protocol.conversion import Conversion
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import require_regular
 from ...protocol.options.quantization import named_layers
-from ..models.config import ModelConfig
-from ..models.products import HEAD, VISION, quantized_kinds
-from ..models.text_config import name_beside
+from ..description.config import ModelConfig
+from ..description.products import HEAD, VISION, quantized_kinds
+from ..description.text_config import name_beside
 from ..weights.layout import FindLayout, Layout
 from ..weights.piece import CheckpointPiece
 from ..weights.quantized import COMPANIONS

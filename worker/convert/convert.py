@@ -30,13 +30,13 @@ from ...protocol.conversion import (
 )
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import read_model_json
-from ..models.config import ModelConfig, read_config
-from ..models.load import resolve_dtype
-from ..models.origin import origin_of
-from ..models.paddle_config import as_transformers_writes_it
-from ..models.products import HEAD, expert_layers
-from ..models.quantization import QUANTIZATION_FILES, QUANTIZATION_KEYS
-from ..models.text_config import PICTURE_TENSORS, text_part
+from ..description.config import ModelConfig, read_config
+from ..description.keys.paddle import as_transformers_writes_it
+from ..description.origin import origin_of
+from ..description.products import HEAD, expert_layers
+from ..description.quantization import QUANTIZATION_FILES, QUANTIZATION_KEYS
+from ..description.text_config import PICTURE_TENSORS, text_part
+from ..start.load import resolve_dtype
 from ..weights.checkpoint import Checkpoint
 from ..weights.experts_apart import layout_with_experts_apart
 from ..weights.file_checks import check_weight_files

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from ...kernels import TorchOperations, WeightFormat
+from ..description.config import ModelConfig
+from ..description.origin import origin_of
+from ..description.split import check_split
+from ..layers.decoder import Decoder
 from ..media.encoder import Encoder
-from ..models.config import ModelConfig
-from ..models.decoder import Decoder
-from ..models.origin import origin_of
-from ..models.split import check_split
-from ..parallel import Parallel
+from ..ranks.parallel import Parallel
 from ..weights.checkpoint import Checkpoint
 from ..weights.layer_formats import LayerFormats
 from ..weights.layout import FindLayout

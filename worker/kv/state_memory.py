@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.states import LayerStates
-from ..models.state_shape import StateShape
+from ..description.parts.mixers import StateShape
 from .kv_cache import Blocks, zeros
 
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ...kernels import HeadLayout
 from ...kernels.operands import ProjectionNorm
-from ..models.config import ModelConfig
-from ..models.family import QKV
-from ..models.layer_heads import LayerHeads
+from ..description.config import ModelConfig
+from ..description.families.family import QKV
+from ..description.parts.heads import LayerHeads
 from ..steps.batch import LayerInputs
 from ..weights.weights import Weights
 from .linear import QKVLinear, RowLinear, local_kv_heads

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...kernels.experts import ExpertWeights, GatedActivation, Routing
 from ...kernels.float8_part import WeightPart
 from ...kernels.mxfp4_part import BLOCK
-from ..models.mixtures import ExpertsConfig, Stack
+from ..description.parts.mixtures import ExpertsConfig, Stack
 from ..weights.piece import CheckpointPiece, Part
 from ..weights.stacked_matrix import StackedMatrix, gate_and_up, is_stacked
 from ..weights.weights import Weights

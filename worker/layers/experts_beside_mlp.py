@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ..models.config import ModelConfig
-from ..models.mixtures import ExpertsConfig, NormsBeside
+from ..description.config import ModelConfig
+from ..description.parts.mixtures import ExpertsConfig, NormsBeside
 from ..weights.weights import Weights
 from .experts import Experts
 from .mlp import MLP

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..models.mixtures import ExpertsConfig
+from ..description.parts.mixtures import ExpertsConfig
 from ..weights.weights import Weights
 from .experts import Experts, Router, expert_weights, fitting_experts
 

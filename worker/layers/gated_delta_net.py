@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ...kernels import DeltaHeads, WeightFormat
-from ..models.config import ModelConfig
-from ..models.mixers import DeltaNet
+from ..description.config import ModelConfig
+from ..description.parts.mixers import DeltaNet
 from ..steps.batch import LayerInputs
 from ..weights.weights import Weights
 from .linear import EXACT, MergedLinear, RowLinear

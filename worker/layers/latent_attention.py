@@ -11,8 +11,8 @@ an answer nor for a prompt: they would round differently, and a token's bits mus
 from typing import Any
 
 from ...kernels import LatentLayout
-from ..models.config import ModelConfig
-from ..models.latent_config import LatentConfig, latent_scale
+from ..description.config import ModelConfig
+from ..description.parts.latent import LatentConfig, latent_scale
 from ..steps.batch import LayerInputs
 from ..weights.piece import CheckpointPiece
 from ..weights.weights import RowCut, Weights

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...kernels import DTYPES, WeightFormat
 from ...protocol.errors import ConfigError
-from ..models.products import HEAD, TABLE
+from ..description.products import HEAD, TABLE
 from ..weights.piece import CheckpointPiece, Part
 from ..weights.weights import Weights
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ..models.activations import Activation
-from ..models.part_names import USUAL
+from ..description.parts.activations import Activation
+from ..description.parts.stored_names import USUAL
 from ..weights.weights import Weights
 from .linear import GateUpLinear, RowLinear
 

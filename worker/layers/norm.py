@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..models.layer_norms import NormForm
+from ..description.parts.norms import NormForm
 from ..weights.weights import Weights
 
 

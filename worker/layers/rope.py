@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...kernels import TokenRotation
-from ..models.layer_ropes import LayerRopes
-from ..models.rope_config import RopeConfig
+from ..description.layer_ropes import LayerRopes
+from ..description.parts.rope import RopeConfig
 
 CHUNK = 4096
 _ENDLESS = 1 << 62  # rows of no table

@@ -8,8 +8,8 @@ Ranks share the channels. What is kept of a sequence is the convolution's last i
 
 from typing import Any
 
-from ..models.config import ModelConfig
-from ..models.mixers import ShortConvolution
+from ..description.config import ModelConfig
+from ..description.parts.mixers import ShortConvolution
 from ..steps.batch import LayerInputs
 from ..weights.weights import Weights
 from .linear import MergedLinear, RowLinear

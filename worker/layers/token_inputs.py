@@ -7,9 +7,9 @@ as the other half of a gated MLP: the gate comes from the stream. Every rank has
 import math
 from typing import Any
 
-from ..models.activations import Activation
-from ..models.part_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION
-from ..models.token_inputs import TokenInputs
+from ..description.parts.activations import Activation
+from ..description.parts.stored_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION
+from ..description.parts.token_inputs import TokenInputs
 from ..weights.piece import CheckpointPiece
 from ..weights.weights import Weights
 from .linear import MergedLinear

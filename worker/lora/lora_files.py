@@ -16,7 +16,7 @@ from torch import Tensor
 from ...protocol.errors import AdapterError, ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, require_regular
-from ..models.products import VISION
+from ..description.products import VISION
 from ..weights.layout import Layout
 from ..weights.piece import Part
 

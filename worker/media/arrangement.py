@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..models.vision_config import VisionConfig
+from ..description.vision_config import VisionConfig
 from ..plan_error import require
 
 FRAMES, WINDOWS = 0, 1  # by number, the rows of patches that attend to one another

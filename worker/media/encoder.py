@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from ...kernels import HeadLayout
+from ..description.vision_config import VisionConfig
 from ..layers.mlp import MLP
 from ..layers.norm import Norm
-from ..models.vision_config import VisionConfig
 from ..steps.batch import LayerStep
 from ..weights.weights import Weights
 from .arrangement import FRAMES, WINDOWS, Arrangement

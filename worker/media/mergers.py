@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from ..description.families.vision import Merging
+from ..description.parts.norms import RMS, NormForm
+from ..description.vision_config import VisionConfig
 from ..layers.norm import Norm
-from ..models.layer_norms import RMS, NormForm
-from ..models.vision_config import VisionConfig
-from ..models.vision_families import Merging
 from ..weights.weights import Weights
 from .projections import projection, transposed_projection
 

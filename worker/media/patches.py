@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ..models.vision_config import Colours, VisionConfig
+from ..description.vision_config import Colours, VisionConfig
 from .arrangement import Arrangement
 
 

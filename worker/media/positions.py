@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...kernels import TokenRotation
-from ..models.vision_config import VisionConfig
-from ..models.vision_families import Places
+from ..description.families.vision import Places
+from ..description.vision_config import VisionConfig
 from .arrangement import Arrangement
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ...kernels.float8_part import WeightPart
 from ...kernels.quantized_part import QuantizedPart
+from ..description.vision_config import VisionConfig
 from ..layers.linear import Linear
-from ..models.vision_config import VisionConfig
 from ..weights.piece import CheckpointPiece
 from ..weights.weights import Weights
 

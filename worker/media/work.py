@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
-from ..models.vision_config import VisionConfig
+from ..description.vision_config import VisionConfig
 
 MOST_PATCHES = 1024  # that are computed together
 _FEWEST = 64  # likewise, unless a stage ends: fewer take nearly as long

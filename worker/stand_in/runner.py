@@ -2,7 +2,7 @@
 
 With `verify` it also keeps, for everything in its memory, a chained hash of the tokens that were computed into it
 (`contents.py`), and compares what a row reads through its tables with the row's own history: one wrong block or state,
-too early or too late, ends the run. `__main__.py` is its process, `worker/steps/runner.py` the real runner.
+too early or too late, ends the run. `__main__.py` is its process, `worker/runner.py` the real runner.
 """
 
 import time

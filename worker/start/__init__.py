@@ -1,4 +1,5 @@
 """A worker's start: device, ranks, weights, the memory plan, and the allocation of the KV memory.
 
-Begin with `start.py`; `memory.py` is the plan, `device_memory.py` the memory of a CPU or a GPU.
+Begin with `start.py`. `load.py` builds the model, `memory.py` plans its memory, and `device_memory.py` measures the
+memory of a CPU or a GPU.
 """

@@ -14,19 +14,17 @@ from ...kernels.cpu.experts import pair_memory_bytes
 from ...protocol.files.cache_folder import cache_folder
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
-from ..backends.triton.warm_up import warm_up
+from ..description.config import ModelConfig
+from ..description.groups import LayerGroup, groups_of
 from ..device import card_names, device_name
 from ..kv.host_memory import BackgroundTouch
 from ..kv.second_tier import STAGING_BYTES
-from ..models.config import ModelConfig
-from ..models.demand import Demand
-from ..models.groups import LayerGroup, groups_of
-from ..models.load import Model
-from ..parallel import Parallel
+from ..ranks.affinity import pin
+from ..ranks.parallel import Parallel
+from ..runner import Runner
 from ..steps.logprobs import piece_length
-from ..steps.runner import Runner
-from .affinity import pin
 from .available_memory import CardLocks, Reservation, available_memory
+from .demand import Demand
 from .media_memory import encoder_bytes, kept_media_bytes, media_plan
 from .memory import (
     MemoryProfile,
@@ -37,8 +35,10 @@ from .memory import (
     shares_of,
     swap_bytes,
 )
+from .model import Model
 from .notes import notes_on_context, notes_on_experts, notes_on_weights, notes_on_windows, number_formats
 from .shares import GroupSize
+from .warm_up import warm_up
 from .weights_fit import check_rest, check_weights
 
 _LIBRARIES = 256 << 20  # what a GPU's libraries take when they are first used

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from ...kernels import DTYPES
+from ..description.config import ModelConfig
+from ..description.text_config import PICTURE_TENSORS
 from ..layers.experts import Experts
-from ..models.config import ModelConfig
-from ..models.load import Model
-from ..models.text_config import PICTURE_TENSORS
 from ..weights.weight_bytes import BITS
+from .model import Model
 
 
 def notes_on_weights(unread: list[str], missing: str) -> tuple[str, ...]:

@@ -19,13 +19,14 @@ from ..device import chosen_device, kind_of
 from ..kv.model_memory import ModelMemory
 from ..kv.second_tier import SecondTier, second_tiers
 from ..lora.lora_thread import AdapterThread
-from ..models.load import Model, load_model
-from ..parallel import Parallel
+from ..ranks.parallel import Parallel
+from ..runner import Runner
 from ..sampler import LogitsProcessors
-from ..steps.runner import Runner
 from ..steps.slots import SlotTable
 from .device_memory import memory_of
+from .load import load_model
 from .media_memory import media_plan
+from .model import Model
 
 
 class Start:
@@ -107,7 +108,15 @@ class Start:
         memory, cells = self._allocated(allocate)
         media = media_plan(self.model.config.vision, self.model.backend.activations.itemsize, self.config)
         if self.memory.graph_bytes is not None:
-            self.model.backend.capture(self.model, table, memory, self.ranks, self.memory.graph_bytes, on_progress)
+            self.model.backend.capture(
+                self.model.forward_pass,
+                self.model.sample,
+                table,
+                memory,
+                self.ranks,
+                self.memory.graph_bytes,
+                on_progress,
+            )
         self.memory.on_allocated()
         return Runner(
             self.model.forward_pass,

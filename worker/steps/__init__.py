@@ -1,4 +1,4 @@
-"""A step: the engine's plan becomes a batch, the batch logits, the logits tokens, and the tokens a result.
+"""The data of a step: the table of slots that plans change, the batch made of it, and the result.
 
-Begin with `runner.py`; `slots.py` is the table that the plans change.
+Begin with `slots.py`; `../runner.py` runs the steps.
 """

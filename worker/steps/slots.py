@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ...protocol.adapter_messages import NO_ADAPTER
 from ...protocol.messages import ForcedTokens, Fork, NewSlot, StepPlan
+from ..description.groups import ONE_GROUP, LayerGroup
 from ..device import on_device
-from ..models.groups import ONE_GROUP, LayerGroup
 from ..plan_error import PlanError, require
 from ..sampler import LogitsProcessors, ParameterTable
 from .block_tables import BlockTables

@@ -15,8 +15,8 @@ from torch import Tensor
 from ...kernels.float8_part import WeightPart
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.files.model_file import read_model_json
-from ..models.config import ModelConfig
-from ..models.quantization import Quantization
+from ..description.config import ModelConfig
+from ..description.quantization import Quantization
 from .find_layout import layout_of
 from .layout import FindLayout
 from .mapped_files import MappedFiles

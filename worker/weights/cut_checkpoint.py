@@ -13,7 +13,7 @@ from torch import Tensor
 from ...kernels.float8_part import WeightPart
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import read_model_file
-from ..models.quantization import Quantization
+from ..description.quantization import Quantization
 from .checkpoint import Checkpoint
 from .piece import CheckpointPiece, Part
 from .weight_files import rank_folder

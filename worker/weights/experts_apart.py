@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..models.config import ModelConfig
-from ..models.mixtures import ExpertsConfig, Stack
+from ..description.config import ModelConfig
+from ..description.parts.mixtures import ExpertsConfig, Stack
 from .find_layout import layout_of
 from .layout import Layout
 from .piece import slices_of

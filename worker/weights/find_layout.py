@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...protocol.errors import ConfigError
-from ..models.config import ModelConfig
+from ..description.config import ModelConfig
 from .fused_experts import FusedExperts, is_fused, refuse_scales_of_stacks
 from .fused_projections import FusedProjections
 from .layout import Layout

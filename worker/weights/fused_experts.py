@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from ...protocol.errors import ConfigError
-from ..models.mixtures import ExpertsConfig
+from ..description.parts.mixtures import ExpertsConfig
 from .layout import Layout
 from .piece import slices_of
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ...protocol.errors import ConfigError
-from ..models.config import ModelConfig
-from ..models.stored_projections import StoredProjections
+from ..description.config import ModelConfig
+from ..description.parts.stored_names import StoredProjections
 from .piece import slices_of
 from .tensor_names import layer_names
 

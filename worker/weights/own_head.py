@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ...protocol.errors import ConfigError
-from ..models.config import ModelConfig
-from ..models.products import HEAD
+from ..description.config import ModelConfig
+from ..description.products import HEAD
 from .checkpoint import Checkpoint
 
 _HEAD, _TABLE = f"{HEAD}.weight", "model.embed_tokens.weight"

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..models.config import ModelConfig
-from ..models.text_config import text_name
+from ..description.config import ModelConfig
+from ..description.text_config import text_name
 from .piece import slices_of
 from .tensor_names import PADDLE_PREFIX
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...kernels.float8_part import WeightPart
 from ...kernels.mxfp4_part import BLOCK, Mxfp4Part
-from ..models.mixtures import Stack
+from ..description.parts.mixtures import Stack
 from .piece import CheckpointPiece, Part
 from .weights import Weights
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ...protocol.errors import ConfigError
-from ..models.config import ModelConfig
-from ..models.origin import Origin
-from ..models.text_config import PICTURE_TENSORS, text_name
+from ..description.config import ModelConfig
+from ..description.origin import Origin
+from ..description.text_config import PICTURE_TENSORS, text_name
 
 _LAYER = re.compile(r"(?:model\.layers|blk)\.(\d+)\.")  # the second one: as GGUF files call what isn't known
 _HARMLESS = re.compile(

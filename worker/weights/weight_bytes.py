@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from ...kernels import WeightFormat
 from ...kernels.cpu.weights.packed import BLOCK_KINDS, PANEL
-from ..models.config import ModelConfig
-from ..models.products import HEAD, TABLE, Product, products
+from ..description.config import ModelConfig
+from ..description.products import HEAD, TABLE, Product, products
 from .layer_formats import LayerFormats
 
 BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "mxfp4": 4.25, "int4": 4} | {

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ...kernels import Operations, WeightFormat
+from ...kernels import LoraConfig, LoraWeights, Operations, WeightFormat
 from ...kernels.float8_part import WeightPart
 from ...kernels.ggml_part import GgmlPart
 from ...kernels.gpu_experts import UnlikeExperts
 from ...protocol.errors import ConfigError
-from ..lora.adapters import AdapterBank
-from ..parallel import Parallel
+from ..ranks.parallel import Parallel
 from .layer_formats import LayerFormats
 from .packed_cache import PackedCache
 from .piece import CheckpointPiece, Part
@@ -70,6 +69,16 @@ class Source(Protocol):
     def leftovers(self) -> list[str]: ...
 
 
+class AdapterMemory(Protocol):
+    """Memory for LoRA adapters, reserved while the layers are built."""
+
+    @property
+    def config(self) -> LoraConfig: ...
+
+    def room_for(self, pieces: list[CheckpointPiece]) -> LoraWeights:
+        """For the adapters of a product that computes these projections, or this rank's part of them."""
+
+
 @dataclass(frozen=True)
 class Placement:
     """What all layers of one rank have in common."""
@@ -80,7 +89,7 @@ class Placement:
     ops: Operations
     ranks: Parallel = field(default_factory=Parallel)
     cache: PackedCache | None = None  # of packed weights, where they are worth keeping
-    adapters: AdapterBank | None = None  # of LoRA, where there may be any
+    adapters: AdapterMemory | None = None  # of LoRA, where there may be any
     expert_parallel: bool = False  # ranks have whole experts, not a part of each
     # Of the projections' weights, in the order of their first use; none of torch's, whose numbers are the model's own.
     kinds: dict[str, None] = field(default_factory=dict)

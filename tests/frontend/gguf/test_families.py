@@ -31,10 +31,10 @@ from penstock.protocol.files.gguf.architectures.table import ARCHITECTURES
 from penstock.protocol.files.gguf.header import read_header
 from penstock.protocol.files.gguf.parts import read_model
 from penstock.protocol.files.gguf.refusals import MalformedError
+from penstock.worker.description.config import ModelConfig, read_config
+from penstock.worker.description.parts.mixers import with_projections_apart
+from penstock.worker.description.parts.rope import RopeConfig
 from penstock.worker.layers.rope import Rope
-from penstock.worker.models.config import ModelConfig, read_config
-from penstock.worker.models.mixers import with_projections_apart
-from penstock.worker.models.rope_config import RopeConfig
 
 # Families whose files name another family that computes the same.
 SAME_AS = {

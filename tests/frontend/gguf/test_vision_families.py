@@ -19,8 +19,8 @@ from penstock.frontend.media.processor_files import ProcessorFiles
 from penstock.frontend.models.gguf.find import GgufFiles, files_of
 from penstock.frontend.models.gguf.translation import write_files
 from penstock.protocol.errors import ConfigError
-from penstock.worker.models.config import read_config
-from penstock.worker.models.vision_config import VisionConfig
+from penstock.worker.description.config import read_config
+from penstock.worker.description.vision_config import VisionConfig
 
 RECORDED = Path(__file__).parents[2] / "builders" / "converted_encoders.json"
 CONVERTED = json.loads(RECORDED.read_text(encoding="utf-8"))

@@ -35,7 +35,7 @@ from penstock.kernels.triton.products.codes_apart import (
 )
 from penstock.kernels.triton.products.halves import packed_halves
 from penstock.kernels.triton.products.joined import JoinedWeight
-from penstock.worker.parallel import Parallel
+from penstock.worker.ranks.parallel import Parallel
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 TYPE_OF_KIND = {kind: type for type, kind in KINDS.items()}

@@ -15,7 +15,7 @@ from builders.operation_examples.table import EXAMPLES
 from penstock.kernels.reference.ranks import add_norm_of_ranks
 from penstock.kernels.registry import OPS
 from penstock.kernels.triton.unproven.operations import UnprovenOperations
-from penstock.worker.parallel import Parallel
+from penstock.worker.ranks.parallel import Parallel
 
 pytestmark = pytest.mark.long  # as of all that is unproven
 

@@ -16,12 +16,12 @@ from ....kernels.mxfp4_part import BLOCK
 from ....protocol.errors import ConfigError
 from ....protocol.files.sizes import exact_size
 from ....protocol.processes.trace import Trace
+from ...description.config import ModelConfig
 from ...kv.kv_cache import KVShape, NativeKVCache
 from ...kv.model_memory import ModelMemory
+from ...layers.decoder import Decoder
 from ...media.encoder import Encoder
-from ...models.config import ModelConfig
-from ...models.decoder import Decoder
-from ...parallel import Parallel
+from ...ranks.parallel import Parallel
 from ...sampler import Sampler
 from ...steps.slots import SlotTable
 from ...weights.gguf.checkpoint import GgufCheckpoint

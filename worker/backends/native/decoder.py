@@ -19,7 +19,7 @@ from ....kernels.cpu.program import Buffer, Program
 from ....kernels.cpu.structs import RotaryTable, Step
 from ....kernels.states import Segments
 from ...kv.model_memory import ModelMemory
-from ...models.decoder import Decoder
+from ...layers.decoder import Decoder
 from ...steps.batch import Batch, LayerStep
 from ...steps.block_tables import BlockRows
 

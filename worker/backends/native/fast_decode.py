@@ -16,7 +16,7 @@ from ....protocol.messages import FailedRow, StepPlan, StepResult, column, value
 from ....protocol.processes.faults import point
 from ....protocol.processes.trace import Trace
 from ...kv.model_memory import ModelMemory
-from ...parallel import Parallel
+from ...ranks.parallel import Parallel
 from ...sampler import FAULTS
 from ...steps.block_tables import BlockTables
 from ...steps.slots import SlotTable

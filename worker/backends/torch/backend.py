@@ -8,7 +8,7 @@ import torch
 from ....kernels import DTYPES, TorchOperations, WeightFormat, multiplies_bfloat16
 from ....protocol.errors import ConfigError
 from ...kv.kv_cache import KVCache, KVShape
-from ...parallel import Parallel
+from ...ranks.parallel import Parallel
 from ..backend import Backend
 
 

@@ -1,7 +1,7 @@
 """The backend of a GPU's kernels in Triton, with captured steps; on a CPU it runs in Triton's interpreter."""
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -15,12 +15,13 @@ from ....kernels.triton.switches import FUSED_PRODUCTS, GRAPHS, UNPROVEN
 from ....kernels.triton.unproven.operations import UnprovenOperations
 from ....protocol.errors import ConfigError
 from ....protocol.processes.trace import Trace
+from ...description.config import ModelConfig
 from ...kv.kv_cache import DeviceKVCache, KVShape
 from ...kv.model_memory import ModelMemory
-from ...models.config import ModelConfig
-from ...models.decoder import Decoder
-from ...parallel import Parallel
+from ...layers.decoder import Decoder
+from ...ranks.parallel import Parallel
 from ...sampler import Sampler
+from ...steps.forward_pass import ForwardPass
 from ...steps.slots import SlotTable
 from ...weights.gguf.checkpoint import GgufCheckpoint
 from ...weights.gguf.stored_kinds import with_kinds_of_blocks
@@ -32,9 +33,6 @@ from .device_batch import DeviceBatch
 from .fast_decode import GraphedFastDecode
 from .graph_capture import GraphCapture
 from .sampler import GraphedSampler
-
-if TYPE_CHECKING:
-    from ...models.load import Model
 
 _GROUP_SIZE = 64
 # By the option's value; "w" asks for weights alone.
@@ -101,14 +99,15 @@ class TritonBackend(Backend):
 
     def capture(
         self,
-        model: "Model",
+        forward_pass: ForwardPass,
+        sample: Sampler,
         table: SlotTable,
         memory: ModelMemory,
         ranks: Parallel,
         most_bytes: int,
         on_progress: ReportProgress,
     ) -> None:
-        GraphCapture(model, table, memory, ranks).capture_all(most_bytes, on_progress)
+        GraphCapture(forward_pass, sample, table, memory, ranks).capture_all(most_bytes, on_progress)
 
     def forget_captured(self, forward_pass: GraphedDecoder) -> None:  # type: ignore[override]  # made above
         forward_pass.forget()

@@ -18,7 +18,7 @@ from torch import Tensor
 from ....kernels.lora import DeviceLoraMapping
 from ....kernels.paged import Rotation
 from ...kv.model_memory import ModelMemory
-from ...models.decoder import Decoder
+from ...layers.decoder import Decoder
 from ...steps.slots import SlotTable
 from ...steps.step_rows import StepRows
 from .cuda_graph import Capture, new_capture

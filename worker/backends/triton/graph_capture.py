@@ -9,19 +9,17 @@ import logging
 import time
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 import torch
 
 from ...kv.model_memory import ModelMemory
-from ...parallel import Parallel
+from ...ranks.parallel import Parallel
+from ...sampler import Sampler
+from ...steps.forward_pass import ForwardPass
 from ...steps.slots import SlotTable
 from ..backend import ReportProgress
 from .decoder import Graph, GraphedDecoder, GraphKey
 from .sampler import GraphedSampler, SamplingKind
-
-if TYPE_CHECKING:
-    from ...models.load import Model
 
 _LOG = logging.getLogger(__name__)
 _MEASURED = 4  # graphs after the largest, whose mean stands for the rest
@@ -32,14 +30,15 @@ _KINDS = [SamplingKind(*of) for of in product((False, True), repeat=2)]
 class GraphCapture:
     """The graphs of one model's steps, captured for one slot table and KV cache."""
 
-    model: "Model"
+    forward_pass: ForwardPass
+    sample: Sampler
     table: SlotTable
     memory: ModelMemory
     ranks: Parallel
 
     def capture_all(self, most_bytes: int, on_progress: ReportProgress) -> None:
         """Capture graphs until they take this much memory; the largest is captured in any case."""
-        decoder = self.model.forward_pass
+        decoder = self.forward_pass
         if not isinstance(decoder, GraphedDecoder) or not decoder.captures_steps:
             return
         start, taken = time.perf_counter(), MemoryMeter(self.table.device)
@@ -60,7 +59,7 @@ class GraphCapture:
     @torch.inference_mode()
     def estimate_bytes(self) -> int:
         """Estimate the bytes that all graphs will take from the largest and a few more; nothing stays captured."""
-        decoder = self.model.forward_pass
+        decoder = self.forward_pass
         if not isinstance(decoder, GraphedDecoder) or not decoder.captures_steps:
             return 0
         taken, (largest, *others) = MemoryMeter(self.table.device), decoder.keys(self.table)
@@ -76,8 +75,8 @@ class GraphCapture:
     def _capture(self, decoder: GraphedDecoder, key: GraphKey) -> None:
         graph = decoder.captured(key, self.table, self.memory)
         graph.logits = graph.replay()  # of no rows; from here on a choice finds them
-        if self.ranks.rank == 0 and isinstance(self.model.sample, GraphedSampler):
-            self._capture_choices(self.model.sample, graph)
+        if self.ranks.rank == 0 and isinstance(self.sample, GraphedSampler):
+            self._capture_choices(self.sample, graph)
 
     def _capture_choices(self, sample: GraphedSampler, graph: Graph) -> None:
         for kind in _KINDS:

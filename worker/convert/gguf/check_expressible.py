@@ -8,9 +8,9 @@ from ....protocol.files.gguf.architectures.architecture import Architecture, Fam
 from ....protocol.files.gguf.architectures.gemma import ScoreScale
 from ....protocol.files.gguf.architectures.mixtures import ErnieLayers
 from ....protocol.files.gguf.architectures.table import WRITTEN
-from ...models.activations import read_activation
-from ...models.config import ModelConfig
-from ...models.rope_config import RopeConfig
+from ...description.config import ModelConfig
+from ...description.parts.activations import read_activation
+from ...description.parts.rope import RopeConfig
 from .refusal import inexpressible
 
 _KINDS_OF_ROPE = {"default", "linear", "yarn", "llama3", "longrope"}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ....protocol.conversion import Conversion, ConversionMessage, ConversionProgress, ConversionResult
 from ....protocol.errors import ConfigError
-from ...models.config import ModelConfig, read_config
+from ...description.config import ModelConfig, read_config
 from ...weights.checkpoint import Checkpoint
 from ...weights.experts_apart import layout_with_experts_apart
 from ...weights.file_checks import check_weight_files

@@ -9,8 +9,8 @@ from typing import Any
 
 from ....protocol.files.gguf.architectures.architecture import Architecture, Family
 from ....protocol.files.gguf.architectures.facts import FULL, SLIDING, Windows
-from ...models.config import ModelConfig
-from ...models.rope_config import RopeConfig
+from ...description.config import ModelConfig
+from ...description.parts.rope import RopeConfig
 from .gguf_file import Value
 
 _QUANTIZATION_VERSION = 2  # of the blocks' layouts

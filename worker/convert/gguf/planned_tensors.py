@@ -20,8 +20,6 @@ from torch import Tensor
 from ....protocol.errors import ConfigError
 from ....protocol.files.gguf.architectures.architecture import Architecture
 from ...layers.rope import inverse_frequencies
-from ...models.config import ModelConfig
-from ...models.text_config import PICTURE_TENSORS
 from ...weights.gguf.checkpoint import views_of
 from ...weights.gguf.views import Made, Rows, View, less_one
 from ..conversion_plan import StoredTensor

@@ -12,7 +12,7 @@ from torch import Tensor
 from ....kernels.float8_part import WeightPart
 from ....protocol.errors import ConfigError
 from ....protocol.files.gguf.refusals import AGAIN, file_name
-from ...models.config import ModelConfig
+from ...description.config import ModelConfig
 from ..piece import Part, index_of
 from .expert_views import add_experts
 from .linked_files import LinkedFiles

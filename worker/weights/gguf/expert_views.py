@@ -3,8 +3,8 @@
 Each expert's matrix is shown as a tensor of its own, as most published checkpoints have it; old files have it so.
 """
 
-from ...models.config import ModelConfig
-from ...models.mixtures import ExpertsConfig
+from ...description.config import ModelConfig
+from ...description.parts.mixtures import ExpertsConfig
 from .text_views import Views
 from .views import Made, Rows, alternating
 

@@ -8,8 +8,8 @@ delta nets   queries, keys and values in `attn_qkv`, the gate in `attn_gate`, -e
 import torch
 from torch import Tensor
 
-from ...models.config import ModelConfig
-from ...models.mixers import DeltaNet, ShortConvolution
+from ...description.config import ModelConfig
+from ...description.parts.mixers import DeltaNet, ShortConvolution
 from .text_views import Views
 from .views import ALL, Columns, Made, Rows, behind, grouped_heads, in_turns
 

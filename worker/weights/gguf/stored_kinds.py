@@ -12,8 +12,8 @@ from ....kernels.block_kinds import KINDS_OF_TYPES
 from ....kernels.gpu_blocks import KINDS
 from ....kernels.mxfp4_part import BLOCK
 from ....kernels.operands import DTYPES
-from ...models.config import ModelConfig
-from ...models.products import HEAD, TABLE, VISION, products
+from ...description.config import ModelConfig
+from ...description.products import HEAD, TABLE, VISION, products
 from ..layer_formats import LayerFormats
 from .checkpoint import GgufCheckpoint
 from .tensors import FLOATS

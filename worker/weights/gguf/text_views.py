@@ -17,10 +17,10 @@ from torch import Tensor
 
 from ....protocol.files.gguf.architectures.architecture import Architecture
 from ....protocol.files.gguf.architectures.table import ARCHITECTURES
-from ...models.config import ModelConfig
-from ...models.family import QKV
-from ...models.mixers import DeltaNet, ShortConvolution
-from ...models.part_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION
+from ...description.config import ModelConfig
+from ...description.families.family import QKV
+from ...description.parts.mixers import DeltaNet, ShortConvolution
+from ...description.parts.stored_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION
 from .views import ALL, Made, Rows, View, halves_of_pairs, less_one, row
 
 _KINDS = ("weight", "bias")

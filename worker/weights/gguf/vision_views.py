@@ -6,7 +6,7 @@ an earlier time let `ffn_up` and `ffn_down` change places, which the shapes show
 
 import torch
 
-from ...models.vision_config import VisionConfig
+from ...description.vision_config import VisionConfig
 from .text_views import Views
 from .views import Made, less_one
 

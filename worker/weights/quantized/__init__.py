@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ....kernels.float8_part import Float8Part
 from ....kernels.quantized_part import QuantizedPart
-from ...models.quantization import Layout, Quantization
+from ...description.quantization import Layout, Quantization
 from .awq import read_awq
 from .compressed_tensors import is_compressed, read_compressed
 from .float8 import is_float8, read_float8

@@ -8,7 +8,7 @@ Of a word's eight values the one in the lowest bits is output 0, the next one ou
 from torch import Tensor
 
 from ....kernels.quantized_part import QuantizedPart
-from ...models.quantization import Quantization
+from ...description.quantization import Quantization
 from .module import Module, Share, Span, check_outputs, checked_groups, unpacked
 
 _BITS, _PER_WORD = 4, 8

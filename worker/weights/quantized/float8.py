@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ....kernels.float8_part import FLOAT8, Float8Part
 from ....protocol.errors import ConfigError
-from ...models.quantization import Quantization
+from ...description.quantization import Quantization
 from .module import Module, Share, check_outputs
 
 _SCALES = ("weight_scale", "weight_scale_inv")

@@ -8,7 +8,7 @@ over the inputs.
 """
 
 from ....kernels.quantized_part import QuantizedPart
-from ...models.quantization import Quantization
+from ...description.quantization import Quantization
 from .activation_order import group_of_inputs, ordered_part
 from .module import Module, Share, bits_of, check_outputs, checked_groups, unpacked_span
 

@@ -1,0 +1,338 @@
+"""A model folder's config.json, read into a frozen description.
+
+Configs are taken as transformers 4 writes them (`rope_theta`, `rope_scaling`, `torch_dtype`), as 5 does
+(`rope_parameters`, `dtype`), and as Paddle does (`keys/paddle.py`). Reads no weights and imports no torch, so that
+asking for a model's context is cheap.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...protocol.errors import ConfigError, ModelNotFoundError
+from ...protocol.fields.rules import shown
+from ...protocol.files.model_file import read_model_json, values_of
+from .families.family import Family, QKNorm, Windows
+from .families.table import FAMILIES
+from .keys.ernie_vl import media_tokens
+from .keys.family_keys import under_read_names
+from .keys.mechanisms import EXPERTS, NORMED_QUERIES, NORMS_WITH_MEAN, ROTATED_PAIRS
+from .keys.paddle import as_transformers_writes_it
+from .keys.unread_keys import ContextCut, ReadKeys, Unsupported, context_cut, refuse_unsupported, unsupported_keys
+from .layer_ropes import LayerRopes, read_layer_ropes, rescaled
+from .nearest_family import unknown_architecture
+from .origin import CONFIG_FILE, Origin, origin_of
+from .parts.activations import Activation, read_activation
+from .parts.heads import LayerHeads
+from .parts.latent import LatentConfig, read_latent
+from .parts.mixers import Mixer, StateShape, with_projections_apart
+from .parts.mixtures import ExpertsConfig, read_experts
+from .parts.norms import NormPlaces
+from .parts.rope import RopeConfig, is_positive, read_rope
+from .parts.scales import Scales
+from .parts.token_inputs import TokenInputs, read_token_inputs
+from .quantization import Quantization, read_quantization
+from .text_config import text_part
+from .vision_config import VisionConfig, read_vision
+
+_FLAGS = (
+    *("tie_word_embeddings", "use_sliding_window", "attention_bias", "mlp_bias", "use_bias", "qkv_bias", "bias"),
+    *("use_qk_norm", "norm_topk_prob", "use_qkv_bias", "qk_layernorm", "use_parallel_residual", "attention_out_bias"),
+    *("conv_bias", "use_expert_bias", "block_auto_adjust_ff_dim", "attention_k_eq_v", "use_double_wide_mlp"),
+    "enable_moe_block",
+)
+
+_SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")  # without which it isn't a family's
+
+# Far above what any model has: a folder may come from a stranger, and memory is planned by these numbers.
+_LARGEST = 1 << 30
+_MOST = {
+    "num_hidden_layers": 4096,
+    "num_attention_heads": 4096,
+    "num_key_value_heads": 4096,
+    "num_nextn_predict_layers": 64,
+    **dict.fromkeys(("head_dim", "hidden_size_per_layer_input"), 8192),
+    **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 4096),
+    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 8192),
+    "q_lora_rank": 1 << 20,
+    **dict.fromkeys(("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 8192),
+    "hidden_size": 1 << 20,
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 8192),
+    **dict.fromkeys(("intermediate_size", "moe_intermediate_size", "shared_intermediate_size"), 1 << 24),
+    **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), 1 << 24),
+}
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """One decoder."""
+
+    family: Family
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    heads: tuple[LayerHeads, ...]  # of each layer those of keys and values; of latent attention one: what all share
+    rms_norm_eps: float
+    tie_word_embeddings: bool
+    windows: Windows
+    biased: tuple[str, ...]
+    ropes: LayerRopes
+    qk_norm: QKNorm
+    qkv_limit: float | None  # queries, keys and values are clamped to ± this
+    norm_places: NormPlaces
+    activation: Activation  # of its MLPs
+    scales: Scales
+    max_position: int  # tokens of context that the config gives, or within which plain attention is exact
+    dtype: str  # of the checkpoint: float32, float16 or bfloat16
+    num_draft_layers: int = 0  # stored behind the others, and not read: they guess further tokens
+    experts: ExpertsConfig | None = None  # of the layers that have them
+    quantization: Quantization | None = None  # of the matrices that the checkpoint has as integers
+    latent: LatentConfig | None = None  # where the heads share one vector a token
+    token_inputs: TokenInputs | None = None  # an embedding of the tokens for each layer
+    widens_readers: bool = False  # MLPs of layers that read others' keys are twice as wide
+    vision: VisionConfig | None = None  # what it sees with
+    media_tokens: tuple[int, ...] = ()  # of prompts, that experts of their own serve
+    mixers: tuple[Mixer, ...] = ()  # of each layer what it has in the place of attention; None: attention
+    cut: ContextCut | None = None  # why `max_position` is less than the config gives
+
+    @property
+    def rotates_pairs(self) -> bool:
+        """Neighbours rotate against one another, not halves."""
+        return self.family.rotates_pairs if self.latent is None else self.latent.rotates_pairs
+
+    def has_mlp(self, layer: int) -> bool:
+        """One that all tokens go through, and that experts stand beside at most."""
+        return self.experts is None or not self.experts.is_sparse[layer] or self.experts.names.beside is not None
+
+    def mlp_width(self, layer: int) -> int:
+        return self.intermediate_size * (1 + (self.widens_readers and self.heads[layer].source is not None))
+
+    def rotary_dim(self, layer: int) -> int:
+        """Numbers of a head that are rotated; 0: none."""
+        rope = self.ropes.of(layer)
+        return 0 if rope is None else rope.rotary_dim
+
+    @property
+    def states(self) -> tuple[StateShape | None, ...]:
+        """Of each layer what it keeps of all tokens before; None: keys and values, or latents, of each."""
+        return tuple(None if mixer is None else mixer.state for mixer in self.mixers)
+
+
+def read_config(model_folder: Path, sees: bool = True, rope_scaling: Mapping[str, Any] | None = None) -> ModelConfig:
+    """The description of the model in `model_folder`; an error names what is missing or not supported.
+
+    What a model sees with is left out unless it `sees`. `rope_scaling` goes before the model's own.
+    """
+    origin, path = origin_of(model_folder), model_folder / CONFIG_FILE
+    try:
+        config = read_model_json(path)
+    except FileNotFoundError as error:
+        raise ModelNotFoundError(f"{model_folder} holds no {CONFIG_FILE}, so it is not a model folder.") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"{origin} holds no JSON object.")
+    with values_of(str(origin)):
+        whole = as_transformers_writes_it(config, path)
+        config = text_part(whole, origin)
+    _require_flags(config, origin)
+    family = _family(config, origin)
+    if rope_scaling is not None:
+        config = rescaled(config, family, rope_scaling)
+    with values_of(str(origin)):
+        described, unsupported = _read_as(family, config, origin)
+    refuse_unsupported([each for each in unsupported if each.exact_within is None], family.name, origin)
+    if (cut := context_cut(unsupported, described.max_position)) is not None:
+        described = replace(described, max_position=cut.tokens, cut=cut)
+    with values_of(str(origin)):
+        if described.experts is not None and described.experts.of_media is not None:
+            described = replace(described, media_tokens=media_tokens(whole, origin))
+        if not sees:
+            return described
+        vision = read_vision(whole, origin, described.hidden_size, described.rms_norm_eps)
+    return replace(described, vision=vision)
+
+
+def _read_as(family: Family, given: dict[str, Any], origin: Origin) -> tuple[ModelConfig, list[Unsupported]]:
+    """What the config says, and which of its keys ask for what the family hasn't got."""
+    given = under_read_names(given, family.name)
+    config = ReadKeys(family.defaults | given)
+    described = _described(config, family, origin)
+    idle = {
+        EXPERTS: family.mixture is not None and described.experts is None,
+        NORMED_QUERIES: described.qk_norm is not None,
+        NORMS_WITH_MEAN: family.norm.has_mean,
+        ROTATED_PAIRS: described.rotates_pairs,
+    }
+    return described, unsupported_keys(given, config, family.name, frozenset(what for what in idle if idle[what]))
+
+
+def _described(config: dict[str, Any], family: Family, origin: Origin) -> ModelConfig:
+    num_layers, num_heads = _count(config, "num_hidden_layers", origin), _count(config, "num_attention_heads", origin)
+    hidden_size = _count(config, "hidden_size", origin)
+    latent = read_latent(config, partial(_count, config, origin=origin), origin) if family.is_latent else None
+    context = _count(config, "max_position_embeddings", origin)
+    windows = _windows(config, family, num_layers, origin)
+    heads = _heads(config, family, windows, latent, origin)
+    rotated = tuple(latent.rope_dim if latent else each.head_dim for each in heads)
+    ropes = _ropes(config, family, windows, rotated, context, origin)
+    reached = 0 if family.has_whole_context else max((rope.max_position for rope in ropes.ropes), default=0)
+    count = partial(_count, config, origin=origin)
+    mixers = family.mixers(config, num_layers, count)
+    experts = _experts(config, family, num_layers, origin)
+    quantization = read_quantization(config, origin.folder / CONFIG_FILE)
+    if quantization is not None and quantization.is_gguf:
+        mixers = with_projections_apart(mixers)
+    return ModelConfig(
+        family=family,
+        vocab_size=_count(config, "vocab_size", origin),
+        hidden_size=hidden_size,
+        intermediate_size=_mlp_width(config, family, origin),
+        num_layers=num_layers,
+        num_heads=num_heads,
+        heads=heads,
+        rms_norm_eps=_positive(config, "rms_norm_eps", origin, default=1e-6),
+        tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
+        windows=windows,
+        biased=family.biased(config),
+        ropes=ropes,
+        qk_norm=family.qk_norm(config),
+        qkv_limit=_qkv_limit(config, family, origin),
+        norm_places=family.norm_places(config),
+        activation=read_activation(config, family.activation, family.meant_activations, _only(family, experts, mixers)),
+        scales=family.scales(config),
+        max_position=reached or context,
+        dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
+        num_draft_layers=_count(config, "num_nextn_predict_layers", origin, default=0),
+        experts=experts,
+        quantization=quantization,
+        latent=latent,
+        token_inputs=read_token_inputs(config, count) if family.has_token_inputs else None,
+        widens_readers=family.widens_readers and bool(config.get("use_double_wide_mlp")),
+        mixers=mixers,
+    )
+
+
+def _heads(
+    config: dict[str, Any], family: Family, windows: Windows, latent: LatentConfig | None, origin: Origin
+) -> tuple[LayerHeads, ...]:
+    if latent is not None:
+        return (LayerHeads(1, latent.width),) * len(windows)
+    num_heads, hidden_size = _count(config, "num_attention_heads", origin), _count(config, "hidden_size", origin)
+    num_kv_heads = _count(config, "num_key_value_heads", origin, default=num_heads)
+    usual = LayerHeads(num_kv_heads, _count(config, "head_dim", origin, default=hidden_size // num_heads))
+    found = family.heads(config, usual, windows, lambda said, key: _count(said, key, origin))
+    for each in found:
+        if num_heads % each.num_kv_heads:
+            shared = each.num_kv_heads
+            raise ConfigError(f"{origin}: {num_heads} attention heads can't share {shared} key-value heads evenly.")
+    return found
+
+
+def _ropes(
+    config: dict[str, Any], family: Family, windows: Windows, rotated: tuple[int, ...], context: int, origin: Origin
+) -> LayerRopes:
+    """`rotated`: of each layer the numbers of a head that may be."""
+
+    def read(said: dict[str, Any], layer: int) -> RopeConfig:
+        return read_rope(said, rotated[layer], context, family, origin)
+
+    ropes = read_layer_ropes(config, family, windows, read)
+    for reach in (reach for rope in ropes.ropes for reach in (rope.original_context, rope.max_position)):
+        if not 0 < reach <= _LARGEST:
+            raise ConfigError(f"{origin}: its rotary positions reach {shown(reach)} tokens, which no model's do.")
+    return ropes
+
+
+def _experts(config: dict[str, Any], family: Family, num_layers: int, origin: Origin) -> ExpertsConfig | None:
+    if family.mixture is None:
+        return None
+    return read_experts(config, family.mixture, num_layers, lambda key: _count(config, key, origin), origin.config)
+
+
+def _only(family: Family, experts: ExpertsConfig | None, mixers: tuple[Mixer, ...]) -> Activation | None:
+    """The activation that a config must name, where what is computed doesn't depend on it."""
+    if family.mixture is not None and experts is not None:
+        return family.mixture.activation_name
+    return "silu" if any(mixers) else None
+
+
+def _mlp_width(config: dict[str, Any], family: Family, origin: Origin) -> int:
+    given = _count(config, "intermediate_size", origin)
+    if family.mlp_width is None:
+        return given
+    width = family.mlp_width(config)
+    if not 0 < width <= _MOST["intermediate_size"]:
+        raise ConfigError(f"{origin}: its keys give the MLP an inner layer of {shown(width)}, which no model's has.")
+    return width
+
+
+def _qkv_limit(config: dict[str, Any], family: Family, origin: Origin) -> float | None:
+    """Elsewhere the key stays unread."""
+    if not family.clamps_qkv or config.get("clip_qkv") is None:
+        return None
+    return _positive(config, "clip_qkv", origin, default=0.0)
+
+
+def _windows(config: dict[str, Any], family: Family, num_layers: int, origin: Origin) -> Windows:
+    windows = family.windows(config, num_layers)
+    if len(windows) != num_layers:
+        raise ConfigError(f"{origin}: layer_types names {len(windows)} layers, and num_hidden_layers is {num_layers}.")
+    for window in windows:
+        if window is not None and (type(window) is not int or window < 1):
+            raise ConfigError(f"{origin}: sliding_window must be a positive whole number, and is {shown(window)}.")
+    return windows
+
+
+def _require_flags(config: dict[str, Any], origin: Origin) -> None:
+    """A "false" in quotation marks would count as true."""
+    for key in _FLAGS:
+        if config.get(key) not in (None, False, True):
+            raise ConfigError(f"{origin}: {key} must be true or false, and is {shown(config[key])}.")
+
+
+def _count(config: Mapping[str, Any], key: str, origin: Origin, default: int | None = None) -> int:
+    """A missing one is the default, if there is one, which may be 0."""
+    value = config.get(key)
+    if default is not None and value in (None, default):
+        return default
+    if type(value) is not int or value < 1:
+        raise ConfigError(f"{origin}: {key} must be a positive whole number, and is {shown(value)}.")
+    if value > (most := _MOST.get(key, _LARGEST)):
+        raise ConfigError(f"{origin}: {key} is {shown(value)}, and no model has more than {most:,}.")
+    return value
+
+
+def _positive(config: dict[str, Any], key: str, origin: Origin, default: float) -> float:
+    value = config.get(key, default)
+    if not is_positive(value):
+        raise ConfigError(f"{origin}: {key} must be a positive number, and is {shown(value)}.")
+    return value
+
+
+def _family(config: dict[str, Any], origin: Origin) -> Family:
+    architectures = config.get("architectures") or []
+    if not isinstance(architectures, list):
+        raise ConfigError(f"{origin}: architectures must be a list of names, and is {shown(architectures)}.")
+    for architecture in filter(_is_text, architectures):
+        if architecture in FAMILIES:
+            return FAMILIES[architecture]
+    unsupported_as = partial(_unsupported_as, config, origin)
+    raise ConfigError(f"{origin} {unknown_architecture(config, architectures, unsupported_as)}")
+
+
+def _unsupported_as(config: dict[str, Any], origin: Origin, family: Family) -> list[str] | None:
+    """The keys that couldn't be honoured if this were a model of the family; None if it can't be one."""
+    if any(key not in config for key in _SIZES):
+        return None
+    try:
+        with values_of(str(origin)):
+            return [each.key for each in _read_as(family, config, origin)[1] if each.exact_within is None]
+    except ConfigError:
+        return None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)

@@ -1,0 +1,75 @@
+"""Which layers of a model share a memory, and what a block of it holds. Reads no weights and imports no torch.
+
+Layers that keep the same kind of thing for the same tokens are a group: keys and values (or latents) of all tokens or
+of a window, with the same heads; or a state of the same shape. The group with the longest contexts comes first.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ...protocol.layer_groups import GroupKind
+from .config import ModelConfig
+from .parts.mixers import StateShape
+
+_ORDER: tuple[GroupKind, ...] = ("full", "window", "state")
+
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """Layers that keep the same kind of thing for the same tokens; sizes are of all ranks together."""
+
+    kind: GroupKind
+    layers: tuple[int, ...]  # of the model, in their order
+    window: int | None = None  # tokens that a query sees, its own included; None: all
+    num_kv_heads: int = 0
+    head_dim: int = 0
+    has_values: bool = True  # False: a value is the beginning of its key, and only keys are kept
+    state: StateShape | None = None
+
+
+ONE_GROUP = LayerGroup("full", ())  # of all layers, where nothing else is asked of it
+
+
+def groups_of(config: ModelConfig, max_model_len: int, gives_back: bool = True) -> tuple[LayerGroup, ...]:
+    """The groups where no request is longer than `max_model_len`, which some windows then never leave.
+
+    Where nothing is given back (`gives_back=False`) a window's layers keep all tokens, as those with full attention do.
+    """
+    found: dict[LayerGroup, list[int]] = {}
+    for layer, alike in enumerate(_by_layer(config)):
+        if alike is None:
+            continue
+        is_never_left = alike.window is not None and (not gives_back or alike.window >= max_model_len)
+        if is_never_left:
+            alike = replace(alike, kind="full", window=None)
+        found.setdefault(alike, []).append(layer)
+    groups = [replace(alike, layers=tuple(layers)) for alike, layers in found.items()]
+    return tuple(sorted(groups, key=lambda group: (_ORDER.index(group.kind), -(group.window or 0))))
+
+
+def memory_bytes(config: ModelConfig, num_tokens: int, item_size: int) -> int:
+    """What one request of so many tokens keeps in all layers together; states are float32."""
+
+    def tokens_kept(group: LayerGroup) -> int:
+        return num_tokens if group.window is None else min(group.window, num_tokens)
+
+    return sum(kept_bytes(group, tokens_kept(group), item_size) for group in groups_of(config, num_tokens))
+
+
+def kept_bytes(group: LayerGroup, num_tokens: int, item_size: int) -> int:
+    """Bytes that a group's layers keep of so many tokens; a state takes the same for any number."""
+    if (state := group.state) is not None:
+        return len(group.layers) * state.nbytes
+    return len(group.layers) * num_tokens * (1 + group.has_values) * group.num_kv_heads * group.head_dim * item_size
+
+
+def _by_layer(config: ModelConfig) -> Iterator[LayerGroup | None]:
+    """What each layer keeps, of the layers not yet any; None: nothing, it reads what another keeps."""
+    for window, state, heads in zip(config.windows, config.states, config.heads, strict=True):
+        if heads.source is not None:
+            yield None
+        elif state is not None:
+            yield LayerGroup("state", (), state=state)
+        else:
+            kind: GroupKind = "full" if window is None else "window"
+            yield LayerGroup(kind, (), window, heads.num_kv_heads, heads.head_dim, config.latent is None)

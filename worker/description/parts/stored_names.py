@@ -1,0 +1,71 @@
+"""The names that a family's checkpoints give to the parts of a layer, and which projections they store fused."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class PartNames(NamedTuple):
+    attention_output: str = "o_proj"
+    mlp: str = "mlp"
+    gate_up_down: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")  # of the MLP
+    last_norm: str = "norm"  # behind all layers
+
+
+USUAL = PartNames()
+LFM2_NAMES = PartNames("out_proj", "feed_forward", ("w1", "w3", "w2"), "embedding_norm")
+# Of layers with an embedding of the tokens of their own: what makes a gate of the stream, and what leads back to it.
+TOKEN_INPUT_PARTS = ("per_layer_input_gate", "per_layer_projection")
+TOKEN_INPUT_PROJECTION = "per_layer_model_projection"  # of the first embedding, for all layers
+
+
+@dataclass(frozen=True)
+class StoredProjections:
+    """Names of modules within a layer or at the top, stored ones on the left."""
+
+    fused: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the outputs of several, one behind the other
+    # Those of them that go key head by key head: its queries, its key, its value.
+    by_key_head: frozenset[str] = frozenset()
+    renamed: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.fused or self.renamed)
+
+
+_QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+AS_LLAMA = StoredProjections()
+# As Phi-3 and its successors are stored.
+QKV_AND_GATE_UP = StoredProjections(
+    {"self_attn.qkv_proj": _QKV, "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj")},
+)
+GATE_UP = StoredProjections({"mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj")})
+# Granite 4 without experts.
+GRANITE_HYBRID_NAMES = StoredProjections(
+    {"shared_mlp.input_linear": ("mlp.gate_proj", "mlp.up_proj")},
+    renamed={"shared_mlp.output_linear": "mlp.down_proj"},
+)
+PHI_NAMES = StoredProjections(
+    renamed={
+        "self_attn.dense": "self_attn.o_proj",
+        "mlp.fc1": "mlp.up_proj",
+        "mlp.fc2": "mlp.down_proj",
+        "final_layernorm": "norm",
+    }
+)
+STARCODER2_NAMES = StoredProjections(renamed={"mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"})
+INTERNLM2_NAMES = StoredProjections(
+    {"attention.wqkv": _QKV},
+    frozenset({"attention.wqkv"}),
+    {
+        "tok_embeddings": "embed_tokens",
+        "output": "lm_head",
+        "attention_norm": "input_layernorm",
+        "ffn_norm": "post_attention_layernorm",
+        "attention.wo": "self_attn.o_proj",
+        "feed_forward.w1": "mlp.gate_proj",
+        "feed_forward.w3": "mlp.up_proj",
+        "feed_forward.w2": "mlp.down_proj",
+    },
+)
+HUNYUAN_NAMES = StoredProjections(
+    renamed={"self_attn.query_layernorm": "self_attn.q_norm", "self_attn.key_layernorm": "self_attn.k_norm"}
+)

@@ -1,0 +1,225 @@
+"""A decoder, dense or with sparse layers, as a config describes it: what most families are."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..description.config import ModelConfig
+from ..description.parts.latent import LatentConfig
+from ..description.parts.mixers import DeltaNet, ShortConvolution
+from ..steps.batch import Batch, LayerInputs
+from ..weights.weights import Weights
+from .attention import Attention
+from .experts import Experts
+from .experts_beside_mlp import ExpertsBesideMLP
+from .experts_by_kind import ExpertsByKind
+from .gated_delta_net import GatedDeltaNet
+from .latent_attention import LatentAttention
+from .linear import Embedding, Head
+from .mlp import MLP
+from .norm import Norm, PlainStream
+from .rope import Ropes
+from .short_convolution import ConvolutionLayer
+from .token_inputs import TokenInputLayer, TokenInputTable
+
+
+class DecoderLayer:
+    """Attention and MLP, or experts, with norms before them, behind them, or both, each added to the stream."""
+
+    def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
+        places = config.norm_places
+        self.before_attention = _norm_before(weights, places.before_attention, config)
+        self.attention = _mixer(weights, config, layer)
+        self.after_attention = _norm_behind(weights, places.after_attention, config)
+        self.before_mlp = _norm_before(weights, places.before_mlp, config)
+        self.mlp = _mlp(weights, config, layer)
+        self.after_mlp = _norm_behind(weights, places.after_mlp, config)
+
+    def __call__(self, stream: Any, update: Any | None, batch: LayerInputs) -> Any:
+        """Adds the last layer's update to the stream; gives this layer's."""
+        update = self.attention(self.before_attention(stream, update), batch)  # [T, hidden], as the stream
+        update = self.after_attention(update)
+        update = self.of_mlp(self.before_mlp(stream, update), batch)  # [T, hidden]
+        return self.after_mlp(update)
+
+    def of_mlp(self, x: Any, batch: LayerInputs) -> Any:
+        return self.mlp(x, batch.adapted)
+
+
+class KindsLayer(DecoderLayer):
+    """One in which tokens of text and of media have experts of their own, if it has any."""
+
+    mlp: MLP | ExpertsByKind
+
+    def of_mlp(self, x: Any, batch: LayerInputs) -> Any:
+        if isinstance(self.mlp, ExpertsByKind):
+            return self.mlp.of_kinds(x, batch.token_kinds, batch.adapted)
+        return super().of_mlp(x, batch)
+
+
+class ScaledLayer(DecoderLayer):
+    """A layer, then what its own embedding of the tokens adds to the stream, and the whole times a stored factor."""
+
+    def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
+        super().__init__(weights, config, layer)
+        self.ops = weights.placement.ops
+        self.own_input: TokenInputLayer | None = None
+        if (inputs := config.token_inputs) is not None:
+            self.own_input = TokenInputLayer(weights, inputs, layer, config.hidden_size, config.activation)
+            self.after_input = _norm_behind(weights, "post_per_layer_input_norm", config)
+        self.scalar = weights.exact_vector("layer_scalar", (1,))
+
+    @cached_property
+    def factor(self) -> float:
+        """Read at the first step: while a checkpoint is converted there are no numbers."""
+        return self.scalar.item()
+
+    def __call__(self, stream: Any, update: Any | None, batch: LayerInputs) -> None:
+        """The stream then holds this layer's update."""
+        update = super().__call__(stream, update, batch)
+        if self.own_input is not None:
+            self.ops.add(stream, update)
+            update = self.after_input(self.own_input(stream, batch.token_inputs, batch.adapted))
+        self.ops.add(stream, update, factor=self.factor)
+
+
+class ParallelLayer:
+    """Attention and MLP that read the same norm, added to the stream together."""
+
+    def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
+        self.ops = weights.placement.ops
+        self.before = _norm_before(weights, config.norm_places.before_attention, config)
+        self.attention = Attention(weights.at("self_attn"), config, layer)
+        self.mlp = _dense_mlp(weights, config, layer)
+
+    def __call__(self, stream: Any, update: Any | None, batch: LayerInputs) -> Any:
+        """Adds the last layer's update to the stream; gives this layer's."""
+        normed = self.before(stream, update)
+        share = self.attention.of_rank(normed, batch)
+        # Both parts of a rank first, so that the ranks add up once.
+        return self.ops.all_reduce(self.ops.add(share, self.mlp.of_rank(normed, batch.adapted)))  # [T, hidden]
+
+
+def _norm_before(weights: Weights, name: str | None, config: ModelConfig) -> Norm | PlainStream:
+    scale = config.scales.update
+    if name is None:
+        return PlainStream(weights, scale)
+    return Norm(weights.at(name), config.hidden_size, config.rms_norm_eps, config.family.norm, scale)
+
+
+def _norm_behind(weights: Weights, name: str | None, config: ModelConfig) -> Callable[[Any], Any]:
+    if name is None:
+        return lambda update: update
+    return Norm(weights.at(name), config.hidden_size, config.rms_norm_eps, config.family.norm)
+
+
+def _mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP | Experts:
+    experts = config.experts
+    if experts is None or not experts.is_sparse[layer]:
+        return _dense_mlp(weights, config, layer)
+    if (norms := experts.names.beside) is not None:
+        return ExpertsBesideMLP(weights, config, experts, norms, _dense_mlp(weights, config, layer))
+    block = weights.at(experts.names.block)
+    if experts.of_media is not None:
+        return ExpertsByKind(block, config.hidden_size, experts, experts.of_media)
+    return Experts(block, config.hidden_size, experts)
+
+
+def _dense_mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP:
+    family, names = config.family, config.family.names
+    return MLP(
+        weights.at(names.mlp),
+        config.hidden_size,
+        config.mlp_width(layer),
+        config.activation,
+        family.has_gate,
+        names.gate_up_down,
+    )
+
+
+# What mixes the tokens of a layer: by the type of what the config says of it, its name in the checkpoint and itself.
+_MIXERS: dict[type, tuple[str, Callable[[Weights, ModelConfig, Any, int], Any]]] = {
+    type(None): ("self_attn", lambda weights, config, _, layer: Attention(weights, config, layer)),
+    DeltaNet: ("linear_attn", GatedDeltaNet),
+    ShortConvolution: ("conv", ConvolutionLayer),
+    LatentConfig: ("self_attn", LatentAttention),
+}
+
+
+def _mixer(weights: Weights, config: ModelConfig, layer: int) -> Any:
+    described = config.mixers[layer] or config.latent
+    name, mixer = _MIXERS[type(described)]
+    return mixer(weights.at(name), config, described, layer)
+
+
+def _layer_class(config: ModelConfig) -> type[DecoderLayer | ParallelLayer | ScaledLayer]:
+    if config.media_tokens:
+        return KindsLayer
+    if config.family.scales_layers:
+        return ScaledLayer
+    return ParallelLayer if config.norm_places.is_parallel else DecoderLayer
+
+
+class Decoder:
+    """Embedding, layers, norm and head."""
+
+    def __init__(self, weights: Weights, config: ModelConfig) -> None:
+        inner, scales = weights.at("model"), config.scales
+        is_tied = config.tie_word_embeddings
+        self.placement = weights.placement
+        self.hidden_size = config.hidden_size
+        self.embedding = Embedding(
+            inner.at("embed_tokens"),
+            config.vocab_size,
+            config.hidden_size,
+            is_tied,
+            scales.embedding,
+            scales.rounds_embedding,
+        )
+        self.ropes = Ropes(config.ropes, config.rotates_pairs, self.placement.device)
+        self.token_inputs: TokenInputTable | None = None
+        if (inputs := config.token_inputs) is not None:
+            sizes = config.num_layers, config.hidden_size
+            self.token_inputs = TokenInputTable(inner, inputs, *sizes, config.rms_norm_eps)
+        # Of rows of media: one goes in the place of an embedding, the others are added behind the first layers.
+        self.row_parts = 0 if config.vision is None else config.vision.row_parts
+        self.layers = [_layer_class(config)(inner.at("layers").at(n), config, n) for n in range(config.num_layers)]
+        # Logits are proportional to what this norm gives, which nothing else reads: their factor is part of its weight.
+        self.norm = Norm(
+            inner.at(config.family.names.last_norm),
+            config.hidden_size,
+            config.rms_norm_eps,
+            config.family.norm,
+            scale=scales.logits,
+        )
+        self.update_scale = scales.update
+        tied = self.embedding if is_tied else None
+        self.head = Head(weights.at("lm_head"), config.vocab_size, config.hidden_size, tied, scales.logit_cap)
+
+    @torch.inference_mode()
+    def forward(self, batch: Batch) -> Tensor:
+        """[T, hidden]: the stream behind the last layer, for `logits`."""
+        batch.rotations_by_layer = self.ropes.at(batch.rotations, batch.rotations_end, self.placement.activations)
+        return self.stream(batch)
+
+    @torch.inference_mode()
+    def logits(self, hidden: Any, rows: Any) -> Any:
+        """[S, vocabulary] in float32, of these rows."""
+        # Rows of the stream, their norm [S, hidden], logits. No name holds a buffer longer than the next call.
+        return self.head(self.norm(self.placement.ops.gather_rows(hidden, rows)))
+
+    def stream(self, batch: LayerInputs) -> Any:
+        stream, update, ops = self.embedding(batch.token_ids), None, self.placement.ops  # [T, hidden]
+        if self.row_parts:
+            stream = ops.put_rows(stream, batch.placed)
+        if self.token_inputs is not None:
+            # [T, layers × width]
+            batch.token_inputs = self.token_inputs(batch.token_ids, stream, batch.adapted)
+        for part, layer in enumerate(self.layers, 1):
+            update = layer(stream, update, batch)  # [T, hidden]
+            if part < self.row_parts:
+                stream = ops.add_rows(stream, batch.placed, part)
+        return stream if update is None else ops.add(stream, update, self.update_scale)  # [T, hidden]

@@ -1,0 +1,268 @@
+"""Runs one step after another: plan → batch → forward → sample → result.
+
+A runner is a pure function of the message stream: the same plans and masks give the same results. It never drops a
+request; a row that failed is marked in the result and goes on with a harmless token until the engine ends it.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy
+import torch
+from torch import Tensor
+
+from ..protocol.messages import Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
+from ..protocol.processes.faults import point
+from ..protocol.processes.trace import Trace
+from .device import HostCopy, on_device
+from .kv.model_memory import ModelMemory
+from .kv.second_tier import SecondTier
+from .media.rows import KeptMedia
+from .plan_error import PlanError
+from .ranks.parallel import Parallel
+from .sampler import Mask, Sampler, SamplerOutput, SamplingRows, sample
+from .sampler.parameters import NO_LOGPROBS
+from .steps.batch import Batch, MakeBatch, step_batch
+from .steps.forward_pass import FastDecode, ForwardPass
+from .steps.logprobs import (
+    TokenLogprobs,
+    candidates,
+    certainty,
+    logprobs_of_prompt,
+    logprobs_of_rows,
+    piece_length,
+    token_logprobs,
+)
+from .steps.outcome import Outcome
+from .steps.slots import SlotTable
+from .steps.step_rows import StepRows
+
+AwaitMask = Callable[[int], MaskFrame]
+_SOON = 0.05  # seconds in which the next of several steps would come
+
+
+class Runner:
+    def __init__(
+        self,
+        forward_pass: ForwardPass,
+        memory: ModelMemory,
+        table: SlotTable,
+        ranks: Parallel,
+        *,
+        trace: Trace,
+        fast_decode: FastDecode | None = None,
+        second_tiers: Sequence[SecondTier] = (),
+        media: KeptMedia | None = None,
+        batch: MakeBatch = step_batch,
+        sample: Sampler = sample,
+    ) -> None:
+        self.forward_pass = forward_pass
+        self.memory = memory
+        self.table = table
+        self.ranks = ranks
+        self.trace = trace
+        self.fast_decode = fast_decode  # takes the steps that it can
+        self.second_tiers = second_tiers  # one for each group of layers, or none at all
+        self.media = media  # of a model that sees
+        self._batch = batch
+        self._sampled = sample
+        self._last_end = 0.0
+        self._is_launching = False
+        self._last_launch = 0.0
+
+    def step(self, plan: StepPlan, await_mask: AwaitMask) -> StepResult:
+        return self.launch(plan, await_mask)()
+
+    def launch(self, plan: StepPlan, await_mask: AwaitMask) -> Callable[[], StepResult]:
+        """Launch the step; the returned function waits for it and gives its result."""
+        self._is_launching = True
+        try:
+            return self._launch(plan, await_mask)
+        finally:
+            self._last_launch = time.perf_counter()
+            self._is_launching = False
+
+    def is_busy(self) -> bool:
+        """Whether a step is computed, as a CPU does at its launch, or probably will be at once. From any thread."""
+        return self._is_launching or time.perf_counter() - self._last_launch < _SOON
+
+    def _launch(self, plan: StepPlan, await_mask: AwaitMask) -> Callable[[], StepResult]:
+        point("worker.step")
+        if any(group.saves or group.loads for group in plan.groups):
+            self._move_blocks(plan)  # of blocks alone, so that it can be done before anyone takes the step
+        start = time.perf_counter()
+        arriving = None if self.fast_decode is None else self.fast_decode.launch(plan)
+        if arriving is None:
+            arriving = partial(self._outcome(plan, await_mask).result, plan.step)
+        return lambda: self._timed(arriving(), start)
+
+    def _timed(self, result: StepResult, start: float) -> StepResult:
+        """Add the step's time: a step launched while another ran began when that one ended."""
+        end = time.perf_counter()
+        result.forward_time = end - max(start, self._last_end)
+        self._last_end = end
+        return result
+
+    @torch.inference_mode()
+    def _outcome(self, plan: StepPlan, await_mask: AwaitMask) -> Outcome:
+        rows = self.table.apply(plan)
+        _check_masked(plan, rows)
+        self._copy_blocks(plan)
+        self._encode(plan)
+        outcome = Outcome(rows)
+        if len(rows):
+            self._compute(plan, outcome, await_mask)
+        return outcome
+
+    def _compute(self, plan: StepPlan, outcome: Outcome, await_mask: AwaitMask) -> None:
+        rows = outcome.rows
+        batch = self._batch(self.table, rows, self.memory)
+        if plan.media and self.media is not None:
+            batch.placed = self.media.placed(plan.media, batch.query_starts)
+            batch.seen_ends = self.media.seen_ends(plan.media, batch.query_starts, batch.context_lengths)
+        with self.trace.span("forward", step=plan.step, rows=len(rows), tokens=batch.num_tokens):
+            hidden = self.forward_pass.forward(batch)
+        outcome.logprobs += self._prompt_logprobs(rows, batch, hidden)
+        if not rows.wants_logits.any():
+            return
+        with self.trace.span("sample", step=plan.step):
+            logits = self.forward_pass.logits(hidden, batch.logit_rows)
+            mask = self._mask(plan, rows, await_mask) if plan.masked and self.ranks.rank == 0 else None
+            if rows.is_searched.any():
+                logits = self._search(outcome, logits)
+            if rows.is_sampling.any():
+                self._sample(outcome, logits, mask)
+
+    def _encode(self, plan: StepPlan) -> None:
+        """What the plan does with media."""
+        if not (plan.dropped_entries or plan.encodes or plan.media):
+            return
+        if self.media is None:
+            raise PlanError("The plan has media, and this model doesn't see.")
+        work = sum(encode.count for encode in plan.encodes)
+        with self.trace.span("encode", step=plan.step, media=len(plan.encodes), work=work):
+            self.media.apply(plan)
+
+    def _search(self, outcome: Outcome, logits: Tensor) -> Tensor:
+        """Candidates of the rows that sample nothing; gives the logits of the others."""
+        rows = outcome.rows
+        is_searched = rows.is_searched[rows.wants_logits]
+        if self.ranks.rank != 0:  # it may have no logits, and needs none
+            return logits
+        own = logits[on_device(numpy.flatnonzero(is_searched), logits.device)]
+        counts = self.table.num_candidates[rows.slots[rows.is_searched]]
+        outcome.candidates = candidates(own, numpy.flatnonzero(rows.is_searched), counts)
+        return logits[on_device(numpy.flatnonzero(~is_searched), logits.device)]
+
+    def _sample(self, outcome: Outcome, logits: Tensor, mask: Mask | None) -> None:
+        rows = outcome.rows
+        indices = numpy.flatnonzero(rows.is_sampling)
+        slots = rows.slots[indices]
+        parameters, num_prompt = self.table.parameters, self.table.num_prompt[slots]
+        sampling = SamplingRows(parameters, slots, rows.ends[indices], num_prompt, self.table.histories)
+        if self.ranks.rank == 0:
+            sampled = self._draw(outcome, sampling, indices, logits, mask)
+        else:
+            sampled = SamplerOutput(torch.zeros(len(slots), 2, dtype=torch.int64, device=self.table.device))
+        self.ranks.broadcast(sampled.chosen)
+        if self.ranks.rank != 0:  # all histories agree because all have rank 0's tokens
+            sampling.keep(sampled.token_ids)
+        outcome.sampled = HostCopy(sampled.chosen)
+
+    def _draw(
+        self, outcome: Outcome, rows: SamplingRows, indices: numpy.ndarray, logits: Tensor, mask: Mask | None
+    ) -> SamplerOutput:
+        """Sample the tokens of these rows, which are the step's at `indices`, and write them into the histories."""
+        if point("worker.logits") == "nan":
+            logits[0] = torch.nan
+        parameters, slots = rows.parameters, rows.slots
+        outcome.errors = rows.errors
+        asking = numpy.flatnonzero(parameters.logprobs[slots] != NO_LOGPROBS)
+        watching = numpy.flatnonzero(~numpy.isnan(parameters.least_logprob[slots]))
+        if not len(asking) and not len(watching):
+            return self._sampled(logits, rows, mask)
+        index, watched = on_device(asking, logits.device), on_device(watching, logits.device)
+        raw, raw_watched = logits[index], logits[watched]  # the sampler overwrites them
+        sampled = self._sampled(logits, rows, mask)
+        if len(asking):
+            owners, num_top = indices[asking], parameters.logprobs[slots[asking]]
+            outcome.logprobs.append(logprobs_of_rows(raw, sampled.token_ids[index], owners, num_top))
+        if len(watching):
+            found = token_logprobs(raw_watched, sampled.token_ids[watched], 0)
+            outcome.certainty = certainty(found, indices[watching], parameters.least_logprob[slots[watching]])
+        return sampled
+
+    def _prompt_logprobs(self, rows: StepRows, batch: Batch, hidden: Tensor) -> list[Callable[[], list[Logprobs]]]:
+        """Of the prompt tokens that this step's hidden states speak of: each position's says the next token."""
+        slots = rows.slots
+        wanted = self.table.parameters.prompt_logprobs[slots]
+        is_wanted = wanted != NO_LOGPROBS
+        if not is_wanted.any():
+            return []
+        lasts = numpy.minimum(rows.ends, self.table.num_prompt[slots] - 1)
+        asking = numpy.flatnonzero(is_wanted & (rows.starts < lasts))
+        parts = []
+        for row in asking.tolist():
+            first, count = batch.query_starts[row], int(lasts[row] - rows.starts[row])
+            following = self.table.histories[int(slots[row]), int(rows.starts[row]) + 1 : int(lasts[row]) + 1]
+            positions = torch.arange(first, first + count, device=hidden.device)
+            pieces = self._logprobs_of(hidden, positions, following.long(), int(wanted[row]))
+            if pieces:
+                parts.append(logprobs_of_prompt(row, pieces))
+        return parts
+
+    def _logprobs_of(self, hidden: Tensor, positions: Tensor, following: Tensor, num_top: int) -> list[TokenLogprobs]:
+        """In pieces. All ranks compute the logits together; only rank 0 reads them, the others get no pieces."""
+        length = piece_length(self.table.vocab_size, num_top)
+        pieces = []
+        for start in range(0, len(following), length):
+            logits = self.forward_pass.logits(hidden, positions[start : start + length])
+            if self.ranks.rank == 0:
+                pieces.append(token_logprobs(logits, following[start : start + length], num_top))
+        return pieces
+
+    @torch.inference_mode()
+    def _move_blocks(self, plan: StepPlan) -> None:
+        """Between the blocks and the second tier of each group."""
+        for number, (changes, memory) in enumerate(zip(plan.groups, self.memory.groups, strict=True)):
+            tier = self.second_tiers[number] if self.second_tiers else None
+            num_blocks, num_cells = memory.num_blocks, 0 if tier is None else tier.num_cells
+            saves = _pairs(changes.saves, (num_blocks, num_cells), "saves")
+            loads = _pairs(changes.loads, (num_cells, num_blocks), "loads")
+            if tier is not None and (len(saves) or len(loads)):
+                with self.trace.span("move", step=plan.step, saves=len(saves), loads=len(loads)):
+                    tier.move(saves, loads)
+
+    def _copy_blocks(self, plan: StepPlan) -> None:
+        for changes, memory in zip(plan.groups, self.memory.groups, strict=True):
+            if changes.copies:
+                pairs = _pairs(changes.copies, (memory.num_blocks, memory.num_blocks), "copies")
+                sources, targets = (on_device(pairs[:, side].copy(), self.table.device) for side in (0, 1))
+                memory.copy_blocks(sources, targets)
+
+    def _mask(self, plan: StepPlan, rows: StepRows, await_mask: AwaitMask) -> Mask:
+        frame = await_mask(plan.step)
+        masked, framed = numpy.array(values(plan.masked)), numpy.array(values(frame.rows))
+        words = mask_bytes(self.table.vocab_size) // 4
+        if sorted(masked) != sorted(framed) or len(frame.bits) != len(framed) * words * 4:
+            raise PlanError(
+                f"The mask of step {plan.step} has rows {framed.tolist()} and {len(frame.bits)} bytes, where the plan "
+                f"masks rows {masked.tolist()} at {words * 4} bytes each."
+            )
+        bits = numpy.frombuffer(frame.bits, numpy.int32).reshape(-1, words)
+        place = numpy.cumsum(rows.is_sampling) - 1  # of a row among those that sample
+        return Mask(place[framed], bits.copy())
+
+
+def _pairs(packed: bytes, bounds: tuple[int, int], what: str) -> numpy.ndarray:
+    """Of block or cell numbers, int64 [pairs, 2]."""
+    pairs = numpy.frombuffer(packed, numpy.int32).astype(numpy.int64).reshape(-1, 2)
+    if (pairs < 0).any() or (pairs >= bounds).any():
+        raise PlanError(f"The plan {what} {pairs.tolist()}, with {bounds[0]} to take from and {bounds[1]} to fill.")
+    return pairs
+
+
+def _check_masked(plan: StepPlan, rows: StepRows) -> None:
+    if plan.masked and not set(numpy.flatnonzero(rows.is_sampling).tolist()).issuperset(values(plan.masked)):
+        raise PlanError(f"The plan masks rows {values(plan.masked).tolist()}, and of these some sample nothing.")

@@ -1,0 +1,104 @@
+"""What a model will ask of a rank's memory, and where its packed weights are kept, before any of them is read.
+
+Weights that memory can't hold are written to the kept file while they are packed, and mapped.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ...kernels import DTYPES, WeightFormat
+from ...protocol.errors import ConfigError, OutOfMemoryError
+from ..backends.backend import Backend
+from ..description.config import ModelConfig
+from ..description.groups import LayerGroup
+from ..ranks.parallel import Parallel
+from ..weights.kept_files import NoRoom
+from ..weights.layer_formats import LayerFormats
+from ..weights.packed_cache import NotKept, PackedCache
+from ..weights.weight_bytes import estimated_weight_bytes, largest_weight_bytes
+from .group_memory import block_bytes
+
+
+@dataclass(frozen=True)
+class Demand:
+    config: ModelConfig
+    weight_bytes: int
+    largest_bytes: int  # of the weights that are packed at once
+    kinds: str  # of their numbers
+    is_kept: bool  # packed weights of an earlier start are there, and mapped
+    not_mapped: str  # why they can't be mapped from a file that is written while they are packed; empty: they can
+    # Of a block, or state, of a group, by the block's size and the format that the option `kv_cache_dtype` names.
+    block_bytes: Callable[[LayerGroup, int, str], int]
+    gives_back: bool  # windows have groups of their own
+
+
+# Raises if the model doesn't fit; says whether its weights do only if they are mapped.
+CheckRoom = Callable[[Demand], bool]
+
+
+def kept_weights(
+    load_format: str,
+    backend: Backend,
+    model_folder: Path,
+    formats: LayerFormats,
+    ranks: Parallel,
+    expert_parallel: bool,
+) -> tuple[PackedCache | None, str]:
+    """Where packed weights are kept, or why they aren't."""
+    if load_format == "dummy":
+        return None, "weights that are made up (load_format='dummy') are not kept"
+    try:
+        return backend.cache(model_folder, formats, ranks, expert_parallel), ""
+    except NotKept as error:
+        return None, str(error)
+
+
+def demand_of(
+    config: ModelConfig,
+    backend: Backend,
+    formats: LayerFormats,
+    ranks: Parallel,
+    cache: PackedCache | None,
+    not_kept: str,
+    dtype: torch.dtype,
+) -> Demand:
+    weight_bytes = estimated_weight_bytes(config, formats, ranks.size)
+    if cache is not None:
+        not_kept = cache.lack(weight_bytes * ranks.size)  # all ranks write to one disk
+
+    def of_block(group: LayerGroup, block_size: int, wanted: str) -> int:
+        kind = kv_kind(config, backend, WeightFormat.of(dtype).kind, wanted)
+        return block_bytes(group, backend, ranks, block_size, kind)
+
+    return Demand(
+        config=config,
+        weight_bytes=weight_bytes,
+        largest_bytes=largest_weight_bytes(config, formats, ranks.size),
+        kinds=formats.kinds,
+        is_kept=cache is not None and cache.is_kept,
+        not_mapped=not_kept,
+        block_bytes=of_block,
+        gives_back=backend.gives_back,
+    )
+
+
+def write_through(cache: PackedCache, nbytes: int) -> None:
+    try:
+        cache.write_through(nbytes)
+    except (NoRoom, NotKept, OSError) as error:
+        raise OutOfMemoryError(
+            f"The model is larger than memory, and its packed weights can't be mapped from the disk: {error}. "
+            "Free some of the disk, use a smaller model, or free memory. Nothing was read."
+        ) from error
+
+
+def kv_kind(config: ModelConfig, backend: Backend, own: str, wanted: str) -> str:
+    if config.latent is not None and wanted not in ("auto", *DTYPES):
+        raise ConfigError(
+            f"kv_cache_dtype={wanted!r} is not for {config.family.name}, which keeps latents in place of keys "
+            f"and values (MLA). Use {', '.join(DTYPES)}."
+        )
+    return backend.kv_kind(own if wanted == "auto" else wanted)

@@ -1,0 +1,203 @@
+"""Loads a model folder as a model that runs batches: number formats, ranks, weights, and a report of what was read."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...kernels import DTYPES, LoraConfig
+from ...protocol.conversion import read_record
+from ...protocol.errors import ConfigError
+from ...protocol.options.quantization import named_layers
+from ..backends.backend import Backend, BackendOptions
+from ..backends.select import select_backend
+from ..description.config import ModelConfig, read_config
+from ..description.origin import origin_of
+from ..description.products import HEAD, expert_layers, quantized_kinds
+from ..description.split import check_split
+from ..layers.decoder import Decoder
+from ..lora.adapters import AdapterBank
+from ..media.encoder import Encoder
+from ..ranks.parallel import Parallel
+from ..weights.checkpoint import Checkpoint
+from ..weights.cut_checkpoint import CutCheckpoint
+from ..weights.dummy_source import DummySource
+from ..weights.file_checks import check_weight_files
+from ..weights.find_layout import own_layout
+from ..weights.gguf.checkpoint import GgufCheckpoint, views_of
+from ..weights.gguf.linked_files import linked_files
+from ..weights.layer_formats import LayerFormats
+from ..weights.own_head import with_head_as_stored
+from ..weights.tensor_names import check_biases, check_layers, check_unread
+from ..weights.weight_files import check_cut, ranks_cut_for
+from ..weights.weights import Placement, Source, Weights
+from .demand import CheckRoom, demand_of, kept_weights, write_through
+from .model import LoadReport, Model
+
+_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def load_model(
+    model_folder: Path,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | str = "auto",
+    ranks: Parallel | None = None,
+    load_format: str = "auto",
+    options: BackendOptions | None = None,
+    quantization: str | None = None,
+    lm_head_fp32: bool = False,
+    num_threads: int | None = None,
+    max_loras: int = 0,
+    max_lora_rank: int = 64,
+    expert_parallel: bool = False,
+    sees: bool = True,
+    check_room: CheckRoom | None = None,
+    rope_scaling: Mapping[str, Any] | None = None,
+) -> Model:
+    """Read this rank's share of the model in `model_folder`; `dtype` "auto" is the checkpoint's.
+
+    Before anything is read, `check_room` hears what the model will take, and says whether packed weights are to be
+    written and mapped one by one. `num_threads` pack the weights and compute afterwards; None leaves the threads as
+    they are. There is room for `max_loras` adapters. Without `sees` a model that could see is loaded without its
+    encoder. `rope_scaling` goes before the config's own.
+    """
+    config = read_config(model_folder, sees, rope_scaling)
+    ranks = ranks or Parallel()
+    check_split(config, ranks.size, expert_parallel)
+    device = torch.device(device)
+    number = resolve_dtype(dtype, config)
+    backend = select_backend(config, device, number, ranks, options or BackendOptions())
+    if num_threads is not None:
+        backend.use_threads(num_threads)
+    formats = _layer_formats(config, backend, quantization or _converted_with(model_folder, backend), lm_head_fp32)
+    gguf = None if load_format == "dummy" else _opened_gguf(model_folder, config)
+    if gguf is not None:
+        formats = backend.stored_formats(formats, config, gguf, lm_head_fp32)
+    cache, not_kept = kept_weights(load_format, backend, model_folder, formats, ranks, expert_parallel)
+    demand = demand_of(config, backend, formats, ranks, cache, not_kept, number)
+    is_written_through = check_room is not None and check_room(demand)
+    source: Source = gguf or DummySource(device, _missing_tensors(config))
+    if gguf is None and load_format != "dummy":
+        source, config = _opened(model_folder, config, ranks, expert_parallel)
+    # Kept as the model's own weights would be, were they not quantized.
+    lora = LoraConfig(DTYPES[backend.format.kind], max_loras, max_lora_rank)
+    views = partial(views_of, config=config)
+    adapters = AdapterBank(lora, backend.ops, own_layout(config), views) if max_loras else None
+    placement = Placement(device, formats, backend.activations, backend.ops, ranks, cache, adapters, expert_parallel)
+    if cache is not None and is_written_through:
+        write_through(cache, demand.weight_bytes)
+    decoder, encoder, unread = _read(source, placement, backend, config, model_folder)
+    forward_pass = backend.forward_pass(decoder)
+    return Model(
+        config=config,
+        decoder=decoder,
+        forward_pass=forward_pass,
+        sample=backend.sample(forward_pass),
+        backend=backend,
+        dtype=number,
+        report=LoadReport(source.bytes_read, unread, tuple(placement.kinds)),
+        cache=cache,
+        adapters=adapters,
+        encoding=None if encoder is None else backend.encoder_pass(encoder),
+    )
+
+
+def _read(
+    source: Source, placement: Placement, backend: Backend, config: ModelConfig, model_folder: Path
+) -> tuple[Decoder, Encoder | None, list[str]]:
+    """The layers with their weights, those of an encoder too, and the tensors that none of them needs."""
+    encoder, origin = None, origin_of(model_folder)
+    try:
+        decoder = Decoder(Weights(source, placement), config)
+        if config.vision is not None:
+            encoder = Encoder(Weights(source, backend.encoder_placement(placement)), config.vision)
+        unread = check_unread(origin, source.leftovers(), config)
+        check_biases(origin, source.names, config)
+    except BaseException:
+        if placement.cache is not None:
+            placement.cache.close()  # what is half written
+        raise
+    if placement.cache is not None:
+        placement.cache.complete()
+    return decoder, encoder, unread
+
+
+def _layer_formats(config: ModelConfig, backend: Backend, quantization: str | None, lm_head_fp32: bool) -> LayerFormats:
+    kinds = quantized_kinds(config, quantization)
+    # As small as in the checkpoint, and with less error than the step to 8-bit floats brought (docs/quantization.md).
+    default = replace(backend.format, float8="int8") if backend.multiplies_integers else backend.format
+    named = {layer: backend.quantized(kind) if kind else default for layer, kind in kinds.items()}
+    floats = {layer for layer in named_layers(quantization, kinds) if kinds[layer] is None}
+    named |= dict.fromkeys(floats, backend.format)
+    if config.quantization is not None and config.quantization.is_mxfp4 and backend.mxfp4 is not None:
+        # Taken over as they are, whatever is asked for, but for those that are to be floats.
+        named |= {layer: backend.mxfp4 for layer in expert_layers(config) if layer not in floats}
+    if lm_head_fp32:
+        named[HEAD] = backend.float32_head()
+    return LayerFormats(default, named)
+
+
+def _converted_with(model_folder: Path, backend: Backend) -> str | None:
+    """What a conversion was asked for. It left the head as it was, which gets its kind only now, where there are
+    products for it."""
+    record = read_record(model_folder) if backend.multiplies_integers else None
+    return record.quantization if record else None
+
+
+def resolve_dtype(dtype: torch.dtype | str, config: ModelConfig) -> torch.dtype:
+    """The number format asked for, or with "auto" the checkpoint's."""
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    name = config.dtype if dtype == "auto" else dtype
+    if name not in _DTYPES:
+        raise ConfigError(f"The number format {name!r} is not supported. Use one of {', '.join(_DTYPES)}.")
+    return _DTYPES[name]
+
+
+def _opened_gguf(model_folder: Path, config: ModelConfig) -> GgufCheckpoint | None:
+    """The GGUF files that the folder stands for, if it does."""
+    if (linked := linked_files(model_folder)) is None:
+        return None
+    found = GgufCheckpoint(model_folder, linked, config)
+    check_layers(origin_of(model_folder), found.names, config)
+    return found
+
+
+def _opened(
+    model_folder: Path, config: ModelConfig, ranks: Parallel, expert_parallel: bool
+) -> tuple[Source, ModelConfig]:
+    """The whole checkpoint, or where it is cut what this rank has of it; and the config with what it shows."""
+    check_weight_files(model_folder)
+    check_cut(model_folder, ranks.size, wants_whole_experts=expert_parallel and config.experts is not None)
+    source: Source
+    if ranks_cut_for(model_folder):
+        source = CutCheckpoint(model_folder, config.quantization, ranks.rank, ranks.size)
+    else:
+        source = Checkpoint(model_folder, config.quantization, config)
+    check_layers(origin_of(model_folder), source.names, config)
+    return source, with_head_as_stored(config, model_folder, source.names)
+
+
+def _missing_tensors(config: ModelConfig) -> tuple[str, ...]:
+    """Endings of the optional tensors that this model does not have."""
+    attention = ("q_proj", "k_proj", "v_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj")
+    recurrent = (
+        "in_proj_qkvz",
+        "in_proj_ba",
+        "in_proj_qkv",
+        "in_proj_z",
+        "in_proj_b",
+        "in_proj_a",
+        "in_proj",
+        "out_proj",
+        "conv",
+    )
+    projections = (*attention, *recurrent, "gate_proj", "up_proj", "down_proj", "w1", "w2", "w3", "lm_head")
+    missing = [f"{name}.bias" for name in projections if name not in config.biased] + ["k_b_proj.weight"]
+    if config.quantization is None or not config.quantization.is_mxfp4:
+        missing.append("_blocks")
+    return tuple(missing)

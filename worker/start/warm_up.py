@@ -1,0 +1,206 @@
+"""Warms a GPU up before the first request: compiles and tunes kernels, and measures the memory that steps take.
+
+It runs the largest step that can occur, and prompts and answers of sizes that double, so that no later step meets a
+kernel that is not compiled or a size that was not tuned. All rows write to one block, or state, and their results are
+not used.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy
+import torch
+
+from ...kernels import triton
+from ...kernels.states import NO_STATE, Segments
+from ...protocol.adapter_messages import NO_ADAPTER
+from ...protocol.messages import mask_bytes
+from ...protocol.parameters.sampling import SamplingParams
+from ..backends.triton.graph_capture import GraphCapture
+from ..device import on_device
+from ..kv.model_memory import ModelMemory
+from ..ranks.parallel import Parallel
+from ..sampler import Mask, SamplingRows
+from ..steps.batch import Batch
+from ..steps.logprobs import piece_length, token_logprobs
+from ..steps.slots import SlotTable
+from ..steps.state_tables import StateTables
+from ..steps.step_rows import StepRows
+from .memory import Size
+from .model import Model
+
+_LOG = logging.getLogger(__name__)
+_FLOAT = 4
+_ANYTHING = SamplingParams(temperature=1, top_p=0.9)  # that needs every kernel which chooses tokens
+_MORE = SamplingParams(temperature=1, top_p=0.9, repetition_penalty=1.1, frequency_penalty=0.1)  # and all that adjust
+_NUM_TOP = (0, 5, 20)  # most likely tokens: as many as there are kernels for
+_LOGITS_AT_ONCE = 4  # the model's, their copies for log-probabilities, weights and order while a token is chosen
+
+
+class StepMemory(NamedTuple):
+    """Bytes that steps take beside weights and KV blocks."""
+
+    step: int  # of the largest one
+    graphs: int  # of all that are captured
+
+
+def warm_up(
+    model: Model,
+    size: Size,
+    memory: ModelMemory,
+    max_model_len: int,
+    device: torch.device,
+    kept: Path,
+    ranks: Parallel | None = None,
+) -> StepMemory:
+    """Returns the memory that steps will take; `memory` has one block, `kept` is the folder for tuning results."""
+    start = time.perf_counter()
+    table = SlotTable(
+        size.num_slots,
+        max_model_len,
+        [1] * len(memory.groups),
+        memory.block_size,
+        model.vocab_size,
+        device,
+        shifts_rotations=model.shifts_rotations,
+        groups=model.groups(max_model_len),
+        media_tokens=model.config.media_tokens,
+    )
+    for slot in range(size.num_slots):
+        table.parameters.enter(slot, _ANYTHING, 1, seed=slot, sample=0)
+    if not triton.lack():
+        _tune(model, size, memory, table, kept)
+    tuned = time.perf_counter()
+    peak = _peak(model, size, memory, table)
+    table.num_prompt[:] = 1
+    capture = GraphCapture(model.forward_pass, model.sample, table, memory, ranks or Parallel())
+    graphs = capture.estimate_bytes()
+    torch.cuda.empty_cache()
+    seconds = time.perf_counter() - tuned
+    _LOG.info("warm-up: kernels were ready in %.1f s, the largest steps took %.1f s", tuned - start, seconds)
+    return StepMemory(peak + size.num_slots * max_model_len * _FLOAT, graphs)
+
+
+def _tune(model: Model, size: Size, memory: ModelMemory, table: SlotTable, kept: Path) -> None:
+    from ...kernels.triton.tuning import learning  # imports triton
+
+    table.num_prompt[:] = table.max_model_len  # of prompts no step is captured
+    largest = _largest(size, table.max_model_len)
+    with learning(kept):
+        for rows in (*_sizes_of_decodes(size), largest):
+            _computed(model, rows, memory, table)
+        for rows in _sizes_of_prompts(int(largest.num_tokens.max())):
+            _computed_with_all_logits(model, rows, memory, table)
+        _ask_for_more(model, memory, table)
+        if (vision := model.config.vision) is not None and vision.family.has_whole_spans:
+            _see_ahead(model, memory, table)
+        if model.adapters is not None:
+            table.adapters[0] = 0  # of which nothing is loaded
+            _computed(model, _decodes(1, 2), memory, table)
+            table.adapters[0] = NO_ADAPTER
+
+
+def _ask_for_more(model: Model, memory: ModelMemory, table: SlotTable) -> None:
+    """Run the kernels that few rows need: masks, penalties, log-probabilities."""
+    table.parameters.enter(0, _MORE, 1, seed=0, sample=0)
+    logits = _computed(model, _decodes(1, 2), memory, table, _mask(1, model.vocab_size))
+    for num_top in _NUM_TOP:
+        token_logprobs(logits, torch.zeros(1, dtype=torch.int64, device=table.device), num_top)
+    table.parameters.enter(0, _ANYTHING, 1, seed=0, sample=0)
+    _computed(model, _decodes(1, 2), memory, table, _mask(1, model.vocab_size))
+
+
+def _see_ahead(model: Model, memory: ModelMemory, table: SlotTable) -> None:
+    """Run the kernels that prompts need in which the rows of a picture see one another."""
+    batch = _batch(model, _rows([0], [2]), memory, table)
+    batch.seen_ends = torch.full((2,), 2)
+    model.forward_pass.forward(batch)
+
+
+def _peak(model: Model, size: Size, memory: ModelMemory, table: SlotTable) -> int:
+    """The most bytes that a step's tensors take."""
+    device = table.device
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    logits = _computed(model, _largest(size, table.max_model_len), memory, table)
+    shape = (size.num_slots, model.vocab_size)
+    spare = [torch.empty(shape, dtype=torch.float32, device=device) for _ in range(_LOGITS_AT_ONCE)]
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_allocated(device) - before
+    del logits, spare
+    torch.cuda.empty_cache()
+    return peak
+
+
+def _computed(
+    model: Model, rows: StepRows, memory: ModelMemory, table: SlotTable, mask: Mask | None = None
+) -> torch.Tensor:
+    """Compute a step, sample its tokens, and return the logits."""
+    batch = _batch(model, rows, memory, table)
+    logits = model.forward_pass.logits(model.forward_pass.forward(batch), batch.logit_rows)
+    sampling = SamplingRows(table.parameters, rows.slots, rows.ends, table.num_prompt[rows.slots], table.histories)
+    model.sample(logits, sampling, mask)
+    return logits
+
+
+def _computed_with_all_logits(model: Model, rows: StepRows, memory: ModelMemory, table: SlotTable) -> None:
+    """Also of a prompt's other tokens, as many as are done at once where their log-probabilities are asked for."""
+    batch = _batch(model, rows, memory, table)
+    hidden = model.forward_pass.forward(batch)
+    count = min(len(hidden), piece_length(model.vocab_size))
+    model.forward_pass.logits(hidden, torch.arange(count, device=table.device))
+
+
+def _batch(model: Model, rows: StepRows, memory: ModelMemory, table: SlotTable) -> Batch:
+    """Where layers have states, each row reads none and writes the same one."""
+    count, starts = len(rows), numpy.concatenate(([0], numpy.cumsum(rows.num_tokens)))
+    columns = (starts, numpy.full(count, NO_STATE), numpy.zeros(count), numpy.arange(count + 1))
+    segments = Segments(*(on_device(column.astype(numpy.int32), table.device) for column in columns))
+    rows.segments = tuple(segments if isinstance(group, StateTables) else None for group in table.groups)
+    return model.backend.batch(table, rows, memory)
+
+
+def _mask(num_rows: int, vocab_size: int) -> Mask:
+    """A mask that allows every token."""
+    return Mask(numpy.arange(num_rows), numpy.full((num_rows, mask_bytes(vocab_size) // 4), -1, numpy.int32))
+
+
+def _sizes_of_decodes(size: Size) -> Iterator[StepRows]:
+    rows = 1
+    while rows < size.num_slots:
+        yield _decodes(rows, 2)
+        rows *= 2
+    yield _decodes(size.num_slots, 2)
+
+
+def _sizes_of_prompts(longest: int) -> Iterator[StepRows]:
+    """Steps of prompts alone."""
+    length = 2
+    while length < longest:
+        yield _rows([0], [length])
+        length *= 2
+
+
+def _decodes(num_rows: int, context: int) -> StepRows:
+    return _rows([context - 1] * num_rows, [1] * num_rows)
+
+
+def _largest(size: Size, max_model_len: int) -> StepRows:
+    """Prompts as long as may be, until the budget of tokens is used up."""
+    length = min(size.max_num_batched_tokens, max_model_len)
+    lengths = [length] * min(size.num_slots, size.max_num_batched_tokens // length)
+    rest = size.max_num_batched_tokens - sum(lengths)
+    if rest and len(lengths) < size.num_slots:
+        lengths.append(min(rest, length))
+    return _rows([0] * len(lengths), lengths)
+
+
+def _rows(starts: list[int], num_tokens: list[int]) -> StepRows:
+    counts = numpy.array(num_tokens, numpy.int64)
+    firsts = numpy.array(starts, numpy.int64)
+    is_sampling = numpy.ones(len(counts), bool)
+    return StepRows(numpy.arange(len(counts)), counts, firsts, firsts + counts, is_sampling, ~is_sampling)
