@@ -15,7 +15,7 @@ from penstock.frontend.models.hub.contents import unfinished_content
 from penstock.frontend.models.hub.repository import HubFile
 from penstock.protocol.files.own_folder import make_own
 from penstock.worker.convert.prepared_file import PreparedFile
-from penstock.worker.weights.packed_file import WeightWriter
+from penstock.worker.weights.packed.packed_file import WeightWriter
 
 WRITES = ("write", "pwrite", "ftruncate", "fchmod")
 

@@ -25,9 +25,9 @@ from .start.available_memory import available_memory
 from .start.default_kv_memory import default_kv_bytes
 from .start.media_memory import media_plan
 from .start.shares import GroupSize, Shares
-from .weights.file_checks import check_weight_files
-from .weights.kept_files import LARGEST_SHARE
-from .weights.weight_files import identity, ranks_cut_for, weight_files
+from .weights.files.file_checks import check_weight_files
+from .weights.files.weight_files import identity, ranks_cut_for, weight_files
+from .weights.packed.kept_files import LARGEST_SHARE
 
 _UNASKED = EngineConfig(model="")  # the options of a start that is given none
 _FLOAT = 4

@@ -22,7 +22,7 @@ from penstock.protocol.conversion import Conversion
 from penstock.worker.convert import convert
 from penstock.worker.description.config import read_config
 from penstock.worker.start.model import Model
-from penstock.worker.weights.checkpoint import Checkpoint
+from penstock.worker.weights.files.checkpoint import Checkpoint
 
 PROMPTS = [[7, 8, 9], list(range(20, 60)), [11] * 17]
 _LAYERS = ("penstock.worker.layers", "penstock.worker.layers.decoder", "penstock.worker.media")

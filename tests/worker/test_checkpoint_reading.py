@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
 from penstock.worker.description.config import read_config
 from penstock.worker.start.load import load_model
-from penstock.worker.weights import mappings
-from penstock.worker.weights.checkpoint import Checkpoint
-from penstock.worker.weights.dummy_source import DummySource
+from penstock.worker.weights.files import mappings
+from penstock.worker.weights.files.checkpoint import Checkpoint
+from penstock.worker.weights.files.dummy_source import DummySource
 
 
 @for_each("part", [None, (0, 10, 20), (1, 5, 6)])

@@ -21,7 +21,7 @@ from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.own_folder import MARK, HeldFolder, make_own
 from penstock.worker.convert import convert, target_place
 from penstock.worker.start.load import load_model
-from penstock.worker.weights.checkpoint import Checkpoint
+from penstock.worker.weights.files.checkpoint import Checkpoint
 
 PROJECTION, SHAPE = "model.layers.1.mlp.down_proj.weight", (64, 128)
 

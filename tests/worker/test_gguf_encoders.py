@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from penstock.worker.description.config import read_config
-from penstock.worker.weights.checkpoint import Checkpoint
+from penstock.worker.description.linked_files import LinkedFiles
+from penstock.worker.weights.files.checkpoint import Checkpoint
 from penstock.worker.weights.gguf.checkpoint import GgufCheckpoint
-from penstock.worker.weights.gguf.linked_files import LinkedFiles
 
 Tensors = Iterator[tuple[str, Tensor]]
 _MERGER = {"merger.linear_fc1": "mm.0", "merger.linear_fc2": "mm.2", "merger.norm": "v.post_ln"}

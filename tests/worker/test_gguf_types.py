@@ -23,9 +23,9 @@ from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.gguf.header import read_header
 from penstock.protocol.files.gguf.types import BY_NAME
 from penstock.worker.description.config import read_config
+from penstock.worker.description.linked_files import LinkedFiles, linked_files
 from penstock.worker.survey import survey
 from penstock.worker.weights.gguf.checkpoint import GgufCheckpoint
-from penstock.worker.weights.gguf.linked_files import LinkedFiles, linked_files
 from penstock.worker.weights.gguf.tensors import GgufTensors
 
 from .test_gguf_families import logits_of

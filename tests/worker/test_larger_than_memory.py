@@ -25,8 +25,8 @@ from penstock.worker.description.config import read_config
 from penstock.worker.start import device_memory
 from penstock.worker.start.memory import Size
 from penstock.worker.start.start import Start
-from penstock.worker.weights import kept_files, packed_file
-from penstock.worker.weights.checkpoint import Checkpoint
+from penstock.worker.weights.files.checkpoint import Checkpoint
+from penstock.worker.weights.packed import kept_files, packed_file
 
 MIB = 1 << 20
 WEIGHTS = 29 * MIB  # of the model below

@@ -21,8 +21,8 @@ from penstock.worker.description.config import read_config
 from penstock.worker.description.products import products
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.start.load import load_model
-from penstock.worker.weights.find_layout import layout_of
 from penstock.worker.weights.layer_formats import LayerFormats
+from penstock.worker.weights.layouts.find_layout import layout_of
 from penstock.worker.weights.weight_bytes import estimated_weight_bytes
 
 native = pytest.mark.skipif(not available_variants(), reason="needs native kernels")

@@ -19,11 +19,11 @@ from penstock.kernels.cpu.weights.packed import NativeWeight
 from penstock.kernels.cpu.weights.quantized import OrderedWeight
 from penstock.protocol.files.cache_folder import cache_folder
 from penstock.protocol.files.own_folder import MARK, own_folder
-from penstock.worker.weights import kept_files, packed_file
-from penstock.worker.weights.checkpoint import Checkpoint
-from penstock.worker.weights.kept_files import NoRoom, open_kept, write_kept
+from penstock.worker.weights.files.checkpoint import Checkpoint
 from penstock.worker.weights.layer_formats import LayerFormats
-from penstock.worker.weights.packed_cache import PackedCache
+from penstock.worker.weights.packed import kept_files, packed_file
+from penstock.worker.weights.packed.cache import PackedCache
+from penstock.worker.weights.packed.kept_files import NoRoom, open_kept, write_kept
 from penstock.worker.weights.piece import CheckpointPiece
 from penstock.worker.weights.weights import Placement, Weights
 

@@ -12,9 +12,9 @@ from builders.watching import wait_until
 
 from penstock.kernels.cpu.weights.packed import NativeWeight
 from penstock.kernels.cpu.weights.quantized import OrderedWeight
-from penstock.worker.weights import written_through
-from penstock.worker.weights.kept_files import UnfinishedFile
-from penstock.worker.weights.packed_cache import PackedCache
+from penstock.worker.weights.packed import written_through
+from penstock.worker.weights.packed.cache import PackedCache
+from penstock.worker.weights.packed.kept_files import UnfinishedFile
 
 PATIENCE = 60  # seconds
 

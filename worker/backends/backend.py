@@ -25,7 +25,7 @@ from ..steps.forward_pass import FastDecode, ForwardPass
 from ..steps.slots import SlotTable
 from ..weights.gguf.checkpoint import GgufCheckpoint
 from ..weights.layer_formats import LayerFormats
-from ..weights.packed_cache import NotKept, PackedCache
+from ..weights.packed.cache import NotKept, PackedCache
 from ..weights.weights import Placement
 
 ReportProgress = Callable[[int, int], None]  # how many steps are captured, and of how many

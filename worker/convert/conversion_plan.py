@@ -18,10 +18,10 @@ from ...protocol.options.quantization import named_layers
 from ..description.config import ModelConfig
 from ..description.products import HEAD, VISION, quantized_kinds
 from ..description.text_config import name_beside
-from ..weights.layout import FindLayout, Layout
+from ..weights.files.weight_files import own_weight_files, rank_folder
+from ..weights.layouts.layout import FindLayout, Layout
 from ..weights.piece import CheckpointPiece
 from ..weights.quantized import COMPANIONS
-from ..weights.weight_files import own_weight_files, rank_folder
 from .compressed_writer import planned_tensors
 from .safetensors_file import DTYPES, TensorSpec
 

@@ -37,13 +37,13 @@ from ..description.products import HEAD, expert_layers
 from ..description.quantization import QUANTIZATION_FILES, QUANTIZATION_KEYS
 from ..description.text_config import PICTURE_TENSORS, text_part
 from ..start.load import resolve_dtype
-from ..weights.checkpoint import Checkpoint
-from ..weights.experts_apart import layout_with_experts_apart
-from ..weights.file_checks import check_weight_files
-from ..weights.find_layout import layout_of
-from ..weights.layout import FindLayout
-from ..weights.own_head import with_head_as_stored
-from ..weights.weight_files import ranks_cut_for
+from ..weights.files.checkpoint import Checkpoint
+from ..weights.files.file_checks import check_weight_files
+from ..weights.files.own_head import with_head_as_stored
+from ..weights.files.weight_files import ranks_cut_for
+from ..weights.layouts.experts_apart import layout_with_experts_apart
+from ..weights.layouts.find_layout import layout_of
+from ..weights.layouts.layout import FindLayout
 from .compressed_writer import quantization_config
 from .conversion_plan import (
     StoredTensor,

@@ -11,7 +11,7 @@ from typing import overload
 from torch import Tensor
 
 from ...kernels.quantized_part import QuantizedPart
-from ..weights.cut_checkpoint import write_pieces
+from ..weights.files.cut_checkpoint import write_pieces
 from .compressed_writer import written_rows
 from .conversion_plan import TargetFolder
 from .safetensors_file import SafetensorsFile

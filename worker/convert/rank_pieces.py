@@ -19,12 +19,12 @@ from ..description.split import check_split
 from ..layers.decoder import Decoder
 from ..media.encoder import Encoder
 from ..ranks.parallel import Parallel
-from ..weights.checkpoint import Checkpoint
+from ..weights.files.checkpoint import Checkpoint
 from ..weights.layer_formats import LayerFormats
-from ..weights.layout import FindLayout
+from ..weights.layouts.layout import FindLayout
+from ..weights.layouts.tensor_names import check_unread
 from ..weights.piece import CheckpointPiece, Part
 from ..weights.quantized import COMPANIONS
-from ..weights.tensor_names import check_unread
 from ..weights.weights import Placement, Weights
 
 _NOWHERE = torch.device("meta")

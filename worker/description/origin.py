@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...protocol.files.gguf.refusals import file_name
-from ..weights.gguf.linked_files import linked_files
+from .linked_files import linked_files
 
 CONFIG_FILE = "config.json"
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...kernels import LoraConfig, LoraWeights, Operations
-from ..weights.layout import Layout
+from ..weights.layouts.layout import Layout
 from ..weights.piece import CheckpointPiece
 from .gguf_lora import FindViews, GgufAdapter
 from .lora_files import AdapterFiles, Target

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...protocol.errors import AdapterError, ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.files.gguf.refusals import file_name
-from ..weights.gguf.linked_files import LinkedFiles
+from ..description.linked_files import LinkedFiles
 from ..weights.gguf.tensors import GgufTensors
 from ..weights.gguf.text_views import TensorNames
 from ..weights.gguf.views import Columns, Rows, View

@@ -17,7 +17,7 @@ from ...protocol.errors import AdapterError, ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, require_regular
 from ..description.products import VISION
-from ..weights.layout import Layout
+from ..weights.layouts.layout import Layout
 from ..weights.piece import Part
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

@@ -15,9 +15,9 @@ from ..backends.backend import Backend
 from ..description.config import ModelConfig
 from ..description.groups import LayerGroup
 from ..ranks.parallel import Parallel
-from ..weights.kept_files import NoRoom
 from ..weights.layer_formats import LayerFormats
-from ..weights.packed_cache import NotKept, PackedCache
+from ..weights.packed.cache import NotKept, PackedCache
+from ..weights.packed.kept_files import NoRoom
 from ..weights.weight_bytes import estimated_weight_bytes, largest_weight_bytes
 from .group_memory import block_bytes
 

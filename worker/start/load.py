@@ -15,6 +15,7 @@ from ...protocol.options.quantization import named_layers
 from ..backends.backend import Backend, BackendOptions
 from ..backends.select import select_backend
 from ..description.config import ModelConfig, read_config
+from ..description.linked_files import linked_files
 from ..description.origin import origin_of
 from ..description.products import HEAD, expert_layers, quantized_kinds
 from ..description.split import check_split
@@ -22,17 +23,16 @@ from ..layers.decoder import Decoder
 from ..lora.adapters import AdapterBank
 from ..media.encoder import Encoder
 from ..ranks.parallel import Parallel
-from ..weights.checkpoint import Checkpoint
-from ..weights.cut_checkpoint import CutCheckpoint
-from ..weights.dummy_source import DummySource
-from ..weights.file_checks import check_weight_files
-from ..weights.find_layout import own_layout
+from ..weights.files.checkpoint import Checkpoint
+from ..weights.files.cut_checkpoint import CutCheckpoint
+from ..weights.files.dummy_source import DummySource
+from ..weights.files.file_checks import check_weight_files
+from ..weights.files.own_head import with_head_as_stored
+from ..weights.files.weight_files import check_cut, ranks_cut_for
 from ..weights.gguf.checkpoint import GgufCheckpoint, views_of
-from ..weights.gguf.linked_files import linked_files
 from ..weights.layer_formats import LayerFormats
-from ..weights.own_head import with_head_as_stored
-from ..weights.tensor_names import check_biases, check_layers, check_unread
-from ..weights.weight_files import check_cut, ranks_cut_for
+from ..weights.layouts.find_layout import own_layout
+from ..weights.layouts.tensor_names import check_biases, check_layers, check_unread
 from ..weights.weights import Placement, Source, Weights
 from .demand import CheckRoom, demand_of, kept_weights, write_through
 from .model import LoadReport, Model

@@ -19,7 +19,7 @@ from ..ranks.parallel import Parallel
 from ..sampler import Sampler
 from ..steps.forward_pass import FastDecode, ForwardPass
 from ..steps.slots import SlotTable
-from ..weights.packed_cache import PackedCache
+from ..weights.packed.cache import PackedCache
 from .demand import kv_kind
 from .group_memory import allocated, block_bytes
 

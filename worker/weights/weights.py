@@ -21,7 +21,7 @@ from ...kernels.gpu_experts import UnlikeExperts
 from ...protocol.errors import ConfigError
 from ..ranks.parallel import Parallel
 from .layer_formats import LayerFormats
-from .packed_cache import PackedCache
+from .packed.cache import PackedCache
 from .piece import CheckpointPiece, Part
 
 _NAMED_PIECES = 8  # of a weight that is kept

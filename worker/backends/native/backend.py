@@ -24,11 +24,11 @@ from ...media.encoder import Encoder
 from ...ranks.parallel import Parallel
 from ...sampler import Sampler
 from ...steps.slots import SlotTable
+from ...weights.files.weight_files import weight_files
 from ...weights.gguf.checkpoint import GgufCheckpoint
 from ...weights.gguf.stored_kinds import with_stored_kinds
 from ...weights.layer_formats import LayerFormats
-from ...weights.packed_cache import NotKept, PackedCache
-from ...weights.weight_files import weight_files
+from ...weights.packed.cache import NotKept, PackedCache
 from ..backend import Backend
 from .decoder import RecordedDecoder
 from .encoder import RecordedPass

@@ -17,11 +17,11 @@ from torch import Tensor
 from ....protocol.conversion import Conversion, ConversionMessage, ConversionProgress, ConversionResult
 from ....protocol.errors import ConfigError
 from ...description.config import ModelConfig, read_config
-from ...weights.checkpoint import Checkpoint
-from ...weights.experts_apart import layout_with_experts_apart
-from ...weights.file_checks import check_weight_files
-from ...weights.own_head import with_head_as_stored
-from ...weights.weight_files import ranks_cut_for
+from ...weights.files.checkpoint import Checkpoint
+from ...weights.files.file_checks import check_weight_files
+from ...weights.files.own_head import with_head_as_stored
+from ...weights.files.weight_files import ranks_cut_for
+from ...weights.layouts.experts_apart import layout_with_experts_apart
 from ..conversion_plan import StoredTensor, stored_tensors
 from ..target_place import appearing_file
 from .blocks import quantized_rows

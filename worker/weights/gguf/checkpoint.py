@@ -13,9 +13,9 @@ from ....kernels.float8_part import WeightPart
 from ....protocol.errors import ConfigError
 from ....protocol.files.gguf.refusals import AGAIN, file_name
 from ...description.config import ModelConfig
+from ...description.linked_files import LinkedFiles
 from ..piece import Part, index_of
 from .expert_views import add_experts
-from .linked_files import LinkedFiles
 from .mixer_views import add_mixers
 from .tensors import GgufTensors, block_size
 from .text_views import TensorNames, Views, add_text

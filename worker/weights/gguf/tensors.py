@@ -1,4 +1,4 @@
-"""The tensors of GGUF files, each a view of its file, which is mapped into memory (`../mappings.py`)."""
+"""The tensors of GGUF files, each a view of its file, which is mapped into memory (`../files/mappings.py`)."""
 
 import mmap
 from collections.abc import Iterable, Mapping
@@ -18,9 +18,9 @@ from ....protocol.files.gguf.header import read_header
 from ....protocol.files.gguf.parts import PlacedTensor, read_model
 from ....protocol.files.gguf.refusals import file_name
 from ....protocol.files.gguf.types import BY_NAME
-from ..mappings import Mappings
-from ..packed_file import in_mapping
-from .linked_files import LinkedFiles
+from ...description.linked_files import LinkedFiles
+from ..files.mappings import Mappings
+from ..packed.packed_file import in_mapping
 
 FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
 

@@ -1,7 +1,7 @@
 """Matrices that a checkpoint stores as integers or 8-bit floats, read from the layouts of the tools that made them.
 
-A layout is a row here and a file beside this one. Which modules are quantized shows in the tensors that are there: a
-head or a projection that was left out is a plain float matrix.
+A layout is a row here and a reader in one of the other files. Which modules are quantized shows in the tensors that are
+there: a head or a projection that was left out is a plain float matrix.
 """
 
 from collections.abc import Callable
@@ -10,11 +10,10 @@ from typing import NamedTuple
 from ....kernels.float8_part import Float8Part
 from ....kernels.quantized_part import QuantizedPart
 from ...description.quantization import Layout, Quantization
-from .awq import read_awq
 from .compressed_tensors import is_compressed, read_compressed
 from .float8 import is_float8, read_float8
-from .gptq import read_gptq, read_gptq_v2
 from .module import Module, Share
+from .words import read_awq, read_gptq, read_gptq_v2
 
 __all__ = ["COMPANIONS", "Module", "Share", "is_in_groups", "is_quantized", "read_part"]
 

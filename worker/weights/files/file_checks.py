@@ -7,12 +7,12 @@ import json
 import os
 from pathlib import Path
 
-from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.files.gguf.header import read_header
-from ...protocol.files.gguf.refusals import file_name
-from ...protocol.files.model_file import read_model_json, require_regular
-from ...protocol.files.unreadable import is_pointer, pointer_refusal
-from .gguf.linked_files import LinkedFiles, linked_files
+from ....protocol.errors import ConfigError, ModelNotFoundError
+from ....protocol.files.gguf.header import read_header
+from ....protocol.files.gguf.refusals import file_name
+from ....protocol.files.model_file import read_model_json, require_regular
+from ....protocol.files.unreadable import is_pointer, pointer_refusal
+from ...description.linked_files import LinkedFiles, linked_files
 from .weight_files import own_weight_files, weight_files
 
 _LENGTH = 8  # bytes that say how long the header is

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...protocol.errors import ConfigError
-from ..description.config import ModelConfig
-from ..description.products import HEAD
+from ....protocol.errors import ConfigError
+from ...description.config import ModelConfig
+from ...description.products import HEAD
 from .checkpoint import Checkpoint
 
 _HEAD, _TABLE = f"{HEAD}.weight", "model.embed_tokens.weight"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from ..description.config import ModelConfig
+from ...description.config import ModelConfig
 
 
 class Layout(Protocol):

@@ -15,9 +15,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ...kernels.cpu.weights.huge_pages import begin_anew
-from ...kernels.cpu.weights.packed import NativeWeight
-from ...protocol.errors import OutOfMemoryError
+from ....kernels.cpu.weights.huge_pages import begin_anew
+from ....kernels.cpu.weights.packed import NativeWeight
+from ....protocol.errors import OutOfMemoryError
 from .kept_files import LARGEST_SHARE, UnfinishedFile
 from .packed_file import WeightWriter, in_mapping
 

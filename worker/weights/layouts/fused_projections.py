@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...protocol.errors import ConfigError
-from ..description.config import ModelConfig
-from ..description.parts.stored_names import StoredProjections
-from .piece import slices_of
+from ....protocol.errors import ConfigError
+from ...description.config import ModelConfig
+from ...description.parts.stored_names import StoredProjections
+from ..piece import slices_of
 from .tensor_names import layer_names
 
 # The dimension of a tensor that has a projection's outputs; what isn't here belongs to all of them.

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ..description.config import ModelConfig
-from ..description.parts.mixtures import ExpertsConfig, Stack
+from ...description.config import ModelConfig
+from ...description.parts.mixtures import ExpertsConfig, Stack
+from ..piece import slices_of
 from .find_layout import layout_of
 from .layout import Layout
-from .piece import slices_of
 
 
 class _Every(NamedTuple):

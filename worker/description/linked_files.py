@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from ....protocol.errors import ConfigError
-from ....protocol.files.gguf.link import LINK_FILE, Link
-from ....protocol.files.model_file import read_model_file
+from ...protocol.errors import ConfigError
+from ...protocol.files.gguf.link import LINK_FILE, Link
+from ...protocol.files.model_file import read_model_file
 
 _ANEW = "Remove the folder that it lies in, and start with the GGUF file: it is made anew."
 

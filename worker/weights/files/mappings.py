@@ -10,7 +10,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from ...protocol.files.model_file import require_regular
+from ....protocol.files.model_file import require_regular
 
 _MOST_READ = 64 << 20  # bytes, before the files are mapped anew
 

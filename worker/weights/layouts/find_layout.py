@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ...protocol.errors import ConfigError
-from ..description.config import ModelConfig
+from ....protocol.errors import ConfigError
+from ...description.config import ModelConfig
 from .fused_experts import FusedExperts, is_fused, refuse_scales_of_stacks
 from .fused_projections import FusedProjections
 from .layout import Layout
-from .paddle_layout import PaddleLayout
+from .paddle import PaddleLayout
 from .tensor_names import is_paddles, layer_names
 
 _QUANTIZED = (".quant_weight", ".code_scale", ".super_scales")

@@ -22,10 +22,10 @@ import msgspec
 import torch
 from torch import Tensor
 
-from ...kernels.cpu.weights.blocks import JoinedWeight
-from ...kernels.cpu.weights.checksum import PIECE, RunningChecksum
-from ...kernels.cpu.weights.packed import NativeWeight
-from ...kernels.cpu.weights.quantized import OrderedWeight
+from ....kernels.cpu.weights.blocks import JoinedWeight
+from ....kernels.cpu.weights.checksum import PIECE, RunningChecksum
+from ....kernels.cpu.weights.packed import NativeWeight
+from ....kernels.cpu.weights.quantized import OrderedWeight
 
 KINDS: dict[str, type[NativeWeight]] = {kind.__name__: kind for kind in (NativeWeight, OrderedWeight, JoinedWeight)}
 _PREAMBLE = struct.Struct("<16s32sQQ")  # mark, the header's digest, where it lies, its length

@@ -5,23 +5,25 @@ Reads are lazy and sliced. What a quantized checkpoint has in place of a matrix 
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ...kernels.float8_part import WeightPart
-from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.files.model_file import read_model_json
-from ..description.config import ModelConfig
-from ..description.quantization import Quantization
-from .find_layout import layout_of
-from .layout import FindLayout
-from .mapped_files import MappedFiles
-from .piece import Part, index_of
-from .quantized import COMPANIONS, Share, is_in_groups, is_quantized, read_part
+from ....kernels.float8_part import WeightPart
+from ....protocol.errors import ConfigError, ModelNotFoundError
+from ....protocol.files.model_file import read_model_json
+from ...description.config import ModelConfig
+from ...description.quantization import Quantization
+from ..layouts.find_layout import layout_of
+from ..layouts.layout import FindLayout
+from ..layouts.tensor_names import is_paddles
+from ..piece import Part, index_of
+from ..quantized import COMPANIONS, Share, is_in_groups, is_quantized, read_part
+from .mappings import Mappings
 from .weight_files import own_weight_files
 
 _FOREIGN = (".bin", ".pt", ".pth", ".gguf", ".pdparams", ".distcp")  # weights as others write them
@@ -163,3 +165,35 @@ def _plain_name(file: Any) -> str:
     if not isinstance(file, str) or Path(file).name != file:
         raise ValueError(f"{file!r} is not the name of a file in this folder")
     return file
+
+
+class MappedFiles:
+    """The safetensors files of a folder, mapped into memory when they are first read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._mappings: Mappings[Any] = Mappings(_map)
+
+    def mapped(self, file: str) -> Any:
+        """A file of the folder, as `safe_open` gives it."""
+        try:
+            return self._mappings.of(self.folder / file)
+        except FileNotFoundError as error:
+            raise ModelNotFoundError(f"{self.folder / file} is named by the index and missing.") from error
+
+    def count(self, nbytes: int) -> None:
+        """So many bytes were read of the mapped files."""
+        self._mappings.count(nbytes)
+
+
+def _map(path: Path, file: BufferedReader) -> Any:
+    try:
+        handle = safe_open(f"/proc/self/fd/{file.fileno()}", framework="pt")
+    except SafetensorError as error:
+        raise ConfigError(f"{path} is damaged: {error}. Download it again.") from error
+    if (handle.metadata() or {}).get("format") in ("pd", "paddle") and not is_paddles(handle.keys()):
+        raise ConfigError(
+            f"{path} is in Paddle's own layout, of which only ERNIE-4.5's is read (ernie.*). Use the model as it is "
+            "published for transformers."
+        )
+    return handle

@@ -7,10 +7,10 @@ the same ones without `model.` in front. Reads no weights and imports no torch.
 import re
 from collections.abc import Iterable, Sequence
 
-from ...protocol.errors import ConfigError
-from ..description.config import ModelConfig
-from ..description.origin import Origin
-from ..description.text_config import PICTURE_TENSORS, text_name
+from ....protocol.errors import ConfigError
+from ...description.config import ModelConfig
+from ...description.origin import Origin
+from ...description.text_config import PICTURE_TENSORS, text_name
 
 _LAYER = re.compile(r"(?:model\.layers|blk)\.(\d+)\.")  # the second one: as GGUF files call what isn't known
 _HARMLESS = re.compile(

@@ -15,10 +15,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ...protocol.errors import ConfigError
-from ..description.parts.mixtures import ExpertsConfig
+from ....protocol.errors import ConfigError
+from ...description.parts.mixtures import ExpertsConfig
+from ..piece import slices_of
 from .layout import Layout
-from .piece import slices_of
 
 # By what a fused tensor's name ends with: the tensor of an expert's projection.
 _TENSORS = {

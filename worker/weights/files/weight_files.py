@@ -1,5 +1,5 @@
 """Where the weights of a model folder are: in the folder itself, or cut for a number of ranks, in a folder for each, or
-in GGUF files elsewhere (`gguf/linked_files.py`).
+in GGUF files elsewhere (`worker/description/linked_files.py`).
 
 A cut model has `rank-0-of-2`, `rank-1-of-2` and so on beside its config.json. Reads no weights and imports no torch.
 """
@@ -9,9 +9,9 @@ import os
 import re
 from pathlib import Path
 
-from ...protocol.errors import ConfigError
-from ...protocol.files.model_file import file_identity
-from .gguf.linked_files import linked_files
+from ....protocol.errors import ConfigError
+from ....protocol.files.model_file import file_identity
+from ...description.linked_files import linked_files
 
 # As Mistral's own code, PEFT, and Paddle's trainer name what may lie beside a model's files.
 _NOT_THE_MODEL = ("consolidated", "adapter_model", "optimizer", "master_weights")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ...protocol.files.own_folder import make_own
+from ....protocol.files.own_folder import make_own
 
 SHARE = 0.25  # of what is free or taken by this folder
 # The same for a file without which a model can't run: it is asked for, and no convenience.

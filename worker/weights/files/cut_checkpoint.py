@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 from torch import Tensor
 
-from ...kernels.float8_part import WeightPart
-from ...protocol.errors import ConfigError
-from ...protocol.files.model_file import read_model_file
-from ..description.quantization import Quantization
+from ....kernels.float8_part import WeightPart
+from ....protocol.errors import ConfigError
+from ....protocol.files.model_file import read_model_file
+from ...description.quantization import Quantization
+from ..piece import CheckpointPiece, Part
 from .checkpoint import Checkpoint
-from .piece import CheckpointPiece, Part
 from .weight_files import rank_folder
 
 _PIECES = "pieces.json"

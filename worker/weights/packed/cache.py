@@ -15,13 +15,13 @@ import threading
 import time
 from pathlib import Path
 
-from ...kernels.cpu.weights.packed import NativeWeight
-from ...protocol.files.cache_folder import cache_folder
-from ...protocol.files.own_folder import own_folder
-from ...protocol.files.sizes import exact_size
+from ....kernels.cpu.weights.packed import NativeWeight
+from ....protocol.files.cache_folder import cache_folder
+from ....protocol.files.own_folder import own_folder
+from ....protocol.files.sizes import exact_size
+from ..files.weight_files import identity
 from .kept_files import LARGEST_SHARE, WHAT, NoRoom, most_bytes, open_kept, remove_kept, write_kept
 from .packed_file import DamagedFile, KeptWeights, Stopped, packed_size, write_weights
-from .weight_files import identity
 from .written_through import WrittenThrough
 
 _LOG = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..description.config import ModelConfig
-from ..description.text_config import text_name
-from .piece import slices_of
+from ...description.config import ModelConfig
+from ...description.text_config import text_name
+from ..piece import slices_of
 from .tensor_names import PADDLE_PREFIX
 
 _TRANSPOSED = re.compile(r"(_proj|\.gate|mtp_linear_proj\.\d+)\.weight$")
