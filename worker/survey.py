@@ -21,10 +21,10 @@ from .description.config import ModelConfig, read_config
 from .description.families.table import FAMILIES
 from .description.groups import groups_of, kept_bytes, memory_bytes
 from .description.products import products
-from .start.available_memory import available_memory
-from .start.default_kv_memory import default_kv_bytes
-from .start.media_memory import media_plan
-from .start.shares import GroupSize, Shares
+from .start.memory.available import available_memory
+from .start.memory.default_kv_memory import default_kv_bytes
+from .start.memory.media import media_plan
+from .start.memory.shares import GroupSize, Shares
 from .weights.files.file_checks import check_weight_files
 from .weights.files.weight_files import identity, ranks_cut_for, weight_files
 from .weights.packed.kept_files import LARGEST_SHARE

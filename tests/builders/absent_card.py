@@ -167,7 +167,7 @@ def started(card: Card, folder: Path, form: str) -> Any:
     """The model, warmed up."""
     from penstock.worker.backends.backend import BackendOptions
     from penstock.worker.start.load import load_model
-    from penstock.worker.start.memory import Size
+    from penstock.worker.start.memory.profile import Size
     from penstock.worker.start.warm_up import warm_up
 
     family, shape, options = FORMS[form]

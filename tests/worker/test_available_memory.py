@@ -11,7 +11,7 @@ import torch
 from builders.cases import for_each
 
 from penstock.worker.kv.host_memory import BackgroundTouch, fresh_zeros
-from penstock.worker.start.available_memory import Reservation, available_memory
+from penstock.worker.start.memory.available import Reservation, available_memory
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -90,7 +90,7 @@ def test_what_one_sets_aside_the_others_see(trees):
 
 def test_a_note_dies_with_its_process(trees):
     code = (
-        "import os, sys; from pathlib import Path; from penstock.worker.start.available_memory import Reservation\n"
+        "import os, sys; from pathlib import Path; from penstock.worker.start.memory.available import Reservation\n"
         "note = Reservation(Path(sys.argv[1]), 0); note.hold(7)\n"
         "print('held', flush=True); sys.stdin.read(); os._exit(0)"
     )

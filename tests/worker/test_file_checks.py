@@ -8,7 +8,7 @@ from penstock.protocol.errors import ConfigError, ModelNotFoundError, OutOfMemor
 from penstock.protocol.options.config import EngineConfig
 from penstock.worker.start.demand import Demand
 from penstock.worker.start.load import load_model
-from penstock.worker.start.weights_fit import check_weights
+from penstock.worker.start.memory.weights_fit import check_weights
 from penstock.worker.survey import survey
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 988097824\n"

@@ -7,7 +7,7 @@ from builders.runner_harness import TinyEngine, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 
 from penstock.worker.start.load import load_model
-from penstock.worker.start.shares import GroupSize, Shares
+from penstock.worker.start.memory.shares import GroupSize, Shares
 
 
 @for_each("family", ["gpt_oss", "gemma4_text", "qwen3_5_text"])

@@ -23,7 +23,7 @@ from penstock.protocol.processes.trace import Trace
 from penstock.worker.backends.native import backend as native
 from penstock.worker.description.config import read_config
 from penstock.worker.start import device_memory
-from penstock.worker.start.memory import Size
+from penstock.worker.start.memory.profile import Size
 from penstock.worker.start.start import Start
 from penstock.worker.weights.files.checkpoint import Checkpoint
 from penstock.worker.weights.packed import kept_files, packed_file

@@ -8,8 +8,9 @@ from builders.cases import for_each
 from penstock.protocol.errors import ConfigError, OutOfMemoryError
 from penstock.protocol.media import MediaPlan
 from penstock.protocol.options.config import EngineConfig
-from penstock.worker.start.memory import MemoryProfile, Size, host_bytes_of, memory_plan
-from penstock.worker.start.shares import GroupSize
+from penstock.worker.start.memory.plan import host_bytes_of, memory_plan
+from penstock.worker.start.memory.profile import MemoryProfile, Size
+from penstock.worker.start.memory.shares import GroupSize
 
 MIB, GIB = 1 << 20, 1 << 30
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.protocol.layer_groups import CHECKPOINT_EVERY
-from penstock.worker.start.shares import STATES_A_SEQUENCE, GroupSize, Shares
+from penstock.worker.start.memory.shares import STATES_A_SEQUENCE, GroupSize, Shares
 
 KIB = 1 << 10
 KINDS = st.one_of(

@@ -13,17 +13,13 @@ from ..description.parts.mixers import DeltaNet, ShortConvolution
 from ..steps.batch import Batch, LayerInputs
 from ..weights.weights import Weights
 from .attention import Attention
-from .experts import Experts
-from .experts_beside_mlp import ExpertsBesideMLP
-from .experts_by_kind import ExpertsByKind
-from .gated_delta_net import GatedDeltaNet
+from .embedding import Embedding, Head, TokenInputLayer, TokenInputTable
+from .experts import Experts, ExpertsBesideMLP, ExpertsByKind
 from .latent_attention import LatentAttention
-from .linear import Embedding, Head
+from .mixers import ConvolutionLayer, GatedDeltaNet
 from .mlp import MLP
 from .norm import Norm, PlainStream
 from .rope import Ropes
-from .short_convolution import ConvolutionLayer
-from .token_inputs import TokenInputLayer, TokenInputTable
 
 
 class DecoderLayer:

@@ -13,12 +13,16 @@ from torch import Tensor
 from ...kernels.experts import ExpertWeights, GatedActivation, Routing
 from ...kernels.float8_part import WeightPart
 from ...kernels.mxfp4_part import BLOCK
-from ..description.parts.mixtures import ExpertsConfig, Stack
+from ..description.config import ModelConfig
+from ..description.parts.mixtures import ExpertsConfig, NormsBeside, Stack
 from ..weights.piece import CheckpointPiece, Part
 from ..weights.stacked_matrix import StackedMatrix, gate_and_up, is_stacked
 from ..weights.weights import Weights
 from .linear import EXACT, Linear
 from .mlp import MLP
+from .norm import Norm
+
+TEXT, MEDIA = 0, 1  # the kinds of tokens
 
 
 class Router:
@@ -216,3 +220,47 @@ def _stacked_biases(
         else:
             weights.pass_over(name)
     return gate_up_bias, down_bias
+
+
+class ExpertsBesideMLP(Experts):
+    """norm(mlp(norm(x))) + norm(experts(norm(x))), of the stream x, whose MLP serves all tokens."""
+
+    def __init__(
+        self, weights: Weights, config: ModelConfig, experts: ExpertsConfig, norms: NormsBeside, mlp: MLP
+    ) -> None:
+        size, epsilon, form = config.hidden_size, config.rms_norm_eps, config.family.norm
+        super().__init__(weights, size, experts)
+        self.mlp = mlp
+        self.before_mlp, self.after_mlp, self.before_experts, self.after_experts = (
+            Norm(weights.at(name), size, epsilon, form)
+            for name in (norms.before_mlp, norms.after_mlp, norms.before_experts, norms.after_experts)
+        )
+        place, name = norms.before_router
+        self.before_router = Norm(weights.at(place), size, epsilon, form, scale=size**-0.5, name=name)
+
+    def __call__(self, stream: Any, adapted: Any | None = None) -> Any:
+        update = self.after_mlp(self.mlp(self.before_mlp(stream), adapted))  # [T, hidden]
+        routes = self.router(self.before_router(stream))
+        total = self.ops.experts(self.before_experts(stream), routes, self.experts)  # [T, hidden], of this rank's share
+        return self.ops.add(update, self.after_experts(self.ops.all_reduce(total)))  # [T, hidden]
+
+
+class ExpertsByKind(Experts):
+    """Experts of two kinds, each with a router of its own: for tokens of text, and for those of media.
+
+    The shared MLP serves all tokens.
+    """
+
+    def __init__(self, weights: Weights, hidden_size: int, text: ExpertsConfig, media: ExpertsConfig) -> None:
+        super().__init__(weights, hidden_size, text)
+        self.media_router = Router(weights, hidden_size, media)
+        inner = weights.at(media.names.experts)
+        self.media_experts = fitting_experts(inner, expert_weights(inner, hidden_size, media), hidden_size)
+
+    def of_kinds(self, x: Any, kinds: Any | None, adapted: Any | None) -> Any:
+        """[T, hidden]; without kinds all tokens are of text."""
+        if kinds is None:
+            return self(x, adapted)
+        total = self.ops.experts(x, self.router(x, kinds, TEXT), self.experts)  # [T, hidden], of this rank's share
+        total = self.ops.add(total, self.ops.experts(x, self.media_router(x, kinds, MEDIA), self.media_experts))
+        return self.with_shared(total, x, adapted)

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...kernels import DTYPES, WeightFormat
+from ...kernels import WeightFormat
 from ...protocol.errors import ConfigError
-from ..description.products import HEAD, TABLE
 from ..weights.piece import CheckpointPiece, Part
 from ..weights.weights import Weights
 
@@ -119,55 +118,6 @@ class RowLinear:
     def of_rank(self, x: Any, adapted: Any | None = None) -> Any:
         """[T, out], of this rank's inputs [T, in / ranks]."""
         return self.own(x, adapted)
-
-
-class Embedding:
-    """The table of this rank's share of the vocabulary; the ranks' sum is the whole."""
-
-    def __init__(
-        self, weights: Weights, vocab_size: int, hidden_size: int, is_tied: bool, scale: float, rounds_scale: bool
-    ) -> None:
-        """`scale` is what rows are multiplied by; `rounds_scale`: as a number of the model's own format."""
-        placement = weights.placement
-        self.ops = placement.ops
-        own = DTYPES[placement.formats.own.kind]
-        self.scale = torch.tensor(scale).to(own).item() if rounds_scale else scale
-        self.first, last = placement.ranks.span(vocab_size)
-        piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, self.first, last))
-        # [vocabulary / ranks, hidden]. A tied table is multiplied with, too; one of its own keeps the model's numbers.
-        self.table = weights.table(piece, placement.formats.of(HEAD if is_tied else TABLE))
-
-    def __call__(self, token_ids: Any) -> Any:
-        # [T, hidden], zeros for other ranks' tokens
-        rows = self.ops.embedding(token_ids, self.table, self.first, self.scale)
-        return self.ops.all_reduce(rows)  # [T, hidden]
-
-
-class Head:
-    """Logits over the whole vocabulary, from every rank's share of it."""
-
-    def __init__(
-        self, weights: Weights, vocab_size: int, hidden_size: int, tied: Embedding | None, cap: float | None
-    ) -> None:
-        """With `tied` the head multiplies with the embedding's table. A logit x becomes cap × tanh(x / cap)."""
-        placement = weights.placement
-        self.vocab_size = vocab_size
-        self.cap = cap
-        first, last = placement.ranks.span(vocab_size)
-        if tied:
-            weight = placement.ops.tied_weight(tied.table, placement.formats.of(HEAD))
-        else:
-            piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, first, last))
-            weight = weights.packed([piece])
-        # Also of a tied head, as ERNIE's with use_bias.
-        biases = [weights.vector("bias", (vocab_size,), (0, first, last))] if weights.has("bias") else []
-        self.own = Linear(weight, biases, weights)
-
-    def __call__(self, hidden: Any) -> Any:
-        share = self.own(hidden)  # [S, vocabulary / ranks]
-        if self.cap is not None:
-            share = self.own.ops.cap(share, self.cap)
-        return self.own.ops.all_gather(share, self.vocab_size)  # [S, vocabulary]
 
 
 def local_kv_heads(rank: int, size: int, num_kv_heads: int) -> tuple[int, int]:

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from ...protocol.media import Encode
+from ..description.vision_config import Colours, VisionConfig
 from .arrangement import Arrangement
 from .encoder import Encoder
 from .encoder_pass import EncoderPass
-from .patches import patches_of, whole_frames
 from .positions import rotation_of
 from .work import Stage, Work, key_cost, layer_products, projection_products
 
@@ -35,7 +35,7 @@ class BegunMedium:
         self._encoding = encoding
         self._arrangement = arrangement
         self._keep = keep
-        self._pixels = whole_frames(pixels.to(device), config)
+        self._pixels = _whole_frames(pixels.to(device), config)
         self._colours = config.image_colours if encode.kind == "image" else config.video_colours
         self._group = config.merge**2  # patches
         self._work = Work(_stages(arrangement, encoding.encoder), encode.work, self._group * arrangement.row_frames)
@@ -54,7 +54,7 @@ class BegunMedium:
 
     def _embed(self, _: int, first: int, end: int) -> None:
         """Of groups."""
-        patches = patches_of(self._pixels, self._arrangement, self._config, self._colours, first, end)
+        patches = _patches_of(self._pixels, self._arrangement, self._config, self._colours, first, end)
         own = self._arrangement.between(first * self._group, end * self._group)
         self._encoding.embed(first * self._group, patches, self._encoding.encoder.positions(own))
 
@@ -92,3 +92,32 @@ def _mean_keys(lengths: list[int]) -> float:
     """That a patch attends to."""
     counts = numpy.array(lengths, numpy.float64)
     return float((counts**2).sum() / counts.sum())
+
+
+def _whole_frames(pixels: Tensor, config: VisionConfig) -> Tensor:
+    """The same pixels, with the last frame again where frames don't fill the last patches: a picture is two alike."""
+    if missing := -len(pixels) % config.num_frames:
+        pixels = torch.cat((pixels, pixels[-1:].expand(missing, -1, -1, -1)))
+    return pixels
+
+
+def _patches_of(
+    pixels: Tensor, arrangement: Arrangement, config: VisionConfig, colours: Colours, first: int, end: int
+) -> Tensor:
+    """float32 [P, colours × frames × patch × patch] of uint8 [frames, height, width, colours], which are whole.
+
+    The patches are those of the groups from first to end, normalised.
+    """
+    merge, patch = config.merge, config.patch_size
+    down, across = (side // merge for side in arrangement.grid)
+    whole = pixels[:, : down * merge * patch, : across * merge * patch]
+    cut = whole.view(-1, config.num_frames, down, merge, patch, across, merge, patch, pixels.shape[-1])
+    # [frames, down, across, merge, merge, colours, frames of a patch, patch, patch]
+    by_place = cut.permute(0, 2, 5, 3, 6, 8, 1, 4, 7)
+    groups = torch.arange(first, end) if arrangement.order is None else arrangement.order[first:end]
+    groups = groups.to(pixels.device)
+    found = by_place[groups // (down * across), groups // across % down, groups % across]
+    by_colour = found.reshape((end - first) * merge * merge, pixels.shape[-1], -1).float()
+    mean, deviation = (torch.tensor(each, device=pixels.device) for each in (colours.mean, colours.deviation))
+    normal = (by_colour - (mean / colours.scale)[:, None]) / (deviation / colours.scale)[:, None]
+    return normal.flatten(1)

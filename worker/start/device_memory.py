@@ -23,23 +23,16 @@ from ..ranks.affinity import pin
 from ..ranks.parallel import Parallel
 from ..runner import Runner
 from ..steps.logprobs import piece_length
-from .available_memory import CardLocks, Reservation, available_memory
 from .demand import Demand
-from .media_memory import encoder_bytes, kept_media_bytes, media_plan
-from .memory import (
-    MemoryProfile,
-    Size,
-    host_bytes_of,
-    kv_bytes_at_least,
-    memory_plan,
-    shares_of,
-    swap_bytes,
-)
+from .memory.available import CardLocks, Reservation, available_memory
+from .memory.media import encoder_bytes, kept_media_bytes, media_plan
+from .memory.plan import host_bytes_of, kv_bytes_at_least, memory_plan, shares_of, swap_bytes
+from .memory.profile import MemoryProfile, Size
+from .memory.shares import GroupSize
+from .memory.weights_fit import check_rest, check_weights
 from .model import Model
 from .notes import notes_on_context, notes_on_experts, notes_on_weights, notes_on_windows, number_formats
-from .shares import GroupSize
 from .warm_up import warm_up
-from .weights_fit import check_rest, check_weights
 
 _LIBRARIES = 256 << 20  # what a GPU's libraries take when they are first used
 _FLOAT = 4

@@ -25,7 +25,7 @@ from ..sampler import LogitsProcessors
 from ..steps.slots import SlotTable
 from .device_memory import memory_of
 from .load import load_model
-from .media_memory import media_plan
+from .memory.media import media_plan
 from .model import Model
 
 

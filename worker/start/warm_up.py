@@ -29,7 +29,7 @@ from ..steps.logprobs import piece_length, token_logprobs
 from ..steps.slots import SlotTable
 from ..steps.state_tables import StateTables
 from ..steps.step_rows import StepRows
-from .memory import Size
+from .memory.profile import Size
 from .model import Model
 
 _LOG = logging.getLogger(__name__)

@@ -1,21 +1,18 @@
-"""What is said where a memory plan can't be made: what is needed, what there is, and a figure that would do."""
+"""The errors of a memory plan that can't be made: what is needed, what there is, and a figure that would do."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from ...protocol.errors import ConfigError, OutOfMemoryError
-from ...protocol.files.sizes import exact_size
-from ...protocol.options.config import EngineConfig
+from ....protocol.errors import ConfigError, OutOfMemoryError
+from ....protocol.files.sizes import exact_size
+from ....protocol.options.config import EngineConfig
+from .profile import MemoryProfile, Size
 from .shares import Shares, largest
-
-if TYPE_CHECKING:
-    from .memory import MemoryProfile, Size
 
 _GIB = 1 << 30
 
 
 def too_many_blocks(
-    config: EngineConfig, profile: "MemoryProfile", shares: Shares, wanted_len: int
+    config: EngineConfig, profile: MemoryProfile, shares: Shares, wanted_len: int
 ) -> OutOfMemoryError:
     asked = config.num_gpu_blocks_override or 0
 
@@ -29,7 +26,7 @@ def too_many_blocks(
     )
 
 
-def too_many_bytes(config: EngineConfig, profile: "MemoryProfile", num_blocks: Sequence[int]) -> OutOfMemoryError:
+def too_many_bytes(config: EngineConfig, profile: MemoryProfile, num_blocks: Sequence[int]) -> OutOfMemoryError:
     asked = config.kv_cache_memory or 0
     return OutOfMemoryError(
         f"kv_cache_memory={asked:,} is {exact_size(asked)} in {num_blocks[0]:,} KV blocks, and {_left(profile)}. "
@@ -45,7 +42,7 @@ def too_few_bytes(config: EngineConfig, shares: Shares) -> ConfigError:
     )
 
 
-def no_room(config: EngineConfig, size: "Size", profile: "MemoryProfile", shares: Shares) -> OutOfMemoryError:
+def no_room(config: EngineConfig, size: Size, profile: MemoryProfile, shares: Shares) -> OutOfMemoryError:
     left = profile.room + profile.activation_bytes + profile.adapter_bytes
     free, activations = exact_size(max(left, 0)), exact_size(profile.activation_bytes)
     if profile.activation_bytes > left:
@@ -60,7 +57,7 @@ def no_room(config: EngineConfig, size: "Size", profile: "MemoryProfile", shares
 
 
 def too_long(
-    config: EngineConfig, profile: "MemoryProfile", shares: Shares, num_blocks: Sequence[int], fits: int
+    config: EngineConfig, profile: MemoryProfile, shares: Shares, num_blocks: Sequence[int], fits: int
 ) -> Exception:
     wanted = config.max_model_len or 0
     needed, need_bytes = shares.needed(wanted), shares.needed_bytes(wanted)
@@ -107,7 +104,7 @@ def _beside(shares: Shares) -> str:
     return f", and what its {names} take" if names else ""
 
 
-def _left(profile: "MemoryProfile") -> str:
+def _left(profile: MemoryProfile) -> str:
     taken = "weights and activations"
     if profile.adapter_bytes:
         adapters = exact_size(profile.adapter_bytes)

@@ -10,7 +10,7 @@ nobody said how long requests may get, the longest one leaves a quarter of the b
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...protocol.layer_groups import CHECKPOINT_EVERY, GroupKind, blocks_touched
+from ....protocol.layer_groups import CHECKPOINT_EVERY, GroupKind, blocks_touched
 
 STATES_A_SEQUENCE = 2  # the one that it writes, and the checkpoint before it
 

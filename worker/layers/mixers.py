@@ -1,11 +1,18 @@
-"""A gated delta net in the place of attention: each head keeps one matrix of all tokens before, and tokens change it.
+"""The layers that keep a state in the place of attention's keys and values: gated delta nets and short convolutions.
+
+A gated delta net: each head keeps one matrix of all tokens before, and tokens change it.
 
     q, k, v = silu(convolution(qkv(x)))       each channel over its last few tokens
     S       = exp(g) S + k (β (v - exp(g) Sᵀk))ᵀ     g and β are two numbers a head, of x
     output  = out(norm(Sᵀq) × silu(z(x)))
 
-Ranks share the key heads, each with the value heads that it serves. What is kept of a sequence is a state of fixed
-size: the convolution's last inputs and the matrices, in float32.
+A short convolution: each channel's last few tokens, between two gates.
+
+    before, after, value = in_proj(x)
+    output               = out_proj(after × convolution(before × value))
+
+Ranks share a net's key heads, each with the value heads that it serves, or a convolution's channels. A sequence keeps a
+state of fixed size in float32: the convolution's last inputs, and the matrices.
 """
 
 from collections.abc import Sequence
@@ -16,7 +23,7 @@ from torch import Tensor
 
 from ...kernels import DeltaHeads, WeightFormat
 from ..description.config import ModelConfig
-from ..description.parts.mixers import DeltaNet
+from ..description.parts.mixers import DeltaNet, ShortConvolution
 from ..steps.batch import LayerInputs
 from ..weights.weights import Weights
 from .linear import EXACT, MergedLinear, RowLinear
@@ -119,3 +126,30 @@ def _convolution(weights: Weights, net: DeltaNet, first: int, last: int) -> Tens
     shape = of_part.total, 1, net.conv_width
     taps = [weights.exact_vector("conv1d.weight", shape, (0, *span)) for span in of_part.spans]
     return torch.cat([each.view(-1, net.conv_width) for each in taps])
+
+
+class ConvolutionLayer:
+    """One layer's convolution, of the channels of this rank."""
+
+    def __init__(self, weights: Weights, config: ModelConfig, convolution: ShortConvolution, layer: int) -> None:
+        self.layer = layer
+        self.ops = weights.placement.ops
+        total, size = convolution.channels, config.hidden_size
+        first, last = span = weights.placement.ranks.span(total)
+        # One projection in the checkpoint, and a product for each third of it.
+        self.before, self.after, self.value = (
+            MergedLinear(weights, ["in_proj"], size, [(3 * total, third * total + first, third * total + last)])
+            for third in range(3)
+        )
+        taps, part = weights.at("conv"), (0, first, last)
+        self.taps = taps.exact_vector("weight", (total, 1, convolution.conv_width), part).view(last - first, -1)
+        self.bias = taps.exact_vector("bias", (total,), part) if taps.has("bias") else None
+        self.output = RowLinear(weights.at("out_proj"), total, size, span)
+
+    def __call__(self, x: Any, batch: LayerInputs) -> Any:
+        """`x` and what comes back are [T, hidden]; channels are those of this rank."""
+        states, segments, _ = batch.of_layer(self.layer)
+        value = self.ops.multiply(self.before(x, batch.adapted), self.value(x, batch.adapted))  # [T, channels]
+        mixed = self.ops.causal_convolution(value, self.taps, self.bias, None, states, segments)  # [T, channels]
+        mixed = self.ops.multiply(self.after(x, batch.adapted), mixed)  # [T, channels]
+        return self.output(mixed, batch.adapted)  # [T, hidden]

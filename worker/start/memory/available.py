@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ...protocol.files.own_folder import lock_file
+from ....protocol.files.own_folder import lock_file
 
 _LOG = logging.getLogger(__name__)
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")

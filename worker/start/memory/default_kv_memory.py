@@ -4,7 +4,7 @@ The bounds are a share of the free memory, so that others have theirs, and a mul
 model stays small. Imports no torch: `penstock models` says beforehand what a start would take.
 """
 
-from ...protocol.options.config import EngineConfig
+from ....protocol.options.config import EngineConfig
 from .shares import Shares
 
 _GIB = 1 << 30

@@ -1,9 +1,9 @@
 """Refuses weights that don't fit into memory before any of them is read, with the reason and a way out."""
 
-from ...protocol.errors import OutOfMemoryError
-from ...protocol.files.sizes import exact_size
-from ...protocol.options.config import EngineConfig
-from ..weights.weight_bytes import BITS
+from ....protocol.errors import OutOfMemoryError
+from ....protocol.files.sizes import exact_size
+from ....protocol.options.config import EngineConfig
+from ...weights.weight_bytes import BITS
 
 
 def check_weights(

@@ -1,11 +1,11 @@
 """What a model that sees takes beside its weights: rows of media that are kept, and the encoder's activations."""
 
-from ...protocol.errors import ConfigError
-from ...protocol.files.sizes import size
-from ...protocol.media import MediaPlan
-from ...protocol.options.config import EngineConfig
-from ..description.vision_config import VisionConfig
-from ..media.work import MOST_PATCHES, key_cost, layer_products
+from ....protocol.errors import ConfigError
+from ....protocol.files.sizes import size
+from ....protocol.media import MediaPlan
+from ....protocol.options.config import EngineConfig
+from ...description.vision_config import VisionConfig
+from ...media.work import MOST_PATCHES, key_cost, layer_products
 
 _MOST_PATCHES = 65_536  # of a medium: 16.8 million pixels of a frame, or of pairs of them, in patches of 16
 _MOST_OF_FRAME = 20_480  # that attend to one another: of a picture of 5 million pixels

@@ -1,0 +1,113 @@
+"""From tokens to the stream and from the stream to logits: the embedding's table and the head.
+
+Some models (Gemma's, with per-layer embeddings) also give each layer an embedding of the tokens of its own.
+"""
+
+import math
+from typing import Any
+
+import torch
+
+from ...kernels import DTYPES
+from ..description.parts.activations import Activation
+from ..description.parts.stored_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION
+from ..description.parts.token_inputs import TokenInputs
+from ..description.products import HEAD, TABLE
+from ..weights.piece import CheckpointPiece
+from ..weights.weights import Weights
+from .linear import Linear, MergedLinear
+from .norm import norm_vector
+
+_HALF = 1 / math.sqrt(2)  # of what comes from the table, and of what comes from the embedding: their sum is as large
+
+
+class Embedding:
+    """The table of this rank's share of the vocabulary; the ranks' sum is the whole."""
+
+    def __init__(
+        self, weights: Weights, vocab_size: int, hidden_size: int, is_tied: bool, scale: float, rounds_scale: bool
+    ) -> None:
+        """`scale` is what rows are multiplied by; `rounds_scale`: as a number of the model's own format."""
+        placement = weights.placement
+        self.ops = placement.ops
+        own = DTYPES[placement.formats.own.kind]
+        self.scale = torch.tensor(scale).to(own).item() if rounds_scale else scale
+        self.first, last = placement.ranks.span(vocab_size)
+        piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, self.first, last))
+        # [vocabulary / ranks, hidden]. A tied table is multiplied with, too; one of its own keeps the model's numbers.
+        self.table = weights.table(piece, placement.formats.of(HEAD if is_tied else TABLE))
+
+    def __call__(self, token_ids: Any) -> Any:
+        # [T, hidden], zeros for other ranks' tokens
+        rows = self.ops.embedding(token_ids, self.table, self.first, self.scale)
+        return self.ops.all_reduce(rows)  # [T, hidden]
+
+
+class Head:
+    """Logits over the whole vocabulary, from every rank's share of it."""
+
+    def __init__(
+        self, weights: Weights, vocab_size: int, hidden_size: int, tied: Embedding | None, cap: float | None
+    ) -> None:
+        """With `tied` the head multiplies with the embedding's table. A logit x becomes cap × tanh(x / cap)."""
+        placement = weights.placement
+        self.vocab_size = vocab_size
+        self.cap = cap
+        first, last = placement.ranks.span(vocab_size)
+        if tied:
+            weight = placement.ops.tied_weight(tied.table, placement.formats.of(HEAD))
+        else:
+            piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, first, last))
+            weight = weights.packed([piece])
+        # Also of a tied head, as ERNIE's with use_bias.
+        biases = [weights.vector("bias", (vocab_size,), (0, first, last))] if weights.has("bias") else []
+        self.own = Linear(weight, biases, weights)
+
+    def __call__(self, hidden: Any) -> Any:
+        share = self.own(hidden)  # [S, vocabulary / ranks]
+        if self.cap is not None:
+            share = self.own.ops.cap(share, self.cap)
+        return self.own.ops.all_gather(share, self.vocab_size)  # [S, vocabulary]
+
+
+class TokenInputTable:
+    """[T, layers × width]: (scale × table[token] + norm(embedding × W / √hidden)) / √2, the norm layer by layer.
+
+    One table and one product of the first embedding make the inputs of all layers at once, side by side. Every rank
+    has, and computes, all of it.
+    """
+
+    def __init__(
+        self, weights: Weights, inputs: TokenInputs, num_layers: int, hidden_size: int, epsilon: float
+    ) -> None:
+        placement, width = weights.placement, num_layers * inputs.width
+        self.ops = placement.ops
+        self.scale = inputs.scale * _HALF
+        table = weights.at("embed_tokens_per_layer")
+        piece = CheckpointPiece("weight", (inputs.vocab_size, width), (0, 0, inputs.vocab_size))
+        self.table = table.table(piece, placement.formats.own)
+        self.projection = MergedLinear(weights, [TOKEN_INPUT_PROJECTION], hidden_size, [(width, 0, width)])
+        # norm(x / √hidden) with ε is norm(x) with hidden × ε.
+        self.epsilon = epsilon * hidden_size
+        self.norm = norm_vector(weights.at("per_layer_projection_norm"), "weight", (inputs.width,), False, _HALF)
+
+    def __call__(self, token_ids: Any, embedding: Any, adapted: Any | None) -> Any:
+        total = self.ops.embedding(token_ids, self.table, 0, self.scale)  # [T, layers × width]
+        return self.ops.add_part_norms(total, self.projection(embedding, adapted), self.norm, self.epsilon)
+
+
+class TokenInputLayer:
+    """projection(activation(gate(stream)) × the layer's part of the inputs): the other half of a gated MLP."""
+
+    def __init__(
+        self, weights: Weights, inputs: TokenInputs, layer: int, hidden_size: int, activation: Activation
+    ) -> None:
+        gate, projection = TOKEN_INPUT_PARTS
+        self.ops = weights.placement.ops
+        self.layer, self.activation = layer, activation
+        self.gate = MergedLinear(weights, [gate], hidden_size, [(inputs.width, 0, inputs.width)])
+        self.projection = MergedLinear(weights, [projection], inputs.width, [(hidden_size, 0, hidden_size)])
+
+    def __call__(self, stream: Any, token_inputs: Any, adapted: Any | None) -> Any:
+        gate = self.ops.apply_activation(self.gate(stream, adapted), self.activation)  # [T, width]
+        return self.projection(self.ops.multiply(gate, token_inputs, self.layer), adapted)  # [T, hidden]
