@@ -1,13 +1,14 @@
 """Operations on tensors: each is a formula (`reference/`), with versions of it in rooms of their own.
 
 Open `operations.py` first: what layers call. `operands.py`, `rows.py`, `paged.py` and `states.py` are what operations
-are given; `torch/` has versions in torch's operations, `cpu/` native ones for CPUs, `triton/` those for GPUs.
+are given; `stored/` and `packed/` are weights in a checkpoint and weights ready for products. `torch/` has versions in torch's
+operations, `cpu/` native ones for CPUs, `triton/` those for GPUs.
 """
 
 from .lora import LoraConfig, LoraMapping, LoraWeights
 from .operands import DTYPES, HeadLayout, LatentLayout, TokenRotation, WeightFormat
 from .operations import LayerKV, Operations
-from .packed_weight import PackedWeight, multiplies_bfloat16, pack
+from .packed.torch_weights import PackedWeight, multiplies_bfloat16, pack
 from .rows import Rows, Scratch
 from .states import DeltaHeads, LayerStates, Segments
 from .torch.operations import TorchOperations

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from .experts import ExpertWeights, Routing
-from .float8_part import WeightPart
 from .lora import LoraConfig, LoraWeights
 from .operands import Activation, HeadLayout, LatentLayout, PeerMemory, PlacedRows, ProjectionNorm, WeightFormat
 from .reference.pointwise import add, add_part_norms, add_rows, cap, gate_heads, gather_rows, multiply, put_rows
 from .reference.projection_norm import norm_projections, square_sums
 from .reference.states import causal_convolution, delta_net, gated_norm
 from .states import DeltaHeads, LayerStates, Segments, StateActivation
+from .stored.parts import WeightPart
 
 
 class LayerKV(NamedTuple):

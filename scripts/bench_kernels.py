@@ -28,8 +28,8 @@ from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.structs import Linear, Quantize
 from penstock.kernels.cpu.weights.blocks import pack_blocks
 from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, DEFAULT_GROUP_SIZE, Kind, NativeWeight, empty, pack
-from penstock.kernels.ggml_blocks import TYPES
-from penstock.kernels.ggml_part import GgmlPart
+from penstock.kernels.stored.ggml import GgmlPart
+from penstock.kernels.stored.ggml_blocks import TYPES
 
 MODEL_LAYERS = 28
 LAYER = ((4096, 1024), (1024, 2048), (6144, 1024), (1024, 3072))  # qkv, o, gate and up, down: (out, in)

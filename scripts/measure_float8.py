@@ -27,7 +27,7 @@ from torch import Tensor
 
 from penstock.frontend.models.model_names import BUNDLED
 from penstock.kernels import TorchOperations
-from penstock.kernels.packed_weight import PackedWeight
+from penstock.kernels.packed.torch_weights import PackedWeight
 from penstock.worker.backends.torch.backend import TorchBackend
 from penstock.worker.start import load
 from penstock.worker.start.load import load_model

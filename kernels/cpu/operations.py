@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from ..experts import ExpertWeights, Routing
-from ..float8_part import WeightPart, format_of_parts
 from ..lora import LoraConfig
 from ..operands import Activation, HeadLayout, LatentLayout, Scoring, WeightFormat
 from ..operations import Ranks
+from ..stored.parts import WeightPart, format_of_parts
 from . import attention as attending
 from . import experts as mixing
 from . import latents, structs

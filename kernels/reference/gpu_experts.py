@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from ..experts import ExpertBlocks, ExpertWeights, Routes
-from ..gpu_blocks import GpuBlocks, unpacked_blocks
-from ..gpu_experts import GpuExperts
-from ..gpu_weights import unpacked
 from ..operands import DTYPES
+from ..packed.gpu_blocks import GpuBlocks, unpacked_blocks
+from ..packed.gpu_experts import GpuExperts
+from ..packed.gpu_weights import unpacked
 from ..registry import op
 from .experts import activate, weighted_sum
 from .quantized import linear_quantized

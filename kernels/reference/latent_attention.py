@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..operands import LatentLayout
-from ..packed_weight import PackedWeight
+from ..packed.torch_weights import PackedWeight
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..registry import op
 from .paged_attention import attention_paged

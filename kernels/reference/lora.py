@@ -6,7 +6,7 @@ from typing import Protocol
 from torch import Tensor
 
 from ..lora import LoraMapping
-from ..packed_weight import PackedWeight
+from ..packed.torch_weights import PackedWeight
 from ..registry import op
 
 

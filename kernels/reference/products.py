@@ -16,10 +16,10 @@ of quantized rows do in any case, since sums of integers are exact. The formulas
 
 from torch import Tensor
 
-from ..gpu_blocks import GpuBlocks, unpacked_blocks
-from ..gpu_weights import GpuWeight, unpacked
 from ..operands import DTYPES, Norm
-from ..packed_weight import PackedWeight
+from ..packed.gpu_blocks import GpuBlocks, unpacked_blocks
+from ..packed.gpu_weights import GpuWeight, unpacked
+from ..packed.torch_weights import PackedWeight
 from ..registry import Op, op
 from .pointwise import gate, rms_norm
 from .quantized import linear_quantized

@@ -9,8 +9,8 @@ the kernels' and only the last rounding of float32 may differ. Serves machines w
 import torch
 from torch import Tensor
 
-from ..quantized_part import MIDDLE, QuantizedPart
 from ..registry import op
+from ..stored.quantized import MIDDLE, QuantizedPart
 
 SMALLEST = 1e-30  # kSmallest: a row with nothing above counts as zeros
 EXACT_INPUTS = 1024  # so many products of two 8-bit numbers add up to less than 2^24, exactly in float32

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from ..experts import ExpertWeights, Routes, Routing
-from ..float8_part import WeightPart
 from ..lora import LoraConfig, LoraMapping
 from ..operands import DTYPES, Activation, HeadLayout, LatentLayout, TokenRotation, WeightFormat
 from ..operations import LayerKV, TensorOperations
-from ..packed_weight import PackedWeight, pack
+from ..packed.torch_weights import PackedWeight, pack
 from ..reference.attention import attention, write_kv
 from ..reference.experts import activate, add_gated, route
 from ..reference.lora import add_lora
@@ -35,6 +34,7 @@ from ..reference.pointwise import (
 from ..reference.products import linear
 from ..registry import Op
 from ..rows import Rows
+from ..stored.parts import WeightPart
 from .products import TorchLora
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..lora import LoraConfig, LoraMapping
-from ..packed_weight import PackedWeight, pack
+from ..packed.torch_weights import PackedWeight, pack
 from ..reference.lora import add_lora, add_lora_invariant
 from ..reference.products import linear, linear_invariant
 

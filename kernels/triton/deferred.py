@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..gpu_weights import GpuWeight
 from ..operands import Norm
+from ..packed.gpu_weights import GpuWeight
 from .products.few_rows import multiply_few
 from .rms_norm import add_rms_norm
 

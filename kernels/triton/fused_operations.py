@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from ..experts import ExpertWeights, Routes, Routing
-from ..gpu_weights import GpuWeight
 from ..lora import DeviceLoraMapping
 from ..operands import Activation, HeadLayout, Norm, ProjectionNorm
+from ..packed.gpu_weights import GpuWeight
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..states import DeltaHeads, LayerStates, Segments, StateActivation
 from .deferred import DeferredNorm, DeferredProduct, Value, plain

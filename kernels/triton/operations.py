@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..block_kinds import CODES
 from ..experts import ExpertWeights, Routes, Routing
-from ..float8_part import WeightPart
-from ..gpu_blocks import kind_of, pack_blocks
-from ..gpu_experts import GpuExperts, pack_experts
-from ..gpu_weights import GpuWeight, pack
 from ..lora import DeviceLoraMapping, LoraConfig
 from ..operands import DTYPES, Activation, HeadLayout, Kind, WeightFormat
 from ..operations import TensorOperations
+from ..packed.gpu_blocks import kind_of, pack_blocks
+from ..packed.gpu_experts import GpuExperts, pack_experts
+from ..packed.gpu_weights import GpuWeight, pack
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..states import DeltaHeads, LayerStates, Segments, StateActivation
+from ..stored.block_kinds import CODES
+from ..stored.parts import WeightPart
 from . import is_interpreted
 from .activation import apply_activation, gate
 from .attention.paged import attention_by_shape, attention_of_one_shape

@@ -90,8 +90,7 @@ def _with_their_surroundings(setting: Setting, form: str) -> Iterator[Figure]:
     small = {"qkv": (70, 256), "o": (64, 256), "gate, up": (80, 256), "down": (64, 256)}
     shapes = setting.sized(Work.of(SHAPES["8b"]).products, small)
     weights = {
-        name: [_packed(kind, group_size, shape, device) for _ in range(_LAYERS)]
-        for name, shape in shapes.items()
+        name: [_packed(kind, group_size, shape, device) for _ in range(_LAYERS)] for name, shape in shapes.items()
     }
     num_weights = sum(outputs * inputs for outputs, inputs in shapes.values())
     for rows in (1, 8, 16)[: setting.sized(None, 1)]:
@@ -110,10 +109,10 @@ def _with_their_surroundings(setting: Setting, form: str) -> Iterator[Figure]:
 def _packed(kind: str, group_size: int, shape: tuple[int, int], device: torch.device) -> Any:
     """Of random numbers, or of a GGUF file's blocks with random contents, whose time doesn't hang on what they are."""
     from penstock.kernels import WeightFormat
-    from penstock.kernels.ggml_blocks import TYPES
-    from penstock.kernels.ggml_part import GgmlPart
-    from penstock.kernels.gpu_blocks import pack_blocks
-    from penstock.kernels.gpu_weights import pack
+    from penstock.kernels.packed.gpu_blocks import pack_blocks
+    from penstock.kernels.packed.gpu_weights import pack
+    from penstock.kernels.stored.ggml import GgmlPart
+    from penstock.kernels.stored.ggml_blocks import TYPES
 
     if kind.upper() not in TYPES:
         return pack([_random(shape, device) * 0.02], WeightFormat(kind, group_size), device)

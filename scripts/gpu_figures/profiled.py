@@ -1,6 +1,6 @@
 """One kernel, launched a few times in the sizes of an 8B model: what a profiler is given.
 
-    ncu --kernel-name regex:^multiply$ --launch-skip 2 --launch-count 1 … python profiled.py multiply
+ncu --kernel-name regex:^multiply$ --launch-skip 2 --launch-count 1 … python profiled.py multiply
 """
 
 import argparse
@@ -31,7 +31,7 @@ def answers(setting: Setting) -> Callable[[], object]:
 def product(setting: Setting, operation: str, kind: str, group_size: int, rows: int) -> Callable[[], object]:
     """Of some rows with what makes gate and up."""
     from penstock.kernels import WeightFormat
-    from penstock.kernels.gpu_weights import pack
+    from penstock.kernels.packed.gpu_weights import pack
 
     multiply = version(operation)
     outputs, inputs = setting.sized((24576, 4096), (80, 96))

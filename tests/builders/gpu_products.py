@@ -4,12 +4,12 @@ import torch
 from builders.quantized_parts import draws
 from torch import Tensor
 
-from penstock.kernels.ggml_blocks import TYPES
-from penstock.kernels.ggml_part import GgmlPart
-from penstock.kernels.gpu_weights import GpuWeight, pack
 from penstock.kernels.operands import Norm, WeightFormat
-from penstock.kernels.quantized_part import QuantizedPart
+from penstock.kernels.packed.gpu_weights import GpuWeight, pack
 from penstock.kernels.registry import Op
+from penstock.kernels.stored.ggml import GgmlPart
+from penstock.kernels.stored.ggml_blocks import TYPES
+from penstock.kernels.stored.quantized import QuantizedPart
 
 # Where a block's floats lie, in octets; the rest of a block may be anything.
 HALVES = {

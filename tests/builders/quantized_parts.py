@@ -5,7 +5,7 @@ import torch
 from hypothesis import settings
 from torch import Tensor
 
-from penstock.kernels.quantized_part import QuantizedPart
+from penstock.kernels.stored.quantized import QuantizedPart
 
 Part = QuantizedPart | Tensor
 

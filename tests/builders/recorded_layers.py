@@ -26,8 +26,8 @@ from penstock.kernels.cpu.weights.lora import NativeLora
 from penstock.kernels.cpu.weights.packed import NativeWeight, pack
 from penstock.kernels.cpu.weights.quantized import pack_parts
 from penstock.kernels.experts import ExpertWeights, Routes
-from penstock.kernels.gpu_weights import GpuWeight, unpacked
 from penstock.kernels.operands import DTYPES, HeadLayout, PlacedRows, WeightFormat
+from penstock.kernels.packed.gpu_weights import GpuWeight, unpacked
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
 from penstock.kernels.states import Segments
 from penstock.kernels.torch.products import TorchLora

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels.block_kinds import KINDS_OF_TYPES
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.weights import blocks as packing
 from penstock.kernels.cpu.weights.blocks import pack_blocks
 from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, pack_mxfp4
 from penstock.kernels.cpu.weights.quantized import pack_parts, unpacked_mxfp4
-from penstock.kernels.ggml_blocks import TYPES, GgmlBlocks
-from penstock.kernels.ggml_part import GgmlPart
-from penstock.kernels.mxfp4_part import BLOCK, DOUBLED, Mxfp4Part
 from penstock.kernels.reference.quantized import quantize_rows
+from penstock.kernels.stored.block_kinds import KINDS_OF_TYPES
+from penstock.kernels.stored.ggml import GgmlPart
+from penstock.kernels.stored.ggml_blocks import TYPES, GgmlBlocks
+from penstock.kernels.stored.mxfp4 import BLOCK, DOUBLED, Mxfp4Part
 
 VARIANTS = available_variants()
 pytestmark = needs_variant

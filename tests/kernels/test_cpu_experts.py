@@ -20,11 +20,11 @@ from penstock.kernels.cpu.library import Library, load, struct_of
 from penstock.kernels.cpu.structs import Experts
 from penstock.kernels.cpu.weights.experts import pack_experts, unpack_experts
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
-from penstock.kernels.float8_part import WeightPart
-from penstock.kernels.mxfp4_part import BLOCK, Mxfp4Part
 from penstock.kernels.operands import WeightFormat
-from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.experts import experts, route
+from penstock.kernels.stored.mxfp4 import BLOCK, Mxfp4Part
+from penstock.kernels.stored.parts import WeightPart
+from penstock.kernels.stored.quantized import QuantizedPart
 
 pytestmark = needs_variant
 

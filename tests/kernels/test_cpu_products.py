@@ -20,8 +20,8 @@ from penstock.kernels.cpu.weights import packed
 from penstock.kernels.cpu.weights.packed import pack, pack_int4_from, pack_int8_from
 from penstock.kernels.cpu.weights.quantized import unpacked
 from penstock.kernels.operands import Kind
-from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.quantized import linear_quantized, quantize_int4, quantize_int8, quantize_rows
+from penstock.kernels.stored.quantized import QuantizedPart
 
 pytestmark = needs_variant
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

@@ -5,8 +5,8 @@ import pytest
 import torch
 from builders.cases import for_each
 
-from penstock.kernels.ggml_blocks import TYPES
-from penstock.kernels.ggml_part import GgmlPart
+from penstock.kernels.stored.ggml import GgmlPart
+from penstock.kernels.stored.ggml_blocks import TYPES
 
 gguf = pytest.importorskip("gguf", reason="gguf is not installed")
 

@@ -17,19 +17,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels import WeightFormat, gpu_weights
+from penstock.kernels import WeightFormat
 from penstock.kernels.cpu.operations import NativeOperations
 from penstock.kernels.cpu.weights.blocks import JoinedWeight, unpacked_blocks
 from penstock.kernels.cpu.weights.experts import of_one_kind, pack_experts
 from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, NativeWeight, pack
 from penstock.kernels.cpu.weights.quantized import OrderedWeight, pack_parts, unpacked, unpacked_mxfp4
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes
-from penstock.kernels.float8_part import WeightPart
-from penstock.kernels.gpu_weights import GpuWeight
-from penstock.kernels.mxfp4_part import BLOCK, Mxfp4Part
-from penstock.kernels.quantized_part import QuantizedPart
+from penstock.kernels.packed import gpu_weights
+from penstock.kernels.packed.gpu_weights import GpuWeight
 from penstock.kernels.reference.experts import activate
 from penstock.kernels.reference.quantized import quantize_int4, quantize_int8, quantize_rows
+from penstock.kernels.stored.mxfp4 import BLOCK, Mxfp4Part
+from penstock.kernels.stored.parts import WeightPart
+from penstock.kernels.stored.quantized import QuantizedPart
 
 pytestmark = needs_variant
 GROUPS = (32, 64, 128, 256, 384, 1000)  # that native kernels multiply

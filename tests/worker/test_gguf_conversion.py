@@ -11,7 +11,7 @@ from builders.cases import for_each
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
-from penstock.kernels.ggml_part import GgmlPart
+from penstock.kernels.stored.ggml import GgmlPart
 from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.gguf.architectures.table import WRITTEN

@@ -17,8 +17,8 @@ from builders.native_variants import available_variants
 from builders.tiny_configs import change_config
 from builders.tiny_model import tiny_model
 
-from penstock.kernels.ggml_blocks import TYPES
-from penstock.kernels.ggml_part import GgmlPart
+from penstock.kernels.stored.ggml import GgmlPart
+from penstock.kernels.stored.ggml_blocks import TYPES
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.gguf.header import read_header
 from penstock.protocol.files.gguf.types import BY_NAME

@@ -8,7 +8,7 @@ from builders.cases import for_each
 from builders.compared_models import check_answers, drawn, logits_of
 from builders.mxfp4_model import mxfp4_model, random_blocks, widened
 
-from penstock.kernels.mxfp4_part import Mxfp4Part
+from penstock.kernels.stored.mxfp4 import Mxfp4Part
 
 SHAPES = {
     "6 experts": {},

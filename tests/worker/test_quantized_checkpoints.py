@@ -16,7 +16,7 @@ from builders.tiny_configs import ABSENT, change_config
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
-from penstock.kernels.quantized_part import QuantizedPart
+from penstock.kernels.stored.quantized import QuantizedPart
 from penstock.protocol.errors import ConfigError
 from penstock.worker.description.config import read_config
 

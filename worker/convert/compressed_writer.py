@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...kernels.quantized_part import QuantizedPart
+from ...kernels.stored.quantized import QuantizedPart
 
 DtypeAndShape = tuple[torch.dtype, tuple[int, ...]]
 _VALUES_PER_WORD = 8

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import safe_open
 
-from ...kernels.float8_part import FLOAT8
+from ...kernels.stored.float8 import FLOAT8
 from ...protocol.conversion import Conversion
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import require_regular

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ...kernels.cpu.library import LibraryError, load
 from ...kernels.cpu.weights.quantized import pack_parts, unpacked
-from ...kernels.float8_part import WeightPart
-from ...kernels.quantized_part import QuantizedPart
 from ...kernels.reference.quantized import quantize_int4, quantize_int8
+from ...kernels.stored.parts import WeightPart
+from ...kernels.stored.quantized import QuantizedPart
 from ...protocol.conversion import (
     RECORD,
     Conversion,

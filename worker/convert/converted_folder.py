@@ -10,7 +10,7 @@ from typing import overload
 
 from torch import Tensor
 
-from ...kernels.quantized_part import QuantizedPart
+from ...kernels.stored.quantized import QuantizedPart
 from ..weights.files.cut_checkpoint import write_pieces
 from .compressed_writer import written_rows
 from .conversion_plan import TargetFolder

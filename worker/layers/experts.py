@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ...kernels.experts import ExpertWeights, GatedActivation, Routing
-from ...kernels.float8_part import WeightPart
-from ...kernels.mxfp4_part import BLOCK
+from ...kernels.stored.mxfp4 import BLOCK
+from ...kernels.stored.parts import WeightPart
 from ..description.config import ModelConfig
 from ..description.parts.mixtures import ExpertsConfig, NormsBeside, Stack
 from ..weights.piece import CheckpointPiece, Part

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...kernels.float8_part import WeightPart
-from ...kernels.quantized_part import QuantizedPart
+from ...kernels.stored.parts import WeightPart
+from ...kernels.stored.quantized import QuantizedPart
 from ..description.vision_config import VisionConfig
 from ..layers.linear import Linear
 from ..weights.piece import CheckpointPiece

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ...kernels.float8_part import WeightPart
-from ...kernels.mxfp4_part import BLOCK, Mxfp4Part
+from ...kernels.stored.mxfp4 import BLOCK, Mxfp4Part
+from ...kernels.stored.parts import WeightPart
 from ..description.parts.mixtures import Stack
 from .piece import CheckpointPiece, Part
 from .weights import Weights

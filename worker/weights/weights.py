@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ...kernels import LoraConfig, LoraWeights, Operations, WeightFormat
-from ...kernels.float8_part import WeightPart
-from ...kernels.ggml_part import GgmlPart
-from ...kernels.gpu_experts import UnlikeExperts
+from ...kernels.packed.gpu_experts import UnlikeExperts
+from ...kernels.stored.ggml import GgmlPart
+from ...kernels.stored.parts import WeightPart
 from ...protocol.errors import ConfigError
 from ..ranks.parallel import Parallel
 from .layer_formats import LayerFormats

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...block_kinds import CODES, KINDS_OF_TYPES, SMALLER_TYPES
-from ...ggml_part import GgmlPart
 from ...operands import BlockKind
+from ...stored.block_kinds import CODES, KINDS_OF_TYPES, SMALLER_TYPES
+from ...stored.ggml import GgmlPart
 from ..layer import embedding_of
 from ..library import load, struct_of
 from ..structs import PackBlockParts, PackBlocks, Weight

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ...experts import ExpertWeights
-from ...float8_part import WeightPart, format_of_parts
 from ...operands import DTYPES, Kind, WeightFormat
-from ...quantized_part import MIDDLE
+from ...stored.parts import WeightPart, format_of_parts
+from ...stored.quantized import MIDDLE
 from .blocks import JoinedWeight, unpacked_blocks
 from .packed import BLOCK_KINDS, PANEL, NativeWeight, empty, pack, pack_int4_from, padded
 from .quantized import OrderedWeight, pack_parts, unpacked, unpacked_mxfp4

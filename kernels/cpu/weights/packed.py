@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ...float8_part import FLOAT8, Float8Part, code_values
-from ...mxfp4_part import BLOCK, Mxfp4Part
 from ...operands import DTYPES, Kind
+from ...stored.float8 import FLOAT8, Float8Part, code_values
+from ...stored.mxfp4 import BLOCK, Mxfp4Part
 from ..library import load, struct_of
 from ..structs import SOURCE_TYPE, Float8Blocks, Pack, PackMxfp4, PackValues, Weight
 from .huge_pages import zeroed

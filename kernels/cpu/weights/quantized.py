@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...float8_part import Float8Part, WeightPart
-from ...ggml_part import GgmlPart
-from ...mxfp4_part import BLOCK, Mxfp4Part
 from ...operands import Kind, WeightFormat
-from ...quantized_part import MIDDLE, QuantizedPart
+from ...stored.float8 import Float8Part
+from ...stored.ggml import GgmlPart
+from ...stored.mxfp4 import BLOCK, Mxfp4Part
+from ...stored.parts import WeightPart
+from ...stored.quantized import MIDDLE, QuantizedPart
 from .blocks import JoinedWeight, kind_of, pack_blocks
 from .packed import (
     BLOCK_KINDS,

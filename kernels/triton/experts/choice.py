@@ -6,7 +6,7 @@ gated).
 
 import triton
 
-from ...block_kinds import CODES
+from ...stored.block_kinds import CODES
 from ..tuning import Key, LaunchConfig, Tuning
 
 FEW_PAIRS, MANY_PAIRS = 16, 64  # of a block

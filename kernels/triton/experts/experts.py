@@ -13,8 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from ...experts import ExpertBlocks, ExpertWeights, GatedActivation, Routes
-from ...gpu_experts import GpuExperts
 from ...operands import DTYPES
+from ...packed.gpu_experts import GpuExperts
 from ...reference import gpu_experts as reference
 from ..compiled import Example
 from ..products.quantize_rows import quantize_rows

@@ -16,9 +16,9 @@ import triton.language as tl
 from torch import Tensor
 
 from ...experts import ExpertBlocks, GatedActivation
-from ...gpu_blocks import SPAN, GpuBlocks
-from ...gpu_experts import GpuExperts
-from ...gpu_weights import half_block
+from ...packed.gpu_blocks import SPAN, GpuBlocks
+from ...packed.gpu_experts import GpuExperts
+from ...packed.gpu_weights import half_block
 from ..compiled import Example
 from ..products.part_sums import sum_of_part
 from ..products.part_sums_blocks import constants, planes_of

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import triton
 import triton.language as tl
 
-from ...block_kinds import CODES
 from ...operands import Kind
+from ...stored.block_kinds import CODES
 from ..compiled import Example
 from ..products.part_sums_blocks import (
     UNLIKE_KINDS,

@@ -13,10 +13,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...block_kinds import CODES
-from ...gpu_blocks import RUN, SPAN, GpuBlocks
-from ...gpu_weights import GpuWeight, half_block
+from ...packed.gpu_blocks import RUN, SPAN, GpuBlocks
+from ...packed.gpu_weights import GpuWeight, half_block
 from ...reference import products
+from ...stored.block_kinds import CODES
 from ..compiled import Example
 from ..switches import DEQUANTIZED_PRODUCTS
 from .part_sums_blocks import (

@@ -13,9 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...gpu_blocks import SPAN, GpuBlocks
-from ...gpu_weights import GpuWeight, half_block
 from ...operands import DTYPES, Norm
+from ...packed.gpu_blocks import SPAN, GpuBlocks
+from ...packed.gpu_weights import GpuWeight, half_block
 from ...reference.products import linear_few_rows
 from ..compiled import Example
 from ..rms_norm import rms_norm

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import triton
 import triton.language as tl
 
-from ...block_kinds import CODES
 from ...operands import Kind
+from ...stored.block_kinds import CODES
 from ..compiled import Example
 from .few_rows_choice import TUNINGS
 from .few_rows_ending import Ending, join_and_end, lines_of_tile

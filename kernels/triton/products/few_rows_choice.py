@@ -7,7 +7,7 @@ into registers) counts for 4-bit weights.
 
 import triton
 
-from ...block_kinds import CODES
+from ...stored.block_kinds import CODES
 from ..tuning import Key, LaunchConfig, Tuning
 from .tiles import num_parts
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...gpu_weights import GpuWeight
 from ...operands import Kind
+from ...packed.gpu_weights import GpuWeight
 
 Product = Callable[[Tensor, GpuWeight, Tensor | None], Tensor]  # of rows, a weight and its bias
 

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...gpu_weights import GpuWeight
+from ...packed.gpu_weights import GpuWeight
 from ...reference import products
 from ..compiled import Example
 from ..tuning import Key, LaunchConfig, Tuning, architecture

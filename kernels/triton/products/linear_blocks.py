@@ -11,10 +11,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...block_kinds import CODES
-from ...gpu_blocks import SPAN, GpuBlocks
 from ...operands import Kind
+from ...packed.gpu_blocks import SPAN, GpuBlocks
 from ...reference import products
+from ...stored.block_kinds import CODES
 from ..compiled import Example
 from ..tuning import Key, LaunchConfig, Tuning, architecture
 from .dequantized import linear_dequantized, serves

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...gpu_weights import GpuWeight, half_block
+from ...packed.gpu_weights import GpuWeight, half_block
 from ...reference import products
 from ..compiled import Example
 from ..tuning import Key, LaunchConfig, Tuning, architecture

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
-from penstock.kernels.gpu_experts import pack_experts
 from penstock.kernels.operands import DTYPES, WeightFormat
+from penstock.kernels.packed.gpu_experts import pack_experts
 
 _CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ from builders.operation_examples.attention import paged_step
 from torch import Tensor
 
 from penstock.kernels.operands import LatentLayout
-from penstock.kernels.packed_weight import PackedWeight, pack
+from penstock.kernels.packed.torch_weights import PackedWeight, pack
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
 
 KINDS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

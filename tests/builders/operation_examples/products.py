@@ -11,12 +11,12 @@ from torch import Tensor
 
 from penstock.kernels import LoraConfig, LoraMapping, PackedWeight
 from penstock.kernels import pack as pack_plain
-from penstock.kernels.block_kinds import CODES
-from penstock.kernels.gpu_blocks import KINDS, RUN, pack_blocks
-from penstock.kernels.gpu_weights import GpuWeight, pack
 from penstock.kernels.lora import LoraWeights
 from penstock.kernels.operands import Norm, WeightFormat
+from penstock.kernels.packed.gpu_blocks import KINDS, RUN, pack_blocks
+from penstock.kernels.packed.gpu_weights import GpuWeight, pack
 from penstock.kernels.reference.lora import add_lora
+from penstock.kernels.stored.block_kinds import CODES
 from penstock.kernels.torch.products import TorchLora
 
 

@@ -18,12 +18,12 @@ from builders.quantized_parts import draws, quick
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernels.block_kinds import CODES
-from penstock.kernels.ggml_blocks import IQ4_VALUES, TYPES
-from penstock.kernels.gpu_blocks import KINDS, GpuBlocks, pack_blocks, unpacked_blocks
 from penstock.kernels.operands import WeightFormat
-from penstock.kernels.quantized_part import QuantizedPart
+from penstock.kernels.packed.gpu_blocks import KINDS, GpuBlocks, pack_blocks, unpacked_blocks
 from penstock.kernels.reference import products as reference
+from penstock.kernels.stored.block_kinds import CODES
+from penstock.kernels.stored.ggml_blocks import IQ4_VALUES, TYPES
+from penstock.kernels.stored.quantized import QuantizedPart
 from penstock.kernels.triton.fused_operations import FusedOperations
 from penstock.kernels.triton.operations import TritonOperations
 from penstock.kernels.triton.products import dequantized, few_rows_choice, linear_blocks
@@ -64,7 +64,7 @@ def test_no_number_changes_when_blocks_are_taken_apart(type, first, second, leas
 
 def test_rows_are_taken_apart_some_after_another(monkeypatch):
     parts = [random_part("Q5_K", outputs, 512, seed=outputs) for outputs in (7, 1, 12)]
-    monkeypatch.setattr("penstock.kernels.gpu_blocks._NUMBERS_AT_ONCE", 5 * 512)
+    monkeypatch.setattr("penstock.kernels.packed.gpu_blocks._NUMBERS_AT_ONCE", 5 * 512)
     assert torch.equal(unpacked_blocks(pack_blocks(parts, CPU)), torch.cat([part.dequantized() for part in parts]))
 
 

@@ -15,14 +15,14 @@ from builders.quantized_parts import draws, floats, part
 from torch import Tensor
 
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
-from penstock.kernels.float8_part import WeightPart
-from penstock.kernels.ggml_blocks import TYPES
-from penstock.kernels.gpu_blocks import KINDS, GpuBlocks, unpacked_blocks
-from penstock.kernels.gpu_experts import GpuExperts, pack_experts
-from penstock.kernels.gpu_weights import unpacked
 from penstock.kernels.operands import WeightFormat
+from penstock.kernels.packed.gpu_blocks import KINDS, GpuBlocks, unpacked_blocks
+from penstock.kernels.packed.gpu_experts import GpuExperts, pack_experts
+from penstock.kernels.packed.gpu_weights import unpacked
 from penstock.kernels.reference import experts, gpu_experts
 from penstock.kernels.reference.quantized import quantize_int8
+from penstock.kernels.stored.ggml_blocks import TYPES
+from penstock.kernels.stored.parts import WeightPart
 from penstock.kernels.triton.experts.choice import TUNINGS
 
 CPU = torch.device("cpu")

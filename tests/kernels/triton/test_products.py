@@ -14,8 +14,8 @@ from builders.gpu_products import AROUND, CLOSE, CPU, DTYPES, FORMATS, assert_ag
 from builders.quantized_parts import draws, part
 from torch import Tensor
 
-from penstock.kernels.gpu_weights import GpuWeight, pack
 from penstock.kernels.operands import Norm, WeightFormat
+from penstock.kernels.packed.gpu_weights import GpuWeight, pack
 from penstock.kernels.reference import products
 from penstock.kernels.triton.products import dequantized, few_rows, linear, linear_int4
 from penstock.kernels.triton.products.few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS

@@ -12,7 +12,7 @@ from ....kernels.cpu.kv_memory import HEAD_DIM_STEP, LARGEST_HEAD_DIM, LARGEST_L
 from ....kernels.cpu.library import Library, LibraryError
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.weights.packed import DEFAULT_GROUP_SIZE
-from ....kernels.mxfp4_part import BLOCK
+from ....kernels.stored.mxfp4 import BLOCK
 from ....protocol.errors import ConfigError
 from ....protocol.files.sizes import exact_size
 from ....protocol.processes.trace import Trace

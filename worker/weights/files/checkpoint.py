@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ....kernels.float8_part import WeightPart
+from ....kernels.stored.parts import WeightPart
 from ....protocol.errors import ConfigError, ModelNotFoundError
 from ....protocol.files.model_file import read_model_json
 from ...description.config import ModelConfig

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from torch import Tensor
 
-from ....kernels.float8_part import WeightPart
+from ....kernels.stored.parts import WeightPart
 from ....protocol.errors import ConfigError
 from ....protocol.files.model_file import read_model_file
 from ...description.quantization import Quantization

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ....kernels.float8_part import WeightPart
+from ....kernels.stored.parts import WeightPart
 from ....protocol.errors import ConfigError
 from ....protocol.files.gguf.refusals import AGAIN, file_name
 from ...description.config import ModelConfig

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ....kernels import WeightFormat
-from ....kernels.block_kinds import KINDS_OF_TYPES
-from ....kernels.gpu_blocks import KINDS
-from ....kernels.mxfp4_part import BLOCK
 from ....kernels.operands import DTYPES
+from ....kernels.packed.gpu_blocks import KINDS
+from ....kernels.stored.block_kinds import KINDS_OF_TYPES
+from ....kernels.stored.mxfp4 import BLOCK
 from ...description.config import ModelConfig
 from ...description.products import HEAD, TABLE, VISION, products
 from ..layer_formats import LayerFormats

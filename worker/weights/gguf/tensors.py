@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....kernels.ggml_blocks import TYPES
-from ....kernels.ggml_part import GgmlPart
+from ....kernels.stored.ggml import GgmlPart
+from ....kernels.stored.ggml_blocks import TYPES
 from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import shown
 from ....protocol.files.gguf.header import read_header

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ....kernels.ggml_part import GgmlPart
+from ....kernels.stored.ggml import GgmlPart
 from ..piece import Part
 from .tensors import StoredTensor
 

@@ -7,8 +7,8 @@ there: a head or a projection that was left out is a plain float matrix.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ....kernels.float8_part import Float8Part
-from ....kernels.quantized_part import QuantizedPart
+from ....kernels.stored.float8 import Float8Part
+from ....kernels.stored.quantized import QuantizedPart
 from ...description.quantization import Layout, Quantization
 from .compressed_tensors import is_compressed, read_compressed
 from .float8 import is_float8, read_float8

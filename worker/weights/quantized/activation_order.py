@@ -7,7 +7,7 @@ filled up with values that add nothing.
 import torch
 from torch import Tensor
 
-from ....kernels.quantized_part import QuantizedPart
+from ....kernels.stored.quantized import QuantizedPart
 from ....protocol.errors import ConfigError
 from .module import Module, Share
 

@@ -13,7 +13,7 @@ Scales of activations that a checkpoint may bring are passed over: rows are meas
 import torch
 from torch import Tensor
 
-from ....kernels.quantized_part import QuantizedPart
+from ....kernels.stored.quantized import QuantizedPart
 from ...description.quantization import Quantization
 from .activation_order import group_of_inputs, ordered_part
 from .module import Module, Share, Span, bits_of, check_outputs, checked_groups, unpacked_span

@@ -11,7 +11,7 @@ Scales of activations that a checkpoint may bring are passed over: rows are meas
 import torch
 from torch import Tensor
 
-from ....kernels.float8_part import FLOAT8, Float8Part
+from ....kernels.stored.float8 import FLOAT8, Float8Part
 from ....protocol.errors import ConfigError
 from ...description.quantization import Quantization
 from .module import Module, Share, check_outputs

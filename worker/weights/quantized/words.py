@@ -14,7 +14,7 @@ lowest bits is output 0, the next one output 2.
 
 from torch import Tensor
 
-from ....kernels.quantized_part import QuantizedPart
+from ....kernels.stored.quantized import QuantizedPart
 from ...description.quantization import Quantization
 from .activation_order import group_of_inputs, ordered_part
 from .module import Module, Share, Span, bits_of, check_outputs, checked_groups, unpacked, unpacked_span

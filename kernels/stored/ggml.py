@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .ggml_blocks import TYPES, GgmlBlocks, GgmlType
-from .mxfp4_part import Mxfp4Part
+from .mxfp4 import Mxfp4Part
 
 _NUMBERS_AT_ONCE = 1 << 22  # that are widened together
 

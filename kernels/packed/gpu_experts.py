@@ -7,12 +7,12 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from .float8_part import WeightPart
-from .ggml_part import GgmlPart
+from ..operands import Kind, WeightFormat
+from ..stored.ggml import GgmlPart
+from ..stored.parts import WeightPart
+from ..stored.quantized import MIDDLE
 from .gpu_blocks import GpuBlocks, Planes, kind_of, pack_blocks
 from .gpu_weights import GpuWeight, pack
-from .operands import Kind, WeightFormat
-from .quantized_part import MIDDLE
 
 
 class UnlikeExperts(ValueError):

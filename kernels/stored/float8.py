@@ -4,17 +4,12 @@ No kernel multiplies 8-bit floats: they become int8, int4 or wider floats when t
 product of value and scale. Until then the values may be a view of the file, and nothing is widened as a whole.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
 from torch import Tensor
-
-from .ggml_part import GgmlPart
-from .mxfp4_part import Mxfp4Part
-from .operands import WeightFormat
-from .quantized_part import QuantizedPart
 
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _ROWS_AT_ONCE = 1024  # that are widened together, where torch does it
@@ -76,14 +71,3 @@ class Float8Part:
 def code_values(dtype: torch.dtype) -> Tensor:
     """float32 [256]: what each code of these 8-bit floats means."""
     return torch.arange(256, dtype=torch.uint8).view(dtype).float()
-
-
-# What weights are packed from: floats, integers with scales, 8-bit or 4-bit floats with scales, blocks of a GGUF file.
-WeightPart = Tensor | QuantizedPart | Float8Part | Mxfp4Part | GgmlPart
-
-
-def format_of_parts(parts: Sequence[WeightPart], format: WeightFormat) -> WeightFormat:
-    """The format of a weight that is packed from these parts: of 8-bit floats alone it may be another one."""
-    if format.float8 is None or not all(isinstance(part, Float8Part) for part in parts):
-        return format
-    return replace(format, kind=format.float8, float8=None)

@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .float8_part import WeightPart, format_of_parts
-from .operands import DTYPES, Kind, WeightFormat
-from .quantized_part import MIDDLE, QuantizedPart
-from .reference.quantized import quantize_int4, quantize_int8
+from ..operands import DTYPES, Kind, WeightFormat
+from ..reference.quantized import quantize_int4, quantize_int8
+from ..stored.parts import WeightPart, format_of_parts
+from ..stored.quantized import MIDDLE, QuantizedPart
 
 LARGEST_HALF = 64
 SMALLEST_HALF = 16  # the fewest inputs that the GPU's matrix units multiply at once

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .ggml_grids import grid
-from .mxfp4_part import DOUBLED
+from .mxfp4 import DOUBLED
 
 IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 

@@ -11,9 +11,9 @@ from typing import NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from ..operands import BlockKind, Kind
 from .ggml_blocks import IQ4_VALUES, TYPES
-from .mxfp4_part import DOUBLED
-from .operands import BlockKind, Kind
+from .mxfp4 import DOUBLED
 
 
 class BlockCodes(NamedTuple):

@@ -21,11 +21,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .block_kinds import CODES, KINDS_OF_TYPES, BlockCodes
-from .float8_part import WeightPart
-from .ggml_part import GgmlPart
+from ..operands import Kind
+from ..stored.block_kinds import CODES, KINDS_OF_TYPES, BlockCodes
+from ..stored.ggml import GgmlPart
+from ..stored.parts import WeightPart
 from .gpu_weights import GpuWeight
-from .operands import Kind
 
 RUN, SPAN = 32, 128  # inputs
 LOOKED_UP_ZERO = 128  # of bytes that stand for looked up numbers
