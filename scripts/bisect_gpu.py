@@ -1,4 +1,4 @@
-"""Whose fault a wrong answer is: trees with one special way of `kernels/triton/switches.py` at a time, beside the CPU.
+"""Whose fault a wrong answer is: trees with one way of kernels/triton/launch/switches.py at a time, and the CPU.
 
     python scripts/bisect_gpu.py                        # on a card, a row for each switch
     python scripts/bisect_gpu.py --device cpu --small   # interpreted, to try the script
@@ -18,7 +18,7 @@ from typing import Any
 
 from gpu_figures.cpu_answers import on_cpu
 
-from penstock.kernels.triton.switches import KERNEL_TUNING, SWITCHES
+from penstock.kernels.triton.launch.switches import KERNEL_TUNING, SWITCHES
 
 _AT_ONCE = 4
 _SECONDS, _SECONDS_INTERPRETED = 120, 1200

@@ -1,6 +1,7 @@
 """The operations on a GPU, in Triton: each file holds one kernel (or two that belong together), its launch, its tuning.
 
   attention/   keys and values stored, and attended to
+  launch/      how kernels are tuned, switched, compiled and interpreted
   products/    rows times weights, in every number format
   sampling/    from logits to tokens
   unproven/    what only a measurement on a card can justify, switched off

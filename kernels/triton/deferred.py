@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..operands import Norm
 from ..packed.gpu_weights import GpuWeight
-from .products.few_rows import multiply_few
+from .products.few_rows.few_rows import multiply_few
 from .rms_norm import add_rms_norm
 
 

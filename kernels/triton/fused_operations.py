@@ -17,9 +17,9 @@ from ..paged import DeviceRows, PagedKV, Rotation
 from ..states import DeltaHeads, LayerStates, Segments, StateActivation
 from .deferred import DeferredNorm, DeferredProduct, Value, plain
 from .operations import Multiplier, TritonOperations
-from .products.few_rows_choice import NORMED_ROWS
+from .products.few_rows.choice import NORMED_ROWS
 from .products.lora import TritonLora
-from .products.tiles import FEW_ROWS
+from .products.tiles.tiles import FEW_ROWS
 
 
 class FusedOperations(TritonOperations):

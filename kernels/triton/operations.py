@@ -24,15 +24,14 @@ from ..states import DeltaHeads, LayerStates, Segments, StateActivation
 from ..stored.block_kinds import CODES
 from ..stored.parts import WeightPart
 from . import is_interpreted
-from .activation import apply_activation, gate
 from .attention.paged import attention_by_shape, attention_of_one_shape
 from .attention.store_heads import store_heads
 from .deferred import Value
-from .embedding import embedding
 from .experts.add_gated import add_gated
 from .experts.experts import experts, experts_invariant
 from .experts.route import route
-from .interpreter import mend
+from .launch.interpreter import mend
+from .pointwise import apply_activation, embedding, gate
 from .products.joined import JoinedWeight, Product, linear_joined
 from .products.linear import linear, linear_int8, linear_invariant, linear_wint8
 from .products.linear_blocks import linear_blocks, linear_blocks_invariant

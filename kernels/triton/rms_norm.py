@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..reference import pointwise
-from .compiled import Example
+from .launch.compiled import Example
 from .rows import block_of, warps_of
 
 

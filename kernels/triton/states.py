@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..reference import states as formulas
 from ..states import DeltaHeads, LayerStates, Segments, StateActivation
-from .compiled import Example
+from .launch.compiled import Example
 from .rows import block_of, warps_of
 
 _CHANNELS, _COLUMNS = 128, 32  # of a program

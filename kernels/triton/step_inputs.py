@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..reference.step_inputs import StepInputs, step_inputs
-from .compiled import Example
+from .launch.compiled import Example
 
 _BLOCK = 512  # tokens, or places in a block table, of a program
 _STEPS = 16  # of a bisection, whatever the step: as many as it takes among the most rows

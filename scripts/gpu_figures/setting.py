@@ -123,6 +123,6 @@ class Clock:
         """Kernels may try their choices meanwhile, as they do while a tree warms up."""
         if self.device == "cpu":
             return nullcontext()
-        from penstock.kernels.triton.tuning import learning
+        from penstock.kernels.triton.launch.tuning import learning
 
         return learning(self.tuned)

@@ -1,6 +1,6 @@
 """Which special ways to keep: a tree as it is beside trees with one switch turned over, and what the two times say.
 
-The switches are those of `kernels/triton/switches.py`; whether a way is right, `scripts/bisect_gpu.py` says.
+The switches are those of `kernels/triton/launch/switches.py`; whether a way is right, `scripts/bisect_gpu.py` says.
 """
 
 import os
@@ -10,7 +10,7 @@ from functools import partial
 from unittest.mock import patch
 
 from penstock import LLM
-from penstock.kernels.triton.switches import PEER_MEMORY, SWITCHES, Switch
+from penstock.kernels.triton.launch.switches import PEER_MEMORY, SWITCHES, Switch
 
 from .setting import Figure, Part, Setting
 from .trees import opened, requests, step_seconds, timed

@@ -32,7 +32,7 @@ from triton.runtime.jit import JITFunction
 
 from penstock.kernels import triton as kernels
 from penstock.kernels.registry import OPS
-from penstock.kernels.triton import tuning
+from penstock.kernels.triton.launch import tuning
 from penstock.protocol.messages import Prompt
 
 TARGET = 90

@@ -40,7 +40,7 @@ with interpretation():
     import triton.experimental.gluon
     import triton.language  # noqa: F401
 
-    from penstock.kernels.triton.interpreter import mend
+    from penstock.kernels.triton.launch.interpreter import mend
 
     mend()
     list(kernels.modules())

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from builders.absent_card import FORMS
 
-from penstock.kernels.triton.switches import SWITCHES
+from penstock.kernels.triton.launch.switches import SWITCHES
 
 TESTS = Path(__file__).parents[1]
 QUICK = ("bf16",)

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from ...kernels import triton
 from ...kernels.operands import ROOMS, PeerMemory
-from ...kernels.triton.switches import PEER_MEMORY
+from ...kernels.triton.launch.switches import PEER_MEMORY
 
 _LOG = logging.getLogger(__name__)
 _ROWS = 64  # beyond, what every rank would read of every other costs more than NCCL's ways around

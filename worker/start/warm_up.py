@@ -85,7 +85,7 @@ def warm_up(
 
 
 def _tune(model: Model, size: Size, memory: ModelMemory, table: SlotTable, kept: Path) -> None:
-    from ...kernels.triton.tuning import learning  # imports triton
+    from ...kernels.triton.launch.tuning import learning  # imports triton
 
     table.num_prompt[:] = table.max_model_len  # of prompts no step is captured
     largest = _largest(size, table.max_model_len)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...paged import DeviceRows, PagedKV
 from ...reference.paged_attention import attention_paged
-from ..switches import LIBRARY_ATTENTION
+from ..launch.switches import LIBRARY_ATTENTION
 
 _LOG = logging.getLogger(__name__)
 _LEAST_QUERIES = 128 * 64  # of all heads: 64 tiles of the size that such kernels have

@@ -30,8 +30,8 @@ from ...operands import Scoring
 from ...paged import DeviceRows, PagedKV
 from ...reference.paged_attention import attention_paged, attention_paged_invariant
 from ..arrival import MOST, counters, is_last
-from ..compiled import Example
-from ..tuning import LaunchConfig
+from ..launch.compiled import Example
+from ..launch.tuning import LaunchConfig
 from .library import library_for
 from .memory import memory_of
 from .shape import (
@@ -58,8 +58,11 @@ from .tile import (
     tile_of,
     with_sinks,
 )
-from .trial import trial_step
 
+# Of the step on which attention to few queries is tuned.
+_TRIAL_BYTES = 128 << 20  # of keys and values, at most: more than caches hold
+_TRIAL_CONTEXT = 2048
+_TRIAL_ROWS = 32
 # Counts that differ from step to step: no kernel is compiled anew for one of them.
 _COUNTS = ["num_rows", "tiles_a_row", "least_queries", "most_queries", "splits_at_most", "shortest_split", "window"]
 
@@ -151,13 +154,37 @@ def choice_of_few(query: Tensor, kv: PagedKV, scale: float, tiles: Tiles) -> Lau
 
 
 def _attention_on_trial(query: Tensor, kv: PagedKV, scale: float, tiles: Tiles) -> Callable[[LaunchConfig], None]:
-    step = cache(partial(trial_step, query, kv))
+    step = cache(partial(_trial_step, query, kv))
 
     def attend(choice: LaunchConfig) -> None:
         tried, memory, rows = step()
         _launch(torch.empty_like(tried), tried, memory, rows, Scoring(scale), tiles, choice)
 
     return attend
+
+
+def _trial_step(query: Tensor, kv: PagedKV) -> tuple[Tensor, PagedKV, DeviceRows]:
+    """A decode step that stands for later ones, on which attention to few queries is tuned.
+
+    Rows of one query each and a memory of zeros, with the heads and the format of these. The steps of a warm-up have
+    contexts of a few tokens in one block, which say nothing of a way through memory.
+    """
+    held = [each for each in (kv.keys, kv.values, kv.key_scales, kv.value_scales) if each is not None]
+    of_token = sum(each[0].nbytes for each in held) // kv.block_size
+    num_rows = min(max(_TRIAL_BYTES // (of_token * _TRIAL_CONTEXT), 1), _TRIAL_ROWS)
+    blocks_a_row = -(-_TRIAL_CONTEXT // kv.block_size)
+    memory = PagedKV(*(each.new_zeros(num_rows * blocks_a_row, *each.shape[1:]) for each in held))
+    # Neighbouring tokens in blocks far from one another, as they are after some time.
+    tables = torch.arange(num_rows * blocks_a_row, dtype=torch.int32, device=query.device).view(blocks_a_row, num_rows)
+    rows = DeviceRows(
+        torch.arange(num_rows + 1, dtype=torch.int32, device=query.device),
+        torch.full((num_rows,), _TRIAL_CONTEXT, dtype=torch.int32, device=query.device),
+        tables.T.contiguous(),
+        torch.full((num_rows,), -1, device=query.device),
+        max_queries=1,
+        max_context=_TRIAL_CONTEXT,
+    )
+    return query.new_zeros(num_rows, *query.shape[1:]), memory, rows
 
 
 def _attention_of_many(query: Tensor, kv: PagedKV, rows: DeviceRows, scoring: Scoring, least: int) -> Tensor:

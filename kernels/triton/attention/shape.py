@@ -1,15 +1,15 @@
 """How a step's attention is cut up: queries into tiles, contexts into splits, and how large a step of a program is.
 
-What the sizes of blocks cost a multiprocessor is known from compilation alone (`compiled.py`), not what time they take:
-for head dimensions of 64, 128 and 256 they fit, and spill 32 bytes of a thread's registers at most, mostly none; only
-the invariant form with heads of 256 spills up to 96, over int8.
+What the sizes of blocks cost a multiprocessor is known from compilation alone (`../launch/compiled.py`), not what time
+they take: for head dimensions of 64, 128 and 256 they fit, and spill 32 bytes of a thread's registers at most, mostly
+none; only the invariant form with heads of 256 spills up to 96, over int8.
 """
 
 from functools import partial
 from typing import NamedTuple
 
 from ...paged import DeviceRows
-from ..tuning import Key, LaunchConfig, Tuning
+from ..launch.tuning import Key, LaunchConfig, Tuning
 
 # Tokens of the shortest stretch that a context is split into; a multiple of every number of keys that a step takes.
 SPLIT = 256

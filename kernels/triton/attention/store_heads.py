@@ -14,8 +14,8 @@ from torch import Tensor
 from ...operands import HeadLayout
 from ...paged import DeviceRows, PagedKV, Rotation
 from ...reference.paged_attention import store_heads_paged
-from ..compiled import Example
-from ..tuning import Key, LaunchConfig, Tuning
+from ..launch.compiled import Example
+from ..launch.tuning import Key, LaunchConfig, Tuning
 from .ready_heads import HeadTransform, ready
 
 # 1.5 × 2^23: adding it rounds to whole numbers, to even at a tie.

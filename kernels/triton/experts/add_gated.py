@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ...reference import experts as reference
-from ..compiled import Example
+from ..launch.compiled import Example
 from ..rows import block_of
 
 _LARGEST_BLOCK = 1024

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...experts import ExpertBlocks
 from ...reference import gpu_experts as reference
-from ..compiled import Example
+from ..launch.compiled import Example
 from ..rows import block_of
 
 _CHUNK = 1024  # pairs that are looked at at once

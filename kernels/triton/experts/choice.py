@@ -7,7 +7,7 @@ gated).
 import triton
 
 from ...stored.block_kinds import CODES
-from ..tuning import Key, LaunchConfig, Tuning
+from ..launch.tuning import Key, LaunchConfig, Tuning
 
 FEW_PAIRS, MANY_PAIRS = 16, 64  # of a block
 _OF_A_MODEL = 80  # lines at least

@@ -16,10 +16,10 @@ from ...experts import ExpertBlocks, ExpertWeights, GatedActivation, Routes
 from ...operands import DTYPES
 from ...packed.gpu_experts import GpuExperts
 from ...reference import gpu_experts as reference
-from ..compiled import Example
+from ..launch.compiled import Example
+from ..launch.tuning import LaunchConfig, architecture
 from ..products.quantize_rows import quantize_rows
 from ..rows import block_of
-from ..tuning import LaunchConfig, architecture
 from .blocks import blocks_by_expert
 from .choice import MANY_PAIRS, TUNINGS, block_size
 from .products import multiply

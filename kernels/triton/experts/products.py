@@ -19,12 +19,12 @@ from ...experts import ExpertBlocks, GatedActivation
 from ...packed.gpu_blocks import SPAN, GpuBlocks
 from ...packed.gpu_experts import GpuExperts
 from ...packed.gpu_weights import half_block
-from ..compiled import Example
-from ..products.part_sums import sum_of_part
-from ..products.part_sums_blocks import constants, planes_of
-from ..products.part_sums_int4 import sum_of_int4_part
-from ..products.tiles import finished
-from ..tuning import LaunchConfig
+from ..launch.compiled import Example
+from ..launch.tuning import LaunchConfig
+from ..products.tiles.part_sums import sum_of_part
+from ..products.tiles.part_sums_blocks import constants, planes_of
+from ..products.tiles.part_sums_int4 import sum_of_int4_part
+from ..products.tiles.tiles import finished
 from .choice import FEW_PAIRS, MANY_PAIRS, TUNINGS
 from .products_blocks import multiply_experts_blocks
 from .tile import Activation, outputs_and_lines, pairs_and_rows, store_results

@@ -8,8 +8,8 @@ import triton.language as tl
 
 from ...operands import Kind
 from ...stored.block_kinds import CODES
-from ..compiled import Example
-from ..products.part_sums_blocks import (
+from ..launch.compiled import Example
+from ..products.tiles.part_sums_blocks import (
     UNLIKE_KINDS,
     BlockPlanes,
     block_lines,
@@ -17,7 +17,7 @@ from ..products.part_sums_blocks import (
     constants,
     sum_of_blocks_part,
 )
-from ..products.tiles import finished
+from ..products.tiles.tiles import finished
 from .choice import FEW_PAIRS, MANY_PAIRS, TUNINGS
 from .tile import Activation, outputs_and_lines, pairs_and_rows, store_results
 

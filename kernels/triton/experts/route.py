@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...experts import Routes, Routing
 from ...reference import experts as reference
-from ..compiled import Example
+from ..launch.compiled import Example
 from ..ordered import NONE, id_of, in_order, value_of
 from ..rows import block_of, warps_of
 

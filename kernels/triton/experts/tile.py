@@ -5,7 +5,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from ..products.few_rows_ending import lines_of_tile
+from ..products.few_rows.ending import lines_of_tile
 
 
 class Activation(NamedTuple):

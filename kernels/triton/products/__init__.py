@@ -1,1 +1,4 @@
-"""Products of rows with weights in every number format, and what stands around them."""
+"""Products of rows with weights in every number format.
+
+Begin with `linear.py`; `few_rows/` has those of decode steps, `tiles/` what all of them share.
+"""

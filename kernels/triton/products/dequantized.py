@@ -17,9 +17,9 @@ from ...packed.gpu_blocks import RUN, SPAN, GpuBlocks
 from ...packed.gpu_weights import GpuWeight, half_block
 from ...reference import products
 from ...stored.block_kinds import CODES
-from ..compiled import Example
-from ..switches import DEQUANTIZED_PRODUCTS
-from .part_sums_blocks import (
+from ..launch.compiled import Example
+from ..launch.switches import DEQUANTIZED_PRODUCTS
+from .tiles.part_sums_blocks import (
     UNLIKE_KINDS,
     BlockPlanes,
     block_lines,

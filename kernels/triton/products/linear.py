@@ -16,13 +16,13 @@ from torch import Tensor
 
 from ...packed.gpu_weights import GpuWeight
 from ...reference import products
-from ..compiled import Example
-from ..tuning import Key, LaunchConfig, Tuning, architecture
+from ..launch.compiled import Example
+from ..launch.tuning import Key, LaunchConfig, Tuning, architecture
 from .dequantized import linear_dequantized, serves
-from .few_rows import multiply_few
-from .part_sums import sum_of_part
+from .few_rows.few_rows import multiply_few
 from .quantize_rows import quantize_rows
-from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
+from .tiles.part_sums import sum_of_part
+from .tiles.tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
 
 _INTERPRETED = LaunchConfig.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, PARTS=2)
 # An interpreted program takes as long as it has lines, whatever its tile: of a whole model's products few are best.

@@ -15,11 +15,11 @@ from ...operands import Kind
 from ...packed.gpu_blocks import SPAN, GpuBlocks
 from ...reference import products
 from ...stored.block_kinds import CODES
-from ..compiled import Example
-from ..tuning import Key, LaunchConfig, Tuning, architecture
+from ..launch.compiled import Example
+from ..launch.tuning import Key, LaunchConfig, Tuning, architecture
 from .dequantized import linear_dequantized, serves
-from .few_rows import multiply_few
-from .part_sums_blocks import (
+from .few_rows.few_rows import multiply_few
+from .tiles.part_sums_blocks import (
     UNLIKE_KINDS,
     BlockPlanes,
     block_lines,
@@ -28,7 +28,7 @@ from .part_sums_blocks import (
     planes_of,
     sum_of_blocks_part,
 )
-from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
+from .tiles.tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
 
 _INTERPRETED = LaunchConfig.of(BLOCK_M=64, BLOCK_N=64, PARTS=2)
 # An interpreted program takes as long as it has lines, whatever its tile: of a whole model's products few are best.

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from ...packed.gpu_weights import GpuWeight, half_block
 from ...reference import products
-from ..compiled import Example
-from ..tuning import Key, LaunchConfig, Tuning, architecture
+from ..launch.compiled import Example
+from ..launch.tuning import Key, LaunchConfig, Tuning, architecture
 from .dequantized import linear_dequantized, serves
-from .few_rows import multiply_few
-from .part_sums_int4 import sum_of_int4_part
-from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
+from .few_rows.few_rows import multiply_few
+from .tiles.part_sums_int4 import sum_of_int4_part
+from .tiles.tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
 
 _INTERPRETED = LaunchConfig.of(BLOCK_M=64, BLOCK_N=64, PARTS=2)
 

@@ -13,8 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from ...lora import BLOCK_TOKENS, DeviceLoraMapping, LoraConfig
-from ..compiled import Example
-from ..tuning import LaunchConfig, Tuning
+from ..launch.compiled import Example
+from ..launch.tuning import LaunchConfig, Tuning
 
 # One choice: where the inputs are cut decides how sums are rounded.
 _ON_GPU = LaunchConfig.of(num_warps=4, num_stages=3, SPLIT=2048)

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ...reference import quantized
-from ..compiled import Example
+from ..launch.compiled import Example
 from ..rows import block_of, warps_of
 
 _SMALLEST = tl.constexpr(quantized.SMALLEST)

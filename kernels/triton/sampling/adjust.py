@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ...reference.sampling.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
-from ..compiled import Example
+from ..launch.compiled import Example
 
 _BLOCK = 1024  # tokens of a history, or of the vocabulary, that a program looks at
 _ROWS_AT_ONCE = 32  # whose counts are in memory: 19 MiB for a vocabulary of 152k

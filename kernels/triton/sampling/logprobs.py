@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ...reference.sampling.logprobs import RankedLogprobs, ranked_logprobs
 from ...reference.sampling.order import most_likely
-from ..compiled import Example
+from ..launch.compiled import Example
+from ..launch.tuning import LaunchConfig, Tuning
 from ..ordered import NONE, id_of, in_order, value_of
-from ..tuning import LaunchConfig, Tuning
 
 _AT_MOST = (0, 5, 20)  # most likely tokens that a kernel is compiled for; more are left to torch's sort
 

@@ -17,11 +17,14 @@ from torch import Tensor
 from ...reference.sampling import choice
 from ...reference.sampling.race import NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask, choose_on_device
 from ..arrival import counters, is_last
-from ..compiled import Example
-from ..tuning import LaunchConfig, Tuning
-from .chance import exponential, stream
+from ..launch.compiled import Example
+from ..launch.tuning import LaunchConfig, Tuning
 from .truncation import truncated
 
+# Of random numbers by counter: `reference.sampling.uniform`, word for word.
+_STEP = tl.constexpr(0x9E3779B97F4A7C15)
+_FIRST = tl.constexpr(0xBF58476D1CE4E5B9)
+_SECOND = tl.constexpr(0x94D049BB133111EB)
 _BEST = tl.constexpr(choice.BEST)
 _OF_TOP_K = tl.constexpr(choice.OF_TOP_K)
 _OF_TOP_P = tl.constexpr(choice.OF_TOP_P)
@@ -36,6 +39,30 @@ _ON_GPU = LaunchConfig.of(num_warps=4, CHUNK=2048, BLOCK=8192)
 _INTERPRETED = LaunchConfig.of(CHUNK=256, BLOCK=512)
 _TUNING = Tuning("choose_on_device", lambda architecture, key: _ON_GPU if architecture else _INTERPRETED, [_ON_GPU])
 _WARPS_OF_A_ROW = 32  # where one program reads a whole row, so many bytes are on their way at once
+
+
+@triton.jit
+def stream(seed, sample, position):
+    """The hash of what a row's draws have in common, to be continued by `exponential`."""
+    state = _mixed(seed.to(tl.uint64) + _STEP)
+    state = _mixed(state + (sample.to(tl.uint64) + 1) * _STEP)
+    return _mixed(state + (position.to(tl.uint64) + 1) * _STEP)
+
+
+@triton.jit
+def exponential(of_row, draws):
+    """One float32 of mean 1 for each of `draws`, integers."""
+    state = _mixed(of_row + (draws.to(tl.uint64) + 1) * _STEP)
+    share = ((state >> 24).to(tl.int64).to(tl.float32) + 0.5) * 9.094947017729282e-13  # 2^-40
+    of_small = share * (1.0 + share * (0.5 + share * 0.3333333333333333))
+    return tl.where(share < 0.01, of_small, -tl.log(tl.maximum(1.0 - share, 1.4901161193847656e-08)))  # 2^-26
+
+
+@triton.jit
+def _mixed(state):
+    state = (state ^ (state >> 30)) * _FIRST
+    state = (state ^ (state >> 27)) * _SECOND
+    return state ^ (state >> 31)
 
 
 @triton.jit(do_not_specialize=["longest"])

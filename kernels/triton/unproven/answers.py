@@ -24,8 +24,8 @@ from ..attention.ready_heads import HeadTransform, ready
 from ..attention.shape import FEW, tiles_of_few
 from ..attention.split import add_splits, store_rows, store_split
 from ..attention.tile import LOG2_E, added, attend, first_key, split_length, with_sinks
-from ..compiled import Example
-from ..switches import STORING_ANSWERS
+from ..launch.compiled import Example
+from ..launch.switches import STORING_ANSWERS
 
 _COUNTS = ["splits_at_most", "shortest_split", "window", "table_width"]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...operands import ROOMS, PeerMemory
 from ...reference.ranks import add_norm_of_ranks
-from ..compiled import Example
+from ..launch.compiled import Example
 from ..rms_norm import normed
 from ..rows import block_of, warps_of
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from penstock.kernels.paged import KV_DTYPES
 from penstock.kernels.reference.paged_attention import attention_paged, attention_paged_invariant
 from penstock.kernels.triton import arrival
-from penstock.kernels.triton.attention import paged, trial
+from penstock.kernels.triton.attention import paged
 
 FORMS = {"fast": attention_paged, "invariant": attention_paged_invariant}
 # Allowed errors as shares of the output's norm, against the formula on the stored numbers.
@@ -154,11 +154,11 @@ def test_in_the_fast_form_too_a_row_has_the_same_bits_whatever_stands_in_the_oth
 @pytest.mark.parametrize("kind", QUICK_OR_LONG)
 def test_what_answers_are_tuned_on_is_a_step_of_answers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over memory of zeros, so that every output is 0, and none is missing."""
-    monkeypatch.setattr(trial, "_CONTEXT", 300)
-    monkeypatch.setattr(trial, "_ROWS", 2)
+    monkeypatch.setattr(paged, "_TRIAL_CONTEXT", 300)
+    monkeypatch.setattr(paged, "_TRIAL_ROWS", 2)
     requests = Requests(Form(kind, 2, 1), [5])
     query, _ = requests.step([(0, 4, 5)])
-    tried, memory, rows = trial.trial_step(query, requests.memory())
+    tried, memory, rows = paged._trial_step(query, requests.memory())
     found = FORMS["fast"].versions["triton"](tried + 1, memory, rows, 0.125, None)
     assert found.shape == (2, 2, 64) and torch.equal(found, torch.zeros_like(found))
 

@@ -26,15 +26,16 @@ from penstock.kernels.stored.ggml_blocks import IQ4_VALUES, TYPES
 from penstock.kernels.stored.quantized import QuantizedPart
 from penstock.kernels.triton.fused_operations import FusedOperations
 from penstock.kernels.triton.operations import TritonOperations
-from penstock.kernels.triton.products import dequantized, few_rows_choice, linear_blocks
-from penstock.kernels.triton.products.codes_apart import (
+from penstock.kernels.triton.products import dequantized, linear_blocks
+from penstock.kernels.triton.products.few_rows import choice as few_rows_choice
+from penstock.kernels.triton.products.joined import JoinedWeight
+from penstock.kernels.triton.products.tiles.taken_apart import (
     packed_above_two_to_23,
+    packed_halves,
     packed_halves_of,
     packed_halves_with_plane,
     permuted,
 )
-from penstock.kernels.triton.products.halves import packed_halves
-from penstock.kernels.triton.products.joined import JoinedWeight
 from penstock.worker.ranks.parallel import Parallel
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -120,7 +120,7 @@ print("all", flush=True)
 _COMPILE = """
 import json, sys
 from triton.backends.nvidia.compiler import CUDABackend
-from penstock.kernels.triton.compiled import all_examples, code, compiled
+from penstock.kernels.triton.launch.compiled import all_examples, code, compiled
 
 class Checked(Exception):
     pass

@@ -17,11 +17,12 @@ from torch import Tensor
 from penstock.kernels.operands import Norm, WeightFormat
 from penstock.kernels.packed.gpu_weights import GpuWeight, pack
 from penstock.kernels.reference import products
-from penstock.kernels.triton.products import dequantized, few_rows, linear, linear_int4
-from penstock.kernels.triton.products.few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS
-from penstock.kernels.triton.products.tiles import FEW_ROWS
-from penstock.kernels.triton.switches import Switch
-from penstock.kernels.triton.tuning import LaunchConfig
+from penstock.kernels.triton.launch.switches import Switch
+from penstock.kernels.triton.launch.tuning import LaunchConfig
+from penstock.kernels.triton.products import dequantized, linear, linear_int4
+from penstock.kernels.triton.products.few_rows import few_rows
+from penstock.kernels.triton.products.few_rows.choice import FLOATS, INT4, INT8, NORMED_ROWS
+from penstock.kernels.triton.products.tiles.tiles import FEW_ROWS
 
 # (operation, form of weights): those that promise a row the same bits in any company.
 INVARIANT = [

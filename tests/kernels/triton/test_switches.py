@@ -8,9 +8,9 @@ from threading import Barrier
 import pytest
 from builders.cases import for_each
 
-from penstock.kernels.triton import switches
-from penstock.kernels.triton.switches import SWITCHES, Switch
-from penstock.kernels.triton.tuning import LaunchConfig, compiled_together
+from penstock.kernels.triton.launch import switches
+from penstock.kernels.triton.launch.switches import SWITCHES, Switch
+from penstock.kernels.triton.launch.tuning import LaunchConfig, compiled_together
 
 CHOICES = [LaunchConfig.of(BLOCK=block) for block in (16, 32)]
 

@@ -9,9 +9,9 @@ from ....kernels import TorchOperations, WeightFormat
 from ....kernels.paged import KV_DTYPES
 from ....kernels.triton import is_interpreted
 from ....kernels.triton.fused_operations import FusedOperations
+from ....kernels.triton.launch.switches import FUSED_PRODUCTS, GRAPHS, UNPROVEN
 from ....kernels.triton.operations import TritonOperations
 from ....kernels.triton.sampling.race import choose
-from ....kernels.triton.switches import FUSED_PRODUCTS, GRAPHS, UNPROVEN
 from ....kernels.triton.unproven.operations import UnprovenOperations
 from ....protocol.errors import ConfigError
 from ....protocol.processes.trace import Trace

@@ -13,20 +13,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...operands import DTYPES, Norm
-from ...packed.gpu_blocks import SPAN, GpuBlocks
-from ...packed.gpu_weights import GpuWeight, half_block
-from ...reference.products import linear_few_rows
-from ..compiled import Example
-from ..rms_norm import rms_norm
-from ..tuning import Key, LaunchConfig
-from .few_rows_blocks import multiply_few_rows_blocks
-from .few_rows_choice import NORMED_ROWS, NORMED_ROWS_OF_HALVES, TUNINGS, row_block
-from .few_rows_ending import Ending, join_and_end, lines_of_tile
-from .part_sums import sum_of_part
-from .part_sums_blocks import constants, planes_of
-from .part_sums_int4 import sum_of_int4_part
-from .parts import room_for
+from ....operands import DTYPES, Norm
+from ....packed.gpu_blocks import SPAN, GpuBlocks
+from ....packed.gpu_weights import GpuWeight, half_block
+from ....reference.products import linear_few_rows
+from ...launch.compiled import Example
+from ...launch.tuning import Key, LaunchConfig
+from ...rms_norm import rms_norm
+from ..tiles.part_sums import sum_of_part
+from ..tiles.part_sums_blocks import constants, planes_of
+from ..tiles.part_sums_int4 import sum_of_int4_part
+from ..tiles.parts import room_for
+from .blocks import multiply_few_rows_blocks
+from .choice import NORMED_ROWS, NORMED_ROWS_OF_HALVES, TUNINGS, row_block
+from .ending import Ending, join_and_end, lines_of_tile
 
 
 @triton.jit(do_not_specialize=["num_rows"])

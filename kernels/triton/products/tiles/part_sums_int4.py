@@ -8,7 +8,7 @@ added up, so that no weight is rounded to the rows' format.
 import triton
 import triton.language as tl
 
-from ...stored.quantized import MIDDLE
+from ....stored.quantized import MIDDLE
 from .norm_on_the_way import factors_of, weighed
 from .tiles import met, met_halves
 

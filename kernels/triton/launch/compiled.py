@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from . import modules
+from .. import modules
 
 TARGETS = (80, 89, 90, 100)
 TENSOR_MEMORY = 512  # columns of a multiprocessor, from 100 on

@@ -2,7 +2,7 @@
 
 stored   in the output's format
 added    to what the output holds, the product rounded before as if it had been stored
-gated    the tile's lines are in turn a gate's and its partner's: silu(gate) × partner, rounded as activation.py does
+gated    the tile's lines are in turn a gate's and its partner's: silu(gate) × partner, rounded as pointwise.py does
 """
 
 from typing import NamedTuple
@@ -10,11 +10,11 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from ..activation import gated
-from ..arrival import is_last
-from .norm_on_the_way import row_factors
-from .parts import added_parts, store_part
-from .tiles import finished
+from ...arrival import is_last
+from ...pointwise import gated
+from ..tiles.norm_on_the_way import row_factors
+from ..tiles.parts import added_parts, store_part
+from ..tiles.tiles import finished
 
 
 class Ending(NamedTuple):

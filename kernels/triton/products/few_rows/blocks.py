@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import triton
 import triton.language as tl
 
-from ...operands import Kind
-from ...stored.block_kinds import CODES
-from ..compiled import Example
-from .few_rows_choice import TUNINGS
-from .few_rows_ending import Ending, join_and_end, lines_of_tile
-from .part_sums_blocks import UNLIKE_KINDS, BlockPlanes, block_lines, block_types, constants, sum_of_blocks_part
+from ....operands import Kind
+from ....stored.block_kinds import CODES
+from ...launch.compiled import Example
+from ..tiles.part_sums_blocks import UNLIKE_KINDS, BlockPlanes, block_lines, block_types, constants, sum_of_blocks_part
+from .choice import TUNINGS
+from .ending import Ending, join_and_end, lines_of_tile
 
 
 @triton.jit(do_not_specialize=["num_rows"])

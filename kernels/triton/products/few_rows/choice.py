@@ -7,9 +7,9 @@ into registers) counts for 4-bit weights.
 
 import triton
 
-from ...stored.block_kinds import CODES
-from ..tuning import Key, LaunchConfig, Tuning
-from .tiles import num_parts
+from ....stored.block_kinds import CODES
+from ...launch.tuning import Key, LaunchConfig, Tuning
+from ..tiles.tiles import num_parts
 
 # Up to which a norm on the way costs less than a launch. Each program norms all rows again; where weights take half a
 # byte, that is soon more than their way from memory.

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from . import is_interpreted
+from .. import is_interpreted
 from .switches import KERNEL_TUNING
 
 Key = tuple[int, ...]

@@ -12,10 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...packed.gpu_blocks import LOOKED_UP_ZERO, RUN, SPAN, GpuBlocks, float_type
-from ...stored.block_kinds import CODES, BlockCodes
-from .codes_apart import above_two_to_23, halves_of, halves_with_plane, looked_up
+from ....packed.gpu_blocks import LOOKED_UP_ZERO, RUN, SPAN, GpuBlocks, float_type
+from ....stored.block_kinds import CODES, BlockCodes
 from .norm_on_the_way import factors_of, weighed
+from .taken_apart import above_two_to_23, halves_of, halves_with_plane, looked_up
 from .tiles import met
 
 _RUN, _SPAN = tl.constexpr(RUN), tl.constexpr(SPAN)

@@ -1,4 +1,4 @@
-"""activation(x), or activation(first half) × second half, of each row. A result depends on one or two numbers alone."""
+"""Changes each number of a row by itself: activation(x), activation(first half) × second half, rows of a table."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..operands import Activation
 from ..reference import pointwise
-from .compiled import Example
+from .launch.compiled import Example
 from .rows import block_of
 
 _LARGEST_BLOCK = 1024
@@ -78,9 +78,33 @@ def _launched(kernel: triton.JITFunction, x: Tensor, width: int, activation: Act
     return output
 
 
+@triton.jit
+def _embedding(token_ids, table, output, first, num_ids, width, BLOCK: tl.constexpr):
+    token, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    local = tl.load(token_ids + token).to(tl.int64) - first
+    is_there = (local >= 0) & (local < num_ids)
+    numbers = tl.load(table + local * width + columns, mask=(columns < width) & is_there, other=0)
+    tl.store(output + token * width + columns, numbers, mask=columns < width)
+
+
+@pointwise.embedding.implement("triton")
+def embedding(token_ids: Tensor, table: Tensor, first: int, scale: float = 1.0) -> Tensor:
+    tokens, (num_ids, width) = token_ids.shape[0], table.shape
+    output = torch.empty(tokens, width, dtype=table.dtype, device=table.device)
+    if tokens:
+        block = min(block_of(width), _LARGEST_BLOCK)
+        grid = (tokens, triton.cdiv(width, block))
+        arguments = (token_ids, table.contiguous(), output, first, num_ids, width)
+        _embedding[grid](*arguments, BLOCK=block)
+    return output if scale == 1.0 else output.mul_(scale)
+
+
 def examples() -> Iterator[Example]:
     for kernel, given in ((_gate, "gate_up"), (_activate, "x")):
         for activation in ("silu", "gelu", "gelu_tanh", "gelu_sigmoid", "relu2"):
             types = {given: "*bf16", "output": "*bf16", "width": "i32"}
             constants = {"ACTIVATION": activation, "BLOCK": _LARGEST_BLOCK}
             yield Example(f"{activation} of {given}", kernel, types, constants, aligned=(given, "output", "width"))
+    types = {"token_ids": "*i64", "table": "*bf16", "output": "*bf16", "first": "i32", "num_ids": "i32", "width": "i32"}
+    aligned = ("token_ids", "table", "output", "width")
+    yield Example("embedding", _embedding, types, {"BLOCK": _LARGEST_BLOCK}, aligned=aligned)

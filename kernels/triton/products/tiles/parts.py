@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..arrival import counters
+from ...arrival import counters
 
 
 def room_for(
