@@ -21,7 +21,7 @@ from bench_harness import processor
 from machine_limits import limits, read_bandwidth
 from torch import Tensor
 
-from penstock.kernels.cpu.attention import PlanMemory, num_part_floats
+from penstock.kernels.cpu.calls.attention import PlanMemory, num_part_floats
 from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.structs import Attention, RotaryTable, Step, StoreHeads

@@ -23,7 +23,7 @@ from bench_kernels import processor
 from machine_limits import limits, read_bandwidth
 from torch import Tensor
 
-from penstock.kernels.cpu.experts import gating_of, memory_bytes
+from penstock.kernels.cpu.calls.experts import gating_of, memory_bytes
 from penstock.kernels.cpu.layer import QuantizedRows
 from penstock.kernels.cpu.library import Library, load, struct_of
 from penstock.kernels.cpu.structs import Experts, Quantize

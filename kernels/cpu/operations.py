@@ -17,15 +17,16 @@ from ..lora import LoraConfig
 from ..operands import Activation, HeadLayout, LatentLayout, Scoring, WeightFormat
 from ..operations import Ranks
 from ..stored.parts import WeightPart, format_of_parts
-from . import attention as attending
-from . import experts as mixing
-from . import latents, structs
+from . import structs
+from .calls import attention as attending
+from .calls import experts as mixing
+from .calls import latents
+from .calls.rows import RowOperations
+from .calls.states import StateOperations
 from .layer import embedding_of
 from .library import Library, struct_of
 from .program import Buffer, Program
-from .row_operations import RowOperations
 from .shared import SharedMemory
-from .states import StateOperations
 from .structs import KVMemory, Quantized, Step
 from .weights.blocks import JoinedWeight
 from .weights.experts import of_one_kind, pack_experts

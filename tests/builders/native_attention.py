@@ -7,7 +7,7 @@ import torch
 from builders.quantized_parts import draws
 from torch import Tensor
 
-from penstock.kernels.cpu.attention import PlanMemory, num_part_floats
+from penstock.kernels.cpu.calls.attention import PlanMemory, num_part_floats
 from penstock.kernels.cpu.library import Library
 from penstock.kernels.cpu.structs import ROTATION, Attention, Quantized, RotaryTable, Step, StoreHeads
 from penstock.kernels.reference.attention import softmax_with

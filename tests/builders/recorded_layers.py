@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from penstock.kernels import LoraMapping, PackedWeight
-from penstock.kernels.cpu.experts import NativeRoutes
+from penstock.kernels.cpu.calls.experts import NativeRoutes
 from penstock.kernels.cpu.kv_memory import HEAD_DIM_STEP, KV_FORMATS
 from penstock.kernels.cpu.library import load
 from penstock.kernels.cpu.operations import NativeOperations
@@ -191,9 +191,7 @@ class NativeMemory:
             keys.view(torch.uint8).bitwise_xor_(128)
             self.parts += [scales.transpose(1, 2).contiguous() for scales in (kv.key_scales, kv.value_scales)]
         pointers = [part.data_ptr() for part in self.parts] + [None] * (4 - len(self.parts))
-        self.told = KVMemory(
-            *pointers, KV_FORMAT[kv.kind], kv.block_size, kv.num_heads, kv.head_dim, kv.head_dim
-        )
+        self.told = KVMemory(*pointers, KV_FORMAT[kv.kind], kv.block_size, kv.num_heads, kv.head_dim, kv.head_dim)
 
     def give_back(self) -> None:
         """Copies the stored numbers back."""

@@ -14,8 +14,8 @@ from builders.recorded_layers import RECORDED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.kernels.cpu.calls.latents import heads_in_a_group
 from penstock.kernels.cpu.kv_memory import KV_FORMATS
-from penstock.kernels.cpu.latents import heads_in_a_group
 from penstock.kernels.cpu.layer import QuantizedRows
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.reference.pointwise import rms_norm, rotate_halves, rotate_pairs

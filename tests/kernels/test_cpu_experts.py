@@ -15,7 +15,7 @@ from builders.quantized_parts import draws, part
 from builders.recorded_layers import RECORDED
 from torch import Tensor
 
-from penstock.kernels.cpu.experts import gating_of, memory_bytes
+from penstock.kernels.cpu.calls.experts import gating_of, memory_bytes
 from penstock.kernels.cpu.library import Library, load, struct_of
 from penstock.kernels.cpu.structs import Experts
 from penstock.kernels.cpu.weights.experts import pack_experts, unpack_experts

@@ -17,7 +17,7 @@ from builders.tiny_hybrids import HYBRIDS
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
-from penstock.kernels.cpu.states import WIDEST_CONVOLUTION
+from penstock.kernels.cpu.calls.states import WIDEST_CONVOLUTION
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.options.quantization import as_quantization
 from penstock.worker.description.config import read_config

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from ...kernels.cpu.experts import pair_memory_bytes
+from ...kernels.cpu.calls.experts import pair_memory_bytes
 from ...protocol.files.cache_folder import cache_folder
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig

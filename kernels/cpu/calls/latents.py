@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from ctypes import addressof
 
-from ..operands import LatentLayout
-from .library import struct_of
-from .program import Buffer, Program
-from .structs import ROTATION, HeadProducts, Linear, Quantized, Step
-from .weights.packed import NativeWeight
-from .weights.quantized import OrderedWeight
+from ...operands import LatentLayout
+from ..library import struct_of
+from ..program import Buffer, Program
+from ..structs import ROTATION, HeadProducts, Linear, Quantized, Step
+from ..weights.packed import NativeWeight
+from ..weights.quantized import OrderedWeight
 
 _MOST_IN_A_GROUP, _FEWEST_IN_A_GROUP = 16, 6
 

@@ -1,6 +1,6 @@
 """The operations that change rows each by itself, as native calls of the program that is being recorded.
 
-A part of `operations.py`, which has those that multiply, attend and meet other ranks.
+A part of `../operations.py`, which has those that multiply, attend and meet other ranks.
 """
 
 from ctypes import addressof
@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
-from ..operands import Activation, ProjectionNorm
-from . import structs
-from .library import Struct, struct_of
-from .program import Buffer, Program
-from .structs import Step
+from ...operands import Activation, ProjectionNorm
+from .. import structs
+from ..library import Struct, struct_of
+from ..program import Buffer, Program
+from ..structs import Step
 
 
 class RowOperations:

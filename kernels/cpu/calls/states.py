@@ -1,17 +1,17 @@
 """The operations of a gated delta net, and of gates of heads, as native calls of the program that is being recorded.
 
-A part of `operations.py`.
+A part of `../operations.py`.
 """
 
 from ctypes import addressof
 
 from torch import Tensor
 
-from ..operands import HeadLayout
-from ..states import DeltaHeads, LayerStates, StateActivation
-from .library import struct_of
-from .program import Buffer, Program
-from .structs import CausalConvolution, DeltaNet, GatedNorm, GateHeads, Step
+from ...operands import HeadLayout
+from ...states import DeltaHeads, LayerStates, StateActivation
+from ..library import struct_of
+from ..program import Buffer, Program
+from ..structs import CausalConvolution, DeltaNet, GatedNorm, GateHeads, Step
 
 WIDEST_CONVOLUTION = 16  # kMostWidth
 

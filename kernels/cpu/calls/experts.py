@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ..experts import ExpertWeights, GatedActivation, Routing
-from .program import Buffer
-from .structs import SCORE, Gating
-from .weights.packed import PANEL, padded
+from ...experts import ExpertWeights, GatedActivation, Routing
+from ..program import Buffer
+from ..structs import SCORE, Gating
+from ..weights.packed import PANEL, padded
 
 _COUNTED = {"best": 1, "best_two": 2}  # of a group
 _MOST_TOKENS = 1024  # at a time: each expert then has rows enough to be busy with, whatever is read for them

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .structs import AttentionPlan, Tile
+from ..structs import AttentionPlan, Tile
 
 # Room for so many (token, split of 256 keys) pairs: rows that share a prefix or are alone need it. Without it they are
 # computed in fewer, larger pieces, to the same bits. Memory that no step uses is never touched.
