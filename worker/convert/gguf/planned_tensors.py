@@ -19,6 +19,8 @@ from torch import Tensor
 
 from ....protocol.errors import ConfigError
 from ....protocol.files.gguf.architectures.architecture import Architecture
+from ...description.config import ModelConfig
+from ...description.text_config import PICTURE_TENSORS
 from ...layers.rope import inverse_frequencies
 from ...weights.gguf.checkpoint import views_of
 from ...weights.gguf.views import Made, Rows, View, less_one
