@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     config, options, _ = checked_options(arguments, parser)
     require_model(config)
     params = SamplingParams(temperature=0, max_tokens=arguments.output_tokens, ignore_eos=True)
-    print("requests  in tokens/s  out tokens/s  first token  each next", flush=True)
+    print("requests  in tokens/s  out tokens/s  first token  per token", flush=True)
     with orderly_termination(), load(config.model, {**options, "enable_prefix_caching": False}) as llm:
         size = len(llm.get_tokenizer())
         _measured(llm, _prompts(1, 8, size), params)  # what is done once is done before the clock runs

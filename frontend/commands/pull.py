@@ -33,7 +33,7 @@ def _named(name: str, revision: str | None) -> HubName | GgufName:
     if name in BUNDLED:
         raise ConfigError(f"{name} comes with Penstock; there is nothing to download.")
     if is_stored_name(name):
-        raise ConfigError(f"{name} is a name in another program's store, and that program downloads what lies there.")
+        raise ConfigError(f"{name} is a model in another program's store; download it with that program.")
     if (model := hub_name(name, revision) or gguf_name(name, revision)) is None:
-        raise ConfigError(f"{name!r} is no id of a model on the hub, such as Qwen/Qwen3-0.6B.")
+        raise ConfigError(f"{name!r} is not a hub id, such as Qwen/Qwen3-0.6B.")
     return model

@@ -37,7 +37,7 @@ def _named(name: str, revision: str | None) -> HubName:
     if name in BUNDLED:
         raise ConfigError(f"{name} comes with Penstock and is not in the cache; nothing was removed.")
     if is_stored_name(name):
-        raise ConfigError(f"{name} is a name in another program's store, and that program removes what lies there.")
+        raise ConfigError(f"{name} is a model in another program's store; remove it with that program.")
     if (quantization := gguf_name(name, revision)) is not None:
         raise ConfigError(
             f"{name}: one quantization of a repository can't be removed alone. `penstock rm {quantization.model.id}` "
@@ -45,7 +45,7 @@ def _named(name: str, revision: str | None) -> HubName:
         )
     if model is None:
         raise ConfigError(
-            f"{name!r} is no id of a model on the hub, and only what was downloaded from there is removed. A folder of "
+            f"{name!r} is not a hub id, and only downloads from the hub can be removed. A folder of "
             "your own is yours to remove."
         )
     return model
@@ -60,13 +60,13 @@ def _remove(model: HubName, socket: Path, *, is_asked: bool) -> bool:
         return False
     before = removal.num_bytes
     removal.run()
-    print(f"{model} was removed; {size(before - removal.num_bytes)} are free again.", flush=True)
+    print(f"{model} was removed; {size(before - removal.num_bytes)} are freed.", flush=True)
     return True
 
 
 def _agrees(model: HubName) -> bool:
     if sys.stdin is None or not sys.stdin.isatty():
-        raise ConfigError(f"Nobody can be asked here whether {model} may go. Give --yes if it may.")
+        raise ConfigError(f"There is no terminal to ask whether to remove {model}. Use --yes to remove it.")
     try:
         return input("Remove it? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:

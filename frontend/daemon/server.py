@@ -220,7 +220,7 @@ class Daemon:
 
     async def _reload_and_say(self) -> None:
         try:
-            logs.say(f"The configuration was read again: {await self.reload()}.", quiet=False)
+            logs.say(f"The configuration was reloaded: {await self.reload()}.", quiet=False)
         except Exception as error:  # nobody else would see it
             why = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
             logs.say(f"The configuration was not taken over: {why}", quiet=False)

@@ -99,7 +99,7 @@ def test_who_hangs_is_named_to_everybody_a_model_is_started_again_and_stop_ends_
     assert "has said nothing" in capfd.readouterr().err
     assert bounded(lambda: cli.main(["stop"])) == 0
     said = capfd.readouterr().out
-    assert "SIGTERM" in said and "was killed" in said and said.endswith("The daemon has ended.\n"), said
+    assert "SIGTERM" in said and "was killed" in said and said.endswith("The daemon has stopped.\n"), said
     assert not any(map(is_running, pids))
     assert not listens(daemon_socket())
 

@@ -176,9 +176,9 @@ def test_a_day_of_a_daemon(address, said):
     wait_for(lambda: said("stop", "desk", *socket) == (0, "desk is unloaded.\n"), "nobody uses desk any more")
     assert "desk (unloaded)" in said("status", *socket)[1]
     assert "serves no model 'dusk'" in said("stop", "dusk", *socket)[1]
-    assert said("reload", *socket) == (0, "The configuration was read again: nothing changed.\n")
+    assert said("reload", *socket) == (0, "The configuration was reloaded: nothing changed.\n")
     assert "penstock serves desk" in said("logs", "-n", "100", *socket)[1]
-    assert said("stop", *socket, "--drain", "0") == (0, "The daemon has ended.\n")
+    assert said("stop", *socket, "--drain", "0") == (0, "The daemon has stopped.\n")
     assert said("stop", *socket)[0] == 1
 
 
@@ -202,7 +202,7 @@ def test_logs_are_followed_by_whole_lines_and_into_the_next_file(tmp_path, monke
 def test_logs_shows_as_many_lines_as_it_is_asked_for_or_where_there_are_none(tmp_path, monkeypatch, said, capsys):
     monkeypatch.setenv("PENSTOCK_LOG_DIR", str(tmp_path))
     status, text = said("logs")
-    assert status == 1 and "No daemon has been in the background here" in text
+    assert status == 1 and "There is no log of a background daemon" in text
     lines = [f"{number} " + "x" * 1000 + "\n" for number in range(2500)]
     logs.daemon_log(daemon_socket()).write_text("".join(lines))
     for count in (0, 1, 1500, 2499, 9999, 10**30):
@@ -248,11 +248,11 @@ def test_in_the_foreground_a_signal_ends_it_and_there_is_no_log_of_it(address, n
         daemon.send_signal(signal.SIGHUP)
         while b"was read again" not in (line := daemon.stderr.readline()):
             assert line
-        assert line.endswith(b" The configuration was read again: nothing changed.\n")
+        assert line.endswith(b" The configuration was reloaded: nothing changed.\n")
         status, text = said("status", "--socket", address)
-        assert status == 0 and "log      none: it is in the foreground, and says everything to its standard err" in text
+        assert status == 0 and "log      none: it runs in the foreground, and logs to its standard err" in text
         status, text = said("logs", "--socket", address)
-        assert status == 1 and f"(process {daemon.pid}) has no log: it is in the foreground" in text
+        assert status == 1 and f"(process {daemon.pid}) has no log: it runs in the foreground" in text
         daemon.send_signal(number)
         assert daemon.wait(60) == 0
     finally:

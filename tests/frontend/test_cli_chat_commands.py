@@ -150,7 +150,7 @@ def test_a_message_without_an_answer_waits_for_retry_or_undo_and_an_answer_stays
     assert contents(chat) == ["one", "first 1 1", "nothing"] and chat.conversation.unanswered == "nothing"
     say("/retry")
     assert chat.conversation.unanswered == "nothing" and len(chat.model.llm.params) == 3
-    assert say("/undo") == "Forgotten: 'nothing'. 2 messages are left."
+    assert say("/undo") == "Removed: 'nothing'. 2 messages are left."
     assert contents(chat) == ["one", "first 1 1"]
     chat.conversation.turns[0]["content"] = "nothing"
     say("/retry")
@@ -163,10 +163,10 @@ def test_retry_replaces_the_last_answer_and_undo_forgets_it_with_its_message_and
     assert say("/retry") == "There is no message to ask again."
     say("/system Be brief."), say("one"), say("two")
     assert say("/retry") == "first 4 3" and contents(chat) == ["Be brief.", "one", "first 2 1", "two", "first 4 3"]
-    assert say("/undo") == "Forgotten with its answer: 'two'. 3 messages are left."
+    assert say("/undo") == "Removed with its answer: 'two'. 3 messages are left."
     assert contents(chat) == ["Be brief.", "one", "first 2 1"]
     assert say("/undo").endswith("1 message is left.")
-    assert say("/undo") == "There is no message to forget."
+    assert say("/undo") == "There is no message to remove."
 
 
 @for_each("quote", ["", '"', "'"])
@@ -213,7 +213,7 @@ def test_another_model_goes_on_with_the_conversation_and_the_parameters(chat, sa
 def test_a_model_that_can_not_be_loaded_leaves_the_one_that_there_was(name, sentence):
     chat, say = begun()
     first = chat.model.llm
-    assert say(f"/model {name}") == f"{sentence}\nfirst answers as before."
+    assert say(f"/model {name}") == f"{sentence}\nfirst is still used."
     assert say("one") == "first 1 1"
     assert (chat.model.llm is first) == (name == "missing") and first.is_closed == (name == "broken")
 
@@ -236,7 +236,7 @@ SHAPES = Path(__file__).parents[2] / "docs" / "images" / "shapes.png"
 def test_pictures_go_with_the_next_message_and_into_the_saved_file(chat, say, tmp_path, monkeypatch):
     spaced = tmp_path / "two words.png"
     spaced.write_bytes(SHAPES.read_bytes())
-    assert say(f"/image {SHAPES}") == "shapes.png: 3,710 bytes. It goes with the next message."
+    assert say(f"/image {SHAPES}") == "shapes.png: 3,710 bytes. It will be sent with the next message."
     assert say(f"/image {spaced} Which is it?") == "first 1 1"
     [content, _] = contents(chat)
     assert [part["type"] for part in content] == ["image_url", "image_url", "text"]
@@ -245,11 +245,11 @@ def test_pictures_go_with_the_next_message_and_into_the_saved_file(chat, say, tm
     say("And now?"), say(f"/save {tmp_path}/saved"), say("/reset"), say(f"/load {tmp_path}/saved")
     assert contents(chat)[0] == content and contents(chat)[2] == "And now?", "each picture goes with one message"
     say("/undo")
-    assert say("/undo") == "Forgotten with its answer: '[2 attached] Which is it?'. 0 messages are left."
+    assert say("/undo") == "Removed with its answer: '[2 attached] Which is it?'. 0 messages are left."
 
 
 def test_a_picture_that_is_none_or_that_nobody_sees_is_refused(chat, say, tmp_path):
-    assert say("/image") == "Say which one: /image FILE, with or without a message behind it"
+    assert say("/image") == "Name a file: /image FILE, optionally followed by a message"
     assert "No such file" in say("/image nowhere.png What is it?")
     say("/model other")
     assert say(f"/image {SHAPES} What is it?").startswith("This model sees no pictures")

@@ -65,9 +65,9 @@ def test_on_a_terminal_there_is_a_bar_and_ctrl_c_leaves_what_can_be_gone_on_with
     [
         ("pocket", "nothing to download"),
         ("ollama:tiny", "that program downloads"),
-        ("/no/such", "is no id of a model"),
-        ("./folder", "is no id of a model"),
-        ("a b", "is no id of a model"),
+        ("/no/such", "is not a hub id"),
+        ("./folder", "is not a hub id"),
+        ("a b", "is not a hub id"),
     ],
 )
 def test_a_name_that_is_no_id_is_not_pulled(name, sentence, capsys):
@@ -137,7 +137,7 @@ def test_only_that_model_goes_and_what_was_made_of_it(cache, capsys, monkeypatch
     capsys.readouterr()
     assert cli.main(["rm", "owner/tiny", "--yes"]) == 0
     told = said(capsys)
-    assert "owner/tiny takes 451 KiB:" in told and "451 KiB are free again" in told
+    assert "owner/tiny takes 451 KiB:" in told and "451 KiB are freed" in told
     assert models_in(cache) == ["models--owner--tiny-2"]
     assert not (cache / ".locks" / "models--owner--tiny").exists()
     assert (packed / ("f" * 64)).exists() and not (packed / f"{survey.identity}0123").exists()
@@ -175,9 +175,9 @@ def test_nothing_else_is_removed(cache, capsys):
         "owner/missing": "is not in the cache",
         "owner/tiny@v9": "is not in the cache",
         "owner/tinny": "Did you mean owner/tiny?",
-        "../hub": "is no id of a model",
-        "/": "is no id of a model",
-        "owner/..": "is no id of a model",
+        "../hub": "is not a hub id",
+        "/": "is not a hub id",
+        "owner/..": "is not a hub id",
         "owner/tiny:Q4_K_M": "`penstock rm owner/tiny` removes all",
         "ollama:tiny": "that program removes",
     }

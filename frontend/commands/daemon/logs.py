@@ -57,14 +57,14 @@ def _running(address: Path) -> DaemonStatus | None:
 
 def _log_of(running: DaemonStatus | None, log: Path) -> Path:
     if running is not None and not running.log:
-        earlier = f" What daemons in the background have said before lies in {log}." if log.is_file() else ""
+        earlier = f" Logs of earlier background daemons are in {log}." if log.is_file() else ""
         raise PenstockError(
             f"The daemon that runs here (process {running.pid}) has no log: {foreground_words(running)}.{earlier}"
         )
     if running is not None and running.log != shown(log):  # it was started with other folders
         log = Path(running.log)
     if not log.exists():
-        raise PenstockError(f"No daemon has been in the background here: there is no {log}.")
+        raise PenstockError(f"There is no log of a background daemon: {log} doesn't exist.")
     if not log.is_file():
         raise PenstockError(
             "The daemon has no log: no folder for it could be written to. Name one in PENSTOCK_LOG_DIR, and start the "

@@ -13,5 +13,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    print(f"The configuration was read again: {reload_daemon(socket_of(arguments))}.")
+    print(f"The configuration was reloaded: {reload_daemon(socket_of(arguments))}.")
     return 0

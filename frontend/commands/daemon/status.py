@@ -49,7 +49,7 @@ def lines_of(status: DaemonStatus, now: float) -> list[str]:
 def foreground_words(status: DaemonStatus) -> str:
     """Where a daemon in the foreground writes its messages."""
     where = f"standard error, {status.said_to}" if status.said_to else "standard error"
-    return f"it is in the foreground, and says everything to its {where}"
+    return f"it runs in the foreground, and logs to its {where}"
 
 
 def last_error(model: ModelStatus, now: float) -> str:

@@ -29,5 +29,5 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if arguments.models:
         return 0
     stop_daemon(socket_of(arguments), arguments.drain, partial(print, flush=True))
-    print("The daemon has ended.")
+    print("The daemon has stopped.")
     return 0

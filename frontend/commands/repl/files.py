@@ -31,7 +31,7 @@ def load(conversation: Conversation, name: str) -> str:
     path = _path(name)
     try:
         if path.exists() and not path.is_file():
-            return f"{path} is no file. Say which one: /load FILE"
+            return f"{path} is not a file. Name one: /load FILE"
         messages = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         return f"{path} was not read: {os.strerror(error.errno or 0)}."

@@ -88,38 +88,38 @@ def _video(chat: ChatState, argument: str) -> str | Iterator[AnswerDelta]:
 def _with_medium(chat: ChatState, kind: MediumKind, argument: str) -> str | Iterator[AnswerDelta]:
     """Added to the next message, which is asked at once if it stands behind the file's name."""
     if not argument:
-        return f"Say which one: /{kind} FILE, with or without a message behind it"
+        return f"Name a file: /{kind} FILE, optionally followed by a message"
     name, text = named_file(argument)
     medium = added_medium(chat.conversation.llm, kind, name)
     chat.conversation.added.append(medium.part)
-    return chat.conversation.ask(text) if text else f"{medium.told}. It goes with the next message."
+    return chat.conversation.ask(text) if text else f"{medium.told}. It will be sent with the next message."
 
 
 def _reset(chat: ChatState, argument: str) -> str:
     chat.conversation.reset()
-    return "A new conversation" + (", with the same system text." if chat.conversation.system else ".")
+    return "A new conversation" + (", with the same system prompt." if chat.conversation.system else ".")
 
 
 def _system(chat: ChatState, argument: str) -> str:
     chat.conversation.system = argument
     if not argument:
-        return "There is no system text now."
-    return "The system text holds from the next message on; /system alone removes it."
+        return "The system prompt is removed."
+    return "The system prompt applies from the next message on; /system alone removes it."
 
 
 def _thinking(chat: ChatState, argument: str) -> str:
     if argument not in ("on", "off"):
-        return "Say /thinking on or /thinking off; it is for models whose chat template knows enable_thinking."
+        return "Use /thinking on or /thinking off; it works for models whose chat template has enable_thinking."
     chat.conversation.template_options["enable_thinking"] = argument == "on"
     return f"Thinking is {argument} from the next message on, if the model's template has it."
 
 
 def _save(chat: ChatState, argument: str) -> str:
-    return files.save(chat.conversation, argument) if argument else "Say where to: /save FILE"
+    return files.save(chat.conversation, argument) if argument else "Name a file: /save FILE"
 
 
 def _load(chat: ChatState, argument: str) -> str:
-    return files.load(chat.conversation, argument) if argument else "Say which one: /load FILE"
+    return files.load(chat.conversation, argument) if argument else "Name a file: /load FILE"
 
 
 def _retry(chat: ChatState, argument: str) -> str | Iterator[AnswerDelta]:
@@ -130,9 +130,9 @@ def _undo(chat: ChatState, argument: str) -> str:
     had_answer = chat.conversation.unanswered is None
     content = chat.conversation.undo()
     if content is None:
-        return "There is no message to forget."
+        return "There is no message to remove."
     left = files.messages_are(len(chat.conversation.messages))
-    return f"Forgotten{' with its answer' if had_answer else ''}: {shown(shown_content(content))}. {left} left."
+    return f"Removed{' with its answer' if had_answer else ''}: {shown(shown_content(content))}. {left} left."
 
 
 def _set(chat: ChatState, argument: str) -> str:
@@ -153,17 +153,17 @@ def _values(chat: ChatState, argument: str) -> Iterator[str]:
 
 def _model(chat: ChatState, argument: str) -> str:
     if not argument:
-        return "\n".join([f"This is {chat.model.name}. Others are:", *known_models(), "Any folder or hub id will do."])
+        return "\n".join([f"This is {chat.model.name}. Others are:", *known_models(), "Any folder or hub id works."])
     argument, earlier = files.unquoted(argument), chat.model.name
     try:
         chat.change_model(argument)
     except KeyboardInterrupt:
-        return f"Stopped; {earlier} answers as before."
+        return f"Stopped; {earlier} is still used."
     except PenstockError as error:
         if not chat.model.is_open:  # nobody is there to talk with
             raise
-        return f"{error}\n{earlier} answers as before."
-    return f"{argument} answers from the next message on; the conversation goes on with it."
+        return f"{error}\n{earlier} is still used."
+    return f"{argument} answers from the next message on; the conversation continues."
 
 
 def _models(chat: ChatState, argument: str) -> Iterator[str]:
@@ -179,7 +179,7 @@ def _stats(chat: ChatState, argument: str) -> str:
         ("its prompt", f"{answer.num_prompt:,} tokens, {answer.num_cached:,} of them cached" if answer else "none yet"),
         ("messages", f"{len(conversation.messages):,} in this conversation"),
         ("since start", f"{engine.prompt_tokens:,} prompt tokens ({engine.cached_tokens:,} from the prefix cache), "
-                        f"{engine.generated_tokens:,} answered, {engine.steps:,} steps"),
+                        f"{engine.generated_tokens:,} output tokens, {engine.steps:,} steps"),
         ("KV cache", f"{engine.blocks - engine.free_blocks:,} of {engine.blocks:,} blocks in use"),
     ]  # fmt: skip
     return "\n".join(f"{name:<12}  {text}" for name, text in rows)
