@@ -33,40 +33,40 @@ OPERATIONS = (
         ChatRequest, ChatCompletion, ChatChunk, "chatcmpl-",
     ),
     Operation(
-        "/v1/completions", "POST", completions.completions, "Continue one prompt or several",
+        "/v1/completions", "POST", completions.completions, "Continue one or more prompts",
         CompletionRequest, Completion, Completion, "cmpl-",
     ),
     Operation(
-        "/v1/responses", "POST", responses.responses, "Answer a conversation, in the newer form; nothing is kept",
+        "/v1/responses", "POST", responses.responses, "Answer a conversation, in OpenAI's newer API; nothing is stored",
         ResponsesRequest, Response, ResponseEvent, "resp_",
     ),
-    Operation("/v1/models", "GET", state.models, "List the names that a request may give", reply=others.ModelList),
-    Operation("/v1/models/{named}", "GET", state.model, "One of these names", reply=others.ModelCard),
+    Operation("/v1/models", "GET", state.models, "List the models that requests may name", reply=others.ModelList),
+    Operation("/v1/models/{named}", "GET", state.model, "Describe one of these models", reply=others.ModelCard),
     Operation(
-        "/models/load", "POST", state.load, "Load a model before it is asked; answered when it is ready",
+        "/models/load", "POST", state.load, "Load a model; the reply comes when it is ready",
         others.ModelName, others.Done,
     ),
     Operation(
-        "/models/unload", "POST", state.unload, "End a loaded model's processes, if nobody uses it",
+        "/models/unload", "POST", state.unload, "Unload a model, if nobody uses it",
         others.ModelName, others.Done,
     ),
     Operation(
-        "/tokenize", "POST", tokens.tokenize, "The tokens of a text or a conversation",
+        "/tokenize", "POST", tokens.tokenize, "Tokenize a text or a conversation",
         others.TokenizeRequest, others.TokenizeReply,
     ),
     Operation(
-        "/detokenize", "POST", tokens.detokenize, "The text of tokens",
+        "/detokenize", "POST", tokens.detokenize, "Convert tokens to text",
         others.DetokenizeRequest, others.DetokenizeReply,
     ),
     Operation(
-        "/v1/requests", "GET", state.requests, "List one's own requests that are being answered",
+        "/v1/requests", "GET", state.requests, "List your running requests",
         reply=others.RequestList,
     ),
     Operation(
-        "/v1/requests/{named}", "DELETE", state.stop, "Stop one of these; who waits for it is told",
+        "/v1/requests/{named}", "DELETE", state.stop, "Stop one of them; its client gets 499",
         reply=others.StoppedRequest,
     ),
-    Operation("/health", "GET", state.health, "Whether every model can answer, and why one can't", reply=others.Health),
-    Operation("/ping", "GET", state.ping, "Whether the server itself is there", reply=others.Alive),
-    Operation("/metrics", "GET", state.metrics, "Figures for Prometheus"),
+    Operation("/health", "GET", state.health, "Report whether models can answer, and why not", reply=others.Health),
+    Operation("/ping", "GET", state.ping, "Report that the server is running", reply=others.Alive),
+    Operation("/metrics", "GET", state.metrics, "Return metrics for Prometheus"),
 )  # fmt: skip

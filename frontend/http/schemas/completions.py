@@ -18,7 +18,7 @@ class CompletionRequest(Sampling, kw_only=True, forbid_unknown_fields=True):
     max_tokens: Annotated[int, Meta(ge=0, le=MOST, description="0 only with echo")] | None = None
     logprobs: Ranked | None = None
     echo: bool | None = None
-    suffix: Annotated[str | None, Meta(description="refused: no model here fills gaps")] = None
+    suffix: Annotated[str | None, Meta(description="refused: models can't fill gaps here")] = None
     best_of: Annotated[int, Meta(ge=1, le=MAX_SAMPLES, description="must equal n")] | None = None
     add_special_tokens: bool | None = None
 

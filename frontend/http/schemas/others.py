@@ -86,20 +86,20 @@ class DetokenizeReply(msgspec.Struct, kw_only=True):
 
 RequestState = Annotated[
     Literal["loading", "waiting", "prompt", "generating"],
-    Meta(description="its model is being loaded; it waits for a place; its prompt is computed; tokens come"),
+    Meta(description="its model is loading; it is queued; its prompt is computed; it generates tokens"),
 ]
 
 
 class RunningRequest(msgspec.Struct, kw_only=True):
     """Nothing of what it says is told."""
 
-    id: Annotated[str, Meta(description="the one that its answer has")]
+    id: Annotated[str, Meta(description="the id of its answer")]
     endpoint: str
     model: str
     state: RequestState
-    prompt_tokens: Annotated[int, Meta(description="of those of its prompts that have reached the model")]
+    prompt_tokens: Annotated[int, Meta(description="tokens of its prompts that have reached the model")]
     generated_tokens: int
-    seconds: Annotated[float, Meta(description="since it arrived")]
+    seconds: Annotated[float, Meta(description="seconds since it arrived")]
     object: Literal["request"] = "request"
 
 

@@ -91,10 +91,10 @@ class ResponsesRequest(SamplingRequest, kw_only=True, forbid_unknown_fields=True
         Literal["disabled", "auto"] | None, Meta(description="without effect: a prompt that is too long is refused")
     ] = None
     include: list[str] | None = None  # without effect
-    background: Annotated[bool | None, Meta(description="refused: nothing is kept")] = None
-    previous_response_id: Annotated[str | None, Meta(description="refused: nothing is kept")] = None
-    prompt: Annotated[FreeForm | None, Meta(description="refused: nothing is kept")] = None
-    conversation: Annotated[str | FreeForm | None, Meta(description="refused: nothing is kept")] = None
+    background: Annotated[bool | None, Meta(description="refused: nothing is stored")] = None
+    previous_response_id: Annotated[str | None, Meta(description="refused: nothing is stored")] = None
+    prompt: Annotated[FreeForm | None, Meta(description="refused: nothing is stored")] = None
+    conversation: Annotated[str | FreeForm | None, Meta(description="refused: nothing is stored")] = None
 
 
 class TextPart(msgspec.Struct, kw_only=True):

@@ -52,9 +52,9 @@ else:
 class Request(_Foreign, kw_only=True, forbid_unknown_fields=True):
     """What stands beside the parameters in every request for an answer."""
 
-    model: Annotated[str | None, Meta(description="a name from /v1/models; an adapter's is one, too")] = None
+    model: Annotated[str | None, Meta(description="a name from /v1/models, also of an adapter")] = None
     stream: bool | None = None
-    structured_outputs: Annotated[FreeForm | None, Meta(description="as vLLM writes it: {form: value}")] = None
+    structured_outputs: Annotated[FreeForm | None, Meta(description="in vLLM's format: {form: value}")] = None
 
 
 # The parameters that a client may give, in every kind of request.
@@ -74,8 +74,8 @@ _CLOSER: dict[str, dict[str, Any]] = {
     "stop_token_ids": {"max_length": 1024},
     "cache_salt": {"max_length": 1024},
     "lora_name": {"max_length": 1024},
-    "early_stop": {"description": "ends an answer in a loop; unset: once 768 tokens are one cycle; false: never"},
-    "priority": {"description": "lower goes first; other than 0 only where the server allows it"},
+    "early_stop": {"description": "end an answer in a loop; default: once 768 tokens are one cycle; false: never"},
+    "priority": {"description": "requests with a lower number go first; only 0 unless the server allows others"},
 }
 _FORMS: dict[str, Any] = {"stop": str | list[str], "guided_json": FreeForm | str, "early_stop": FreeForm | bool}
 
