@@ -45,8 +45,8 @@ def _named(name: str, revision: str | None) -> HubName:
         )
     if model is None:
         raise ConfigError(
-            f"{name!r} is not a hub id, and only downloads from the hub can be removed. A folder of "
-            "your own is yours to remove."
+            f"{name!r} is not a hub id, and only downloads from the hub can be removed. Remove "
+            "your own folders yourself."
         )
     return model
 

@@ -246,7 +246,7 @@ def test_in_the_foreground_a_signal_ends_it_and_there_is_no_log_of_it(address, n
     try:
         assert b" penstock serves pocket" in daemon.stderr.readline()
         daemon.send_signal(signal.SIGHUP)
-        while b"was read again" not in (line := daemon.stderr.readline()):
+        while b"was reloaded" not in (line := daemon.stderr.readline()):
             assert line
         assert line.endswith(b" The configuration was reloaded: nothing changed.\n")
         status, text = said("status", "--socket", address)

@@ -64,7 +64,7 @@ def test_on_a_terminal_there_is_a_bar_and_ctrl_c_leaves_what_can_be_gone_on_with
     "name, sentence",
     [
         ("pocket", "nothing to download"),
-        ("ollama:tiny", "that program downloads"),
+        ("ollama:tiny", "download it with that program"),
         ("/no/such", "is not a hub id"),
         ("./folder", "is not a hub id"),
         ("a b", "is not a hub id"),
@@ -146,7 +146,7 @@ def test_only_that_model_goes_and_what_was_made_of_it(cache, capsys, monkeypatch
 
 def test_it_asks_and_keeps_what_nobody_agreed_to(cache, capsys, monkeypatch):
     assert cli.main(["rm", "owner/tiny"]) == 1
-    assert "Give --yes" in said(capsys)
+    assert "Use --yes" in said(capsys)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     for answer, status in {"": 1, "no": 1, "n": 1, "y": 0}.items():
         assert len(models_in(cache)) == 2
@@ -179,7 +179,7 @@ def test_nothing_else_is_removed(cache, capsys):
         "/": "is not a hub id",
         "owner/..": "is not a hub id",
         "owner/tiny:Q4_K_M": "`penstock rm owner/tiny` removes all",
-        "ollama:tiny": "that program removes",
+        "ollama:tiny": "remove it with that program",
     }
     for name, sentence in sentences.items():
         assert cli.main(["rm", name, "--yes"]) == 1, name
