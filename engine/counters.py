@@ -1,6 +1,10 @@
-"""What the engine counts since its start."""
+"""What the engine counts since its start, and its statistics."""
 
 from dataclasses import dataclass
+
+from ..protocol.stats import Stats
+from .media.encoder import Encoder
+from .memory.cache import Cache
 
 
 @dataclass(slots=True)
@@ -12,3 +16,25 @@ class Counters:
     preemptions: int = 0
     step_seconds: float = 0.0  # the workers' forward time
     forward_time: float = 0.0  # of the last step
+
+    def stats(self, num_running: int, num_waiting: int, cache: Cache, encoder: Encoder) -> Stats:
+        longest, row_bytes = cache.groups[0].pool, encoder.plan.row_bytes
+        return Stats(
+            running=num_running,
+            waiting=num_waiting,
+            blocks=longest.num_blocks,
+            free_blocks=longest.num_free,
+            steps=self.steps,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            generated_tokens=self.generated_tokens,
+            preemptions=self.preemptions,
+            step_seconds=self.step_seconds,
+            saved_blocks=cache.num_saved,
+            loaded_blocks=cache.num_loaded,
+            encoded_media=encoder.num_encoded,
+            kv_bytes=sum(group.pool.num_blocks * group.plan.block_bytes for group in cache.groups),
+            media_bytes=encoder.plan.num_rows * row_bytes,
+            used_media_bytes=encoder.entries.num_taken * row_bytes,
+            free_kv_bytes=sum(group.pool.num_free * group.plan.block_bytes for group in cache.groups),
+        )

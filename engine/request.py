@@ -5,24 +5,24 @@ flight have run), and `num_tokens` exist, the last of them perhaps still on its 
 prefix hits and preemption all are that difference. `scheduler.py` moves the counters.
 """
 
+from abc import ABC, abstractmethod
 from array import array
 from collections import defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..protocol.adapter_messages import NO_ADAPTER
-from ..protocol.messages import Prompt, sequence_id
+from ..protocol.messages import Prompt, SequenceEnded, sequence_id
 from ..protocol.parameters.sampling import SamplingParams
+from .grammar.calls import CallWatch, Guide
+from .grammar.constraint import Busy, Constraint
+from .grammar.remote import RemoteConstraint
 from .media.request_media import RequestMedia
 
 if TYPE_CHECKING:
     from .admission.queue import Client
-    from .decoding.beams import BeamSearch
-    from .decoding.strategy import DecodingStrategy, PlainDecoding
-    from .grammar.calls import CallWatch, Guide
-    from .grammar.constraint import Constraint
-    from .grammar.remote import RemoteConstraint
 
 NO_SLOT = -1
 
@@ -95,8 +95,8 @@ class Sequence:
         "next_look",
         "endings",
         "possible_ends",
+        "media",
         "decoding",
-        "search",
         "free_decoding",
         "watch",
         "guide",
@@ -122,7 +122,7 @@ class Sequence:
 
     # Set by the scheduler: its strategy, and the one that it has while nothing holds it.
     decoding: "DecodingStrategy"
-    free_decoding: "PlainDecoding"
+    free_decoding: "DecodingStrategy"
 
     def __init__(self, request: Request, sample: int, arrival: int, is_long: bool) -> None:
         params = request.prompt.params
@@ -140,7 +140,7 @@ class Sequence:
         self.next_look = min(request.max_total, request.num_prompt + (request.cycle_window or request.max_total))
         self.endings = request.endings
         self.possible_ends = request.possible_ends
-        self.search: BeamSearch | None = None  # the search that decides its next token
+        self.media = request.media  # None for text alone
         self.watch: CallWatch | None = None  # says when it begins a call
         self.guide: Guide | None = None  # what it is held to
         self.constraint: Constraint | RemoteConstraint | None = None  # says which tokens may come next
@@ -210,3 +210,39 @@ class Sequence:
         if end <= self.num_prompt:
             return prompt
         return prompt + self.output[max(0, start - self.num_prompt) : end - self.num_prompt].tobytes()
+
+
+class DecodingStrategy(ABC):
+    """How a sequence gets its tokens; the strategies are those of `decoding/`.
+
+    The scheduler plans every sequence alike and asks its strategy only where they differ.
+    """
+
+    # Takes the token that a step has sampled and those that were forced before it; None if appending the one is all,
+    # which the scheduler does by itself.
+    take: "Callable[[Sequence, int, array[int] | None], None] | None" = None
+    # Whether the next step depends on a result that is not here yet; None if it never does.
+    waits: Callable[[Sequence], bool] | None = None
+
+    def begin(self, sequence: Sequence) -> Busy | str | None:
+        """Prepare a new sequence, which may be held for that. Returns a refusal, if any."""
+        return None
+
+    @abstractmethod
+    def give_way(self, sequence: Sequence) -> None:
+        """The sequence was preempted: put it in the queue, unless it must wait for something else first."""
+
+    @abstractmethod
+    def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
+        """End the sequence, whatever its state. There is no other way out."""
+
+    def resume(self, sequence: Sequence) -> None:  # noqa: B027  (most have nothing to do)
+        """The sequence is free again behind what held it."""
+
+    def num_candidates(self, sequence: Sequence) -> int:
+        """How many candidates for the next token its row returns instead of sampling one."""
+        return 0
+
+    def holds_others(self, sequence: Sequence) -> bool:
+        """Whether running sequences wait for this one."""
+        return False

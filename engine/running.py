@@ -6,8 +6,9 @@ that have left until `settle` is called.
 
 from .admission.queue import victim
 from .media.encoder import Encoder
-from .memory.cache import Additions, Cache, Match
+from .memory.cache import Additions, Cache, Match, together
 from .request import NO_SLOT, Sequence
+from .step import ScheduledStep
 
 
 class SlotPool:
@@ -83,24 +84,51 @@ class RunningBatch:
         sequence.slot = self.slots.take()
         sequence.request.client.take_slot()
 
-    def advance(self, sequence: Sequence, budget: int) -> tuple[int, Additions]:
+    def advance(self, sequence: Sequence, step: ScheduledStep, budget: int, entered: Additions | None = None) -> int:
         """Plan the next chunk of a prefilling sequence. Returns its number of tokens, which is 0 if no block is free
-        for it, and what its tables get."""
-        start = sequence.num_computed
-        end = self.encoder.whole_end(sequence, self.cache.reach(sequence, start + min(budget, sequence.num_left)))
-        if end <= start:
-            return 0, ()
+        for it. One that has just `entered` gets its row nevertheless, with what is in its tables."""
+        start, media = sequence.num_computed, sequence.media
+        end = self.cache.reach(sequence, start + min(budget, sequence.num_left))
+        if media is not None:
+            end = self.encoder.whole_end(media, end)
+        num_tokens = max(0, end - start)
+        if not num_tokens and entered is None:
+            return 0
+        additions = self._extend(sequence, end) if num_tokens else ()
+        step.add(sequence, num_tokens, together(entered or (), additions))
+        if media is not None:
+            self.encoder.note_rows(sequence, media, step, num_tokens)
+        return num_tokens
+
+    def _extend(self, sequence: Sequence, end: int) -> Additions:
         additions = self.cache.extend(sequence, end)
         sequence.num_computed = end
         self.cache.publish(sequence, end)
         self._advanced.append(sequence)
         self._is_settled = self._is_settled and sequence.num_left > 0
-        return end - start, additions
+        return additions
+
+    def at_horizon(self) -> list[Sequence]:
+        """The decoding sequences whose tables are full. One whose last token is in flight leaves instead: it no longer
+        needs its slot and blocks."""
+        at_horizon = [
+            sequence
+            for sequence in self.decoding
+            if sequence.num_computed == sequence.horizon and not sequence.waits_for_host
+        ]
+        for sequence in at_horizon:
+            if sequence.num_tokens >= sequence.max_total:
+                self.leave(sequence, sequence.num_findable_tokens)
+            else:
+                self.cache.publish(sequence, sequence.num_findable_tokens)
+                self.cache.give_back(sequence)
+        return at_horizon
 
     def leave(self, sequence: Sequence, num_findable_tokens: int) -> None:
         """Take back slot and blocks at once: plans in flight still use them before any later plan can."""
         self.cache.release(sequence, num_findable_tokens)
-        self.encoder.release(sequence)
+        if sequence.media is not None:
+            self.encoder.release(sequence)
         self.slots.give_back(sequence.slot)
         sequence.slot = NO_SLOT
         sequence.request.client.leave_slot()

@@ -2,26 +2,25 @@
 
 A step is filled within its token budget: first one token for every sequence that is caught up, then chunks of the
 running ones that are not, then waiting ones that pass the gates. A plan counts on tokens that are still in flight;
-tokens that turn out to be surplus are dropped in `finish`, and only there.
+tokens that turn out to be surplus are dropped when they come, and only then.
 """
 
 import time
-from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from ..protocol.messages import FailedRow, MaskFrame, Prompt, SequenceEnded, StepPlan, StepResult, Tokens, values
+from ..protocol.messages import FailedRow, MaskFrame, Prompt, SequenceEnded, StepPlan, StepResult, Tokens
 from ..protocol.stats import Stats
 from .adapters import AdapterReference, AdapterTable
 from .admission.admission import Admission
 from .admission.limits import Limits
-from .admission.pace import Allowance, Pace
+from .admission.pace import Pace
 from .admission.queue import WaitingQueue
 from .counters import Counters
 from .decoding.beam_decoding import BeamDecoding
 from .decoding.call_decoding import CallDecoding
 from .decoding.guided_decoding import GuidedDecoding
-from .decoding.strategy import ActiveDecoding, PlainDecoding, end_at, refused, repetitive
+from .decoding.strategy import ActiveDecoding, PlainDecoding, refused, repetitive
 from .grammar.constraint import Busy
 from .grammar.constraints import Constraints
 from .media.encoder import Encoder
@@ -31,7 +30,7 @@ from .memory.time_to_live import Clock, TimeToLive
 from .publisher import Publisher
 from .request import Request, Sequence
 from .running import RunningBatch
-from .step import ScheduledStep
+from .step import Allowance, ScheduledStep
 
 
 class Scheduler:
@@ -52,7 +51,7 @@ class Scheduler:
             limits.block_size,
             shares_prefixes=shares_prefixes,
             stretches=limits.stretches,
-            time_to_live=TimeToLive(limits.prefix_cache_ttl, clock),
+            time_to_live=None if limits.prefix_cache_ttl is None else TimeToLive(limits.prefix_cache_ttl, clock),
             checkpoint_every=limits.checkpoint_every,
         )
         self.sequences: dict[int, Sequence] = {}  # all that have not ended, by id
@@ -65,15 +64,14 @@ class Scheduler:
         self.admission = Admission(
             limits, self.waiting, self.running, self.cache, self.encoder, self.in_flight, self.counters
         )
-        self.pace = Pace()
+        self.pace: Pace | None = None  # since the first request whose answer is streamed
         self.preemption = Preemption(self.admission, self.waiting, self.running, self.cache, self.counters)
-        self.plain = PlainDecoding(self.sequences, self.running, self.waiting, self.publisher)
+        plain = (self.sequences, self.running, self.waiting, self.publisher)
+        self.plain = PlainDecoding(*plain)
         self.guided = GuidedDecoding(
             self.constraints, self.plain, self.running, self.waiting, self.in_flight, self.publisher, self.counters
         )
-        self.calls = CallDecoding(
-            self.sequences, self.running, self.waiting, self.publisher, self.guided, self.counters
-        )
+        self.calls = CallDecoding(*plain, self.guided, self.counters)
         self.beams = BeamDecoding(self.sequences, self.cache, self.running, self.waiting, self.publisher, self.counters)
         self._arrivals = 0
 
@@ -89,6 +87,8 @@ class Scheduler:
         request = Request(prompt, self.limits.max_model_len, root, client, adapter.place)
         refusal = refusal or self.limits.refusal(request)
         is_long = self.limits.is_long(request.num_prompt)
+        if prompt.is_streamed and self.pace is None:
+            self.pace = Pace()
         for sequence in self._sequences_of(request, is_long):
             self.sequences[sequence.id] = sequence
             self._let_in(sequence, refusal or sequence.decoding.begin(sequence))
@@ -133,26 +133,8 @@ class Scheduler:
         return self.publisher.take_ends() if self.publisher.has_ends else None
 
     def stats(self) -> Stats:
-        counters, longest = self.counters, self.cache.groups[0].pool
-        return Stats(
-            running=len(self.running),
-            waiting=len(self.waiting) + self.constraints.num_held,
-            blocks=longest.num_blocks,
-            free_blocks=longest.num_free,
-            steps=counters.steps,
-            prompt_tokens=counters.prompt_tokens,
-            cached_tokens=counters.cached_tokens,
-            generated_tokens=counters.generated_tokens,
-            preemptions=counters.preemptions,
-            step_seconds=counters.step_seconds,
-            saved_blocks=self.cache.num_saved,
-            loaded_blocks=self.cache.num_loaded,
-            encoded_media=self.encoder.num_encoded,
-            kv_bytes=sum(group.pool.num_blocks * group.plan.block_bytes for group in self.cache.groups),
-            media_bytes=self.encoder.plan.num_rows * self.encoder.plan.row_bytes,
-            used_media_bytes=self.encoder.entries.num_taken * self.encoder.plan.row_bytes,
-            free_kv_bytes=sum(group.pool.num_free * group.plan.block_bytes for group in self.cache.groups),
-        )
+        num_waiting = len(self.waiting) + self.constraints.num_held
+        return self.counters.stats(len(self.running), num_waiting, self.cache, self.encoder)
 
     def num_generated(self, sequence_id: int) -> int:
         """How many tokens a sequence has generated so far; 0 if it isn't here."""
@@ -163,21 +145,23 @@ class Scheduler:
 
     def plan(self) -> StepPlan | None:
         """The next step; None when there is nothing to compute before a result or a request comes."""
-        has_dropped = self.encoder.drop_abandoned()
+        sees = self.limits.media is not None
+        has_dropped = sees and self.encoder.drop_abandoned()
         while (step := self._gathered()).is_empty and not has_dropped:
             if not self._unblock():
                 return None
         self.counters.steps += 1
         self.in_flight.append(step)
         freed, moves = self.running.slots.take_freed(), self.cache.take_moves()
-        return step.plan(freed, moves, self.encoder.entries.take_dropped())
+        return step.plan(freed, moves, self.encoder.entries.take_dropped() if sees else [])
 
     def _gathered(self) -> ScheduledStep:
         step, strategies = ScheduledStep(self.counters.steps), self._active_strategies()
         self.running.settle()
         self.running.begin_step(len(self.waiting))
-        self.preemption.relieve_overdue(step)
-        additions = self.preemption.make_room()
+        if (overdue := self.admission.overdue(step)) is not None:
+            self.preemption.relieve(overdue)
+        additions = self._grow()
         for strategy in strategies:
             strategy.before_decodes(step)
         self._plan_decodes(step, additions)
@@ -185,13 +169,13 @@ class Scheduler:
             strategy.after_decodes(step, self.limits.max_num_batched_tokens - len(step.rows))
         step.num_decodes = len(step.rows)
         load = self.admission.load(step)
-        if self._is_paced(step):
+        if self.pace is not None and self._is_paced(step):
             load.allowance = self.pace.allowance(step, load.num_prompts, len(self.waiting), load.allowance.left)
         if self.limits.media is not None:
             self.encoder.begin_step(self._encoder_budget(step, load.allowance))
-        self._plan_prefills(step, load.allowance)
+        self.admission.go_on(step, load)
         self.admission.admit(step, load)
-        if load.allowance.has_pause:
+        if self.pace is not None and load.allowance.has_pause:
             self.pace.note_pause(step)
         for strategy in strategies:
             strategy.after_admission(step)
@@ -204,8 +188,29 @@ class Scheduler:
 
     def _unblock(self) -> bool:
         """Preempt a sequence if none of the running ones can be planned and no result in flight will change that."""
-        idle = [sequence for sequence in self.running.decoding if sequence.waits_for_host]
-        return not self.in_flight and self.preemption.unblock(idle)
+        return len(self.running) > 0 and not self.in_flight and self.preemption.unblock()
+
+    def _grow(self) -> dict[Sequence, Additions]:
+        """Give blocks to each sequence whose tables are full, preempting others if need be.
+
+        They are returned by sequence, not by slot: one that got its blocks may be preempted for the next, and a beam
+        take its slot.
+        """
+        additions: dict[Sequence, Additions] = {}
+        for sequence in self.running.at_horizon():
+            end = sequence.num_computed + 1
+            if not sequence.is_running:  # it has left, or was preempted for one before it
+                continue
+            if self.cache.has_outgrown_its_stretch(sequence):
+                self.preemption.preempt(sequence)
+            elif sequence.num_computed >= self.cache.capacity:
+                self.admission.end_outgrown(sequence)
+            elif (self.cache.has_room(sequence, end) or self.preemption.make_room(sequence, end)) and (
+                grown := self.cache.extend(sequence, end)
+            ):
+                additions[sequence] = grown
+        self.running.settle()
+        return additions
 
     def _plan_decodes(self, step: ScheduledStep, additions: dict[Sequence, Additions]) -> None:
         rows = [
@@ -217,19 +222,9 @@ class Scheduler:
             sequence.num_computed += 1
         step.add_decodes(rows, additions)
 
-    def _plan_prefills(self, step: ScheduledStep, allowance: Allowance) -> None:
-        for sequence in self.running.prefilling:
-            budget = self.encoder.reach(sequence, step, sequence.num_computed, allowance.part, allowance)
-            if budget:
-                num_tokens, additions = self.running.advance(sequence, budget)
-                if num_tokens:
-                    allowance.spend(num_tokens)
-                    step.add(sequence, num_tokens, additions)
-                    self.encoder.note_rows(sequence, step, num_tokens)
-
     def _encoder_budget(self, step: ScheduledStep, allowance: Allowance) -> int:
         """How much a step may encode, in patches x layers."""
-        if not step.is_paced:
+        if self.pace is None or not step.is_paced:
             return self.limits.most_encoder_work
         if not allowance:  # it is measured
             return 0
@@ -249,51 +244,20 @@ class Scheduler:
         step = self._step_of(result)
         self.counters.forward_time = result.forward_time
         self.counters.step_seconds += result.forward_time
-        self.pace.learn(step, result.forward_time)
+        if self.pace is not None:
+            self.pace.learn(step, result.forward_time)
         for strategy in self._active_strategies():
             strategy.before_results()
         for failed in result.failed:
             self._fail(step, failed)
         self.publisher.logprobs(step, result)
-        sequence_ids, tokens = self._take_sampled(step, result)
+        sequence_ids, tokens = self.plain.take_step(step, result)
         for entry in result.candidates:
             self.beams.hear(step.rows[entry.row], entry, result.forward_time)
         for sequence in repetitive(step, result):
             sequence.decoding.end(sequence, SequenceEnded(sequence.id, "stop", "repetition"))
         self.counters.generated_tokens += len(tokens)
         return self.publisher.take(sequence_ids, tokens, result.forward_time)
-
-    def _take_sampled(self, step: ScheduledStep, result: StepResult) -> "tuple[list[int], array[int]]":
-        """Append each row's token to its sequence, and end those that it completes. Returns the plain sequences that
-        have one, and their tokens; the other strategies publish their own."""
-        sequence_ids: list[int] = []
-        tokens = array("i")
-        sampled = iter(values(result.sampled))
-        for sequence, count in zip(step.rows, values(result.num_sampled), strict=True):
-            token = next(sampled) if count else None
-            # Surplus: it ended while this row was in flight. Surplus tokens are dropped only here.
-            if sequence.has_ended:
-                continue
-            # A chunk that doesn't reach the end of its known tokens, or a row whose mask did not come in time.
-            if token is None or sequence in step.dropped:
-                sequence.silent_time += result.forward_time
-                sequence.has_news = True
-                continue
-            if sequence.has_news:
-                self.publisher.news(sequence)
-            if (take := sequence.decoding.take) is not None:
-                take(step, sequence, token)
-                continue
-            sequence_ids.append(sequence.id)
-            tokens.append(token)
-            sequence.output.append(token)
-            sequence.num_known = num_known = sequence.num_known + 1
-            # The same test as in `end_at`: made here first, it saves a call for every token but the last.
-            if (token in sequence.possible_ends or num_known >= sequence.next_look) and (
-                ended := end_at(sequence, token)
-            ):
-                sequence.decoding.end(sequence, ended)
-        return sequence_ids, tokens
 
     def take_mask(self) -> MaskFrame | None:
         """The masks of the oldest step in flight, if it has masked rows and they aren't sent yet."""
@@ -310,7 +274,8 @@ class Scheduler:
         sequence = step.rows[failed.row]
         if not sequence.has_ended:
             self.cache.forget(sequence)
-            self.encoder.forget(sequence)
+            if sequence.media is not None:
+                self.encoder.forget(sequence)
             if sequence.is_running:
                 self.running.leave(sequence, 0)
             sequence.decoding.end(

@@ -1,6 +1,8 @@
-"""One step: collects its rows, makes the `StepPlan` of them, and is kept to match the result with."""
+"""One step: what it has room for, its rows, the `StepPlan` made of them; it is kept to match the result with."""
 
+import math
 from array import array
+from dataclasses import dataclass
 from itertools import repeat
 
 from ..protocol.layer_groups import GroupChanges
@@ -11,6 +13,46 @@ from .memory.offload import NO_MOVES, Moves
 from .request import Sequence
 
 _INT = len(column([0]))
+
+
+@dataclass(slots=True)
+class Allowance:
+    """How many tokens of prompts a step still takes."""
+
+    left: int
+    each: int  # of one prompt
+    pause: int = 0  # beyond these, for prompts that come and are computed whole
+    has_pause: bool = False  # which was made use of
+    work_of_token: float | None = None  # patches of pictures x layers that take as long, once that is known
+
+    def __bool__(self) -> bool:
+        return self.left > 0 or self.pause > 0
+
+    @property
+    def part(self) -> int:
+        """How many tokens of the next prompt."""
+        return min(self.left, self.each)
+
+    def first_part(self, num_tokens: int) -> int:
+        """How many tokens of a prompt that comes, of so many."""
+        return num_tokens if num_tokens <= self.part + self.pause else self.part
+
+    def beside(self, encoder_work: int, num_tokens: int) -> int:
+        """How many of a prompt's next tokens fit beside the encoding of its pictures, which takes from its part of the
+        step. One at least, so that who comes gets a slot, and lets others come."""
+        part = self.part
+        if self.work_of_token is None or not encoder_work or not part:
+            return num_tokens
+        as_tokens = min(part - 1, math.ceil(encoder_work / self.work_of_token))
+        self.left -= as_tokens
+        return min(num_tokens, part - as_tokens)
+
+    def spend(self, num_tokens: int) -> None:
+        """Count tokens that the step computes."""
+        usual = min(self.part, num_tokens)
+        self.left -= usual
+        self.pause -= num_tokens - usual
+        self.has_pause |= num_tokens > usual
 
 
 class ScheduledStep:

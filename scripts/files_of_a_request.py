@@ -1,11 +1,10 @@
-"""Which source files one greedy request runs through, process by process, counted room by room.
+"""Which source files one greedy request of text runs through, and one with a picture, counted room by room.
 
     python scripts/files_of_a_request.py
 
 A profiler stands in every process of the tree from its first line on; what runs before the model is ready is left out.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -13,10 +12,9 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-ROOT = Path(__file__).resolve().parent.parent
 # Python runs it in every process whose path leads to it.
 _HOOK = '''
-import atexit, os, sys, threading
+import os, sys, threading
 seen, folder, root = set(), os.environ["FILES_OF"], os.environ["FILES_ROOT"] + os.sep
 def note(frame, event, argument):
     name = frame.f_code.co_filename
@@ -28,28 +26,48 @@ def note(frame, event, argument):
 sys.setprofile(note)
 threading.setprofile(note)
 '''
-_REQUEST = """
-import os
+_SCRIPT = """
+import io, os
 from pathlib import Path
+from PIL import Image
 from penstock import LLM, SamplingParams
-with LLM("pocket", quiet=True) as llm:
+picture = io.BytesIO()
+Image.new("RGB", (64, 48), "red").save(picture, "png")
+part = {"type": "image", "image": picture.getvalue()}
+conversation = [{"role": "user", "content": [part, {"type": "text", "text": "What is this?"}]}]
+with LLM(MODEL, quiet=True) as llm:
     params = SamplingParams(temperature=0, max_tokens=8)
     Path(os.environ["FILES_OF"], "ready").touch()
-    llm.generate(["What is 17 + 25?"], params, use_tqdm=False)
+    [output] = CALL
     Path(os.environ["FILES_OF"], "ready").unlink()
+assert output.error_code == 200, output.error_msg
 """
+_REQUESTS = {
+    "text": ("'pocket'", "llm.generate(['What is 17 + 25?'], params, use_tqdm=False)"),
+    "picture": ("'pocket-sight'", "llm.chat(conversation, params, use_tqdm=False)"),
+}
 
 
 def main() -> None:
+    for name in _REQUESTS:
+        files = files_of(name)
+        print("\n".join(files))
+        rooms = Counter(file.split("/")[0] for file in files)
+        print(", ".join(f"{room} {count}" for room, count in sorted(rooms.items())))
+        print(name, len(files))
+
+
+def files_of(name: str) -> list[str]:
+    """The files that a request of that name runs through, relative to the package."""
+    model, call = _REQUESTS[name]
     with TemporaryDirectory() as folder:
         Path(folder, "sitecustomize.py").write_text(_HOOK)
         path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {**os.environ, "PYTHONPATH": path, "FILES_OF": folder, "FILES_ROOT": str(_package())}
-        subprocess.run([sys.executable, "-c", _REQUEST], env=environment, check=True)
-        found = {name for each in Path(folder).iterdir() if each.name.isdigit() for name in each.read_text().split()}
-    rooms = Counter(name.split("/")[0] for name in found)
-    print("\n".join(sorted(found)))
-    print(json.dumps(rooms), sum(rooms.values()), "files")
+        script = _SCRIPT.replace("MODEL", model).replace("CALL", call)
+        subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+        notes = [each.read_text() for each in Path(folder).iterdir() if each.name.isdigit()]
+    return sorted({file for note in notes for file in note.splitlines()})
 
 
 def _package() -> Path:

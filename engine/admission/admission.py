@@ -1,4 +1,7 @@
-"""Admits waiting sequences to a step, and chooses who is preempted for a sequence that has waited too long."""
+"""Plans the prompts of a step: the next chunks of those that run, and the first ones of those that it admits.
+
+It also chooses who is preempted for a sequence that has waited too long.
+"""
 
 import time
 from collections import deque
@@ -6,12 +9,11 @@ from collections import deque
 from ...protocol.messages import SequenceEnded
 from ..counters import Counters
 from ..media.encoder import Encoder
-from ..memory.cache import Cache, Match, together
+from ..memory.cache import Cache, Match
 from ..request import Sequence
 from ..running import RunningBatch
-from ..step import ScheduledStep, new_slot
+from ..step import Allowance, ScheduledStep, new_slot
 from .limits import Demand, FreeBlocks, Limits, StepLoad, gates
-from .pace import Allowance
 from .queue import WaitingQueue, victim
 
 
@@ -48,6 +50,15 @@ class Admission:
             prompt_blocks=self._cache.num_held(prompts),
         )
 
+    def go_on(self, step: ScheduledStep, load: StepLoad) -> None:
+        """Plan the next chunks of the prompts that run."""
+        for sequence in self._running.prefilling:
+            budget = load.allowance.part
+            if (media := sequence.media) is not None:
+                budget = self._encoder.reach(sequence, media, step, sequence.num_computed, budget, load.allowance)
+            if budget:
+                load.allowance.spend(self._running.advance(sequence, step, budget))
+
     def admit(self, step: ScheduledStep, load: StepLoad) -> None:
         """Admit waiting sequences in order until one has to wait. None may overtake it, so none starves."""
         while self._waiting and load.allowance and self._running.has_free_slot:
@@ -62,11 +73,12 @@ class Admission:
             budget = load.allowance.first_part(demand.num_left)
             if match.is_coming or not budget or not self.admits(demand, load):
                 return
-            position = match.length * self._cache.block_size
-            budget = self._encoder.reach(sequence, step, position, budget, load.allowance)
-            if not budget:  # nobody overtakes one whose next token is a row that isn't encoded
-                self._encoder.release(sequence)
-                return
+            if (media := sequence.media) is not None:
+                position = match.length * self._cache.block_size
+                budget = self._encoder.reach(sequence, media, step, position, budget, load.allowance)
+                if not budget:  # nobody overtakes one whose next token is a row that isn't encoded
+                    self._encoder.release(sequence)
+                    return
             self._waiting.pop(sequence)
             load.take(demand, self._enter(sequence, match, step, budget))
 
@@ -84,10 +96,7 @@ class Admission:
         sequence.prompt_logprobs_to_skip = sequence.prompt_logprobs_sent
         entered = self._running.enter(sequence, match)
         step.new.append(new_slot(sequence, self._cache.rotation_start(sequence)))
-        num_tokens, appended = self._running.advance(sequence, budget)
-        step.add(sequence, num_tokens, together(entered, appended))
-        self._encoder.note_rows(sequence, step, num_tokens)
-        return num_tokens
+        return self._running.advance(sequence, step, budget, entered)
 
     def _count_start(self, sequence: Sequence, num_cached: int) -> None:
         sequence.start_time = time.time()

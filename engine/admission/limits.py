@@ -14,10 +14,10 @@ from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import values
 from ...protocol.options.config import EngineConfig
 from ..media.encoder import NO_ENCODER
-from ..memory.capacity import capacity, smallest
-from ..memory.group_memory import Need
+from ..media.request_media import RequestMedia
+from ..memory.group_memory import Need, capacity, smallest
 from ..request import Request, Sequence
-from .pace import Allowance
+from ..step import Allowance
 
 # Without a threshold a prompt is long from this share of the context on, if long ones are limited.
 _LONG_SHARE = 0.04
@@ -106,6 +106,12 @@ class Limits:
         for is_wrong, sentence in _REFUSALS:
             if is_wrong(self, request):
                 return sentence.format(limits=self, request=request)
+        return None if request.media is None else self._refusal_of_media(request, request.media)
+
+    def _refusal_of_media(self, request: Request, media: RequestMedia) -> str | None:
+        for is_wrong, sentence in _REFUSALS_OF_MEDIA:
+            if is_wrong(self, request, media):
+                return sentence.format(limits=self, media=media)
         return None
 
 
@@ -115,11 +121,6 @@ def _has_foreign_tokens(limits: Limits, request: Request) -> bool:
         return True
     token_ids = values(packed)
     return min(token_ids) < 0 or max(token_ids) >= limits.vocab_size
-
-
-def _has_too_large_frames(limits: Limits, request: Request) -> bool:
-    encoder, media = limits.encoder, request.media
-    return media is not None and media.most_of_frame(encoder.frames_together) > encoder.most_of_frame
 
 
 # The front end has checked most of this before; but a worker must never be told to compute what it can't.
@@ -154,36 +155,40 @@ _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
         "max_num_batched_tokens={limits.max_num_batched_tokens:,}. Shorten it, raise that, or leave "
         "enable_chunked_prefill on.",
     ),
+)
+# Of requests with pictures or videos.
+_REFUSALS_OF_MEDIA: tuple[tuple[Callable[[Limits, Request, RequestMedia], bool], str], ...] = (
     (
-        lambda limits, request: request.media is not None and limits.media is None,
+        lambda limits, request, media: limits.media is None,
         "The prompt has a picture or a video, and this model sees none.",
     ),
     (
-        lambda limits, request: request.media is not None and not request.media.is_sound(request.num_prompt),
+        lambda limits, request, media: not media.is_sound(request.num_prompt),
         "The rows of a picture or video of the prompt don't stand in it one behind the other.",
     ),
     (
-        lambda limits, request: request.media is not None and request.media.most_patches > limits.encoder.most_patches,
-        "A picture or video of the prompt has {request.media.most_patches:,} patches, and the encoder takes "
+        lambda limits, request, media: media.most_patches > limits.encoder.most_patches,
+        "A picture or video of the prompt has {media.most_patches:,} patches, and the encoder takes "
         "{limits.encoder.most_patches:,}. Give it fewer frames, or make it smaller.",
     ),
     (
-        _has_too_large_frames,
+        lambda limits, request, media: (
+            media.most_of_frame(limits.encoder.frames_together) > limits.encoder.most_of_frame
+        ),
         "A picture of the prompt, or a frame of a video, has more than {limits.encoder.most_of_frame:,} patches, which "
         "are the most that see one another. Make it smaller.",
     ),
     (
-        lambda limits, request: request.media is not None and request.media.most_rows > limits.encoder.num_rows,
-        "A picture or video of the prompt has {request.media.most_rows:,} rows, and memory keeps "
+        lambda limits, request, media: media.most_rows > limits.encoder.num_rows,
+        "A picture or video of the prompt has {media.most_rows:,} rows, and memory keeps "
         "{limits.encoder.num_rows:,} of them. Make it smaller, or raise mm_cache.",
     ),
     (
-        lambda limits, request: (
-            request.media is not None
-            and limits.encoder.has_whole_spans
-            and request.media.longest_span + limits.num_slots - 1 > limits.max_num_batched_tokens
+        lambda limits, request, media: (
+            limits.encoder.has_whole_spans
+            and media.longest_span + limits.num_slots - 1 > limits.max_num_batched_tokens
         ),
-        "A picture of the prompt has {request.media.longest_span:,} rows that are computed in one step, beside a token "
+        "A picture of the prompt has {media.longest_span:,} rows that are computed in one step, beside a token "
         "of each of {limits.num_slots:,} requests. Use max_num_batched_tokens of that sum or more, or a smaller "
         "max_num_seqs.",
     ),

@@ -11,11 +11,8 @@ short one that comes alone is so answered at once. When nobody reads, or prompts
 a step has.
 """
 
-import math
-from dataclasses import dataclass
-
 from ..media.work import LEAST_WORK
-from ..step import ScheduledStep
+from ..step import Allowance, ScheduledStep
 
 _RATIO = 1.75  # of a step with one prompt to a step without; under 2, because steps vary
 _MOST_SHARES = 6  # as many prompts make a step longer; more divide that among them
@@ -29,46 +26,6 @@ _FEWER_ANSWERS = 0.5  # of those in the step measured; a step without prompts is
 _TOO_SHORT = 0.8  # of a step without prompts, for one with them: what was measured no longer holds, or never did
 _NEW_SHARE = 0.5  # of the newest measurement in an average
 _NO_TIME = 1e-9  # seconds that a token takes at least
-
-
-@dataclass(slots=True)
-class Allowance:
-    """How many tokens of prompts a step still takes."""
-
-    left: int
-    each: int  # of one prompt
-    pause: int = 0  # beyond these, for prompts that come and are computed whole
-    has_pause: bool = False  # which was made use of
-    work_of_token: float | None = None  # patches of pictures x layers that take as long, once that is known
-
-    def __bool__(self) -> bool:
-        return self.left > 0 or self.pause > 0
-
-    @property
-    def part(self) -> int:
-        """How many tokens of the next prompt."""
-        return min(self.left, self.each)
-
-    def first_part(self, num_tokens: int) -> int:
-        """How many tokens of a prompt that comes, of so many."""
-        return num_tokens if num_tokens <= self.part + self.pause else self.part
-
-    def beside(self, encoder_work: int, num_tokens: int) -> int:
-        """How many of a prompt's next tokens fit beside the encoding of its pictures, which takes from its part of the
-        step. One at least, so that who comes gets a slot, and lets others come."""
-        part = self.part
-        if self.work_of_token is None or not encoder_work or not part:
-            return num_tokens
-        as_tokens = min(part - 1, math.ceil(encoder_work / self.work_of_token))
-        self.left -= as_tokens
-        return min(num_tokens, part - as_tokens)
-
-    def spend(self, num_tokens: int) -> None:
-        """Count tokens that the step computes."""
-        usual = min(self.part, num_tokens)
-        self.left -= usual
-        self.pause -= num_tokens - usual
-        self.has_pause |= num_tokens > usual
 
 
 class Pace:

@@ -52,7 +52,7 @@ class BeamDecoding(ActiveDecoding):
         self._searches[request.prompt.request_id] = search
         beam = Sequence(request, 0, arrival, is_long)
         beam.decoding = self
-        beam.search, search.order = search, beam.order
+        search.order = beam.order
         search.beams[beam] = 0.0
         self.members.add(beam)
         return beam
@@ -62,23 +62,30 @@ class BeamDecoding(ActiveDecoding):
         search = self._searches.get(request_and_sample(sample)[0])
         return next(iter(search.beams)) if search is not None else None
 
+    def _search_of(self, beam: Sequence) -> BeamSearch | None:
+        """The search that decides its next token; None for another sequence, and once the search is over."""
+        return self._searches.get(beam.request.prompt.request_id)
+
     def waits(self, beam: Sequence) -> bool:
         return beam.num_computed >= beam.num_known
 
     def num_candidates(self, beam: Sequence) -> int:
-        return 0 if beam.search is None else beam.search.num_candidates
+        search = self._search_of(beam)
+        return 0 if search is None else search.num_candidates
 
     def holds_others(self, beam: Sequence) -> bool:
         """Beams of a search wait for one another."""
-        return beam.search is not None and beam.search.num_born > 0
+        search = self._search_of(beam)
+        return search is not None and search.num_born > 0
 
     def is_idle(self, beam: Sequence) -> bool:
         """Whether it needs neither slot nor blocks: its candidates are here, or the next plan forks it."""
-        return beam.search is not None and (beam.search.has_heard(beam) or beam in self._unborn)
+        search = self._search_of(beam)
+        return search is not None and (search.has_heard(beam) or beam in self._unborn)
 
     def give_way(self, beam: Sequence) -> None:
-        if beam.search is not None:
-            beam.search.preemptions += 1
+        if (search := self._search_of(beam)) is not None:
+            search.preemptions += 1
         if not self.is_idle(beam):
             self._waiting.push(beam)
 
@@ -86,7 +93,7 @@ class BeamDecoding(ActiveDecoding):
 
     def hear(self, beam: Sequence, candidates: Candidates, forward_time: float) -> None:
         """Take in the candidates of a beam. The last beam of a search to be heard decides its next step."""
-        search = beam.search
+        search = self._search_of(beam)
         if beam.has_ended or search is None:
             return
         if beam.is_waiting:  # it was preempted while this was in flight
@@ -150,8 +157,8 @@ class BeamDecoding(ActiveDecoding):
 
     def end(self, beam: Sequence, ended: SequenceEnded) -> None:
         """End the whole search, which was aborted or has a failed beam; the samples keep what there is."""
-        if beam.search is not None:
-            self._publish(beam.search, 0.0, ended)
+        if (search := self._search_of(beam)) is not None:
+            self._publish(search, 0.0, ended)
 
     def _publish(self, search: BeamSearch, forward_time: float, ended: SequenceEnded | None) -> None:
         """Publish and end all samples at once; `forward_time` is that of the step which brings them."""
@@ -185,7 +192,7 @@ class BeamDecoding(ActiveDecoding):
 def _copy(search: BeamSearch, parent: Sequence, sample: int) -> Sequence:
     """A beam with the parent's history, and no slot and blocks yet."""
     beam = Sequence(parent.request, sample, 0, parent.is_long)
-    beam.decoding, beam.search = parent.decoding, search
+    beam.decoding = parent.decoding
     # Orders it after the request's first beam and before any later request; unique, though sample numbers recur.
     search.num_born += 1
     beam.order = (*search.order, search.num_born)

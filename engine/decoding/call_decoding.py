@@ -13,7 +13,6 @@ from ..grammar.constraint import Busy
 from ..publisher import Publisher
 from ..request import Sequence
 from ..running import RunningBatch
-from ..step import ScheduledStep
 from .guided_decoding import GuidedDecoding
 from .strategy import PlainDecoding, end_at
 
@@ -39,7 +38,7 @@ class CallDecoding(PlainDecoding):
         guide = sequence.watch.begun(sequence)
         return None if guide is None else self._guided.hold(sequence, guide)
 
-    def take(self, step: ScheduledStep, sequence: Sequence, token: int) -> None:
+    def take(self, sequence: Sequence, token: int, forced: "array[int] | None") -> None:
         tokens = array("i", (token,))
         sequence.output.extend(tokens)
         sequence.num_known += 1

@@ -53,7 +53,7 @@ class GuidedDecoding(ActiveDecoding):
         self._in_flight = in_flight
 
     def begin(self, sequence: Sequence) -> Busy | str | None:
-        return self.hold(sequence, Guide.of_answer(sequence))
+        return self.hold(sequence, Guide.of_answer(sequence.request.prompt, sequence.request.endings))
 
     def hold(self, sequence: Sequence, guide: Guide) -> Busy | str | None:
         """Hold what follows in the sequence to a guide. Returns a refusal, if any."""
@@ -122,9 +122,9 @@ class GuidedDecoding(ActiveDecoding):
     def before_results(self) -> None:
         self._constraints.begin_step(self._counters.forward_time)
 
-    def take(self, step: ScheduledStep, sequence: Sequence, token: int) -> None:
+    def take(self, sequence: Sequence, token: int, forced: "array[int] | None") -> None:
         """Append the sampled token and, before it, the tokens that the grammar forced."""
-        tokens = step.forced.get(sequence, array("i")) + array("i", (token,))
+        tokens = array("i", (*(forced or ()), token))
         num_before = sequence.num_known
         sequence.output.extend(tokens)
         sequence.num_known += len(tokens)

@@ -1,51 +1,24 @@
-"""How a sequence gets its tokens: freely, until it calls a tool (`call_decoding.py`), within a grammar
-(`guided_decoding.py`), or as a beam (`beam_decoding.py`).
+"""Plain decoding, where every token is sampled freely, and how an answer ends.
 
-The scheduler plans every sequence alike and asks its strategy only where they differ. A step is planned without the
-strategies that have no sequences. Speculative decoding would be a further class with the same few methods.
+`request.py` defines what a strategy is. By the other ones an answer is free until it calls a tool (`call_decoding.py`),
+held to a grammar (`guided_decoding.py`), or one of several beams (`beam_decoding.py`). A step is planned without the
+strategies that have no sequences. Speculative decoding would be a further class.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Iterator
 
 from ...protocol.messages import SequenceEnded, StepResult, values
 from ..admission.queue import WaitingQueue
 from ..grammar.constraint import Busy
 from ..publisher import Publisher
-from ..request import Sequence
+from ..request import DecodingStrategy, Sequence
 from ..running import RunningBatch
 from ..step import ScheduledStep
-from .cycles import end_of_cycle
 
-Take = Callable[[ScheduledStep, Sequence, int], None]
-Waits = Callable[[Sequence], bool]
-
-
-class DecodingStrategy(ABC):
-    # Takes the token that a step has sampled; None if appending it is all, which the scheduler does by itself.
-    take: Take | None = None
-    # Whether the next step depends on a result that is not here yet; None if it never does.
-    waits: Waits | None = None
-
-    def begin(self, sequence: Sequence) -> Busy | str | None:
-        """Prepare a new sequence, which may be held for that. Returns a refusal, if any."""
-        return None
-
-    @abstractmethod
-    def give_way(self, sequence: Sequence) -> None:
-        """The sequence was preempted: put it in the queue, unless it must wait for something else first."""
-
-    @abstractmethod
-    def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
-        """End the sequence, whatever its state. There is no other way out."""
-
-    def num_candidates(self, sequence: Sequence) -> int:
-        """How many candidates for the next token its row returns instead of sampling one."""
-        return 0
-
-    def holds_others(self, sequence: Sequence) -> bool:
-        """Whether running sequences wait for this one."""
-        return False
+# An output is looked at once in so many tokens, which is cheap enough for any number of sequences.
+_LOOK_EVERY = 64
+_LEAST_TIMES = 8
 
 
 class ActiveDecoding(DecodingStrategy):
@@ -76,8 +49,37 @@ class PlainDecoding(DecodingStrategy):
         self._waiting = waiting
         self._publisher = publisher
 
-    def resume(self, sequence: Sequence) -> None:
-        """The sequence is free again behind what held it."""
+    def take_step(self, step: ScheduledStep, result: StepResult) -> "tuple[list[int], array[int]]":
+        """Append each row's token to its sequence, and end those that it completes. Returns the plain sequences that
+        have one, and their tokens; the other strategies take and publish their own."""
+        sequence_ids: list[int] = []
+        tokens = array("i")
+        sampled = iter(values(result.sampled))
+        for sequence, count in zip(step.rows, values(result.num_sampled), strict=True):
+            token = next(sampled) if count else None
+            # Surplus: it ended while this row was in flight. Surplus tokens are dropped only here.
+            if sequence.has_ended:
+                continue
+            # A chunk that doesn't reach the end of its known tokens, or a row whose mask did not come in time.
+            if token is None or sequence in step.dropped:
+                sequence.silent_time += result.forward_time
+                sequence.has_news = True
+                continue
+            if sequence.has_news:
+                self._publisher.news(sequence)
+            if (take := sequence.decoding.take) is not None:
+                take(sequence, token, step.forced.get(sequence))
+                continue
+            sequence_ids.append(sequence.id)
+            tokens.append(token)
+            sequence.output.append(token)
+            sequence.num_known = num_known = sequence.num_known + 1
+            # The same test as in `end_at`: made here first, it saves a call for every token but the last.
+            if (token in sequence.possible_ends or num_known >= sequence.next_look) and (
+                ended := end_at(sequence, token)
+            ):
+                sequence.decoding.end(sequence, ended)
+        return sequence_ids, tokens
 
     def give_way(self, sequence: Sequence) -> None:
         self._waiting.push(sequence)
@@ -131,3 +133,30 @@ def repetitive(step: ScheduledStep, result: StepResult) -> Iterator[Sequence]:
         sequence.num_certain = sequence.num_certain + 1 if is_certain else 0
         if sequence.num_certain >= early_stop.window_size:
             yield sequence
+
+
+# --- answers that have become a cycle of a few tokens ----------------------------------------------------------------
+# (`early_stop` with the strategy "cycle".) A sequence is looked at when its output has certain lengths, and each time
+# only the tokens up to that length count. So neither other requests nor how many tokens a step brought change where an
+# answer ends.
+
+
+def end_of_cycle(sequence: Sequence) -> int | None:
+    """The length at which the output has become a cycle, looking at all lengths that are due; None if it hasn't."""
+    window = sequence.request.cycle_window
+    while window is not None and sequence.next_look <= min(sequence.num_known, sequence.max_total):
+        length = sequence.next_look - sequence.num_prompt
+        is_due = length >= window and sequence.next_look >= sequence.request.min_total
+        if is_due and is_cycle(sequence.output[length - window : length]):
+            return length
+        sequence.next_look += _LOOK_EVERY
+    sequence.next_look = min(sequence.next_look, sequence.max_total)
+    return None
+
+
+def is_cycle(tokens: "array[int]") -> bool:
+    """Return whether the tokens are one cycle, repeated eight times or more; the last time may be cut short."""
+    return any(
+        tokens[-1 - length] == tokens[-1] and tokens[length:] == tokens[:-length]
+        for length in range(1, len(tokens) // _LEAST_TIMES + 1)
+    )

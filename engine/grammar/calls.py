@@ -4,17 +4,26 @@
 `CallConstraint` holds the sequence, which is free again behind the call.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Protocol
 
 import msgspec
 
-from ...protocol.messages import column
+from ...protocol.messages import Prompt, column
 from ...protocol.parameters.guided import CallGuide, Grammar, Thought
 from .constraint import Constraint, GrammarMatcher
 from .thoughts import ThoughtState
 
-if TYPE_CHECKING:
-    from ..request import Sequence
+
+class KnownTokens(Protocol):
+    """The tokens of a sequence, its prompt's among them, as far as they are known."""
+
+    num_known: int
+
+    @property
+    def num_prompt(self) -> int: ...
+
+    def packed_tokens(self, start: int, end: int) -> bytes: ...
 
 
 class Guide(msgspec.Struct, array_like=True, frozen=True):
@@ -28,10 +37,8 @@ class Guide(msgspec.Struct, array_like=True, frozen=True):
     is_call: bool = False
 
     @classmethod
-    def of_answer(cls, sequence: "Sequence") -> "Guide":
-        prompt = sequence.request.prompt
-        limit = prompt.params.reasoning_max_tokens
-        return cls(prompt.grammar, prompt.thought, limit, list(sequence.request.endings))
+    def of_answer(cls, prompt: Prompt, endings: Iterable[int]) -> "Guide":
+        return cls(prompt.grammar, prompt.thought, prompt.params.reasoning_max_tokens, list(endings))
 
     def constraint(self, matcher: GrammarMatcher | None, vocab_size: int, *, may_force: bool) -> Constraint:
         kind = CallConstraint if self.is_call else Constraint
@@ -89,7 +96,7 @@ class CallWatch:
     def end_thought(self) -> None:
         self._thought = None
 
-    def begun(self, sequence: "Sequence") -> Guide | None:
+    def begun(self, sequence: KnownTokens) -> Guide | None:
         """The guide of the call whose opening mark the sequence ends with; None if it ends with none."""
         if self._thought is not None and self._thought.is_open:
             return None

@@ -6,11 +6,20 @@ certain depends on the sequence alone, never on how many of them a step had room
 the thought is free, and the sequence with it.
 """
 
+import time
 from collections import deque
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeVar
 
 from ...protocol.messages import mask_bytes
 from .thoughts import ThoughtState
+
+# Grammars may take half the time in which the workers compute the next step, which delays nobody; at least this much.
+_SHARE, _LEAST_SECONDS = 0.5, 0.008
+# Beyond that only constraints that were cheap recently may continue, and beyond this multiple of it none.
+_CHEAP_SECONDS, _MOST = 0.0003, 4
+
+Value = TypeVar("Value")
 
 
 class GrammarMatcher(Protocol):
@@ -158,3 +167,34 @@ class Constraint:
         # While the mark of a thought may still follow, errors don't count: the grammar is asked again later.
         if self._matcher is not None and self._thought.is_over and self.error is None:
             self.error = self._matcher.error
+
+
+class LoopBudget:
+    """How much of the engine's loop grammars may take in a step, and which of them must move to the follower's process.
+
+    It counts processor time rather than time on the clock, so that other load on the machine makes no difference.
+    """
+
+    def __init__(self) -> None:
+        self._spent = 0.0
+        self._share = _LEAST_SECONDS
+
+    def begin_step(self, forward_time: float) -> None:
+        """Reset what is spent; the next step is assumed to take about as long as the last."""
+        self._spent = 0.0
+        self._share = max(_LEAST_SECONDS, _SHARE * forward_time)
+
+    def allows(self, constraint: Constraint) -> bool:
+        if self._spent < self._share:
+            return True
+        return self._spent < _MOST * self._share and constraint.seconds < _CHEAP_SECONDS
+
+    def timed(self, constraint: Constraint, work: Callable[..., Value], *arguments: object) -> Value:
+        """Run `work` for a constraint and note how long it took."""
+        start = time.thread_time()
+        result = work(*arguments)
+        seconds = time.thread_time() - start
+        # Masks take longer than tokens, and come alternately: a cheap token must not hide an expensive mask.
+        constraint.seconds = max(seconds, constraint.seconds / 2)
+        self._spent += seconds
+        return result

@@ -3,10 +3,9 @@
 A constraint is computed in the engine's loop while there is time for it, and then by the follower's process.
 """
 
-import time
 from array import array
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 from ...protocol.messages import MaskFrame, column, mask_bytes
 from ...protocol.parameters.guided import Grammar
@@ -14,20 +13,14 @@ from ...protocol.parameters.sampling import SamplingParams
 from ..request import Request, Sequence
 from ..step import ScheduledStep
 from .calls import Guide
-from .constraint import Busy, Constraint, GrammarMatcher, TooExpensive
+from .constraint import Busy, Constraint, GrammarMatcher, LoopBudget, TooExpensive
 from .remote import RemoteConstraint
 
 # If a request has one of these, or an `early_stop` that counts likely tokens, its certain tokens are sampled one by
 # one, each under a mask that allows no other: these parameters report on every sampled token, or may forbid it.
 _SAMPLES_EACH = ("bad_words_ids", "no_repeat_ngram_size")
 
-# Grammars may take half the time in which the workers compute the next step, which delays nobody; at least this much.
-_SHARE, _LEAST_SECONDS = 0.5, 0.008
-# Beyond that only constraints that were cheap recently may continue, and beyond this multiple of it none.
-_CHEAP_SECONDS, _MOST = 0.0003, 4
-
 Outcome = GrammarMatcher | TooExpensive | Busy | str
-Value = TypeVar("Value")
 
 
 class GrammarCompiler(Protocol):
@@ -48,37 +41,6 @@ class Follower(Protocol):
     def follow(self, constraint: RemoteConstraint) -> None: ...
 
     def collect(self) -> list[RemoteConstraint]: ...
-
-
-class LoopBudget:
-    """How much of the engine's loop grammars may take in a step, and which of them must move to the follower's process.
-
-    It counts processor time rather than time on the clock, so that other load on the machine makes no difference.
-    """
-
-    def __init__(self) -> None:
-        self._spent = 0.0
-        self._share = _LEAST_SECONDS
-
-    def begin_step(self, forward_time: float) -> None:
-        """Reset what is spent; the next step is assumed to take about as long as the last."""
-        self._spent = 0.0
-        self._share = max(_LEAST_SECONDS, _SHARE * forward_time)
-
-    def allows(self, constraint: Constraint) -> bool:
-        if self._spent < self._share:
-            return True
-        return self._spent < _MOST * self._share and constraint.seconds < _CHEAP_SECONDS
-
-    def timed(self, constraint: Constraint, work: Callable[..., Value], *arguments: object) -> Value:
-        """Run `work` for a constraint and note how long it took."""
-        start = time.thread_time()
-        result = work(*arguments)
-        seconds = time.thread_time() - start
-        # Masks take longer than tokens, and come alternately: a cheap token must not hide an expensive mask.
-        constraint.seconds = max(seconds, constraint.seconds / 2)
-        self._spent += seconds
-        return result
 
 
 class _NoGrammars:

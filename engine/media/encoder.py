@@ -12,9 +12,8 @@ proportion to time. A step has a budget of it, which may end anywhere in a layer
 from collections import Counter, deque
 
 from ...protocol.media import Encode, MediaPlan, MediaRows, Medium
-from ..admission.pace import Allowance
 from ..request import Sequence
-from ..step import ScheduledStep
+from ..step import Allowance, ScheduledStep
 from .entries import Entries, Entry, Key
 from .request_media import RequestMedia
 from .work import LEAST_WORK, work_of
@@ -45,12 +44,17 @@ class Encoder:
         self.entries.give_up(half)
         return True
 
-    def reach(self, sequence: Sequence, step: ScheduledStep, position: int, budget: int, allowance: Allowance) -> int:
+    def reach(
+        self,
+        sequence: Sequence,
+        media: RequestMedia,
+        step: ScheduledStep,
+        position: int,
+        budget: int,
+        allowance: Allowance,
+    ) -> int:
         """Plan work on the media of a sequence that goes on from a position; returns how many tokens, `budget` at most,
         it can compute in this step, whose prompts have this allowance."""
-        media = sequence.request.media
-        if media is None:
-            return budget
         reach, work_before = budget, step.encoder_work
         for index in media.needed_from(position):
             entry = self._hold(sequence, media, index, step)
@@ -61,12 +65,9 @@ class Encoder:
         reach = allowance.beside(step.encoder_work - work_before, reach)
         return self._with_whole_spans(media, position, reach, self.most_tokens - sum(step.num_tokens))
 
-    def whole_end(self, sequence: Sequence, end: int) -> int:
+    def whole_end(self, media: RequestMedia, end: int) -> int:
         """Where a chunk ends that could end here: before a span that it would cut, if spans are whole."""
-        media = sequence.request.media
-        if media is None or not self.plan.has_whole_spans:
-            return end
-        span = media.span_over(end)
+        span = media.span_over(end) if self.plan.has_whole_spans else None
         return end if span is None else span.start
 
     def _with_whole_spans(self, media: RequestMedia, position: int, reach: int, room: int) -> int:
@@ -79,12 +80,9 @@ class Encoder:
             return span.start - position
         return span.end - position if span.end - position <= room else 0
 
-    def note_rows(self, sequence: Sequence, step: ScheduledStep, num_tokens: int) -> None:
+    def note_rows(self, sequence: Sequence, media: RequestMedia, step: ScheduledStep, num_tokens: int) -> None:
         """The step's newest row computes so many tokens of this sequence: say which get rows of media, and release what
         is computed."""
-        media = sequence.request.media
-        if media is None:
-            return
         end = sequence.num_computed
         start, row = end - num_tokens, len(step.rows) - 1
         held = self._held.get(sequence) or deque()
@@ -106,9 +104,8 @@ class Encoder:
 
     def forget(self, sequence: Sequence) -> None:
         """What it has computed went wrong, so nobody else should read the rows of its media."""
-        if (media := sequence.request.media) is not None:
-            for medium in media.media:
-                self.entries.forget(_key_of(sequence, medium))
+        for medium in sequence.request.prompt.media:
+            self.entries.forget(_key_of(sequence, medium))
 
     def _hold(self, sequence: Sequence, media: RequestMedia, index: int, step: ScheduledStep) -> Entry | None:
         held = self._held.get(sequence)

@@ -8,7 +8,7 @@ sequences (reference count > 0), in the free list with its key (findable, evicta
 
 from collections.abc import Callable, Iterable, Sequence
 
-from .time_to_live import FOREVER, TimeToLive
+from .time_to_live import TimeToLive
 
 OnEvicted = Callable[[bytes, int, float], None]  # a key, its block, and when that was used last
 
@@ -18,9 +18,10 @@ class BlockPool:
         self,
         num_blocks: int,
         on_evicted: OnEvicted = lambda key, block, last_use: None,
-        time_to_live: TimeToLive = FOREVER,
+        time_to_live: TimeToLive | None = None,
     ) -> None:
-        """`on_evicted` is called with a findable block just before it is reused."""
+        """`on_evicted` is called with a findable block just before it is reused. Without a time to live, blocks are
+        found as long as they are there."""
         self.num_blocks = num_blocks
         self._on_evicted = on_evicted
         self._time_to_live = time_to_live
@@ -48,7 +49,7 @@ class BlockPool:
         if self._has_expired(block):
             self._expire(block)
             return None
-        self._last_use[block] = self._time_to_live.now()
+        self._last_use[block] = self._now()
         return block
 
     def is_free(self, block: int) -> bool:
@@ -79,7 +80,7 @@ class BlockPool:
 
     def release(self, table: Sequence[int]) -> None:
         """Drop a reference to each block of a table."""
-        now = self._time_to_live.now()
+        now = self._now()
         # Evict from the tail: a chain's last block is the least useful without its first.
         for block in reversed(table):
             self._references[block] -= 1
@@ -106,9 +107,14 @@ class BlockPool:
         if self._references[block] == 0:
             self._expire(block)
 
+    def _now(self) -> float:
+        return 0.0 if self._time_to_live is None else self._time_to_live.clock()
+
     def _has_expired(self, block: int) -> bool:
         """Whether the time is over in which a free block can be found; one that is held is in use."""
-        return not self._references[block] and self._time_to_live.has_expired(self._last_use[block])
+        if self._time_to_live is None or self._references[block]:
+            return False
+        return self._time_to_live.has_expired(self._last_use[block])
 
     def _expire(self, block: int) -> None:
         """A free block without a key is reused first."""

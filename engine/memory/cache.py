@@ -15,13 +15,12 @@ from typing import Any
 from ...protocol.layer_groups import CHECKPOINT_EVERY, GroupPlan
 from ...protocol.messages import Prompt
 from ..request import Sequence
-from .capacity import capacity, smallest
 from .full_blocks import FullBlocks
-from .group_memory import NOTHING, Appended, Found, GroupMemory, Need
+from .group_memory import NOTHING, Appended, Found, GroupMemory, Need, capacity, smallest
 from .keys import derived_keys, root_key
 from .offload import NO_MOVES, Moves
 from .states import States
-from .time_to_live import FOREVER, TimeToLive
+from .time_to_live import TimeToLive
 from .window_blocks import WindowBlocks
 
 # What tables get in a step, by group; empty if no group's gets anything.
@@ -30,8 +29,8 @@ Additions = Columns[Appended]
 
 def together(first: Additions, second: Additions) -> Additions:
     """Both, one after the other."""
-    if not second:
-        return first
+    if not (first and second):
+        return first or second
     return [
         Appended([*one.block_ids, *two.block_ids], [*one.starts, *two.starts])
         for one, two in zip(first, second, strict=True)
@@ -64,7 +63,7 @@ class Cache:
         *,
         shares_prefixes: bool = True,
         stretches: tuple[int, ...] = (),
-        time_to_live: TimeToLive = FOREVER,
+        time_to_live: TimeToLive | None = None,
         checkpoint_every: int = CHECKPOINT_EVERY,
     ) -> None:
         self.block_size = block_size

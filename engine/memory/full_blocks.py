@@ -11,8 +11,7 @@ from typing import TypeVar
 
 from ...protocol.layer_groups import ABSENT
 from ..request import Sequence
-from .capacity import blocks_for
-from .group_memory import NOTHING, Appended, Found, GroupMemory, Need
+from .group_memory import NOTHING, Appended, Found, GroupMemory, Need, blocks_for
 from .keys import key_of
 
 

@@ -9,11 +9,31 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Columns
 from typing import Generic, NamedTuple, TypeVar
 
-from ...protocol.layer_groups import ABSENT, GroupPlan
+from ...protocol.layer_groups import ABSENT, GroupPlan, blocks_touched
 from ..request import Sequence
 from .blocks import BlockPool
 from .offload import SecondTierIndex
 from .time_to_live import TimeToLive
+
+_UNBOUNDED = 2**31 - 1  # tokens
+
+
+def blocks_for(num_tokens: int, block_size: int) -> int:
+    return -(-num_tokens // block_size)
+
+
+def capacity(group: GroupPlan, block_size: int) -> int:
+    """How many tokens of one sequence the group holds, if it has all of it."""
+    if group.kind == "state":
+        return _UNBOUNDED
+    if group.window is not None and group.num_blocks >= blocks_touched(group.window, block_size):
+        return _UNBOUNDED
+    return group.num_blocks * block_size
+
+
+def smallest(groups: Iterable[GroupPlan], block_size: int) -> GroupPlan:
+    """The group that a growing sequence fills first."""
+    return min(groups, key=lambda group: capacity(group, block_size))
 
 
 class Found(NamedTuple):
@@ -56,7 +76,7 @@ Table = TypeVar("Table")
 
 
 class GroupMemory(ABC, Generic[Table]):
-    def __init__(self, plan: GroupPlan, block_size: int, time_to_live: TimeToLive) -> None:
+    def __init__(self, plan: GroupPlan, block_size: int, time_to_live: TimeToLive | None) -> None:
         self.plan = plan
         self.block_size = block_size
         self.second_tier = SecondTierIndex(plan.num_cpu_blocks, time_to_live)

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .time_to_live import FOREVER, TimeToLive
+from .time_to_live import TimeToLive
 
 
 class Moves(NamedTuple):
@@ -25,7 +25,7 @@ NO_MOVES = Moves([], [])
 
 
 class SecondTierIndex:
-    def __init__(self, num_cells: int, time_to_live: TimeToLive = FOREVER) -> None:
+    def __init__(self, num_cells: int, time_to_live: TimeToLive | None = None) -> None:
         self.num_cells = num_cells
         self._time_to_live = time_to_live
         self._last_use: dict[bytes, float] = {}  # by the keys of cells
@@ -40,17 +40,18 @@ class SecondTierIndex:
 
     def has(self, key: bytes) -> bool:
         """Whether there is a cell with this key."""
-        # What is pinned is in use.
-        return key in self._cells and (
-            self._cells[key] in self._pinned or not self._time_to_live.has_expired(self._last_use[key])
-        )
+        if key not in self._cells:
+            return False
+        if self._time_to_live is None or self._cells[key] in self._pinned:  # what is pinned is in use
+            return True
+        return not self._time_to_live.has_expired(self._last_use[key])
 
     def use(self, key: bytes) -> bool:
         """The same; the cell counts as used now. One that is found too late loses its key."""
         if not self.has(key):
             self.forget(key)
             return False
-        self._last_use[key] = self._time_to_live.now()
+        self._last_use[key] = 0.0 if self._time_to_live is None else self._time_to_live.clock()
         return True
 
     def offer(self, key: bytes, block: int, last_use: float = 0.0) -> None:

@@ -8,16 +8,60 @@ What a step writes no other row of it may read or overwrite: rows of attention s
 written one token after the other. So what was kept can be found, and what was read is free, from the next step on.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Columns
 from typing import NamedTuple
 
 from ...protocol.layer_groups import GroupPlan
 from ..request import Sequence
-from .checkpoints import Checkpoints
 from .group_memory import NOTHING, NOTHING_FOUND, Appended, Found, GroupMemory, Need
 from .keys import key_of
 from .time_to_live import TimeToLive
+
+
+class Checkpoints:
+    """The positions at which one sequence's state is kept, since it was admitted, so that others, or itself later, can
+    go on from there.
+
+    All are borders of blocks, because blocks have keys:
+
+    - every so many tokens, for prompts that share a long beginning;
+    - the last border before a prompt's last token: the same prompt again, and the samples of one, compute a block's
+      tokens;
+    - where blocks of attention were found further than states: others share that prefix, so the next one finds it
+      whole;
+    - from the last border of what is known when the sequence is admitted, each border of the answer. Of these only the
+      newest is kept: the next turn of a conversation and a sequence that gave way go on from it.
+    """
+
+    __slots__ = ("_block_size", "_branch", "_every", "_prompt_border", "_rolling_from")
+
+    def __init__(self, sequence: Sequence, block_size: int, every: int, branch: int) -> None:
+        """`branch`: up to where attention has found more blocks than there are states for, or 0."""
+        self._block_size = block_size
+        self._every = every
+        self._branch = branch
+        self._prompt_border = self._last_border(sequence.num_prompt)
+        self._rolling_from = self._last_border(sequence.num_known)
+
+    def between(self, start: int, end: int) -> Iterator[int]:
+        """The positions in [start, end), in order; none at the very beginning, where every state is zeros."""
+        size = self._block_size
+        for border in range(max(size, -(-start // size) * size), end, size):
+            is_single = border in (self._prompt_border, self._branch)
+            if is_single or border >= self._rolling_from or self._is_regular(border):
+                yield border
+
+    def is_rolling(self, position: int) -> bool:
+        """Whether it is kept only until the next one is found."""
+        return position > self._prompt_border and not self._is_regular(position)
+
+    def _is_regular(self, border: int) -> bool:
+        """Whether a multiple of the distance lies in the block that begins here."""
+        return (border + self._block_size - 1) // self._every > (border - 1) // self._every
+
+    def _last_border(self, num_tokens: int) -> int:
+        return (num_tokens - 1) // self._block_size * self._block_size
 
 
 class StateTable:
@@ -45,7 +89,7 @@ class Kept(NamedTuple):
 
 
 class States(GroupMemory[StateTable]):
-    def __init__(self, plan: GroupPlan, block_size: int, time_to_live: TimeToLive, every: int) -> None:
+    def __init__(self, plan: GroupPlan, block_size: int, time_to_live: TimeToLive | None, every: int) -> None:
         super().__init__(plan, block_size, time_to_live)
         self._every = every
         self._kept: list[Kept] = []

@@ -15,14 +15,8 @@ Clock = Callable[[], float]  # seconds since any moment, as of `time.monotonic`
 
 @dataclass(frozen=True, slots=True)
 class TimeToLive:
-    seconds: float | None = None  # None: for ever
+    seconds: float
     clock: Clock = time.monotonic
 
-    def now(self) -> float:
-        return 0.0 if self.seconds is None else self.clock()
-
     def has_expired(self, last_use: float) -> bool:
-        return self.seconds is not None and self.clock() - last_use >= self.seconds
-
-
-FOREVER = TimeToLive()
+        return self.clock() - last_use >= self.seconds

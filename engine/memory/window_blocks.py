@@ -11,9 +11,8 @@ from collections.abc import Sequence as Columns
 
 from ...protocol.layer_groups import ABSENT, GroupPlan, blocks_touched
 from ..request import Sequence
-from .capacity import blocks_for
 from .full_blocks import BlockGroup, BlockTable
-from .group_memory import NOTHING_FOUND, Appended, Found, Need
+from .group_memory import NOTHING_FOUND, Appended, Found, Need, blocks_for
 from .keys import key_of
 from .time_to_live import TimeToLive
 
@@ -35,7 +34,7 @@ class WindowTable(BlockTable):
 
 
 class WindowBlocks(BlockGroup[WindowTable]):
-    def __init__(self, plan: GroupPlan, block_size: int, time_to_live: TimeToLive) -> None:
+    def __init__(self, plan: GroupPlan, block_size: int, time_to_live: TimeToLive | None) -> None:
         super().__init__(plan, block_size, time_to_live)
         if plan.window is None:
             raise ValueError("A group of windows has no length of its windows.")

@@ -14,8 +14,8 @@ from typing import Self
 from builders.engine_harness import VOCABULARY, Harness
 
 from penstock.engine.grammar.calls import Guide
-from penstock.engine.grammar.constraint import Constraint
-from penstock.engine.grammar.constraints import Constraints, LoopBudget
+from penstock.engine.grammar.constraint import Constraint, LoopBudget
+from penstock.engine.grammar.constraints import Constraints
 from penstock.engine.grammar.remote import RemoteConstraint, Report, SequenceStart
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler

@@ -12,11 +12,10 @@ from builders.cases import for_each
 from builders.engine_harness import prompt
 from builders.guided_harness import OPEN_THOUGHT, GuidedHarness, grammar
 
-from penstock.engine.grammar import constraints as constraints_module
+from penstock.engine.grammar import constraint as constraint_module
 from penstock.engine.grammar.calls import Guide
 from penstock.engine.grammar.compiler import Compiler
-from penstock.engine.grammar.constraint import TOO_EXPENSIVE, Constraint
-from penstock.engine.grammar.constraints import LoopBudget
+from penstock.engine.grammar.constraint import TOO_EXPENSIVE, Constraint, LoopBudget
 from penstock.engine.grammar.matcher import MOST, Matcher, Vocabulary
 from penstock.engine.grammar.pool import STACK_BYTES
 from penstock.engine.grammar.remote import RemoteFollower
@@ -185,7 +184,7 @@ def test_sequences_that_are_followed_apart_are_not_waited_for():
 class Clock:
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr(constraints_module.time, "thread_time", lambda: self.now)
+        monkeypatch.setattr(constraint_module.time, "thread_time", lambda: self.now)
 
     def takes(self, seconds):
         def work():
