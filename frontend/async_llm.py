@@ -92,10 +92,12 @@ class AsyncLLM(HelpfulNames):
                     window.finish(await done.get())
         finally:
             window.abandon()
-        failures = Failures(is_said=not self._session.is_quiet)
+        failures = Failures()
         for output in outputs:
-            failures.add(output)
-        failures.say()
+            if output.error_code != 200:
+                failures.add(output)
+        if failures.failed and not self._session.is_quiet:
+            failures.say(len(outputs))
         return outputs
 
     async def _filled(self, window: Window[Any], *, opens: bool) -> None:

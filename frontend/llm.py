@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import msgspec
 
 from ..protocol.errors import EngineDeadError, RequestError
-from ..protocol.options.option_rules import FLAG
+from ..protocol.fields.rules import FLAG
 from ..protocol.options.options import EngineOptions, explain_options
 from ..protocol.outputs import RequestOutput
 from ..protocol.parameters.beams import BeamSearchParams, beams_of
@@ -118,16 +118,17 @@ class LLM(HelpfulNames):
     def _streamed(
         self, stream: Stream[Any], arrived: "queue.SimpleQueue[Request]"
     ) -> Generator[RequestOutput, None, None]:
-        failures = self._failures()
+        failures = Failures()
         with stream:
             while not stream.is_over:
                 if stream.has_to_wait:
                     arrived.get()
                 if (output := stream.poll()) is not None:
-                    if output.finished:
+                    if output.finished and output.error_code != 200:
                         failures.add(output)
                     yield output
-        failures.say()
+        if failures.failed:
+            self._say(failures, 1)
 
     @named_arguments
     def beam_search(self, prompts: Any, params: BeamSearchParams, use_tqdm: bool = True) -> list[RequestOutput]:
@@ -184,9 +185,6 @@ class LLM(HelpfulNames):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _failures(self) -> Failures:
-        return Failures(is_said=self._says_failures and not self._session.is_quiet)
-
     def _call(self, prompts: Iterable[Any], params: Params, use_tqdm: bool, ordered: bool) -> "_Call":
         shows_progress = FLAG.checked("use_tqdm", use_tqdm, RequestError)
         ordered = FLAG.checked("ordered", ordered, RequestError)
@@ -197,7 +195,7 @@ class LLM(HelpfulNames):
 
     def _run(self, call: "_Call") -> Iterator[tuple[int, RequestOutput]]:
         """Positions in the input and outputs."""
-        window, done, failures = call.window, call.done, self._failures()
+        window, done, failures, total = call.window, call.done, Failures(), 0
         progress = Progress(call.total) if call.shows_progress else None
         try:
             while not window.is_over:
@@ -205,7 +203,9 @@ class LLM(HelpfulNames):
                 while not done.empty():
                     window.finish(done.get())
                 for position, output in window.ready():
-                    failures.add(output)
+                    total += 1
+                    if output.error_code != 200:
+                        failures.add(output)
                     if progress is not None:
                         progress.add(output)
                     yield position, output
@@ -215,7 +215,12 @@ class LLM(HelpfulNames):
             window.abandon()
             if progress is not None:
                 progress.close()
-            failures.say()
+            if failures.failed:
+                self._say(failures, total)
+
+    def _say(self, failures: Failures, total: int) -> None:
+        if self._says_failures and not self._session.is_quiet:
+            failures.say(total)
 
 
 class _Call(NamedTuple):

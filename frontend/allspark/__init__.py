@@ -2,20 +2,20 @@
 
 A face: it translates what its users say into options, parameters and requests of the sessions that `LLM` uses, with a
 process tree for each model. Begin with `engine.py`, then `installed_model.py` and `result_queue.py`;
-`generation_keys.py` and `model_config.py` are the tables of names.
+`configuration/` has the tables of names.
 """
 
-from .dashinfer_model import DashInferModel
+from .configuration.generation_config import ASGenerationConfigBuilder
+from .configuration.model_config import AsModelConfig
+from .configuration.runtime_builder import AsModelRuntimeConfigBuilder
 from .engine import Engine
-from .generation_config import ASGenerationConfigBuilder
-from .hugging_face_model import HuggingFaceModel
 from .installed_model import ModelState
-from .loader import ModelLoader
-from .model_config import AsModelConfig
+from .loaders.dashinfer_model import DashInferModel
+from .loaders.hugging_face_model import HuggingFaceModel
+from .loaders.loader import ModelLoader
 from .names import AsCacheMode, GenerateRequestStatus, MultiMediaInfo, RoPEScaleMethod, TargetDevice, VocabType
 from .request_handle import RequestHandle
 from .result_queue import GeneratedElements, ResultQueue
-from .runtime_builder import AsModelRuntimeConfigBuilder
 from .statistics import AsEngineStat
 from .status import AsStatus
 

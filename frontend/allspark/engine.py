@@ -16,12 +16,12 @@ from ... import __version__
 from ...protocol.errors import PenstockError
 from ...protocol.fields.rules import shown
 from ..console import logs
+from .configuration.generation_config import ASGenerationConfigBuilder
+from .configuration.generation_keys import Generation, generation_of
+from .configuration.model_config import AsModelConfig
 from .engine_state import EngineState
-from .generation_config import ASGenerationConfigBuilder
-from .generation_keys import Generation, generation_of
 from .installed_model import InstalledModel, ModelState
-from .loader import ModelLoader
-from .model_config import AsModelConfig
+from .loaders.loader import ModelLoader
 from .names import GenerateRequestStatus
 from .request_handle import RequestHandle, handle_of, one_dimensional, one_name, one_path, one_text, only_row
 from .result_queue import GeneratedElements, ResultQueue

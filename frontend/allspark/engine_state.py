@@ -15,9 +15,9 @@ from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ..console import logs
 from ..models.model_files import find_model
+from .configuration.model_config import AsModelConfig, checked_config, engine_options, model_folder, say_notices
 from .installed_model import InstalledModel, ModelState
-from .loader import context_of, scaled_context
-from .model_config import AsModelConfig, checked_config, engine_options, model_folder, say_notices
+from .loaders.loader import context_of, scaled_context
 from .status import AsStatus, StatusError, invalid_call, shutting_down, wrong_argument
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ...protocol.errors import LimitError, PenstockError
 from ..session import open_model
 from ..text.template_input import too_long
-from .generation_keys import Generation
-from .model_config import AsModelConfig
+from .configuration.generation_keys import Generation
+from .configuration.model_config import AsModelConfig
 from .request_handle import RequestHandle
 from .result_queue import ResultQueue
 from .status import AsStatus, StatusError, denied, invalid_call, shutting_down, wrong_argument

@@ -24,8 +24,8 @@ from ...protocol.parameters.sampling import SamplingParams
 from ..console import logs
 from ..console.progress import Progress
 from ..file_replacement import replaceable, status_of
+from ..media.sources.source import encoded
 from ..models.model_names import BUNDLED, name_of
-from ..requests.media_sources import encoded
 from ..session.tree.tree_files import OPTIONS, is_read
 from .generation.endings import USUAL_TOKENS, Endings, with_usual_limit
 from .generation.job import Job

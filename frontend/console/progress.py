@@ -3,6 +3,7 @@ many prompts failed.
 """
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from ...protocol.outputs import RequestOutput
@@ -67,22 +68,21 @@ class Progress:
         return f"in {self.tokens_in / seconds:,.0f} tokens/s, out {self.tokens_out / seconds:,.0f} tokens/s"
 
 
+@dataclass(slots=True)
 class Failures:
-    """Counts a call's failed prompts and says once how many there were: an answer that failed is an empty text, which
-    looks like nothing to say."""
+    """The failed prompts of a call. They are said once, at its end: an answer that failed is an empty text, which looks
+    like nothing to say."""
 
-    def __init__(self, *, is_said: bool) -> None:
-        self._is_said = is_said
-        self._total = self._failed = 0
-        self._reason = ""
+    failed: int = 0
+    reason: str = ""
 
     def add(self, output: RequestOutput) -> None:
-        self._total += 1
-        if output.error_code not in (200, _ABORTED):
-            self._failed += 1
-            self._reason = self._reason or " ".join((output.error_msg or "").split())[:_MOST_REASON]
+        """Count an output whose `error_code` isn't 200."""
+        if output.error_code != _ABORTED:
+            self.failed += 1
+            self.reason = self.reason or " ".join((output.error_msg or "").split())[:_MOST_REASON]
 
-    def say(self) -> None:
-        if self._failed and self._is_said:
-            who = "The prompt" if self._total == 1 else f"{self._failed:,} of {self._total:,} prompts"
-            logs.say(f"{who} failed: {self._reason.rstrip('.')}; see `.error_msg`.", quiet=False)
+    def say(self, total: int) -> None:
+        """Say how many of so many prompts have failed."""
+        who = "The prompt" if total == 1 else f"{self.failed:,} of {total:,} prompts"
+        logs.say(f"{who} failed: {self.reason.rstrip('.')}; see `.error_msg`.", quiet=False)

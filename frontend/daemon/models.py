@@ -1,14 +1,10 @@
-"""The daemon's models by name: who may use which, and which one is unloaded when another doesn't fit.
+"""The daemon's models by name: which there are, who may use which, and their states.
 
-The idle model that was used longest ago goes first. A model with leases stays: a load waits for it a while, and then
-fails with the names of the models that are in its way. Process trees start one after another, since each plans with the
-memory that it finds; model files are read before that, side by side. All this lives on the daemon's event loop.
+`loading.py` loads one, and unloads another where it doesn't fit. All this lives on the daemon's event loop.
 """
 
 import asyncio
 import itertools
-import math
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -16,22 +12,16 @@ from typing import Any
 import msgspec
 
 from ...protocol.attach import ModelStatus
-from ...protocol.errors import ClosedError, OutOfMemoryError, PenstockError, RequestError
+from ...protocol.errors import ClosedError, PenstockError, RequestError
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.stats import Stats
-from ..console import logs
 from ..models.model_names import name_of
 from ..session.private import PrivateSession
-from ..session.threads import Threads, in_own_thread, request_template_threads
+from .loading import Loading
 from .model import DaemonModel
 from .settings import DaemonSettings, ModelSettings, added_model
-
-# How long a tree may take that is closed before it was ready.
-_END_SECONDS = 5.0
-# Loads at a time, including those that wait for a hub or a disk.
-_MOST_LOADS = 64
 
 
 class UnknownModelError(RequestError):
@@ -41,25 +31,27 @@ class UnknownModelError(RequestError):
 class DaemonModels:
     def __init__(self, settings: DaemonSettings) -> None:
         self.settings = settings
-        self.is_draining = False
         self.on_change: Callable[[], None] = lambda: None
+        self._loading = Loading(settings, lambda: self._every)
         self._added: dict[str, ModelSettings] = {}  # the ones in `_models` that clients added; a reload keeps them
         self._models = {name: self._made(model) for name, model in settings.models.items()}
         self._leaving: list[DaemonModel] = []  # no longer served under their name, but still used
-        self._one_load = asyncio.Lock()
-        self._released = asyncio.Event()
-        self._starting: list[PrivateSession] = []
-        # Threads are reused for the next load, so that what a load has left in its thread's heap arena is reused too.
-        self._loads = Threads("Loads", _MOST_LOADS, patience=math.inf)
-        self._request_templates = request_template_threads()
+
+    @property
+    def is_draining(self) -> bool:
+        return self._loading.is_draining
+
+    def drain(self) -> None:
+        """Load and lease no more models: the daemon is shutting down."""
+        self._loading.is_draining = True
 
     def _made(self, settings: ModelSettings) -> DaemonModel:
-        model = DaemonModel(settings, self._open)
+        model = DaemonModel(settings, self._loading.open)
         model.on_change = self._changed
         return model
 
     def _changed(self) -> None:
-        self._released.set()
+        self._loading.note_release()
         self._leaving = [model for model in self._leaving if model.is_needed]
         self._forget_added()
         self.on_change()
@@ -207,95 +199,11 @@ class DaemonModels:
         finally:
             model.says_failures = True
 
-    # --- room ------------------------------------------------------------------------------------------------------
-
-    async def _open(self, model: DaemonModel) -> PrivateSession:
-        # A slow hub, disk or file delays this model alone, since the lock is not taken yet.
-        session = await self._loads.run(_read, model.settings)
-        deadline = time.monotonic() + self.settings.load_wait
-        async with self._one_load:
-            await self._under_the_limit(model, deadline)
-            while True:
-                try:
-                    await self._started(session)
-                    break
-                except OutOfMemoryError as error:
-                    if not self._others(model):
-                        raise
-                    await self._make_room(model, str(error), deadline)
-        await self._load_adapters(model, session)  # after the lock: other models need not wait for this
-        return session
-
-    async def _under_the_limit(self, model: DaemonModel, deadline: float) -> None:
-        most = self.settings.max_loaded
-        while most is not None and len(self._others(model)) >= most:
-            await self._make_room(model, f"max_loaded={most} models are loaded", deadline)
-
-    def _others(self, model: DaemonModel) -> list[DaemonModel]:
-        return [other for other in self._every if other is not model and other.session is not None]
-
-    async def _make_room(self, model: DaemonModel, why: str, deadline: float) -> None:
-        """Unload an idle model, or wait until a lease is given back; raises if that takes too long."""
-        idle = [other for other in self._others(model) if other.is_idle]
-        if idle:
-            closing = min(idle, key=lambda other: other.last_used).unload()
-            if closing is not None:
-                await closing
-            return
-        self._released.clear()
-        try:
-            await asyncio.wait_for(self._released.wait(), max(0.0, deadline - time.monotonic()))
-        except TimeoutError:
-            users = [f"{other.name} ({other.leases} in use)" for other in self._others(model)]
-            raise OutOfMemoryError(
-                f"{model.name} does not fit beside what is in use: {why.rstrip('.')}. "
-                f"What would have to go: {', '.join(users)}. Waited {self.settings.load_wait:.0f} s (load_wait)."
-            ) from None
-
-    async def _started(self, session: PrivateSession) -> None:
-        starting = asyncio.ensure_future(self._loads.run(self._start, session))
-        try:
-            await asyncio.shield(starting)
-        except asyncio.CancelledError:  # the thread goes on: end what it starts, which nobody else knows of
-            with suppress(PenstockError, TimeoutError):
-                async with asyncio.timeout(_END_SECONDS):
-                    await asyncio.shield(starting)
-                    await in_own_thread(session.transport.close)
-            raise
-
-    def _start(self, session: PrivateSession) -> None:
-        if self.is_draining:
-            raise ClosedError("The daemon is shutting down.")
-        session.start()
-        session.transport.closed_meanwhile = "The daemon was ended while this request ran."
-        self._starting.append(session)
-        try:
-            if self.is_draining:  # `end` ran while the children were being started, and did not see them
-                session.transport.tree.terminate()
-            session.templates.start()
-            session.wait_until_ready()
-            session.templates.wait_until_ready()
-        except BaseException:
-            session.transport.close()
-            raise
-        finally:
-            self._starting.remove(session)
-        session.threads.request_templates = self._request_templates
-
-    async def _load_adapters(self, model: DaemonModel, session: PrivateSession) -> None:
-        """Load the adapters of the session before."""
-        try:
-            for name, path in model.adapters.items():
-                await session.threads.adapters.run(_load_again, session, model.name, name, path)
-        except BaseException:  # nobody else knows of the session yet
-            await in_own_thread(session.transport.close)
-            raise
-
     # --- changing and ending -----------------------------------------------------------------------------------------
 
     def reload(self, settings: DaemonSettings) -> list[str]:
         """Take over new settings; returns what changed. Models in use keep the old ones until nobody uses them."""
-        self.settings = settings
+        self.settings = self._loading.settings = settings
         for name in self._added.keys() & settings.models.keys():
             del self._added[name]
         wanted = {**self._added, **settings.models}
@@ -325,30 +233,13 @@ class DaemonModels:
 
     async def end(self) -> None:
         """End every process of every model; loads that are under way fail."""
-        self.is_draining = True
-        for session in self._starting:
-            session.transport.tree.terminate()
-        self._request_templates.close()
+        self._loading.end()
         await asyncio.gather(*(model.end() for model in self._every))
 
 
 def _is_same(config: EngineConfig, other: EngineConfig) -> bool:
     """Whether two configurations agree. `watchdog_timeout` isn't compared: each client may wait as long as it likes."""
     return msgspec.structs.replace(config, watchdog_timeout=other.watchdog_timeout) == other
-
-
-def _read(settings: ModelSettings) -> PrivateSession:
-    """A session whose files are read, and whose tree is not started yet."""
-    session = PrivateSession(settings.model, settings.options)
-    session.read_tokenizer()
-    return session
-
-
-def _load_again(session: PrivateSession, model: str, name: str, path: str) -> None:
-    try:
-        session.adapters.load(name, path)
-    except PenstockError as error:
-        logs.say(f"{model}: the adapter {name} could not be loaded again: {error}", quiet=False)
 
 
 def _forgotten(waiting: "asyncio.Task[None]") -> None:

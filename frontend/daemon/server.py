@@ -202,7 +202,7 @@ class Daemon:
         if self._stopping.is_set():
             self._at_once.set()
         self._drain = self._drain if seconds is None else seconds
-        self.models.is_draining = True
+        self.models.drain()
         self._stopping.set()
 
     # --- signals -----------------------------------------------------------------------------------------------------

@@ -1,18 +1,38 @@
-"""Puts media into a prompt: in place of each placeholder as many tokens as the medium has rows.
+"""Puts media into a prompt: in place of each placeholder as many tokens as the medium has rows; and counts positions.
 
 Media meet the placeholders of their kind in order. A text is tokenized with one token for each run of rows, which is
 then multiplied: so it gets the tokens that transformers' processors would give to the long text.
+
+Some models rotate by three positions: in time, height and width. Text counts on in all three alike. A run of rows keeps
+the position where it begins and adds each row's own place in its grid; what follows it counts on from there by the
+longer side of the grid, as transformers does.
 """
 
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...protocol.errors import RequestError
-from ...protocol.media import MediumKind
+import numpy
+
+from ...protocol.errors import LimitError, RequestError
+from ...protocol.media import Medium, MediumKind
+from ...protocol.messages import column
 from ..text.tokenizer import Tokenizer
 from .decoded import DecodedMedium
-from .families.family import Family, Replacement
+from .families.family import Family, Grid, Replacement
+
+# From a video's first frame to its last: hours of it. Rotary tables grow to the largest position that comes.
+_MOST_STEPS = 1 << 15
+
+
+class Expanded(NamedTuple):
+    """A prompt with its media in their places."""
+
+    token_ids: list[int]
+    media: list[Medium]  # in the order of the prompt
+    positions: bytes  # int32 [3, tokens], or b"" where the model's positions are those of text or there are no media
+    end_position: int  # the first token of the answer gets it
+    text: str | None  # without cuts; None if ids were given
 
 
 class Span(NamedTuple):
@@ -62,25 +82,26 @@ class _Waiting:
         )
 
 
-def fill_text(
+def expanded_text(
     family: Family, tokenizer: Tokenizer, texts: Sequence[str], media: Sequence[DecodedMedium], *, adds: bool
-) -> Filled:
-    """The tokens of a text in pieces, none of whose borders becomes a token; `adds` special tokens around it."""
+) -> Expanded:
+    """Expand a text in pieces, none of whose borders becomes a token; `adds` special tokens around it."""
     waiting = _Waiting(family, media)
     pattern = re.compile("|".join(re.escape(each) for each in sorted(family.placeholders, key=len, reverse=True)))
 
     def replaced(found: re.Match[str]) -> str:
         return waiting.next(family.placeholders[found[0]]).text
 
-    texts = [pattern.sub(replaced, text) for text in texts]
+    replaced_texts = [pattern.sub(replaced, text) for text in texts]
     waiting.check_empty()
-    found = tokenizer.encode_batch(texts, add_special_tokens=adds)
-    return _multiplied(family, tokenizer, [token for ids in found for token in ids], waiting)
+    found = tokenizer.encode_batch(replaced_texts, add_special_tokens=adds)
+    filled = _multiplied(family, tokenizer, [token for ids in found for token in ids], waiting)
+    return _expanded(family, filled, "".join(texts))
 
 
-def fill_ids(
+def expanded_ids(
     family: Family, tokenizer: Tokenizer, token_ids: Sequence[int], media: Sequence[DecodedMedium]
-) -> Filled:
+) -> Expanded:
     """The same for a prompt that is tokenized already."""
     waiting = _Waiting(family, media)
     kinds = {tokenizer.token_to_id(text): kind for text, kind in family.placeholders.items()}
@@ -91,7 +112,7 @@ def fill_ids(
         else:
             single += tokenizer.encode(waiting.next(kind).text, add_special_tokens=False)
     waiting.check_empty()
-    return _multiplied(family, tokenizer, single, waiting)
+    return _expanded(family, _multiplied(family, tokenizer, single, waiting), None)
 
 
 def _multiplied(family: Family, tokenizer: Tokenizer, single: Sequence[int], waiting: _Waiting) -> Filled:
@@ -117,3 +138,70 @@ def _multiplied(family: Family, tokenizer: Tokenizer, single: Sequence[int], wai
         placed.append(Placed(medium, tuple(spans)))
     token_ids += single[done:]
     return Filled(token_ids, placed)
+
+
+def _expanded(family: Family, filled: Filled, text: str | None) -> Expanded:
+    num_tokens = len(filled.token_ids)
+    media = [
+        Medium(
+            kind=placed.medium.kind,
+            digest=placed.medium.digest,
+            pixels=placed.medium.pixels,
+            shape=placed.medium.shape,
+            spans=column(figure for span in placed.spans for figure in span),
+            num_patches=family.num_patches(placed.medium),
+        )
+        for placed in filled.placed
+    ]
+    if not family.has_grids or not media:
+        return Expanded(filled.token_ids, media, b"", num_tokens, text)
+    runs = [
+        Run(*span, grid)
+        for placed in filled.placed
+        for span, grid in zip(placed.spans, family.grids(placed.medium), strict=True)
+    ]
+    positions = positions_of(num_tokens, runs)
+    return Expanded(filled.token_ids, media, positions.tobytes(), int(positions.max()) + 1, text)
+
+
+# --- positions -------------------------------------------------------------------------------------------------------
+
+
+class Run(NamedTuple):
+    """Rows of a medium that stand together in the prompt."""
+
+    start: int
+    length: int
+    grid: Grid
+
+
+def positions_of(num_tokens: int, runs: Sequence[Run]) -> numpy.ndarray:
+    """int32 [3, tokens]; runs in the order of the prompt."""
+    positions = numpy.empty((3, num_tokens), numpy.int32)
+    token = position = 0
+    for run in runs:
+        position = _count(positions, token, run.start, position)
+        token = run.start + run.length
+        positions[:, run.start : token] = position + _places(run.grid)
+        position += max(run.grid.height, run.grid.width)
+    _count(positions, token, num_tokens, position)
+    return positions
+
+
+def _count(positions: numpy.ndarray, start: int, end: int, position: int) -> int:
+    """Number the tokens of a text; returns the position after it."""
+    positions[:, start:end] = numpy.arange(position, position + end - start, dtype=numpy.int32)
+    return position + end - start
+
+
+def _places(grid: Grid) -> numpy.ndarray:
+    """Each row's steps from where its run begins."""
+    if grid.times[-1] > _MOST_STEPS:
+        raise LimitError(
+            f"A video may last {_MOST_STEPS:,} steps of the model's time, and one of the prompt lasts "
+            f"{grid.times[-1]:,}. Send a part of it, or say how many frames a second there are (sample_fps)."
+        )
+    times = numpy.array(grid.times, numpy.int32)
+    return numpy.stack(
+        [each.ravel() for each in numpy.meshgrid(times, range(grid.height), range(grid.width), indexing="ij")]
+    ).astype(numpy.int32)

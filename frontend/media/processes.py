@@ -6,21 +6,28 @@ are.
 """
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from itertools import islice
+from typing import TypeVar
 
 import msgspec
 
 from ...protocol.errors import LimitError, RequestError
 from ...protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
-from ..requests.encoded_media import EncodedMedium
 from .decoded import DecodedMedium, Layout
 from .families.family import Family
 from .families.table import AnyFamily
 from .places import Places, Turn
+from .sources.encoded_media import EncodedMedium
 
 BOUNDS = Bounds(cpu_seconds=60, memory_bytes=3 << 30, wall_seconds=180.0, nice=5)
 _HEAD_BYTES = 4
 _PATIENCE, _LATER = 120.0, "Ask again later."
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 class _Job(msgspec.Struct, array_like=True):
     family: AnyFamily
@@ -111,6 +118,31 @@ def _read(medium: EncodedMedium, answer: bytearray) -> DecodedMedium | RequestEr
     if len(pixels) != frames * height * width * 3 or min(head.layout.shape) < 1:
         return RequestError(f"This {medium.kind} breaks what decodes it.")
     return DecodedMedium.of(medium.kind, pixels, head.layout)
+
+
+def ahead(work: Callable[[Item], Result], items: Sequence[Item], count: int) -> Iterator[Result]:
+    """The results in order, up to `count` at a time. Who stops reading has begun no more than these."""
+    rest = iter(items)
+    begun: deque[Future[Result]] = deque()
+    while True:
+        begun += [_begun(work, item) for item in islice(rest, count - len(begun))]
+        if not begun:
+            return
+        yield begun.popleft().result()
+
+
+def _begun(work: Callable[[Item], Result], item: Item) -> "Future[Result]":
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work(item))
+        except BaseException as error:
+            future.set_exception(error)
+
+    # A daemon thread: what takes long holds up no end of the process.
+    threading.Thread(target=run, name="penstock-ahead", daemon=True).start()
+    return future
 
 
 # --- the process -----------------------------------------------------------------------------------------------------

@@ -8,42 +8,33 @@
 Light to import; what decodes and counts is imported when the first medium comes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ConfigError, LimitError, RequestError
 from ...protocol.fields.rules import shown
-from ...protocol.media import MediaPlan, Medium, MediumKind
-from ...protocol.messages import column
+from ...protocol.media import MediaPlan, MediumKind
 from ...protocol.options.config import EngineConfig
-from ..requests.encoded_media import EncodedMedium
 from ..text.tokenizer import Tokenizer
-from .ahead import ahead
 from .decoded import DecodedMedium
 from .families.family import Family
 from .families.table import family_of
 from .places import SHORT_PLACES
-from .processes import MediaProcesses
+from .processes import MediaProcesses, ahead
 from .processor_files import ProcessorFiles
-from .typed import CUT, Typed, joined, pieces
+from .sources.encoded_media import EncodedMedium
 
 if TYPE_CHECKING:
-    from .placeholders import Filled
+    from .placeholders import Expanded
 
 # Of one prompt, where limit_mm_per_prompt says nothing.
 DEFAULT_LIMITS: dict[MediumKind, int] = {"image": 100, "video": 8}
 _OPTIONS = ("mm_processor_kwargs", "limit_mm_per_prompt")
-
-
-class Expanded(NamedTuple):
-    """A prompt with its media in their places."""
-
-    token_ids: list[int]
-    media: list[Medium]  # in the order of the prompt
-    positions: bytes  # int32 [3, tokens], or b"" where the model's positions are those of text or there are no media
-    end_position: int  # the first token of the answer gets it
-    text: str | None  # without cuts; None if ids were given
+# A character that stands for nothing. It goes through the chat template with its text; where it stands, the rendered
+# text is tokenized in two pieces, neither of which is a mark.
+CUT = "\ufdd0"
 
 
 class Sight:
@@ -150,46 +141,22 @@ class Sight:
 
     @staticmethod
     def without_cuts(text: str) -> str:
-        return joined(text)
+        return text.replace(CUT, "")
 
-    def expand(self, prompt: str | Sequence[int], media: Sequence[DecodedMedium], *, is_chat: bool = False) -> Expanded:
+    def expand(
+        self, prompt: str | Sequence[int], media: Sequence[DecodedMedium], *, is_chat: bool = False
+    ) -> "Expanded":
         """Put media in place of a prompt's placeholders.
 
         `is_chat`: the text was rendered by a template from values that `split_messages` and `split_typed` gave, and
         has all its special tokens. Raises `RequestError` where placeholders and media don't match.
         """
-        from .placeholders import fill_ids, fill_text
+        from .placeholders import expanded_ids, expanded_text
 
         if not isinstance(prompt, str):
-            return self._expanded(fill_ids(self.family, self.tokenizer, prompt, media), None)
-        texts = pieces(prompt) if is_chat else [prompt]
-        filled = fill_text(self.family, self.tokenizer, texts, media, adds=not is_chat)
-        return self._expanded(filled, joined(prompt) if is_chat else prompt)
-
-    def _expanded(self, filled: "Filled", text: str | None) -> Expanded:
-        from .positions import Run, positions_of
-
-        num_tokens = len(filled.token_ids)
-        media = [
-            Medium(
-                kind=placed.medium.kind,
-                digest=placed.medium.digest,
-                pixels=placed.medium.pixels,
-                shape=placed.medium.shape,
-                spans=column(figure for span in placed.spans for figure in span),
-                num_patches=self.family.num_patches(placed.medium),
-            )
-            for placed in filled.placed
-        ]
-        if not self.family.has_grids or not media:
-            return Expanded(filled.token_ids, media, b"", num_tokens, text)
-        runs = [
-            Run(*span, grid)
-            for placed in filled.placed
-            for span, grid in zip(placed.spans, self.family.grids(placed.medium), strict=True)
-        ]
-        positions = positions_of(num_tokens, runs)
-        return Expanded(filled.token_ids, media, positions.tobytes(), int(positions.max()) + 1, text)
+            return expanded_ids(self.family, self.tokenizer, prompt, media)
+        texts = prompt.split(CUT) if is_chat else [prompt]
+        return expanded_text(self.family, self.tokenizer, texts, media, adds=not is_chat)
 
 
 def _with_placeholders(message: Any, family: Family) -> Any:
@@ -210,3 +177,39 @@ def _limits(given: Mapping[str, Any] | None, family: Family) -> dict[MediumKind,
         if name in limits:
             limits[name] = most
     return limits
+
+
+# --- typed marks -----------------------------------------------------------------------------------------------------
+
+
+class Typed:
+    """Keeps what somebody has typed from becoming a placeholder: a text that spells one of the family's marks is
+    cut."""
+
+    def __init__(self, marks: Iterable[str]) -> None:
+        self._marks = re.compile("|".join(re.escape(mark) for mark in sorted(marks, key=len, reverse=True)))
+
+    def cut(self, value: Any) -> Any:
+        """The same, of JSON's types, with a cut in every mark that its texts spell; others are the same objects."""
+        if isinstance(value, str):
+            if CUT in value:
+                value = value.replace(CUT, "")
+            return self._marks.sub(_cut, value) if self._marks.search(value) else value
+        if isinstance(value, Mapping):
+            changed: Any = {self.cut(name): self.cut(each) for name, each in value.items()}
+            return value if _is_same(value.items(), changed.items()) else changed
+        if isinstance(value, (list, tuple)):
+            items = [self.cut(each) for each in value]
+            if all(new is old for new, old in zip(items, value)):
+                return value
+            return items if isinstance(value, list) else tuple(items)
+        return value
+
+
+def _is_same(old: Iterable[tuple[Any, Any]], new: Iterable[tuple[Any, Any]]) -> bool:
+    return all(one[0] is other[0] and one[1] is other[1] for one, other in zip(old, new))
+
+
+def _cut(mark: re.Match[str]) -> str:
+    """After the first character: what is left is no mark, whatever stands around it."""
+    return mark[0][:1] + CUT + mark[0][1:]

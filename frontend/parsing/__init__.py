@@ -1,14 +1,16 @@
 """Parses answers: separates thoughts and tool calls from the text.
 
 `families.py` has a row for each format, made of what `marks.py` defines; `parser_choice.py` chooses a model's rows.
-`answer.py` reads an answer as it comes, `channel_answer.py` one that is messages in channels; `json_call.py`,
-`tagged_call.py`, `pythonic_calls.py` and `message_call.py` read the inside of calls.
+`answer.py` reads an answer as it comes, `channel_answer.py` one that is messages in channels; `calls/` has the readers
+of the inside of calls.
 docs/adding-a-parser.md shows how to add rows of one's own.
 """
 
 from .answer import AnswerReader
+from .calls.json_call import BareJsonCall, HeadedCall, JsonCall, JsonCalls
+from .calls.message_call import MessageCall
+from .calls.tagged_call import TaggedCall
 from .families import REASONING, TOOL_CALLS
-from .json_call import BareJsonCall, HeadedCall, JsonCall, JsonCalls
 from .marks import (
     CallForm,
     CallMarks,
@@ -22,10 +24,8 @@ from .marks import (
     ThoughtMarks,
     Tools,
 )
-from .message_call import MessageCall
 from .parser_choice import Parsing, Parsings, settled
 from .piecewise import PiecewiseReader
-from .tagged_call import TaggedCall
 from .thought_tokens import ThoughtTokens
 
 __all__ = [

@@ -8,12 +8,12 @@ its calls in a format of its own, it also brings a `CallReader`.
 import re
 from functools import partial
 
-from .format_choice import FormatChoice
-from .json_call import BareJsonCall, HeadedCall, JsonCall, JsonCalls
+from .calls.format_choice import FormatChoice
+from .calls.json_call import BareJsonCall, HeadedCall, JsonCall, JsonCalls
+from .calls.message_call import MessageCall
+from .calls.pythonic_calls import PythonicCalls
+from .calls.tagged_call import TaggedCall
 from .marks import CallBody, CallForm, CallMarks, Channels, HeadedBody, JsonBody, Marks, ReaderOf, Tags, ThoughtMarks
-from .message_call import MessageCall
-from .pythonic_calls import PythonicCalls
-from .tagged_call import TaggedCall
 
 _HARMONY = Channels(
     start="<|start|>",

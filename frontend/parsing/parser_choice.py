@@ -21,7 +21,7 @@ from ...protocol.errors import ConfigError
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.files.model_file import file_identity
 from ...protocol.options.config import EngineConfig
-from ...protocol.plugins import installed
+from ...protocol.options.plugins import installed
 from .answer import AnswerReader
 from .channel_answer import ChannelReader
 from .channel_header import is_thinking

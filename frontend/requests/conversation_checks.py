@@ -1,4 +1,4 @@
-"""Checks a conversation before a template sees it: each message has a role and says something.
+"""Checks a conversation before a template gets it: each message has a role and a content, each option a free name.
 
 The caller's own objects are checked: in the copies in plain types, which templates and sockets get, the name of a
 value's type stands in its place and would pass for text. Light to import.
@@ -10,7 +10,7 @@ from typing import Any
 
 from ...protocol.errors import RequestError
 from ...protocol.fields.suggestion import slip
-from .media_parts import medium_of
+from ..media.sources.parts import medium_of
 
 # Names under which callers give an assistant's thoughts.
 REASONING = ("reasoning_content", "thinking", "reasoning")
@@ -20,6 +20,8 @@ _OF_MESSAGES = (
     "function_call", *REASONING,
 )  # fmt: skip
 _OF_TEXTS = ("type", "text", "cache_control")
+# What `chat_template_kwargs` must not hold: each has an argument of its own.
+_OWN_ARGUMENTS = {"messages", "tokenize", "add_generation_prompt", "tools", "chat_template"}
 
 
 def check_conversation(conversation: Any, *, sees: bool = False) -> None:
@@ -32,6 +34,14 @@ def check_conversation(conversation: Any, *, sees: bool = False) -> None:
     for message in conversation:
         check_names("A message", message, _OF_MESSAGES)
         _check_message(message, sees)
+
+
+def check_template_options(options: Mapping[str, Any] | None) -> None:
+    if options is not None and not isinstance(options, Mapping):
+        kind = type(options).__name__
+        raise RequestError(f"chat_template_kwargs must be a dict of what the template is told, not {kind}.")
+    if taken := _OWN_ARGUMENTS & (options or {}).keys():
+        raise RequestError(f"chat_template_kwargs: {min(taken)!r} is an argument of the call itself.")
 
 
 def check_names(what: str, holder: Any, known: tuple[str, ...]) -> None:

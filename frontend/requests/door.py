@@ -21,15 +21,15 @@ from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.early_stop import CYCLE_GUARD, EarlyStop
 from ...protocol.parameters.guided import CallGuide, Grammar
 from ...protocol.parameters.sampling import SamplingParams
+from ..media.door import MediaDoor
 from ..parsing import Parsing, Parsings, PiecewiseReader, ThoughtTokens, Tools
 from ..structured import CallGuides, grammar_of
 from ..text.end_tokens import in_vocabulary
 from ..text.template_input import too_long
 from ..text.tokenizer import Tokenizer
-from .door_checks import CHECKS, packed_prompt
-from .media_door import MediaDoor, require_no_media
+from .door_checks import CHECKS, check_logprobs, packed_prompt
 from .pending_request import PendingRequest
-from .prompts import Params, ParsedPrompt, parse_prompts
+from .prompts import NO_SIGHT, Params, ParsedPrompt, parse_prompts
 from .request import Notify, counted_seed
 from .tool_schemas import argument_schemas, arguments_schema, described_functions
 
@@ -104,7 +104,8 @@ class Door:
     ) -> list[PendingRequest]:
         """Tokenize and check a group of requests; the refused ones among them are finished already. Media are decoded
         here, which takes its time."""
-        prompts = require_no_media(prompts) if self.media is None else self.media.placed(prompts)
+        if self.media is not None:
+            prompts = self.media.placed(prompts)
         token_ids = self._token_ids(prompts)
         known: _Known = {}
         return [
@@ -148,9 +149,11 @@ class Door:
         is_streamed: bool,
         settled: _ModelParams,
     ) -> PendingRequest:
-        functions = described_functions(parsed.tools)
+        functions = described_functions(parsed.tools) if parsed.tools else {}
         parsing = self.parsings.of_chat(has_tools=bool(functions)) if parsed.is_chat else self.parsings.always
         try:
+            if parsed.media and self.media is None:
+                raise RequestError(NO_SIGHT)
             if parsed.refusal:
                 raise RequestError(parsed.refusal)
             if parsed.text is not None and len(parsed.text) > self.most_characters:
@@ -178,7 +181,7 @@ class Door:
             prompt.media, prompt.positions = parsed.placed.media, parsed.placed.positions
         if functions and grammar is None and beams is None and refusal is None:
             prompt.calls = [each for each in self._call_guides.of(functions) if _may_close(each, params)]
-        readers = _readers(parsing, argument_schemas(functions), prompt, end)
+        readers = _readers(parsing, argument_schemas(functions) if functions else {}, prompt, end)
         decode_token = self.tokenizer.decode_token
         pending = PendingRequest(prompt, parsed.text, notify, decode_token, readers, is_chat=parsed.is_chat)
         if refusal is not None:
@@ -238,22 +241,11 @@ class Door:
             if room < 1:
                 raise LimitError(f"max_length={params.max_length} leaves no token after a prompt of {num_prompt}.")
         most = min(room, params.max_tokens) if params.max_tokens is not None else room
-        self._check_logprobs(params, num_prompt, most)
+        check_logprobs(params, num_prompt, most, self.config, self.plan)
         least = min(most, max(params.min_tokens, params.min_length - num_prompt))
         if (params.max_tokens, params.max_length, params.min_tokens, params.min_length) == (most, None, least, 0):
             return params  # as usual; a copy would be checked anew
         return msgspec.structs.replace(params, max_tokens=most, max_length=None, min_tokens=least, min_length=0)
-
-    def _check_logprobs(self, params: SamplingParams, num_prompt: int, num_output: int) -> None:
-        """Refuse log-probabilities of whole vocabularies at too many positions, which would fill any memory."""
-        positions = num_prompt * (params.prompt_logprobs == -1) + params.n * num_output * (params.logprobs == -1)
-        count, limit = positions * self.plan.vocab_size, self.config.limit_logprobs
-        if count > limit:
-            raise LimitError(
-                f"Log-probabilities of all {self.plan.vocab_size:,} tokens at up to {positions:,} positions are "
-                f"{count:,} values, and the limit is {limit:,} (option limit_logprobs). Ask for fewer than -1, or for "
-                "fewer max_tokens."
-            )
 
     def _check_thoughts(self, params: SamplingParams, parsing: Parsing | None) -> None:
         if params.reasoning_max_tokens is None:

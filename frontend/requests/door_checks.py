@@ -104,6 +104,20 @@ CHECKS: tuple[Callable[[SamplingParams, EngineConfig, MemoryPlan], None], ...] =
 )
 
 
+def check_logprobs(
+    params: SamplingParams, num_prompt: int, num_output: int, config: EngineConfig, plan: MemoryPlan
+) -> None:
+    """Refuse log-probabilities of whole vocabularies at too many positions, which would fill any memory."""
+    positions = num_prompt * (params.prompt_logprobs == -1) + params.n * num_output * (params.logprobs == -1)
+    count, limit = positions * plan.vocab_size, config.limit_logprobs
+    if count > limit:
+        raise LimitError(
+            f"Log-probabilities of all {plan.vocab_size:,} tokens at up to {positions:,} positions are {count:,} "
+            f"values, and the limit is {limit:,} (option limit_logprobs). Ask for fewer than -1, or for fewer "
+            "max_tokens."
+        )
+
+
 def packed_prompt(ids: Sequence[int], plan: MemoryPlan) -> bytes:
     """Raises `RequestError` for what can be no prompt of this model. Of a very long one only the length is checked."""
     try:

@@ -56,7 +56,8 @@ class PendingRequest(Request):
         super().__init__(notify)  # `error`: the tree has died, or it took too much
         self.prompt = prompt
         self.media_bytes = sum(len(medium.pixels) for medium in prompt.media)
-        self._num_image_tokens, self._num_video_tokens = (num_rows(prompt.media, kind) for kind in ("image", "video"))
+        self._num_image_tokens = num_rows(prompt.media, "image") if prompt.media else 0
+        self._num_video_tokens = num_rows(prompt.media, "video") if prompt.media else 0
         self.text = text
         self.num_generated = 0  # tokens of all its samples so far, taken or not
         self.unfinished = prompt.params.n

@@ -18,12 +18,11 @@ from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
-from .encoded_media import EncodedMedium
-from .media_parts import has_media, media_of_prompt, sources_of_prompt
-from .tool_schemas import check_tool
+from ..media.sources.encoded_media import EncodedMedium
+from ..media.sources.parts import has_media, media_of_prompt, sources_of_prompt
 
 if TYPE_CHECKING:
-    from ..media.sight import Expanded
+    from ..media.placeholders import Expanded
 
 # The media of a prompt, or what opens them, which raises `RequestError`.
 Media = Sequence[EncodedMedium] | Callable[[], Sequence[EncodedMedium]]
@@ -32,8 +31,7 @@ Messages = Sequence[Mapping[str, Any]]
 Params = SamplingParams | BeamSearchParams | Iterable[SamplingParams] | None
 
 _MISSING: Any = object()
-# What `chat_template_kwargs` must not hold: each has an argument of its own.
-_OWN_ARGUMENTS = {"messages", "tokenize", "add_generation_prompt", "tools", "chat_template"}
+NO_SIGHT = "This model sees no pictures and no videos: a prompt for it is text."
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,17 +254,3 @@ def is_several(prompt: Any) -> bool:
         return any(isinstance(each, (str, list, tuple)) for each in parts)
     except Exception:  # whatever it is, it will be refused
         return False
-
-
-def check_tools(tools: Any) -> None:
-    if tools is not None and not isinstance(tools, (list, tuple)):
-        raise RequestError(f"tools must be a list of JSON schemas or functions, not {_type(tools)}.")
-    for tool in tools or ():
-        check_tool(tool)
-
-
-def check_template_options(options: Mapping[str, Any] | None) -> None:
-    if options is not None and not isinstance(options, Mapping):
-        raise RequestError(f"chat_template_kwargs must be a dict of what the template is told, not {_type(options)}.")
-    if taken := _OWN_ARGUMENTS & (options or {}).keys():
-        raise RequestError(f"chat_template_kwargs: {min(taken)!r} is an argument of the call itself.")

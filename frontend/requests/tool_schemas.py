@@ -67,6 +67,13 @@ def tool_schema(tool: Mapping[str, Any] | Callable[..., Any]) -> Mapping[str, An
         ) from error
 
 
+def check_tools(tools: Any) -> None:
+    if not isinstance(tools, (list, tuple)):
+        raise RequestError(f"tools must be a list of JSON schemas or functions, not {type(tools).__name__}.")
+    for tool in tools:
+        check_tool(tool)
+
+
 def check_tool(tool: Any) -> None:
     """Raises `RequestError` for what is misspelt in a tool's description: no model would read it as it is meant."""
     function = tool.get("function") if isinstance(tool, Mapping) else None

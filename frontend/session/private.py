@@ -10,32 +10,30 @@ from functools import partial
 from typing import Any
 
 from ...protocol.errors import ConfigError, PenstockError, RequestError
+from ...protocol.fields.rules import FLAG
 from ...protocol.media import MediaPlan
 from ...protocol.options.config import EngineConfig
 from ...protocol.options.foreign_options import notices
-from ...protocol.options.option_rules import FLAG
-from ...protocol.plugins import LOGITS_PROCESSORS, require_installed
+from ...protocol.options.plugins import LOGITS_PROCESSORS, require_installed
 from ..console import logs
 from ..console.start_table import start_words
+from ..media.door import MediaDoor
 from ..media.sight import Sight
+from ..media.sources.parts import bare_media, take_media
 from ..models.generation_config import default_params
 from ..models.model_files import find_model
 from ..parsing import Parsings, settled
-from ..requests.conversation_checks import check_conversation
+from ..requests.conversation_checks import check_conversation, check_template_options
 from ..requests.door import Door
-from ..requests.media_door import MediaDoor
-from ..requests.media_parts import bare_media, take_media
 from ..requests.pending_request import PendingRequest
 from ..requests.plain_types import plain
 from ..requests.prompts import (
     Conversation,
     Messages,
     RenderedPrompt,
-    check_template_options,
-    check_tools,
     may_have_media,
 )
-from ..requests.tool_schemas import tool_schema
+from ..requests.tool_schemas import check_tools, tool_schema
 from ..text import end_tokens
 from ..text.chat import template_text
 from ..text.template_input import TemplateInput
@@ -217,8 +215,9 @@ class PrivateSession(Session[PendingRequest]):
     ) -> list[RenderedPrompt | RequestError | Conversation]:
         """One prompt per conversation; one that its template refuses becomes the refusal. One with media is rendered
         when its turn comes."""
-        check_tools(tools)
-        tools = None if tools is None else [tool_schema(tool) for tool in tools]
+        if tools is not None:
+            check_tools(tools)
+            tools = [tool_schema(tool) for tool in tools]
         self._check_options(template_options, chat_template, tools)
         prompts: list[RenderedPrompt | RequestError | Conversation] = []
         for conversation in conversations:

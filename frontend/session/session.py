@@ -18,7 +18,7 @@ from ...protocol.options.config import EngineConfig
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
-from ..requests.media_parts import check_media_parts
+from ..media.sources.parts import check_media_parts
 from ..requests.prompts import (
     Conversation,
     Messages,

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from ...protocol.errors import RequestError
 from ...protocol.parameters.guided import CallGuide, Grammar
+from ..parsing.calls.tagged_call import value_types
 from ..parsing.marks import CallBody, CallForm, CallMarks, HeadedBody, JsonBody, Marks, Pieces, Tags
-from ..parsing.tagged_call import value_types
 from ..parsing.thought_tokens import Encode, spellings
 from .schemas import MOST_WORK, plain_schema
 from .shape import MOST_BYTES, check_levels, spaced

@@ -25,8 +25,7 @@ from ...protocol.files.model_file import read_model_text
 from ..requests.content_parts import Parts, goes_through_parts
 from ..requests.conversation_checks import REASONING, check_conversation
 from ..requests.plain_types import plain
-from ..requests.prompts import check_tools
-from ..requests.tool_schemas import tool_schema
+from ..requests.tool_schemas import check_tools, tool_schema
 from .template_forms import other_forms
 
 Message = Mapping[str, Any]
@@ -61,7 +60,8 @@ def render(
         raise RequestError(f"{taken[0]!r} is given to the template by its own argument; leave it out of the others.")
     if continue_final_message and add_generation_prompt:
         raise RequestError("continue_final_message needs add_generation_prompt=False: either goes on from the end.")
-    check_tools(tools)
+    if tools is not None:
+        check_tools(tools)
     compiled = compiled_template(template)
     check_conversation(messages, sees=sees)
     chat = [_plain_message(message, compiled.takes_parts) for message in messages]

@@ -32,7 +32,7 @@ def too_long(num_characters: int, most: int) -> str:
 
 def render_input(template: str, special_tokens: Mapping[str, str], given: TemplateInput, most_characters: int) -> Text:
     """Render one conversation. A text that is too long stays in the process: a template may make it of any length."""
-    from ..requests.prompts import check_template_options  # needed in the template process only
+    from ..requests.conversation_checks import check_template_options  # needed in the template process only
     from .chat import render
 
     options = dict(given.options)

@@ -9,6 +9,7 @@ imports transformers.
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from typing import Any
 from ...protocol.errors import ConfigError, RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_settings, values_of
+from ..media.sources.parts import bare_media, has_media, texts_alone
 from ..models.model_files import find_tokenizer
-from ..requests.media_parts import bare_media, has_media, texts_alone
 from ..requests.plain_types import well_formed
 from .end_tokens import listed
 from .incremental import Decoding, panics_as
@@ -195,34 +196,26 @@ class Tokenizer:
         """
         from .template_process import renderer_of  # needed by few processes, and not at their start
 
-        _check_flag("tokenize", tokenize)
-        _check_flag("add_generation_prompt", add_generation_prompt)
-        _check_flag("continue_final_message", continue_final_message)
+        flags = {"tokenize": tokenize, "add_generation_prompt": add_generation_prompt}
+        for name, flag in {**flags, "continue_final_message": continue_final_message}.items():
+            _check_flag(name, flag)
         _check_documents(documents)
 
-        def text_of(conversation: Any, *, sees: bool) -> str:
-            return renderer_of(self)(
-                self.template(chat_template, has_tools=bool(tools)),
-                conversation,
-                tools=tools,
-                documents=documents,
-                add_generation_prompt=add_generation_prompt,
-                continue_final_message=continue_final_message,
-                special_tokens=self.special_tokens,
-                arguments=kwargs,
-                sees=sees,
-            )
+        text_of = partial(
+            renderer_of(self),
+            self.template(chat_template, has_tools=bool(tools)),
+            tools=tools,
+            documents=documents,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            special_tokens=self.special_tokens,
+            arguments=kwargs,
+        )
 
-        def rendered(conversation: Sequence[Any]) -> Any:
-            if sees is None and isinstance(conversation, (list, tuple)) and has_media(conversation):
-                text = _with_placeholders(conversation, text_of)
-            else:
-                text = text_of(conversation, sees=bool(sees))
-            return self.encode(text, add_special_tokens=False) if tokenize else text
-
-        if isinstance(messages, (list, tuple)) and messages and isinstance(messages[0], (list, tuple)):
-            return [rendered(conversation) for conversation in messages]
-        return rendered(messages)
+        is_batch = isinstance(messages, (list, tuple)) and messages and isinstance(messages[0], (list, tuple))
+        texts = [_rendered(conversation, text_of, sees) for conversation in (messages if is_batch else [messages])]
+        found = [self.encode(text, add_special_tokens=False) for text in texts] if tokenize else texts
+        return found if is_batch else found[0]
 
     def template(self, chosen: str | None = None, *, has_tools: bool = False) -> str:
         """The template to use: one of the model's by name, the text or file given, or the model's own choice."""
@@ -250,9 +243,11 @@ class Tokenizer:
 ErnieBotTokenizer = Ernie4_5Tokenizer = Tokenizer
 
 
-def _with_placeholders(conversation: Sequence[Any], text_of: Callable[..., str]) -> str:
-    """Of a conversation with media; a template that passes over them would have the model answer unseen."""
+def _rendered(conversation: Any, text_of: Callable[..., str], sees: bool | None) -> str:
+    if sees is not None or not isinstance(conversation, (list, tuple)) or not has_media(conversation):
+        return text_of(conversation, sees=bool(sees))
     text = text_of(bare_media(conversation), sees=True)
+    # A template that passes over media would have the model answer unseen.
     if text == text_of(texts_alone(conversation), sees=True):
         raise RequestError("This model's chat template has no place for pictures and videos: it sees none.")
     return text

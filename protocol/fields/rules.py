@@ -93,6 +93,12 @@ def _truth(value: Any) -> bool:
     return value
 
 
+def _flag(value: Any) -> bool:
+    if value not in (True, False, 0, 1):
+        raise ValueError
+    return bool(value)
+
+
 def text(value: Any) -> str:
     plain = str.__str__(value)  # raises unless it is a string, and bypasses a subclass's own method
     plain.encode()  # raises for half a surrogate pair, which can't be sent
@@ -129,6 +135,7 @@ def at_least(low: int) -> Rule:
 
 
 BOOLEAN = Rule(_truth, lambda value: True, "must be True or False")
+FLAG = Rule(_flag, lambda value: True, "must be True or False")  # also 0 or 1, as in files of options
 TEXT = Rule(text, lambda value: isinstance(value, str), "must be a string of valid Unicode")
 FINITE = ranged(real, "must be a finite number, 0 or more", ge=0)
 

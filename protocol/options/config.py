@@ -12,6 +12,7 @@ import msgspec
 
 from ..errors import ConfigError
 from ..fields.described import described, rules_of
+from ..fields.rules import FLAG
 from ..fields.suggestion import suggestion
 from ..parameters.early_stop import EarlyStop
 from ..parameters.sampling import SamplingParams
@@ -28,7 +29,6 @@ from .option_rules import (
     DTYPE,
     EARLY_STOP,
     FAMILY,
-    FLAG,
     FRACTION,
     GIB,
     KV_DTYPE,

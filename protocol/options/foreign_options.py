@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..errors import ConfigError
-from ..fields.rules import shown
+from ..fields.rules import FLAG, shown
 from ..fields.suggestion import suggestion
 from ..parameters.early_stop import as_early_stop
-from .option_rules import COUNTS, EARLY_STOP, FLAG, one_of
+from .option_rules import COUNTS, EARLY_STOP, one_of
 
 Options = dict[str, Any]
 

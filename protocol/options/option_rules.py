@@ -4,18 +4,47 @@ Each is used on its field in `EngineConfig`. Options come from shells and files,
 a path as an object, a dtype as torch's own.
 """
 
+import json
+import operator
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..fields.rules import Rule
 from ..parameters.early_stop import SENTENCE as EARLY_STOP_SENTENCE
 from ..parameters.early_stop import as_early_stop
-from .media_options import LIMITS_SENTENCE, PROCESSOR_SENTENCE, as_json_dict, as_limits
 from .quantization import KINDS as QUANTIZATION_KINDS
 from .quantization import SENTENCE as QUANTIZATION_SENTENCE
 from .quantization import as_quantization
+
+# Of pictures and videos: how many a prompt may have, and what their processor is told.
+LIMITS_SENTENCE = 'must be a dict such as {"image": 16, "video": 2}, with whole numbers, 0 or more'
+PROCESSOR_SENTENCE = 'must be a dict of what the model\'s processor is told, such as {"max_pixels": 1003520}'
+_KINDS = ("image", "video", "audio")  # of which no model here hears the last
+
+
+def as_limits(value: Any) -> dict[str, int]:
+    """The limits as a person wrote them; raises ValueError or TypeError."""
+    limits = {name: operator.index(count) for name, count in _mapping(value).items()}
+    if not limits.keys() <= set(_KINDS) or any(count < 0 for count in limits.values()):
+        raise ValueError
+    return limits
+
+
+def as_json_dict(value: Any) -> dict[str, Any]:
+    """A copy as plain JSON, since it travels between processes; the worker or the processor checks the names."""
+    copied: dict[str, Any] = json.loads(json.dumps(dict(_mapping(value)), allow_nan=False))
+    return copied
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, str):
+        value = json.loads(value)
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError
+    return value
+
 
 CONNECTS = ("auto", "require", "start", "never")
 _DTYPES = ("auto", "float32", "float16", "bfloat16")
@@ -76,12 +105,6 @@ def _some(value: Any) -> float:
     return amount
 
 
-def _flag(value: Any) -> bool:
-    if value not in (True, False, 0, 1):
-        raise ValueError
-    return bool(value)
-
-
 def _text(value: Any) -> str:
     text: str = os.fspath(value)
     str.encode(text)  # raises for text that can't be sent as UTF-8
@@ -134,7 +157,6 @@ FRACTION = _rule(_fraction, "must be more than 0 and at most 1")
 GIB = _rule(_amount, "must be GiB, 0 or more")
 SECONDS = _rule(_amount, "must be seconds, 0 or more; 0 waits forever")
 TTL = _rule(_some, "must be seconds, more than 0; unset, a prefix is kept as long as there is room")
-FLAG = _rule(_flag, "must be True or False")
 TEXT = _rule(_text, "must be text or a path, in UTF-8")
 FAMILY = _rule(_text, "must be auto, none or a family's name")
 PROCESSORS = _rule(_names, "must be names of entry points in the group penstock.logits_processors")

@@ -22,10 +22,10 @@ _DROP_FROM_BOUNDING_SET, _CAP_SYS_RESOURCE = 24, 24  # of prctl(2) and capabilit
 def picture(folder: Path) -> object:
     from PIL import Image
 
-    from penstock.frontend.media.families.qwen3 import Qwen3Vision
+    from penstock.frontend.media.families.qwen import Qwen3Vision
     from penstock.frontend.media.processes import MediaProcesses
     from penstock.frontend.media.processor_files import ProcessorFiles
-    from penstock.frontend.requests.media_sources import encoded
+    from penstock.frontend.media.sources.source import encoded
 
     content = io.BytesIO()
     Image.new("RGB", (300, 400)).save(content, "PNG")

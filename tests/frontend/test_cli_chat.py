@@ -13,8 +13,8 @@ from builders.shell import STAND_IN
 from penstock.frontend.commands.repl.answer_text import AnswerText
 from penstock.frontend.commands.repl.chat_input import ChatInput, read_input
 from penstock.frontend.commands.repl.conversation import AnswerDelta, Conversation
-from penstock.frontend.commands.repl.history import add_to_history, read_history
 from penstock.frontend.commands.repl.slash import command_word
+from penstock.frontend.commands.repl.terminal import add_to_history, read_history
 from penstock.protocol.errors import RequestError
 from penstock.protocol.outputs import CompletionOutput, FunctionCall, RequestOutput, Samples, ToolCall
 from penstock.protocol.parameters.sampling import SamplingParams

@@ -9,7 +9,8 @@ from builders.tokenizer_kinds import CHAT_TEMPLATES as TEMPLATES
 
 from penstock import SamplingParams
 from penstock.frontend.requests.conversation_checks import check_conversation
-from penstock.frontend.requests.prompts import check_tools, parse_prompt, parse_prompts
+from penstock.frontend.requests.prompts import parse_prompt, parse_prompts
+from penstock.frontend.requests.tool_schemas import check_tools
 from penstock.frontend.text.chat import render
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import RequestError

@@ -17,9 +17,9 @@ from builders.warm_trees import LentTrees
 
 import penstock
 from penstock import LLM, AsyncLLM, BeamSearchParams, GuidedDecodingParams, SamplingParams, Tokenizer, allspark
-from penstock.frontend.allspark.generation_keys import generation_of
-from penstock.frontend.allspark.model_config import checked_config, engine_options
-from penstock.frontend.allspark.yaml_text import as_yaml
+from penstock.frontend.allspark.configuration.generation_keys import generation_of
+from penstock.frontend.allspark.configuration.model_config import checked_config, engine_options
+from penstock.frontend.allspark.configuration.yaml_text import as_yaml
 from penstock.frontend.console import logs
 from penstock.protocol.errors import PenstockError, RequestError
 from penstock.protocol.options.config import EngineConfig

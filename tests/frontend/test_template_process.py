@@ -13,13 +13,13 @@ from builders.tokenizer_kinds import CHAT_TEMPLATES
 from builders.watching import wait_until
 
 from penstock.frontend.text.chat import render
-from penstock.frontend.text.known_templates import is_known
 from penstock.frontend.text.template_input import TemplateInput
 from penstock.frontend.text.template_options import unread_options
 from penstock.frontend.text.template_process import (
     BoundedRenderer,
     TemplateProcesses,
     _renderers,
+    is_known,
     render_request_template,
 )
 from penstock.frontend.text.tokenizer import Tokenizer

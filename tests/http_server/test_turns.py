@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from penstock.frontend.http.answers.errors import ApiError
 from penstock.frontend.http.application import application
 from penstock.frontend.http.options import HttpOptions
+from penstock.frontend.http.requests.body import FairQueue
 from penstock.frontend.http.requests.concurrency_limit import ConcurrencyLimit
-from penstock.frontend.http.requests.fair_queue import FairQueue
 from penstock.frontend.requests.budget import Budget
 from penstock.protocol.errors import RequestError
 

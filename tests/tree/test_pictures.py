@@ -20,7 +20,7 @@ from penstock import LLM, ConfigError, RequestError, SamplingParams
 from penstock.frontend.cli import main
 from penstock.frontend.console import logs
 from penstock.frontend.http.schemas.chat import ContentPart
-from penstock.frontend.requests.media_options import OPTIONS as OPTIONS_OF_MEDIA
+from penstock.frontend.media.sources.encoded_media import OPTIONS as OPTIONS_OF_MEDIA
 from penstock.frontend.session.private import PrivateSession
 
 OPTIONS: dict[str, Any] = {"load_format": "stand-in", "max_model_len": 512, "mm_cache": 64, "block_size": 16}

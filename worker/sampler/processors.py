@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...protocol.errors import ConfigError
-from ...protocol.plugins import LOGITS_PROCESSORS, installed, require_installed
+from ...protocol.options.plugins import LOGITS_PROCESSORS, installed, require_installed
 
 Step = Callable[[numpy.ndarray, int, numpy.ndarray], None]
 Make = Callable[[int, Any], Step | None]

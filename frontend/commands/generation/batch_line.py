@@ -28,7 +28,7 @@ from ...http.requests.tool_choice import ToolChoice
 from ...http.schemas.chat import ChatChoice, ChatCompletion, ChatRequest
 from ...http.schemas.completions import Completion, CompletionChoice, CompletionRequest
 from ...http.schemas.sampling import PromptDetails, Usage
-from ...requests.media_parts import take_media
+from ...media.sources.parts import take_media
 from ...requests.prompts import Conversation
 
 _KEYS = {"custom_id", "method", "url", "body"}

@@ -17,7 +17,7 @@ from ....protocol.errors import ConfigError, RequestError
 from ....protocol.fields.rules import shown
 from ....protocol.fields.suggestion import suggestion
 from ....protocol.parameters.sampling import SamplingParams
-from ...requests.media_parts import media_of_prompt, take_media
+from ...media.sources.parts import media_of_prompt, take_media
 from ...requests.prompts import MEDIA, OTHER_MEDIA, PARTS, Conversation, fault_of_dict
 from .lines import Line
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....protocol.errors import ConfigError, RequestError
 from ...llm import LLM
-from ...requests.media_parts import sources_of_prompt
+from ...media.sources.parts import sources_of_prompt
 from ...requests.prompts import MEDIA, Conversation
 from .prompts import Row
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....protocol.errors import RequestError
-from ...requests.media_parts import take_media
+from ...media.sources.parts import take_media
 
 Content = str | list[dict[str, Any]]
 

@@ -4,20 +4,23 @@ A Ctrl-C stops an answer or a command, or drops a line, never the program, howev
 moves the cursor, so a window may change its size at any moment; the line being edited is readline's business.
 """
 
+import json
+import os
 import readline
 import signal
 import sys
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from ...console.logs import state_folder
 from .answer_text import DIM, PLAIN, AnswerText, takes_colours, wrapped
 from .chat_input import ChatInput, read_input
 from .completion import Complete, readline_completer
 from .conversation import AnswerDelta
-from .history import add_to_history, history_file, read_history
 
 _HINT = "Ctrl-D or /quit leaves, /help lists what else there is."
 _BOLD = "\x1b[1m"
@@ -162,3 +165,56 @@ def _silent_keyboard() -> Iterator[None]:
     finally:
         with suppress(termios.error):  # the terminal may be gone
             termios.tcsetattr(keyboard, termios.TCSANOW, before)
+
+
+# --- input history ---------------------------------------------------------------------------------------------------
+# Earlier chats' input, for the arrow keys: one JSON string a line, so that a message may have several. The file lies in
+# the user's state folder, readable by nobody else; the oldest entries are dropped when it is read.
+
+_KEPT = 1000
+
+
+def history_file() -> Path:
+    """The null device where nothing can be kept."""
+    try:
+        return state_folder() / "chat-history.jsonl"
+    except OSError:
+        return Path(os.devnull)
+
+
+def read_history(path: Path) -> list[str]:
+    """Oldest first; a file that is missing or damaged gives what can be read of it."""
+    entries: list[str] = []
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return entries
+    for line in lines:
+        with suppress(ValueError):
+            entry = json.loads(line)
+            if isinstance(entry, str):
+                entries.append(entry)
+    if len(entries) > _KEPT:
+        entries = entries[-_KEPT:]
+        _replace(path, entries)
+    return entries
+
+
+def add_to_history(path: Path, entry: str) -> None:
+    """Appended at once, so that two chats share one file. A folder that cannot be written keeps no history."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a", encoding="utf-8", opener=_private) as file:
+            file.write(json.dumps(entry) + "\n")
+
+
+def _replace(path: Path, entries: list[str]) -> None:
+    with suppress(OSError):
+        fresh = path.with_name(f".{path.name}.{os.getpid()}")
+        with open(fresh, "w", encoding="utf-8", opener=_private) as file:
+            file.writelines(json.dumps(entry) + "\n" for entry in entries)
+        fresh.replace(path)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, mode=0o600)

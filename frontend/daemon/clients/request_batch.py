@@ -15,7 +15,7 @@ from ....protocol.messages import values
 from ....protocol.packed import MOST_VALUES, array_length, bytes_of_values, num_values
 from ....protocol.parameters.beams import BeamSearchParams
 from ....protocol.parameters.sampling import SamplingParams
-from ...requests.encoded_media import unpacked_media
+from ...media.sources.encoded_media import unpacked_media
 from ...requests.prompts import ParsedPrompt, parse_prompt
 from ...session.private import PrivateSession
 from .rendering import rendered

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from ....protocol.errors import RequestError
-from ...requests.encoded_media import EncodedMedium
-from ...requests.media_parts import take_media
+from ...media.sources.encoded_media import EncodedMedium
+from ...media.sources.parts import take_media
 from ...requests.prompts import RenderedPrompt
 from ..answers.errors import ApiError
 from ..loaded_model import LoadedModel

@@ -12,7 +12,7 @@ from typing import Any
 from ....protocol.outputs import CompletionOutput, FunctionCall, ToolCall
 from ....protocol.parameters.guided import GuidedDecodingParams
 from ...parsing import AnswerReader, CallForm, CallMarks
-from ...parsing.json_call import BareJsonCall
+from ...parsing.calls.json_call import BareJsonCall
 from ...requests.tool_schemas import DEFINITIONS, arguments_schema
 from ..answers.errors import ApiError
 from ..schemas.chat import AllowedTools

@@ -3,16 +3,17 @@
 from PIL import Image
 
 from ....protocol.errors import RequestError
-from ...requests.encoded_media import EncodedMedium
 from ..families.family import Family
 from ..families.frames import Frames
+from ..sources.encoded_media import EncodedMedium
 from .images import read_image
-from .videos import open_video
 
 
 def decoded_frames(family: Family, medium: EncodedMedium) -> Frames:
     """Raises `RequestError` for a file that can't be read or that is too large."""
     if medium.kind == "video":
+        from .videos import open_video  # with what decodes films
+
         return family.video(open_video(medium), medium.options)
     return family.image(_image(medium), medium.options)
 

@@ -8,8 +8,8 @@ import msgspec
 from PIL import Image
 
 from ....protocol.errors import LimitError, RequestError
-from ...requests.encoded_media import MOST_FRAMES, EncodedMedium
 from ..families.frames import Video
+from ..sources.encoded_media import MOST_FRAMES, EncodedMedium
 from .films import MAGIC, open_film
 from .images import ANIMATED, opened, read_image, rgb_of
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....protocol.files.model_file import read_model_settings
-from ...requests.encoded_media import MOST_FRAMES
 from ..processor_files import PIXEL_SIZES, ProcessorFiles, flag, number, pixel_limits, same_as_encoders, whole
+from ..sources.encoded_media import MOST_FRAMES
 from .family import Family, Grid, Options, Replacement
-from .qwen2 import chosen_pixels
+from .qwen import chosen_pixels
 from .sizes import Room, check_ratio, fitted
 
 if TYPE_CHECKING:

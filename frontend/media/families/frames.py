@@ -9,8 +9,8 @@ import numpy
 from PIL import Image
 
 from ....protocol.errors import LimitError, RequestError
-from ...requests.media_options import RATES
 from ..decoded import Layout
+from ..sources.encoded_media import RATES
 from .sizes import MOST_RESULT_BYTES
 
 BILINEAR, BICUBIC, LANCZOS = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.LANCZOS

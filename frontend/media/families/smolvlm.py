@@ -4,11 +4,10 @@ import math
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
-from ...requests.encoded_media import MOST_FRAMES
 from ..processor_files import ProcessorFiles, inner, number, whole
+from ..sources.encoded_media import MOST_FRAMES
 from .family import Options, Replacement
 from .idefics3 import LONGEST, WHOLE_PICTURE, Idefics3Vision
-from .number_words import in_words
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -16,6 +15,11 @@ if TYPE_CHECKING:
     from ..decoded import DecodedMedium
     from .frames import Frames, Video
 
+_SMALL = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+)  # fmt: skip
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _SKIPPED_SECONDS = 1  # at both ends of a long video
 
 
@@ -85,3 +89,16 @@ class SmolVision(Idefics3Vision, frozen=True):
         ]
         text = f"You are provided the following {series}.\n{''.join(frames)}\n\n"
         return Replacement(text, (self.rows,) * num_frames)
+
+
+def in_words(number: int) -> str:
+    """A number from 0 to 999,999 as num2words writes it: one thousand, one hundred and sixty-four."""
+    if number < len(_SMALL):
+        return _SMALL[number]
+    if number < 100:
+        return _TENS[number // 10 - 2] + (f"-{_SMALL[number % 10]}" if number % 10 else "")
+    unit, name = (100, "hundred") if number < 1000 else (1000, "thousand")
+    whole, rest = f"{in_words(number // unit)} {name}", number % unit
+    if not rest:
+        return whole
+    return f"{whole} and {in_words(rest)}" if rest < 100 else f"{whole}, {in_words(rest)}"

@@ -8,8 +8,7 @@ from .ernie import ErnieVision
 from .family import Family
 from .gemma3 import Gemma3Vision
 from .idefics3 import Idefics3Vision
-from .qwen2 import Qwen2Vision
-from .qwen3 import Qwen3Vision
+from .qwen import Qwen2Vision, Qwen3Vision
 from .smolvlm import SmolVision
 
 _KINDS: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Models in LM Studio's folders: `lmstudio:ORG/REPO`, or `lmstudio:ORG/REPO/FILE` where there are several."""
+"""The store of LM Studio, as `ollama.py` is that of Ollama: `lmstudio:ORG/REPO`, or `lmstudio:ORG/REPO/FILE`."""
 
 from collections.abc import Iterator
 from pathlib import Path

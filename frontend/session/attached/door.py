@@ -11,13 +11,12 @@ from ....protocol.attach import Attached, WireConversation, WireRequest
 from ....protocol.errors import RequestError
 from ....protocol.files.model_file import read_model_text
 from ....protocol.parameters.sampling import SamplingParams
+from ...media.sources.encoded_media import packed_media
+from ...media.sources.parts import take_media
 from ...requests.conversation_checks import check_conversation
 from ...requests.door_checks import packed_prompt
-from ...requests.encoded_media import packed_media
-from ...requests.media_door import NO_SIGHT
-from ...requests.media_parts import take_media
 from ...requests.plain_types import plain, well_formed
-from ...requests.prompts import Conversation, ParsedPrompt
+from ...requests.prompts import NO_SIGHT, Conversation, ParsedPrompt
 from ...requests.request import Notify
 from ...requests.tool_schemas import tool_schema
 from .request import AttachedRequest

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ....protocol.attach import AskAdapters, AskLoad, AskRender, AskUnload, Attached
 from ....protocol.errors import AdapterError, RequestError
+from ....protocol.fields.rules import FLAG
 from ....protocol.options.config import EngineConfig
-from ....protocol.options.option_rules import FLAG
-from ...requests.media_parts import bare_media
-from ...requests.prompts import Conversation, Messages, check_template_options, check_tools
-from ...requests.tool_schemas import tool_schema
+from ...media.sources.parts import bare_media
+from ...requests.conversation_checks import check_template_options
+from ...requests.prompts import Conversation, Messages
+from ...requests.tool_schemas import check_tools, tool_schema
 from ..session import Session, adapter_folder, check_adapter_name
 from .door import AttachedDoor, on_the_wire
 from .request import AttachedRequest
@@ -71,7 +72,8 @@ class AttachedSession(Session[AttachedRequest]):
         template_options: Mapping[str, Any] | None = None,
     ) -> list[Conversation]:
         """One prompt per conversation, rendered when it arrives."""
-        check_tools(tools)
+        if tools is not None:
+            check_tools(tools)
         tools = None if tools is None else [tool_schema(tool) for tool in tools]
         check_template_options(template_options)
         return [

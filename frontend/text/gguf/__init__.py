@@ -5,7 +5,7 @@ what follows: `byte_pairs.py` with `word_rules.py` (GPT-2's kind and Gemma 4's),
 and T5's), `word_pieces.py` (BERT's).
 """
 
-from .end_tokens import end_token_ids
+from .token_list import end_token_ids
 from .tokenizer_files import write_tokenizer
 
 __all__ = ["end_token_ids", "write_tokenizer"]

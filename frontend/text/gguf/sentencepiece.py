@@ -3,6 +3,7 @@
 The file's tokens are made a `SentencePieceModel` again; what follows is as for a `tokenizer.model`.
 """
 
+import struct
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
@@ -12,7 +13,6 @@ from ..vocabulary.sentencepiece_model import Algorithm, Kind, Piece, SentencePie
 from ..vocabulary.sentencepiece_tokenizer import needs_segmenter, sentencepiece_tokenizer
 from .added_tokens import add_tokens, of_spaces, with_spaces_as_pieces
 from .metadata import PREFIX, Metadata, flag, whole_numbers
-from .sentencepiece_file import sentencepiece_file
 from .token_list import TokenList
 
 # Vocabularies with this token, Mistral's since the third version, have a space before the first word of a text only;
@@ -93,3 +93,38 @@ def _charsmap(metadata: Metadata) -> bytes:
     if not all(-128 <= number < 256 for number in numbers):
         raise ValueError(f"{key} has a number that is no byte")
     return bytes([number & 0xFF for number in numbers])
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
+# The `Segmenter` reads it when a tokenizer is loaded. Field numbers are those of `sentencepiece_model.proto`.
+
+_FOUR_BYTES, _CONTENT = 5, 2
+
+
+def sentencepiece_file(model: SentencePieceModel) -> bytes:
+    trainer = _number(3, model.algorithm) + _number(35, model.byte_fallback)
+    normalizer = _number(3, model.add_dummy_prefix) + _number(4, model.remove_extra_whitespaces)
+    normalizer += _number(5, model.escape_whitespaces) + (_content(2, model.charsmap) if model.charsmap else b"")
+    pieces = b"".join([_content(1, _piece(piece)) for piece in model.pieces])
+    return pieces + _content(2, trainer) + _content(3, normalizer)
+
+
+def _piece(piece: Piece) -> bytes:
+    score = _varint(2 << 3 | _FOUR_BYTES) + struct.pack("<f", piece.score)
+    return _content(1, piece.text.encode()) + score + _number(3, piece.kind)
+
+
+def _content(number: int, value: bytes) -> bytes:
+    return _varint(number << 3 | _CONTENT) + _varint(len(value)) + value
+
+
+def _number(number: int, value: int) -> bytes:
+    return _varint(number << 3) + _varint(value)
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])

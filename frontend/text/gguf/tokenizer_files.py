@@ -1,23 +1,68 @@
 """Writes the files of a GGUF file's tokenizer: `tokenizer.json`, `tokenizer_config.json`, and the chat templates."""
 
 import json
+import re
+from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tokenizers
 
+from ....protocol.fields.rules import shown
 from ..incremental import panics_as
 from ..vocabulary.folder import add_begin_and_end
 from ..vocabulary.segmenter import SEGMENTER_FILE
 from ..vocabulary.sentencepiece_model import Algorithm, Kind
 from .added_tokens import takes_spaces_behind
 from .byte_pairs import byte_level_tokenizer, plain_tokenizer
-from .chat_templates import write_chat_templates
-from .metadata import Metadata
+from .metadata import PREFIX, Metadata, text
 from .sentencepiece import tokenizer_of
-from .token_list import TokenList
-from .vocabularies import Model, Vocabulary, read_vocabulary
+from .token_list import Defaults, TokenList, read_tokens
 from .word_pieces import word_piece_tokenizer
+from .word_rules import adds_bos_by_default
+
+
+class Model(Enum):
+    """The kinds of vocabularies that a GGUF file may have, by `tokenizer.ggml.model`."""
+
+    BYTE_PAIRS = "gpt2"
+    PLAIN_PAIRS = "gemma4"  # of characters, with bytes for the rest
+    SENTENCEPIECE = "llama"
+    UNIGRAM = "t5"
+    WORD_PIECES = "bert"
+
+
+class Vocabulary(NamedTuple):
+    model: Model
+    tokens: TokenList
+
+
+_NONE = ("none", "no_vocab")
+# By kind, where the file doesn't say.
+_DEFAULTS = {
+    Model.PLAIN_PAIRS: Defaults({}, adds_bos=True),
+    Model.SENTENCEPIECE: Defaults(dict(bos=1, eos=2, unk=0), adds_bos=True),
+    Model.UNIGRAM: Defaults(dict(eos=1, unk=2, pad=0), adds_eos=True),
+    Model.WORD_PIECES: Defaults(dict(bos=101, unk=100, sep=102, pad=0, mask=103), adds_bos=True),
+}
+
+
+def read_vocabulary(metadata: Metadata) -> Vocabulary:
+    model = _model(metadata)
+    defaults = _DEFAULTS.get(model) or Defaults({}, adds_bos=adds_bos_by_default(text(metadata, f"{PREFIX}pre")))
+    return Vocabulary(model, read_tokens(metadata, defaults))
+
+
+def _model(metadata: Metadata) -> Model:
+    name = text(metadata, f"{PREFIX}model")
+    if name is None or name in _NONE:
+        raise ValueError("the file has none")
+    if name not in [model.value for model in Model]:
+        known = ", ".join(model.value for model in Model)
+        raise ValueError(f"{PREFIX}model is {shown(name)}, a kind that is not read here; known are {known}")
+    return Model(name)
+
 
 _ALGORITHMS = {Model.SENTENCEPIECE: Algorithm.BPE, Model.UNIGRAM: Algorithm.UNIGRAM}
 _NAMED = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
@@ -83,3 +128,45 @@ def _settings(metadata: Metadata, tokens: TokenList) -> dict[str, Any]:
 
 def _is_whole(tokens: TokenList, task: str) -> bool:
     return tokens.kinds[tokens.ids[task]] not in (Kind.NORMAL, Kind.BYTE)
+
+
+# --- chat templates --------------------------------------------------------------------------------------------------
+# They become the files in which a model's folder has them: one, and others by name.
+
+_KEY = "tokenizer.chat_template"
+_FOLDER = "additional_chat_templates"
+_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")  # it becomes the name of a file
+_MOST = 64
+_MOST_CHARACTERS = 1 << 20  # published ones have some 30,000 at most
+
+
+def write_chat_templates(metadata: Metadata, folder: Path) -> None:
+    if default := _template(metadata, _KEY):
+        (folder / "chat_template.jinja").write_text(default, encoding="utf-8")
+    named = dict(_named(metadata))
+    if len(named) > _MOST:
+        raise ValueError(f"it has {len(named):,} chat templates, and at most {_MOST} are read")
+    if named:
+        (folder / _FOLDER).mkdir()
+    for name, template in named.items():
+        (folder / _FOLDER / f"{name}.jinja").write_text(template, encoding="utf-8")
+
+
+def _named(metadata: Metadata) -> Iterator[tuple[str, str]]:
+    for key in metadata:
+        if not key.startswith(f"{_KEY}."):
+            continue
+        name = key.removeprefix(f"{_KEY}.")
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"its chat template {shown(name)} has a name that is not of letters, digits and _")
+        if template := _template(metadata, key):
+            yield name, template
+
+
+def _template(metadata: Metadata, key: str) -> str | None:
+    found = text(metadata, key)
+    if found is not None and len(found) > _MOST_CHARACTERS:
+        raise ValueError(
+            f"{shown(key)} has {len(found):,} characters, and no model's template has more than {_MOST_CHARACTERS:,}"
+        )
+    return found

@@ -1,4 +1,6 @@
-"""BERT's vocabularies as `tokenizers` objects: of each word the longest beginning that is a token, and so on."""
+"""BERT's kind of vocabulary, as `byte_pairs.py` and `sentencepiece.py` are the other kinds: of each word the longest
+beginning that is a token, and so on.
+"""
 
 import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers

@@ -17,10 +17,10 @@ from penstock.allspark import (
     RoPEScaleMethod,
     TargetDevice,
 )
-from penstock.frontend.allspark import compute_unit
-from penstock.frontend.allspark.hugging_face_model import safe_name
-from penstock.frontend.allspark.model_config import checked_config, engine_options, say_notices
-from penstock.frontend.allspark.quantization import quantization_of
+from penstock.frontend.allspark.configuration import compute_unit
+from penstock.frontend.allspark.configuration.model_config import checked_config, engine_options, say_notices
+from penstock.frontend.allspark.configuration.quantization import quantization_of
+from penstock.frontend.allspark.loaders.hugging_face_model import safe_name
 from penstock.protocol.survey import GpuSurvey
 
 

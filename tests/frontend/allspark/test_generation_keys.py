@@ -9,7 +9,7 @@ from builders.cases import for_each
 
 from penstock import RequestError
 from penstock.allspark import ASGenerationConfigBuilder, MultiMediaInfo
-from penstock.frontend.allspark.generation_keys import KEYS, generation_of
+from penstock.frontend.allspark.configuration.generation_keys import KEYS, generation_of
 
 
 def test_every_key_has_a_method_that_sets_it():

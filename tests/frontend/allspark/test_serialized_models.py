@@ -11,8 +11,8 @@ from builders.tiny_model import tiny_model
 
 from penstock import ConfigError
 from penstock.allspark import DashInferModel, HuggingFaceModel, TargetDevice
-from penstock.frontend.allspark import hugging_face_model
-from penstock.frontend.allspark.yaml_text import read_yaml, write_yaml
+from penstock.frontend.allspark.configuration.yaml_text import read_yaml, write_yaml
+from penstock.frontend.allspark.loaders import hugging_face_model
 
 INT8 = {"weight_format": "int8"}
 

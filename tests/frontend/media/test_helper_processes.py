@@ -13,17 +13,16 @@ from builders.cases import for_each
 from builders.tiny_sight import file_of
 from PIL import Image, ImageOps
 
-from penstock.frontend.media.ahead import ahead
 from penstock.frontend.media.decoded import Layout, digest_of
 from penstock.frontend.media.decoding.images import FORMATS, refuse_others
 from penstock.frontend.media.families.family import Grid
-from penstock.frontend.media.families.qwen3 import Qwen3Vision
+from penstock.frontend.media.families.qwen import Qwen3Vision
+from penstock.frontend.media.placeholders import Run, positions_of
 from penstock.frontend.media.places import Places
-from penstock.frontend.media.positions import Run, positions_of
-from penstock.frontend.media.processes import MediaProcesses
+from penstock.frontend.media.processes import MediaProcesses, ahead
 from penstock.frontend.media.processor_files import ProcessorFiles
 from penstock.frontend.media.rgb import as_rgb
-from penstock.frontend.requests.media_sources import encoded
+from penstock.frontend.media.sources.source import encoded
 from penstock.protocol.errors import LimitError, RequestError
 from penstock.protocol.processes import bounded_process
 from penstock.protocol.processes.bounded_process import Bounds

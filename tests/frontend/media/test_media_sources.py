@@ -17,11 +17,11 @@ from builders.tiny_sight import file_of, noise
 from PIL import Image
 
 from penstock.frontend.media.decoding.images import read_image
-from penstock.frontend.requests import media_download, media_sources
-from penstock.frontend.requests.encoded_media import EncodedMedium, packed_media, unpacked_media
-from penstock.frontend.requests.media_download import downloaded
-from penstock.frontend.requests.media_parts import media_of_prompt, take_media
-from penstock.frontend.requests.media_sources import check_source, encoded
+from penstock.frontend.media.sources import download
+from penstock.frontend.media.sources.download import downloaded
+from penstock.frontend.media.sources.encoded_media import EncodedMedium, packed_media, unpacked_media
+from penstock.frontend.media.sources.parts import media_of_prompt, take_media
+from penstock.frontend.media.sources.source import MOST_BYTES, check_source, encoded
 from penstock.protocol.attach import LONGEST_FRAME
 from penstock.protocol.errors import LimitError, RequestError
 
@@ -103,7 +103,7 @@ def test_files_and_urls_are_opened_by_the_callers_own_process_alone_up_to_a_leng
     for source, says in (("nothing.png", "No such file"), ("file://elsewhere/a.png", "of this machine")):
         with pytest.raises(RequestError, match=says):
             encoded("image", source, may_open=True)
-    monkeypatch.setitem(media_sources.MOST_BYTES, "image", 1 << 10)
+    monkeypatch.setitem(MOST_BYTES, "image", 1 << 10)
     with open(tmp_path / "long.png", "wb") as file:
         file.truncate(1 << 40)
     for source in (FILE, URL, io.BytesIO(FILE), path, tmp_path / "long.png"):
@@ -218,7 +218,7 @@ def test_a_url_is_downloaded_by_the_caller_within_limits(address):
 def test_a_server_on_the_internet_redirects_nobody_into_the_network_of_this_machine(address, monkeypatch):
     port = address.rpartition(":")[2]
     outside = ["127.0.0.1"]  # stands for the internet
-    monkeypatch.setattr(media_download, "_is_outside", lambda peer: peer in outside)
+    monkeypatch.setattr(download, "_is_outside", lambda peer: peer in outside)
     assert downloaded("image", f"{address}/inside?127.0.0.1:{port}", 100 << 10) == FILE
     with pytest.raises(RequestError, match="into the network of this machine"):
         downloaded("image", f"{address}/inside?127.0.0.2:{port}", 100 << 10)

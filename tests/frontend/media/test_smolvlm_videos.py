@@ -11,7 +11,7 @@ from jinja2 import Environment
 from PIL import Image
 
 from penstock.frontend.media.decoded import DecodedMedium
-from penstock.frontend.media.families.number_words import in_words
+from penstock.frontend.media.families.smolvlm import in_words
 from penstock.frontend.media.families.table import family_of
 from penstock.frontend.media.processor_files import ProcessorFiles
 from penstock.frontend.media.sight import Sight
