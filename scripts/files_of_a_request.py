@@ -19,7 +19,8 @@ seen, folder, root = set(), os.environ["FILES_OF"], os.environ["FILES_ROOT"] + o
 def note(frame, event, argument):
     name = frame.f_code.co_filename
     if event == "call" and name not in seen and name.startswith(root) and os.path.exists(folder + "/ready"):
-        if "site-packages" not in name:
+        # The thread "touch" populates memory, whatever requests come.
+        if "site-packages" not in name and threading.current_thread().name != "touch":
             seen.add(name)
             with open(f"{folder}/{os.getpid()}", "a") as file:
                 file.write(name[len(root):] + "\\n")
@@ -35,7 +36,7 @@ picture = io.BytesIO()
 Image.new("RGB", (64, 48), "red").save(picture, "png")
 part = {"type": "image", "image": picture.getvalue()}
 conversation = [{"role": "user", "content": [part, {"type": "text", "text": "What is this?"}]}]
-with LLM(MODEL, quiet=True) as llm:
+with LLM(MODEL, quiet=True, watchdog_timeout=0) as llm:  # which looks when it likes
     params = SamplingParams(temperature=0, max_tokens=8)
     Path(os.environ["FILES_OF"], "ready").touch()
     [output] = CALL
@@ -52,8 +53,7 @@ def main() -> None:
     for name in _REQUESTS:
         files = files_of(name)
         print("\n".join(files))
-        rooms = Counter(file.split("/")[0] for file in files)
-        print(", ".join(f"{room} {count}" for room, count in sorted(rooms.items())))
+        print(", ".join(f"{room} {count}" for room, count in sorted(rooms_of(files).items())))
         print(name, len(files))
 
 
@@ -68,6 +68,11 @@ def files_of(name: str) -> list[str]:
         subprocess.run([sys.executable, "-c", script], env=environment, check=True)
         notes = [each.read_text() for each in Path(folder).iterdir() if each.name.isdigit()]
     return sorted({file for note in notes for file in note.splitlines()})
+
+
+def rooms_of(files: list[str]) -> Counter[str]:
+    """How many of the files each room has."""
+    return Counter(file.split("/")[0] for file in files)
 
 
 def _package() -> Path:
