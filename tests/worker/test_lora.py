@@ -1,6 +1,7 @@
 """Models with LoRA adapters: PEFT's own numbers, whatever computes them, and no influence on anyone else's."""
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -230,6 +231,8 @@ REFUSED: dict[str, tuple[dict, str]] = {
     "changed base weights": (dict(init_lora_weights="pissa_niter_4"), "changed base weights"),
     "too large a rank": (dict(rank=32), "rank 32 .* max_lora_rank=16"),
     "matrices of another rank": (dict(r=4), "says r=4 of .*, whose matrices have rank 8"),
+    "a scale that is none": (dict(lora_alpha="16"), "says lora_alpha='16' of .*; it must be a number"),
+    "a scale without bound": (dict(alpha_pattern={"q_proj": math.inf}), "says lora_alpha=inf of .*q_proj"),
     "an embedding": (more(model__embed_tokens__lora_embedding_A=(4, 307)), "changes an embedding"),
     "a magnitude": (more(model__layers__0__mlp__up_proj__lora_magnitude_vector=(112,)), "belongs to DoRA"),
     "half a pair": (

@@ -71,6 +71,10 @@ class AdapterFiles:
 
     def _scale(self, module: str, rank: int) -> float:
         alpha = self._by_pattern("alpha_pattern", module, self.config.get("lora_alpha", 8))
+        if type(alpha) not in (int, float) or not math.isfinite(alpha):
+            raise AdapterError(
+                f"{self.folder}: {_CONFIG} says lora_alpha={shown(alpha)} of {module}; it must be a number.", "files"
+            )
         return alpha / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
 
     def _by_pattern(self, key: str, module: str, default: Any) -> Any:
