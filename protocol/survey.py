@@ -16,6 +16,7 @@ class ModelSurvey(msgspec.Struct):
     family: str = ""
     dtype: str = ""  # of the checkpoint
     context: int = 0
+    cut: str = ""  # why the context ends before the model's own, as the end of a sentence
     stored_bytes: int = 0  # the weights as they are stored, and as a GPU holds them
     cpu_bytes: int = 0  # the weights as this machine's processor computes with them
     # What of them must be in memory where the rest is mapped from the disk: one, while it is packed. 0: that can't be.

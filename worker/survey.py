@@ -78,6 +78,7 @@ def _model(folder: Path, without_weights: bool) -> ModelSurvey:
         family=config.family.name,
         dtype=config.dtype,
         context=config.max_position,
+        cut="" if config.cut is None else f"of {config.cut.own:,}: {config.cut}",
         stored_bytes=stored,
         cpu_bytes=cpu_bytes,
         largest_bytes=_largest_where_mapped(config, stored, item_size),

@@ -56,7 +56,7 @@ def _rows(model: LocalModel, survey: ModelSurvey, place: Place) -> Iterator[tupl
     if survey.refusal is None:
         yield "family", survey.family
         yield "dtype", survey.dtype
-        yield "context", f"{survey.context:,} tokens"
+        yield "context", f"{survey.context:,} tokens" + (f", {survey.cut}" if survey.cut else "")
     yield "runs here", verdict_on(model, survey, place)
     if survey.refusal is None and not place.is_card:
         beside = survey.taken_bytes - survey.cpu_bytes - survey.taken_kv_bytes

@@ -9,7 +9,7 @@ from pathlib import Path
 from builders.cases import for_each
 from builders.mxfp4_model import mxfp4_model
 from builders.quantized_model import Form, mixed_model, quantization_config
-from builders.tiny_configs import FAMILIES
+from builders.tiny_configs import FAMILIES, change_config
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.survey import ModelSurvey
@@ -26,7 +26,7 @@ def surveyed(folder: Path) -> ModelSurvey:
 @for_each("family", FAMILIES)
 def test_every_family_has_its_figures(family, tmp_path):
     found = surveyed(tiny_model(tmp_path, family))
-    assert (found.refusal, found.family, found.dtype, found.context) == (None, family, "float32", 1024)
+    assert (found.refusal, found.family, found.dtype, found.context, found.cut) == (None, family, "float32", 1024, "")
     assert found.stored_bytes == (tmp_path / "model.safetensors").stat().st_size
     config = FAMILIES[family]
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
@@ -37,6 +37,8 @@ def test_every_family_has_its_figures(family, tmp_path):
     if not any(described.states) and len(set(described.heads)) == 1:
         num_kept = sum(min(window or found.context, found.context) for window in described.windows)
         assert found.kv_bytes == num_kept * of_layer * 4
+    chunked = surveyed(change_config(tmp_path, dual_chunk_attention_config={"chunk_size": 500, "local_size": 100}))
+    assert chunked.context == 400 and chunked.cut.startswith("of 1,024: beyond that, dual_chunk_attention_config")
 
 
 def test_weights_that_are_cut_count_all_together_and_none_are_refused(tmp_path):
