@@ -160,6 +160,7 @@ def test_the_models_own_sampling_defaults_hold_where_nothing_else_was_said(shell
         ({}, "length", 512, "the answer was cut at 512 tokens; --max-tokens allows more."),
         ({}, "length", 90, "the answer was cut: the context is full; a larger --max-model-len holds more."),
         ({}, "stop", 512, None),
+        ({}, "repetition", 90, "the answer was ended as a repetition; --early-stop '{"),
         ({"min_tokens": 9}, "length", 512, "the answer was cut at 512 tokens; --max-tokens allows more."),
         ({"min_tokens": 900}, "length", 900, "the answer was cut at 900 tokens; --max-tokens allows more."),
         ({"min_length": 900}, "length", 900, "the answer was cut at 900 tokens; --max-tokens allows more."),
@@ -170,7 +171,8 @@ def test_the_models_own_sampling_defaults_hold_where_nothing_else_was_said(shell
 )
 def test_a_cut_is_told_with_who_asked_for_it(params, reason, num_tokens, remark):
     endings = Endings()
-    answer = CompletionOutput(token_ids=[1] * num_tokens, finish_reason=reason)
+    ended = ("stop", reason) if reason == "repetition" else (reason, None)
+    answer = CompletionOutput(token_ids=[1] * num_tokens, finish_reason=ended[0], stop_reason=ended[1])
     row = with_usual_limit(Row("one", SamplingParams(**params)))
     endings.add(row, RequestOutput("0", None, [1], Samples([answer])))
     remarks = list(endings.remarks())

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ....protocol.outputs import RequestOutput
+from ..repl.conversation import NO_GUARD
 from .prompts import Row
 
 # Of a shell's answers where nobody said how long they may be: a model may go on for ever.
@@ -28,6 +29,7 @@ class Endings:
     num_answers: int = 0
     cut_by_context: int = 0
     cut_by_length: int = 0  # max_length
+    repetitive: int = 0  # ended by early_stop
     # How many tokens each answer had that was cut so.
     cut_by_usual: list[int] = field(default_factory=list)
     cut_by_tokens: list[int] = field(default_factory=list)
@@ -42,10 +44,12 @@ class Endings:
             return
         self.count += 1
         for answer in output.outputs:
-            self.add_answer(row, answer.finish_reason, len(answer.token_ids))
+            is_repetitive = answer.stop_reason == "repetition"
+            self.add_answer(row, answer.finish_reason, len(answer.token_ids), is_repetitive=is_repetitive)
 
-    def add_answer(self, row: Row, finish_reason: str | None, num_tokens: int) -> None:
+    def add_answer(self, row: Row, finish_reason: str | None, num_tokens: int, *, is_repetitive: bool) -> None:
         self.num_answers += 1
+        self.repetitive += is_repetitive
         if finish_reason != "length":
             return
         if row.params.max_tokens is not None and num_tokens >= row.params.max_tokens:
@@ -64,6 +68,8 @@ class Endings:
             yield f"{self._which(self.cut_by_length)} cut at the max_length that was given."
         if self.cut_by_context:
             yield f"{self._which(self.cut_by_context)} cut: the context is full; a larger --max-model-len holds more."
+        if self.repetitive:
+            yield f"{self._which(self.repetitive)} ended as a repetition; --early-stop '{NO_GUARD}' allows more."
 
     def _which(self, number: int) -> str:
         if self.num_answers == 1:

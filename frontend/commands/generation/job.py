@@ -77,7 +77,7 @@ class Job:
             logs.say(f"penstock: {answer.error}", quiet=False)
         else:
             self.endings.count += 1
-            self.endings.add_answer(row, answer.finish_reason, answer.num_output)
+            self.endings.add_answer(row, answer.finish_reason, answer.num_output, is_repetitive=answer.is_cycle)
 
     def _show(self, pieces: Iterator[AnswerDelta]) -> None:
         """Thoughts are for people, who see them dimmed; a pipe gets the answer alone."""

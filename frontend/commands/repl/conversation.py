@@ -16,7 +16,7 @@ from ....protocol.parameters.sampling import SamplingParams
 from ...llm import LLM
 from .content import Content, content_of
 
-_NO_GUARD = '{"enable_early_stop": false}'
+NO_GUARD = '{"enable_early_stop": false}'  # lets an answer repeat itself
 
 
 class AnswerDelta(NamedTuple):
@@ -162,7 +162,7 @@ class Conversation:
             return answer.error + ("\n" if "\n" in answer.error else " ") + waits
         if answer.finish_reason == "stop":
             if answer.is_cycle:
-                return f"ended{answer.within}: it repeated itself; /set early_stop {_NO_GUARD} lets it go on"
+                return f"ended{answer.within}: it repeated itself; /set early_stop {NO_GUARD} lets it go on"
             return None if answer.text else f"ended{answer.within} without an answer"
         ended = self._cut(answer) if answer.finish_reason == "length" else answer.ending()
         if answer.text:
