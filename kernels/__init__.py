@@ -9,7 +9,7 @@ from .lora import LoraConfig, LoraMapping, LoraWeights
 from .operands import DTYPES, HeadLayout, LatentLayout, TokenRotation, WeightFormat
 from .operations import LayerKV, Operations
 from .packed.torch_weights import PackedWeight, multiplies_bfloat16, pack
-from .rows import Rows, Scratch
+from .rows import HostRows, Scratch
 from .states import DeltaHeads, LayerStates, Segments
 from .torch.operations import TorchOperations
 
@@ -17,6 +17,7 @@ __all__ = [
     "DTYPES",
     "DeltaHeads",
     "HeadLayout",
+    "HostRows",
     "LatentLayout",
     "LayerKV",
     "LayerStates",
@@ -25,7 +26,6 @@ __all__ = [
     "LoraWeights",
     "Operations",
     "PackedWeight",
-    "Rows",
     "Scratch",
     "Segments",
     "TorchOperations",

@@ -7,19 +7,32 @@ can't tell the difference.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from .experts import ExpertWeights, Routing
-from .lora import LoraConfig, LoraWeights
+from .lora import LoraConfig
 from .operands import Activation, HeadLayout, LatentLayout, PeerMemory, PlacedRows, ProjectionNorm, WeightFormat
 from .reference.pointwise import add, add_part_norms, add_rows, cap, gate_heads, gather_rows, multiply, put_rows
 from .reference.projection_norm import norm_projections, square_sums
 from .reference.states import causal_convolution, delta_net, gated_norm
 from .states import DeltaHeads, LayerStates, Segments, StateActivation
 from .stored.parts import WeightPart
+
+Rows = TypeVar("Rows")  # [tokens, width]: tensors, or what will be one
+Weight = TypeVar("Weight")  # [out, in], packed for products
+Vector = Tensor  # a norm's weight, a bias: numbers that a model stores and that are no matrix
+
+# What layers hand on as they got it. Each way of computing has its own, which its operations name.
+StepField = Any  # what a step says of its tokens: a tensor and the like, or an address in a recorded step
+LayerRows = Any  # where the tokens of a step lie in a layer's memory
+LayerMemory = Any  # the keys and values of a layer
+PackedExperts = Any  # the weights of many experts
+Table = Any  # of an embedding
+Routes = Any  # the experts of each token, and what their outputs are multiplied by
+Adapters = Any  # of one product
 
 
 class LayerKV(NamedTuple):
@@ -52,136 +65,146 @@ class Ranks(Protocol):
         """All ranks' numbers, in the order of the ranks."""
 
 
-class Operations(Protocol):
+class Operations(Protocol[Rows, Weight]):
     """Rows are [tokens, width]; `stream` is changed in place, all else is new."""
 
-    def pack(self, parts: list[WeightPart], format: WeightFormat) -> Any:
+    def pack(self, parts: list[WeightPart], format: WeightFormat) -> Weight:
         """A weight from blocks of its outputs, [out, in] each; they may be views of a file."""
 
-    def pack_experts(self, parts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> Any:
+    def pack_experts(self, parts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> PackedExperts:
         """The weights of so many experts of one shape, each from blocks of its outputs, read one after the other."""
 
     def fitting_experts(self, weights: ExpertWeights, hidden: int) -> ExpertWeights:
         """The same in kinds of numbers that are computed with together."""
 
-    def table(self, part: WeightPart, format: WeightFormat) -> Any:
+    def table(self, part: WeightPart, format: WeightFormat) -> Table:
         """An embedding's table, of which rows are read."""
 
-    def tied_weight(self, table: Any, format: WeightFormat) -> Any:
+    def tied_weight(self, table: Table, format: WeightFormat) -> Weight:
         """The weight of a head that is tied to this table."""
 
-    def lora(self, in_features: int, outputs: list[int], config: LoraConfig) -> LoraWeights:
+    def lora(self, in_features: int, outputs: list[int], config: LoraConfig) -> Adapters:
         """Room for the adapters of one product, whose outputs are parts side by side."""
 
-    def embedding(self, token_ids: Any, table: Any, first: int, scale: float) -> Any: ...
+    def embedding(self, token_ids: StepField, table: Table, first: int, scale: float) -> Rows: ...
 
-    def linear(self, x: Any, weight: Any, bias: Tensor | None) -> Any: ...
+    def linear(self, x: Rows, weight: Weight, bias: Vector | None) -> Rows: ...
 
-    def add_lora(self, product: Any, x: Any, lora: Any, adapted: Any) -> Any:
+    def add_lora(self, product: Rows, x: Rows, lora: Adapters, adapted: StepField) -> Rows:
         """The product with what the adapters of the step's tokens make of `x` added in place."""
 
-    def add_rms_norm(self, stream: Any, update: Any | None, weight: Tensor, epsilon: float, scale: float = 1.0) -> Any:
+    def add_rms_norm(
+        self, stream: Rows, update: Rows | None, weight: Vector, epsilon: float, scale: float = 1.0
+    ) -> Rows:
         """Adds scale × the update, if any, to the stream; gives the stream's norm."""
 
     def add_layer_norm(
-        self, stream: Any, update: Any | None, weight: Tensor, bias: Tensor | None, epsilon: float, scale: float = 1.0
-    ) -> Any:
+        self, stream: Rows, update: Rows | None, weight: Vector, bias: Vector | None, epsilon: float, scale: float = 1.0
+    ) -> Rows:
         """The same with a norm that takes off the mean."""
 
-    def square_sums(self, heads: Any, norm: ProjectionNorm) -> Any:
+    def square_sums(self, heads: Rows, norm: ProjectionNorm) -> Rows:
         """[T, 2]: what a norm of all heads together divides by, of queries and of keys; ranks add theirs up."""
 
-    def norm_projections(self, product: Any, sums: Any, norm: ProjectionNorm) -> Any:
+    def norm_projections(self, product: Rows, sums: Rows, norm: ProjectionNorm) -> Rows:
         """Norms queries and keys in place, given those sums."""
 
-    def store_heads(self, heads: Any, layout: HeadLayout, rotation: Any, kv: Any, rows: Any) -> Any:
+    def store_heads(
+        self, heads: Rows, layout: HeadLayout, rotation: StepField, kv: LayerMemory, rows: LayerRows
+    ) -> Rows:
         """Norms query and key heads, rotates them if there is a rotation, stores keys and values, gives the query."""
 
-    def attention(self, query: Any, layout: HeadLayout, kv: Any, rows: Any, window: int | None) -> Any: ...
+    def attention(
+        self, query: Rows, layout: HeadLayout, kv: LayerMemory, rows: LayerRows, window: int | None
+    ) -> Rows: ...
 
-    def gate_heads(self, attended: Any, heads: Any, layout: HeadLayout) -> Any:
+    def gate_heads(self, attended: Rows, heads: Rows, layout: HeadLayout) -> Rows:
         """attended × sigmoid(gate), the gates standing where `heads` were projected."""
 
-    def store_latents(self, latents: Any, layout: LatentLayout, rotation: Any, kv: Any, rows: Any) -> None:
+    def store_latents(
+        self, latents: Rows, layout: LatentLayout, rotation: StepField, kv: LayerMemory, rows: LayerRows
+    ) -> None:
         """Norms the latents, rotates the keys beside them, stores both in their slots."""
 
-    def latent_query(self, query: Any, weights: Sequence[Any], layout: LatentLayout, rotation: Any) -> Any:
+    def latent_query(self, query: Rows, weights: Sequence[Weight], layout: LatentLayout, rotation: StepField) -> Rows:
         """[T, heads × width]: of each head its product with its own weight, and its rotated part."""
 
-    def latent_attention(self, query: Any, layout: LatentLayout, kv: Any, rows: Any) -> Any:
+    def latent_attention(self, query: Rows, layout: LatentLayout, kv: LayerMemory, rows: LayerRows) -> Rows:
         """[T, heads × rank]: of each head the weighted sum of latents."""
 
-    def latent_values(self, attended: Any, weights: Sequence[Any], layout: LatentLayout) -> Any:
+    def latent_values(self, attended: Rows, weights: Sequence[Weight], layout: LatentLayout) -> Rows:
         """[T, heads × value_dim]: of each head the product of its sum with its own weight."""
 
     def causal_convolution(
         self,
-        x: Any,
-        weight: Tensor,
-        bias: Tensor | None,
+        x: Rows,
+        weight: Vector,
+        bias: Vector | None,
         activation: StateActivation,
         states: LayerStates,
-        segments: Any,
-    ) -> Any:
+        segments: LayerRows,
+    ) -> Rows:
         """[T, channels]: a sum over each channel's last inputs, with the weights [channels, width]."""
 
-    def delta_net(self, convolved: Any, b: Any, a: Any, heads: DeltaHeads, states: LayerStates, segments: Any) -> Any:
+    def delta_net(
+        self, convolved: Rows, b: Rows, a: Rows, heads: DeltaHeads, states: LayerStates, segments: LayerRows
+    ) -> Rows:
         """[T, value heads × value_dim] of a gated delta net, of which the state is written. The inputs may be, too."""
 
-    def gated_norm(self, x: Any, gate: Any, weight: Tensor, epsilon: float, num_heads: int) -> Any:
+    def gated_norm(self, x: Rows, gate: Rows, weight: Vector, epsilon: float, num_heads: int) -> Rows:
         """norm(x) × weight × silu(gate), the norm by head."""
 
-    def apply_activation(self, x: Any, activation: Activation) -> Any: ...
+    def apply_activation(self, x: Rows, activation: Activation) -> Rows: ...
 
-    def gate(self, gate_up: Any, activation: Activation) -> Any:
+    def gate(self, gate_up: Rows, activation: Activation) -> Rows:
         """The first half of each row, activated, times the second half."""
 
     def route(
         self,
-        logits: Any,
-        bias: Tensor | None,
+        logits: Rows,
+        bias: Vector | None,
         routing: Routing,
-        factors: Tensor | None = None,
-        token_kinds: Any = None,
+        factors: Vector | None = None,
+        token_kinds: StepField = None,
         kind: int = 0,
-    ) -> Any:
+    ) -> Routes:
         """The experts of each token, and what their outputs are multiplied by, from a router's logits.
 
         An expert's bias takes part in the choice alone, its factor in what its output is multiplied by. Where tokens
         have kinds, those of another kind have no experts.
         """
 
-    def experts(self, x: Any, routes: Any, weights: ExpertWeights) -> Any:
+    def experts(self, x: Rows, routes: Routes, weights: ExpertWeights) -> Rows:
         """[T, hidden]: of each token the weighted sum over those of its experts that are here."""
 
-    def add(self, stream: Any, update: Any, scale: float = 1.0, factor: float = 1.0) -> Any:
+    def add(self, stream: Rows, update: Rows, scale: float = 1.0, factor: float = 1.0) -> Rows:
         """(stream + scale × update) × factor, in the stream's place."""
 
-    def add_part_norms(self, total: Any, x: Any, weight: Tensor, epsilon: float) -> Any:
+    def add_part_norms(self, total: Rows, x: Rows, weight: Vector, epsilon: float) -> Rows:
         """Adds to the total the norm of `x`, in which each part as long as the weight has one of its own."""
 
-    def cap(self, product: Any, limit: float) -> Any:
+    def cap(self, product: Rows, limit: float) -> Rows:
         """limit × tanh(product / limit), in place."""
 
-    def multiply(self, x: Any, y: Any, part: int = 0) -> Any:
+    def multiply(self, x: Rows, y: Rows, part: int = 0) -> Rows:
         """x × y, number by number; of a wider y the part of this number."""
 
-    def add_gated(self, total: Any, update: Any, gate: Any) -> Any:
+    def add_gated(self, total: Rows, update: Rows, gate: Rows) -> Rows:
         """Adds update × sigmoid(gate) to the total, the gate a number a row."""
 
-    def gather_rows(self, x: Any, indices: Any) -> Any:
+    def gather_rows(self, x: Rows, indices: StepField) -> Rows:
         """The rows of `x` with these indices."""
 
-    def put_rows(self, stream: Any, placed: Any, part: int = 0) -> Any:
+    def put_rows(self, stream: Rows, placed: StepField, part: int = 0) -> Rows:
         """In the stream, in the place of their tokens' rows, the rows that were made elsewhere: of each this part."""
 
-    def add_rows(self, stream: Any, placed: Any, part: int = 0) -> Any:
+    def add_rows(self, stream: Rows, placed: StepField, part: int = 0) -> Rows:
         """The same, added to their tokens' rows."""
 
-    def all_reduce(self, x: Any) -> Any:
+    def all_reduce(self, x: Rows) -> Rows:
         """The sum over the ranks."""
 
-    def all_gather(self, x: Any, total: int) -> Any:
+    def all_gather(self, x: Rows, total: int) -> Rows:
         """[rows, total] in float32 from every rank's share of it; rank 0 at least has it all."""
 
 
@@ -245,7 +268,7 @@ class TensorOperations:
     def gated_norm(self, x: Tensor, gate: Tensor, weight: Tensor, epsilon: float, num_heads: int) -> Tensor:
         return gated_norm(x, gate, weight, epsilon, num_heads)
 
-    def all_reduce(self, x: Any) -> Any:
+    def all_reduce(self, x: Tensor) -> Tensor:
         return self.ranks.all_reduce(x)
 
     def all_gather(self, x: Tensor, total: int) -> Tensor:

@@ -29,7 +29,7 @@ class Scratch:
 
 
 @dataclass
-class Rows:
+class HostRows:
     """One step: R rows, T tokens."""
 
     query_starts: list[int]  # R+1: the tokens of row r are query_starts[r]:query_starts[r + 1]

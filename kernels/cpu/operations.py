@@ -15,7 +15,7 @@ from torch import Tensor
 from ..experts import ExpertWeights, Routing
 from ..lora import LoraConfig
 from ..operands import Activation, HeadLayout, LatentLayout, Scoring, WeightFormat
-from ..operations import Ranks
+from ..operations import Operations, Ranks
 from ..stored.parts import WeightPart, format_of_parts
 from . import structs
 from .calls import attention as attending
@@ -362,3 +362,6 @@ class NativeOperations(RowOperations, StateOperations):
 
     def _shared_memory(self, num_areas: int, area_bytes: int) -> SharedMemory:
         return SharedMemory(self.ranks.rank, self.ranks.size, self.ranks.exchange, num_areas, area_bytes)
+
+
+_: type[Operations[Buffer, NativeWeight]] = NativeOperations  # for the type checker

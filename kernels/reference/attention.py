@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 
 from ..registry import op
-from ..rows import Rows
+from ..rows import HostRows
 
 
 @op()
-def write_kv(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+def write_kv(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, rows: HostRows) -> tuple[Tensor, Tensor]:
     """Store the keys and values [T, heads, head_dim] of the step's tokens in their slots.
 
     The memory is [blocks, heads, block_size, head_dim], and may have another number format.
@@ -24,7 +24,7 @@ def attention(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
-    rows: Rows,
+    rows: HostRows,
     scale: float,
     window: int | None,
     sinks: Tensor | None = None,

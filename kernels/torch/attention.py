@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..operands import Scoring
 from ..reference.attention import attention, capped, softmax_with, write_kv
-from ..rows import Rows
+from ..rows import HostRows
 from .paging import block_rows, kept_rows, on_device, slot_rows
 
 # Bytes of keys and values that one group gathers. Decode of 4 × 320 tokens of Qwen3-0.6B (10 MB) took 81 µs a row on
@@ -40,7 +40,9 @@ class Group:
 
 
 @write_kv.implement("torch")
-def write_kv_in_torch(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+def write_kv_in_torch(
+    key: Tensor, value: Tensor, keys: Tensor, values: Tensor, rows: HostRows
+) -> tuple[Tensor, Tensor]:
     num_heads, block_size, head_dim = keys.shape[1:]
     targets = rows.plan(("slots", num_heads, block_size), lambda: slot_rows(rows.kv_slots, num_heads, block_size))
     for new, memory in ((key, keys), (value, values)):
@@ -53,7 +55,7 @@ def attention_in_torch(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
-    rows: Rows,
+    rows: HostRows,
     scale: float,
     window: int | None,
     sinks: Tensor | None = None,
@@ -67,7 +69,7 @@ def attention_on_a_gpu(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
-    rows: Rows,
+    rows: HostRows,
     scale: float,
     window: int | None,
     sinks: Tensor | None = None,
@@ -76,7 +78,9 @@ def attention_on_a_gpu(
     return _in_groups(query, keys, values, rows, Scoring(scale, window, sinks, softcap), GPU_GROUP_BYTES)
 
 
-def _in_groups(query: Tensor, keys: Tensor, values: Tensor, rows: Rows, scoring: Scoring, group_bytes: int) -> Tensor:
+def _in_groups(
+    query: Tensor, keys: Tensor, values: Tensor, rows: HostRows, scoring: Scoring, group_bytes: int
+) -> Tensor:
     key = ("groups", scoring.window, keys.shape[1:], keys.dtype, query.dtype)
     groups = rows.plan(key, lambda: _groups(rows, keys, query.dtype, scoring.window, group_bytes))
     attended = query.new_empty(query.shape)
@@ -88,7 +92,7 @@ def _in_groups(query: Tensor, keys: Tensor, values: Tensor, rows: Rows, scoring:
     return attended
 
 
-def _gathered(group: Group, keys: Tensor, values: Tensor, rows: Rows, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _gathered(group: Group, keys: Tensor, values: Tensor, rows: HostRows, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The group's keys and values, [B, heads, C, head_dim] each."""
     num_heads, block_size, head_dim = keys.shape[1:]
     width = block_size * head_dim
@@ -149,7 +153,7 @@ def _attend_by_head(query: Tensor, keys: Tensor, values: Tensor, group: Group, s
     return attended
 
 
-def _groups(rows: Rows, keys: Tensor, dtype: torch.dtype, window: int | None, group_bytes: int) -> list[Group]:
+def _groups(rows: HostRows, keys: Tensor, dtype: torch.dtype, window: int | None, group_bytes: int) -> list[Group]:
     """Every row in one group, groups within so many bytes where a row alone is."""
     num_heads, block_size, head_dim = keys.shape[1:]
     bytes_a_block = 2 * num_heads * block_size * head_dim * keys.element_size()
@@ -165,7 +169,7 @@ def _groups(rows: Rows, keys: Tensor, dtype: torch.dtype, window: int | None, gr
     return [_group(members, rows, num_heads, block_size, dtype, window) for members in groups]
 
 
-def _joins(row: int, group: list[int], rows: Rows, block_size: int, blocks_a_group: int) -> bool:
+def _joins(row: int, group: list[int], rows: HostRows, block_size: int, blocks_a_group: int) -> bool:
     longest, context = rows.context_lengths[group[0]], rows.context_lengths[row]
     if rows.num_queries(row) != rows.num_queries(group[0]):
         return False
@@ -177,7 +181,7 @@ def _joins(row: int, group: list[int], rows: Rows, block_size: int, blocks_a_gro
 
 
 def _group(
-    members: list[int], rows: Rows, num_heads: int, block_size: int, dtype: torch.dtype, window: int | None
+    members: list[int], rows: HostRows, num_heads: int, block_size: int, dtype: torch.dtype, window: int | None
 ) -> Group:
     device = rows.block_tables.device
     num_queries = rows.num_queries(members[0])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..reference.attention import attention_invariant, capped
-from ..rows import Rows
+from ..rows import HostRows
 from .paging import block_rows, kept_rows, on_device
 
 TILE = 8
@@ -56,7 +56,7 @@ def attention_by_tile_and_split(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
-    rows: Rows,
+    rows: HostRows,
     scale: float,
     window: int | None,
     sinks: Tensor | None = None,
@@ -116,7 +116,7 @@ def _fold(
     weighted.index_copy_(0, split.tiles, (weighted.index_select(0, split.tiles) * fade).add_(part))
 
 
-def _tiles(rows: Rows, geometry: Geometry) -> QueryTiles:
+def _tiles(rows: HostRows, geometry: Geometry) -> QueryTiles:
     owners: list[int] = []  # the row of each tile
     starts: list[int] = []  # the absolute position of its first query
     places: list[int] = []
@@ -152,7 +152,7 @@ def _split(
     owners: list[int],
     starts: list[int],
     seen_ends: Tensor,
-    rows: Rows,
+    rows: HostRows,
     geometry: Geometry,
 ) -> Split:
     device = rows.block_tables.device

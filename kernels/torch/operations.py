@@ -13,7 +13,7 @@ from torch import Tensor
 from ..experts import ExpertWeights, Routes, Routing
 from ..lora import LoraConfig, LoraMapping
 from ..operands import DTYPES, Activation, HeadLayout, LatentLayout, TokenRotation, WeightFormat
-from ..operations import LayerKV, TensorOperations
+from ..operations import LayerKV, Operations, TensorOperations
 from ..packed.torch_weights import PackedWeight, pack
 from ..reference.attention import attention, write_kv
 from ..reference.experts import activate, add_gated, route
@@ -33,7 +33,7 @@ from ..reference.pointwise import (
 )
 from ..reference.products import linear
 from ..registry import Op
-from ..rows import Rows
+from ..rows import HostRows
 from ..stored.parts import WeightPart
 from .products import TorchLora
 
@@ -94,7 +94,7 @@ class TorchOperations(TensorOperations):
         return self.form(add_part_norms)(total, x, weight, epsilon)
 
     def store_heads(
-        self, heads: Tensor, layout: HeadLayout, rotation: TokenRotation | None, kv: LayerKV, rows: Rows
+        self, heads: Tensor, layout: HeadLayout, rotation: TokenRotation | None, kv: LayerKV, rows: HostRows
     ) -> Tensor:
         query, key, value = layout.split(heads)
         if layout.norms_values:
@@ -110,7 +110,7 @@ class TorchOperations(TensorOperations):
         write_kv(key, value, kv.keys, kv.values, rows)
         return query
 
-    def attention(self, query: Tensor, layout: HeadLayout, kv: LayerKV, rows: Rows, window: int | None) -> Tensor:
+    def attention(self, query: Tensor, layout: HeadLayout, kv: LayerKV, rows: HostRows, window: int | None) -> Tensor:
         return self.form(attention)(
             query, kv.keys, kv.values, rows, layout.scale, window, layout.sinks, layout.softcap
         ).flatten(1)
@@ -128,7 +128,7 @@ class TorchOperations(TensorOperations):
         return normed(query, of_queries), key if of_keys is None else normed(key, of_keys)
 
     def store_latents(
-        self, latents: Tensor, layout: LatentLayout, rotation: TokenRotation, kv: LayerKV, rows: Rows
+        self, latents: Tensor, layout: LatentLayout, rotation: TokenRotation, kv: LayerKV, rows: HostRows
     ) -> None:
         latent, key = latents.split((layout.rank, layout.rope_dim), 1)
         normed = self.form(rms_norm)(latent.contiguous(), layout.norm, layout.epsilon)
@@ -141,7 +141,7 @@ class TorchOperations(TensorOperations):
         nope, key = query.unflatten(1, (layout.num_heads, -1)).split((layout.nope_dim, layout.rope_dim), 2)
         return torch.cat((self._by_head(nope, weights), _rotated(key, layout, rotation)), 2).flatten(1)
 
-    def latent_attention(self, query: Tensor, layout: LatentLayout, kv: LayerKV, rows: Rows) -> Tensor:
+    def latent_attention(self, query: Tensor, layout: LatentLayout, kv: LayerKV, rows: HostRows) -> Tensor:
         by_head = query.unflatten(1, (layout.num_heads, -1))
         # A value is the beginning of its key.
         attended = self.form(attention)(by_head, kv.keys, kv.values, rows, layout.scale, None, None)
@@ -198,3 +198,6 @@ class TorchOperations(TensorOperations):
 
 def _rotated(heads: Tensor, layout: LatentLayout, rotation: TokenRotation) -> Tensor:
     return (rotate_pairs if layout.rotates_pairs else rotate_halves)(heads, rotation.cos, rotation.sin)
+
+
+_: type[Operations[Tensor, PackedWeight]] = TorchOperations  # for the type checker

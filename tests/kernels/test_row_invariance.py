@@ -9,7 +9,7 @@ import torch
 from builders.cases import for_each
 from builders.operation_examples.attention import Form, Requests, paged_rows
 
-from penstock.kernels import Rows, pack
+from penstock.kernels import HostRows, pack
 from penstock.kernels.operands import Activation
 from penstock.kernels.reference.attention import attention, attention_invariant
 from penstock.kernels.reference.pointwise import (
@@ -111,7 +111,7 @@ def attended(requests: Requests, chunk: tuple[int, int], others: list[int], plac
     spans = [(other, *SPANS[other]) for other in others]
     query, rows = requests.step([*spans[:place], (0, *chunk), *spans[place:]])
     starts, kv, form = rows.query_starts.tolist(), requests.memory(), requests.form
-    step = Rows(starts, rows.context_lengths.tolist(), rows.block_tables, rows.kv_slots)
+    step = HostRows(starts, rows.context_lengths.tolist(), rows.block_tables, rows.kv_slots)
     keys, values = (each.transpose(1, 2).contiguous() for each in (kv.keys, kv.values))
     found = attention_invariant(query.float(), keys, values, step, form.head_dim**-0.5, form.window, form.sinks)
     return found[starts[place] : starts[place + 1]]

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 
@@ -43,7 +43,7 @@ class BackendOptions:
 @dataclass(frozen=True)
 class Backend(ABC):
     device: torch.device
-    ops: Operations
+    ops: Operations[Any, Any]
     format: WeightFormat  # of matrices that are not quantized
     activations: torch.dtype  # between the products
 
@@ -112,14 +112,14 @@ class Backend(ABC):
 
     def forward_pass(self, decoder: Decoder) -> ForwardPass:
         """What computes batches of this model."""
-        return decoder
+        return cast(ForwardPass, decoder)  # whose rows are tensors
 
     def encoder_placement(self, placement: Placement) -> Placement:
         """Where an encoder's weights are: every rank has all of them."""
         return replace(placement, ops=self.encoder_operations(), ranks=Parallel(), adapters=None)
 
     @abstractmethod
-    def encoder_operations(self) -> Operations:
+    def encoder_operations(self) -> Operations[Any, Any]:
         """Those of one rank alone."""
 
     def encoder_pass(self, encoder: Encoder) -> EncoderPass:

@@ -6,7 +6,6 @@ Attends to the KV memory only, the step's own tokens included, so how a prompt w
 """
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from ..description.config import ModelConfig
 from ..description.families.family import QKV
 from ..description.parts.heads import LayerHeads
 from ..steps.batch import LayerInputs
-from ..weights.weights import Weights
+from ..weights.weights import Rows, Weights
 from .linear import QKVLinear, RowLinear, local_kv_heads
 from .norm import norm_vector
 
@@ -27,7 +26,7 @@ class Attention:
 
     def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
         self.layer = layer
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         self.window = config.windows[layer]
         heads = config.heads[layer]
         self.qkv = QKVLinear(
@@ -66,10 +65,10 @@ class Attention:
         first, last = weights.placement.ranks.span(config.num_heads)
         return weights.vector("sinks", (config.num_heads,), (0, first, last)).float()
 
-    def __call__(self, x: Any, batch: LayerInputs) -> Any:
+    def __call__(self, x: Rows, batch: LayerInputs) -> Rows:
         return self.ops.all_reduce(self.of_rank(x, batch))  # [T, hidden]
 
-    def of_rank(self, x: Any, batch: LayerInputs) -> Any:
+    def of_rank(self, x: Rows, batch: LayerInputs) -> Rows:
         """This rank's share of the sum: `x` and it are [T, hidden], heads are those of this rank."""
         kv, rows, rotation = batch.of_layer(self.layer)
         heads = self.qkv(x, batch.adapted)  # [T, (heads + 2 × kv_heads) × head_dim]: queries, mostly keys and values

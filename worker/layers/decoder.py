@@ -2,16 +2,17 @@
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from ...kernels.operations import StepField
 from ..description.config import ModelConfig
 from ..description.parts.latent import LatentConfig
 from ..description.parts.mixers import DeltaNet, ShortConvolution
 from ..steps.batch import Batch, LayerInputs
-from ..weights.weights import Weights
+from ..weights.weights import Rows, Weights
 from .attention import Attention
 from .embedding import Embedding, Head, TokenInputLayer, TokenInputTable
 from .experts import Experts, ExpertsBesideMLP, ExpertsByKind
@@ -34,14 +35,14 @@ class DecoderLayer:
         self.mlp = _mlp(weights, config, layer)
         self.after_mlp = _norm_behind(weights, places.after_mlp, config)
 
-    def __call__(self, stream: Any, update: Any | None, batch: LayerInputs) -> Any:
+    def __call__(self, stream: Rows, update: Rows | None, batch: LayerInputs) -> Rows:
         """Adds the last layer's update to the stream; gives this layer's."""
         update = self.attention(self.before_attention(stream, update), batch)  # [T, hidden], as the stream
         update = self.after_attention(update)
         update = self.of_mlp(self.before_mlp(stream, update), batch)  # [T, hidden]
         return self.after_mlp(update)
 
-    def of_mlp(self, x: Any, batch: LayerInputs) -> Any:
+    def of_mlp(self, x: Rows, batch: LayerInputs) -> Rows:
         return self.mlp(x, batch.adapted)
 
 
@@ -50,7 +51,7 @@ class KindsLayer(DecoderLayer):
 
     mlp: MLP | ExpertsByKind
 
-    def of_mlp(self, x: Any, batch: LayerInputs) -> Any:
+    def of_mlp(self, x: Rows, batch: LayerInputs) -> Rows:
         if isinstance(self.mlp, ExpertsByKind):
             return self.mlp.of_kinds(x, batch.token_kinds, batch.adapted)
         return super().of_mlp(x, batch)
@@ -61,7 +62,7 @@ class ScaledLayer(DecoderLayer):
 
     def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
         super().__init__(weights, config, layer)
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         self.own_input: TokenInputLayer | None = None
         if (inputs := config.token_inputs) is not None:
             self.own_input = TokenInputLayer(weights, inputs, layer, config.hidden_size, config.activation)
@@ -73,7 +74,9 @@ class ScaledLayer(DecoderLayer):
         """Read at the first step: while a checkpoint is converted there are no numbers."""
         return self.scalar.item()
 
-    def __call__(self, stream: Any, update: Any | None, batch: LayerInputs) -> None:
+    def __call__(  # type: ignore[override]  # no update is left
+        self, stream: Rows, update: Rows | None, batch: LayerInputs
+    ) -> None:
         """The stream then holds this layer's update."""
         update = super().__call__(stream, update, batch)
         if self.own_input is not None:
@@ -86,12 +89,12 @@ class ParallelLayer:
     """Attention and MLP that read the same norm, added to the stream together."""
 
     def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         self.before = _norm_before(weights, config.norm_places.before_attention, config)
         self.attention = Attention(weights.at("self_attn"), config, layer)
         self.mlp = _dense_mlp(weights, config, layer)
 
-    def __call__(self, stream: Any, update: Any | None, batch: LayerInputs) -> Any:
+    def __call__(self, stream: Rows, update: Rows | None, batch: LayerInputs) -> Rows:
         """Adds the last layer's update to the stream; gives this layer's."""
         normed = self.before(stream, update)
         share = self.attention.of_rank(normed, batch)
@@ -106,7 +109,7 @@ def _norm_before(weights: Weights, name: str | None, config: ModelConfig) -> Nor
     return Norm(weights.at(name), config.hidden_size, config.rms_norm_eps, config.family.norm, scale)
 
 
-def _norm_behind(weights: Weights, name: str | None, config: ModelConfig) -> Callable[[Any], Any]:
+def _norm_behind(weights: Weights, name: str | None, config: ModelConfig) -> Callable[[Rows], Rows]:
     if name is None:
         return lambda update: update
     return Norm(weights.at(name), config.hidden_size, config.rms_norm_eps, config.family.norm)
@@ -136,8 +139,9 @@ def _dense_mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP:
     )
 
 
+Mixer = Callable[[Rows, LayerInputs], Rows]
 # What mixes the tokens of a layer: by the type of what the config says of it, its name in the checkpoint and itself.
-_MIXERS: dict[type, tuple[str, Callable[[Weights, ModelConfig, Any, int], Any]]] = {
+_MIXERS: dict[type, tuple[str, Callable[[Weights, ModelConfig, Any, int], Mixer]]] = {
     type(None): ("self_attn", lambda weights, config, _, layer: Attention(weights, config, layer)),
     DeltaNet: ("linear_attn", GatedDeltaNet),
     ShortConvolution: ("conv", ConvolutionLayer),
@@ -145,7 +149,7 @@ _MIXERS: dict[type, tuple[str, Callable[[Weights, ModelConfig, Any, int], Any]]]
 }
 
 
-def _mixer(weights: Weights, config: ModelConfig, layer: int) -> Any:
+def _mixer(weights: Weights, config: ModelConfig, layer: int) -> Mixer:
     described = config.mixers[layer] or config.latent
     name, mixer = _MIXERS[type(described)]
     return mixer(weights.at(name), config, described, layer)
@@ -165,7 +169,7 @@ class Decoder:
     def __init__(self, weights: Weights, config: ModelConfig) -> None:
         inner, scales = weights.at("model"), config.scales
         is_tied = config.tie_word_embeddings
-        self.placement = weights.placement
+        self.placement, self.ops = weights.placement, weights.ops
         self.hidden_size = config.hidden_size
         self.embedding = Embedding(
             inner.at("embed_tokens"),
@@ -199,16 +203,16 @@ class Decoder:
     def forward(self, batch: Batch) -> Tensor:
         """[T, hidden]: the stream behind the last layer, for `logits`."""
         batch.rotations_by_layer = self.ropes.at(batch.rotations, batch.rotations_end, self.placement.activations)
-        return self.stream(batch)
+        return cast(Tensor, self.stream(batch))
 
     @torch.inference_mode()
-    def logits(self, hidden: Any, rows: Any) -> Any:
+    def logits(self, hidden: Rows, rows: StepField) -> Rows:
         """[S, vocabulary] in float32, of these rows."""
         # Rows of the stream, their norm [S, hidden], logits. No name holds a buffer longer than the next call.
-        return self.head(self.norm(self.placement.ops.gather_rows(hidden, rows)))
+        return self.head(self.norm(self.ops.gather_rows(hidden, rows)))
 
-    def stream(self, batch: LayerInputs) -> Any:
-        stream, update, ops = self.embedding(batch.token_ids), None, self.placement.ops  # [T, hidden]
+    def stream(self, batch: LayerInputs) -> Rows:
+        stream, update, ops = self.embedding(batch.token_ids), None, self.ops  # [T, hidden]
         if self.row_parts:
             stream = ops.put_rows(stream, batch.placed)
         if self.token_inputs is not None:

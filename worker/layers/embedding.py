@@ -4,17 +4,17 @@ Some models (Gemma's, with per-layer embeddings) also give each layer an embeddi
 """
 
 import math
-from typing import Any
 
 import torch
 
 from ...kernels import DTYPES
+from ...kernels.operations import StepField
 from ..description.parts.activations import Activation
 from ..description.parts.stored_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION
 from ..description.parts.token_inputs import TokenInputs
 from ..description.products import HEAD, TABLE
 from ..weights.piece import CheckpointPiece
-from ..weights.weights import Weights
+from ..weights.weights import Rows, Weights
 from .linear import Linear, MergedLinear
 from .norm import norm_vector
 
@@ -29,7 +29,7 @@ class Embedding:
     ) -> None:
         """`scale` is what rows are multiplied by; `rounds_scale`: as a number of the model's own format."""
         placement = weights.placement
-        self.ops = placement.ops
+        self.ops = weights.ops
         own = DTYPES[placement.formats.own.kind]
         self.scale = torch.tensor(scale).to(own).item() if rounds_scale else scale
         self.first, last = placement.ranks.span(vocab_size)
@@ -37,7 +37,7 @@ class Embedding:
         # [vocabulary / ranks, hidden]. A tied table is multiplied with, too; one of its own keeps the model's numbers.
         self.table = weights.table(piece, placement.formats.of(HEAD if is_tied else TABLE))
 
-    def __call__(self, token_ids: Any) -> Any:
+    def __call__(self, token_ids: StepField) -> Rows:
         # [T, hidden], zeros for other ranks' tokens
         rows = self.ops.embedding(token_ids, self.table, self.first, self.scale)
         return self.ops.all_reduce(rows)  # [T, hidden]
@@ -55,7 +55,7 @@ class Head:
         self.cap = cap
         first, last = placement.ranks.span(vocab_size)
         if tied:
-            weight = placement.ops.tied_weight(tied.table, placement.formats.of(HEAD))
+            weight = weights.ops.tied_weight(tied.table, placement.formats.of(HEAD))
         else:
             piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, first, last))
             weight = weights.packed([piece])
@@ -63,7 +63,7 @@ class Head:
         biases = [weights.vector("bias", (vocab_size,), (0, first, last))] if weights.has("bias") else []
         self.own = Linear(weight, biases, weights)
 
-    def __call__(self, hidden: Any) -> Any:
+    def __call__(self, hidden: Rows) -> Rows:
         share = self.own(hidden)  # [S, vocabulary / ranks]
         if self.cap is not None:
             share = self.own.ops.cap(share, self.cap)
@@ -81,7 +81,7 @@ class TokenInputTable:
         self, weights: Weights, inputs: TokenInputs, num_layers: int, hidden_size: int, epsilon: float
     ) -> None:
         placement, width = weights.placement, num_layers * inputs.width
-        self.ops = placement.ops
+        self.ops = weights.ops
         self.scale = inputs.scale * _HALF
         table = weights.at("embed_tokens_per_layer")
         piece = CheckpointPiece("weight", (inputs.vocab_size, width), (0, 0, inputs.vocab_size))
@@ -91,7 +91,7 @@ class TokenInputTable:
         self.epsilon = epsilon * hidden_size
         self.norm = norm_vector(weights.at("per_layer_projection_norm"), "weight", (inputs.width,), False, _HALF)
 
-    def __call__(self, token_ids: Any, embedding: Any, adapted: Any | None) -> Any:
+    def __call__(self, token_ids: StepField, embedding: Rows, adapted: StepField | None) -> Rows:
         total = self.ops.embedding(token_ids, self.table, 0, self.scale)  # [T, layers × width]
         return self.ops.add_part_norms(total, self.projection(embedding, adapted), self.norm, self.epsilon)
 
@@ -103,11 +103,11 @@ class TokenInputLayer:
         self, weights: Weights, inputs: TokenInputs, layer: int, hidden_size: int, activation: Activation
     ) -> None:
         gate, projection = TOKEN_INPUT_PARTS
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         self.layer, self.activation = layer, activation
         self.gate = MergedLinear(weights, [gate], hidden_size, [(inputs.width, 0, inputs.width)])
         self.projection = MergedLinear(weights, [projection], inputs.width, [(hidden_size, 0, hidden_size)])
 
-    def __call__(self, stream: Any, token_inputs: Any, adapted: Any | None) -> Any:
+    def __call__(self, stream: Rows, token_inputs: Rows, adapted: StepField | None) -> Rows:
         gate = self.ops.apply_activation(self.gate(stream, adapted), self.activation)  # [T, width]
         return self.projection(self.ops.multiply(gate, token_inputs, self.layer), adapted)  # [T, hidden]

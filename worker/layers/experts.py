@@ -5,19 +5,19 @@ Either way a rank computes its part of each token's sum, and the ranks' parts ar
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...kernels.experts import ExpertWeights, GatedActivation, Routing
+from ...kernels.operations import PackedExperts, Routes, StepField
 from ...kernels.stored.mxfp4 import BLOCK
 from ...kernels.stored.parts import WeightPart
 from ..description.config import ModelConfig
 from ..description.parts.mixtures import ExpertsConfig, NormsBeside, Stack
 from ..weights.piece import CheckpointPiece, Part
 from ..weights.stacked_matrix import StackedMatrix, gate_and_up, is_stacked
-from ..weights.weights import Weights
+from ..weights.weights import Rows, Weights
 from .linear import EXACT, Linear
 from .mlp import MLP
 from .norm import Norm
@@ -29,7 +29,7 @@ class Router:
     """The experts of each token."""
 
     def __init__(self, weights: Weights, hidden_size: int, config: ExpertsConfig) -> None:
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         self.routing = Routing(
             num_experts=config.num_experts,
             top_k=config.top_k,
@@ -52,7 +52,7 @@ class Router:
             self.choice_bias = weights.exact_vector(names.choice_bias, shape, part)  # [experts]
         self.factors = weights.exact_vector(names.factors, (config.num_experts,)) if names.factors else None
 
-    def __call__(self, x: Any, *kinds: Any) -> Any:
+    def __call__(self, x: Rows, *kinds: StepField) -> Routes:
         """`kinds`: of all tokens, and that of those whose experts these are."""
         return self.ops.route(self.logits(x), self.choice_bias, self.routing, self.factors, *kinds)
 
@@ -61,7 +61,7 @@ class Experts:
     """Σ over a token's experts of weight × down(activation(gate_up(x))), and the shared MLP's share."""
 
     def __init__(self, weights: Weights, hidden_size: int, config: ExpertsConfig) -> None:
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         self.router = Router(weights, hidden_size, config)
         found = expert_weights(weights.at(config.names.experts), hidden_size, config)
         self.experts = fitting_experts(weights, found, hidden_size)
@@ -76,10 +76,10 @@ class Experts:
     def has_int8(self) -> bool:
         return "int8" in (getattr(each, "kind", "") for each in (self.experts.gate_up, self.experts.down))
 
-    def __call__(self, x: Any, adapted: Any | None = None) -> Any:
+    def __call__(self, x: Rows, adapted: StepField | None = None) -> Rows:
         return self.with_shared(self.ops.experts(x, self.router(x), self.experts), x, adapted)
 
-    def with_shared(self, total: Any, x: Any, adapted: Any | None) -> Any:
+    def with_shared(self, total: Rows, x: Rows, adapted: StepField | None) -> Rows:
         """The sum of experts [T, hidden], of this rank's share, with that of the shared MLP, over all ranks."""
         if self.shared is not None:
             update = self.shared.of_rank(x, adapted)  # [T, hidden]
@@ -114,12 +114,14 @@ def fitting_experts(weights: Weights, found: ExpertWeights, hidden_size: int) ->
     """With both products in one kind of numbers. What was widened is kept as what was packed is, and mapped with it."""
     cache, names = weights.placement.cache, ("gate_up", "down")
     if cache is None:
-        return weights.placement.ops.fitting_experts(found, hidden_size)
+        return weights.ops.fitting_experts(found, hidden_size)
     keys = {name: f"fitting {weights.prefix}{name}" for name in names}
-    kept: dict[str, Any] = {name: weight for name, key in keys.items() if (weight := cache.weight(key)) is not None}
+    kept: dict[str, PackedExperts] = {
+        name: weight for name, key in keys.items() if (weight := cache.weight(key)) is not None
+    }
     if kept:
         return replace(found, **kept)
-    made = weights.placement.ops.fitting_experts(found, hidden_size)
+    made = weights.ops.fitting_experts(found, hidden_size)
     widened = [name for name in names if getattr(made, name) is not getattr(found, name)]
     kept = {name: cache.add(keys[name], getattr(made, name)) for name in widened}
     return replace(made, **kept) if kept else found
@@ -168,7 +170,9 @@ def expert_weights(weights: Weights, hidden_size: int, config: ExpertsConfig) ->
     return ExpertWeights(*matrices, *biases, first, last - first, width, GatedActivation(*config.activation))
 
 
-def _named_matrices(weights: Weights, hidden_size: int, config: ExpertsConfig, share: _Share) -> tuple[Any, Any]:
+def _named_matrices(
+    weights: Weights, hidden_size: int, config: ExpertsConfig, share: _Share
+) -> tuple[PackedExperts, PackedExperts]:
     """Of experts each of which has tensors of its own: the weights of gate and up, and of down."""
     gate, up, down = config.names.gate_up_down
     rows: Part = (0, *share.inner)
@@ -190,7 +194,7 @@ def _named_matrices(weights: Weights, hidden_size: int, config: ExpertsConfig, s
 
 def _stacked_matrices(
     weights: Weights, hidden_size: int, config: ExpertsConfig, stack: Stack, share: _Share
-) -> tuple[Any, Any]:
+) -> tuple[PackedExperts, PackedExperts]:
     """The same where one tensor holds the matrices of all experts."""
     count = share.experts[1] - share.experts[0]
     gate, _, down = config.names.gate_up_down
@@ -238,7 +242,7 @@ class ExpertsBesideMLP(Experts):
         place, name = norms.before_router
         self.before_router = Norm(weights.at(place), size, epsilon, form, scale=size**-0.5, name=name)
 
-    def __call__(self, stream: Any, adapted: Any | None = None) -> Any:
+    def __call__(self, stream: Rows, adapted: StepField | None = None) -> Rows:
         update = self.after_mlp(self.mlp(self.before_mlp(stream), adapted))  # [T, hidden]
         routes = self.router(self.before_router(stream))
         total = self.ops.experts(self.before_experts(stream), routes, self.experts)  # [T, hidden], of this rank's share
@@ -257,7 +261,7 @@ class ExpertsByKind(Experts):
         inner = weights.at(media.names.experts)
         self.media_experts = fitting_experts(inner, expert_weights(inner, hidden_size, media), hidden_size)
 
-    def of_kinds(self, x: Any, kinds: Any | None, adapted: Any | None) -> Any:
+    def of_kinds(self, x: Rows, kinds: StepField | None, adapted: StepField | None) -> Rows:
         """[T, hidden]; without kinds all tokens are of text."""
         if kinds is None:
             return self(x, adapted)

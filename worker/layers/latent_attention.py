@@ -8,14 +8,14 @@ W_key and W_value are a head's share of the checkpoint's kv_b_proj. Keys and val
 an answer nor for a prompt: they would round differently, and a token's bits must not depend on how it was computed.
 """
 
-from typing import Any
 
 from ...kernels import LatentLayout
+from ...kernels.operations import StepField
 from ..description.config import ModelConfig
 from ..description.parts.latent import LatentConfig, latent_scale
 from ..steps.batch import LayerInputs
 from ..weights.piece import CheckpointPiece
-from ..weights.weights import RowCut, Weights
+from ..weights.weights import RowCut, Rows, Weight, Weights
 from .linear import MergedLinear, RowLinear
 
 # Of the norms within attention, whatever the config says of the others.
@@ -27,7 +27,7 @@ class LatentAttention:
 
     def __init__(self, weights: Weights, config: ModelConfig, latent: LatentConfig, layer: int) -> None:
         self.layer = layer
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         self.query = _Query(weights, latent, config.hidden_size, config.num_heads)
         width = (latent.width, 0, latent.width)
         self.latents = MergedLinear(weights, ["kv_a_proj_with_mqa"], config.hidden_size, [width])
@@ -47,7 +47,7 @@ class LatentAttention:
         span = first * latent.value_dim, last * latent.value_dim
         self.output = RowLinear(weights.at("o_proj"), config.num_heads * latent.value_dim, config.hidden_size, span)
 
-    def __call__(self, x: Any, batch: LayerInputs) -> Any:
+    def __call__(self, x: Rows, batch: LayerInputs) -> Rows:
         """`x` and what comes back are [T, hidden]; heads are those of this rank."""
         (kv, rows, rotation), layout = batch.of_layer(self.layer), self.layout
         latents = self.latents(x, batch.adapted)  # [T, rank + rope_dim]
@@ -63,7 +63,7 @@ class _Query:
     """The heads' queries, straight from the stream or through a norm of few numbers."""
 
     def __init__(self, weights: Weights, latent: LatentConfig, hidden_size: int, num_heads: int) -> None:
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         rank, own = latent.query_rank, weights.placement.ranks.span(num_heads)
         heads = (num_heads * latent.query_dim, own[0] * latent.query_dim, own[1] * latent.query_dim)
         if rank is None:
@@ -73,17 +73,17 @@ class _Query:
         self.norm = weights.at("q_a_layernorm").vector("weight", (rank,))
         self.up = MergedLinear(weights, ["q_b_proj"], rank, [heads])
 
-    def __call__(self, x: Any, adapted: Any | None) -> Any:
+    def __call__(self, x: Rows, adapted: StepField | None) -> Rows:
         if self.down is not None:
             x = self.ops.add_rms_norm(self.down(x, adapted), None, self.norm, _EPSILON)  # [T, query_rank]
         return self.up(x, adapted)
 
 
-def _head_weights(weights: Weights, latent: LatentConfig, num_heads: int) -> tuple[list[Any], list[Any]]:
+def _head_weights(weights: Weights, latent: LatentConfig, num_heads: int) -> tuple[list[Weight], list[Weight]]:
     """Of each head on this rank W_key, [rank, nope_dim], and W_value, [value_dim, rank]."""
     first, last = weights.placement.ranks.span(num_heads)
 
-    def by_head(name: str, rows: int, columns: int) -> list[Any]:
+    def by_head(name: str, rows: int, columns: int) -> list[Weight]:
         piece = CheckpointPiece(f"{name}.weight", (num_heads * rows, columns), (0, first * rows, last * rows))
         return weights.packed_cuts(piece, [RowCut(head * rows, (head + 1) * rows) for head in range(last - first)])
 

@@ -5,15 +5,15 @@ inputs and adds up the ranks' sums, `Embedding` and `Head` keep a share of the v
 checkpoint has one. Models ask for `qkv.local_heads`, never for the number of ranks.
 """
 
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...kernels import WeightFormat
+from ...kernels.operations import Adapters, StepField
 from ...protocol.errors import ConfigError
 from ..weights.piece import CheckpointPiece, Part
-from ..weights.weights import Weights
+from ..weights.weights import Rows, Weight, Weights
 
 EXACT = WeightFormat("fp32")  # of products whose rounding would change more than a sum: choices, decays
 
@@ -21,13 +21,13 @@ EXACT = WeightFormat("fp32")  # of products whose rounding would change more tha
 class Linear:
     """One product with a packed weight, and what the adapters of its tokens add to it."""
 
-    def __init__(self, weight: Any, biases: list[Tensor], weights: Weights, lora: Any | None = None) -> None:
-        self.ops = weights.placement.ops
+    def __init__(self, weight: Weight, biases: list[Tensor], weights: Weights, lora: Adapters | None = None) -> None:
+        self.ops = weights.ops
         self.weight = weight  # [out, in]
         self.bias = torch.cat(biases) if biases else None  # [out]
         self.lora = lora
 
-    def __call__(self, x: Any, adapted: Any | None = None) -> Any:
+    def __call__(self, x: Rows, adapted: StepField | None = None) -> Rows:
         product = self.ops.linear(x, self.weight, self.bias)  # [T, in] × [out, in]ᵀ + [out] = [T, out]
         return product if self.lora is None else self.ops.add_lora(product, x, self.lora, adapted)  # [T, out]
 
@@ -112,10 +112,10 @@ class RowLinear:
             weights.pass_over("bias")
         self.own = Linear(weights.packed(pieces), biases, weights, weights.adapters_of(pieces))
 
-    def __call__(self, x: Any, adapted: Any | None = None) -> Any:
+    def __call__(self, x: Rows, adapted: StepField | None = None) -> Rows:
         return self.own.ops.all_reduce(self.of_rank(x, adapted))  # [T, out]
 
-    def of_rank(self, x: Any, adapted: Any | None = None) -> Any:
+    def of_rank(self, x: Rows, adapted: StepField | None = None) -> Rows:
         """[T, out], of this rank's inputs [T, in / ranks]."""
         return self.own(x, adapted)
 

@@ -16,7 +16,7 @@ state of fixed size in float32: the convolution's last inputs, and the matrices.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from ...kernels import DeltaHeads, WeightFormat
 from ..description.config import ModelConfig
 from ..description.parts.mixers import DeltaNet, ShortConvolution
 from ..steps.batch import LayerInputs
-from ..weights.weights import Weights
+from ..weights.weights import Rows, Weights
 from .linear import EXACT, MergedLinear, RowLinear
 
 _Span = tuple[int, int]  # first, last + 1
@@ -44,7 +44,7 @@ class GatedDeltaNet:
 
     def __init__(self, weights: Weights, config: ModelConfig, net: DeltaNet, layer: int) -> None:
         self.layer = layer
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         self.epsilon = config.rms_norm_eps
         first, last = weights.placement.ranks.span(net.num_key_heads)
         projections = _fused(net, first, last) if net.is_fused else _apart(net, first, last)
@@ -60,7 +60,7 @@ class GatedDeltaNet:
         span = first * net.value_dim, last * net.value_dim
         self.output = RowLinear(weights.at("out_proj"), net.values, config.hidden_size, span)
 
-    def __call__(self, x: Any, batch: LayerInputs) -> Any:
+    def __call__(self, x: Rows, batch: LayerInputs) -> Rows:
         """`x` and what comes back are [T, hidden]; heads are those of this rank."""
         states, segments, _ = batch.of_layer(self.layer)
         mixed = self.qkv(x, batch.adapted)  # [T, 2 × keys + values]
@@ -133,7 +133,7 @@ class ConvolutionLayer:
 
     def __init__(self, weights: Weights, config: ModelConfig, convolution: ShortConvolution, layer: int) -> None:
         self.layer = layer
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         total, size = convolution.channels, config.hidden_size
         first, last = span = weights.placement.ranks.span(total)
         # One projection in the checkpoint, and a product for each third of it.
@@ -146,7 +146,7 @@ class ConvolutionLayer:
         self.bias = taps.exact_vector("bias", (total,), part) if taps.has("bias") else None
         self.output = RowLinear(weights.at("out_proj"), total, size, span)
 
-    def __call__(self, x: Any, batch: LayerInputs) -> Any:
+    def __call__(self, x: Rows, batch: LayerInputs) -> Rows:
         """`x` and what comes back are [T, hidden]; channels are those of this rank."""
         states, segments, _ = batch.of_layer(self.layer)
         value = self.ops.multiply(self.before(x, batch.adapted), self.value(x, batch.adapted))  # [T, channels]

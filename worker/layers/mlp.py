@@ -1,10 +1,10 @@
 """The MLP of a dense layer, gated or not, and the one that all tokens of a sparse layer share."""
 
-from typing import Any
 
+from ...kernels.operations import StepField
 from ..description.parts.activations import Activation
 from ..description.parts.stored_names import USUAL
-from ..weights.weights import Weights
+from ..weights.weights import Rows, Weights
 from .linear import GateUpLinear, RowLinear
 
 
@@ -21,21 +21,21 @@ class MLP:
         names: tuple[str, str, str] = USUAL.gate_up_down,
     ) -> None:
         gate, up, down = names
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         self.activation, self.is_gated = activation, is_gated
         span = weights.inner_span(intermediate_size, down)
         inner = [gate, up] if is_gated else [up]
         self.gate_up = GateUpLinear(weights, inner, hidden_size, intermediate_size, span)
         self.down = RowLinear(weights.at(down), intermediate_size, hidden_size, span)
 
-    def __call__(self, x: Any, adapted: Any | None = None) -> Any:
+    def __call__(self, x: Rows, adapted: StepField | None = None) -> Rows:
         return self.down(self._activated(x, adapted), adapted)  # [T, hidden]
 
-    def of_rank(self, x: Any, adapted: Any | None = None) -> Any:
+    def of_rank(self, x: Rows, adapted: StepField | None = None) -> Rows:
         """[T, hidden]: this rank's share of the sum."""
         return self.down.of_rank(self._activated(x, adapted), adapted)
 
-    def _activated(self, x: Any, adapted: Any | None) -> Any:
+    def _activated(self, x: Rows, adapted: StepField | None) -> Rows:
         inner = self.gate_up(x, adapted)  # [T, intermediate], of this rank's share; twice as wide with a gate
         if self.is_gated:
             return self.ops.gate(inner, self.activation)  # [T, intermediate]

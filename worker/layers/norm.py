@@ -1,12 +1,11 @@
 """Norms of the stream, and of what a part adds to it."""
 
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..description.parts.norms import NormForm
-from ..weights.weights import Weights
+from ..weights.weights import Rows, Weights
 
 
 class Norm:
@@ -23,14 +22,14 @@ class Norm:
         name: str = "weight",
     ) -> None:
         """`update_scale` is of what is added to the stream, `scale` of what comes out."""
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         self.weight = norm_vector(weights, name, (size,), form.is_stored_less_one, scale)  # [size]
         self.bias = norm_vector(weights, "bias", (size,), False, scale) if form.has_bias else None  # [size]
         self.has_mean = form.has_mean
         self.epsilon = epsilon
         self.update_scale = update_scale
 
-    def __call__(self, stream: Any, update: Any | None = None) -> Any:
+    def __call__(self, stream: Rows, update: Rows | None = None) -> Rows:
         """Adds the update, if any, to the stream; gives the stream's norm, [T, size]."""
         if self.has_mean:
             return self.ops.add_layer_norm(stream, update, self.weight, self.bias, self.epsilon, self.update_scale)
@@ -41,10 +40,10 @@ class PlainStream:
     """In the place of a norm where there is none: the stream itself, after what is added to it."""
 
     def __init__(self, weights: Weights, update_scale: float) -> None:
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         self.update_scale = update_scale
 
-    def __call__(self, stream: Any, update: Any | None = None) -> Any:
+    def __call__(self, stream: Rows, update: Rows | None = None) -> Rows:
         return stream if update is None else self.ops.add(stream, update, self.update_scale)
 
 

@@ -8,6 +8,7 @@ adapter's `up` has the same outputs, or its `down` the same inputs.
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ class _Place:
 
 
 class AdapterBank:
-    def __init__(self, config: LoraConfig, ops: Operations, layout: Layout, find_views: FindViews) -> None:
+    def __init__(self, config: LoraConfig, ops: Operations[Any, Any], layout: Layout, find_views: FindViews) -> None:
         """`layout` says what the model's family calls its projections, `find_views` what GGUF files call them."""
         self.config = config
         self.ops = ops

@@ -5,7 +5,6 @@ a medium may be computed in several steps. A merger makes a part of the rows: th
 the last layer, those for DeepStack behind earlier ones.
 """
 
-from typing import Any
 
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from ..description.vision_config import VisionConfig
 from ..layers.mlp import MLP
 from ..layers.norm import Norm
 from ..steps.batch import LayerStep
-from ..weights.weights import Weights
+from ..weights.weights import Rows, Weights
 from .arrangement import FRAMES, WINDOWS, Arrangement
 from .mergers import MERGERS, Merger, MLPMerger
 from .positions import PLACES
@@ -26,7 +25,7 @@ class EncoderAttention:
     want them larger, which changes no number."""
 
     def __init__(self, weights: Weights, config: VisionConfig) -> None:
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         self.heads = HeadLayout(
             config.num_heads,
             config.num_heads,
@@ -39,12 +38,12 @@ class EncoderAttention:
         self.qkv = to_heads(weights, names.heads, config)
         self.output = from_heads(weights, names.output, config)
 
-    def project(self, x: Any, step: LayerStep) -> Any:
+    def project(self, x: Rows, step: LayerStep) -> Rows:
         """The queries of these patches, whose keys and values are stored."""
         heads = self.qkv(x)  # [P, 3 × heads × head_dim]
         return self.ops.store_heads(heads, self.heads, step.rotation, step.kv, step.rows)
 
-    def attend(self, query: Any, step: LayerStep) -> Any:
+    def attend(self, query: Rows, step: LayerStep) -> Rows:
         return self.output(self.ops.attention(query, self.heads, step.kv, step.rows, None))  # [P, hidden]
 
 
@@ -53,7 +52,7 @@ class EncoderLayer:
 
     def __init__(self, weights: Weights, config: VisionConfig, layer: int) -> None:
         family, parts, hidden = config.family, config.family.names, config.hidden_size
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         self.before_attention = Norm(weights.at(parts.before_attention), hidden, config.epsilon, family.norm)
         self.layout = FRAMES if layer in config.full_layers else WINDOWS
         self.attention = EncoderAttention(weights.at(parts.attention), config)
@@ -62,11 +61,11 @@ class EncoderLayer:
         names, is_gated = (gate[0] if gate else "", up, down), bool(gate)
         self.mlp = MLP(weights.at("mlp"), hidden, config.intermediate_size, config.activation, is_gated, names)
 
-    def project(self, stream: Any, step: LayerStep) -> Any:
+    def project(self, stream: Rows, step: LayerStep) -> Rows:
         """The queries of these patches, whose keys and values are stored: those of all that they see come first."""
         return self.attention.project(self.before_attention(stream), step)
 
-    def attend(self, stream: Any, query: Any, step: LayerStep) -> Any:
+    def attend(self, stream: Rows, query: Rows, step: LayerStep) -> Rows:
         """The stream of these patches behind the layer, in the place of the one before it."""
         update = self.attention.attend(query, step)
         return self.ops.add(stream, self.mlp(self.before_mlp(stream, update)))  # [P, hidden]

@@ -6,9 +6,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ...kernels import Rows, TokenRotation
+from ...kernels import HostRows, TokenRotation
 from ..kv.kv_cache import KVCache, KVShape
 from ..steps.batch import LayerStep
+from ..weights.weights import Rows
 from .arrangement import Arrangement
 from .encoder import Encoder
 from .layout_rows import BLOCK_SIZE, LayoutRows, layout_rows
@@ -84,10 +85,10 @@ class TensorPass(EncoderPass):
     @torch.inference_mode()
     def merged(self, part: int, x: Tensor, row_frames: int) -> Tensor:
         merger = self.encoder.mergers[part]
-        found: Tensor = merger.of_patches(x)
+        found = merger.of_patches(Rows(x))
         for stage in merger.stages:
-            found = stage.compute(stage.join(found, row_frames))
-        return found
+            found = stage.compute(Rows(stage.join(_tensor(found), row_frames)))
+        return _tensor(found)
 
     def _make_room(self, num_blocks: int) -> None:
         if self._memory is None or self._memory.num_blocks < num_blocks:
@@ -97,19 +98,20 @@ class TensorPass(EncoderPass):
 
     @torch.inference_mode()
     def _embedded(self, patches: Tensor) -> Tensor:
-        return self.encoder.patch(patches.to(self._dtype))
+        return _tensor(self.encoder.patch(Rows(patches.to(self._dtype))))
 
     @torch.inference_mode()
     def _projected(self, layer: int, first: int, end: int) -> Tensor:
         own = self.encoder.layers[layer]
-        found: Tensor = own.project(self.stream[first:end], self._step(own.layout, first, end))
-        return found.flatten(1)
+        found = own.project(Rows(self.stream[first:end]), self._step(own.layout, first, end))
+        return _tensor(found).flatten(1)
 
     @torch.inference_mode()
     def _attended(self, layer: int, first: int, end: int) -> Tensor:
         own, heads = self.encoder.layers[layer], self.encoder.config.num_heads
         query = self.queries[first:end].unflatten(1, (heads, -1))
-        return own.attend(self.stream[first:end], query, self._step(own.layout, first, end))
+        stream = own.attend(Rows(self.stream[first:end]), Rows(query), self._step(own.layout, first, end))
+        return _tensor(stream)
 
     def _step(self, layout: int, first: int, end: int) -> LayerStep:
         memory = cast(KVCache, self._memory)
@@ -118,7 +120,12 @@ class TensorPass(EncoderPass):
         return LayerStep(memory.of_layer(0), rows, rotation)
 
 
-def _rows(layout: LayoutRows, memory: KVCache, device: torch.device) -> Rows:
+def _tensor(rows: Rows) -> Tensor:
+    """What rows are where operations compute at once."""
+    return cast(Tensor, rows)
+
+
+def _rows(layout: LayoutRows, memory: KVCache, device: torch.device) -> HostRows:
     tables, slots = (each.to(device) for each in layout.blocks)
     starts, lengths = layout.query_starts.tolist(), layout.context_lengths.tolist()
-    return Rows(starts, lengths, tables, slots, memory.scratch, seen_ends=layout.lasts + 1)
+    return HostRows(starts, lengths, tables, slots, memory.scratch, seen_ends=layout.lasts + 1)

@@ -6,7 +6,7 @@ stage before that. Patches that become one row lie side by side already.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from ..description.families.vision import Merging
 from ..description.parts.norms import RMS, NormForm
 from ..description.vision_config import VisionConfig
 from ..layers.norm import Norm
-from ..weights.weights import Weights
+from ..weights.weights import Rows, Weights
 from .projections import projection, transposed_projection
 
 _LESS_ONE = NormForm(is_stored_less_one=True)
@@ -24,7 +24,7 @@ _LESS_ONE = NormForm(is_stored_less_one=True)
 class MergeStage(NamedTuple):
     join: Callable[[Tensor, int], Tensor]  # of so many frames, whose numbers stand one behind the other in each row
     width: int  # of what it gives
-    compute: Callable[[Any], Any]
+    compute: Callable[[Rows], Rows]
 
 
 class Merger(Protocol):
@@ -37,7 +37,7 @@ class Merger(Protocol):
     def products(self) -> int:
         """Multiplications of a row."""
 
-    def of_patches(self, stream: Any) -> Any:
+    def of_patches(self, stream: Rows) -> Rows:
         """[P, hidden], which the first join reads."""
 
 
@@ -62,7 +62,7 @@ class MLPMerger:
     def __init__(self, weights: Weights, config: VisionConfig, norms_rows: bool = False) -> None:
         family, neighbours = config.family, config.merge**2
         joined = config.hidden_size * neighbours
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         self.norms_rows = norms_rows
         names, size = family.merger, joined if norms_rows else config.hidden_size
         self.norm = Norm(weights.at(names.norm), size, config.epsilon, family.norm)
@@ -71,10 +71,10 @@ class MLPMerger:
         self.stages = [MergeStage(partial(side_by_side, count=neighbours), joined, self._of_rows)]
         self.products = joined * (joined + config.out_size)
 
-    def of_patches(self, stream: Any) -> Any:
+    def of_patches(self, stream: Rows) -> Rows:
         return stream if self.norms_rows else self.norm(stream)
 
-    def _of_rows(self, joined: Any) -> Any:
+    def _of_rows(self, joined: Rows) -> Rows:
         normed = self.norm(joined) if self.norms_rows else joined
         return self.down(self.ops.apply_activation(self.up(normed), "gelu"))  # [rows, out]
 
@@ -91,7 +91,7 @@ class MeanMerger:
         self.stages = [MergeStage(mean, hidden, lambda rows: project(norm(rows)))]
         self.products = hidden * config.out_size
 
-    def of_patches(self, stream: Any) -> Any:
+    def of_patches(self, stream: Rows) -> Rows:
         return self.last_norm(stream)
 
 
@@ -106,7 +106,7 @@ class ProjectionMerger:
         self.stages = [MergeStage(partial(side_by_side, count=neighbours), joined, project)]
         self.products = joined * config.out_size
 
-    def of_patches(self, stream: Any) -> Any:
+    def of_patches(self, stream: Rows) -> Rows:
         return self.last_norm(stream)
 
 
@@ -126,7 +126,7 @@ class PairMerger:
         ]
         self.products = joined * (2 * 2 * joined + 3 * joined + config.out_size)
 
-    def of_patches(self, stream: Any) -> Any:
+    def of_patches(self, stream: Rows) -> Rows:
         return self.last_norm(stream)
 
 
@@ -134,12 +134,12 @@ class _NormedMLP:
     """Linear, gelu, Linear, norm."""
 
     def __init__(self, weights: Weights, width: int, out: int, config: VisionConfig) -> None:
-        self.ops = weights.placement.ops
+        self.ops = weights.ops
         self.up = projection(weights, "0", (out, width))
         self.down = projection(weights, "2", (out, out))
         self.norm = Norm(weights.at(3), out, config.epsilon, config.family.norm)
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Rows) -> Rows:
         return self.norm(self.down(self.ops.apply_activation(self.up(x), "gelu")))
 
 

@@ -93,7 +93,8 @@ def ban_repeated_ngrams(logits: Tensor, rows: SamplingRows, indices: numpy.ndarr
 
 def before_first_end(rows: SamplingRows) -> numpy.ndarray:
     with_ends = rows.wanting(parameters.ENDS)
-    return with_ends[rows.positions[with_ends] < rows.parameters.first_end[rows.slots[with_ends]]]
+    before: numpy.ndarray = with_ends[rows.positions[with_ends] < rows.parameters.first_end[rows.slots[with_ends]]]
+    return before
 
 
 def ban_ends(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:

@@ -195,7 +195,8 @@ class SamplingRows:
     @cached_property
     def wants(self) -> numpy.ndarray:
         """Bits: which work each row wants."""
-        return self.parameters.wants[self.slots]
+        wants: numpy.ndarray = self.parameters.wants[self.slots]
+        return wants
 
     @property
     def are_greedy(self) -> bool:

@@ -7,14 +7,15 @@ gathered on the device from the slot table.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy
 import torch
 from torch import Tensor
 
-from ...kernels import LoraMapping, Rows, TokenRotation
+from ...kernels import HostRows, LoraMapping, TokenRotation
 from ...kernels.operands import PlacedRows
+from ...kernels.operations import LayerMemory, LayerRows, StepField
 from ...kernels.states import Segments
 from ..device import on_device
 from ..kv.kv_cache import KVCache
@@ -27,27 +28,27 @@ from .step_rows import Ints, StepRows
 class LayerStep(NamedTuple):
     """What one layer reads of a step besides the stream."""
 
-    kv: Any  # its memory
-    rows: Any  # where the step's tokens lie in it
-    rotation: Any  # cosines and sines of the layer's own rope; None: it doesn't rotate
+    kv: LayerMemory
+    rows: LayerRows
+    rotation: StepField | None  # cosines and sines of the layer's own rope; None: it doesn't rotate
 
 
 class LayerInputs(Protocol):
     """What layers read of a step: tensors, or where a step is recorded or captured, what stands for them."""
 
     @property
-    def token_ids(self) -> Any: ...
+    def token_ids(self) -> StepField: ...
 
     @property
-    def adapted(self) -> Any: ...
+    def adapted(self) -> StepField | None: ...
 
     @property
-    def token_kinds(self) -> Any:
+    def token_kinds(self) -> StepField | None:
         """Of models that have experts for each."""
 
-    placed: Any  # which tokens get rows of media
+    placed: StepField | None  # which tokens get rows of media
 
-    token_inputs: Any  # of layers that have an embedding of the tokens each, set by the model
+    token_inputs: StepField  # of layers that have an embedding of the tokens each, set by the model
 
     def of_layer(self, layer: int) -> LayerStep: ...
 
@@ -72,7 +73,7 @@ class Batch:
     token_kinds: Tensor | None = None  # [T] int32: 1 for tokens of media, where experts of their own serve them
     # Of each layer how its queries and keys are rotated, set by the model; None where it doesn't rotate.
     rotations_by_layer: Sequence[TokenRotation | None] = ()
-    token_inputs: Any = None  # [T, layers × width] of models whose layers have an embedding of the tokens each
+    token_inputs: StepField | None = None  # [T, layers × width] where layers have an embedding of the tokens each
 
     @property
     def num_tokens(self) -> int:
@@ -92,12 +93,12 @@ class Batch:
         return LayerStep(self.memory.of_layer(layer), rows, self.rotations_by_layer[layer])
 
     @cached_property
-    def rows(self) -> list[Rows | Segments]:
+    def rows(self) -> list[HostRows | Segments]:
         """The step in each group as torch's operations see it; native kernels read the recorded step instead."""
         return [
             each
             if isinstance(each, Segments)
-            else Rows(self.query_starts, self.context_lengths, *each, cast(KVCache, memory).scratch, self.seen_ends)
+            else HostRows(self.query_starts, self.context_lengths, *each, cast(KVCache, memory).scratch, self.seen_ends)
             for each, memory in zip(self.groups, self.memory.groups, strict=True)
         ]
 

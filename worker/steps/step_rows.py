@@ -31,7 +31,8 @@ class StepRows:
 
     @property
     def wants_logits(self) -> Ints:
-        return self.is_sampling | self.is_searched
+        wanted: Ints = self.is_sampling | self.is_searched
+        return wanted
 
 
 def column(packed: bytes) -> Ints:

@@ -9,12 +9,13 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NewType, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from ...kernels import LoraConfig, LoraWeights, Operations, WeightFormat
+from ...kernels.operations import Adapters, PackedExperts, Table
 from ...kernels.packed.gpu_experts import UnlikeExperts
 from ...kernels.stored.ggml import GgmlPart
 from ...kernels.stored.parts import WeightPart
@@ -24,6 +25,11 @@ from .layer_formats import LayerFormats
 from .packed.cache import PackedCache
 from .piece import CheckpointPiece, Part
 
+# What layers compute with, whichever backend does it: tensors, or what stands for them while a step is recorded.
+Rows = NewType("Rows", object)  # [tokens, width]
+Weight = NewType("Weight", object)  # [out, in], packed for products
+
+_Packed = TypeVar("_Packed")
 _NAMED_PIECES = 8  # of a weight that is kept
 
 
@@ -86,7 +92,7 @@ class Placement:
     device: torch.device
     formats: LayerFormats  # of the matrices
     activations: torch.dtype  # between the products
-    ops: Operations
+    ops: Operations[Any, Any]
     ranks: Parallel = field(default_factory=Parallel)
     cache: PackedCache | None = None  # of packed weights, where they are worth keeping
     adapters: AdapterMemory | None = None  # of LoRA, where there may be any
@@ -102,6 +108,10 @@ class Weights:
     source: Source
     placement: Placement
     prefix: str = ""
+
+    @property
+    def ops(self) -> Operations[Rows, Weight]:
+        return self.placement.ops
 
     def at(self, name: str | int) -> "Weights":
         return replace(self, prefix=f"{self.prefix}{name}.")
@@ -125,14 +135,14 @@ class Weights:
         """A tensor for products, [its part of] `shape`, as it is stored. It may be a view of the file: pack it."""
         return self.source.matrix(self.prefix + name, shape, part)
 
-    def packed(self, pieces: list[CheckpointPiece]) -> Any:
+    def packed(self, pieces: list[CheckpointPiece]) -> Weight:
         """The weight of products whose outputs are those of all pieces, one after the other."""
         # Layers of one product have one format: `quantized_kinds` has seen to that.
         return self._noted(self.packed_as(self._format_of(pieces[0]), pieces))
 
-    def packed_as(self, format: WeightFormat, pieces: list[CheckpointPiece]) -> Any:
+    def packed_as(self, format: WeightFormat, pieces: list[CheckpointPiece]) -> Weight:
         """The same in this format."""
-        ops = self.placement.ops
+        ops = self.ops
         parts = (_fitting(self.matrix(*piece), format) for piece in pieces)
         return self._kept("weight", format, pieces, lambda: ops.pack([*parts], format))
 
@@ -142,17 +152,17 @@ class Weights:
         pieces: list[CheckpointPiece],
         make: Callable[[WeightPart], WeightPart],
         format: WeightFormat | None = None,
-    ) -> Any:
+    ) -> Weight:
         """The weight of products with what `make` gives of each piece, in their layers' format or this one; `use` says
         what that is."""
-        ops, format = self.placement.ops, format or self._format_of(pieces[0])
+        ops, format = self.ops, format or self._format_of(pieces[0])
 
-        def made() -> Any:
+        def made() -> Weight:
             return ops.pack([make(self.matrix(*piece)) for piece in pieces], format)
 
         return self._noted(self._kept(use, format, pieces, made))
 
-    def packed_experts(self, experts: list[list[CheckpointPiece]]) -> Any:
+    def packed_experts(self, experts: list[list[CheckpointPiece]]) -> PackedExperts:
         """The weights of many experts, read one after the other: the outputs of each are those of its pieces."""
         format = self._format_of(experts[0][0])
         parts = ([self.matrix(*piece) for piece in pieces] for pieces in experts)
@@ -160,40 +170,40 @@ class Weights:
         made = partial(self._one_weight, parts, len(experts), format)
         return self._noted(self._kept("experts", format, pieces, made))
 
-    def packed_cuts(self, piece: CheckpointPiece, cuts: Sequence[RowCut]) -> list[Any]:
+    def packed_cuts(self, piece: CheckpointPiece, cuts: Sequence[RowCut]) -> list[Weight]:
         """A weight for each of these cuts of a piece."""
-        ops, format = self.placement.ops, self._format_of(piece)
+        ops, format = self.ops, self._format_of(piece)
         read = lru_cache(1)(partial(self.matrix, *piece))  # not at all where all of them were kept
 
-        def made(cut: RowCut) -> Any:
+        def made(cut: RowCut) -> Weight:
             return ops.pack([cut.of(read())], format)
 
         return [self._noted(self._kept(f"weight {tuple(cut)}", format, [piece], partial(made, cut))) for cut in cuts]
 
     def packed_stack(
         self, layer: str, pieces: list[CheckpointPiece], parts: Callable[[], Iterable[list[WeightPart]]], count: int
-    ) -> Any:
+    ) -> PackedExperts:
         """The weights of many experts that these pieces hold together, in the format that `layer` has."""
         format = self.placement.formats.of(self.prefix + layer)
         if format.kind == "mxfp4" and len(pieces) == 1:  # floats after all
             format = self.placement.formats.own
         return self._noted(self._kept("experts", format, pieces, lambda: self._one_weight(parts(), count, format)))
 
-    def _one_weight(self, experts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> Any:
+    def _one_weight(self, experts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> PackedExperts:
         try:
-            return self.placement.ops.pack_experts(experts, count, format)
+            return self.ops.pack_experts(experts, count, format)
         except UnlikeExperts as error:
             raise ConfigError(f"{self.prefix.rstrip('.')}: {error}") from error
 
-    def adapters_of(self, pieces: list[CheckpointPiece]) -> Any | None:
+    def adapters_of(self, pieces: list[CheckpointPiece]) -> Adapters | None:
         """Room for the adapters of a product whose outputs are those of these pieces, if there may be any."""
         if self.placement.adapters is None:
             return None
         return self.placement.adapters.room_for([piece._replace(name=self.prefix + piece.name) for piece in pieces])
 
-    def table(self, piece: CheckpointPiece, format: WeightFormat) -> Any:
+    def table(self, piece: CheckpointPiece, format: WeightFormat) -> Table:
         """An embedding's table."""
-        ops = self.placement.ops
+        ops = self.ops
         return self._kept("table", format, [piece], lambda: ops.table(_fitting(self.matrix(*piece), format), format))
 
     def _format_of(self, piece: CheckpointPiece) -> WeightFormat:
@@ -216,7 +226,7 @@ class Weights:
         """One of bytes that are no numbers by themselves. It may be a view of the file."""
         return self.source.octets(self.prefix + name, shape, part)
 
-    def _noted(self, weight: Any) -> Any:
+    def _noted(self, weight: _Packed) -> _Packed:
         for kind in getattr(weight, "kinds", ()):
             self.placement.kinds[kind] = None
         return weight

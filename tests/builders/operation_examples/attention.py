@@ -13,7 +13,7 @@ from torch import Tensor
 from penstock.kernels.operands import HeadLayout
 from penstock.kernels.paged import KV_DTYPES, DeviceRows, PagedKV, PromptRows, Rotation
 from penstock.kernels.reference.paged_attention import in_8_bits
-from penstock.kernels.rows import Rows
+from penstock.kernels.rows import HostRows
 
 QUERY_DTYPES = {"fp32": torch.float32, "fp16": torch.float16}  # of queries; those of other formats are bfloat16
 # (queries, context) of each row, query heads, key heads, head_dim, block size, window, whether heads have sinks
@@ -27,7 +27,7 @@ _PLAIN_CASES: tuple[tuple[list[tuple[int, int]], int, int, int, int, int | None,
 )
 
 
-def paged_rows(shape: list[tuple[int, int]], block_size: int, seed: int) -> tuple[Rows, int]:
+def paged_rows(shape: list[tuple[int, int]], block_size: int, seed: int) -> tuple[HostRows, int]:
     """Rows of the given (queries, context), blocks handed out in random order; and the number of blocks."""
     counts = [-(-context // block_size) for _, context in shape]
     order = torch.randperm(sum(counts), generator=torch.Generator().manual_seed(seed)) + 1
@@ -40,7 +40,7 @@ def paged_rows(shape: list[tuple[int, int]], block_size: int, seed: int) -> tupl
         slots.append(tables[row].long()[positions // block_size] * block_size + positions % block_size)
         starts.append(starts[-1] + queries)
     contexts = [context for _, context in shape]
-    return Rows(starts, contexts, tables, torch.cat(slots)), sum(counts) + 1
+    return HostRows(starts, contexts, tables, torch.cat(slots)), sum(counts) + 1
 
 
 def sinks_of(num_heads: int, generator: torch.Generator) -> Tensor:
@@ -48,7 +48,7 @@ def sinks_of(num_heads: int, generator: torch.Generator) -> Tensor:
     return torch.randn(num_heads, generator=generator) * 4
 
 
-def attention_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Rows, float, int | None, Tensor | None]]:
+def attention_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, HostRows, float, int | None, Tensor | None]]:
     generator = torch.Generator().manual_seed(seed)
     for shape, num_heads, num_kv_heads, head_dim, block_size, window, has_sinks in _PLAIN_CASES:
         rows, num_blocks = paged_rows(shape, block_size, seed)
@@ -61,18 +61,18 @@ def attention_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Rows, 
             yield query, memory[0], memory[1], seeing, head_dim**-0.5, window, sinks
 
 
-def _whole_contexts(rows: Rows) -> Tensor:
+def _whole_contexts(rows: HostRows) -> Tensor:
     """Every query sees its row's whole context."""
     return torch.cat([torch.full_like(rows.ends_of(row), n) for row, n in enumerate(rows.context_lengths)])
 
 
-def spans_of_three(rows: Rows) -> Tensor:
+def spans_of_three(rows: HostRows) -> Tensor:
     """Tokens that see the others of a span, cut where their rows end."""
     ends = [(-(-rows.ends_of(row) // 3) * 3).clamp(max=n) for row, n in enumerate(rows.context_lengths)]
     return torch.cat(ends)
 
 
-def write_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Rows]]:
+def write_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, HostRows]]:
     generator = torch.Generator().manual_seed(seed)
     for shape, _, num_kv_heads, head_dim, block_size, *_ in _PLAIN_CASES:
         rows, num_blocks = paged_rows(shape, block_size, seed)

@@ -8,7 +8,7 @@ which says where the same tokens lie in the group's memory.
 from collections.abc import Sequence
 from ctypes import addressof
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy
 import torch
@@ -17,11 +17,13 @@ from torch import Tensor
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.program import Buffer, Program
 from ....kernels.cpu.structs import RotaryTable, Step
+from ....kernels.operations import StepField
 from ....kernels.states import Segments
 from ...kv.model_memory import ModelMemory
 from ...layers.decoder import Decoder
 from ...steps.batch import Batch, LayerStep
 from ...steps.block_tables import BlockRows
+from ...weights.weights import Rows
 
 _FEWEST = 16  # rows that a record is made for
 
@@ -35,7 +37,7 @@ class RecordedBatch:
     rotations: Sequence[int | None]  # of each layer the address of its rope's table
     adapted: None = None
     placed: None = None
-    token_inputs: Any = None
+    token_inputs: StepField | None = None
 
     @property
     def token_kinds(self) -> int:
@@ -115,13 +117,14 @@ class RecordedDecoder:
         rotations = self.decoder.ropes.by_layer([addressof(table) for table in self._tables])
         batch = RecordedBatch(self.steps, memory, rotations)
         with self.ops.recording(program, self.steps[0]):
-            return Record(program, self.decoder.stream(batch))
+            return Record(program, cast(Buffer, self.decoder.stream(batch)))
 
     def _recorded_head(self, capacity: int) -> Record:
         program = Program(self.ops.library, capacity, self.steps[0].address_of("num_logits"))
-        hidden = self._layers.output  # type: ignore[union-attr]
+        hidden = Rows(self._layers.output)  # type: ignore[union-attr]
         with self.ops.recording(program, self.steps[0]):
-            return Record(program, self.decoder.logits(hidden, self.steps[0].address_of("logit_rows")))
+            logits = self.decoder.logits(hidden, self.steps[0].address_of("logit_rows"))
+            return Record(program, cast(Buffer, logits))
 
     def _point_to_tables(self) -> None:
         for table, rope in zip(self._tables, self.decoder.ropes.tables, strict=True):

@@ -7,7 +7,7 @@ the whole medium. All layers share a step, in which each patch has the place of 
 from collections.abc import Callable
 from ctypes import addressof, c_int32
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from ...media.layout_rows import BLOCK_SIZE
 from ...media.mergers import Merger
 from ...media.work import MOST_PATCHES
 from ...steps.batch import LayerStep
+from ...weights.weights import Rows
 
 _FEWEST_BLOCKS = 128  # of keys and values that a record is made for
 _PLAN = "penstock_plan_attention"
@@ -98,12 +99,12 @@ class _Recording:
         return self.program.replaying([call for call in calls if call[0] != _PLAN])
 
     def merger(self, merger: Merger, stream: Buffer) -> RecordedMerger:
-        patches = merger.of_patches(stream)
+        patches = _buffer(merger.of_patches(Rows(stream)))
         found = RecordedMerger(self.stage(), patches, [])
         for stage in merger.stages:
             joined, counted = self.program.buffer(stage.width), c_int32()
             with self.program.counting(addressof(counted)):
-                rows = stage.compute(joined)
+                rows = _buffer(stage.compute(Rows(joined)))
             found.stages.append(RecordedMerge(stage.join, counted, joined, self.stage(), rows))
         return found
 
@@ -185,15 +186,20 @@ class RecordedPass(EncoderPass):
         recording = _Recording(program)
         with self.ops.recording(program, self._step):
             patches, queries = program.buffer(config.patch_numbers), program.buffer(width)
-            stream = encoder.patch(patches)
+            stream = encoder.patch(Rows(patches))
             embed = recording.stage()
             layers, mergers = [], {}
             for number, layer in enumerate(encoder.layers):
-                heads = layer.project(stream, inputs)
+                heads = _buffer(layer.project(stream, inputs))
                 project = recording.stage()
-                layer.attend(stream, queries, inputs)
+                layer.attend(stream, Rows(queries), inputs)
                 layers.append(RecordedLayer(project, heads, recording.stage()))
                 for part in encoder.parts_behind(number):
-                    mergers[part] = recording.merger(encoder.mergers[part], stream)
+                    mergers[part] = recording.merger(encoder.mergers[part], _buffer(stream))
         plan = program.replaying([call for call in program.calls if call[0] == _PLAN])
-        return EncoderRecord(program, memory, patches, stream, queries, plan, embed, layers, mergers)
+        return EncoderRecord(program, memory, patches, _buffer(stream), queries, plan, embed, layers, mergers)
+
+
+def _buffer(rows: Rows) -> Buffer:
+    """What rows are while calls are recorded."""
+    return cast(Buffer, rows)

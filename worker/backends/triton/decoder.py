@@ -21,6 +21,7 @@ from ...kv.model_memory import ModelMemory
 from ...layers.decoder import Decoder
 from ...steps.slots import SlotTable
 from ...steps.step_rows import StepRows
+from ...weights.weights import Rows
 from .cuda_graph import Capture, new_capture
 from .device_batch import DeviceBatch, Inputs, StepColumns, inputs_of, packed
 
@@ -113,7 +114,7 @@ class GraphedDecoder:
         """[S, vocabulary] in float32 of rows of the last step's `hidden`, until the next step overwrites them."""
         if self._last is not None and self._last.rows is rows:
             return self._last.logits
-        return self.decoder.logits(hidden, rows)
+        return cast(Tensor, self.decoder.logits(Rows(hidden), rows))
 
     def graph_of(self, logits: Tensor) -> Graph | None:
         """The graph whose rows these are the logits of, if the last step replayed one."""
@@ -160,7 +161,7 @@ class GraphedDecoder:
         else:
             rotations = [Rotation(table.cos, table.sin, inputs.rotations, table.query_scales) for table in ropes.tables]
         batch.take(inputs, ropes.by_layer(rotations))
-        return self.decoder.stream(batch)
+        return cast(Tensor, self.decoder.stream(batch))
 
     def _graph_for(self, batch: DeviceBatch) -> tuple[Graph, int]:
         most, longest = len(batch.table.is_taken), batch.table.max_model_len
@@ -189,7 +190,7 @@ class GraphedDecoder:
             shaped = StepColumns.shaped(columns, size)
             inputs = inputs_of(shaped, blank.table, self.ops, size, 1, key.context, adapted, are_answers=True)
             hidden.copy_(self._stream(inputs, blank))
-            return self.decoder.head(self.decoder.norm(hidden))
+            return cast(Tensor, self.decoder.head(self.decoder.norm(Rows(hidden))))
 
         tables = [(rope.cos, rope.sin) for rope in self.decoder.ropes.tables]
         graph = Graph(columns, adapted, hidden, self.capture(step), tables)
