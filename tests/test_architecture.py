@@ -5,8 +5,10 @@ Reads the sources, imports none of them.
 
 import ast
 import graphlib
+import re
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -66,6 +68,13 @@ KERNELS_KNOW = {"numpy", "torch", "triton", "penstock"}
 
 FILE_LINES_AT_MOST, FILE_LINES_WELCOME = 400, 300
 FUNCTION_LINES_AT_MOST, FUNCTION_LINES_WELCOME = 80, 40
+ROOM_FILES_AT_MOST, CIRCLE_FILES_AT_MOST, LINES_OF_ITS_OWN = 15, 3, 60
+# Rooms that are being cut up now; what is done leaves these lists.
+FULL_ROOMS_BEING_MENDED = {
+    *("frontend/allspark", "frontend/parsing", "frontend/requests", "protocol"),
+    *("scripts", "scripts/gpu_figures", "scripts/peers"),
+}
+BEING_MENDED = {"engine", "frontend", "protocol"}  # their circles, and small files that one neighbour imports
 
 
 def package_files() -> list[Path]:
@@ -144,27 +153,102 @@ def no_faults(faults: list[str], rule: str) -> None:
     assert not faults, rule + ":\n  " + "\n  ".join(faults)
 
 
-def modules_needed_by(path: Path, modules: dict[str, Path]) -> set[str]:
-    """Modules of the package that it imports, in functions too, but not those that only type checkers see."""
+@cache
+def modules() -> dict[str, Path]:
+    """The package's modules by their dotted names."""
+    names = {path: ".".join(("penstock", *path.with_suffix("").parts)) for path in package_files()}
+    return {name.removesuffix(".__init__"): path for path, name in names.items()}
+
+
+@cache
+def modules_imported_by(path: Path) -> dict[str, bool]:
+    """Modules of the package that it imports, in functions too; of each whether only type checkers see that."""
     package = ("penstock", *path.parts[:-1])
-    needed, only_types = set(), set()
+    found: dict[str, bool] = {}
+    only_types: set[int] = set()
     for node in statements(path):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             only_types.update(map(id, ast.walk(node)))
-        elif isinstance(node, ast.ImportFrom) and node.level and id(node) not in only_types:
+        elif isinstance(node, ast.ImportFrom) and node.level:
             base = ".".join((*package[: len(package) + 1 - node.level], *filter(None, [node.module])))
-            needed |= {name if (name := f"{base}.{alias.name}") in modules else base for alias in node.names}
-    return needed & modules.keys()
+            for alias in node.names:
+                name = name if (name := f"{base}.{alias.name}") in modules() else base
+                found[name] = found.get(name, True) and id(node) in only_types
+    return {name: is_type for name, is_type in found.items() if name in modules()}
+
+
+def reached_from(start: Path) -> set[Path]:
+    """The files that it imports, and those that they import, types included."""
+    found, waiting = set(), [start]
+    while waiting:
+        for name in modules_imported_by(waiting.pop()):
+            if (path := modules()[name]) not in found:
+                found.add(path)
+                waiting.append(path)
+    return found
 
 
 def test_no_module_imports_itself_by_way_of_others():
-    names = {path: ".".join(("penstock", *path.with_suffix("").parts)) for path in package_files()}
-    modules = {name.removesuffix(".__init__"): path for path, name in names.items()}
-    needed = {name: modules_needed_by(path, modules) for name, path in modules.items()}
+    needed = {
+        name: {other for other, is_type in modules_imported_by(path).items() if not is_type}
+        for name, path in modules().items()
+    }
     try:
         graphlib.TopologicalSorter(needed).prepare()
     except graphlib.CycleError as error:
         pytest.fail(f"these import one another: {' → '.join(error.args[1])}")
+
+
+def test_few_files_import_one_another_even_for_their_types():
+    reached = {path: reached_from(path) for path in package_files()}
+    circles = {frozenset(other for other in reached[path] if path in reached[other]) for path in reached}
+    faults = [
+        ", ".join(sorted(map(str, circle)))
+        for circle in circles
+        if len(circle) > CIRCLE_FILES_AT_MOST and not {path.parts[0] for path in circle} & BEING_MENDED
+    ]
+    no_faults(faults, f"At most {CIRCLE_FILES_AT_MOST} files import one another for their types")
+
+
+def test_the_rooms_of_the_worker_import_one_another_in_one_direction():
+    below: dict[str, set[str]] = {}
+    for path in package_files():
+        if path.parts[0] == "worker":
+            others = {modules()[name] for name in modules_imported_by(path)}
+            rooms = {other.parts[1] for other in others if other.parts[0] == "worker"}
+            below.setdefault(path.parts[1], set()).update(rooms - {path.parts[1]})
+    try:
+        graphlib.TopologicalSorter(below).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(f"these rooms import one another: {' → '.join(error.args[1])}")
+
+
+def test_a_room_holds_few_files_beside_its_rooms():
+    rooms = Counter(path.parent.as_posix() for path in all_files() if path.parts[0] != "tests")
+    faults = [
+        f"{room} holds {count} Python files"
+        for room, count in rooms.items()
+        if count > ROOM_FILES_AT_MOST and room not in FULL_ROOMS_BEING_MENDED
+    ]
+    no_faults(faults, f"Give what belongs together a room: at most {ROOM_FILES_AT_MOST} files")
+
+
+def test_a_small_file_that_one_neighbour_imports_joins_it_unless_it_says_what_else_it_is_for():
+    """So that no room gets small by cutting files to pieces. An opening line says so by naming the other file."""
+    importers: dict[Path, list[Path]] = {}
+    for path in package_files():
+        for name in modules_imported_by(path):
+            importers.setdefault(modules()[name], []).append(path)
+    faults = []
+    for path, (first, *others) in importers.items():
+        lines = len(source(path).splitlines())
+        is_own = path.stem.startswith("__") or path.parts[0] in BEING_MENDED
+        if lines < LINES_OF_ITS_OWN and not others and first.parent == path.parent and not is_own:
+            opening = (ast.get_docstring(parsed(path)) or "").splitlines()[0]
+            named = {ROOT / name for name in re.findall(r"`([\w./-]+)`", opening)}
+            if not any(each.exists() and each != ROOT / first for each in named):
+                faults.append(f"{path} ({lines} lines) into {first.name}")
+    no_faults(faults, "Join these, or say in their opening lines which other file they are for")
 
 
 def test_no_room_imports_a_room_that_it_does_not_know():
