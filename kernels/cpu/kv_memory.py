@@ -63,5 +63,3 @@ def _scaled(numbers: Tensor, scales: Tensor | None) -> Tensor:
 
 HEAD_DIM_STEP, LARGEST_HEAD_DIM = 16, 512  # kLargestQuery
 LARGEST_LATENT = 1024  # with its key; kLargestHead
-
-

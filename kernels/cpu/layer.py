@@ -66,6 +66,7 @@ def linear_arguments(
 _PLAIN_TABLES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 _PACKED_TABLES = {"fp32": 3, "fp16": 4, "bf16": 5, "int8": 6, "int4": 7, "blocks": 8}
 
+
 def embedding_of(
     num_rows: int, token_ids: int, first: int, table: NativeWeight | Tensor, output: int, scale: float = 1.0
 ) -> Embedding:
@@ -75,4 +76,3 @@ def embedding_of(
     else:
         kind, weight = _PLAIN_TABLES[table.dtype], Weight(table.data_ptr(), None, *table.shape)
     return Embedding(num_rows, token_ids, first, kind, scale, weight, output)
-
