@@ -1,5 +1,7 @@
 """Converting to GGUF: the blocks are ggml's, and the file holds what llama.cpp's own converter would write."""
 
+import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -11,14 +13,17 @@ from builders.cases import for_each
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
+from penstock.frontend.models.gguf.config import config_of
 from penstock.kernels.stored.ggml import GgmlPart
 from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.gguf.architectures.table import WRITTEN
 from penstock.protocol.files.gguf.header import Header, read_header
+from penstock.protocol.files.gguf.parts import read_model
 from penstock.worker.convert import convert
 from penstock.worker.convert.gguf.blocks import quantized_rows
 from penstock.worker.convert.gguf.file_types import FILE_TYPES, TypeChooser
+from penstock.worker.description.config import ModelConfig, read_config
 
 FAMILIES = {
     **{name: {} for name in WRITTEN if name not in ("qwen3_moe", "ernie4_5_moe", "gemma2", "gemma3_text")},
@@ -111,6 +116,23 @@ def test_all_weights_of_a_model_are_in_the_file(tmp_path, family):
     assert all(stem(each.name) in known for each in header.tensors), [each.name for each in header.tensors]
     assert header.metadata[f"{architecture}.block_count"] == 2 or family.startswith("gemma")
     assert len(header.metadata["tokenizer.ggml.tokens"]) == header.metadata[f"{architecture}.vocab_size"]
+
+
+@for_each("family", FAMILIES)
+def test_a_header_reads_as_the_config_that_it_was_written_from(tmp_path, family):
+    source = tiny_model(tmp_path / "model", family, **FAMILIES[family])
+    (translated := tmp_path / "translated").mkdir()
+    (translated / "config.json").write_text(json.dumps(config_of(read_model((written(source),)))))
+    found, expected = described(read_config(translated)), described(read_config(source))
+    assert found == expected
+
+
+def described(config: ModelConfig) -> dict[str, object]:
+    """All but the form of its file."""
+    of_form = {"family", "dtype", "quantization", "ropes"}
+    ropes = [(rope.kind, rope.theta, rope.rotary_dim, rope.max_position) for rope in config.ropes.ropes]
+    fields = {each.name: getattr(config, each.name) for each in dataclasses.fields(config) if each.name not in of_form}
+    return fields | {"rotations": ropes}
 
 
 ARCH = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}

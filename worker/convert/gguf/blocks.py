@@ -13,8 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .k_blocks import q4_k, q5_k, q6_k
-from .packing import bytes_of, divided, nibbles
+from .k_blocks import bytes_of, divided, nibbles, q4_k, q5_k, q6_k
 
 _BLOCK = 32
 

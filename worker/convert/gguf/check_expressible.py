@@ -11,9 +11,15 @@ from ....protocol.files.gguf.architectures.table import WRITTEN
 from ...description.config import ModelConfig
 from ...description.parts.activations import read_activation
 from ...description.parts.rope import RopeConfig
-from .refusal import inexpressible
 
 _KINDS_OF_ROPE = {"default", "linear", "yarn", "llama3", "longrope"}
+
+
+def inexpressible(why: str) -> ConfigError:
+    return ConfigError(
+        f"The model can't be written as GGUF: {why}. Without .gguf at the end of its name OUT becomes a folder, which "
+        "can have this."
+    )
 
 
 def architecture_of(config: ModelConfig) -> Architecture:
@@ -30,7 +36,7 @@ def architecture_of(config: ModelConfig) -> Architecture:
 
 
 def _reasons(config: ModelConfig, architecture: Architecture) -> Iterator[str]:
-    heads, family = config.heads[0], architecture.family(config.family.name)
+    heads, family = config.heads[0], architecture.written_as(config.family.name)
     if config.quantization is not None:
         yield "its weights are quantized already"
     if not architecture.has_head_dim and heads.head_dim * config.num_heads != config.hidden_size:

@@ -15,8 +15,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .packing import bytes_of, divided, nibbles, where_not_0
-
 _BLOCK, _MOST = 256, 63.0  # weights of a block; the largest scale of 6 bits
 _TINY = 1e-15
 _LEVELS_AT_ONCE = 1 << 18  # weights whose candidates stay in a processor's cache
@@ -164,3 +162,26 @@ def _best_scales(groups: Tensor) -> Tensor:
         scale = torch.where(is_better, fitted, scale)
         best = torch.where(is_better, fitted * sum_xl, best)
     return torch.where(extreme.abs() < _TINY, torch.zeros_like(scale), scale).view(groups.shape[:2])
+
+
+# --- bytes, and divisions by scales of which some are 0 --------------------------------------------------------------
+
+
+def bytes_of(numbers: Tensor) -> Tensor:
+    """[blocks, n] of a wider type, as uint8 [blocks, n × its size]."""
+    return numbers.contiguous().view(torch.uint8)
+
+
+def nibbles(low: Tensor, high: Tensor) -> Tensor:
+    return low | high << 4
+
+
+def divided(number: float, scales: Tensor) -> Tensor:
+    """number / scale, and 0 where the scale is."""
+    # Divided by a tensor: torch makes a number divided by a tensor a product with its inverse, which rounds twice.
+    return torch.where(scales == 0, torch.zeros_like(scales), torch.tensor(number) / where_not_0(scales))
+
+
+def where_not_0(numbers: Tensor) -> Tensor:
+    """With 1 in the place of 0, to be divided by."""
+    return torch.where(numbers == 0, torch.ones_like(numbers), numbers)

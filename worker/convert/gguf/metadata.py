@@ -18,7 +18,7 @@ _QUANTIZATION_VERSION = 2  # of the blocks' layouts
 
 def model_metadata(config: ModelConfig, architecture: Architecture, name: str, file_type: int) -> dict[str, Value]:
     """All but the vocabulary."""
-    family = architecture.family(config.family.name)
+    family = architecture.written_as(config.family.name)
     own = family.write(_published(config, family))
     return {
         "general.architecture": architecture.name,
@@ -101,5 +101,6 @@ def _experts(config: ModelConfig) -> dict[str, Any]:
         mixture.top_k: experts.top_k,
         mixture.width: experts.width,
         "shared_expert_intermediate_size": experts.shared_width or None,
+        "moe_num_shared_experts": experts.shared_width // experts.width or None,
         "first_k_dense_replace": experts.is_sparse.index(True),
     }

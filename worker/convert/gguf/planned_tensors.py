@@ -25,7 +25,7 @@ from ...layers.rope import inverse_frequencies
 from ...weights.gguf.checkpoint import views_of
 from ...weights.gguf.views import Made, Rows, View, less_one
 from ..conversion_plan import StoredTensor
-from .refusal import inexpressible
+from .check_expressible import inexpressible
 
 _TOP = ("token_embd", "output_norm", "output")
 _PART = re.compile(r"blk\.\d+\.(.+)")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ....protocol.files.gguf import word_patterns as patterns
-from .refusal import inexpressible
+from .check_expressible import inexpressible
 
 _DIGITS = "each digit by itself"
 _GPT2 = "as GPT-2"

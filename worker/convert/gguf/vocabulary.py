@@ -13,9 +13,9 @@ from typing import Any
 
 from ....protocol.errors import ConfigError
 from ....protocol.files.model_file import read_model_json, read_model_settings, read_model_text, values_of
+from .check_expressible import inexpressible
 from .gguf_file import Value
 from .pre_tokenizers import pre_tokenizer_name
-from .refusal import inexpressible
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")

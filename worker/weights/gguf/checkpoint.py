@@ -15,8 +15,6 @@ from ....protocol.files.gguf.refusals import AGAIN, file_name
 from ...description.config import ModelConfig
 from ...description.linked_files import LinkedFiles
 from ..piece import Part, index_of
-from .expert_views import add_experts
-from .mixer_views import add_mixers
 from .tensors import GgufTensors, block_size
 from .text_views import TensorNames, Views, add_text
 from .views import Rows, View, fits
@@ -118,8 +116,6 @@ def views_of(stored: TensorNames, config: ModelConfig) -> dict[str, View]:
     """By the names that layers ask for, what is in the file."""
     views = Views(stored)
     add_text(views, config)
-    add_experts(views, config)
-    add_mixers(views, config)
     if config.vision is not None:
         add_vision(views, config.vision)
     return views.found

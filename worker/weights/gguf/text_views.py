@@ -1,30 +1,46 @@
-"""What the tensors of a decoder are called in GGUF files, for layers that ask by the names of published checkpoints.
+"""Finds the tensors of a decoder in a GGUF file, for layers that ask by the names of published checkpoints.
 
-llama.cpp names a part alike in all architectures (`blk.3.ffn_down`), so a family's own names come from its config, and
-the file's from here. Three things lie otherwise than in published checkpoints:
+Which name is which, one table says for all architectures (`protocol/files/gguf/architectures/tensors.py`). Here is what
+lies otherwise than in published checkpoints:
 
   queries and keys of some architectures   rows in pairs, since neighbours rotate against one another there
   norms that multiply with 1 + weight      the sum is stored
   phi3's and glm4's projections            several in one tensor: `attn_qkv`, and gate and up in `ffn_up`
-
-Experts are in `expert_views.py`; what stands in the place of attention in `mixer_views.py`.
+  experts                                  one tensor has a matrix of every expert; old files have a tensor for each
+  delta nets                               -exp(A_log) in `ssm_a`; Qwen3-Next's two small projections in one tensor;
+                                           Qwen3.5's value heads round by round: the first of each key head, then the
+                                           second one of each
 """
 
-from collections.abc import Callable
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
-from ....protocol.files.gguf.architectures.architecture import Architecture
+from ....protocol.files.gguf.architectures.architecture import Architecture, Family
 from ....protocol.files.gguf.architectures.table import ARCHITECTURES
+from ....protocol.files.gguf.architectures.tensors import LAYER, MODEL, NORM_WEIGHTS
 from ...description.config import ModelConfig
 from ...description.families.family import QKV
 from ...description.parts.mixers import DeltaNet, ShortConvolution
-from ...description.parts.stored_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION
-from .views import ALL, Made, Rows, View, halves_of_pairs, less_one, row
+from ...description.parts.mixtures import ExpertsConfig
+from .views import (
+    ALL,
+    Columns,
+    Made,
+    Rows,
+    View,
+    alternating,
+    behind,
+    grouped_heads,
+    halves_of_pairs,
+    in_turns,
+    less_one,
+    row,
+)
 
-_KINDS = ("weight", "bias")
-_PLAIN = Architecture("")  # of a file that doesn't say
+_PLAIN = Architecture("", Family("", ""))  # of a file that doesn't say
+Words = dict[str, str | None]
 
 
 class TensorNames(Protocol):
@@ -48,105 +64,149 @@ class Views:
         self.found: dict[str, View] = {}
 
     def add(self, name: str, view: View) -> None:
+        """In place of one that was found before."""
         if all(map(self.stored.has, view.tensors)):
             self.found[name] = view
 
-    def tensor(self, name: str, *candidates: str, make: Callable[[Tensor], Tensor] | None = None) -> None:
-        """The first of these that is there."""
-        if (own := next(filter(self.stored.has, candidates), None)) is not None:
-            self.found[name] = Rows(own) if make is None else Made((own,), make)
-
-    def module(self, name: str, *candidates: str, rows: slice | Tensor = ALL) -> None:
+    def module(self, name: str, own: str, rows: slice | Tensor = ALL) -> None:
         """A projection's weight and bias, or these rows of both."""
-        for kind in _KINDS:
-            if (own := next(filter(self.stored.has, (f"{each}.{kind}" for each in candidates)), None)) is not None:
-                self.found[f"{name}.{kind}"] = Rows(own, rows)
-
-    def norm(self, name: str, *candidates: str, is_less_one: bool = False) -> None:
-        weights, biases = ([f"{each}.{kind}" for each in candidates] for kind in _KINDS)
-        self.tensor(f"{name}.weight", *weights, make=less_one if is_less_one else None)
-        self.tensor(f"{name}.bias", *biases)
+        for kind in ("weight", "bias"):
+            self.add(f"{name}.{kind}", Rows(f"{own}.{kind}", rows))
 
 
 def add_text(views: Views, config: ModelConfig) -> None:
-    """All of a decoder but its mixtures and mixers."""
-    last_norm, is_less_one = config.family.names.last_norm, config.family.norm.is_stored_less_one
-    views.module("model.embed_tokens", "token_embd")
-    views.norm(f"model.{last_norm}", "output_norm", "token_embd_norm", is_less_one=is_less_one)
-    views.module("lm_head", "output")
-    views.module("model.embed_tokens_per_layer", "per_layer_token_embd")
-    views.module(f"model.{TOKEN_INPUT_PROJECTION}", "per_layer_model_proj")
-    views.norm("model.per_layer_projection_norm", "per_layer_proj_norm")
-    for number in range(config.num_layers):
+    adds_one, last_norm = config.family.norm.is_stored_less_one, f"model.{config.family.names.last_norm}"
+    for own, name in MODEL.items():
+        views.module(name, own)
+    for own in ("token_embd_norm", "output_norm"):
+        views.module(last_norm, own)
+        if adds_one:
+            views.add(f"{last_norm}.weight", Made((f"{own}.weight",), less_one))
+    for number, mixer in enumerate(config.mixers):
         layer, stored = f"model.layers.{number}", f"blk.{number}"
-        _add_norms(views, config, layer, stored)
-        _add_mlp(views, config, number, layer, stored)
-        if not isinstance(config.mixers[number], DeltaNet | ShortConvolution) and config.latent is None:
-            _add_attention(views, config, number, layer, stored)
+        words = {word: name for word, name in _words(config, number).items() if name is not None}
+        for part, name in LAYER.items():
+            try:
+                asked, own = f"{layer}.{name.format_map(words)}", f"{stored}.{part}"
+            except KeyError:
+                continue
+            views.add(asked, Made((own,), less_one) if adds_one and part in NORM_WEIGHTS else Rows(own))
+        if config.has_mlp(number) and config.family.has_gate:
+            _add_fused_mlp(views, config.mlp_width(number), f"{layer}.{words['mlp']}", words, stored)
+        if isinstance(mixer, DeltaNet):
+            _add_delta_net(views, mixer, f"{layer}.linear_attn", stored)
+        elif not isinstance(mixer, ShortConvolution) and config.latent is None:
+            _add_attention(views, config, number, f"{layer}.self_attn", stored)
+        if config.experts is not None and config.experts.is_sparse[number]:
+            _add_experts(views, config.hidden_size, config.experts, layer, stored)
 
 
-def _add_norms(views: Views, config: ModelConfig, layer: str, stored: str) -> None:
-    places, is_less_one = config.norm_places, config.family.norm.is_stored_less_one
-    # Where nothing is normed behind attention, some architectures call the norm before the MLP so.
-    before_mlp = ("ffn_norm",) if places.after_attention else ("ffn_norm", "post_attention_norm")
-    names: dict[str | None, tuple[str, ...]] = {
-        places.before_attention: ("attn_norm",),
-        places.after_attention: ("post_attention_norm",),
-        places.before_mlp: before_mlp,
-        places.after_mlp: ("post_ffw_norm",),
+# --- what braces stand for --------------------------------------------------------------------------------------------
+
+
+def _words(config: ModelConfig, number: int) -> Words:
+    """The names of a layer's parts; None and no word: the layer hasn't the part."""
+    family, places, mixer = config.family, config.norm_places, config.mixers[number]
+    found: Words = {
+        "before_attention": places.before_attention,
+        # Where nothing is normed behind attention, some architectures call the norm before the MLP so.
+        "behind_attention": places.after_attention or places.before_mlp,
+        "before_mlp": places.before_mlp,
+        "after_mlp": places.after_mlp,
     }
-    if config.experts is not None and (beside := config.experts.names.beside) is not None:
-        names |= {
-            beside.before_mlp: ("ffn_norm",),
-            beside.after_mlp: ("post_ffw_norm_1",),
-            beside.before_experts: ("pre_ffw_norm_2",),
-            beside.after_experts: ("post_ffw_norm_2",),
-        }
-    for name, own in names.items():
-        if name is not None:
-            candidates = (f"{stored}.{each}" for each in own)
-            views.norm(f"{layer}.{name}", *candidates, is_less_one=is_less_one)
-    gate, projection = TOKEN_INPUT_PARTS
-    views.module(f"{layer}.{gate}", f"{stored}.inp_gate")
-    views.module(f"{layer}.{projection}", f"{stored}.proj")
-    views.norm(f"{layer}.post_per_layer_input_norm", f"{stored}.post_norm")
-    views.tensor(f"{layer}.layer_scalar", f"{stored}.layer_output_scale.weight")
+    if config.has_mlp(number):
+        found |= {"mlp": family.names.mlp, **dict(zip(("gate", "up", "down"), family.names.gate_up_down, strict=True))}
+    if config.experts is not None:
+        found |= _expert_words(config.experts, config.experts.is_sparse[number])
+    if isinstance(mixer, DeltaNet):
+        return found | {"delta_net": "linear_attn"}
+    if isinstance(mixer, ShortConvolution):
+        return found | {"convolution": "conv"}
+    if config.qk_norm != "each head its own tensor":
+        found |= {f"{part}_norm": family.qk_norm_name.format(part) for part in "qk"}
+    return found | {"attention": "self_attn", "attention_output": family.names.attention_output}
 
 
-def _add_attention(views: Views, config: ModelConfig, number: int, layer: str, stored: str) -> None:
-    block, heads = f"{layer}.self_attn", config.heads[number]
-    counts = (config.num_heads * (1 + config.family.gates_attention), heads.num_kv_heads, heads.num_kv_heads)
-    is_fused = views.stored.has(f"{stored}.attn_qkv.weight")
-    begin = 0
-    for name, part, count in zip(QKV, "qkv", counts, strict=True):
-        rows: slice | Tensor = ALL
-        if is_fused:
-            rows = slice(begin, begin + count * heads.head_dim)
-            begin += count * heads.head_dim
-        elif views.architecture.pairs_rows and part != "v":
-            rows = halves_of_pairs(count, heads.head_dim)
-        views.module(f"{block}.{name}", f"{stored}.attn_qkv" if is_fused else f"{stored}.attn_{part}", rows=rows)
-    views.module(f"{block}.{config.family.names.attention_output}", f"{stored}.attn_output")
-    views.tensor(f"{block}.sinks", f"{stored}.attn_sinks.weight", f"{stored}.attn_sinks")
-    for part, count in (("q", config.num_heads), ("k", heads.num_kv_heads)):
-        own, name = f"{stored}.attn_{part}_norm", f"{block}.{config.family.qk_norm_name.format(part)}"
-        if config.qk_norm == "each head its own tensor":
+def _expert_words(experts: ExpertsConfig, is_sparse: bool) -> Words:
+    names, found = experts.names, Words()
+    if (beside := names.beside) is not None:
+        found = {"before_mlp": beside.before_mlp, "after_mlp_beside": beside.after_mlp}
+        found |= {"before_experts": beside.before_experts, "after_experts": beside.after_experts}
+    if not is_sparse:
+        return found
+    within: Words = {
+        "router": names.router,
+        "router_scale": None if beside is None else ".".join(beside.before_router),
+        "choice_bias": names.choice_bias,
+        "factors": names.factors,
+        "down_biases": None if names.stack is None else f"{names.experts}.{names.stack.down}_bias",
+        "shared": names.shared if experts.shared_width else None,
+        "shared_gate": names.shared_gate if experts.shared_width else None,
+    }
+    return found | {word: name and f"{names.block}.{name}".lstrip(".") for word, name in within.items()}
+
+
+# --- what lies otherwise ----------------------------------------------------------------------------------------------
+
+
+def _add_attention(views: Views, config: ModelConfig, number: int, block: str, stored: str) -> None:
+    heads, begin = config.heads[number], 0
+    for name, part, count in zip(QKV, "qkv", (config.num_heads, heads.num_kv_heads, heads.num_kv_heads), strict=True):
+        gates = count if part == "q" and config.family.gates_attention else 0
+        if views.architecture.pairs_rows and part != "v":
+            views.module(f"{block}.{name}", f"{stored}.attn_{part}", halves_of_pairs(count + gates, heads.head_dim))
+        end = begin + (count + gates) * heads.head_dim
+        views.module(f"{block}.{name}", f"{stored}.attn_qkv", slice(begin, end))
+        begin = end
+        if config.qk_norm == "each head its own tensor" and part != "v":
+            norm = f"{block}.{config.family.qk_norm_name.format(part)}"
             for head in range(count):
-                views.add(f"{name}.norms.{head}.weight", Made((f"{own}.weight",), row(head)))
-        else:
-            is_by_head = config.qk_norm == "by head"
-            views.norm(name, own, is_less_one=is_by_head and config.family.norm.is_stored_less_one)
+                views.add(f"{norm}.norms.{head}.weight", Made((f"{stored}.attn_{part}_norm.weight",), row(head)))
 
 
-def _add_mlp(views: Views, config: ModelConfig, number: int, layer: str, stored: str) -> None:
-    if not config.has_mlp(number):
-        return
-    names, width = config.family.names, config.mlp_width(number)
-    gate, up, down = (f"{layer}.{names.mlp}.{each}" for each in names.gate_up_down)
-    views.module(down, f"{stored}.ffn_down")
-    if config.family.has_gate and views.stored.shape(f"{stored}.ffn_up.weight")[:1] == (2 * width,):
-        views.module(gate, f"{stored}.ffn_up", rows=slice(width))
-        views.module(up, f"{stored}.ffn_up", rows=slice(width, 2 * width))
-    else:
-        views.module(gate, f"{stored}.ffn_gate")
-        views.module(up, f"{stored}.ffn_up")
+def _add_fused_mlp(views: Views, width: int, block: str, words: dict[str, str], stored: str) -> None:
+    if views.stored.shape(f"{stored}.ffn_up.weight")[:1] == (2 * width,):
+        views.module(f"{block}.{words['gate']}", f"{stored}.ffn_up", slice(width))
+        views.module(f"{block}.{words['up']}", f"{stored}.ffn_up", slice(width, 2 * width))
+
+
+def _add_experts(views: Views, hidden_size: int, experts: ExpertsConfig, layer: str, stored: str) -> None:
+    names = experts.names
+    block = f"{names.within(layer)}.{names.experts}"
+
+    def matrix(tensor: str, number: int, rows: int) -> Rows:
+        return Rows(f"{stored}.{tensor}.weight", slice(number * rows, (number + 1) * rows))
+
+    for part, own in zip(("gate", "up", "down"), names.gate_up_down, strict=True):
+        rows = hidden_size if part == "down" else experts.width
+        for number in range(experts.num_experts):
+            shown = f"{block}.{names.first_expert + number}.{own}.weight"
+            views.add(shown, Rows(f"{stored}.ffn_{part}.{number}.weight"))
+            views.add(shown, matrix(f"ffn_{part}_exps", number, rows))
+            if part != "down":  # both in one tensor
+                views.add(shown, matrix("ffn_gate_up_exps", 2 * number + (part == "up"), rows))
+    if names.stack is not None:
+        biases = tuple(f"{stored}.ffn_{part}_exps.bias" for part in ("gate", "up"))
+        views.add(f"{block}.{names.stack.gate_up}_bias", Made(biases, alternating))
+
+
+def _add_delta_net(views: Views, net: DeltaNet, block: str, stored: str) -> None:
+    keys, numbers = net.num_key_heads, torch.arange(net.num_value_heads)
+    if views.architecture.deals_value_heads and net.num_shared > 1:
+        # Where the file has each value head's rows, and each one's only number.
+        rows, numbers = (grouped_heads(keys, net.num_shared, size) for size in (net.value_dim, 1))
+        mixed = behind(2 * net.keys, rows)
+        for own, name, chosen in (
+            ("attn_qkv", "in_proj_qkv", mixed),
+            ("ssm_conv1d", "conv1d", mixed),
+            ("attn_gate", "in_proj_z", rows),
+            ("ssm_beta", "in_proj_b", numbers),
+            ("ssm_alpha", "in_proj_a", numbers),
+        ):
+            views.module(f"{block}.{name}", f"{stored}.{own}", chosen)
+        views.add(f"{block}.dt_bias", Rows(f"{stored}.ssm_dt.bias", numbers))
+        views.add(f"{block}.out_proj.weight", Columns(f"{stored}.ssm_out.weight", rows))
+    for name, is_second in (("in_proj_b", False), ("in_proj_a", True)):
+        views.module(f"{block}.{name}", f"{stored}.ssm_ba", in_turns(keys, net.num_shared, is_second))
+    for own in (f"{stored}.ssm_a.weight", f"{stored}.ssm_a"):
+        views.add(f"{block}.A_log", Made((own,), lambda stored: torch.log(-stored.float())[numbers]))

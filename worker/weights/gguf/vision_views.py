@@ -8,7 +8,7 @@ import torch
 
 from ...description.vision_config import VisionConfig
 from .text_views import Views
-from .views import Made, less_one
+from .views import Made, Rows, less_one
 
 _PATCH = "v.patch_embd.weight"
 
@@ -17,14 +17,14 @@ def add_vision(views: Views, vision: VisionConfig) -> None:
     names = vision.family.names
     if vision.family.patch_dims == 5:
         views.add(f"visual.{names.patch}.weight", Made((_PATCH, f"{_PATCH}.1"), lambda *frames: torch.stack(frames, 2)))
-        views.tensor(f"visual.{names.patch}.bias", "v.patch_embd.bias")
+        views.add(f"visual.{names.patch}.bias", Rows("v.patch_embd.bias"))
     else:
         views.module(f"visual.{names.patch}", "v.patch_embd")
-    views.tensor(f"visual.{names.table}.weight", "v.position_embd.weight")
+    views.add(f"visual.{names.table}.weight", Rows("v.position_embd.weight"))
     for number in range(vision.num_layers):
         block = f"visual.{names.blocks}.{number}"
-        views.norm(f"{block}.{names.before_attention}", f"v.blk.{number}.ln1")
-        views.norm(f"{block}.{names.before_mlp}", f"v.blk.{number}.ln2")
+        views.module(f"{block}.{names.before_attention}", f"v.blk.{number}.ln1")
+        views.module(f"{block}.{names.before_mlp}", f"v.blk.{number}.ln2")
         _add_attention(views, vision, f"{block}.{names.attention}", f"v.blk.{number}")
         _add_mlp(views, vision, f"{block}.mlp", f"v.blk.{number}")
     _add_mergers(views, vision)
@@ -59,16 +59,16 @@ def _add_mlp(views: Views, vision: VisionConfig, block: str, stored: str) -> Non
 def _add_mergers(views: Views, vision: VisionConfig) -> None:
     merger = vision.family.merger
     if vision.family.merging == "mlp":
-        views.norm(f"visual.merger.{merger.norm}", "v.post_ln")
+        views.module(f"visual.merger.{merger.norm}", "v.post_ln")
         views.module(f"visual.merger.{merger.up}", "mm.0")
         views.module(f"visual.merger.{merger.down}", "mm.2")
     else:
-        views.norm("visual.post_layernorm", "v.post_ln")
+        views.module("visual.post_layernorm", "v.post_ln")
     for number, layer in enumerate(vision.taps):
         block, stored = f"visual.deepstack_merger_list.{number}", f"v.deepstack.{layer}"
-        views.norm(f"{block}.{merger.norm}", f"{stored}.norm")
+        views.module(f"{block}.{merger.norm}", f"{stored}.norm")
         views.module(f"{block}.{merger.up}", f"{stored}.fc1")
         views.module(f"{block}.{merger.down}", f"{stored}.fc2")
-    views.tensor("visual.projector.mm_soft_emb_norm.weight", "mm.soft_emb_norm.weight", make=less_one)
-    views.tensor("visual.projector.mm_input_projection_weight", "mm.input_projection.weight")
+    views.add("visual.projector.mm_soft_emb_norm.weight", Made(("mm.soft_emb_norm.weight",), less_one))
+    views.add("visual.projector.mm_input_projection_weight", Rows("mm.input_projection.weight"))
     views.module("visual.projector.modality_projection.proj", "mm.model.fc")

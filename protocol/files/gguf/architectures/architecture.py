@@ -1,9 +1,10 @@
 """A row of the table: an architecture of llama.cpp's, the families that its files hold, and how their tensors lie."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from .common import COMMON, require_sizes
+from .common import COMMON
 from .facts import Fact, WritableFact
 from .model_metadata import Config, ModelMetadata
 
@@ -23,17 +24,13 @@ class Family:
     ) -> None:
         self.model_type = model_type
         self.facts = facts
-        self.fits = when  # a header, where an architecture has several families
+        self.fits = when  # a header, where it is a variant
         self.constants = {"architectures": [f"{published_class}ForCausalLM"], "model_type": model_type, **constants}
 
     def read(self, given: ModelMetadata) -> Config:
         """The config that a header stands for."""
-        require_sizes(given)
         found: Config = {}
-        for fact in COMMON:
-            found |= fact(given)
-        found |= self.constants
-        for fact in self.facts:
+        for fact in (*COMMON, lambda _: self.constants, *self.facts):
             found |= fact(given)
         return found
 
@@ -50,36 +47,25 @@ class Family:
         return next((fact for fact in self.facts if isinstance(fact, kind)), None)
 
 
+@dataclass(frozen=True)
 class Architecture:
-    """How llama.cpp has one family, or a few."""
+    """How llama.cpp has a family, and variants of it that headers tell apart."""
 
-    def __init__(
-        self,
-        name: str,
-        *families: Family,
-        pairs_rows: bool = False,
-        deals_value_heads: bool = False,
-        parts: frozenset[str] = frozenset(),
-        biased: frozenset[str] = frozenset(),
-        ties_head: bool = False,
-        has_head_dim: bool = True,
-        also: tuple[str, ...] = (),
-    ) -> None:
-        self.name = name
-        self.families = families  # a header is of the first one that it fits
-        self.pairs_rows = pairs_rows  # of queries and keys: neighbours rotate against one another
-        self.deals_value_heads = deals_value_heads  # of delta nets: the first of each key head, then the second of each
-        # For writing it, since llama.cpp refuses tensors that an architecture hasn't:
-        self.parts = parts  # of a layer; none: `penstock convert` doesn't write it
-        self.biased = biased  # parts that may have a bias
-        self.ties_head = ties_head  # it has no head of its own
-        self.has_head_dim = has_head_dim  # else heads divide the hidden size
-        self.also = also  # further families, which are written as the last one of its own
+    name: str
+    family: Family
+    variants: tuple[Family, ...] = ()  # a header is of the first one that it fits, and else of the family
+    pairs_rows: bool = False  # of queries and keys: neighbours rotate against one another
+    deals_value_heads: bool = False  # of delta nets: the first of each key head, then the second of each
+    # For writing it, since llama.cpp refuses tensors that an architecture hasn't:
+    parts: frozenset[str] = frozenset()  # of a layer; none: `penstock convert` doesn't write it
+    biased: frozenset[str] = frozenset()  # parts that may have a bias
+    ties_head: bool = False  # it has no head of its own
+    has_head_dim: bool = True  # else heads divide the hidden size
+    also: tuple[str, ...] = ()  # further families, which are written as this one
 
     def read(self, given: ModelMetadata) -> Config:
         """The config that a header stands for."""
-        return next(family for family in self.families if family.fits(given)).read(given)
+        return next((family for family in self.variants if family.fits(given)), self.family).read(given)
 
-    def family(self, model_type: str) -> Family:
-        """The one that models of this type are written as."""
-        return next((family for family in self.families if family.model_type == model_type), self.families[-1])
+    def written_as(self, model_type: str) -> Family:
+        return next((family for family in self.variants if family.model_type == model_type), self.family)

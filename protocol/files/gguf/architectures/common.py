@@ -1,18 +1,27 @@
 """What headers and configs of all families say, in the header's order. A family's own facts replace what differs."""
 
 from ..refusals import MalformedError
-from .facts import Fact, Key, WrittenKey, number
+from .facts import Fact, Key, number
 from .model_metadata import Config, ModelMetadata
 from .rope import Rope
 
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
 
 
-def require_sizes(given: ModelMetadata) -> None:
-    """Refuse what all other figures are divided by if it is 0."""
-    hidden, heads = given.count("embedding_length"), given.most("attention.head_count")
+def _sizes(given: ModelMetadata) -> Config:
+    """Refuse what other figures are divided by if it is 0."""
+    hidden, heads = given.count("embedding_length"), _num_heads(given)
     if heads == 0 or hidden == 0:
         raise MalformedError(f"has {heads} heads and {hidden} numbers a token")
+    return {}
+
+
+def _num_heads(given: ModelMetadata) -> int:
+    return given.most("attention.head_count")
+
+
+def _width_of_experts(given: ModelMetadata) -> int:
+    return given.count("expert_feed_forward_length", 0)
 
 
 def _epsilon(given: ModelMetadata) -> float | None:
@@ -25,28 +34,19 @@ def _vocabulary(given: ModelMetadata) -> Config:
 
 
 COMMON: tuple[Fact, ...] = (
+    _sizes,
     Key("num_hidden_layers", "block_count", lambda given, key, default: given.num_layers),
     Key("max_position_embeddings", "context_length"),
     Key("hidden_size", "embedding_length"),
-    Key(
-        "intermediate_size",
-        "feed_forward_length",
-        ModelMetadata.most,
-        lambda given: given.count("expert_feed_forward_length", 0),
-    ),
+    Key("intermediate_size", "feed_forward_length", ModelMetadata.most, _width_of_experts),
     Key("num_attention_heads", "attention.head_count", ModelMetadata.most),
-    Key(
-        "num_key_value_heads",
-        "attention.head_count_kv",
-        ModelMetadata.most,
-        lambda given: given.most("attention.head_count"),
-    ),
+    Key("num_key_value_heads", "attention.head_count_kv", ModelMetadata.most, _num_heads),
     Key("head_dim", "attention.key_length", lambda given, key, default: given.head_dim),
-    WrittenKey("head_dim", "attention.value_length"),
+    Key("head_dim", "attention.value_length", is_read=False),
     number("rms_norm_eps", "attention.layer_norm_rms_epsilon", _epsilon),
-    WrittenKey("rotary_dim", "rope.dimension_count"),
-    WrittenKey("rope_theta", "rope.freq_base"),
-    WrittenKey("vocab_size", "vocab_size"),
+    Key("rotary_dim", "rope.dimension_count", is_read=False),
+    Key("rope_theta", "rope.freq_base", is_read=False),
+    Key("vocab_size", "vocab_size", is_read=False),
     _vocabulary,
     Rope(),
 )

@@ -6,12 +6,8 @@ from .model_metadata import Config, ModelMetadata
 from .rope import rope, yarn, yarn_betas
 
 
-def grows_queries(given: ModelMetadata) -> bool:
-    """Whether queries grow with their position, as Ministral 3's do."""
-    return given.has("attention.temperature_scale")
-
-
 def ministral_rope(given: ModelMetadata) -> Config:
+    """Queries grow with their position."""
     weight = given.number("rope.scaling.yarn_log_multiplier", 0.0)
     own = {
         **yarn(given),
@@ -22,10 +18,6 @@ def ministral_rope(given: ModelMetadata) -> Config:
         "llama_4_scaling_beta": given.number("attention.temperature_scale"),
     }
     return {"rope_scaling": None, "rope_parameters": own}
-
-
-def has_windows(given: ModelMetadata) -> bool:
-    return given.count("attention.sliding_window", 0) > 0
 
 
 def olmo3_rope(given: ModelMetadata) -> Config:
@@ -48,11 +40,6 @@ def minicpm_factors(given: ModelMetadata) -> Config:
     update = given.number("residual_scale", 1.4 / layers**0.5)
     logits = given.number("logit_scale", hidden / 256)
     return {"scale_depth": _rounded(update * layers**0.5), "dim_model_base": _rounded(hidden / logits)}
-
-
-def is_parallel(given: ModelMetadata) -> Config:
-    """Whether a StableLM's MLP takes what its attention takes: else it has a norm of its own."""
-    return {"use_parallel_residual": not given.has_in_any_layer("ffn_norm.weight")}
 
 
 def _rounded(value: float) -> float:

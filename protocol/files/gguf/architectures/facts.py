@@ -36,29 +36,19 @@ class Key(WritableFact):
     default: Any = None  # where the header has no such key, or what makes it of the header; None: it must be there
     meaning: Mapping[Any, Any] = field(default_factory=dict)  # values that mean another one in the config
     always: Any = None  # written where the config has none: llama.cpp asks for the key
+    is_read: bool = True  # else others are read for it
+    is_written: bool = True  # else another one says it
 
     def __call__(self, given: ModelMetadata) -> Config:
+        if not self.is_read:
+            return {}
         default = self.default(given) if callable(self.default) else self.default
         value = self.read(given, self.header, default)
         return {self.config: self.meaning.get(value, value)}
 
     def write(self, config: Config) -> dict[str, Any]:
         value = config.get(self.config, self.always)
-        return {} if value is None else {self.header: value}
-
-
-class WrittenKey(Key):
-    """A key that others are read from."""
-
-    def __call__(self, given: ModelMetadata) -> Config:
-        return {}
-
-
-class ReadKey(Key):
-    """A key that says what another one has said."""
-
-    def write(self, config: Config) -> dict[str, Any]:
-        return {}
+        return {self.header: value} if self.is_written and value is not None else {}
 
 
 def number(config: str, header: str, default: Any = None, meaning: Mapping[Any, Any] = {}) -> Key:

@@ -22,19 +22,23 @@ class ScoreScale:
         return width if num_layers == self.largest else head_dim
 
 
+GELU = "gelu_pytorch_tanh"
 WINDOWS = Windows(6)
 
 
 def gemma4_layers(given: ModelMetadata) -> Config:
     windows = WINDOWS(given)
     kinds = windows["layer_types"]
+    in_windows = {"rope_type": "default", "rope_theta": given.number("rope.freq_base_swa", 10_000.0)}
     widths, readers = given.counts("feed_forward_length"), given.count("attention.shared_kv_layers", 0)
     return {
+        "hidden_activation": GELU,
+        "rope_scaling": None,
         "intermediate_size": widths[0],
         "use_double_wide_mlp": _is_wider(widths, readers),
         "num_kv_shared_layers": readers,
         "vocab_size_per_layer_input": given.rows("token_embd.weight"),
-        "rope_parameters": {FULL: _proportional(given), SLIDING: _of_windows(given)},
+        "rope_parameters": {FULL: _proportional(given), SLIDING: in_windows},
         **windows,
         **_heads(given, kinds, readers),
     }
@@ -71,19 +75,3 @@ def _proportional(given: ModelMetadata) -> Config:
     turning = 1.0 if factors is None else sum(each == 1 for each in factors) / len(factors)
     theta = given.number("rope.freq_base", 1_000_000.0)
     return {"rope_type": "proportional", "partial_rotary_factor": turning, "rope_theta": theta}
-
-
-def _of_windows(given: ModelMetadata) -> Config:
-    return {"rope_type": "default", "rope_theta": given.number("rope.freq_base_swa", 10_000.0)}
-
-
-def gemma4_experts(given: ModelMetadata) -> Config:
-    """Experts stand beside the MLP of each layer, in some models."""
-    if given.count("expert_count", 0) == 0:
-        return {"enable_moe_block": False}
-    return {
-        "enable_moe_block": True,
-        "num_experts": given.count("expert_count"),
-        "top_k_experts": given.count("expert_used_count"),
-        "moe_intermediate_size": given.count("expert_feed_forward_length"),
-    }

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..refusals import UNSUPPORTED, MalformedError
-from .facts import Fact, Key, ReadKey, WritableFact, number
+from .facts import Fact, Key, WritableFact, number
 from .model_metadata import Config, ModelMetadata
 from .rope import stretches_by_yarn, yarn
 
@@ -19,12 +19,11 @@ def experts(num_experts: str = "num_experts", width: str = "moe_intermediate_siz
 
     Where it calls the width as it calls that of an MLP, the header needn't say it again.
     """
-    kind = ReadKey if width == "intermediate_size" else Key
-    usual = lambda given: given.most("feed_forward_length", 0)  # noqa: E731
+    says_width, header = width != "intermediate_size", "expert_feed_forward_length"
     return (
         Key(num_experts, "expert_count"),
         Key("num_experts_per_tok", "expert_used_count"),
-        kind(width, "expert_feed_forward_length", default=usual),
+        Key(width, header, default=lambda given: given.most("feed_forward_length", 0), is_written=says_width),
     )
 
 
@@ -42,23 +41,17 @@ def dense_layers(given: ModelMetadata) -> Config:
     return {"decoder_sparse_step": 1, "mlp_only_layers": [layer for layer, each in enumerate(sparse) if not each]}
 
 
-def first_dense(config: str) -> Fact:
-    """A key with the number of layers without experts, which come first."""
-
-    def read(given: ModelMetadata) -> Config:
-        sparse = sparse_layers(given)
-        first = sparse.index(True) if True in sparse else given.num_layers
-        if not all(sparse[first:]):
-            raise MalformedError(
-                "has layers without experts behind those with them, which its family hasn't", UNSUPPORTED
-            )
-        return {config: first}
-
-    return read
+def dense_before_sparse(given: ModelMetadata, *_: Any) -> int:
+    """The number of layers without experts, which come first."""
+    sparse = sparse_layers(given)
+    first = sparse.index(True) if True in sparse else given.num_layers
+    if not all(sparse[first:]):
+        raise MalformedError("has layers without experts behind those with them, which its family hasn't", UNSUPPORTED)
+    return first
 
 
 class ErnieLayers(WritableFact):
-    """Experts in each of so many layers, from one layer to another, and a few that all tokens share."""
+    """Experts in each of so many layers, from one layer to another."""
 
     def __call__(self, given: ModelMetadata) -> Config:
         step = given.count("interleave_moe_layer_step", 1) or 1
@@ -66,7 +59,6 @@ class ErnieLayers(WritableFact):
         if not numbers or numbers != [layer for layer in range(numbers[0], numbers[-1] + 1) if (layer + 1) % step == 0]:
             raise MalformedError("has experts in other layers than its metadata says")
         return {
-            "moe_num_shared_experts": given.count("expert_shared_count", 0),
             "moe_layer_start_index": numbers[0],
             "moe_layer_end_index": numbers[-1],
             "moe_layer_interval": step,
@@ -74,10 +66,7 @@ class ErnieLayers(WritableFact):
 
     def write(self, config: Config) -> dict[str, Any]:
         """For layers with experts in a row."""
-        found = {"interleave_moe_layer_step": 1, "leading_dense_block_count": config["first_k_dense_replace"]}
-        if shared := config.get("shared_expert_intermediate_size"):
-            found["expert_shared_count"] = shared // config["moe_intermediate_size"]
-        return found
+        return {"interleave_moe_layer_step": 1, "leading_dense_block_count": config["first_k_dense_replace"]}
 
 
 def require_sigmoid(given: ModelMetadata) -> Config:
@@ -99,7 +88,7 @@ ROUTED: tuple[Fact, ...] = (
     Key("norm_topk_prob", "expert_weights_norm", ModelMetadata.flag, False),
     Key("n_group", "expert_group_count", default=0, meaning={0: 1}),
     Key("topk_group", "expert_group_used_count", default=0, meaning={0: 1}),
-    first_dense("first_k_dense_replace"),
+    Key("first_k_dense_replace", "leading_dense_block_count", dense_before_sparse),
 )
 
 

@@ -132,9 +132,6 @@ def _llama3_factors(theta: float, head_dim: int, factor: float) -> list[float]:
     return found
 
 
-# --- what a family's rotation has of its own --------------------------------------------------------------------------
-
-
 def rotated_part(given: ModelMetadata) -> Config:
     """The share of each head that rotates, for families in which it may be less than all."""
     whole = given.head_dim

@@ -4,12 +4,11 @@ A row has the published classes whose models such files hold. The facts of a cla
 say beside what all have, or in its place. What is more than a key of each stands in the file of its kind.
 """
 
-from . import dense, gemma, latents, mixtures
+from . import dense, gemma, mixers, mixtures
 from .architecture import Architecture, Family
-from .facts import ALL_BIASES, ATTENTION_BIAS, LAYER_NORM, Key, Windows, WrittenKey, has, number
-from .gemma import ScoreScale
-from .hybrids import CONVOLUTIONS, DELTA_NETS
-from .latents import LATENTS
+from .facts import ALL_BIASES, ATTENTION_BIAS, LAYER_NORM, Key, Windows, has, number
+from .gemma import GELU, ScoreScale
+from .mixers import CONVOLUTIONS, DELTA_NETS, LATENTS
 from .mixtures import ROUTED, SCALING_FACTOR, SHARED_WIDTH, dense_layers, experts, require_sigmoid
 from .rope import CONTEXT, original_context, rotated_part
 from .tensors import EXPERTS, HEAD_NORMS, NORMS_BEHIND, PLAIN, QKV, SHARED_EXPERT
@@ -19,25 +18,39 @@ _LAST_CAP = number("final_logit_softcapping", "final_logit_softcapping", 0.0, {0
 _USE_BIAS = has("use_bias", "attn_q.bias")
 _NORMS_HEADS = has("use_qk_norm", "attn_q_norm.weight")
 _LOCAL_EXPERTS = experts("num_local_experts", "intermediate_size")
-_GELU = "gelu_pytorch_tanh"
+# fmt: off - a row stays together
 
-_MIXTRAL = Family("Mixtral", "mixtral", *_LOCAL_EXPERTS, when=mixtures.has_experts, sliding_window=None)
 _LLAMA = Family("Llama", "llama", *ALL_BIASES)
-_MINISTRAL = Family("Ministral3", "ministral3", dense.ministral_rope, when=dense.grows_queries, sliding_window=None)
+_MIXTRAL = Family("Mixtral", "mixtral", *_LOCAL_EXPERTS, when=mixtures.has_experts, sliding_window=None)
+_MINISTRAL = Family(
+    "Ministral3", "ministral3", dense.ministral_rope, sliding_window=None,
+    when=lambda given: given.has("attention.temperature_scale"),
+)
 _QWEN2 = Family("Qwen2", "qwen2", use_sliding_window=False)
 _QWEN3 = Family("Qwen3", "qwen3", ATTENTION_BIAS, use_sliding_window=False)
 _QWEN3_MOE = Family("Qwen3Moe", "qwen3_moe", ATTENTION_BIAS, *experts(), dense_layers, norm_topk_prob=True)
-_OLMO3 = Family("Olmo3", "olmo3", ATTENTION_BIAS, Windows(4), dense.olmo3_rope, when=dense.has_windows)
+_GEMMA4 = (
+    gemma.gemma4_layers, _LAST_CAP,
+    Key("head_dim", "attention.key_length_swa"), Key("global_head_dim", "attention.key_length"),
+    Key("hidden_size_per_layer_input", "embedding_length_per_layer_input", default=0),
+)
+_GEMMA4_MOE = Family(
+    "Gemma4", "gemma4_text", *_GEMMA4, Key("num_experts", "expert_count"), Key("top_k_experts", "expert_used_count"),
+    Key("moe_intermediate_size", "expert_feed_forward_length"), when=mixtures.has_experts, enable_moe_block=True,
+)
+_OLMO3 = Family(
+    "Olmo3", "olmo3", ATTENTION_BIAS, Windows(4), dense.olmo3_rope,
+    when=lambda given: given.count("attention.sliding_window", 0) > 0,
+)
 
-# fmt: off
 _DENSE = (
     Architecture(  # also of InternLM3, which computes as Llama does
-        "llama", _MIXTRAL, _LLAMA, pairs_rows=True, parts=PLAIN | EXPERTS,
+        "llama", _LLAMA, (_MIXTRAL,), pairs_rows=True, parts=PLAIN | EXPERTS,
         biased=QKV | {"attn_output", "ffn_gate", "ffn_up", "ffn_down"}, also=("mistral",),
     ),
-    Architecture("internlm2", _MIXTRAL, _LLAMA, pairs_rows=True),  # its tensors lie apart here
+    Architecture("internlm2", _LLAMA, (_MIXTRAL,), pairs_rows=True),  # its tensors lie apart here
     Architecture(  # Ministral 3, or the decoder of Mistral Small 3.1
-        "mistral3", _MINISTRAL, Family("Mistral", "mistral", sliding_window=None), pairs_rows=True
+        "mistral3", Family("Mistral", "mistral", sliding_window=None), (_MINISTRAL,), pairs_rows=True
     ),
     Architecture("qwen2", _QWEN2, parts=PLAIN, biased=QKV, has_head_dim=False),
     Architecture("qwen2vl", _QWEN2),  # the decoder, for texts
@@ -66,7 +79,7 @@ _DENSE = (
     Architecture(
         "seed_oss", Family("SeedOss", "seed_oss", *ALL_BIASES, has("attention_out_bias", "attn_output.bias"))
     ),
-    Architecture("olmo2", _OLMO3, Family("Olmo2", "olmo2", ATTENTION_BIAS)),
+    Architecture("olmo2", Family("Olmo2", "olmo2", ATTENTION_BIAS), (_OLMO3,)),
     Architecture("chatglm", Family("Glm", "glm", ATTENTION_BIAS, rotated_part)),
     Architecture("glm4", Family("Glm4", "glm4", ATTENTION_BIAS, rotated_part)),
     Architecture(  # also of Granite 4 without Mamba's layers or experts
@@ -90,7 +103,9 @@ _DENSE = (
         "stablelm",
         Family(
             "StableLm", "stablelm", LAYER_NORM, has("use_qkv_bias", "attn_q.bias"),
-            has("qk_layernorm", "attn_q_norm.weight"), dense.is_parallel, rotated_part,
+            has("qk_layernorm", "attn_q_norm.weight"), rotated_part,
+            # Else the MLP has a norm of its own.
+            lambda given: {"use_parallel_residual": not given.has_in_any_layer("ffn_norm.weight")},
         ),
     ),
     Architecture(
@@ -104,20 +119,20 @@ _DENSE = (
         "starcoder2",
         Family(
             "Starcoder2", "starcoder2", number("norm_epsilon", LAYER_NORM.header), _USE_BIAS,
-            hidden_act=_GELU, sliding_window=None,
+            hidden_act=GELU, sliding_window=None,
         ),
     ),
 )
 
 _GEMMA = (
-    Architecture("gemma", Family("Gemma", "gemma", hidden_act=_GELU), parts=PLAIN, ties_head=True),
+    Architecture("gemma", Family("Gemma", "gemma", hidden_act=GELU), parts=PLAIN, ties_head=True),
     Architecture(
         "gemma2",
         Family(
             "Gemma2", "gemma2", ScoreScale(46), Windows(2),
             number("attn_logit_softcapping", "attn_logit_softcapping", 50.0),
             number("final_logit_softcapping", "final_logit_softcapping", 30.0),
-            hidden_act=_GELU, hidden_activation=_GELU,
+            hidden_act=GELU, hidden_activation=GELU,
         ),
         parts=PLAIN | NORMS_BEHIND, ties_head=True,
     ),
@@ -127,18 +142,12 @@ _GEMMA = (
             "Gemma3", "gemma3_text", ScoreScale(62), gemma.WINDOWS,
             number("rope_theta", "rope.freq_base", 1_000_000.0),
             number("rope_local_base_freq", "rope.freq_base_swa", 10_000.0),
-            _LAST_CAP, hidden_activation=_GELU, attn_logit_softcapping=None,
+            _LAST_CAP, hidden_activation=GELU, attn_logit_softcapping=None,
         ),
         parts=PLAIN | NORMS_BEHIND | HEAD_NORMS,
     ),
     Architecture(
-        "gemma4",
-        Family(
-            "Gemma4", "gemma4_text", gemma.gemma4_layers, gemma.gemma4_experts, _LAST_CAP,
-            Key("head_dim", "attention.key_length_swa"), Key("global_head_dim", "attention.key_length"),
-            Key("hidden_size_per_layer_input", "embedding_length_per_layer_input", default=0),
-            hidden_activation=_GELU, rope_scaling=None,
-        ),
+        "gemma4", Family("Gemma4", "gemma4_text", *_GEMMA4, enable_moe_block=False), (_GEMMA4_MOE,)
     ),
 )
 
@@ -158,7 +167,8 @@ _MIXTURES = (
         Family(
             "Ernie4_5_Moe", "ernie4_5_moe", _USE_BIAS, Key("moe_num_experts", "expert_count"),
             Key("moe_k", "expert_used_count"), Key("moe_intermediate_size", "expert_feed_forward_length"),
-            WrittenKey(SHARED_WIDTH.config, SHARED_WIDTH.header), mixtures.ErnieLayers(),
+            Key(SHARED_WIDTH.config, SHARED_WIDTH.header, is_read=False), mixtures.ErnieLayers(),
+            Key("moe_num_shared_experts", "expert_shared_count", default=0),
         ),
         parts=PLAIN | EXPERTS | SHARED_EXPERT, biased=QKV | {"attn_output", "exp_probs_b"},
     ),
@@ -191,9 +201,11 @@ _MIXTURES = (
     ),
     Architecture(
         "deepseek2",
-        Family("Youtu", "youtu", *LATENTS, when=latents.has_no_experts),
-        Family("DeepseekV3", "deepseek_v3", *LATENTS, *ROUTED, when=latents.is_v3),
-        Family("DeepseekV2", "deepseek_v2", *LATENTS, *ROUTED, latents.topk_method),
+        Family("DeepseekV2", "deepseek_v2", *LATENTS, *ROUTED, mixers.topk_method),
+        (
+            Family("Youtu", "youtu", *LATENTS, when=lambda given: not any(mixtures.sparse_layers(given))),
+            Family("DeepseekV3", "deepseek_v3", *LATENTS, *ROUTED, when=mixers.is_v3),
+        ),
     ),
 )
 
@@ -214,11 +226,11 @@ _HYBRIDS = (
         "lfm2moe",
         Family(
             "Lfm2Moe", "lfm2_moe", require_sigmoid, has("use_expert_bias", "exp_probs_b.bias", "exp_probs_b"),
-            mixtures.first_dense("num_dense_layers"), SCALING_FACTOR, *experts(), *CONVOLUTIONS, norm_topk_prob=True,
+            Key("num_dense_layers", "leading_dense_block_count", mixtures.dense_before_sparse), SCALING_FACTOR,
+            *experts(), *CONVOLUTIONS, norm_topk_prob=True,
         ),
     ),
 )
-# fmt: on
 
 ARCHITECTURES = {each.name: each for each in (*_DENSE, *_GEMMA, *_MIXTURES, *_HYBRIDS)}
 # Those that can be written, by the published families.
@@ -226,5 +238,5 @@ WRITTEN = {
     model_type: each
     for each in ARCHITECTURES.values()
     if each.parts
-    for model_type in (*(family.model_type for family in each.families), *each.also)
+    for model_type in (each.family.model_type, *(variant.model_type for variant in each.variants), *each.also)
 }

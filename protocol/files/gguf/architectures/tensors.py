@@ -1,5 +1,82 @@
-"""Sets of llama.cpp's names for the tensors of a layer, of which rows say what an architecture may have."""
+"""What llama.cpp calls the tensors of a model, in all architectures alike, and what layers ask for.
 
+On the left stands llama.cpp's name, on the right that of published checkpoints. Braces stand for what families call
+differently; where one has no name, the layer hasn't the part. Where several tensors stand for one name, the last one
+that a file has counts. `worker/weights/gguf/text_views.py` adds what isn't one tensor each, such as experts.
+"""
+
+# Modules: each has a `….weight`, and maybe a `….bias`.
+MODEL = {
+    "token_embd": "model.embed_tokens",
+    "output": "lm_head",
+    "per_layer_token_embd": "model.embed_tokens_per_layer",
+    "per_layer_model_proj": "model.per_layer_model_projection",
+    "per_layer_proj_norm": "model.per_layer_projection_norm",
+}
+# Of a layer; `blk.` and its number stand before them.
+_LAYER = {
+    "attn_q": "{attention}.q_proj",
+    "attn_k": "{attention}.k_proj",
+    "attn_v": "{attention}.v_proj",
+    "attn_output": "{attention}.{attention_output}",
+    "attn_q_a": "{attention}.q_a_proj",
+    "attn_q_a_norm": "{attention}.q_a_layernorm",
+    "attn_q_b": "{attention}.q_b_proj",
+    "attn_kv_a_mqa": "{attention}.kv_a_proj_with_mqa",
+    "attn_kv_a_norm": "{attention}.kv_a_layernorm",
+    "attn_kv_b": "{attention}.kv_b_proj",  # or its two halves by head, that of keys transposed
+    "attn_k_b": "{attention}.k_b_proj",
+    "attn_v_b": "{attention}.v_b_proj",
+    "attn_qkv": "{delta_net}.in_proj_qkv",
+    "attn_gate": "{delta_net}.in_proj_z",
+    "ssm_beta": "{delta_net}.in_proj_b",
+    "ssm_alpha": "{delta_net}.in_proj_a",
+    "ssm_conv1d": "{delta_net}.conv1d",
+    "ssm_norm": "{delta_net}.norm",
+    "ssm_out": "{delta_net}.out_proj",
+    "shortconv.in_proj": "{convolution}.in_proj",
+    "shortconv.conv": "{convolution}.conv",
+    "shortconv.out_proj": "{convolution}.out_proj",
+    "ffn_gate": "{mlp}.{gate}",
+    "ffn_up": "{mlp}.{up}",
+    "ffn_down": "{mlp}.{down}",
+    "ffn_gate_inp": "{router}",
+    "ffn_gate_shexp": "{shared}.gate_proj",
+    "ffn_up_shexp": "{shared}.up_proj",
+    "ffn_down_shexp": "{shared}.down_proj",
+    "ffn_gate_inp_shexp": "{shared_gate}",
+    "inp_gate": "per_layer_input_gate",
+    "proj": "per_layer_projection",
+    "post_norm": "post_per_layer_input_norm",
+}
+# Norms that some families store without the 1 that is added to them.
+_NORMS = {
+    "attn_norm": "{before_attention}",
+    "post_attention_norm": "{behind_attention}",
+    "ffn_norm": "{before_mlp}",
+    "post_ffw_norm": "{after_mlp}",
+    "post_ffw_norm_1": "{after_mlp_beside}",
+    "pre_ffw_norm_2": "{before_experts}",
+    "post_ffw_norm_2": "{after_experts}",
+    "attn_q_norm": "{attention}.{q_norm}",
+    "attn_k_norm": "{attention}.{k_norm}",
+}
+NORM_WEIGHTS = frozenset(f"{own}.weight" for own in _NORMS)
+_KINDS = ("weight", "bias")
+# By whole names.
+LAYER = {f"{own}.{kind}": f"{name}.{kind}" for own, name in (_LAYER | _NORMS).items() for kind in _KINDS} | {
+    "attn_sinks": "{attention}.sinks",
+    "attn_sinks.weight": "{attention}.sinks",
+    "ssm_dt.bias": "{delta_net}.dt_bias",
+    "exp_probs_b": "{choice_bias}",
+    "exp_probs_b.bias": "{choice_bias}",
+    "ffn_down_exps.scale": "{factors}",
+    "ffn_down_exps.bias": "{down_biases}",
+    "ffn_gate_inp.scale": "{router_scale}",
+    "layer_output_scale.weight": "layer_scalar",
+}
+
+# Of which rows say what an architecture may have.
 QKV = frozenset(("attn_q", "attn_k", "attn_v"))
 PLAIN = QKV | {"attn_norm", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"}
 NORMS_BEHIND = frozenset(("post_attention_norm", "post_ffw_norm"))
