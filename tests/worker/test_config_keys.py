@@ -42,7 +42,7 @@ FEATURES_OF_OTHERS = {
     "sparse_config": {"topk": 64, "dense_len": -1}, "dual_chunk_attention_config": {"chunk_size": 8, "local_size": 8},
     "sliding_window": "4k", "attention_chunk_size": 1.5, "attention_layers": ["global", "local"],
     "attention_sink_size": 4, "use_retention": True, "use_xpos": True, "use_logn_attn": True, "use_rope": 0,
-    "alibi_bias_max": 8, "rotary_percent": 0.5, "rope_fraction": 0.25,
+    "alibi_bias_max": 8, "rotary_percent": 0.5, "rope_fraction": 0.25, "rope_condense_ratio": 8, "rope_ratio": 500,
 }  # fmt: skip
 
 
@@ -134,6 +134,7 @@ def test_a_context_ends_where_attention_becomes_another_and_says_why(tmp_path, k
 
 # With these values the same features are switched off, or it's no feature at all: published configs carry such keys.
 CHANGES_NOTHING = {
+    "sparse_config": {"enabled": False, "topk": 64}, "use_infllm": "false", "mamba_type": " None ", "rope_ratio": 1,
     "final_logit_softcapping": None, "query_pre_attn_scalar": 16, "attention_multiplier": 0.25, "logit_scale": 1.0,
     "embedding_multiplier": 1, "use_qk_norm": False, "no_rope_layers": [1, 1], "rope_interleaved": False,
     "use_mrope": False, "partial_rotary_factor": 1.0, "is_causal": True, "layer_types": ["full_attention"] * 2,
