@@ -6,14 +6,15 @@ from pathlib import Path
 import bench_gpu
 import pytest
 import torch
-from bench_gguf import bytes_read_a_token
-from bench_harness import alternated, processor
-from bench_models import SHAPES
+from bench.accuracy.logits import centred, perplexity
+from bench.harness import alternated
+from bench.machine import processor
+from bench.models import SHAPES
+from bench.peers.gguf import bytes_read_a_token
 from builders.cases import for_each
 from builders.gguf_file import write_gguf, zeros
 from gpu_figures.setting import Figure, Part, Setting
 from gpu_figures.work import Work, attention_operations
-from measure_gguf import centred, perplexity
 
 X86 = "processor\t: 0\nmodel name\t: Some CPU @ 2.50GHz\nflags\t\t: fpu avx2 fma sse4_2 avx512_vnni\n\nprocessor\t: 1\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd i8mm bf16\nCPU part\t: 0xd40\n"

@@ -4,17 +4,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench_models import SHAPES
-from bench_shapes import CLASSES, own_active_bytes
+from bench.engines.child import Child, EngineFault
+from bench.engines.llama_cpp import common_beginning
+from bench.engines.scenarios import MAX_MODEL_LEN, MAX_NUM_SEQS, SCENARIOS
+from bench.formats.random_gguf import BLOCKS, FILES, active_bytes, type_of
+from bench.formats.sight_gguf import encoder_name
+from bench.peers.peers import BITS, own_active_bytes
+from bench.shapes import PUBLISHED
+from bench.shapes.shape import BESIDE_MXFP4, CONVOLUTION, DECAY, EMBEDDING, tensors, write_config
 from builders.cases import for_each
-from peers.checkpoint import tensor_shapes
-from peers.child import Child, EngineFault
-from peers.gguf_file import gguf_name
-from peers.llama_cpp import common_beginning
-from peers.random_gguf import BLOCKS, FILES, active_bytes, type_of
-from peers.scenarios import MAX_MODEL_LEN, MAX_NUM_SEQS, SCENARIOS
-from peers.shape import BESIDE_MXFP4, CONVOLUTION, DECAY, EMBEDDING, tensors, write_config
-from peers.shapes import SHAPES as OF_PEERS
 
 from penstock.worker.description.config import read_config
 from penstock.worker.description.products import products
@@ -22,7 +20,7 @@ from penstock.worker.description.products import products
 FAKE_ENGINE = """
 import os
 from pathlib import Path
-from peers.serve import ServedEngine, serve
+from bench.engines.serve import ServedEngine, serve
 
 class Fake(ServedEngine):
     def prepare(self, checkpoint, folder, quantization): folder.mkdir()
@@ -76,9 +74,22 @@ def test_a_fault_is_told_with_the_engines_own_words_and_a_death_is_no_wait(fake:
             fake.ask("run", requests=[[[1], 14]])
 
 
-def test_every_tensor_of_the_checkpoint_has_a_name_there_and_only_a_beginning_that_all_prompts_share_is_copied():
-    config = {**SHAPES["small"]}
-    assert len({gguf_name(name) for name, _ in tensor_shapes(config)}) == 2 + 11 * config["num_hidden_layers"]
+@for_each(
+    "name, named",
+    [
+        ("patch_embed.proj.bias", "v.patch_embd.bias"),
+        ("pos_embed.weight", "v.position_embd.weight"),
+        ("blocks.3.attn.qkv.weight", "v.blk.3.attn_qkv.weight"),
+        ("blocks.3.mlp.linear_fc2.bias", "v.blk.3.ffn_down.bias"),
+        ("merger.linear_fc2.weight", "mm.2.weight"),
+        ("deepstack_merger_list.1.norm.weight", "v.deepstack.11.norm.weight"),
+    ],
+)
+def test_an_encoders_tensors_have_llama_cpps_names(name, named):
+    assert encoder_name(name, [5, 11, 17]) == named
+
+
+def test_only_a_beginning_that_all_prompts_share_is_copied():
     prefix = list(range(100))
     assert common_beginning([prefix + [1], prefix + [2, 3]]) == 100
     assert common_beginning([prefix, prefix]) == 99, "each computes its last token"
@@ -96,24 +107,24 @@ def is_product(tensor) -> bool:
     return len(tensor.shape) > 1 and not is_left_out
 
 
-@for_each("name", OF_PEERS)
+@for_each("name", PUBLISHED)
 def test_the_matrices_of_a_shape_are_those_that_its_model_multiplies(name, tmp_path):
-    model = OF_PEERS[name].cut(8)  # layers, of every kind
+    model = PUBLISHED[name].cut(8)  # layers, of every kind
     write_config(tmp_path, model)
     multiplied = sum(product.num_weights for product in products(read_config(tmp_path)))
     assert sum(tensor.weights for tensor in tensors(model) if is_product(tensor)) == multiplied
 
 
-@for_each("name", OF_PEERS)
+@for_each("name", PUBLISHED)
 @for_each("file", FILES)
 def test_every_matrix_fills_the_blocks_of_its_type(name, file):
-    for tensor in tensors(OF_PEERS[name]):
-        kind = type_of(OF_PEERS[name], tensor, file)
+    for tensor in tensors(PUBLISHED[name]):
+        kind = type_of(PUBLISHED[name], tensor, file)
         assert kind is None or tensor.shape[-1] % BLOCKS[kind].weights == 0, tensor
 
 
 def test_a_token_reads_the_chosen_experts_and_a_row_of_the_embedding():
-    model = OF_PEERS["qwen3-30b"]
+    model = PUBLISHED["qwen3-30b"]
     attention, experts, head = 2048 * 128 * (2 * 32 + 2 * 4), 8 * 3 * 768 * 2048, 151_936 * 2048
     weights = 8 * (attention + experts) + head
     floats = 4 * (8 * (128 * 2048 + 2 * 2048 + 2 * 128) + 2048)
@@ -123,9 +134,9 @@ def test_a_token_reads_the_chosen_experts_and_a_row_of_the_embedding():
 
 def test_experts_are_as_published_in_the_class_of_mxfp4_only(tmp_path):
     """Integers are made of the original in floats, for what is published in MXFP4 stays so."""
-    model = OF_PEERS["gpt-oss-20b"].cut(2)
-    for quantization in CLASSES:
+    model = PUBLISHED["gpt-oss-20b"].cut(2)
+    for quantization in (*BITS, *BESIDE_MXFP4):
         write_config(tmp_path, model.in_class(quantization))
         read = read_config(tmp_path).quantization
         assert (read is not None and read.is_mxfp4) == (quantization in BESIDE_MXFP4)
-    assert [name for name, each in OF_PEERS.items() if each.is_mxfp4] == ["gpt-oss-20b"]
+    assert [name for name, each in PUBLISHED.items() if each.is_mxfp4] == ["gpt-oss-20b"]

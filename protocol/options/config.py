@@ -156,7 +156,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return self.max_num_seqs or num_seqs, self.max_num_batched_tokens or num_tokens
 
 
-# The CPU's tokens a step are measured (`scripts/bench_budget.py`): more are slower, and delay other requests.
+# The CPU's tokens a step are measured (`scripts/benchmark budget`): more are slower, and delay other requests.
 _STEP_LIMITS = {"cpu": (64, 512), "cuda": (256, 8192)}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from bench_models import SHAPES, write_config
+from bench.models import SHAPES, write_config
 
 from penstock.engine.admission.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT

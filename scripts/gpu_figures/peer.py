@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import torch
-from bench_models import SHAPES
+from bench.models import SHAPES
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config
 
 from .setting import Figure, Part, Setting

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from bench_models import SHAPES
+from bench.models import SHAPES
 from torch import Tensor
 
 from .kernels import version

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-from bench_models import SHAPES, write_config
-from peers.checkpoint import tensor_shapes
+from bench.models import SHAPES, tensor_shapes, write_config
 
 from penstock import LLM, SamplingParams
 

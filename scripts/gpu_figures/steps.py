@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-from bench_models import SHAPES
+from bench.models import SHAPES
 
 from penstock.worker.start.model import Model
 

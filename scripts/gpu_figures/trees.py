@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from bench_models import SHAPES, write_config
+from bench.models import SHAPES, write_config
 
 from penstock import LLM, SamplingParams
 

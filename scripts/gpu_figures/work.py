@@ -1,6 +1,6 @@
 """The least that a model's work needs: bytes of weights, keys and values read, operations of products and attention.
 
-By the shapes of `bench_models.py`.
+By the shapes of `bench/models.py`.
 """
 
 from collections.abc import Iterable

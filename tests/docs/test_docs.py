@@ -22,6 +22,7 @@ import msgspec
 import pytest
 import write_benchmarks
 import write_configuration
+from bench.__main__ import scenario, scenarios
 from builders.cases import for_each
 
 import penstock
@@ -134,6 +135,8 @@ def split(words: list[str]) -> Iterator[list[str]]:
 
 
 def kind_of(program: str) -> str | None:
+    if program == "scripts/benchmark":
+        return "benchmark"
     if program.startswith("scripts/"):
         return "script"
     if (name := Path(program).name) in ("penstock", "python", "pip", "pytest"):
@@ -192,9 +195,16 @@ def check_shell(program: str, words: list[str]) -> None:
     assert program in ("cd", "export") or shutil.which(program) is not None
 
 
+def check_benchmark(program: str, words: list[str]) -> None:
+    if words[0] not in ("-h", "machine"):
+        assert words[0] in scenarios(), f"there is no scenario {words[0]}"
+        _, parser = scenario(words[0])
+        parser.parse_args([word for word in words[1:] if word != "\\"])
+
+
 CHECKS = {
     "penstock": check_penstock, "script": check_script, "python": check_python, "pytest": check_pytest,
-    "pip": check_pip, "shell": check_shell,
+    "pip": check_pip, "shell": check_shell, "benchmark": check_benchmark,
 }  # fmt: skip
 
 

@@ -13,11 +13,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from bench_models import SHAPES, write_config
+from bench.accuracy.conversion import largest_tensor, loaded, peak_of
+from bench.models import SHAPES, write_checkpoint, write_config
 from builders.tiny_model import tiny_model
 from builders.watching import tree_processes, wait_until
-from measure_conversion import largest_tensor, loaded, peak_of
-from peers.checkpoint import write_checkpoint
 
 from penstock import LLM, OutOfMemoryError, SamplingParams
 from penstock.frontend.models.conversion import convert_model

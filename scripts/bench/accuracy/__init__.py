@@ -1,0 +1,1 @@
+"""What formats, files and schemas keep."""

@@ -1,0 +1,71 @@
+"""Steps of a model in this process, without a tree: a batch of rows over a paged memory, and the seconds it takes.
+
+A row is so many tokens of the step at the end of a context; its blocks are a shuffle of one pool, so that contexts may
+be longer, all together, than the pool. Nothing in a block has to be true.
+"""
+
+from pathlib import Path
+
+import torch
+
+from penstock.kernels.states import Segments
+from penstock.worker.kv.host_memory import BackgroundTouch
+from penstock.worker.kv.model_memory import ModelMemory
+from penstock.worker.kv.state_memory import StateMemory
+from penstock.worker.start.load import load_model
+from penstock.worker.start.model import Model
+from penstock.worker.steps.batch import Batch
+from penstock.worker.steps.block_tables import BlockRows
+
+from .harness import seconds_of
+
+BLOCK_SIZE = 32
+Rows = list[tuple[int, int]]  # tokens in the step, and the context with them
+
+
+def dummy_model(folder: Path, quantization: str, threads: int) -> Model:
+    form = None if quantization == "none" else quantization
+    return load_model(folder, load_format="dummy", quantization=form, num_threads=threads)
+
+
+def filled_memory(model: Model, tokens: int, kind: str) -> ModelMemory:
+    """Memory on huge pages, as in a tree that has started, full of numbers that are neither NaN nor denormal."""
+    memory = model.plain_memory(tokens // BLOCK_SIZE, BLOCK_SIZE, kind)
+    tensors = [each for group in memory.groups if not isinstance(group, StateMemory) for each in group.tensors]
+    touch = BackgroundTouch(tensors, lambda left: None)
+    touch.start()
+    touch.wait()
+    for tensor in tensors:
+        tensor.view(torch.uint8).random_(56, 62)
+    return memory
+
+
+def batch_of(model: Model, memory: ModelMemory, rows: Rows, common: int = 0) -> Batch:
+    """Random tokens; logits are wanted of each row's last one. So many tokens of the contexts are in common."""
+    tokens, contexts = [count for count, _ in rows], [context for _, context in rows]
+    pool = next(group.num_blocks for group in memory.groups if not isinstance(group, StateMemory))
+    width = -(-max(contexts) // BLOCK_SIZE)
+    tables = torch.stack([torch.randperm(pool)[:width] for _ in rows]).to(torch.int32)
+    tables[:, : common // BLOCK_SIZE] = tables[0, : common // BLOCK_SIZE]
+    positions = torch.cat([torch.arange(context - count, context) for count, context in rows])
+    owners = torch.arange(len(rows)).repeat_interleave(torch.tensor(tokens))
+    slots = tables[owners, positions // BLOCK_SIZE].long() * BLOCK_SIZE + positions % BLOCK_SIZE
+    starts = torch.tensor([0, *tokens], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    states, segments = torch.arange(len(rows), dtype=torch.int32), torch.arange(len(rows) + 1, dtype=torch.int32)
+    return Batch(
+        token_ids=torch.randint(0, model.vocab_size, (len(positions),)),
+        positions=positions,
+        query_starts=starts.tolist(),
+        context_lengths=contexts,
+        groups=[
+            Segments(starts, states, states, segments) if isinstance(group, StateMemory) else BlockRows(tables, slots)
+            for group in memory.groups
+        ],
+        logit_rows=starts[1:].long() - 1,
+        memory=memory,
+    )
+
+
+def step_seconds(model: Model, batch: Batch) -> float:
+    """Seconds of forward pass and head, as the worker runs them."""
+    return seconds_of(lambda: model.forward_pass.logits(model.forward_pass.forward(batch), batch.logit_rows))

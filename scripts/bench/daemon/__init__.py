@@ -1,0 +1,1 @@
+"""A model shared through the daemon."""

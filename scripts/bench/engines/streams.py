@@ -1,0 +1,299 @@
+"""One engine's side of `scripts/benchmark streams`: streamed answers, and a prompt that is computed beside them.
+
+    python -m bench.engines.streams ENGINE MODEL COURSE       # the course as JSON; prints the figures as JSON
+
+It runs in the engine's own Python. Each engine offers the four methods of `Driver`; `hold` is the course that all take.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from ..models import SHAPES
+
+STREAMS, ROOM, STREAM_PROMPT = 8, 20_000, 64  # tokens of an answer, and of its prompt
+ROOM_OF_STREAM = 4096  # in llama.cpp's cache
+STREAMS_BESIDE_PICTURES, PICTURES = 4, 4
+SETTLING = 30.0  # seconds in which Penstock's memory is touched in the background
+
+
+def ids(count: int) -> list[int]:
+    return [random.randrange(10, SHAPES["0.6b"]["vocab_size"]) for _ in range(count)]
+
+
+@dataclass(frozen=True)
+class Course:
+    """What is measured, of any engine."""
+
+    quantization: str
+    prompt: int  # tokens
+    heard: float  # seconds that the streams are heard by themselves
+    known: int | None  # tokens of the prompt that are computed beforehand; None: a whole prompt is, and nothing of this
+    watched: float  # seconds of the prompt beside the streams
+
+    def prompts(self) -> tuple[list[int], list[int]]:
+        """What is computed alone, and the prompt beside the streams."""
+        first = ids(self.prompt if self.known is None else max(self.known, STREAM_PROMPT))
+        known = first[: self.known or 0]
+        return first, known + ids(self.prompt - len(known))
+
+
+class Gaps:
+    """Times between tokens, by what happened meanwhile."""
+
+    def __init__(self) -> None:
+        self.phase = "start"
+        self.seconds: dict[str, list[float]] = {}
+        self._last: dict[Any, float] = {}
+
+    def hear(self, stream: Any) -> None:
+        now = time.perf_counter()
+        if stream in self._last:
+            self.seconds.setdefault(self.phase, []).append(now - self._last[stream])
+        self._last[stream] = now
+
+    def figures(self, alone: float, beside: float, computed: int | None) -> dict[str, float]:
+        found = {"prompt alone, s": alone, "prompt beside streams, s": beside}
+        if computed is not None:
+            found["tokens of it computed at the end"] = computed
+        for phase in ("before", "beside", "after"):
+            gaps = self.seconds[phase]
+            found |= {f"{phase}: median, ms": median(gaps) * 1e3, f"{phase}: p99, ms": quantiles(gaps, n=100)[98] * 1e3}
+            found[f"{phase}: longest, ms"] = max(gaps) * 1e3
+        for phase in ("before", "after"):
+            found[f"p99 beside : {phase}"] = found["beside: p99, ms"] / found[f"{phase}: p99, ms"]
+        return {name: round(value, 2) for name, value in found.items()}
+
+
+class Driver(ABC):
+    def __init__(self, model: str, course: Course, gaps: Gaps) -> None:
+        self.model, self.course, self.gaps = model, course, gaps
+
+    @abstractmethod
+    def complete(self, tokens: list[int], watched: float = float("inf")) -> float:
+        """Seconds that a prompt takes; it is given up after `watched` of them."""
+
+    @abstractmethod
+    def begin_streams(self) -> None: ...
+
+    @abstractmethod
+    def run(self, seconds: float) -> None:
+        """Let the streams go on."""
+
+    def computed(self, tokens: list[int]) -> int | None:
+        """How many tokens of the prompt have been computed, where the engine can tell."""
+        return None
+
+
+def hold(driver: Driver) -> dict[str, float]:
+    course, gaps = driver.course, driver.gaps
+    first, prompt = course.prompts()
+    alone = driver.complete(first)
+    print(f"The prompt alone took {alone:.1f} s.", file=sys.stderr)
+    driver.begin_streams()
+    driver.run(3.0)
+    gaps.phase = "before"
+    driver.run(course.heard)
+    gaps.phase = "beside"
+    beside = driver.complete(prompt, course.watched)
+    gaps.phase = "after"
+    driver.run(course.heard)
+    gaps.phase = "end"
+    return gaps.figures(alone, beside, driver.computed(prompt))
+
+
+class Penstock(Driver):
+    streams, room = STREAMS, ROOM
+
+    def __init__(self, model: str, course: Course, gaps: Gaps) -> None:
+        super().__init__(model, course, gaps)
+        from penstock import AsyncLLM
+
+        form = None if course.quantization == "none" else course.quantization
+        longest = max(course.prompt, self.room) + 128
+        options = {"load_format": "dummy", "quantization": form, "max_model_len": longest, "quiet": True}
+        self._loop = asyncio.new_event_loop()
+        self._listening: list[asyncio.Task[None]] = []
+
+        async def opened() -> Any:
+            return AsyncLLM(model, kv_cache_memory="8GiB", **options)
+
+        self.llm = self.wait(opened())
+        self.run(SETTLING)
+
+    def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._loop.run_until_complete(work)
+
+    @staticmethod
+    def params(count: int) -> Any:
+        from penstock import SamplingParams
+
+        return SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)
+
+    def complete(self, tokens: list[int], watched: float = float("inf")) -> float:
+        start = time.perf_counter()
+        with contextlib.suppress(TimeoutError):
+            self.wait(asyncio.wait_for(self.llm.generate(tokens, self.params(1)), min(watched, 1e6)))
+        return time.perf_counter() - start
+
+    def begin_streams(self) -> None:
+        async def listen(number: int) -> None:
+            async for _ in self.llm.stream(ids(STREAM_PROMPT), self.params(self.room)):
+                self.gaps.hear(number)
+
+        self._listening = [self._loop.create_task(listen(number)) for number in range(self.streams)]
+
+    def run(self, seconds: float) -> None:
+        self.wait(asyncio.sleep(seconds))
+
+    def computed(self, tokens: list[int]) -> int:
+        """What the prefix cache has of it."""
+        if any(task.done() for task in self._listening):
+            print("A stream ended before the prompt did.", file=sys.stderr)
+        for task in self._listening:
+            task.cancel()
+        before = self.wait(self.llm.stats()).cached_tokens
+        self.complete(tokens, 1.0)
+        return self.wait(self.llm.stats()).cached_tokens - before
+
+
+class BesidePictures(Penstock):
+    """Questions about pictures in place of the prompt, one after another, beside fewer streams."""
+
+    streams, room = STREAMS_BESIDE_PICTURES, 8192 - STREAM_PROMPT
+
+    def __init__(self, model: str, course: Course, gaps: Gaps) -> None:
+        super().__init__(model, course, gaps)
+        self._seeds = iter(range(10**6))
+        self.complete([])  # records its calls
+
+    def complete(self, tokens: list[int], watched: float = float("inf")) -> float:
+        """Seconds that a picture takes."""
+        from .sight.look import picture
+
+        start = time.perf_counter()
+        for _ in range(PICTURES):
+            image = {"type": "image", "image": picture(next(self._seeds))}
+            content = [image, {"type": "text", "text": "What is in the picture?"}]
+            [output] = self.wait(self.llm.chat([{"role": "user", "content": content}], self.params(1)))
+            assert output.error_msg is None, output.error_msg
+        return (time.perf_counter() - start) / PICTURES
+
+    def computed(self, tokens: list[int]) -> None:
+        return None
+
+
+class Vllm(Driver):
+    def __init__(self, model: str, course: Course, gaps: Gaps) -> None:
+        super().__init__(model, course, gaps)
+        from .vllm import ENVIRONMENT
+
+        cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+        os.environ.update(ENVIRONMENT, VLLM_CPU_OMP_THREADS_BIND=cores, VLLM_CPU_KVCACHE_SPACE="8")
+        from vllm import LLM
+
+        options = {"skip_tokenizer_init": True, "max_model_len": max(course.prompt, ROOM) + 128, "dtype": "bfloat16"}
+        self.engine = LLM(model, max_num_seqs=64, **options).llm_engine
+
+    def _add(self, name: str, tokens: list[int], count: int) -> None:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        kind = RequestOutputKind.DELTA
+        params = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False, output_kind=kind)
+        self.engine.add_request(name, {"prompt_token_ids": tokens}, params)
+
+    def complete(self, tokens: list[int], watched: float = float("inf")) -> float:
+        self._add("prompt", tokens, 1)
+        taken = self._run(watched, awaited="prompt")
+        self.engine.abort_request(["prompt"])
+        return taken
+
+    def begin_streams(self) -> None:
+        for number in range(STREAMS):
+            self._add(f"stream {number}", ids(STREAM_PROMPT), ROOM)
+
+    def run(self, seconds: float) -> None:
+        self._run(seconds)
+
+    def _run(self, until: float, awaited: str = "") -> float:
+        start = time.perf_counter()
+        while time.perf_counter() - start < until:
+            for output in self.engine.step():
+                if output.request_id == awaited:
+                    return time.perf_counter() - start
+                self.gaps.hear(output.request_id)
+        return time.perf_counter() - start
+
+
+class LlamaCpp(Driver):
+    """As llama.cpp's server does it: a step has the streams' tokens and as much of the prompt as fits into a batch."""
+
+    def __init__(self, model: str, course: Course, gaps: Gaps) -> None:
+        super().__init__(model, course, gaps)
+        from .llama_cpp import LlamaCpp as Engine
+        from .serve import Settings
+
+        cores = len(os.sched_getaffinity(0))
+        self.engine = Engine()
+        self.engine.load(Path(model), Settings(course.quantization, cores, course.prompt, STREAMS + 1))
+        self.engine.make_common_room(STREAMS + 1, course.prompt + STREAMS * ROOM_OF_STREAM)
+        self._newest: dict[int, tuple[int, int]] = {}  # each stream's last token and its position
+        self._known = self._computed = 0
+
+    def complete(self, tokens: list[int], watched: float = float("inf")) -> float:
+        from .llama_cpp import BATCH_TOKENS
+
+        start = time.perf_counter()
+        left = self._entries(STREAMS, tokens)[self._known :]
+        while left and time.perf_counter() - start < watched:
+            fits = BATCH_TOKENS - len(self._newest)
+            self._step(left[:fits])
+            left = left[fits:]
+        self._computed, self._known = len(tokens) - len(left), self.course.known or 0
+        self.engine.forget(STREAMS, 0 if self._newest else self._known)
+        return time.perf_counter() - start
+
+    def begin_streams(self) -> None:
+        for stream in range(STREAMS):
+            first = self.engine.decode(self._entries(stream, ids(STREAM_PROMPT)))[stream]
+            self._newest[stream] = first, STREAM_PROMPT
+
+    def run(self, seconds: float) -> None:
+        start = time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            self._step([])
+
+    def computed(self, tokens: list[int]) -> int:
+        return self._computed
+
+    @staticmethod
+    def _entries(sequence: int, tokens: list[int]) -> list[Any]:
+        return [(token, position, sequence, position == len(tokens) - 1) for position, token in enumerate(tokens)]
+
+    def _step(self, chunk: list[Any]) -> None:
+        streamed = [(token, position, stream, True) for stream, (token, position) in self._newest.items()]
+        for sequence, token in self.engine.decode(streamed + chunk).items():
+            if sequence < STREAMS:
+                self._newest[sequence] = token, self._newest[sequence][1] + 1
+                self.gaps.hear(sequence)
+
+
+DRIVERS: dict[str, type[Driver]] = {
+    "penstock": Penstock, "penstock beside pictures": BesidePictures, "vllm": Vllm, "llama.cpp": LlamaCpp,
+}  # fmt: skip
+
+if __name__ == "__main__":
+    engine, model, course = sys.argv[1:]
+    print(json.dumps(hold(DRIVERS[engine](model, Course(**json.loads(course)), Gaps()))), flush=True)
+    os._exit(0)  # what is left of the streams isn't waited for

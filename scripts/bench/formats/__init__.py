@@ -1,0 +1,1 @@
+"""Files of models in the formats that other engines read."""

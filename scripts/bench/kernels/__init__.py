@@ -1,0 +1,1 @@
+"""Steps and kernels on a processor, by what the machine allows."""

@@ -1,0 +1,1 @@
+"""Penstock's process tree, alone and with a model."""
