@@ -1,11 +1,14 @@
 """The benchmarks' harness, what a GGUF file and a GPU read, and the cost of a failed part. No rates are tested."""
 
+import argparse
 import json
 from pathlib import Path
+from typing import Literal
 
 import bench_gpu
 import pytest
 import torch
+from bench.__main__ import add_options, first_line, scenario, scenarios
 from bench.accuracy.logits import centred, perplexity
 from bench.harness import alternated
 from bench.machine import processor
@@ -37,6 +40,30 @@ def test_each_round_runs_every_variant_once_and_the_order_turns():
     results = alternated({name: noting(name) for name in "abc"}, rounds=3)
     assert order == list("abcbcacab")
     assert results == {"a": [1, 6, 8], "b": [2, 4, 9], "c": [3, 5, 7]}
+
+
+def test_the_parameters_of_a_scenario_are_its_options():
+    def run(commit: str, rows: tuple[int, ...] = (1, 2), kind: Literal["a", "b"] = "a", *, most: float | None = None,
+            is_small: bool = False) -> None:  # fmt: skip
+        pass
+
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_options(parser, run)
+    assert vars(parser.parse_args(["main"])) == {
+        "commit": "main", "rows": (1, 2), "kind": "a", "most": None, "is_small": False,
+    }  # fmt: skip
+    words = ["main", "--rows", "4", "8", "--kind", "b", "--most", "2.5", "--is-small"]
+    assert vars(parser.parse_args(words)) == {
+        "commit": "main", "rows": [4, 8], "kind": "b", "most": 2.5, "is_small": True,
+    }  # fmt: skip
+    with pytest.raises(argparse.ArgumentError):
+        parser.parse_args(["main", "--kind", "c"])
+
+
+def test_every_scenario_says_in_a_line_what_it_measures_and_its_options_are_read():
+    for name, path in scenarios().items():
+        assert 20 < len(first_line(path)) <= 120, name
+        scenario(name)
 
 
 TABLE, LAYER = zeros((512, 256), "Q6_K"), zeros((256, 256), "Q4_K")

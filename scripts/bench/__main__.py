@@ -50,11 +50,15 @@ def scenario(name: str) -> tuple[Callable[..., Any], argparse.ArgumentParser]:
         prog=f"scripts/benchmark {name}", description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
+    add_options(parser, run)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="add the figures to this file, a line for each run")
+    return run, parser
+
+
+def add_options(parser: argparse.ArgumentParser, run: Callable[..., Any]) -> None:
     hints = get_type_hints(run)
     for parameter in inspect.signature(run).parameters.values():
         add_option(parser, parameter, hints[parameter.name])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="add the figures to this file, a line for each run")
-    return run, parser
 
 
 def add_option(parser: argparse.ArgumentParser, parameter: inspect.Parameter, hint: Any) -> None:
