@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ..protocol.adapter_messages import AboutAdapters
 from ..protocol.messages import Abort, EngineInbox, Generate, GrammarsReady, StepResult, Stop, Tokens
-from ..protocol.processes.faults import point
+from ..protocol.processes.faults import passing
 from ..protocol.processes.sockets import Inbox, Outbox
 from ..protocol.processes.trace import Trace
 from ..protocol.stats import StatsQuery
@@ -37,6 +37,8 @@ class Loop:
         self.detokenizer = detokenizer
         self.frontend = frontend
         self.trace = trace
+        self._plan = passing("engine.plan", trace.timed("plan", scheduler.plan))
+        self._finish = trace.timed("finish", self._finished, step=lambda result: result.step)
         self.held = TokenBuffer()
 
     def run(self) -> None:
@@ -66,11 +68,7 @@ class Loop:
         match message:
             case StepResult():
                 self.workers.note_answer(message)
-                with self.trace.span("finish", step=message.step):
-                    tokens = self.scheduler.finish(message)
-                    # First of all: the workers may be waiting for it in the middle of their step.
-                    self._send_mask()
-                self._publish(tokens)
+                self._publish(self._finish(message))
             case Generate(prompts):
                 for prompt in prompts:
                     self.scheduler.add(prompt)
@@ -87,13 +85,16 @@ class Loop:
 
     def _plan_ahead(self) -> None:
         while len(self.scheduler.in_flight) < STEPS_IN_FLIGHT:
-            point("engine.plan")
-            with self.trace.span("plan"):
-                plan = self.scheduler.plan()
-            if plan is None:
+            if (plan := self._plan()) is None:
                 return
             self.workers.send(plan)
             self._send_mask()
+
+    def _finished(self, result: StepResult) -> Tokens:
+        tokens = self.scheduler.finish(result)
+        # First of all: the workers may be waiting for it in the middle of their step.
+        self._send_mask()
+        return tokens
 
     def _send_mask(self) -> None:
         """Send the masks of the oldest step in flight, once; all tokens before it are known."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..protocol.messages import Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
-from ..protocol.processes.faults import point
+from ..protocol.processes.faults import is_planted, passing, point
 from ..protocol.processes.trace import Trace
 from .device import HostCopy, on_device
 from .kv.model_memory import ModelMemory
@@ -62,6 +62,16 @@ class Runner:
         self.table = table
         self.ranks = ranks
         self.trace = trace
+        self._may_break = is_planted("worker.logits")
+        self._begin = passing("worker.step", self._launch)
+        self._forward = trace.timed(
+            "forward",
+            self._hidden,
+            step=lambda plan, rows, batch: plan.step,
+            rows=lambda plan, rows, batch: len(rows),
+            tokens=lambda plan, rows, batch: batch.num_tokens,
+        )
+        self._choose = trace.timed("sample", self._chosen, step=lambda plan, *_: plan.step)
         self.fast_decode = fast_decode  # takes the steps that it can
         self.second_tiers = second_tiers  # one for each group of layers, or none at all
         self.media = media  # of a model that sees
@@ -78,7 +88,7 @@ class Runner:
         """Launch the step; the returned function waits for it and gives its result."""
         self._is_launching = True
         try:
-            return self._launch(plan, await_mask)
+            return self._begin(plan, await_mask)
         finally:
             self._last_launch = time.perf_counter()
             self._is_launching = False
@@ -88,7 +98,6 @@ class Runner:
         return self._is_launching or time.perf_counter() - self._last_launch < _SOON
 
     def _launch(self, plan: StepPlan, await_mask: AwaitMask) -> Callable[[], StepResult]:
-        point("worker.step")
         if any(group.saves or group.loads for group in plan.groups):
             self._move_blocks(plan)  # of blocks alone, so that it can be done before anyone takes the step
         start = time.perf_counter()
@@ -121,18 +130,25 @@ class Runner:
         if plan.media and self.media is not None:
             batch.placed = self.media.placed(plan.media, batch.query_starts)
             batch.seen_ends = self.media.seen_ends(plan.media, batch.query_starts, batch.context_lengths)
-        with self.trace.span("forward", step=plan.step, rows=len(rows), tokens=batch.num_tokens):
-            hidden = self.forward_pass.forward(batch)
+        hidden = self._forward(plan, rows, batch)
         outcome.logprobs += self._prompt_logprobs(rows, batch, hidden)
-        if not rows.wants_logits.any():
-            return
-        with self.trace.span("sample", step=plan.step):
-            logits = self.forward_pass.logits(hidden, batch.logit_rows)
-            mask = self._mask(plan, rows, await_mask) if plan.masked and self.ranks.rank == 0 else None
-            if rows.is_searched.any():
-                logits = self._search(outcome, logits)
-            if rows.is_sampling.any():
-                self._sample(outcome, logits, mask)
+        if rows.wants_logits.any():
+            self._choose(plan, outcome, await_mask, hidden, batch)
+
+    def _hidden(self, plan: StepPlan, rows: StepRows, batch: Batch) -> Tensor:
+        return self.forward_pass.forward(batch)
+
+    def _chosen(
+        self, plan: StepPlan, outcome: Outcome, await_mask: AwaitMask, hidden: Tensor, batch: Batch
+    ) -> None:
+        """Compute the logits, and sample or search for the next tokens."""
+        rows = outcome.rows
+        logits = self.forward_pass.logits(hidden, batch.logit_rows)
+        mask = self._mask(plan, rows, await_mask) if plan.masked and self.ranks.rank == 0 else None
+        if rows.is_searched.any():
+            logits = self._search(outcome, logits)
+        if rows.is_sampling.any():
+            self._sample(outcome, logits, mask)
 
     def _encode(self, plan: StepPlan) -> None:
         """What the plan does with media."""
@@ -174,7 +190,7 @@ class Runner:
         self, outcome: Outcome, rows: SamplingRows, indices: numpy.ndarray, logits: Tensor, mask: Mask | None
     ) -> SamplerOutput:
         """Sample the tokens of these rows, which are the step's at `indices`, and write them into the histories."""
-        if point("worker.logits") == "nan":
+        if self._may_break and point("worker.logits") == "nan":
             logits[0] = torch.nan
         parameters, slots = rows.parameters, rows.slots
         outcome.errors = rows.errors

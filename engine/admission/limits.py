@@ -5,7 +5,7 @@ Refusals of requests that can never be served are a table likewise, one row each
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...protocol.layer_groups import CHECKPOINT_EVERY, GroupPlan
@@ -42,6 +42,10 @@ class Limits:
     checkpoint_every: int = CHECKPOINT_EVERY  # tokens, of states
     media: MediaPlan | None = None  # of a model that sees
     mm_encoder_budget: int | None = None
+    capacity: int = field(init=False)  # tokens of one sequence that all groups hold
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "capacity", min(capacity(group, self.block_size) for group in self.groups))
 
     @classmethod
     def settled(cls, config: EngineConfig, plan: MemoryPlan) -> "Limits":
@@ -143,7 +147,7 @@ _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
         "max_length={request.max_total:,} leaves no token after a prompt of {request.num_prompt:,}.",
     ),
     (
-        lambda limits, request: request.num_prompt > capacity(limits.shortest, limits.block_size),
+        lambda limits, request: request.num_prompt > limits.capacity,
         "The prompt has {request.num_prompt:,} tokens, and the KV cache holds {limits.shortest.num_blocks:,} blocks of "
         "{limits.block_size}. Shorten it or raise kv_cache_memory.",
     ),

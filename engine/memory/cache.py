@@ -68,6 +68,7 @@ class Cache:
     ) -> None:
         self.block_size = block_size
         self.shares_prefixes = shares_prefixes
+        self._shared_root = root_key(None, None, None)
         self.stretches = stretches
         self.capacity = min(capacity(group, block_size) for group in groups)  # in tokens of one sequence
         self.groups: list[GroupMemory[Any]] = []
@@ -83,6 +84,8 @@ class Cache:
 
     def root_of(self, prompt: Prompt, adapter: int | None = None) -> bytes:
         """The first link for a prompt; `adapter` is the key of the LoRA adapter that it uses."""
+        if self.shares_prefixes and adapter is None and prompt.params.cache_salt is None:
+            return self._shared_root
         # Without prefix caching the samples of one request still share their prompt.
         only_request = None if self.shares_prefixes else prompt.request_id
         return root_key(prompt.params.cache_salt, adapter, only_request)

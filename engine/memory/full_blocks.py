@@ -11,8 +11,12 @@ from typing import TypeVar
 
 from ...protocol.layer_groups import ABSENT
 from ..request import Sequence
-from .group_memory import NOTHING, Appended, Found, GroupMemory, Need, blocks_for
+from .group_memory import NOTHING, Appended, Found, GroupMemory, Need
 from .keys import key_of
+
+
+def blocks_for(num_tokens: int, block_size: int) -> int:
+    return -(-num_tokens // block_size)
 
 
 class BlockTable:
@@ -82,7 +86,7 @@ class BlockGroup(GroupMemory[Table]):
             index: key_of(sequence, index, self.block_size) for index, block in enumerate(found.blocks) if block is None
         }
         # Hold and pin the hits first, so that the allocation cannot evict them.
-        self.pool.hold(found.in_pool)
+        self.pool.hold(_in_pool(found))
         if absent:
             self.second_tier.pin(list(absent.values()))
         fresh = iter(self.pool.allocate(len(absent)))
@@ -91,6 +95,17 @@ class BlockGroup(GroupMemory[Table]):
             self.second_tier.load(key, block_ids[index])
             self.pool.name(block_ids[index], key)
         return block_ids
+
+
+    def _num_taken(self, found: Found, num_blocks: int) -> int:
+        """How many free blocks it takes to hold so many, beginning with the found ones."""
+        held = _in_pool(found)
+        return num_blocks - len(held) + sum(map(self.pool.is_free, held))
+
+
+def _in_pool(found: Found) -> list[int]:
+    """Those of the found blocks that the pool has."""
+    return [block for block in found.blocks if block is not None and block != ABSENT]
 
 
 class FullBlocks(BlockGroup[BlockTable]):

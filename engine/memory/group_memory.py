@@ -9,17 +9,13 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Columns
 from typing import Generic, NamedTuple, TypeVar
 
-from ...protocol.layer_groups import ABSENT, GroupPlan, blocks_touched
+from ...protocol.layer_groups import GroupPlan, blocks_touched
 from ..request import Sequence
 from .blocks import BlockPool
 from .offload import SecondTierIndex
 from .time_to_live import TimeToLive
 
 _UNBOUNDED = 2**31 - 1  # tokens
-
-
-def blocks_for(num_tokens: int, block_size: int) -> int:
-    return -(-num_tokens // block_size)
 
 
 def capacity(group: GroupPlan, block_size: int) -> int:
@@ -43,12 +39,6 @@ class Found(NamedTuple):
     # Those that the prefix's next token needs: as a table begins with them, or the one state. None: only the second
     # tier has it.
     blocks: Columns[int | None]
-
-    @property
-    def in_pool(self) -> list[int]:
-        """Those of its blocks that the pool has."""
-        return [block for block in self.blocks if block is not None and block != ABSENT]
-
 
 NOTHING_FOUND = Found(0, ())
 
@@ -167,8 +157,3 @@ class GroupMemory(ABC, Generic[Table]):
         """Whether something has this key, which then counts as used now, and its block unless only a cell has it."""
         block = self.pool.use(key)
         return block is not None or bool(self.second_tier.num_cells and self.second_tier.use(key)), block
-
-    def _num_taken(self, found: Found, num_blocks: int) -> int:
-        """How many free blocks it takes to hold so many, beginning with the found ones."""
-        held = found.in_pool
-        return num_blocks - len(held) + sum(map(self.pool.is_free, held))

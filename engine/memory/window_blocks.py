@@ -11,8 +11,8 @@ from collections.abc import Sequence as Columns
 
 from ...protocol.layer_groups import ABSENT, GroupPlan, blocks_touched
 from ..request import Sequence
-from .full_blocks import BlockGroup, BlockTable
-from .group_memory import NOTHING_FOUND, Appended, Found, Need, blocks_for
+from .full_blocks import BlockGroup, BlockTable, blocks_for
+from .group_memory import NOTHING_FOUND, Appended, Found, Need
 from .keys import key_of
 from .time_to_live import TimeToLive
 

@@ -27,9 +27,9 @@ from ..structured import CallGuides, grammar_of
 from ..text.end_tokens import in_vocabulary
 from ..text.template_input import too_long
 from ..text.tokenizer import Tokenizer
-from .door_checks import CHECKS, check_logprobs, packed_prompt
+from .door_checks import CHECKS, check_logprobs
 from .pending_request import PendingRequest
-from .prompts import NO_SIGHT, Params, ParsedPrompt, parse_prompts
+from .prompts import NO_SIGHT, Params, ParsedPrompt, packed_prompt, parse_prompts
 from .request import Notify, counted_seed
 from .tool_schemas import argument_schemas, arguments_schema, described_functions
 
@@ -212,8 +212,9 @@ class Door:
         return grammar_of(params.guided_decoding, is_compact=self.config.guided_decoding_disable_any_whitespace)
 
     def _filled_in(self, params: SamplingParams) -> SamplingParams:
-        for check in CHECKS:
-            check(params, self.config, self.plan)
+        for names, check in CHECKS:
+            if any(getattr(params, name) is not None for name in names):
+                check(params, self.config, self.plan)
         eos = params.eos_token_id if params.eos_token_id is not None else self._end_ids
         words = list(params.bad_words_ids or [])
         for word in params.bad_words or []:
@@ -241,7 +242,8 @@ class Door:
             if room < 1:
                 raise LimitError(f"max_length={params.max_length} leaves no token after a prompt of {num_prompt}.")
         most = min(room, params.max_tokens) if params.max_tokens is not None else room
-        check_logprobs(params, num_prompt, most, self.config, self.plan)
+        if -1 in (params.logprobs, params.prompt_logprobs):
+            check_logprobs(params, num_prompt, most, self.config, self.plan)
         least = min(most, max(params.min_tokens, params.min_length - num_prompt))
         if (params.max_tokens, params.max_length, params.min_tokens, params.min_length) == (most, None, least, 0):
             return params  # as usual; a copy would be checked anew

@@ -1,15 +1,13 @@
-"""Checks sampling parameters and token ids against this model; each check raises `RequestError` with a sentence.
+"""Checks sampling parameters against this model; each check raises `RequestError` with a sentence.
 
-One function for each rule of the parameters; all are run on every new set of them. A prompt's ids are packed as well.
+One function for each rule. A new set of parameters meets those of the parameters that it gives.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ...protocol.errors import LimitError, RequestError
-from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.memory_plan import MemoryPlan
-from ...protocol.messages import column
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.sampling import SamplingParams
 
@@ -92,15 +90,17 @@ def _ids_in_vocabulary(params: SamplingParams, config: EngineConfig, plan: Memor
             raise RequestError(f"{name}: token id {max(ids)} is not in the vocabulary (0 to {plan.vocab_size - 1}).")
 
 
-CHECKS: tuple[Callable[[SamplingParams, EngineConfig, MemoryPlan], None], ...] = (
-    _adapters_where_there_is_room,
-    _logprobs_where_they_are_given,
-    _stop_strings_in_bounds,
-    _stop_words_in_bounds,
-    _biases_in_bounds,
-    _bad_words_in_bounds,
-    _processors_that_are_there,
-    _ids_in_vocabulary,
+Check = Callable[[SamplingParams, EngineConfig, MemoryPlan], None]
+# Each is made where one of its parameters is given.
+CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
+    (("lora_name",), _adapters_where_there_is_room),
+    (("logprobs", "prompt_logprobs"), _logprobs_where_they_are_given),
+    (("stop",), _stop_strings_in_bounds),
+    (("stop_words_ids",), _stop_words_in_bounds),
+    (("logit_bias",), _biases_in_bounds),
+    (("bad_words", "bad_words_ids"), _bad_words_in_bounds),
+    (("logits_processors_args",), _processors_that_are_there),
+    (("stop_token_ids", "stop_words_ids", "eos_token_id", "logit_bias", "bad_words_ids"), _ids_in_vocabulary),
 )
 
 
@@ -116,30 +116,3 @@ def check_logprobs(
             f"values, and the limit is {limit:,} (option limit_logprobs). Ask for fewer than -1, or for fewer "
             "max_tokens."
         )
-
-
-def packed_prompt(ids: Sequence[int], plan: MemoryPlan) -> bytes:
-    """Raises `RequestError` for what can be no prompt of this model. Of a very long one only the length is checked."""
-    try:
-        return _packed_prompt(ids, plan)
-    except RequestError:
-        raise
-    except Exception:  # of a value whose own methods fail; Decimal has numbers of its own that compare with none
-        raise RequestError("Prompt token ids must be whole numbers.") from None
-
-
-def _packed_prompt(ids: Sequence[int], plan: MemoryPlan) -> bytes:
-    if not len(ids):
-        raise RequestError("The prompt is empty: it has no tokens.")
-    if len(ids) >= plan.max_model_len:
-        raise LimitError(
-            f"The prompt has {len(ids):,} tokens, and max_model_len={plan.max_model_len:,} must hold it and at least "
-            "one output token. Shorten it or raise max_model_len."
-        )
-    if bool in set(map(type, ids)):  # True would be the id 1
-        raise TypeError
-    low, high = min(ids), max(ids)
-    if low < 0 or high >= plan.vocab_size:
-        wrong = shown(low if low < 0 else high)
-        raise RequestError(f"Token id {wrong} is not in the vocabulary (0 to {plan.vocab_size - 1}).")
-    return column(ids)

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...protocol.errors import RequestError
+from ...protocol.errors import LimitError, RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
+from ...protocol.memory_plan import MemoryPlan
+from ...protocol.messages import column
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
 from ..media.sources.encoded_media import EncodedMedium
@@ -254,3 +256,30 @@ def is_several(prompt: Any) -> bool:
         return any(isinstance(each, (str, list, tuple)) for each in parts)
     except Exception:  # whatever it is, it will be refused
         return False
+
+
+def packed_prompt(ids: Sequence[int], plan: MemoryPlan) -> bytes:
+    """Raises `RequestError` for what can be no prompt of this model. Of a very long one only the length is checked."""
+    try:
+        return _packed_prompt(ids, plan)
+    except RequestError:
+        raise
+    except Exception:  # of a value whose own methods fail; Decimal has numbers of its own that compare with none
+        raise RequestError("Prompt token ids must be whole numbers.") from None
+
+
+def _packed_prompt(ids: Sequence[int], plan: MemoryPlan) -> bytes:
+    if not len(ids):
+        raise RequestError("The prompt is empty: it has no tokens.")
+    if len(ids) >= plan.max_model_len:
+        raise LimitError(
+            f"The prompt has {len(ids):,} tokens, and max_model_len={plan.max_model_len:,} must hold it and at least "
+            "one output token. Shorten it or raise max_model_len."
+        )
+    if bool in set(map(type, ids)):  # True would be the id 1
+        raise TypeError
+    low, high = min(ids), max(ids)
+    if low < 0 or high >= plan.vocab_size:
+        wrong = shown(low if low < 0 else high)
+        raise RequestError(f"Token id {wrong} is not in the vocabulary (0 to {plan.vocab_size - 1}).")
+    return column(ids)

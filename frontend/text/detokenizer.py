@@ -33,7 +33,7 @@ from ...protocol.messages import (
 )
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.processes.child import Child, run_child
-from ...protocol.processes.faults import point
+from ...protocol.processes.faults import passing
 from ...protocol.processes.heartbeat import Heartbeat, WatchedInbox
 from ...protocol.processes.sockets import Outbox
 from ...protocol.processes.trace import Trace
@@ -282,13 +282,13 @@ def main(child: Child) -> None:
     shown = child.launch.shown
     detokenizer = Detokenizer(tokenizer.decoding, Decoding(tokenizer.backend, shown) if shown else None)
     trace = Trace(child.launch.config.trace, child.role)
+    timed = trace.timed("detokenize", detokenizer.feed, tokens=lambda message: len(message.token_ids) // _INT)
+    feed = passing("detokenizer.tokens", timed)
     gc.collect()
     gc.freeze()  # the tokenizer stays; no collection needs to walk it
     child.frontend.send(Ready(child.role))
     while not isinstance(message := inbox.receive(), Stop):
-        point("detokenizer.tokens")
-        with trace.span("detokenize", tokens=len(message.token_ids) // _INT):
-            deltas, aborted = detokenizer.feed(message)
+        deltas, aborted = feed(message)
         if aborted:
             engine.send(Abort(aborted))
         if deltas:

@@ -1,4 +1,5 @@
-"""Fault injection: named points where a test injects delay, death, an error, or NaN. Unused ones cost next to nothing.
+"""Fault injection: named points where a test injects delay, death, an error, or NaN. Unused ones cost nothing, or next
+to nothing.
 
 `PENSTOCK_FAULTS="worker.step=delay:0.01;engine.plan=die@3;worker.logits=nan@2"`: at a point, an action, and with `@n`
 only at its n-th visit in that process (without it at every visit). Actions: `delay:SECONDS` (a random share of it,
@@ -12,11 +13,16 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import ParamSpec, TypeVar
 
 from ..errors import ConfigError
 from ..fields.suggestion import suggestion
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -56,6 +62,23 @@ def _parsed(entry: str) -> tuple[str, InjectedFault]:
         return name, InjectedFault(action, float(argument or 0), int(visit) if visit else None, random.Random(name))
     except ValueError:
         raise ConfigError(f"{_VARIABLE}: {entry!r} must be POINT=ACTION, ACTION:SECONDS or ACTION@VISIT.") from None
+
+
+def is_planted(name: str) -> bool:
+    """Whether something may happen at that point in this process."""
+    return bool(_text) and name in _faults(_text)
+
+
+def passing(name: str, function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """The function, which passes a named point first; the function itself where nothing can happen there."""
+    if not _text:
+        return function
+
+    def passed(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+        point(name)
+        return function(*arguments, **named)
+
+    return passed
 
 
 def point(name: str) -> str | None:

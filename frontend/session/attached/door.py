@@ -14,9 +14,8 @@ from ....protocol.parameters.sampling import SamplingParams
 from ...media.sources.encoded_media import packed_media
 from ...media.sources.parts import take_media
 from ...requests.conversation_checks import check_conversation
-from ...requests.door_checks import packed_prompt
 from ...requests.plain_types import plain, well_formed
-from ...requests.prompts import NO_SIGHT, Conversation, ParsedPrompt
+from ...requests.prompts import NO_SIGHT, Conversation, ParsedPrompt, packed_prompt
 from ...requests.request import Notify
 from ...requests.tool_schemas import tool_schema
 from .request import AttachedRequest

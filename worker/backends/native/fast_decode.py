@@ -13,7 +13,7 @@ import torch
 from ....kernels.cpu.decode import Decode
 from ....kernels.cpu.structs import DrawColumns, GroupTables, Slots
 from ....protocol.messages import FailedRow, StepPlan, StepResult, column, values
-from ....protocol.processes.faults import point
+from ....protocol.processes.faults import is_planted, point
 from ....protocol.processes.trace import Trace
 from ...kv.model_memory import ModelMemory
 from ...ranks.parallel import Parallel
@@ -36,7 +36,11 @@ class RecordedFastDecode:
         self.memory = memory
         self.table = table
         self.ranks = ranks
-        self.trace = trace
+        self._may_break = is_planted("worker.logits")
+        self._forward = trace.timed(
+            "forward", self._computed, step=lambda plan: plan.step, rows=_num_rows, tokens=_num_rows
+        )
+        self._sample = trace.timed("sample", self._sampled, step=lambda plan: plan.step)
         self._records: tuple[Record, Record] | None = None
         self._decode: Decode
         recorded.record(memory, len(table.is_taken))
@@ -46,18 +50,22 @@ class RecordedFastDecode:
         """Compute the step and return what gives its result; None, with nothing changed, if the plan is refused."""
         if not plan.has_rows_only or len(plan.groups) != len(self.table.groups) or not self._is_prepared():
             return None
-        decode, rows = self._decode, len(plan.slots) // len(_ONE)
-        if not decode.begin(plan.slots, plan.num_tokens, plan.groups, self.recorded.num_rotations):
+        if not self._decode.begin(plan.slots, plan.num_tokens, plan.groups, self.recorded.num_rotations):
             return None
-        layers, head = self._records  # type: ignore[misc]
-        with self.trace.span("forward", step=plan.step, rows=rows, tokens=rows):
-            layers.program.replay()
-        with self.trace.span("sample", step=plan.step):
-            head.program.replay()
-            broken = self._choose(head)
-            sampled = decode.keep()
-        result = StepResult(plan.step, _ONE * rows, sampled, 0.0)
+        self._forward(plan)
+        broken, sampled = self._sample(plan)
+        result = StepResult(plan.step, _ONE * _num_rows(plan), sampled, 0.0)
         return lambda: _without(broken, result) if broken else result
+
+    def _computed(self, plan: StepPlan) -> None:
+        layers, _ = self._records  # type: ignore[misc]
+        layers.program.replay()
+
+    def _sampled(self, plan: StepPlan) -> tuple[list[int], bytes]:
+        """The rows whose logits are broken, and the tokens of all."""
+        _, head = self._records  # type: ignore[misc]
+        head.program.replay()
+        return self._choose(head), self._decode.keep()
 
     def _is_prepared(self) -> bool:
         """Whether there are records; prepares the calls for new ones."""
@@ -77,12 +85,16 @@ class RecordedFastDecode:
         """Sample, and return the rows whose logits are broken. All ranks have rank 0's tokens afterwards."""
         broken: list[int] = []
         if self.ranks.rank == 0:
-            if point("worker.logits") == "nan":
+            if self._may_break and point("worker.logits") == "nan":
                 head.output.rows(1)[0] = torch.nan
             broken = self._decode.choose()
         if self.ranks.size > 1:
             self.ranks.broadcast(self._decode.token_ids)
         return broken
+
+
+def _num_rows(plan: StepPlan) -> int:
+    return len(plan.slots) // len(_ONE)
 
 
 def _without(broken: list[int], result: StepResult) -> StepResult:
