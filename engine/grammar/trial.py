@@ -1,4 +1,4 @@
-"""Tries a grammar in a process of its own before the engine compiles it: if it hangs or crashes, it does so there.
+"""Tries a grammar (`engine/grammar/matcher.py`) in a process of its own: if it hangs or crashes, it does so there.
 
 `Trial` is the engine's side; the process runs this module. It knows no model: the trial's vocabulary is the 256 bytes.
 """

@@ -1,10 +1,11 @@
-"""A pipe by which a child ends with its parent, whatever state either of them is in: the kernel sends the signal.
+"""A pipe by which a child (`protocol/processes/child.py`) ends with its parent: the kernel sends the signal.
 
-The parent holds the only write end. The kernel closes it when the parent ends, executes another program or closes it
-itself, and then sends SIGKILL to the owner of the read end, which is the child's process group. That needs no
-cooperation of the child, which may be stopped, or hold the interpreter's lock in a native call, or not have started its
-interpreter; and its own children end with it. PR_SET_PDEATHSIG would do as much only if the *thread* that starts a
-child lived as long as its process, but trees are started by threads that come and go.
+That is so whatever state either of them is in. The parent holds the only write end. The kernel closes it when the
+parent ends, executes another program or closes it itself, and then sends SIGKILL to the owner of the read end, which is
+the child's process group. That needs no cooperation of the child, which may be stopped, or hold the interpreter's lock
+in a native call, or not have started its interpreter; and its own children end with it. PR_SET_PDEATHSIG would do as
+much only if the *thread* that starts a child lived as long as its process, but trees are started by threads that come
+and go.
 
 Processes that the parent forks close their copies at once, so that only the parent's end counts. Until `hold`, in a
 child's first millisecond, another kernel rule ends a stopped child: a process group that its parent's end leaves

@@ -1,4 +1,6 @@
-"""How a store has a model's answers sampled and ended: the parameters that Ollama keeps in a file beside the model's.
+"""How a store (`frontend/models/stores/ollama.py`) has a model's answers sampled and ended.
+
+These are the parameters that Ollama keeps in a file next to the model's:
 
     {"temperature": 0.6, "top_k": 20, "stop": ["<|im_end|>", "User:"], "num_ctx": 4096}
 

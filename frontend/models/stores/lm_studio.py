@@ -1,4 +1,7 @@
-"""The store of LM Studio, as `ollama.py` is that of Ollama: `lmstudio:ORG/REPO`, or `lmstudio:ORG/REPO/FILE`."""
+"""The store of LM Studio, as `frontend/models/stores/ollama.py` is that of Ollama.
+
+A model there is `lmstudio:ORG/REPO`, or `lmstudio:ORG/REPO/FILE` where there are several.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

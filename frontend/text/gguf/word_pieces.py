@@ -1,5 +1,6 @@
-"""BERT's kind of vocabulary, as `byte_pairs.py` and `sentencepiece.py` are the other kinds: of each word the longest
-beginning that is a token, and so on.
+"""BERT's kind of vocabulary; `frontend/text/gguf/byte_pairs.py` and `sentencepiece.py` next to it are others.
+
+A word becomes the longest beginning that is a token, and so on.
 """
 
 import tokenizers

@@ -1,4 +1,4 @@
-"""Facts of dense families that need more than a key."""
+"""Facts of dense families that need more than a key; `protocol/files/gguf/architectures/gemma.py` has Gemma's."""
 
 from ..refusals import UNSUPPORTED, MalformedError
 from .facts import FULL, SLIDING
