@@ -1,4 +1,4 @@
-"""A row of the table: an architecture of llama.cpp's, the families that its files hold, and how their tensors lie."""
+"""The rows of the table: architectures of llama.cpp's, and the published families that their files hold."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Family:
     ) -> None:
         self.model_type = model_type
         self.facts = facts
-        self.fits = when  # a header, where it is a variant
+        self.fits = when  # whether a header is of this family, where an architecture has several
         self.constants = {"architectures": [f"{published_class}ForCausalLM"], "model_type": model_type, **constants}
 
     def read(self, given: ModelMetadata) -> Config:
@@ -49,7 +49,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Architecture:
-    """How llama.cpp has a family, and variants of it that headers tell apart."""
+    """An architecture of llama.cpp's: a family of models, and variants of it that headers tell apart."""
 
     name: str
     family: Family

@@ -1,4 +1,4 @@
-"""The facts that rows are made of: each reads keys of a published config from a header, and many write the header's.
+"""The facts that rows are made of: each reads keys of a published config from a header, and many write the header too.
 
 A fact that can't be written is a plain function of the header.
 """
@@ -16,7 +16,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 class WritableFact(ABC):
-    """A fact that goes both ways. `write` takes a config whose keys are named as those that the call gives."""
+    """A fact that goes both ways: calling it reads the config's keys, and `write` takes a config with those keys."""
 
     @abstractmethod
     def __call__(self, given: ModelMetadata) -> Config: ...
@@ -36,8 +36,8 @@ class Key(WritableFact):
     default: Any = None  # where the header has no such key, or what makes it of the header; None: it must be there
     meaning: Mapping[Any, Any] = field(default_factory=dict)  # values that mean another one in the config
     always: Any = None  # written where the config has none: llama.cpp asks for the key
-    is_read: bool = True  # else others are read for it
-    is_written: bool = True  # else another one says it
+    is_read: bool = True  # False: the config has it from other facts
+    is_written: bool = True  # False: the header has it from another key
 
     def __call__(self, given: ModelMetadata) -> Config:
         if not self.is_read:
