@@ -97,5 +97,5 @@ def markdown(record: dict[str, Any]) -> str:
     for name, sitting in record["files"].items():
         reads = dict.fromkeys(sitting["engines"], record["read"][name])
         blocks.append("\n".join([f"**{name}**", "", *table(sitting), *bandwidth_lines(sitting, reads)]))
-        blocks.extend(f"- {line}" for line in disturbances(sitting))
-    return "\n\n".join(blocks)
+        blocks.append("\n".join(f"- {line}" for line in disturbances(sitting)))
+    return "\n\n".join(filter(None, blocks))

@@ -162,8 +162,8 @@ def markdown(record: dict[str, Any]) -> str:
         for quantization, sitting in classes.items():
             blocks.append("\n".join(lines_of(shape, record["layers"], quantization, sitting)))
             notes = remarks(sitting) if shape in SHAPES else disturbances(sitting)
-            blocks.extend(f"- {line}" for line in notes)
-    return "\n\n".join(blocks)
+            blocks.append("\n".join(f"- {line}" for line in notes))
+    return "\n\n".join(filter(None, blocks))
 
 
 def lines_of(shape: str, layers: int | None, quantization: str, sitting: dict[str, Any]) -> Iterator[str]:
