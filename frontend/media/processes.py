@@ -5,10 +5,12 @@ takes long holds up nobody. The family travels with each job; the answer is a sh
 are.
 """
 
+import importlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import cache
 from itertools import islice
 from typing import TypeVar
 
@@ -18,7 +20,6 @@ from ...protocol.errors import LimitError, RequestError
 from ...protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
 from .decoded import DecodedMedium, Layout
 from .families.family import Family
-from .families.table import AnyFamily
 from .places import Places, Turn
 from .sources.encoded_media import EncodedMedium
 
@@ -30,7 +31,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 class _Job(msgspec.Struct, array_like=True):
-    family: AnyFamily
+    kind: tuple[str, str]  # the family's module and class: a helper imports no other
+    family: msgspec.Raw
     medium: EncodedMedium
 
 
@@ -56,7 +58,8 @@ class MediaProcesses:
 
     def decode(self, medium: EncodedMedium) -> DecodedMedium | RequestError:
         """Blocks until the medium is decoded, or refused."""
-        job = msgspec.msgpack.encode([self._family, medium])
+        kind = type(self._family)
+        job = msgspec.msgpack.encode([(kind.__module__, kind.__name__), self._family, medium])
         try:
             answer = self._answer(job, self._places.begin_short())
             if answer is None:
@@ -153,10 +156,16 @@ def _load() -> Callable[[bytes], bytes]:
 
     decoder = msgspec.msgpack.Decoder(_Job)
 
+    @cache
+    def family_class(module: str, name: str) -> type[Family]:
+        found: type[Family] = getattr(importlib.import_module(module), name)
+        return found
+
     def work(content: bytes) -> bytes:
         job = decoder.decode(content)
+        family = msgspec.msgpack.decode(job.family, type=family_class(*job.kind))
         try:
-            frames = decoded_frames(job.family, job.medium)
+            frames = decoded_frames(family, job.medium)
         except RequestError as error:
             return _answer(_Head(None, str(error), isinstance(error, LimitError)))
         except MemoryError:

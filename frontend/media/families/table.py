@@ -24,8 +24,6 @@ _KINDS: dict[str, Any] = {
     "idefics3": Idefics3Vision,
     "smolvlm": SmolVision,
 }
-# What travels to the helper processes.
-AnyFamily = ErnieVision | Gemma3Vision | Idefics3Vision | Qwen2Vision | Qwen3Vision | SmolVision
 
 
 def family_of(files: ProcessorFiles, changes: Mapping[str, Any] | None = None) -> Family | None:
