@@ -1,4 +1,4 @@
-"""Takes pictures and videos out of conversations and prompts; `media_sources.py` reads each of them."""
+"""Takes pictures and videos out of conversations and prompts; `source.py` reads each of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
