@@ -26,7 +26,7 @@ from .calls.states import StateOperations
 from .layer import embedding_of
 from .library import Library, struct_of
 from .program import Buffer, Program
-from .shared import SharedMemory
+from .shared_memory import SharedMemory
 from .structs import KVMemory, Quantized, Step
 from .weights.blocks import JoinedWeight
 from .weights.experts import of_one_kind, pack_experts

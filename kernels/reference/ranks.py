@@ -1,6 +1,6 @@
 """What the ranks of a model compute together. A formula sees every rank's part, a version only its own.
 
-Native versions go through memory that the ranks share (`cpu/shared.py`), a GPU's through that of its peers.
+Native versions go through memory that the ranks share (`cpu/shared_memory.py`), a GPU's through that of its peers.
 """
 
 from collections.abc import Sequence

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.cpu.library import load
-from penstock.kernels.cpu.shared import Board
+from penstock.kernels.cpu.shared_memory import Board
 from penstock.kernels.cpu.weights.packed import pack
 
 from .recorded_layers import OneCall

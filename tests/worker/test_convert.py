@@ -19,7 +19,7 @@ from penstock.kernels.cpu.weights.quantized import pack_parts
 from penstock.protocol.conversion import RECORD, Conversion, ConversionProgress, ConversionResult
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.own_folder import MARK, HeldFolder, make_own
-from penstock.worker.convert import convert, target_place
+from penstock.worker.convert import convert, target_path
 from penstock.worker.start.load import load_model
 from penstock.worker.weights.files.checkpoint import Checkpoint
 
@@ -119,7 +119,7 @@ def test_nothing_is_written_over_that_is_there_or_appears_or_is_being_made(sourc
     (tmp_path / "out").mkdir()
     with pytest.raises(ConfigError, match="exists, and is not written over"):
         converted_to(source, tmp_path / "out", "int8")
-    with pytest.raises(ConfigError, match="made by someone else"), target_place.appearing_folder(tmp_path / "link", 0):
+    with pytest.raises(ConfigError, match="made by someone else"), target_path.appearing_folder(tmp_path / "link", 0):
         (tmp_path / "link").symlink_to("nowhere")
     going_on = HeldFolder(tmp_path / ".other.converting", "unfinished conversion")
     with pytest.raises(ConfigError, match="Another process is converting"):

@@ -12,7 +12,7 @@ from builders.watching import wait_until
 
 from penstock.kernels.cpu.weights.packed import NativeWeight
 from penstock.kernels.cpu.weights.quantized import OrderedWeight
-from penstock.worker.weights.packed import written_through
+from penstock.worker.weights.packed import write_through
 from penstock.worker.weights.packed.cache import PackedCache
 from penstock.worker.weights.packed.kept_files import UnfinishedFile
 
@@ -76,7 +76,7 @@ def test_a_start_that_comes_to_write_uses_the_file_that_another_has_written(tmp_
 
 
 def test_a_weight_larger_than_what_is_mapped_at_once_keeps_its_further_tensors(model, monkeypatch):
-    monkeypatch.setattr(written_through, "_WINDOW", 4096)
+    monkeypatch.setattr(write_through, "_WINDOW", 4096)
     order = torch.arange(2000, dtype=torch.int32)
     ordered = OrderedWeight("int4", 1, 2000, 64, False, weight(1).data, order)
     cache = PackedCache.of(model)

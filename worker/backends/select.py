@@ -14,7 +14,7 @@ from ..ranks.parallel import Parallel
 from .backend import Backend, BackendOptions
 from .native.backend import NativeBackend
 from .torch.backend import TorchBackend
-from .triton.lacks import lacking_on_gpus
+from .triton.unsupported import missing_kernels
 
 
 def select_backend(
@@ -27,7 +27,7 @@ def select_backend(
     """The fastest backend that can run the model here."""
     missing = ""
     if kind_of(device).kernels == "triton" or triton.is_interpreted():
-        if lacking := lacking_on_gpus(config):
+        if lacking := missing_kernels(config):
             raise ConfigError(
                 f"{config.family.name} {lacking}, and there are no kernels for that on a GPU yet. Use device='cpu'."
             )

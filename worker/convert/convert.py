@@ -41,9 +41,9 @@ from ..weights.files.checkpoint import Checkpoint
 from ..weights.files.file_checks import check_weight_files
 from ..weights.files.own_head import with_head_as_stored
 from ..weights.files.weight_files import ranks_cut_for
-from ..weights.layouts.experts_apart import layout_with_experts_apart
 from ..weights.layouts.find_layout import layout_of
 from ..weights.layouts.layout import FindLayout
+from ..weights.layouts.separate_experts import layout_with_experts_apart
 from .compressed_writer import quantization_config
 from .conversion_plan import (
     StoredTensor,
@@ -56,7 +56,7 @@ from .conversion_plan import (
 from .converted_folder import ConvertedFolder, write_json
 from .gguf.convert import convert_to_gguf
 from .rank_pieces import rank_pieces
-from .target_place import appearing_folder
+from .target_path import appearing_folder
 
 _PIECE = 16 << 20  # bytes of a source's rows at a time
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ot"}

@@ -16,8 +16,8 @@ from ..device import on_device
 from ..kv.kv_cache import zeros
 from ..plan_error import PlanError, require
 from .arrangement import arrangement_of
-from .begun import BegunMedium
 from .encoder_pass import EncoderPass
+from .medium_encoding import MediumEncoding
 
 
 class KeptMedia:
@@ -31,7 +31,7 @@ class KeptMedia:
         self.rows = zeros((num_rows, config.row_parts * config.out_size), placement.activations, placement.device)
         self._free = list(range(num_rows))[::-1]
         self._of_entries: dict[int, numpy.ndarray] = {}  # int64: their rows
-        self._begun: BegunMedium | None = None
+        self._begun: MediumEncoding | None = None
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -120,4 +120,4 @@ class KeptMedia:
         def keep(part: int, numbers: Tensor, merged: Tensor) -> None:
             self.rows[rows[numbers.to(self.device)], part * width : (part + 1) * width] = merged.to(self.rows.dtype)
 
-        self._begun = BegunMedium(encode, arrangement, self.encoding, keep)
+        self._begun = MediumEncoding(encode, arrangement, self.encoding, keep)

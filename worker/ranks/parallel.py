@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ...kernels.cpu.library import Library
-from ...kernels.cpu.shared import Board
+from ...kernels.cpu.shared_memory import Board
 from ...kernels.operands import PeerMemory
 from ..device import kind_of
 from .peer_memory import peer_memory

@@ -21,9 +21,9 @@ from ...weights.files.checkpoint import Checkpoint
 from ...weights.files.file_checks import check_weight_files
 from ...weights.files.own_head import with_head_as_stored
 from ...weights.files.weight_files import ranks_cut_for
-from ...weights.layouts.experts_apart import layout_with_experts_apart
+from ...weights.layouts.separate_experts import layout_with_experts_apart
 from ..conversion_plan import StoredTensor, stored_tensors
-from ..target_place import appearing_file
+from ..target_path import appearing_file
 from .blocks import quantized_rows
 from .check_expressible import architecture_of
 from .file_types import FILE_TYPES, FLOAT_FILE_TYPES, FileType, TypeChooser

@@ -5,7 +5,7 @@ checkpoint's identity and a digest of the rest, the checkpoint told by its files
 change: reading them would take longer than packing, and any doubt (a copied folder, a restored backup) means to pack
 once more, never to use the wrong weights. Each weight is checked before it is used, and packed anew if it is damaged.
 The file is written in the background after loading; a failure is logged and changes nothing. Weights that memory can't
-hold are written through while they are packed (`written_through.py`).
+hold are written through while they are packed (`write_through.py`).
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from ....protocol.files.sizes import exact_size
 from ..files.weight_files import identity
 from .kept_files import LARGEST_SHARE, WHAT, NoRoom, most_bytes, open_kept, remove_kept, write_kept
 from .packed_file import DamagedFile, KeptWeights, Stopped, packed_size, write_weights
-from .written_through import WrittenThrough
+from .write_through import WrittenThrough
 
 _LOG = logging.getLogger(__name__)
 _FORMAT = "3"  # a new number makes every file anew

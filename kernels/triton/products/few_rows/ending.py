@@ -12,7 +12,7 @@ import triton.language as tl
 
 from ...arrival import is_last
 from ...pointwise import gated
-from ..tiles.norm_on_the_way import row_factors
+from ..tiles.fused_norm import row_factors
 from ..tiles.parts import added_parts, store_part
 from ..tiles.tiles import finished
 

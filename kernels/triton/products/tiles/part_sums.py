@@ -7,7 +7,7 @@ multiplied with (scales of 8-bit values) waits until the sums are complete.
 import triton
 import triton.language as tl
 
-from .norm_on_the_way import factors_of, weighed
+from .fused_norm import factors_of, weighed
 from .tiles import met
 
 

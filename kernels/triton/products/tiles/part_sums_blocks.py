@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ....packed.gpu_blocks import LOOKED_UP_ZERO, RUN, SPAN, GpuBlocks, float_type
 from ....stored.block_kinds import CODES, BlockCodes
-from .norm_on_the_way import factors_of, weighed
-from .taken_apart import above_two_to_23, halves_of, halves_with_plane, looked_up
+from .fused_norm import factors_of, weighed
 from .tiles import met
+from .unpack_codes import above_two_to_23, halves_of, halves_with_plane, looked_up
 
 _RUN, _SPAN = tl.constexpr(RUN), tl.constexpr(SPAN)
 UNLIKE_KINDS = [kind for kind in CODES if kind not in ("iq2", "iq3_xxs", "iq3_s")]  # which are compiled as iq1 is

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from ....stored.quantized import MIDDLE
-from .norm_on_the_way import factors_of, weighed
+from .fused_norm import factors_of, weighed
 from .tiles import met, met_halves
 
 _MIDDLE = tl.constexpr(MIDDLE)

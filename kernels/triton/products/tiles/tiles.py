@@ -17,7 +17,7 @@ from ... import is_interpreted
 from ...arrival import is_last
 from ...launch.tuning import LaunchConfig
 from .parts import added_parts, room_for, store_part
-from .taken_apart import packed_halves
+from .unpack_codes import packed_halves
 
 # Numpy has no bfloat16 and is slow with float16, so the interpreter multiplies them as float32: the same numbers.
 _IS_INTERPRETED = tl.constexpr(is_interpreted())

@@ -4,7 +4,7 @@ from ...description.config import ModelConfig
 from ...description.groups import groups_of
 
 
-def lacking_on_gpus(config: ModelConfig) -> str:
+def missing_kernels(config: ModelConfig) -> str:
     """The first of them that this model needs, as the end of a sentence; empty: there is none."""
     if config.latent is not None:
         return "keeps latents in place of keys and values (MLA)"

@@ -1,4 +1,4 @@
-"""A medium that is being encoded: how far it is, and what computes the next stretch of the work on it."""
+"""The encoding of one medium: how far it is, and what computes the next stretch of the work on it."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ from .work import Stage, Work, key_cost, layer_products, projection_products
 _PATCH_COST = 2.5  # of a multiplication of floats, in those of integers: what makes patches a stream is never quantized
 
 
-class BegunMedium:
+class MediumEncoding:
     """`keep` takes a part of the rows: its number, which rows, in the medium's order, and what they are."""
 
     def __init__(
