@@ -30,7 +30,7 @@ Answer = Callable[[LoraAnswer], None]
 class AdapterReference:
     """What a request knows of its adapter."""
 
-    place: int = NO_ADAPTER  # in the workers' memory
+    slot: int = NO_ADAPTER  # in the workers' memory
     key: int | None = None  # never that of another adapter
 
 
@@ -65,7 +65,7 @@ class AdapterTable:
     # --- for requests -----------------------------------------------------------------------------------------------
 
     def find(self, name: str) -> AdapterReference:
-        """The adapter of this name; one without a place if there is none."""
+        """The adapter of this name; one without a slot if there is none."""
         found = self._adapters.get(name)
         return found.use if found is not None and found.is_ready else AdapterReference()
 
@@ -106,11 +106,11 @@ class AdapterTable:
             use = AdapterReference(self._free_place(), self._num_loaded)
             self._num_loaded += 1
             self._adapters[asked.name] = _Adapter(asked.name, use, asked.query, self.num_ranks)
-            self._tell_workers(LoadAdapter(use.place, asked.folder))
+            self._tell_workers(LoadAdapter(use.slot, asked.folder))
 
     def loaded(self, answer: AdapterLoaded) -> None:
         """A rank has loaded the adapter or failed to. If any rank failed, all of them unload it."""
-        adapter = next(each for each in self._adapters.values() if each.use.place == answer.adapter)
+        adapter = next(each for each in self._adapters.values() if each.use.slot == answer.adapter)
         adapter.missing -= 1
         if answer.reason:
             adapter.failures.append(answer)
@@ -118,7 +118,7 @@ class AdapterTable:
             return
         if adapter.failures:
             del self._adapters[adapter.name]
-            self._tell_workers(UnloadAdapter(adapter.use.place))
+            self._tell_workers(UnloadAdapter(adapter.use.slot))
             self._refuse(adapter.query, adapter.failures[0].reason, adapter.failures[0].message)
         else:
             self._answer(LoraAnswer(adapter.query, self.names()))
@@ -131,7 +131,7 @@ class AdapterTable:
             self._refuse(asked.query, "unknown", f"There is no adapter {asked.name!r}. {self._known()}{hint}")
         elif not adapter.is_ready:
             self._refuse(asked.query, "busy", f"The adapter {asked.name!r} is still being loaded.")
-        elif users := sum(place == adapter.use.place for place in in_use):
+        elif users := sum(slot == adapter.use.slot for slot in in_use):
             self._refuse(
                 asked.query,
                 "busy",
@@ -140,7 +140,7 @@ class AdapterTable:
             )
         else:
             del self._adapters[asked.name]
-            self._tell_workers(UnloadAdapter(adapter.use.place))
+            self._tell_workers(UnloadAdapter(adapter.use.slot))
             self._answer(LoraAnswer(asked.query, self.names()))
 
     def names(self) -> list[str]:
@@ -152,8 +152,8 @@ class AdapterTable:
         return f"Loaded are {', '.join(map(repr, names))}." if names else "None is loaded: load_lora(name, path) does."
 
     def _free_place(self) -> int:
-        taken = {adapter.use.place for adapter in self._adapters.values()}
-        return next(place for place in range(self.max_loras) if place not in taken)
+        taken = {adapter.use.slot for adapter in self._adapters.values()}
+        return next(slot for slot in range(self.max_loras) if slot not in taken)
 
     def _refuse(self, query: int, reason: str, sentence: str) -> None:
         self._answer(LoraAnswer(query, self.names(), reason, sentence))

@@ -84,7 +84,7 @@ class Scheduler:
             adapter, refusal = self.adapters.find(lora_name), self.adapters.refusal(lora_name)
         root = self.cache.root_of(prompt, adapter.key)
         client = self.waiting.client(prompt.client)
-        request = Request(prompt, self.limits.max_model_len, root, client, adapter.place)
+        request = Request(prompt, self.limits.max_model_len, root, client, adapter.slot)
         refusal = refusal or self.limits.refusal(request)
         is_long = self.limits.is_long(request.num_prompt)
         if prompt.is_streamed and self.pace is None:

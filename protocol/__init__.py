@@ -1,5 +1,5 @@
-"""What processes say to one another, and what all rooms share: parameters, options, errors, child processes, files.
+"""Messages between processes, and code that all rooms share: parameters, options, errors, child processes, files.
 
-It imports no other room and no torch; the other rooms act on what it defines. Begin with `messages.py`, every message
-in the order in which a request meets them, then `parameters/sampling.py` and `options/config.py`.
+It imports no other room and no torch; all other rooms may import it. Begin with `messages.py`, which lists every
+message in the order of a request's life, then `parameters/sampling.py` and `options/config.py`.
 """

@@ -1,7 +1,7 @@
-"""The messages about LoRA adapters, between front end, engine and workers.
+"""Messages about LoRA adapters, between front end, engine and workers.
 
-People name an adapter; the workers number it by the place in their memory that it is in. `reason` is that of an
-`AdapterError`, and empty if nothing went wrong.
+People name an adapter; workers number it by its slot in their memory. `reason` is that of an `AdapterError`, and empty
+if nothing went wrong.
 """
 
 from .wire import Message
@@ -31,7 +31,7 @@ class ListLoras(Message):
 
 
 class LoraAnswer(Message):
-    """Engine → front end: the outcome of a query."""
+    """Engine → front end: the result of a query."""
 
     query: int
     names: list[str]  # adapters that requests may use now
@@ -40,20 +40,21 @@ class LoraAnswer(Message):
 
 
 class LoadAdapter(Message):
-    """Engine → workers: read an adapter into this place, beside the steps. No step uses it before all have answered."""
+    """Engine → workers: read an adapter into this slot while steps go on. No step uses it before all workers have
+    answered."""
 
     adapter: int
     folder: str
 
 
 class UnloadAdapter(Message):
-    """Engine → workers: the place is free; no later step uses what stood there."""
+    """Engine → workers: free the slot; no later step uses its adapter."""
 
     adapter: int
 
 
 class AdapterLoaded(Message):
-    """Worker → engine: the adapter is loaded or, if there is a reason, is not."""
+    """Worker → engine: the adapter is loaded, or `reason` says why not."""
 
     rank: int
     adapter: int
@@ -61,5 +62,5 @@ class AdapterLoaded(Message):
     message: str = ""
 
 
-AboutAdapters = LoadLora | UnloadLora | ListLoras | AdapterLoaded  # all that the engine receives
-AdapterOrder = LoadAdapter | UnloadAdapter  # all that the workers receive
+AboutAdapters = LoadLora | UnloadLora | ListLoras | AdapterLoaded  # received by the engine
+AdapterOrder = LoadAdapter | UnloadAdapter  # received by the workers

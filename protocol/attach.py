@@ -1,8 +1,8 @@
-"""What a client and the daemon say to one another over a unix stream socket, in the order in which they say it.
+"""The messages between a client and the daemon on a unix stream socket, in the order in which they are sent.
 
-A frame is its length (four bytes, little endian) and one msgspec message. The client sends what its caller gave; text,
-templates and tokens are the daemon's work. The client numbers its requests, from 0; no two that run at the same time
-have the same number.
+A frame is its length (four bytes, little endian) and one msgspec message. The client sends its caller's prompts
+unchanged; the daemon renders templates and tokenizes. The client numbers its requests from 0, and never uses the number
+of a running request again.
 """
 
 import hashlib
@@ -36,25 +36,25 @@ from .processes.runtime_directory import VARIABLE, runtime_base
 from .stats import Stats
 from .wire import Message, Part
 
-# Bounds of what clients send: before they have attached, of requests and conversations, and of everything else.
+# Longest frames from clients: before they have attached, for requests and conversations, and for everything else.
 LONGEST_FIRST_FRAME = 64 << 10
 LONGEST_FRAME = 32 << 20
 LONGEST_OTHER_FRAME = 64 << 10
-# Bound of what the daemon sends: log-probabilities are long.
+# Longest frame from the daemon: log-probabilities are long.
 LONGEST_REPLY = 1 << 30
 MOST_REQUESTS = 1024  # in one `Ask`
 MOST_NUMBERS = 4096  # in one `Drop` or `Cancel`
-# How often a daemon that works on something for a client says so.
+# While the daemon works for a client, it sends `StillWorking` this often.
 WORD_SECONDS = 0.5
 _HEADER = struct.Struct("<I")
 
 
 class Failure(Part):
-    """One of Penstock's errors, on its way to the caller."""
+    """One of Penstock's errors, sent to the caller."""
 
     kind: str  # class name
     message: str
-    reason: str = ""  # of an AdapterError
+    reason: str = ""  # for an AdapterError
     cause: str = ""  # a formatted traceback
 
     @classmethod
@@ -95,11 +95,11 @@ class Attach(Message):
     """The first frame of a client that wants a model."""
 
     protocol: str
-    model: str  # a name that the daemon serves, or the folder or repository of one of its models
-    path: str  # the same as an absolute path, if it is a path
-    options: dict[str, Any]  # what the caller gave, by our own names
-    seed: int | None = None  # for those of this client's requests that have none
-    may_add: bool = False  # a model that the daemon doesn't know may be added
+    model: str  # a name from the daemon, or the folder or repository of one of its models
+    path: str  # as an absolute path, if it is a path
+    options: dict[str, Any]  # given by the caller, under our own names
+    seed: int | None = None  # for requests of this client that have none
+    may_add: bool = False  # the daemon may add a model that it doesn't know
 
 
 class WireConversation(Part):
@@ -118,7 +118,7 @@ class WireRequest(Part):
     token_ids: bytes | None = None
     conversation: WireConversation | None = None
     is_streamed: bool = False
-    media: bytes = b""  # the pictures and videos that it brings, in the front end's own form
+    media: bytes = b""  # its pictures and videos, in the front end's own form
 
 
 class Ask(Message):
@@ -126,11 +126,11 @@ class Ask(Message):
 
     requests: list[WireRequest]
     params: list[SamplingParams]
-    beams: BeamSearchParams | None = None  # of all the requests
+    beams: BeamSearchParams | None = None  # for all the requests
 
 
 class PackedAsk(Message, tag="Ask"):
-    """`Ask` as the daemon reads it: one request at a time, so that what is wrong with one fails only that one."""
+    """`Ask` as the daemon reads it: it decodes one request at a time, so an invalid one fails alone."""
 
     requests: msgspec.Raw
     params: msgspec.Raw
@@ -144,7 +144,7 @@ class Drop(Message):
 
 
 class Cancel(Message):
-    """End these requests; each still gets its last piece, with what there is."""
+    """End these requests; each still gets a last delta with its output so far."""
 
     numbers: list[int]
 
@@ -183,7 +183,7 @@ class AskAdapters(Message):
 
 
 class AskStatus(Message):
-    """From `penstock ps` and `status`; like the messages below it needs no `Attach`."""
+    """Sent by `penstock ps` and `status`. Like the messages below, it needs no `Attach`."""
 
     query: int
 
@@ -202,7 +202,7 @@ class AskUnloadModel(Message):
 
 
 class AskStop(Message):
-    """End the daemon; running requests get this many seconds, or as many as the owner has set."""
+    """End the daemon. Running requests get this many seconds, or the owner's setting."""
 
     query: int
     seconds: float | None
@@ -229,8 +229,8 @@ class Attached(Message):
 
 
 class Declined(Message):
-    """This client gets no model, or no longer has one. `is_disagreement` if the model could be served with other
-    options; anything else is a failure."""
+    """This client gets no model, or has lost the one it had. `is_disagreement`: the model could be served with other
+    options. Anything else is a failure."""
 
     failure: Failure
     is_disagreement: bool
@@ -246,8 +246,8 @@ class OutputDelta(Part):
     num_cached_tokens: int
     num_input_image_tokens: int = 0
     num_input_video_tokens: int = 0
-    prompt: str | None = None  # a conversation as it was rendered; with the first piece
-    prompt_token_ids: bytes = b""  # with the first piece
+    prompt: str | None = None  # the rendered conversation; with the first delta
+    prompt_token_ids: bytes = b""  # with the first delta
     error_code: int = 200
     error_msg: str | None = None
     prompt_logprobs: list[LogprobsByToken | None] | None = None
@@ -258,11 +258,11 @@ class OutputDeltas(Message):
 
 
 class StillWorking(Message):
-    """The daemon works on what this client waits for: at once after `Attach`, then every `WORD_SECONDS`."""
+    """The daemon is working for this client: sent at once after `Attach`, then every `WORD_SECONDS`."""
 
 
 class Failed(Message):
-    """These requests have ended without a last piece, because their tree has died."""
+    """These requests have ended without a last delta, because their tree has died."""
 
     numbers: list[int]
     failure: Failure
@@ -275,10 +275,10 @@ class ModelStatus(Part):
     clients: int
     since: float  # in this state, Unix seconds
     restarts: int = 0
-    taken_bytes: int = 0  # of all its ranks, as planned: weights, KV memory, rows of media, adapters
+    taken_bytes: int = 0  # planned for all its ranks: weights, KV memory, rows of media, adapters
     plan: MemoryPlan | None = None
     stats: Stats | None = None
-    error: str = ""  # why it isn't loaded, or is being loaded again
+    error: str = ""  # why it isn't loaded or is restarting
     last_error: str = ""  # the same, kept after the model has come back
     last_error_time: float = 0.0  # Unix seconds
 
@@ -291,15 +291,15 @@ class DaemonStatus(Part):
     http: str
     clients: int
     is_draining: bool
-    log: str  # a file; empty in the foreground, where the log goes to `said_to`
+    log: str  # a file; empty in the foreground, which logs to `said_to`
     models: list[ModelStatus]
     num_running: int = 0  # requests
-    drain: float = 0.0  # seconds that these get when it ends
-    said_to: str = ""  # the file or terminal of its standard error, if the system tells
+    drain: float = 0.0  # seconds that running requests get when the daemon ends
+    said_to: str = ""  # the file or terminal of its standard error, if known
 
 
 class Answer(Message):
-    """The answer to the question of that number."""
+    """The answer to the question with this number."""
 
     query: int
     failure: Failure | None = None
@@ -323,7 +323,7 @@ def frame(message: Message) -> bytes:
 
 
 def frame_length(header: bytes, longest: int) -> int:
-    """The length of the body; raises if it is longer than any that a peer would send."""
+    """The length of the body; raises if it is longer than any peer would send."""
     length: int = _HEADER.unpack(header)[0]
     if length > longest:
         raise PenstockError(f"A message of {length:,} bytes was announced, and {longest:,} are the most here.")
@@ -334,7 +334,7 @@ HEADER_BYTES = _HEADER.size
 
 
 def daemon_socket() -> Path:
-    """Where this user's daemon listens by default."""
+    """The socket on which this user's daemon listens by default."""
     folder = runtime_base() / "daemon"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -344,7 +344,7 @@ def daemon_socket() -> Path:
 
 
 def peer(connection: socket.socket) -> tuple[int, int]:
-    """The process and the user at the other end, from the kernel."""
+    """The process and the user at the other end, as the kernel reports them."""
     packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, user, _ = struct.unpack("3i", packed)
     return pid, user

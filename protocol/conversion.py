@@ -1,5 +1,5 @@
-"""The input and output of `python -m penstock.worker.convert`, one JSON object in, then one a line; and the record that
-a conversion leaves in the folder it makes.
+"""Input and output of `python -m penstock.worker.convert`: one JSON object in, then one per line out. Also the record
+that a conversion leaves in the folder it makes.
 
 Only a worker may import torch, so the front end has a worker convert.
 """
@@ -15,8 +15,8 @@ from .files.model_file import read_model_json
 from .options.option_rules import QUANTIZATION
 
 RECORD = "penstock_conversion.json"
-GGUF_KINDS = ("q8_0", "q4_0", "q4_k")  # what most tensors of a GGUF file are written as
-DEFAULT_GROUP_SIZE = 64  # inputs of int4 that share a scale; also what is made while a model loads
+GGUF_KINDS = ("q8_0", "q4_0", "q4_k")  # the type of most tensors of a GGUF file
+DEFAULT_GROUP_SIZE = 64  # inputs of int4 that share a scale; also used when quantizing while a model loads
 
 
 class Conversion(msgspec.Struct, omit_defaults=True):
@@ -25,13 +25,13 @@ class Conversion(msgspec.Struct, omit_defaults=True):
     source: str  # folder
     tokenizer: str  # folder
     target: str  # a folder, or a GGUF file, that does not exist yet
-    # As the option of this name, or a kind of GGUF file; None: the weights stay as they are.
+    # An option value, or a kind of GGUF file; None: the weights stay as they are.
     quantization: str | None
-    group_size: int = DEFAULT_GROUP_SIZE  # of int4: inputs that share a scale
-    tensor_parallel_size: int = 1  # over how many ranks the groups must divide
-    is_cut: bool = False  # cut for these ranks: each gets a folder with its share
+    group_size: int = DEFAULT_GROUP_SIZE  # for int4: inputs that share a scale
+    tensor_parallel_size: int = 1  # the number of ranks that the groups must divide over
+    is_cut: bool = False  # each rank gets a folder with its share
     is_gguf: bool = False  # the target is one GGUF file
-    model: str = ""  # the source's name as it was asked for
+    model: str = ""  # the source's name as the user gave it
     revision: str | None = None
 
 
@@ -57,12 +57,12 @@ ConversionMessage = ConversionProgress | ConversionResult | ConversionRefusal
 
 
 class ConversionRecord(msgspec.Struct):
-    """What a folder was made of. A load of it that says nothing about `quantization` quantizes the same layers: those
-    that the folder holds as floats, such as the head, are done then."""
+    """How a folder was made. If a load of it doesn't set `quantization`, the same layers are quantized: those stored as
+    floats, such as the head, are done then."""
 
     model: str
     revision: str | None = None
-    quantization: str | None = None  # in the file a mapping is an object
+    quantization: str | None = None  # a mapping is an object in the file
     group_size: int | None = None
     tensor_parallel_size: int = 1
     is_cut: bool = False
@@ -75,7 +75,7 @@ class ConversionRecord(msgspec.Struct):
 
 
 def read_record(folder: Path) -> ConversionRecord | None:
-    """None for a folder that no conversion has made."""
+    """Read the record; None for a folder that no conversion made."""
     path = folder / RECORD
     try:
         content = read_model_json(path)
@@ -84,7 +84,7 @@ def read_record(folder: Path) -> ConversionRecord | None:
     try:
         record = msgspec.convert(content | {"quantization": None}, ConversionRecord)
     except (msgspec.ValidationError, TypeError) as error:
-        raise ConfigError(f"{path} is not what a conversion writes: {error}. Convert the original again.") from error
+        raise ConfigError(f"{path} is not a conversion record: {error}. Convert the original again.") from error
     if (quantization := content.get("quantization")) is not None:
         record.quantization = QUANTIZATION.checked(f"{path}: quantization", quantization, ConfigError)
     return record

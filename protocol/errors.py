@@ -1,7 +1,7 @@
-"""Every error that Penstock raises at its user, and how one travels between processes.
+"""Every error that Penstock raises for its users, and how an error travels between processes.
 
-A child's exception goes up as `ChildFailure` (its class name, its sentence, its traceback) and is raised in the
-caller as the matching class here, with the child's own traceback as the cause.
+A child's exception goes up as `ChildFailure` (its class name, message and traceback) and is raised in the caller as the
+matching class here, with the child's own traceback as the cause.
 """
 
 from typing import Any
@@ -12,20 +12,20 @@ import msgspec
 class PenstockError(Exception):
     """The base of all errors that Penstock raises on purpose."""
 
-    # What a batch call had finished before it was cut short (also set on KeyboardInterrupt).
+    # Results that a batch call had finished before it was interrupted (also set on KeyboardInterrupt).
     results: list[Any]
 
 
 class ConfigError(PenstockError, ValueError):
-    """An option, or a combination of them, that cannot work."""
+    """An option, or a combination of options, that cannot work."""
 
 
 class RequestError(PenstockError, ValueError):
-    """One request is wrong in itself, or for this model."""
+    """A request that is invalid, by itself or for this model."""
 
 
 class LimitError(RequestError):
-    """One request asks for more than this model, or its options, allow."""
+    """A request for more than this model, or its options, allow."""
 
 
 class AdapterError(ConfigError):
@@ -38,7 +38,7 @@ class AdapterError(ConfigError):
 
 
 class ModelNotFoundError(PenstockError, FileNotFoundError):
-    """No model lies where it was looked for; the message lists the places."""
+    """No model was found; the message lists the paths that were searched."""
 
     def __str__(self) -> str:  # FileNotFoundError would print an errno
         return str(self.args[0]) if self.args else ""
@@ -49,7 +49,7 @@ class OutOfMemoryError(PenstockError, MemoryError):
 
 
 class EngineDeadError(PenstockError, RuntimeError):
-    """A process of the tree has died or hung; the cause is its own traceback where it left one."""
+    """A process of the tree has died or hung; the cause is its own traceback if it left one."""
 
 
 class ClosedError(PenstockError, RuntimeError):
@@ -57,7 +57,7 @@ class ClosedError(PenstockError, RuntimeError):
 
 
 class BusyError(PenstockError, RuntimeError):
-    """Too many requests of this kind are waiting; the same one may be accepted a little later."""
+    """Too many requests of this kind are waiting; try again a little later."""
 
 
 def same_error(error: PenstockError) -> PenstockError:
@@ -68,14 +68,14 @@ def same_error(error: PenstockError) -> PenstockError:
 
 
 class ChildTraceback(Exception):
-    """The traceback of a child process, shown as the cause of the error that it led to."""
+    """The traceback of a child process, shown as the cause of the caller's error."""
 
     def __str__(self) -> str:
         return "\n" + str(self.args[0])
 
 
 class ChildFailure(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What a child sends when an exception ends it."""
+    """A message that a child sends when an exception ends it."""
 
     role: str
     error: str  # class name

@@ -1,4 +1,4 @@
-"""`PROTOCOL`: a short hash of the source files that define what passes between processes.
+"""`PROTOCOL`: a short hash of the source files that define the messages between processes.
 
 Every frame carries its sender's hash: processes with equal hashes understand each other.
 """

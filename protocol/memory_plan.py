@@ -1,4 +1,4 @@
-"""What a rank found at its start: the memory there is, what it intends to take of it, and the model's own figures."""
+"""A rank's findings at start: its memory, how it intends to divide it, and the model's own figures."""
 
 from .layer_groups import GroupPlan
 from .media import MediaPlan
@@ -6,7 +6,7 @@ from .wire import Part
 
 
 class MemoryPlan(Part):
-    """The memory that one rank found, and what it intends to take of it."""
+    """The memory that one rank found, and how much of it the rank intends to take."""
 
     device: str  # "cpu", "cuda:0"
     device_name: str
@@ -14,7 +14,7 @@ class MemoryPlan(Part):
     activation_bytes: int
     available_bytes: int  # free for the tree before anything was taken
     groups: list[GroupPlan]  # of layers, the longest first
-    max_model_len: int  # as asked for, or the model's own, cut to what the blocks hold
+    max_model_len: int  # as requested, or the model's own, cut to what the blocks hold
     model_context: int  # the model's own
     vocab_size: int
     dtype: str
@@ -22,19 +22,20 @@ class MemoryPlan(Part):
     kernels: str = ""  # which kernels compute: "native, avx512_bf16", "torch"
     notes: list[str] = []  # sentences for the start-up table
     adapter_bytes: int = 0  # for LoRA adapters, this rank
-    # The lengths that positions are rotated for, if that depends on a request's length: the shortest that holds it.
+    # The lengths that positions are rotated for, if that depends on a request's length: the shortest sufficient one is
+    # used.
     stretches: list[int] = []
-    resident_bytes: int | None = None  # of the weights, what stays in memory: less where those mapped don't fit
-    media: MediaPlan | None = None  # of a model that sees
+    resident_bytes: int | None = None  # weights that stay in memory: fewer if those that are mapped don't fit
+    media: MediaPlan | None = None  # for a vision model
 
     @property
     def block_bytes(self) -> int:
-        """Of a block of the first group, which holds the longest contexts."""
+        """The size of a block of the first group, which holds the longest contexts."""
         return self.groups[0].block_bytes
 
     @property
     def num_blocks(self) -> int:
-        """Of the first group."""
+        """The number of blocks of the first group."""
         return self.groups[0].num_blocks
 
     @property
@@ -44,21 +45,21 @@ class MemoryPlan(Part):
 
     @property
     def kv_bytes(self) -> int:
-        """What keys, values and states take in all groups."""
+        """The memory of keys, values and states in all groups."""
         return sum(group.num_blocks * group.block_bytes for group in self.groups)
 
     @property
     def taken_bytes(self) -> int:
-        """Memory that the model takes on this rank between steps. Every command that says what a model takes shows
-        this figure, times the ranks."""
+        """Memory that the model takes on this rank between steps. Commands that show a model's memory show this figure,
+        times the ranks."""
         return taken_bytes(self.weight_bytes, self.kv_bytes, self.media) + self.adapter_bytes
 
     @property
     def swap_bytes(self) -> int:
-        """What the second tier takes of CPU memory."""
+        """The CPU memory of the second tier."""
         return sum(group.num_cpu_blocks * group.block_bytes for group in self.groups)
 
 
 def taken_bytes(weight_bytes: int, kv_bytes: int, media: MediaPlan | None) -> int:
-    """The same for a model that isn't loaded, which has no adapters."""
+    """The same for a model that isn't loaded and so has no adapters."""
     return weight_bytes + kv_bytes + (0 if media is None else media.kept_bytes)

@@ -1,7 +1,7 @@
-"""Every message that passes between two processes of a tree, in the order in which a request meets them.
+"""Every message that passes between two processes of a tree, in the order of a request's life.
 
-What each row of a step has travels as packed columns (native byte order, one machine); what is rare travels as a list
-of structs. `column` and `values` pack and unpack. A *sequence* is one sample of a request: its id is
+Values that each row of a step has are sent as packed columns (native byte order, one machine); rare ones are sent as a
+list of structs. `column` and `values` pack and unpack. A *sequence* is one sample of a request: its id is
 `sequence_id(request_id, sample)`, unique in the life of the tree and never reused.
 """
 
@@ -63,7 +63,7 @@ def request_and_sample(sequence: int) -> tuple[int, int]:
 
 
 class Hello(Message):
-    """A child's first word to the front end."""
+    """A child's first message to the front end."""
 
     role: str
     pid: int
@@ -71,14 +71,14 @@ class Hello(Message):
 
 
 class Loaded(Message):
-    """Worker → engine: the weights are loaded, and this is the plan."""
+    """Worker → engine: the weights are loaded; here is its memory plan."""
 
     rank: int
     plan: MemoryPlan
 
 
 class Allocate(Message):
-    """Engine → workers: the plan that all ranks can keep."""
+    """Engine → workers: the plan that fits all ranks."""
 
     num_blocks: list[int]  # of each group
     max_model_len: int
@@ -86,13 +86,13 @@ class Allocate(Message):
 
 
 class Allocated(Message):
-    """Worker → engine: KV memory is allocated, steps may come."""
+    """Worker → engine: KV memory is allocated, so steps may be sent."""
 
     rank: int
 
 
 class Ready(Message):
-    """A child → front end: it can work. The engine's carries the plan that was agreed."""
+    """A child → front end: it is ready. The engine's message carries the agreed plan."""
 
     role: str
     plan: MemoryPlan | None = None
@@ -115,21 +115,21 @@ class Stop(Message):
 class Prompt(Part):
     request_id: int
     token_ids: bytes  # int32 column
-    # As the caller wrote them, with what belongs to the model filled in: eos_token_id is the list that ends an answer
-    # (empty with ignore_eos), bad_words have become bad_words_ids, max_tokens is set and fits max_model_len.
+    # The caller's parameters, with the model's filled in: eos_token_id is the list of ids that end an answer (empty
+    # with ignore_eos), bad_words have become bad_words_ids, max_tokens is set and fits max_model_len.
     params: SamplingParams
     seed: int
     arrival_time: float
     is_streamed: bool = False  # False: one delta, at the end
     beams: BeamSearchParams | None = None  # search instead of sampling; params.n is then its width
     thought: Thought | None = None  # if a reasoning parser knows how thoughts are marked
-    grammar: Grammar | None = None  # of the answer; not in params, because those travel on to the workers
+    grammar: Grammar | None = None  # the answer's; not in params, because those are passed on to the workers
     client: str = ""  # within a priority, clients take turns
-    is_parsed: bool = False  # the front end parses marks in the answer, so they stay in its text
+    is_parsed: bool = False  # the front end parses the answer's marks, so they stay in its text
     media: list[Medium] = []  # in the order of their spans
     # int32 [3, prompt]: time, height and width of each token, if the model rotates by them and there are media.
     positions: bytes = b""
-    calls: list[CallGuide] = []  # of the tools that the answer may call
+    calls: list[CallGuide] = []  # for the tools that the answer may call
 
 
 class Generate(Message):
@@ -156,16 +156,17 @@ class NewSlot(Part):
 
     slot: int
     token_ids: bytes  # the whole history, int32
-    num_prompt: int  # how many of them are the prompt's
+    num_prompt: int  # how many of these belong to the prompt
     num_computed: int  # how many are in KV blocks already
     params: SamplingParams
     seed: int
     sample: int
-    # If not 0, it samples nothing: its result has so many candidates, and its next token comes as a forced one.
+    # If not 0, the row samples nothing: its result has this many candidates, and its next token is sent as a forced
+    # one.
     num_candidates: int = 0
-    adapter: int = NO_ADAPTER  # the place of its LoRA weights in the workers' memory
+    adapter: int = NO_ADAPTER  # the slot of its LoRA weights in the workers' memory
     rotation_start: int = 0  # where its positions begin in the rotary table: the sum of all shorter stretches
-    positions: bytes = b""  # those of its prompt, likewise int32 [3, num_prompt]; what follows goes on from the largest
+    positions: bytes = b""  # of its prompt, likewise int32 [3, num_prompt]; later tokens continue from the largest
 
 
 class ForcedTokens(Part):
@@ -176,20 +177,21 @@ class ForcedTokens(Part):
 
 
 class Fork(Part):
-    """A slot that starts as a copy of another: history, parameters and count of computed tokens."""
+    """A slot that starts as a copy of another: history, parameters and number of computed tokens."""
 
     source: int
     target: int
     sample: int
-    # The target's whole table in each group. In a group of states it is the one that it goes on in, which is a copy.
+    # The target's whole table in each group. In a group of states: the state it continues in, which is a copy.
     block_ids: list[bytes]
 
 
 class StepPlan(Message):
-    """Engine → all workers: what one step computes. Row r of every column is about the same slot.
+    """Engine → all workers: the plan of one step. Row r of every column belongs to the same slot.
 
     A worker applies, in this order: freed, new, forks, forced, block ids, saves, loads, copies, dropped entries,
-    encodes; then it computes the rows. A row whose computed tokens reach the end of its known history samples the next.
+    encodes; then it computes the rows. A row whose computed tokens reach the end of its known history samples the next
+    one.
     """
 
     step: int
@@ -201,13 +203,14 @@ class StepPlan(Message):
     forced: list[ForcedTokens] = []
     forks: list[Fork] = []
     masked: bytes = b""  # rows that wait for this step's MaskFrame before they sample
-    dropped_entries: bytes = b""  # whose rows may be forgotten
+    dropped_entries: bytes = b""  # whose rows may be dropped
     encodes: list[Encode] = []
     media: list[MediaRows] = []  # by row, then by offset
 
     @property
     def has_rows_only(self) -> bool:
-        """Whether it has only rows and their moves: no sequence enters, leaves, or is masked, and nothing is seen."""
+        """Whether the plan has only rows and their block moves: no sequence enters, leaves or is masked, and there are
+        no media."""
         if self.new or self.freed or self.forced or self.forks or self.masked:
             return False
         if self.dropped_entries or self.encodes or self.media:
@@ -229,7 +232,7 @@ def mask_bytes(vocab_size: int) -> int:
 
 
 class Logprobs(Part):
-    """Positions of one row with their chosen token (column 0) and the most likely ones after it."""
+    """Log-probabilities at positions of one row: the chosen token (column 0), then the most likely ones."""
 
     owner: int  # row in a StepResult, sequence id everywhere else
     is_prompt: bool
@@ -254,7 +257,7 @@ class FailedRow(Part):
 
 
 class StepResult(Message):
-    """Rank 0 → engine: what came of a step."""
+    """Rank 0 → engine: the results of a step."""
 
     step: int
     num_sampled: bytes  # per row
@@ -263,7 +266,8 @@ class StepResult(Message):
     failed: list[FailedRow] = []
     logprobs: list[Logprobs] = []
     candidates: list[Candidates] = []
-    # Pairs, of the rows that watch for repetition: the row, and 1 if its token was as likely as its threshold, else 0.
+    # Pairs, for rows that watch for repetition: the row, and 1 if its token was at least as likely as its threshold,
+    # else 0.
     certainty: bytes = b""
 
 
@@ -271,7 +275,7 @@ class StepResult(Message):
 
 
 class SequenceOpened(Part):
-    """All that the detokenizer needs to know of a sequence; comes before its first token."""
+    """Everything that the detokenizer needs for a sequence; sent before its first token."""
 
     sequence_id: int
     num_prompt: int
@@ -281,7 +285,7 @@ class SequenceOpened(Part):
     num_cached: int
     arrival_time: float
     inference_start_time: float | None  # None: it ended while it waited
-    forward_time: float  # of the steps that it was in so far, without the present one
+    forward_time: float  # of the steps that it was in so far, without the current one
     is_parsed: bool = False
 
 
@@ -294,7 +298,7 @@ class SequenceResumed(Part):
 
 
 class Score(Part):
-    """A beam's cumulative log-probability, and the score that beams are ordered by."""
+    """A beam's cumulative log-probability, and the score that orders beams."""
 
     cumulative_logprob: float
     score: float
@@ -310,7 +314,8 @@ class SequenceEnded(Part):
 
 
 class Tokens(Message):
-    """Engine → detokenizer: one step, or several alike. Applied in the order opened, resumed, tokens, ended."""
+    """Engine → detokenizer: one step, or several with the same sequences. Applied in the order opened, resumed, tokens,
+    ended."""
 
     sequence_ids: bytes = b""  # int64
     num_tokens: bytes = b""

@@ -1,7 +1,7 @@
-"""What a caller gets back: `RequestOutput`, its samples, metrics and log-probabilities.
+"""Results for the caller: `RequestOutput`, its samples, metrics and log-probabilities.
 
-These are plain results, which can also be had as dicts and as JSON. `outputs` is sample 0 as an object and the sequence
-of all samples at the same time, so that scripts written either way work.
+They are plain objects, also available as dicts and JSON. `outputs` acts both as sample 0 and as the sequence of all
+samples, so scripts written either way work.
 """
 
 import dataclasses
@@ -16,19 +16,19 @@ _LEAST, _MOST = -9999.0, 9999.0
 class PlainOutput:
     """Plain dicts and JSON of an output, for files, logs and other programs.
 
-    A dict holds what reading the JSON would give back: keys are strings (token ids, too), and infinities, which JSON
-    can't express, are -9999, as OpenAI's servers write them.
+    A dict equals the parsed JSON: keys are strings (token ids, too), and infinities, which JSON can't express, are
+    -9999, as OpenAI's servers write them.
     """
 
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field under its own name, down to numbers, texts, lists and dicts."""
+        """Every field under its own name, as numbers, strings, lists and dicts."""
         plain: dict[str, Any] = _plain(self)
         return plain
 
     def to_json(self, indent: int | None = None) -> str:
-        """The same as JSON; one line unless `indent` says otherwise."""
+        """The same as JSON; on one line unless `indent` is given."""
         text = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
         # Half a surrogate pair, which a refused prompt may contain, becomes JSON's escape for it.
         return text.encode(errors="backslashreplace").decode()
@@ -53,13 +53,13 @@ class FunctionCall(PlainOutput):
 
 @dataclass(slots=True)
 class ToolCall(PlainOutput):
-    """A call that the model asks for, in the form that OpenAI's clients and vLLM give it.
+    """A tool call by the model, in the form of OpenAI's clients and vLLM.
 
-    `call.function.name` and `json.loads(call.function.arguments)` are what to call; an answering message of the role
-    "tool" names `call.id`. In a stream the first delta of a call has its id and its name, those after it have None
-    there and further text of the arguments; `index` says which call of the answer a delta belongs to.
-    Arguments that have begun are handed over as they come, so those of an answer that was cut off may be incomplete;
-    with `finish_reason` "tool_calls" all are whole. A call malformed before its arguments is left in the text.
+    `call.function.name` and `json.loads(call.function.arguments)` say what to call; the reply, a message with the role
+    "tool", names `call.id`. In a stream the first delta of a call has its id and name; later ones have None there and
+    more of the arguments. `index` says which call a delta belongs to. Arguments are passed on as they arrive, so those
+    of an answer that was cut off may be incomplete; with `finish_reason` "tool_calls" all are whole. A call malformed
+    before its arguments is left in the text.
     """
 
     id: str | None
@@ -70,30 +70,30 @@ class ToolCall(PlainOutput):
 
 @dataclass(slots=True)
 class CompletionOutput(PlainOutput):
-    """One sample. In a stream it holds only what is new since the delta before."""
+    """One sample. In a stream it holds only the output since the previous delta."""
 
     index: int = 0
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
-    # stop, length, abort, error; tool_calls where a chat's answer ended by itself with calls, all of them complete
+    # stop, length, abort, error; tool_calls if a chat's answer ended by itself with calls, all of them complete
     finish_reason: str | None = None
     stop_reason: int | str | None = None  # the token id or string that stopped it
     send_idx: int = 0
     cumulative_logprob: float | None = None
     score: float | None = None  # of a beam: cumulative_logprob / length ** length_penalty
     logprobs: list[LogprobsByToken] | None = None
-    # Read out of the text where the options reasoning_parser and tool_call_parser say how.
+    # Parsed from the text, if the options reasoning_parser and tool_call_parser say how.
     reasoning_content: str | None = None
     tool_calls: list[ToolCall] | None = None
 
     @property
     def resoning_content(self) -> str | None:
-        """The same under the spelling that an older page gives."""
+        """The same, under the misspelt name of an older page."""
         return self.reasoning_content
 
 
 class Samples(list[CompletionOutput]):
-    """All samples of a request; every attribute of a `CompletionOutput` read here is sample 0's."""
+    """All samples of a request; an attribute of `CompletionOutput` read here is that of sample 0."""
 
     __slots__ = ()
 
@@ -134,7 +134,7 @@ class RequestMetrics(PlainOutput):
     inference_start_time: float | None = None
     first_token_time: float | None = None  # from arrival
     time_in_queue: float | None = None
-    model_forward_time: float = 0.0  # the sum of the steps that it was in
+    model_forward_time: float = 0.0  # summed over the steps that it was in
     model_execute_time: float | None = None  # from the start of inference to the end
     preemptions: int = 0
     num_prompt_tokens: int = 0
@@ -143,7 +143,7 @@ class RequestMetrics(PlainOutput):
 
 @dataclass(slots=True)
 class RequestOutput(PlainOutput):
-    """The answer to one prompt, or, in a stream, what is new of it."""
+    """The answer to one prompt or, in a stream, the new part of it."""
 
     request_id: str
     prompt: str | None
@@ -152,7 +152,7 @@ class RequestOutput(PlainOutput):
     finished: bool = False
     metrics: RequestMetrics | None = None
     num_cached_tokens: int = 0
-    num_input_image_tokens: int = 0  # of the prompt, which pictures' rows stand for
+    num_input_image_tokens: int = 0  # prompt tokens that stand for rows of pictures
     num_input_video_tokens: int = 0
     error_code: int = 200
     error_msg: str | None = None

@@ -1,7 +1,7 @@
-"""Computes how large a msgpack message becomes when it is decoded, before decoding it: a byte may become a hundred.
+"""Computes how large a msgpack message will be once decoded, without decoding it: a byte may become a hundred.
 
-It reads the heads of msgpack values and skips what is between them. The message must be well formed, which is so once
-msgspec has found its end.
+It reads the heads of msgpack values and skips their content. The message must be well formed, which holds once msgspec
+has found its end.
 """
 
 import struct
@@ -10,11 +10,11 @@ from .errors import RequestError
 
 # Bound for one request: a long conversation with many tools has some thousands.
 MOST_VALUES = 1 << 17
-# What a Python object takes beside its content, including its place in a list or a dict.
+# The size of a Python object besides its content, including its pointer in a list or dict.
 _OBJECT_BYTES = 128
 
 _BYTE, _SHORT, _LONG = struct.Struct(">B"), struct.Struct(">H"), struct.Struct(">I")
-# By head byte: how the length is written, and how many values and how many bytes each unit of it stands for.
+# By head byte: the format of the length, and how many values and bytes each unit of it stands for.
 _COUNTED = {
     0xC4: (_BYTE, 0, 1), 0xC5: (_SHORT, 0, 1), 0xC6: (_LONG, 0, 1),  # bytes
     0xD9: (_BYTE, 0, 1), 0xDA: (_SHORT, 0, 1), 0xDB: (_LONG, 0, 1),  # text
@@ -28,7 +28,7 @@ _FIXED = {
 
 
 def unpacked_bytes(packed: bytes | memoryview) -> int:
-    """An upper bound of what its objects take; raises if they are more than any request needs."""
+    """An upper bound of the memory of its objects; raises if there are more than any request needs."""
     return bytes_of_values(packed, num_values(packed))
 
 
@@ -38,10 +38,10 @@ def bytes_of_values(packed: bytes | memoryview, count: int) -> int:
 
 
 def num_values(packed: bytes | memoryview) -> int:
-    """How many values it holds, itself included; raises if they are more than any request needs."""
-    place, left, count = 0, 1, 0
+    """How many values it holds, itself included; raises if there are more than any request needs."""
+    offset, left, count = 0, 1, 0
     while left:
-        place, inner = _after_head(packed, place)
+        offset, inner = _after_head(packed, offset)
         left += inner - 1
         count += 1
         if count + left > MOST_VALUES:
@@ -56,22 +56,22 @@ def array_length(packed: bytes | memoryview) -> int:
     return _after_head(packed, 0)[1] if is_array else 0
 
 
-def _after_head(packed: bytes | memoryview, place: int) -> tuple[int, int]:
-    """Where the value after this head begins, and how many values this one holds."""
-    head = packed[place]
-    place += 1
+def _after_head(packed: bytes | memoryview, offset: int) -> tuple[int, int]:
+    """The offset of the value after this head, and the number of values in this one."""
+    head = packed[offset]
+    offset += 1
     if head < 0x80 or head >= 0xE0:  # small numbers
-        return place, 0
+        return offset, 0
     if head < 0x90:
-        return place, 2 * (head & 0x0F)
+        return offset, 2 * (head & 0x0F)
     if head < 0xA0:
-        return place, head & 0x0F
+        return offset, head & 0x0F
     if head < 0xC0:
-        return place + (head & 0x1F), 0
+        return offset + (head & 0x1F), 0
     if (counted := _COUNTED.get(head)) is None:
         if head not in _FIXED:
             raise RequestError("A request holds text, bytes, numbers, lists and maps only.")
-        return place + _FIXED[head], 0
+        return offset + _FIXED[head], 0
     length_struct, values, num_bytes = counted
-    (length,) = length_struct.unpack_from(packed, place)
-    return place + length_struct.size + num_bytes * length, values * length
+    (length,) = length_struct.unpack_from(packed, offset)
+    return offset + length_struct.size + num_bytes * length, values * length

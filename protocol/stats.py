@@ -1,10 +1,10 @@
-"""What a tree's processes report: how far a start has come, and an engine's statistics when it is asked for them."""
+"""Reports of a tree's processes: the progress of a start, and an engine's statistics on request."""
 
 from .wire import Message
 
 
 class StartProgress(Message):
-    """A child → front end: how far its start has come."""
+    """A child → front end: the progress of its start."""
 
     what: str
     done: int
@@ -12,7 +12,7 @@ class StartProgress(Message):
 
 
 class StatsQuery(Message):
-    """Front end → engine: how are you doing?"""
+    """Front end → engine: a request for statistics."""
 
     query: int = 0
     sequence_ids: list[int] = []  # whose generated tokens to report
@@ -34,7 +34,7 @@ class Stats(Message):
     saved_blocks: int = 0  # to CPU memory
     loaded_blocks: int = 0  # from CPU memory, instead of computing them again
     encoded_media: int = 0  # pictures and videos
-    query: int = 0  # the one that this answers
+    query: int = 0  # the query that this answers
     generated: list[int] = []  # tokens of the sequences asked for; 0 for unknown ones
     kv_bytes: int = 0  # of keys, values and states of all groups of layers, on each rank
     free_kv_bytes: int = 0
@@ -52,5 +52,5 @@ class Stats(Message):
 
     @property
     def media_usage(self) -> float:
-        """The share of the memory for pictures and videos that is in use; the oldest make room where it ends."""
+        """The share of the memory for pictures and videos that is in use; when it is full, the oldest are dropped."""
         return self.used_media_bytes / max(self.media_bytes, 1)

@@ -1,12 +1,12 @@
-"""What a worker's survey tells the front end about a machine and its models, in one JSON object.
+"""A worker's report to the front end about a machine and its models, as one JSON object.
 
-`python -m penstock.worker.survey` makes one, since only a worker knows which models it can load and only it may import
+`python -m penstock.worker.survey` makes it, since only a worker knows which models it can load and only it may import
 torch.
 """
 
 import msgspec
 
-SURVEYED_TOKENS = 2048  # of context that are counted beside the weights
+SURVEYED_TOKENS = 2048  # of context, counted in addition to the weights
 
 
 class ModelSurvey(msgspec.Struct):
@@ -17,15 +17,16 @@ class ModelSurvey(msgspec.Struct):
     dtype: str = ""  # of the checkpoint
     context: int = 0
     cut: str = ""  # why the context ends before the model's own, as the end of a sentence
-    stored_bytes: int = 0  # the weights as they are stored, and as a GPU holds them
+    stored_bytes: int = 0  # the weights as stored, and as a GPU holds them
     cpu_bytes: int = 0  # the weights as this machine's processor computes with them
-    # What of them must be in memory where the rest is mapped from the disk: one, while it is packed. 0: that can't be.
+    # Bytes that must be in memory if the rest is mapped from the disk: one tensor, while it is packed. 0: that can't be
+    # done.
     largest_bytes: int = 0
-    kv_bytes: int = 0  # of keys, values and states of SURVEYED_TOKENS, or of the context where that is shorter
-    taken_bytes: int = 0  # what a start without options takes of this machine's memory, weights included
-    taken_kv_bytes: int = 0  # of these, KV memory
+    kv_bytes: int = 0  # keys, values and states of SURVEYED_TOKENS, or of the context if that is shorter
+    taken_bytes: int = 0  # memory that a start without options takes on this machine, weights included
+    taken_kv_bytes: int = 0  # KV memory in that figure
     identity: str = ""  # the beginning of the names of its cached packed weights
-    cut_for: int = 0  # number of ranks, if its weights are cut for them; the figures are for all ranks together
+    cut_for: int = 0  # number of ranks, if its weights are split for them; the figures are for all ranks together
 
 
 class GpuSurvey(msgspec.Struct):
@@ -35,7 +36,7 @@ class GpuSurvey(msgspec.Struct):
 
 
 class TorchSurvey(msgspec.Struct):
-    """`error` says why torch cannot be imported; then the rest is empty."""
+    """If torch cannot be imported, `error` says why and the rest is empty."""
 
     error: str | None = None
     version: str = ""
@@ -45,7 +46,7 @@ class TorchSurvey(msgspec.Struct):
 
 
 class NativeSurvey(msgspec.Struct):
-    """The processor's own kernels; `problem` says why there can be none here."""
+    """The native kernels for this processor; `problem` says why there are none."""
 
     variant: str = ""  # the kernels' instruction set
     is_compiled: bool = False
@@ -54,7 +55,7 @@ class NativeSurvey(msgspec.Struct):
 
 
 class Survey(msgspec.Struct):
-    available_bytes: int  # of memory, within the limits of control groups
+    available_bytes: int  # within the limits of control groups
     families: list[str]  # architectures that can be loaded
     models: list[ModelSurvey]  # in the order of the folders asked for
     torch: TorchSurvey | None = None  # if asked for

@@ -1,4 +1,4 @@
-"""The base of all messages: structs that travel as arrays, told apart by their class name."""
+"""The base of all messages: structs sent as arrays and distinguished by class name."""
 
 import msgspec
 

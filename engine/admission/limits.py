@@ -189,8 +189,7 @@ _REFUSALS_OF_MEDIA: tuple[tuple[Callable[[Limits, Request, RequestMedia], bool],
     ),
     (
         lambda limits, request, media: (
-            limits.encoder.has_whole_spans
-            and media.longest_span + limits.num_slots - 1 > limits.max_num_batched_tokens
+            limits.encoder.has_whole_spans and media.longest_span + limits.num_slots - 1 > limits.max_num_batched_tokens
         ),
         "A picture of the prompt has {media.longest_span:,} rows that are computed in one step, beside a token "
         "of each of {limits.num_slots:,} requests. Use max_num_batched_tokens of that sum or more, or a smaller "

@@ -46,7 +46,7 @@ class BeamSearch:
         self.length = request.num_prompt  # tokens of every beam, the prompt's among them
         self.is_over = False
         self.preemptions = 0
-        self.order: tuple[int, ...] = ()  # the first beam's place in the queue
+        self.order: tuple[int, ...] = ()  # the first beam's rank in the queue
         self.num_born = 0  # beams that were forked
         self._heard: dict[Sequence, Candidates] = {}
 
@@ -66,10 +66,10 @@ class BeamSearch:
         length = self.length - num_prompt
         is_last = self.length >= self.request.max_total
         following: list[Continuation] = []
-        for place, found in enumerate(nlargest(self.num_candidates, self._candidates(), key=lambda each: each.total)):
+        for rank, found in enumerate(nlargest(self.num_candidates, self._candidates(), key=lambda each: each.total)):
             if not is_last and found.token not in self.request.endings:
                 following.append(found)
-            elif place < width:  # candidates beyond the width may become beams, but not hypotheses
+            elif rank < width:  # candidates beyond the width may become beams, but not hypotheses
                 self._finish(found, length)
         self._heard = {}
         del following[width:]

@@ -234,4 +234,4 @@ def _num_forcible(sequence: Sequence, constraint: Constraint | RemoteConstraint)
     num_certain = len(constraint.certain)
     may_end = sequence.endings and sequence.num_known + num_certain >= sequence.request.min_total
     most = num_certain - (constraint.completes and not may_end)
-    return next((place for place, token in enumerate(constraint.certain) if token in sequence.endings), most)
+    return next((index for index, token in enumerate(constraint.certain) if token in sequence.endings), most)

@@ -105,7 +105,7 @@ class Matcher:
     def certain(self) -> list[int]:
         """The tokens that must follow, as the tokenizer would encode them, up to one that the model doesn't have."""
         tokens = self._matcher.compute_ff_tokens()
-        return tokens[: next((place for place, token in enumerate(tokens) if token >= self._size), len(tokens))]
+        return tokens[: next((index for index, token in enumerate(tokens) if token >= self._size), len(tokens))]
 
     def mask(self, endings: list[int]) -> bytearray:
         """A bit for each token that may follow, with `endings` among them if the answer may end here."""

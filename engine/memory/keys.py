@@ -36,10 +36,10 @@ def next_key(previous: bytes, content: bytes) -> bytes:
 def key_of(sequence: Sequence, index: int, block_size: int) -> bytes:
     """The key of a sequence's index-th block, whose tokens are all known."""
     keys, offset = _keys_of_part(sequence, index, block_size)
-    place = index - offset
-    if place >= len(keys):
+    position = index - offset
+    if position >= len(keys):
         _derive_up_to(sequence, index, block_size)
-    return keys[place]
+    return keys[position]
 
 
 def derived_keys(sequence: Sequence) -> list[bytes]:

@@ -54,7 +54,7 @@ def converted(folder: Path) -> Path:
         return _CONVERTED.folder(key, partial(_convert_into, folder))
     except OSError as error:
         raise ConfigError(
-            f"The converted tokenizer of {folder} cannot be kept in {_CONVERTED.place}: {reason(error)}. Set "
+            f"The converted tokenizer of {folder} cannot be kept in {_CONVERTED.parent}: {reason(error)}. Set "
             "PENSTOCK_CACHE to a folder with room, or give one that holds a tokenizer.json with tokenizer=…"
         ) from error
 

@@ -1,4 +1,4 @@
-"""The fields of structs that people fill in: their rules, their meanings, and errors that say what was probably meant.
+"""Fields of structs that people fill in: their rules, their meanings, and errors that suggest what was probably meant.
 
-Begin with `rules.py`, which has the base of such structs, too; `suggestion.py` says "Did you mean …?".
+Begin with `rules.py`, which also has the base class of such structs; `suggestion.py` says "Did you mean …?".
 """

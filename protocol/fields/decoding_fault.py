@@ -1,7 +1,7 @@
-"""Explains a decoder's refusal in our own words: which field is wrong, where it is, and what was probably meant.
+"""Explains a decoder's refusal in our own words: which field is wrong, where it is, and the likely correction.
 
-For an unknown field it names the nearest known one, for a value that isn't allowed the allowed ones, for a wrong type
-the expected one. All of these are found from the struct's type and the path in the message.
+For an unknown field it names the nearest known one; for a bad value, the allowed ones; for a wrong type, the expected
+one. All of these are found from the struct's type and the path in the message.
 """
 
 import re
@@ -15,7 +15,7 @@ from msgspec import inspect
 from .rules import MOST, shown
 from .suggestion import suggestion
 
-_AT = r"(?: - at `\$(?P<place>.*)`)?"
+_AT = r"(?: - at `\$(?P<path>.*)`)?"
 _UNKNOWN_FIELD = re.compile(rf"Object contains unknown field `(?P<name>.*?)`{_AT}", re.DOTALL)
 _WRONG_VALUE = re.compile(rf"Invalid enum value (?P<quote>'?)(?P<value>.*?)(?P=quote){_AT}", re.DOTALL)
 _MISSING_FIELD = re.compile(rf"Object missing required field `(?P<name>.*?)`{_AT}", re.DOTALL)
@@ -41,66 +41,67 @@ _TYPE_NAMES = {
 
 class DecodingFault(NamedTuple):
     sentence: str
-    field: str  # a path, such as "messages[0].role"; empty if it is the whole
+    field: str  # a path, such as "messages[0].role"; empty for the whole struct
 
     @classmethod
     def of(
         cls, error: msgspec.ValidationError, kind: type[msgspec.Struct], whole: str, given: Any = _UNKNOWN
     ) -> "DecodingFault":
-        """`whole` is what a reader calls the struct, `given` the decoded message in plain types."""
+        """Explain an error. `whole` is the reader's name for the struct, `given` the decoded message in plain types."""
         words = str(error)
         if found := _UNKNOWN_FIELD.fullmatch(words):
-            return _no_such_field(kind, found["place"] or "", found["name"], whole)
+            return _no_such_field(kind, found["path"] or "", found["name"], whole)
         if found := _WRONG_VALUE.fullmatch(words):
-            return _no_such_value(kind, found["place"] or "", found["value"])
+            return _no_such_value(kind, found["path"] or "", found["value"])
         if found := _MISSING_FIELD.fullmatch(words):
-            return _no_value(kind, found["place"] or "", found["name"], whole)
+            return _no_value(kind, found["path"] or "", found["name"], whole)
         if (found := _WRONG_TYPE.fullmatch(words)) and (fault := _wrong_type(kind, found, whole, given)):
             return fault
-        sentence, _, place = words.partition(" - at `$")
-        return cls(words, place.strip("`.") if sentence else "")
+        sentence, _, path = words.partition(" - at `$")
+        return cls(words, path.strip("`.") if sentence else "")
 
 
-def _no_such_field(kind: type[msgspec.Struct], place: str, name: str, whole: str) -> DecodingFault:
-    structs = [each for each in _types_at(kind, place) if isinstance(each, inspect.StructType)]
+def _no_such_field(kind: type[msgspec.Struct], path: str, name: str, whole: str) -> DecodingFault:
+    structs = [each for each in _types_at(kind, path) if isinstance(each, inspect.StructType)]
     hint = suggestion(name, {field.encode_name for struct in structs for field in struct.fields})
-    outer = place.lstrip(".")
+    outer = path.lstrip(".")
     return DecodingFault(f"{outer or whole} has no field {shown(name)}.{hint}", ".".join(filter(None, (outer, name))))
 
 
-def _no_such_value(kind: type[msgspec.Struct], place: str, value: str) -> DecodingFault:
-    literals = [each for each in _types_at(kind, place) if isinstance(each, inspect.LiteralType)]
+def _no_such_value(kind: type[msgspec.Struct], path: str, value: str) -> DecodingFault:
+    literals = [each for each in _types_at(kind, path) if isinstance(each, inspect.LiteralType)]
     values = list(dict.fromkeys(str(value) for each in literals for value in each.values))
-    field = place.lstrip(".")
+    field = path.lstrip(".")
     words = f"{field}={shown(value)}: must be {'one of ' if len(values) > 1 else ''}{', '.join(values)}."
     return DecodingFault(words + suggestion(value, values), field)
 
 
-def _no_value(kind: type[msgspec.Struct], place: str, name: str, whole: str) -> DecodingFault:
-    outer = place.lstrip(".")
-    expected = _expected(_types_at(kind, f"{place}.{name}"))
+def _no_value(kind: type[msgspec.Struct], path: str, name: str, whole: str) -> DecodingFault:
+    outer = path.lstrip(".")
+    expected = _expected(_types_at(kind, f"{path}.{name}"))
     words = f"{outer or whole} needs {name}{f', which must be {expected}' if expected else ''}."
     return DecodingFault(words, ".".join(filter(None, (outer, name))))
 
 
 def _wrong_type(kind: type[msgspec.Struct], found: "re.Match[str]", whole: str, given: Any) -> DecodingFault | None:
-    place, bound, got = found["place"] or "", found["bound"] or "", found["got"]
-    expected = _expected(_types_at(kind, place), is_too_large="<=" in bound)
+    path, bound, got = found["path"] or "", found["bound"] or "", found["got"]
+    expected = _expected(_types_at(kind, path), is_too_large="<=" in bound)
     if not expected:
         return None
-    field = place.lstrip(".").removesuffix(_ANY_VALUE)
-    value = _value_at(given, place)
+    field = path.lstrip(".").removesuffix(_ANY_VALUE)
+    value = _value_at(given, path)
     if field and isinstance(value, str | int | float | None):
         value_in_words = _AS_JSON.get(str(value)) if isinstance(value, bool | None) else shown(value)
         return DecodingFault(f"{field}={value_in_words}: must be {expected}.", field)
-    name = f"A value of {field}" if place.endswith(_ANY_VALUE) else field or whole
+    name = f"A value of {field}" if path.endswith(_ANY_VALUE) else field or whole
     return DecodingFault(f"{name} must be {expected}{f', not {_TYPE_NAMES.get(got, got)}' if got else ''}.", field)
 
 
 def _expected(types: Sequence[Any], *, is_too_large: bool = False) -> str:
-    """Describe a field's alternatives; empty if one has no word. The type None is left out, since it means unset."""
+    """Describe a field's alternatives; empty if one can't be described. The type None is left out, since it means
+    unset."""
     words = [_word(each, is_too_large) for each in types if not isinstance(each, inspect.NoneType)]
-    # A description with a comma goes last, where its parts can't be taken for further alternatives.
+    # Put a description with a comma last, where its parts can't be mistaken for alternatives.
     return " or ".join(sorted(dict.fromkeys(words), key=lambda word: "," in word)) if all(words) else ""
 
 
@@ -143,8 +144,8 @@ def _figure(number: float) -> str:
     return str(int(number)) if number == int(number) else str(number)
 
 
-def _value_at(given: Any, place: str) -> Any:
-    for step in _steps(place):
+def _value_at(given: Any, path: str) -> Any:
+    for step in _steps(path):
         try:
             given = given[int(step[1:-1]) if step.startswith("[") else step]
         except (LookupError, TypeError, ValueError):
@@ -152,13 +153,13 @@ def _value_at(given: Any, place: str) -> Any:
     return given
 
 
-def _steps(place: str) -> list[str]:
-    return place.replace(_ANY_VALUE, "[*]").replace("[", ".[").split(".")[1:]
+def _steps(path: str) -> list[str]:
+    return path.replace(_ANY_VALUE, "[*]").replace("[", ".[").split(".")[1:]
 
 
-def _types_at(kind: type[msgspec.Struct], place: str) -> list[Any]:
+def _types_at(kind: type[msgspec.Struct], path: str) -> list[Any]:
     types: Sequence[Any] = [_type_of(kind)]
-    for step in _steps(place):
+    for step in _steps(path):
         types = [inner for each in types for inner in _inside(each, step)]
     return [each for outer in types for each in _alternatives(outer)]
 

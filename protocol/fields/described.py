@@ -1,4 +1,4 @@
-"""The metadata on a parameter's field, and its readers: meaning, rule, or that it is another name of a field.
+"""Metadata on a parameter's field, and its readers: meaning, rule, and whether the field is an alias of another.
 
 The checks, the command line, HTTP's schemas, the page's bounds and docs/configuration.md are all made from it
 (docs/adding-a-parameter.md).
@@ -13,7 +13,8 @@ from .rules import Rule
 
 
 def described(meaning: str, rule: Rule | None = None) -> Meta:
-    """A field's metadata. The rule isn't put into `Meta`'s own bounds: decoders would report those in their words."""
+    """Metadata for a field. The rule isn't put into `Meta`'s own bounds: decoders would report those in their own
+    words."""
     return Meta(description=meaning, extra=None if rule is None else {"rule": rule})
 
 
@@ -27,7 +28,7 @@ def rules_of(struct: type[msgspec.Struct]) -> dict[str, Rule]:
 
 
 def other_names_in(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """The fields that are aliases, each with the name of the field it stands for."""
+    """The fields that are aliases, each with the field it stands for."""
     return _extra(struct, "stands_for")
 
 

@@ -1,4 +1,4 @@
-"""What `help()`, notebooks and editors show of options: the fields' descriptions as docstring and signature."""
+"""Describes options for `help()`, notebooks and editors: docstrings and signatures made from the fields."""
 
 import textwrap
 from collections.abc import Collection, Iterator
@@ -19,7 +19,7 @@ def explain_fields(kind: Class) -> Class:
 
 
 def in_words(struct: type[msgspec.Struct], leave_out: Collection[str] = ()) -> str:
-    """A line or two for each field that describes itself: its name, its default, what it means."""
+    """Describe each documented field in a line or two: name, default and meaning."""
     lines: list[str] = []
     for field in _described(struct, leave_out):
         default = "" if field.default is msgspec.NODEFAULT else f" = {field.default!r}"

@@ -1,10 +1,11 @@
-"""What Ollama, llama.cpp, LM Studio, transformers, SGLang, OpenAI and ShareGPT call things that have other names here.
+"""Names that Ollama, llama.cpp, LM Studio, transformers, SGLang, OpenAI and ShareGPT use for things named differently
+here.
 
-These are looked up before a word is compared letter by letter, which would find nothing or something else. A row counts
-only if one of its names is among those that may be given.
+They are looked up before spelling is compared, which would find nothing or the wrong name. A row counts only if one of
+its names is allowed in this context.
 """
 
-# Their name → ours; the first of these that may be given is meant.
+# Their name → ours; the first one that is allowed is meant.
 NAMES: dict[str, tuple[str, ...]] = {
     # how long an answer is
     "num_predict": ("max_tokens", "max_output_tokens"),
@@ -76,9 +77,9 @@ NAMES: dict[str, tuple[str, ...]] = {
     "model": ("assistant",),
 }
 
-# Things that are done in another way here: a sentence each.
+# Things that are done differently here: a sentence each.
 ADVICE: dict[str, str] = {
-    "options": "What stands in Ollama's `options` is given beside the other fields, under OpenAI's names.",
+    "options": "Give the fields of Ollama's `options` at the top level, under OpenAI's names.",
     "num_ctx": "The context's length is set where the model is loaded: max_model_len.",
     "n_ctx": "The context's length is set where the model is loaded: max_model_len.",
     "keep_alive": "How long a model stays is set where it is served: `penstock serve MODEL --keep-alive SECONDS`.",
@@ -88,7 +89,7 @@ ADVICE: dict[str, str] = {
     "reasoning_effort": 'A template is told so by chat_template_kwargs: {"reasoning_effort": "low"}.',
     "use_beam_search": "Beams are searched by LLM.beam_search.",
     "system": "What a model is told first is a message of the role system.",
-    "best_of": "All n answers are returned; leave it out, or give None in its place.",
+    "best_of": "All n answers are returned; leave it out, or give None instead.",
     "functions": "Functions are given as `tools`.",
     "function_call": "Which function is called is given as `tool_choice`.",
     "cache_dir": "Where downloads lie is set by HF_HUB_CACHE in the environment.",

@@ -20,19 +20,19 @@ from ..errors import PenstockError, RequestError
 from .field_help import signature
 from .suggestion import suggestion
 
-MOST = 2**31 - 1  # of whole numbers that nothing else bounds
+MOST = 2**31 - 1  # for whole numbers without another bound
 
 _IN_THOUSANDS = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([kKmM])\s*", re.ASCII)
 
 
 class Rule(NamedTuple):
-    """Converts what a person wrote to the field's type, and says what must hold of it."""
+    """Converts a value to the field's type and says what it must satisfy."""
 
     convert: Callable[[Any], Any]
     holds: Callable[[Any], bool]
     sentence: str
-    choices: tuple[Any, ...] = ()  # if only these are right
-    # Of a number, or of each number in a list or dict, by their names in msgspec.Meta.
+    choices: tuple[Any, ...] = ()  # if only these are allowed
+    # Bounds of a number, or of each number in a list or dict, by their names in msgspec.Meta.
     bounds: Mapping[str, Any] = MappingProxyType({})
 
     def checked(self, name: str, value: Any, error: type[Exception] = RequestError) -> Any:
@@ -40,7 +40,7 @@ class Rule(NamedTuple):
             converted = self.convert(value)
             if self.holds(converted):
                 return converted
-        except PenstockError:  # a sentence of its own
+        except PenstockError:  # it has its own message
             raise
         except (AttributeError, TypeError, ValueError, OverflowError, RecursionError):
             pass
@@ -52,7 +52,7 @@ class Rule(NamedTuple):
 
 
 def shown(value: Any) -> str:
-    """The value as error messages show it. Long ones keep both ends, since a path's last part names the file."""
+    """Format the value for an error message. Long ones keep both ends, since a path's last part names the file."""
     try:
         text = repr(str(value) if isinstance(value, PurePath) else value)
     except Exception:  # a number of thousands of digits, a nesting as deep, or a broken `__repr__`
@@ -61,7 +61,7 @@ def shown(value: Any) -> str:
 
 
 def written_out(value: Any, holds: Callable[[int], Any]) -> str:
-    """A sentence to append if someone wrote "32k" for a whole number that `holds`."""
+    """A sentence to append if someone wrote "32k" for a whole number accepted by `holds`."""
     found = _IN_THOUSANDS.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         return ""
@@ -113,7 +113,7 @@ def ranged(
     gt: float | None = None,
     le: float | None = None,
 ) -> Rule:
-    """A number from `ge` on, or above `gt`, up to `le`; without `le` it must be finite."""
+    """A number at least `ge`, or above `gt`, and at most `le`; without `le` it must be finite."""
     bounds = {name: bound for name, bound in (("ge", ge), ("gt", gt), ("le", le)) if bound is not None}
     most = sys.float_info.max if le is None else le
     if gt is not None:
@@ -135,7 +135,7 @@ def at_least(low: int) -> Rule:
 
 
 BOOLEAN = Rule(_truth, lambda value: True, "must be True or False")
-FLAG = Rule(_flag, lambda value: True, "must be True or False")  # also 0 or 1, as in files of options
+FLAG = Rule(_flag, lambda value: True, "must be True or False")  # also accepts 0 or 1, as in option files
 TEXT = Rule(text, lambda value: isinstance(value, str), "must be a string of valid Unicode")
 FINITE = ranged(real, "must be a finite number, 0 or more", ge=0)
 
@@ -160,10 +160,10 @@ class _Made(msgspec.StructMeta):
 
 
 class NamedFields(msgspec.Struct, metaclass=_Made):
-    """Using a field that doesn't exist raises an error with the name and the one that was probably meant, whether the
-    struct is made, read or changed. Decoders have refusals of their own (`decoding_fault.py`).
+    """Base class whose unknown fields raise an error that suggests the likely name, whether the struct is created, read
+    or changed. Decoders raise their own errors (`decoding_fault.py`).
 
-    A struct of keyword fields may have an `_order`: what values given by position mean.
+    A struct of keyword fields may have an `_order`, which names the fields of positional values.
     """
 
     if not TYPE_CHECKING:
@@ -180,7 +180,8 @@ class NamedFields(msgspec.Struct, metaclass=_Made):
 def _by_name(
     kind: type[msgspec.Struct], order: tuple[str, ...], values: tuple[Any, ...], fields: dict[str, Any]
 ) -> dict[str, Any]:
-    """Fields that were given by position, in another engine's order. What isn't a field here may be left unset."""
+    """Match positional values to fields, in another engine's order. Values for fields that don't exist here may be left
+    unset."""
     if len(values) > len(order):
         raise TypeError(f"{kind.__name__} takes {len(order)} values by position, and {len(values)} were given.")
     given = dict(zip(order, values))

@@ -1,7 +1,7 @@
-"""The one place that says "Did you mean …?": finds the known name that is nearest to an unknown one, or what another
-engine means by it (`other_names.py`).
+"""Makes "Did you mean …?" sentences: finds the known name nearest to an unknown one, or the one that another engine's
+name stands for (`other_names.py`).
 
-Whoever refuses a name (an option, a field, a command, a model) appends `suggestion` to its sentence.
+Code that refuses a name (of an option, a field, a command, a model) appends `suggestion` to its message.
 """
 
 import difflib
@@ -10,15 +10,15 @@ from typing import Any
 
 from .other_names import ADVICE, NAMES
 
-# How alike a misspelt name and the one that was meant are, where names of any kind may be given.
+# How alike a misspelt name and the intended one must be, if any name may be given.
 _SLIP = 0.85
-# Longer words are not typing errors, and comparing them takes long.
+# Longer words are not typing errors, and comparing them is slow.
 _MOST_CHARACTERS = 80
 _LEAST_PREFIX = 3
 
 
 def nearest(word: Any, names: Iterable[Any]) -> str | None:
-    """The name that was probably meant: the only one with that beginning, or one of nearly the same letters."""
+    """The name that was probably meant: the only one with this prefix, or one with nearly the same letters."""
     if not isinstance(word, str) or not 0 < len(word) <= _MOST_CHARACTERS:
         return None
     by_letters = {_letters(name): name for name in map(str, names)}
@@ -31,7 +31,7 @@ def nearest(word: Any, names: Iterable[Any]) -> str | None:
 
 
 def slip(word: Any, names: Iterable[str], alike: float = _SLIP) -> str | None:
-    """The name of which a word is a slip of the hand: nearly its letters, or all of them in another order."""
+    """The name that `word` misspells: nearly the same letters, or the same letters in another order."""
     if not isinstance(word, str) or not 0 < len(word) <= _MOST_CHARACTERS:
         return None
     names, letters = list(names), word.casefold()
@@ -43,7 +43,7 @@ def slip(word: Any, names: Iterable[str], alike: float = _SLIP) -> str | None:
 
 
 def suggestion(word: Any, names: Iterable[Any]) -> str:
-    """A sentence to append, with the space before it; empty where no name is near."""
+    """A sentence to append, with the space before it; empty if no name is near."""
     names = list(map(str, names))
     letters = _letters(word) if isinstance(word, str) else ""
     by_letters = {_letters(name): name for name in names}
@@ -54,10 +54,10 @@ def suggestion(word: Any, names: Iterable[Any]) -> str:
 
 
 def _known(letters: str, by_letters: dict[str, str]) -> str | None:
-    """What another engine means by it."""
+    """The name that another engine's name stands for."""
     return next((by_letters[name] for name in NAMES.get(letters, ()) if name in by_letters), None)
 
 
 def _letters(name: str) -> str:
-    """The name without capitals and separators, which carry no meaning."""
+    """The name without capitals and separators, which don't distinguish names."""
     return name.casefold().replace("-", "_").strip("_ ")

@@ -1,4 +1,4 @@
-"""The files that Penstock reads and keeps: a model's, an owner's, and the folders that it makes itself.
+"""Files that Penstock reads and keeps: a model's, an owner's, and folders that it makes itself.
 
-Begin with `own_folder.py`, which decides what may ever be removed; `user_folders.py` says where things may go.
+Begin with `own_folder.py`, which decides what may ever be removed; `user_folders.py` chooses where files may go.
 """

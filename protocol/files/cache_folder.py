@@ -1,6 +1,6 @@
-"""Where Penstock keeps what it can make again: converted tokenizers, packed weights, timings of kernels.
+"""The cache folder, for files that can be made again: converted tokenizers, packed weights, timings of kernels.
 
-A missing cache never makes a start fail: a folder that cannot be used is passed over.
+A start never fails because of the cache: a folder that cannot be used is skipped.
 """
 
 import os
@@ -13,7 +13,7 @@ _CACHE = FolderKind("PENSTOCK_CACHE", "", ".cache")
 
 
 def cache_folder() -> Path:
-    """The folder; raises ConfigError if nothing can be written at all."""
+    """The folder; raises ConfigError if no folder can be written."""
     return cache_place().folder
 
 
@@ -30,12 +30,12 @@ def cache_place() -> UserFolder:
 
 
 def caches_of_libraries() -> dict[str, str]:
-    """Environment variables for libraries that would otherwise write to a home that is not this user's to use."""
+    """Environment variables for libraries that would otherwise write to another user's home."""
     if is_home_usable():
         return {}
     try:
         folder = cache_folder()
-    except ConfigError:  # whoever needs the cache reports it
+    except ConfigError:  # the code that needs the cache reports it
         return {}
     folders = {"HF_HOME": "huggingface", "TRITON_CACHE_DIR": "compiled"}
     return {name: str(folder / part) for name, part in folders.items() if not os.environ.get(name)}

@@ -1,6 +1,6 @@
-"""Folders that are made of something once and kept in Penstock's cache, each under a digest of what it was made of.
+"""Folders in Penstock's cache that are made once from some source, each named by a digest of that source.
 
-A folder appears whole or not at all, whoever makes the same at the same time. Those that were used least recently are
+A folder appears whole or not at all, even if several processes make it at once. The least recently used ones are
 removed.
 """
 
@@ -18,33 +18,32 @@ KEPT = 32
 
 @dataclass(frozen=True)
 class MadeFolders:
-    """Those of one kind."""
+    """The folders of one kind."""
 
-    within: str  # the folder of the cache that they lie in
-    mark: str  # of one that is complete
-    unfinished: str  # of one that isn't
+    within: str  # the cache's folder for them
+    mark: str  # the mark of a complete one
+    unfinished: str  # the mark of an unfinished one
     needed: str  # the file without which it is made again
 
     @property
-    def place(self) -> Path:
+    def parent(self) -> Path:
         return cache_folder() / self.within
 
     def made_before(self, key: str) -> Path | None:
-        """Where it lies, if it was made and is still there."""
-        found = self.place / key
+        """The folder's path, if it was made and still exists."""
+        found = self.parent / key
         return found if is_own(found, self.mark) else None
 
     def folder(self, key: str, make: Callable[[Path], None]) -> Path:
-        """The folder under this digest; `make` fills it unless it was made before. Raises OSError where it can't be
-        kept."""
-        place = self.place
-        target = place / key
+        """The folder with this digest; `make` fills it unless it exists. Raises OSError if it can't be kept."""
+        parent = self.parent
+        target = parent / key
         if is_own(target, self.mark) and (target / self.needed).is_file():
             with suppress(OSError):
-                os.utime(target)  # used last, removed last
+                os.utime(target)  # least recently used are removed first
             return target
-        place.mkdir(mode=0o700, exist_ok=True)
-        self.remove(target)  # somebody has taken its files away
+        parent.mkdir(mode=0o700, exist_ok=True)
+        self.remove(target)  # somebody has removed its files
         self._make_into(target, make)
         with suppress(OSError):  # another process may remove the same
             self.remove_oldest()
@@ -54,7 +53,7 @@ class MadeFolders:
         remove_own(folder, self.mark)
 
     def remove_oldest(self) -> None:
-        made = [path for path in self.place.iterdir() if is_own(path, self.mark)]
+        made = [path for path in self.parent.iterdir() if is_own(path, self.mark)]
         for path in sorted(made, key=lambda path: path.stat().st_mtime)[:-KEPT]:
             self.remove(path)
 
@@ -67,7 +66,7 @@ class MadeFolders:
             try:
                 made.rename(target)
             except OSError:
-                if not is_own(target, self.mark):  # else another process was faster
+                if not is_own(target, self.mark):  # otherwise another process was faster
                     raise
         finally:
             making.remove()

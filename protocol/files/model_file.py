@@ -1,8 +1,7 @@
-"""Reads files that a stranger may have named or made: the small ones of a model's folder, and those of requests.
+"""Reads files that a stranger may have named or made: the small files of a model's folder, and those of requests.
 
-There may be a pipe in place of a file, or a file without end. So anything but a regular file is refused without waiting
-for it, and so is a file longer than any such file. What was made of a file is used again as long as its identity is the
-same.
+The path may lead to a pipe or an endless file. So anything but a regular file is refused without waiting, and so is a
+file longer than any real one. Results made from a file are reused as long as its identity is the same.
 """
 
 import errno
@@ -19,12 +18,12 @@ from .unreadable import is_pointer, pointer_refusal
 
 # The longest tokenizer.json files in use have some 35 MB.
 MOST_BYTES = 256 << 20
-# Opening must not wait for a pipe's other end, nor make a terminal this process's own.
+# Opening must not wait for a pipe's other end, nor make a terminal this process's controlling one.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class IrregularFileError(OSError):
-    """It is a pipe, a device, a socket or a folder."""
+    """The path is a pipe, a device, a socket or a folder."""
 
 
 def open_regular(path: str | Path) -> int:
@@ -40,7 +39,7 @@ def open_regular(path: str | Path) -> int:
 
 
 def read_regular(path: str | Path, most_bytes: int) -> bytes | None:
-    """The content of a file; None where it is longer than this. Raises like `open_regular`."""
+    """The content of a file; None if it is longer than the bound. Raises like `open_regular`."""
     file = open_regular(path)
     try:
         if os.fstat(file).st_size > most_bytes:
@@ -55,7 +54,7 @@ def read_regular(path: str | Path, most_bytes: int) -> bytes | None:
 
 
 def read_model_file(path: Path) -> bytes:
-    """Read a file. Raises `FileNotFoundError` if there is none, or a `ConfigError` that says what is there instead."""
+    """Read a file. Raises `FileNotFoundError` if there is none, or a `ConfigError` that names what is there instead."""
     with _in_words(path):
         content = read_regular(path, MOST_BYTES)
     if content is None:
@@ -93,7 +92,7 @@ def read_model_settings(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def values_of(file: Path | str) -> Iterator[None]:
-    """Turn errors about the values of a file into one that says what it is called."""
+    """Turn errors about a file's values into one that names the file."""
     try:
         yield
     except PenstockError:
@@ -103,9 +102,9 @@ def values_of(file: Path | str) -> Iterator[None]:
 
 
 def file_identity(path: Path) -> tuple[int, ...]:
-    """Differs from what it was once the file has been replaced or written to.
+    """A tuple that changes when the file is replaced or written to.
 
-    Its time of modification can be set back, and copying tools do so; the time of its last change can't.
+    It includes the time of the last change, which, unlike that of modification, can't be set back.
     """
     status = path.stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

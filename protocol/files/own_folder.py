@@ -1,9 +1,9 @@
-"""Folders and files that Penstock made itself, recognized by a mark in them: nothing else is ever removed or cleared.
+"""Folders and files that Penstock made itself, recognized by a mark. Nothing else is ever removed or cleared.
 
-A folder carries its mark in the file `.penstock`, a file in its first lines; the mark says what the thing is. Anything
-with our name but without a mark (somebody's checkout, a folder of an older version), and anything that is a link or
-another user's, is left as it is, and another name is taken. Folders are inspected and cleared through descriptors that
-follow no link, so that whatever takes over a folder's name meanwhile is safe as well.
+A folder's mark is its file `.penstock`, a file's mark its first lines; it says what the thing is. Anything with our
+name but without a mark (somebody's checkout, a folder of an older version), and anything that is a link or another
+user's, is left as it is, and another name is taken. Folders are inspected and cleared through descriptors that follow
+no link, so anything that takes over a folder's name meanwhile is safe.
 """
 
 import errno
@@ -20,21 +20,21 @@ MARK = ".penstock"
 _EXPLANATION = "Penstock made this, and removes it and what lies in it when it has no more use for it."
 _NAMES_TRIED = 9
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Not blocking: something else of that name may be a pipe that nobody writes to.
+# Don't block: something else of that name may be a pipe without a writer.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# The errors of opening something that isn't a folder of ours; the caller should see any other.
+# Errors from opening something that isn't our folder; the caller should see any other.
 _NOT_OURS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO)
 
 
 def mark(what: str) -> bytes:
-    """The content of a mark: what the thing is, and a sentence for whoever finds it."""
+    """The content of a mark: what the thing is, and a sentence for anyone who finds it."""
     return f"penstock: {what}\n{_EXPLANATION}\n".encode()
 
 
 def own_folder(parent: Path, name: str, what: str) -> Path:
     """`parent/name`, made if there is none. If that is not ours, `parent/name-2` and so on.
 
-    Raises OSError where it cannot be made.
+    Raises OSError if it cannot be made.
     """
     names = [name, *(f"{name}-{number}" for number in range(2, _NAMES_TRIED + 1))]
     for folder in (parent / name for name in names):
@@ -77,11 +77,11 @@ def is_own(folder: Path, what: str) -> bool:
 
 
 def remove_own(folder: Path, what: str) -> bool:
-    """Remove a folder and all that it holds if it carries that mark; True if it did."""
+    """Remove a folder and its content if it has this mark; True if it did."""
     with suppress(OSError), _opened(folder) as opened:
         if opened is not None and _carries(opened, what):
             _clear(opened)
-            os.unlink(MARK, dir_fd=opened)  # last, so that a folder that was cleared in part is still ours
+            os.unlink(MARK, dir_fd=opened)  # last, so that a half-cleared folder is still ours
             if os.path.samestat(os.fstat(opened), os.lstat(folder)):
                 os.rmdir(folder)
             return True
@@ -91,8 +91,8 @@ def remove_own(folder: Path, what: str) -> bool:
 class HeldFolder:
     """A folder of ours that belongs to this process, by a lock on its mark.
 
-    The kernel lets go of the lock when the process ends, however it ends, so one that is marked and not locked is
-    nobody's any more. The mark is locked before anything is written to it: none can be taken for abandoned before.
+    The kernel drops the lock when the process ends, however it ends, so a marked folder without a lock is abandoned.
+    The mark is locked before anything is written to it, so a new folder can't be mistaken for an abandoned one.
     """
 
     def __init__(self, path: Path, what: str, mode: int = 0o700) -> None:
@@ -105,13 +105,13 @@ class HeldFolder:
             if opened is None or not (_carries(opened, what) or _is_blank(opened, what)):
                 raise FileExistsError(errno.EEXIST, "it is there and not Penstock's", str(path))
             self._mark = _marked(opened, what, is_held=True)
-            if not os.path.samestat(os.fstat(opened), os.lstat(path)):  # its holder has just renamed it
+            if not os.path.samestat(os.fstat(opened), os.lstat(path)):  # its owner has just renamed it
                 os.close(self._mark)
                 raise BlockingIOError(errno.EWOULDBLOCK, "another process has just made it", str(path))
 
     @classmethod
     def new(cls, parent: Path, prefix: str, what: str) -> "HeldFolder":
-        """Make a folder with a unique name, after removing those that ended processes have left beside it."""
+        """Make a folder with a unique name, after removing those that ended processes have left next to it."""
         remove_abandoned(parent, prefix, what)
         path = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
         try:
@@ -128,7 +128,7 @@ class HeldFolder:
                 _clear(opened)
 
     def keep_as(self, target: Path) -> None:
-        """Rename it and let it go: from now on it is the caller's, and no longer ours to remove."""
+        """Rename it and let it go: from now on it belongs to the caller and isn't ours to remove."""
         self.path.rename(target)
         os.unlink(target / MARK)
         self._let_go()
@@ -145,7 +145,7 @@ class HeldFolder:
 
 
 def remove_abandoned(parent: Path, prefix: str, what: str) -> None:
-    """Remove the folders that were held by processes which have ended."""
+    """Remove folders whose owners have ended."""
     with suppress(OSError):
         for name in sorted(name for name in os.listdir(parent) if name.startswith(prefix)):
             if _is_abandoned(parent / name, what):
@@ -156,7 +156,7 @@ def remove_abandoned(parent: Path, prefix: str, what: str) -> None:
 
 
 def new_file(path: Path, what: str) -> None:
-    """Make a file that is empty but for its mark, to append to."""
+    """Make a file with nothing but its mark, to append to."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600)
     try:
         _write(file, mark(what))
@@ -181,7 +181,7 @@ def is_own_file(path: Path, what: str) -> bool:
 
 
 def lock_file(path: Path) -> int:
-    """Open an empty file for locks. If it is a link or a file with content, that stays untouched."""
+    """Open an empty file for locks. A link or a file with content is left untouched."""
     return os.open(path, os.O_RDWR | os.O_CREAT | _FILE, 0o600)
 
 
@@ -190,7 +190,7 @@ def lock_file(path: Path) -> int:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[int | None]:
-    """A descriptor of the folder itself; None for anything but a folder of this user's."""
+    """A descriptor of the folder itself; None for anything but this user's folder."""
     try:
         opened = os.open(folder, _FOLDER)
     except OSError as error:
@@ -227,7 +227,7 @@ def _is_own_file(file: int) -> bool:
 
 
 def _is_blank(folder: int, what: str) -> bool:
-    """Whether it holds nothing, or only a mark whose writer died before finishing it."""
+    """Whether it is empty, or has only a mark whose writer died before finishing it."""
     found = _mark_in(folder) if (names := os.listdir(folder)) == [MARK] else None
     return not names or (found is not None and mark(what).startswith(found))
 
@@ -266,7 +266,7 @@ def _is_abandoned(folder: Path, what: str) -> bool:
 
 
 def _clear(folder: int) -> None:
-    """Remove all that the folder holds but its mark. Links are removed, not followed."""
+    """Remove everything in the folder but its mark. Links are removed, not followed."""
     for name in os.listdir(folder):
         if name == MARK:
             continue

@@ -1,5 +1,5 @@
-"""Reads the small files that an owner names: a configuration, keys, certificates. A pipe is allowed, too; a file
-without end is refused instead of read.
+"""Reads small files that an owner names: a configuration, keys, certificates. A pipe is allowed, but an endless file is
+refused.
 """
 
 from os import PathLike

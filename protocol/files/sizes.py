@@ -4,13 +4,13 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def size(number: float) -> str:
-    """For tables: whole numbers, with one more digit from a GiB on."""
+    """Format for tables: whole numbers, with one decimal from a GiB on."""
     value, unit = _in_unit(number)
     return f"{value:,.1f} {unit}" if unit in ("GiB", "TiB") else f"{value:.0f} {unit}"
 
 
 def exact_size(number: float) -> str:
-    """For sentences that compare two sizes."""
+    """Format for sentences that compare two sizes."""
     value, unit = _in_unit(number)
     return f"{value:,.2f}".rstrip("0").rstrip(".") + f" {unit}"
 

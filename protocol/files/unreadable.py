@@ -1,4 +1,4 @@
-"""Recognizes what is no model or can't be read (Git LFS pointers, pickles, adapters), and says what to use."""
+"""Recognizes files that are no model or can't be read (Git LFS pointers, pickles, adapters), and says what to use."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ _POINTER_BEGINS = b"version https://git-lfs.github.com/spec/"
 
 
 def is_pointer(path: Path) -> bool:
-    """Whether it is one of the short text files that a clone without LFS has in place of large files."""
+    """Whether it is one of the short text files that a clone without LFS has instead of large files."""
     try:
         if not path.is_file():  # opening a pipe would block
             return False
@@ -17,7 +17,7 @@ def is_pointer(path: Path) -> bool:
 
 
 def pointer_in(folder: Path) -> Path | None:
-    """A pointer among the files of a model that would be read, if there is one."""
+    """An LFS pointer among the files of a model that would be read, if there is one."""
     files = (*folder.glob("*.json"), *folder.glob("*.safetensors"), *folder.glob("tokenizer.model*"))
     return next(filter(is_pointer, files), None)
 
@@ -30,7 +30,7 @@ def pointer_refusal(path: Path) -> str:
 
 
 def pickle_in(folder: Path) -> Path | None:
-    """A file of Paddle's pickles, where a folder has nothing that would be read in its place."""
+    """A Paddle pickle, if the folder has nothing readable instead."""
     if any(folder.glob("*.safetensors")) or any(folder.glob("rank-*-of-*/*.safetensors")):
         return None
     return next(iter(sorted(folder.glob("*.pdparams"))), None)
@@ -45,7 +45,7 @@ def pickle_refusal(path: Path) -> str:
 
 
 def foreign_model(path: Path) -> str | None:
-    """What a file, or a folder without config.json, is, and what to give in its place; None: unknown."""
+    """Describe a file, or a folder without config.json, and what to give instead; None: unknown."""
     files = [path] if path.is_file() else sorted(path.iterdir())
     if any(file.name == "adapter_config.json" for file in files) and path.is_dir():
         return (

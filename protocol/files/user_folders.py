@@ -1,8 +1,8 @@
-"""Where this user's files may go: the home, the temporary folder, and folders that environment variables name.
+"""Chooses folders for this user's files: the home, the temporary folder, and folders named by environment variables.
 
-A folder is used if it can be written and is this user's to write to: root, who can write anywhere, keeps nothing in
-another user's (as with `sudo -E`, which leaves HOME and the like as they were). If none of the usual folders can be
-used, the temporary folder is. In all of them only a folder of our own is written to.
+A folder is used if it is writable and belongs to this user: root, who can write anywhere, keeps nothing in another
+user's folders (as with `sudo -E`, which keeps HOME and the like). If none of the usual folders can be used, the
+temporary folder is. In each of them, only our own subfolder is written to.
 """
 
 import errno
@@ -22,7 +22,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class FolderKind(NamedTuple):
-    """One kind of files: the variable that names their folder, and where they go otherwise."""
+    """One kind of files: the variable that names their folder, and the default folder."""
 
     variable: str
     standard: str  # the variable that names such folders for all programs; "" for none
@@ -31,11 +31,11 @@ class FolderKind(NamedTuple):
 
 class UserFolder(NamedTuple):
     folder: Path  # our own
-    passed_over: str = ""  # why it is in the temporary folder: what cannot be used
+    passed_over: str = ""  # the folder that cannot be used, if this is the temporary one
 
 
 def place_for(kind: FolderKind) -> UserFolder:
-    """The folder; raises ConfigError if the named one cannot be used, OSError if no disk takes anything."""
+    """The folder; raises ConfigError if the named one cannot be used, OSError if no disk can be written."""
     return UserFolder(named_by(kind.variable)) if os.environ.get(kind.variable) else usual_place(kind)
 
 
@@ -57,7 +57,7 @@ def _usual(kind: FolderKind) -> Iterator[Path]:
 
 
 def named_by(variable: str) -> Path:
-    """Our own folder in the one that the variable names. Raises OSError, not ConfigError, if its disk is full."""
+    """Our own folder in the one named by the variable. Raises OSError, not ConfigError, if its disk is full."""
     try:
         return usable(expanded(os.environ[variable]))
     except OSError as error:
@@ -102,7 +102,7 @@ def temporary(is_fit: Callable[[Path], bool] = lambda folder: True) -> Path:
 
 
 def _temporary_folders() -> Iterator[Path]:
-    """Not `tempfile.gettempdir()`, which takes the working folder where nothing else can be written."""
+    """Not `tempfile.gettempdir()`, which takes the working folder if nothing else can be written."""
     named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
     for folder in (*named, "/tmp", "/var/tmp", "/dev/shm"):
         if os.path.isabs(folder) and os.path.isdir(folder):
@@ -120,19 +120,19 @@ def homes() -> Iterator[Path]:
 
 
 def is_home_usable() -> bool:
-    """Whether $HOME can be written and is this user's, as libraries take it to be."""
+    """Whether $HOME is writable and belongs to this user, as libraries assume."""
     home = os.environ.get("HOME", "")
     return os.path.isabs(home) and os.access(home, os.W_OK | os.X_OK) and not is_anothers(Path(home))
 
 
 def is_anothers(folder: Path) -> bool:
-    """Whether root would write to another user's folder that isn't meant for everybody; False for other users."""
+    """Whether root would write to another user's private folder; False for other users."""
     status = folder.stat()
     return os.geteuid() == 0 and status.st_uid != 0 and not status.st_mode & stat.S_IWOTH
 
 
 def reason(error: OSError) -> str:
-    """The error in the system's words, or in those of whoever raised it."""
+    """The error in the system's words, or in those of the code that raised it."""
     words = error.strerror or str(error)
     if error.errno == errno.EFBIG:
         words += " for its disk or for `ulimit -f`"

@@ -14,9 +14,7 @@ def names_in_utf8() -> Iterator[None]:
     except UnicodeEncodeError as error:
         from ..errors import ConfigError  # not at the top: it imports msgspec, and `shown` must work without it
 
-        raise ConfigError(
-            f"{error.object!r} is not UTF-8, and a name that a process is told of must be. Rename it."
-        ) from None
+        raise ConfigError(f"{error.object!r} is not UTF-8, and names sent to a process must be. Rename it.") from None
 
 
 def shown(path: Path) -> str:

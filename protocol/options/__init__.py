@@ -1,4 +1,4 @@
-"""What a process tree is started with: the options of `LLM(…)`, with their defaults, rules and sentences.
+"""Options of a process tree, as in `LLM(…)`, with their defaults, rules and error messages.
 
-Begin with `config.py`; `option_rules.py` converts what people write, `options.py` is what type checkers see.
+Begin with `config.py`; `option_rules.py` converts what people write, `options.py` declares the types for type checkers.
 """

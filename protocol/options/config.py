@@ -1,6 +1,6 @@
-"""`EngineConfig`: every option of a tree, frozen; the command line is made from it, too.
+"""`EngineConfig`: every option of a tree, frozen. The command line is generated from it.
 
-A field states an option completely: type, meaning, rule and default. Options of other engines stand in
+A field states an option completely: type, meaning, rule and default. Options of other engines are in
 `foreign_options.py`. Defaults that depend on the model or the machine stay None until a process that knows these fills
 them in.
 """
@@ -46,7 +46,7 @@ from .option_rules import (
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One tree's options. `EngineConfig.from_options` makes one of what a person wrote."""
+    """The options of one tree; `EngineConfig.from_options` makes one from a caller's options."""
 
     model: Annotated[str, described("bundled name, folder, or hub id", TEXT)]
     tokenizer: Annotated[str | None, described("tokenizer to use, if it isn't the model's own", TEXT)] = None
@@ -127,7 +127,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @classmethod
     def from_options(cls, model: str | os.PathLike[str], **options: Any) -> "EngineConfig":
-        """Check what a person wrote, and resolve aliases and options of other engines."""
+        """Check a caller's options, and resolve aliases and options of other engines."""
         known = {field.name for field in msgspec.structs.fields(cls)}
         settled: dict[str, Any] = {"model": _checked("model", model)}
         for name, value in under_own_names(options):
@@ -145,18 +145,18 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @classmethod
     def given(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """The options that a person wrote, checked and by our own names, without those that have no effect."""
+        """The caller's options, checked and under our own names, without those that have no effect."""
         known = {field.name for field in msgspec.structs.fields(cls)}
         named = ((name, value) for name, value in under_own_names(options) if name in known)
         return {name: _checked(name, value) for name, value in named if value is not None}
 
     def step_limits(self, device: str) -> tuple[int, int]:
-        """`max_num_seqs` and `max_num_batched_tokens`; if unset, what suits the device ("cpu", "cuda:0")."""
+        """`max_num_seqs` and `max_num_batched_tokens`; if unset, the defaults for the device ("cpu", "cuda:0")."""
         num_seqs, num_tokens = _STEP_LIMITS[device.split(":")[0]]
         return self.max_num_seqs or num_seqs, self.max_num_batched_tokens or num_tokens
 
 
-# The CPU's tokens a step are measured (`scripts/benchmark budget`): more are slower, and delay other requests.
+# The CPU's tokens per step are measured (`scripts/benchmark budget`): more are slower, and delay other requests.
 _STEP_LIMITS = {"cpu": (64, 512), "cuda": (256, 8192)}
 
 

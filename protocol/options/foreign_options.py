@@ -1,6 +1,6 @@
-"""Options of other engines: what each becomes here, why it has no effect, or why it is refused.
+"""Options of other engines: what each is translated to, why it has no effect, or why it is refused.
 
-A new one is a row of `TRANSLATED`, `ACCEPTED` or `REFUSED`.
+To add one, add a row to `TRANSLATED`, `ACCEPTED` or `REFUSED`.
 """
 
 import json
@@ -27,7 +27,7 @@ ACCEPTED: dict[str, str] = {
     "guided_decoding_backend": "one library, llguidance, compiles every shape of an answer",
 }
 
-# The values that change nothing, and the refusal of any other.
+# The values that change nothing, and the error message for any other.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "speculative_config": ((None,), "speculative decoding is not supported yet"),
     "data_parallel_size": ((None, 1), "data parallelism is not supported yet; start several LLMs"),
@@ -38,7 +38,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
 
 _BACKENDS = one_of("auto", "off", "xgrammar", "guidance", "outlines", "lm-format-enforcer")
 _LOADERS = {"default": "auto", "default_v1": "auto", "dummy": "dummy"}
-# Keys of graph_optimization_config that have no effect, beside those that become options.
+# Keys of graph_optimization_config that have no effect; others become options.
 _IDLE_GRAPH_KEYS = (
     "graph_opt_level", "sot_warmup_sizes", "use_unique_memory_pool", "cudagraph_num_of_warmups", "full_cuda_graph",
     "cudagraph_only_prefill", "cudagraph_copy_inputs", "max_capture_size", "draft_model_use_cudagraph",
@@ -47,7 +47,7 @@ _GRAPH_KEYS = {"use_cudagraph": "use_cudagraph", "cudagraph_capture_sizes": "gra
 
 
 def under_own_names(options: Options) -> Iterator[tuple[str, Any]]:
-    """The options with those of other engines in the form that they have here."""
+    """The options, with those of other engines translated to ours."""
     given = dict(options)
     for name, value in options.items():
         translate = TRANSLATED.get(name)
@@ -66,7 +66,7 @@ def under_own_names(options: Options) -> Iterator[tuple[str, Any]]:
 def notices(options: Options) -> list[str]:
     """One sentence for each option that was accepted and has no effect here."""
     given = {name: value for name, value in options.items() if value is not None}
-    if given.get("guided_decoding_backend") == "auto":  # which asks for none in particular
+    if given.get("guided_decoding_backend") == "auto":  # which names no particular backend
         del given["guided_decoding_backend"]
     found = [f"{name} has no effect: {ACCEPTED[name]}." for name in given if name in ACCEPTED]
     config = _graph_config(given.get("graph_optimization_config", {}))
@@ -90,7 +90,7 @@ def _load_format(value: Any, options: Options) -> Options:
 
 
 def _early_stop(value: Any, options: Options) -> Options:
-    """FastDeploy's switch beside `early_stop_config`, which says the same or is refused."""
+    """FastDeploy's switch next to `early_stop_config`; raises if the two contradict."""
     is_on = FLAG.checked("enable_early_stop", value, ConfigError)
     config = options.get("early_stop_config")
     if config is None:

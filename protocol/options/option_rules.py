@@ -1,7 +1,7 @@
-"""The rules of a tree's options: each converts what a person wrote to the field's type, or raises, with its sentence.
+"""The rules of a tree's options: each converts a value to the field's type, or raises with the rule's message.
 
 Each is used on its field in `EngineConfig`. Options come from shells and files, too: a whole number may be written 8.0,
-a path as an object, a dtype as torch's own.
+a path may be an object, a dtype may be torch's own.
 """
 
 import json
@@ -18,14 +18,14 @@ from .quantization import KINDS as QUANTIZATION_KINDS
 from .quantization import SENTENCE as QUANTIZATION_SENTENCE
 from .quantization import as_quantization
 
-# Of pictures and videos: how many a prompt may have, and what their processor is told.
+# Limits for pictures and videos in a prompt, and options for their processor.
 LIMITS_SENTENCE = 'must be a dict such as {"image": 16, "video": 2}, with whole numbers, 0 or more'
 PROCESSOR_SENTENCE = 'must be a dict of what the model\'s processor is told, such as {"max_pixels": 1003520}'
-_KINDS = ("image", "video", "audio")  # of which no model here hears the last
+_KINDS = ("image", "video", "audio")  # no model here accepts audio
 
 
 def as_limits(value: Any) -> dict[str, int]:
-    """The limits as a person wrote them; raises ValueError or TypeError."""
+    """The limits as given by the caller; raises ValueError or TypeError."""
     limits = {name: operator.index(count) for name, count in _mapping(value).items()}
     if not limits.keys() <= set(_KINDS) or any(count < 0 for count in limits.values()):
         raise ValueError
@@ -33,7 +33,7 @@ def as_limits(value: Any) -> dict[str, int]:
 
 
 def as_json_dict(value: Any) -> dict[str, Any]:
-    """A copy as plain JSON, since it travels between processes; the worker or the processor checks the names."""
+    """A copy as plain JSON, since it is sent between processes; the worker or the processor checks the names."""
     copied: dict[str, Any] = json.loads(json.dumps(dict(_mapping(value)), allow_nan=False))
     return copied
 
@@ -79,7 +79,7 @@ _positive = _whole(1)
 
 
 def _context(value: Any) -> int:
-    """A context length; -1 is FastDeploy's way to leave it to the model."""
+    """A context length; -1 is FastDeploy's value for the model's own."""
     return -1 if value == -1 and not isinstance(value, bool) else _positive(value)
 
 

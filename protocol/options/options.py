@@ -1,7 +1,7 @@
-"""The options of `LLM(…)` as type checkers and editors see them, each with every form in which it may be written.
+"""The options of `LLM(…)` as type checkers and editors see them, each with every type it accepts.
 
-`EngineConfig` says what an option means and defaults to; tests check that both have the same names. Options of other
-engines that have no effect here are left out, so that a checker reports them.
+`EngineConfig` has the meanings and defaults; tests check that both have the same names. Options of other engines that
+have no effect here are left out, so that a checker reports them.
 """
 
 import os
@@ -32,7 +32,7 @@ class EngineOptions(TypedDict, total=False):
     quantization: QuantizedKind | Mapping[str, str | None] | None
     kv_cache_dtype: Literal["auto", "fp32", "fp16", "bf16", "int8", "uint4"]
     load_format: Literal["auto", "safetensors", "dummy", "stand-in"]
-    load_choices: Literal["default", "default_v1", "dummy"] | None  # FastDeploy's name of it
+    load_choices: Literal["default", "default_v1", "dummy"] | None  # FastDeploy's name for it
     max_model_len: int | None
     rope_scaling: Mapping[str, Any] | None
     tensor_parallel_size: int
@@ -60,7 +60,7 @@ class EngineOptions(TypedDict, total=False):
     chat_template: FilePath | None
     reasoning_parser: str | None
     tool_call_parser: str | None
-    tool_parser: str | None  # FastDeploy's name of tool_call_parser
+    tool_parser: str | None  # FastDeploy's name for tool_call_parser
     reasoning_parser_plugin: FilePath | None
     tool_parser_plugin: FilePath | None
     early_stop_config: EarlyStop | Mapping[str, Any] | None
@@ -77,7 +77,7 @@ class EngineOptions(TypedDict, total=False):
     mm_cache: int | str | None
     mm_encoder_budget: int | None
     connect: FilePath | None
-    enable_early_stop: bool | None  # FastDeploy's switch of early_stop_config
+    enable_early_stop: bool | None  # FastDeploy's switch for early_stop_config
     enforce_eager: bool
     use_cudagraph: bool | None  # the opposite of enforce_eager
     graph_optimization_config: str | Mapping[str, Any] | None  # FastDeploy's form of this and the next
@@ -99,7 +99,7 @@ class EngineOptions(TypedDict, total=False):
 
 
 def explain_options(kind: Class) -> Class:
-    """Decorate a class whose constructor takes a model and options, so that `help()` and notebooks list them."""
+    """Add the options to a class's docstring and signature, so that `help()` and notebooks list them."""
     kind.__doc__ = f"{kind.__doc__ or ''}\n\nOptions:\n\n{in_words(EngineConfig, leave_out=('model',))}\n"
     given = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("self", "model")]
     constructor: Any = kind.__init__  # type: ignore[misc]

@@ -1,6 +1,6 @@
-"""Plugins: a user's code is found by the name of an entry point; this file has the groups and looks names up.
+"""Finds plugins, a user's code behind an entry point: the groups of entry points, and the look-up of names.
 
-It imports nothing of a plugin: the process that uses it loads it.
+No plugin is imported here: the process that uses it loads it.
 """
 
 from collections.abc import Collection
@@ -17,14 +17,14 @@ LOGITS_PROCESSORS = "penstock.logits_processors"
 
 def installed(group: str) -> "EntryPoints":
     """The entry points that installed packages offer in a group."""
-    # Imported late: it drags half of `email` and `zipfile` along, and few have plugins.
+    # Imported late: it pulls in much of `email` and `zipfile`, and few users have plugins.
     from importlib.metadata import entry_points
 
     return entry_points(group=group)
 
 
 def require_installed(option: str, group: str, names: Collection[str]) -> None:
-    """Raise unless installed packages offer entry points of these names."""
+    """Raise unless installed packages offer entry points with these names."""
     if not names:
         return
     known = sorted(installed(group).names)

@@ -1,9 +1,9 @@
-"""The option `quantization`: one kind of numbers for the weights of all layers, or kinds by patterns of their names.
+"""The option `quantization`: one kind for the weights of all layers, or kinds by patterns of layer names.
 
     {"*": "int4", "*.down_proj": None, "lm_head": "int8"}
 
-Of several patterns that match a layer the last one counts, so the general ones come first. In the config a mapping is
-JSON text, which crosses processes, is compared and is shown like any other option, and keeps the order.
+If several patterns match a layer, the last one counts, so general patterns come first. The config stores a mapping as
+JSON text, which can be sent, compared and shown like any other option, and keeps the order.
 """
 
 import json
@@ -17,16 +17,16 @@ from ..fields.rules import shown
 from ..fields.suggestion import suggestion
 
 KINDS = ("int8", "int4", "wint8", "wint4")
-# Whether a model has experts or not, they may have a kind of their own beside that of all layers.
+# Experts may have their own kind, whether or not the model has any.
 _EXPERTS = "*.experts.*"
 _FASTDEPLOYS = ("quantization", "dense_quant_type", "moe_quant_type")
 SENTENCE = f"must be one of {', '.join(KINDS)}, or a mapping of patterns of layers' names to these or None"
 
-Kinds = dict[str, str | None]  # by the patterns, or the names, of layers; None: not quantized
+Kinds = dict[str, str | None]  # by pattern or name of layers; None: not quantized
 
 
 def as_quantization(value: Any) -> str:
-    """The option as the config keeps it; raises ConfigError where an entry of a mapping is wrong, else ValueError."""
+    """The option as the config stores it; raises ConfigError if a mapping has a wrong entry, otherwise ValueError."""
     if isinstance(value, str) and not value.lstrip().startswith("{"):
         if value not in KINDS:
             raise ValueError
@@ -48,11 +48,11 @@ def as_quantization(value: Any) -> str:
 
 
 def _by_pattern_of_fastdeploys(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Its mapping of all layers and of experts to kinds."""
+    """Convert FastDeploy's mapping of all layers and of experts to kinds."""
     for name, kind in given.items():
         if name not in _FASTDEPLOYS or (name == "quantization" and kind != "mix_quant"):
             raise ConfigError(
-                f"quantization: {shown(name)}={shown(kind)} is not supported beside dense_quant_type and "
+                f"quantization: {shown(name)}={shown(kind)} is not supported next to dense_quant_type and "
                 f"moe_quant_type.{suggestion(name, _FASTDEPLOYS) if name not in _FASTDEPLOYS else ''}"
             )
     kinds = {"*": given.get("dense_quant_type"), _EXPERTS: given.get("moe_quant_type")}
@@ -62,7 +62,7 @@ def _by_pattern_of_fastdeploys(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def by_pattern(quantization: str | None) -> Kinds:
-    """The mapping of an option as the config keeps it; a kind alone is that of all layers."""
+    """The option as a mapping; a single kind applies to all layers."""
     if quantization is None:
         return {}
     if quantization in KINDS:
@@ -75,7 +75,7 @@ def kinds_of_layers(quantization: str | None, layers: Iterable[str]) -> Kinds:
     """The kind of each of a model's layers; raises for a pattern that matches none."""
     kinds: Kinds = dict.fromkeys(layers)
     for pattern, kind in by_pattern(quantization).items():
-        # A layer may be given by the name of its tensor, too.
+        # A layer may also be given by its tensor's name.
         found = [layer for layer in kinds if fnmatchcase(layer, pattern.removesuffix(".weight"))]
         if not found and not (pattern == _EXPERTS and any(kinds.values())):
             raise ConfigError(f"quantization: {pattern!r} matches no layer of this model, which has {_named(kinds)}.")
@@ -84,11 +84,11 @@ def kinds_of_layers(quantization: str | None, layers: Iterable[str]) -> Kinds:
 
 
 def named_layers(quantization: str | None, layers: Iterable[str]) -> set[str]:
-    """Those of a model's layers that the option gives a kind, or None."""
+    """The layers that the option gives a kind or None."""
     patterns = [pattern.removesuffix(".weight") for pattern in by_pattern(quantization)]
     return {layer for layer in layers if any(fnmatchcase(layer, pattern) for pattern in patterns)}
 
 
 def _named(layers: Iterable[str]) -> str:
-    """The names, those of layers that repeat only once."""
+    """The names; those of repeated layers only once."""
     return ", ".join(dict.fromkeys(re.sub(r"\.\d+\.", ".N.", layer) for layer in layers)) + " (N is a number)"

@@ -1,4 +1,4 @@
-"""What a request may ask for: how tokens are sampled, beams, shapes of answers, and when an answer is cut.
+"""Parameters of requests: sampling, beam search, shapes of answers, and early ends.
 
-Begin with `sampling.py`; each field states its bounds itself, by a rule.
+Begin with `sampling.py`; each field states its bounds as a rule.
 """

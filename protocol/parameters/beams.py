@@ -1,4 +1,4 @@
-"""What a beam search may be asked for (`BeamSearchParams`), validated where it is written.
+"""Parameters of a beam search (`BeamSearchParams`), validated on construction.
 
 Names and meanings are those of transformers' `generate(num_beams=…)`; `engine/decoding/beams.py` does the same search.
 """
@@ -45,15 +45,16 @@ class BeamSearchParams(NamedFields, omit_defaults=True, forbid_unknown_fields=Tr
 
     @property
     def scale(self) -> float:
-        """What log-probabilities are divided by."""
+        """The divisor of log-probabilities."""
         return self.temperature or 1.0
 
     def num_candidates(self, num_ends: int) -> int:
-        """How many next tokens of each beam to weigh: with all end tokens among them, `beam_width` others are left."""
+        """How many next tokens of each beam to weigh: even if all end tokens are among them, `beam_width` others are
+        left."""
         return max(2, 1 + num_ends) * self.beam_width
 
     def as_sampling(self) -> SamplingParams:
-        """The sampling parameters of the request: one sample for each beam, from the model's own distribution."""
+        """The request's sampling parameters: one sample for each beam, from the model's own distribution."""
         return SamplingParams(
             temperature=0.0, n=self.beam_width, max_tokens=self.max_tokens, ignore_eos=self.ignore_eos
         )

@@ -1,8 +1,8 @@
-"""When an answer is ended because it repeats itself (`EarlyStop`), by one of two signs.
+"""Ends answers that repeat themselves (`EarlyStop`), by one of two signs.
 
 "repetition": a model that has fallen into a loop mostly chooses every token with nearly all of its probability. The
-workers report that and the engine counts such tokens. "cycle": the same few tokens come again and again, however likely
-they are, as under a grammar that leaves no way out. The engine sees this by itself, so it costs the workers nothing.
+workers report this and the engine counts such tokens. "cycle": the same few tokens repeat, however likely they are, as
+under a grammar that never lets the answer end. The engine sees this by itself, so it costs the workers nothing.
 """
 
 import math
@@ -23,8 +23,8 @@ Strategy = Literal["repetition", "cycle"]
 
 
 class EarlyStop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Ends an answer when `window_size` tokens in a row had at least the probability `threshold`, or with the strategy
-    "cycle", when they are one cycle of at most an eighth of them."""
+    """Ends an answer when `window_size` tokens in a row had at least the probability `threshold`, or, with the strategy
+    "cycle", when those tokens repeat a cycle at least eight times."""
 
     enable_early_stop: bool = True
     strategy: Strategy = "repetition"
@@ -43,12 +43,12 @@ class EarlyStop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.window_size if self.enable_early_stop and self.strategy == "cycle" else None
 
 
-# For answers that somebody waits for, over HTTP and in a shell: 768 tokens that are the same 96 or fewer, eight times.
+# For interactive answers, over HTTP and in a shell: 768 tokens that repeat at most 96 tokens eight times.
 CYCLE_GUARD = EarlyStop(strategy="cycle", window_size=768)
 
 
 def as_early_stop(value: Any) -> EarlyStop:
-    """Make one of what a person wrote; raises ValueError or TypeError."""
+    """Convert a caller's value; raises ValueError or TypeError."""
     if value is False:
         value = {"enable_early_stop": False}
     if isinstance(value, EarlyStop):

@@ -1,5 +1,5 @@
-"""What shape an answer must have: as a person writes it (`GuidedDecodingParams`), as the engine gets it (`Grammar`,
-`Thought` for what comes before it, and `CallGuide` for the calls of tools in it).
+"""The required shape of an answer: as the caller writes it (`GuidedDecodingParams`), and as the engine gets it
+(`Grammar`, `Thought` for the reasoning before it, and `CallGuide` for tool calls in it).
 
 Errors inside a schema or a grammar are found by the front end and the engine, not here.
 """
@@ -15,7 +15,7 @@ from ..errors import RequestError
 from ..fields.field_help import explain_fields
 from ..fields.rules import NamedFields, shown
 
-# The forms, of which a request may use one. The flat fields of SamplingParams are named `guided_` and the form.
+# The forms; a request may use one. The flat fields of SamplingParams are named `guided_` and the form.
 FORMS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
@@ -43,7 +43,7 @@ class GuidedDecodingParams(NamedFields, kw_only=True, omit_defaults=True, forbid
                 continue
             if not isinstance(text, str):
                 raise RequestError(f"guided_decoding: {name} must be a string.")
-            setattr(self, name, str.__str__(text))  # a caller's own subclass of str could not be sent
+            setattr(self, name, str.__str__(text))  # a subclass of str could not be sent
         if self.choice is not None:
             self.choice = _texts(self.choice)
         for name in ("json", "structural_tag"):
@@ -61,33 +61,33 @@ def _texts(choice: object) -> list[str]:
 class Grammar(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A grammar as the engine compiles it."""
 
-    kind: Literal["json", "regex", "lark", "call"]  # that of a call is Lark whose `<[1]>` are the model's tokens
+    kind: Literal["json", "regex", "lark", "call"]  # a call's grammar is Lark, with the model's tokens as `<[1]>`
     text: str
 
 
 class Thought(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The marks of a request's thought as token ids, if the format of its model's thoughts is known.
+    """The marks around a model's thought, as token ids, if its format is known.
 
     The front end, which has the tokenizer and the table of parsers, fills it in; the engine compares integers.
     """
 
-    is_open: bool  # the prompt ends within the thought, so the answer's first token belongs to it
-    openings: list[list[int]]  # any of these at the answer's beginning opens it; empty: no further thought
+    is_open: bool  # the prompt ends within the thought, so the answer begins in it
+    openings: list[list[int]]  # any of these at the answer's beginning opens a thought; empty: no further thought
     closings: list[list[int]]  # any of these, anywhere after the opening, ends it
     forced: list[int]  # written to end it when its limit is reached
-    calls: list[list[int]] = []  # any of these in it begins a call: it is over, and no shape holds for what follows
+    calls: list[list[int]] = []  # any of these within the thought begins a call, which ends the thought
 
 
 class CallGuide(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What may follow one of these marks up to the end of the call that it begins. Elsewhere the answer is free."""
+    """The grammar between one of these marks and the end of the call that it begins. Elsewhere the answer is free."""
 
     openings: list[list[int]]
-    closings: list[int]  # any of these ends the call where its grammar may end; none: it ends with its grammar
+    closings: list[int]  # any of these ends the call where its grammar may end; empty: the call ends with its grammar
     grammar: Grammar
 
 
 def as_guided(value: Any) -> GuidedDecodingParams:
-    """Convert what a person may write: the struct, or a dict of its fields."""
+    """Convert a caller's value: the struct, or a dict of its fields."""
     if isinstance(value, GuidedDecodingParams):
         return value
     if not isinstance(value, Mapping):
@@ -118,11 +118,11 @@ def from_response_format(value: Any) -> GuidedDecodingParams | None:
 
 
 def _plain(name: str, value: Any) -> str | None:
-    """The value as text, so that later changes of a dict don't matter. A pydantic model becomes its schema."""
+    """The value as text, so that later changes to a dict don't matter. A pydantic model becomes its schema."""
     if hasattr(value, "model_json_schema"):
         try:
             value = value.model_json_schema()
-        except Exception as error:  # of a class that has no fields, or fields of types without a schema
+        except Exception as error:  # a class without fields, or with fields of types without a schema
             raise RequestError(
                 f"guided_decoding: {name}={shown(value)} makes no JSON schema ({error}). Give a pydantic model with "
                 "fields of its own, or a schema as a dict."

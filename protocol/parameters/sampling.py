@@ -1,8 +1,7 @@
-"""What a request may ask for (`SamplingParams`), validated where it is written.
+"""Sampling parameters of a request (`SamplingParams`), validated on construction.
 
 A field states a parameter completely: type, meaning, rule and default (docs/adding-a-parameter.md). Aliases are folded
-into the field that they stand for. What can only be wrong for a model (an unknown token id) is checked by the front
-end.
+into the field that they stand for. Checks that need the model (for unknown token ids) are in the front end.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,14 +52,14 @@ def _integers(value: Any) -> list[int]:
 
 
 def _items(value: Any) -> Any:
-    """The list itself; raises for one that nobody writes, such as `range(10**9)`, before iterating over it."""
+    """The list itself; raises for unreasonable ones, such as `range(10**9)`, before iterating over them."""
     if len(value) > _MOST_ITEMS:
         raise ValueError
     return value
 
 
 def _as_it_arrives(value: Any) -> dict[str, Any]:
-    """The dict as the worker will get it; raises for values that can't be sent."""
+    """The dict as the worker will receive it; raises for values that can't be sent."""
     found: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(dict(value)), type=dict[str, Any])
     return found
 
@@ -97,15 +96,15 @@ PLAIN = Rule(
 )
 
 
-# Parameters of the draw of a token, and those that change its logits before: models come with them, files of other
-# engines have them and clients show them.
+# Parameters of the draw of a token, and those that change its logits first. Models come with defaults for them, other
+# engines' files set them, and clients show them.
 DRAW = ("temperature", "top_p", "top_k", "min_p")
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 
 
 @explain_fields
 class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How tokens are chosen and when a request ends. Fields are given by name, or by position in FastDeploy's order."""
+    """How tokens are sampled and when a request ends. Give fields by name, or by position in FastDeploy's order."""
 
     temperature: Annotated[float, described("sampling temperature; 0 is greedy", FINITE)] = 1.0
     top_p: Annotated[
@@ -120,7 +119,7 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
     suppress_repetition_in_generation: Annotated[
         bool, described("let repetition_penalty ignore the prompt", BOOLEAN)
     ] = False
-    # Bounded, because it costs so many comparisons for each token of the history.
+    # Bounded, because each token of the history costs this many comparisons.
     no_repeat_ngram_size: Annotated[
         int, described("never repeat a run of this many tokens; 0 is off", whole(0, 1024))
     ] = 0
@@ -157,7 +156,7 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
     reasoning_max_tokens: Annotated[int | None, described("maximum tokens of thought", at_least(0))] = None
     max_thinking_tokens: Annotated[int | None, another_name_of("reasoning_max_tokens")] = None
     guided_decoding: Annotated[GuidedDecodingParams | None, described("the shape of the answer")] = None
-    # Other ways to write guided_decoding, folded into it: at most one may be given.
+    # Aliases of guided_decoding, folded into it; at most one may be given.
     guided_json: Annotated[dict[str, Any] | None, described("a JSON schema that the answer follows")] = None
     guided_regex: Annotated[str | None, described("a regular expression that the answer matches")] = None
     guided_choice: Annotated[list[str] | None, described("a list of allowed answers")] = None
@@ -191,13 +190,13 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
         for name in given:
             if name in _RULES:
                 value = getattr(self, name)
-                # None means not given, also for fields that have a number for that.
+                # None means not given, also for fields with a numeric default.
                 checked = _DEFAULTS[name] if value is None else _RULES[name].checked(name, value)
                 if checked is not value:
                     setattr(self, name, checked)
         if shapes := [name for name in given if name in _GUIDED]:
             self._fold_guided(shapes)
-        if self.top_p == 0:  # the most likely token alone is left
+        if self.top_p == 0:  # only the most likely token is left
             self.temperature, self.top_p = 0.0, 1.0
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestError(f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}.")
@@ -210,17 +209,17 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
 
     @property
     def ending_ids(self) -> set[int]:
-        """The tokens that end the answer: the model's own, once they are filled in, and those of the request."""
+        """The tokens that end the answer: the model's own, once they are filled in, and the request's."""
         return {*(self.eos_token_id or ()), *self.stopping_ids}
 
     @property
     def stopping_ids(self) -> list[int]:
-        """The single tokens that the request itself names as ends."""
+        """The single tokens that the request itself names as stops."""
         return [*(self.stop_token_ids or ()), *(word[0] for word in self.stop_words_ids or () if len(word) == 1)]
 
     @property
     def long_stop_words(self) -> list[list[int]]:
-        """The sequences of several tokens that end the answer."""
+        """Stop sequences of several tokens."""
         return [word for word in self.stop_words_ids or () if len(word) > 1]
 
     def _fold_guided(self, given: list[str]) -> None:
@@ -237,7 +236,7 @@ def _from_field(name: str) -> Callable[[Any], GuidedDecodingParams]:
     return lambda value: GuidedDecodingParams(**{name: value})
 
 
-# The ways to write guided_decoding.
+# Aliases of guided_decoding.
 _GUIDED: dict[str, Callable[[Any], GuidedDecodingParams | None]] = {
     "guided_decoding": as_guided,
     **{f"guided_{name}": _from_field(name) for name in FORMS},

@@ -1,7 +1,6 @@
-"""The fields of `SamplingParams(…)` as type checkers and editors see them, each with every form in which it may be
-written.
+"""The fields of `SamplingParams(…)` as type checkers and editors see them, each with every type it accepts.
 
-`SamplingParams` says what a field means and defaults to, and keeps one form; tests check that both have the same names.
+`SamplingParams` has the meanings and defaults, and keeps one type; tests check that both have the same names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

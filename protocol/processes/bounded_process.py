@@ -1,8 +1,8 @@
 """Runs jobs that may hang, grow or crash in a process with limits, one after another.
 
 `BoundedProcess` is the caller's side, `serve` the side of the process. The kernel bounds the processor time and memory
-of each job, the caller its time on the clock. A job that ends the process fails alone: the next job gets a new process.
-Limits that the caller itself was started with hold, too (`ulimit`, as batch systems set them).
+of each job; the caller bounds its wall time. A job that ends the process fails alone: the next job gets a new process.
+The caller's own limits apply, too (`ulimit`, as batch systems set them).
 """
 
 import math
@@ -31,11 +31,11 @@ _LAST_SECONDS = 1.0
 
 
 class Bounds(NamedTuple):
-    """What one job may use; memory counts beyond what the process has at its start."""
+    """Limits of one job; memory counts beyond that of the process at its start."""
 
     cpu_seconds: int = 5
     memory_bytes: int = 512 << 20
-    wall_seconds: float = 30.0  # in case the process gets no processor time
+    wall_seconds: float = 30.0  # for a process that gets no processor time
     nice: int = 0
 
 
@@ -77,7 +77,7 @@ class BoundedProcess:
             return self._process, self._line
 
     def ask(self, job: bytes) -> bytearray:
-        """The answer to a job; raises `JobDiedError` if the job ends the process."""
+        """Run a job and return its answer; raises `JobDiedError` if the job ends the process."""
         return self.ask_as(lambda generation: job)
 
     def ask_as(self, job_for: Callable[[int], bytes]) -> bytearray:
@@ -101,7 +101,7 @@ class BoundedProcess:
             raise JobDiedError(f"takes more than {self.bounds.wall_seconds:g} s") from None
         except OSError:
             answer = None
-        except BaseException:  # Ctrl-C, say: what the process still answers would be taken for the next job's answer
+        except BaseException:  # Ctrl-C, say: a late answer would be taken for the next job's
             process.send(signal.SIGKILL)
             self._release()
             raise
@@ -116,7 +116,7 @@ class BoundedProcess:
         self._is_closed = True
         if (process := self._process) is not None:
             process.send(signal.SIGKILL)
-        with self._at_work:  # its end answers the job that it was at
+        with self._at_work:  # the end of the process answers its current job
             self._release()
 
     def _error(self) -> JobDiedError:
@@ -135,13 +135,13 @@ class BoundedProcess:
             return None
         process, line, self._process, self._line = self._process, self._line, None, None
         line.close()
-        wait_for_ends([process], _LAST_SECONDS)  # by itself: that status says more than a kill's
+        wait_for_ends([process], _LAST_SECONDS)  # by itself: its own status says more than a kill's
         process.close()
         return process.status
 
 
 def _inherited() -> str:
-    """The limits that a process has beside its bounds, as a part of a sentence; empty where it has none."""
+    """The process's limits besides its bounds, as a part of a sentence; empty if there are none."""
     limits = inherited_limits()
     return f" (or than this process's own limits leave it: {limits})" if limits else ""
 
@@ -160,13 +160,13 @@ def _send(line: socket.socket, content: bytes, deadline: float | None = None) ->
 
 
 def _received(line: socket.socket, deadline: float | None = None) -> bytearray | None:
-    """The next message; None when there will be none."""
+    """The next message; None if the connection has ended."""
     head = _exactly(line, _HEAD_BYTES, deadline)
     return None if head is None else _exactly(line, int.from_bytes(head, "little"), deadline)
 
 
 def _exactly(line: socket.socket, length: int, deadline: float | None) -> bytearray | None:
-    """Not copied again at the end: what it is may be large."""
+    """Receive exactly this many bytes, without a final copy: they may be many."""
     found = bytearray()
     while len(found) < length:
         line.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
@@ -181,7 +181,7 @@ def _exactly(line: socket.socket, length: int, deadline: float | None) -> bytear
 
 
 def serve(make: Callable[[], Callable[[bytes], bytes]]) -> None:
-    """Answer jobs until the other side ends. `make` loads what they need, and is called before memory is bounded."""
+    """Answer jobs until the other side ends. `make` loads what they need, before memory is bounded."""
     limits = _JobLimits(_begun())
     work = make()
     limits.bound_memory()
@@ -189,8 +189,7 @@ def serve(make: Callable[[], Callable[[bytes], bytes]]) -> None:
     while (job := _received(line)) is not None:
         limits.bound_time()
         answer = work(bytes(job))
-        # A process that has grown, or has little time left, leaves the next job to another, which has as much as this
-        # one had.
+        # A process that has grown, or has little time left, leaves the next job to a new one with full limits.
         is_last = limits.are_near
         line.sendall(_LAST if is_last else _MORE)
         _send(line, answer)
@@ -202,37 +201,37 @@ def _begun() -> Bounds:
     cpu_seconds, memory_bytes, wall_seconds, nice = begin()
     os.nice(int(nice))
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("1000")  # where memory is short, the kernel ends this one before those that hold models
+        file.write("1000")  # if memory is short, the kernel kills this process before those that hold models
     return Bounds(int(cpu_seconds), int(memory_bytes), float(wall_seconds), int(nice))
 
 
 class _JobLimits:
-    """This process's limits: those that jobs are to have, or those that it was started with where they are lower."""
+    """The limits of this process: those for jobs, or its inherited ones if they are lower."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._most_memory = limit(resource.RLIMIT_AS)
-        # A second before the hard limit, at which the kernel kills and doesn't say why.
+        # One second less than the hard limit, at which the kernel kills without a reason.
         self._most_seconds = min(limit(resource.RLIMIT_CPU), max(_hard(resource.RLIMIT_CPU) - 1, 1))
-        self._size, self._memory, self._seconds = 0, 0.0, math.inf  # at the first job: taken, and left
+        self._size, self._memory, self._seconds = 0, 0.0, math.inf  # set at the first job: in use, and left
         _lower(resource.RLIMIT_CORE, 0)
         _lower(resource.RLIMIT_CPU, self._most_seconds)
 
     def bound_memory(self) -> None:
-        """Bound the address space to so much beyond what this process has now."""
+        """Limit the address space to this much beyond the current size."""
         self._size = address_space()
         self._memory = min(self._bounds.memory_bytes, self._most_memory - self._size)
         self._seconds = self._most_seconds - _processor_time()
         _lower(resource.RLIMIT_AS, self._size + self._memory)
 
     def bound_time(self) -> None:
-        """Bound this process to so much more processor time; beyond that the kernel sends SIGXCPU."""
+        """Limit processor time to this much from now; beyond it the kernel sends SIGXCPU."""
         end = math.ceil(_processor_time()) + self._bounds.cpu_seconds
         _lower(resource.RLIMIT_CPU, min(end, self._most_seconds))
 
     @property
     def are_near(self) -> bool:
-        """Whether a new process would have far more left than this one has."""
+        """Whether a new process would have far more left than this one."""
         seconds = self._most_seconds - _processor_time()
         has_time = seconds >= min(self._bounds.cpu_seconds, self._seconds / 2)
         return not has_time or address_space() > self._size + self._memory // 2
@@ -244,7 +243,7 @@ def _hard(kind: int) -> float:
 
 
 def _lower(kind: int, most: float) -> None:
-    """Set the soft limit. The hard one stays: it isn't ours to raise, and couldn't be lowered for one job alone."""
+    """Set the soft limit. The hard one stays: we may not raise it, and couldn't lower it for one job alone."""
     soft = resource.RLIM_INFINITY if most == math.inf else int(most)
     resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
 

@@ -1,4 +1,5 @@
-"""What every child process does before and around its own work; the parent's side is `process.py`.
+"""A child process's own side: work common to all children, before and around their task; the parent's side is
+`process.py`.
 
 `begin` watches for the parent's end before anything else is loaded. `run_child`, for the processes of a tree, also
 greets the front end, runs the body, and sends an exception up as a `ChildFailure`.
@@ -45,7 +46,7 @@ class Child:
 def run_child(role: str, body: Callable[[Child], None]) -> None:
     """Run `body` as this process's work; never returns."""
     arguments = _arguments(begin())
-    # Ctrl-C is the caller's; a child in another session would not see it, unless someone sends it by hand.
+    # The caller handles Ctrl-C; a child in another session would not get it, unless someone sends it by hand.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     from ... import __version__
@@ -91,7 +92,7 @@ def _exit(status: int) -> NoReturn:
 
 
 def begin() -> list[str]:
-    """Call this first in a module that `start_child` runs: it ends with the parent, and has the default signals.
+    """Call this first in a module that `start_child` runs, to end with the parent and reset signals.
 
     Returns the module's own arguments.
     """
@@ -116,14 +117,14 @@ def _arguments(own: list[str]) -> argparse.Namespace:
 
 
 def _exit_with_parent(parent: int, life: int) -> None:
-    """Exit as soon as the parent has ended or let go of us.
+    """Exit as soon as the parent has ended or closed our pipe.
 
-    The kernel does that (`parent_pipe.py`) from a moment after the start; this covers that moment, and
-    kernels that can't. A process that the parent forks may hold the pipe open, so the parent itself is watched, too.
+    The kernel does that (`parent_pipe.py`) from a moment after the start; this covers that moment, and kernels that
+    can't. A process that the parent forks may hold the pipe open, so the parent itself is watched, too.
     """
     os.set_inheritable(life, False)
     parent_fd = os.pidfd_open(parent)
-    if os.getppid() != parent:  # it ended before we looked, and its pid may be another's by now
+    if os.getppid() != parent:  # it ended before we looked, and its pid may have been reused
         os._exit(_PARENT_GONE)
     poll = select.poll()
     poll.register(life, 0)  # POLLHUP is always reported

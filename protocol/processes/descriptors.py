@@ -1,6 +1,6 @@
-"""File descriptors: waits for one of any number, checks that enough are left, and explains errors when none are.
+"""File descriptors: waits for any number of them, checks that enough are left, and explains errors if none are.
 
-ZeroMQ aborts its process when it can't open what it needs, so its users check for room first.
+ZeroMQ aborts its process if it can't open what it needs, so its users check for room first.
 """
 
 import errno
@@ -21,7 +21,7 @@ _ADVICE = {
 
 
 def is_readable(descriptor: int, seconds: float = 0) -> bool:
-    """Whether it is readable, or its other end closed, within `seconds`. `select` takes no number beyond 1,023."""
+    """Whether it is readable, or its other end closed, within `seconds`. `select` fails for descriptors above 1,023."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
@@ -42,7 +42,7 @@ def require_descriptors(count: int, what: str) -> None:
 
 @contextmanager
 def said_in_words(what: str) -> Iterator[None]:
-    """Turn the system's lack of something into a `PenstockError` that says what to do."""
+    """Turn errors about exhausted system resources into a `PenstockError` that says what to do."""
     try:
         yield
     except OSError as error:

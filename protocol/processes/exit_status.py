@@ -1,7 +1,7 @@
-"""How a child process has ended, even if its parent could not collect it.
+"""Finds out how a child process ended, even if its parent could not collect it.
 
-A process that ignores SIGCHLD, or collects any child that has ended, leaves nothing to wait for to the code that
-started the child. Kernels from 6.15 on still report the status through a pidfd; with older ones it is unknown.
+In a process that ignores SIGCHLD or collects every child, the code that started a child has nothing left to wait for.
+Kernels from 6.15 on still report the status through a pidfd; with older ones it is unknown.
 """
 
 import fcntl
@@ -17,10 +17,10 @@ import struct
 _GET_INFO = 0xC040FF0B
 _INFO = struct.Struct("=Q52xi")
 _INFO_EXIT = 1 << 3
-# If another thread collects the child, we wake a moment before the kernel has noted how it ended.
+# If another thread collects the child, this one may wake just before the kernel has recorded its status.
 _NOTED_MILLISECONDS = 100
 
-# Limits that processes inherit, and that may end them, with their options of `ulimit` and its units.
+# Limits that processes inherit and that may end them, with their options and units in `ulimit`.
 _ULIMITS = {
     resource.RLIMIT_CPU: ("t", 1),
     resource.RLIMIT_AS: ("v", 1024),
@@ -67,7 +67,7 @@ def describe_status(status: int | None) -> str:
 
 
 def inherited_limits() -> str:
-    """This process's limits that its children have as well, as `ulimit` sets them; empty where there are none."""
+    """The limits that this process passes on to its children, in `ulimit`'s form; empty if there are none."""
     found = ((option, limit(kind) / unit) for kind, (option, unit) in _ULIMITS.items())
     return ", ".join(f"ulimit -{option} {most:.0f}" for option, most in found if most < math.inf)
 

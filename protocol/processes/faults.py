@@ -1,10 +1,10 @@
-"""Fault injection: named points where a test injects delay, death, an error, or NaN. Unused ones cost nothing, or next
-to nothing.
+"""Fault injection: named points where a test injects delay, death, an error, or NaN. Unused ones cost next to
+nothing.
 
-`PENSTOCK_FAULTS="worker.step=delay:0.01;engine.plan=die@3;worker.logits=nan@2"`: at a point, an action, and with `@n`
-only at its n-th visit in that process (without it at every visit). Actions: `delay:SECONDS` (a random share of it,
-seeded by the point's name), `hold:SECONDS` (the interpreter's lock, as a native call that hangs), `die` (SIGKILL to
-itself), `error` (raises), `memory` (a failed allocation), and `nan`, which the caller of `point` acts on.
+`PENSTOCK_FAULTS="worker.step=delay:0.01;engine.plan=die@3;worker.logits=nan@2"`: each entry is a point and an action;
+`@n` limits it to the n-th visit in that process. Actions: `delay:SECONDS` (a random share of it, seeded by the point's
+name), `hold:SECONDS` (holds the interpreter's lock, like a hanging native call), `die` (SIGKILL to itself), `error`
+(raises), `memory` (a failed allocation), and `nan`, which the caller of `point` carries out.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ class InjectedFault:
     visits: int = 0
 
 
-# Tests check that these are the points that the code passes.
+# Tests check that the code passes exactly these points.
 POINTS = (
     "worker.start", "engine.start", "detokenizer.start", "worker.allocate", "worker.adapter", "worker.step",
     "worker.logits", "engine.plan", "detokenizer.tokens",
@@ -46,7 +46,7 @@ _text = os.environ.get(_VARIABLE, "")
 
 @cache
 def _faults(text: str) -> dict[str, InjectedFault]:
-    """Parsed at the first point: every child passes one where its exceptions already reach the caller."""
+    """Parsed at the first point, which every child passes where its exceptions already reach the caller."""
     return dict(map(_parsed, filter(None, text.split(";"))))
 
 
@@ -82,7 +82,7 @@ def passing(name: str, function: Callable[Arguments, Result]) -> Callable[Argume
 
 
 def point(name: str) -> str | None:
-    """Pass a named point. Returns the action, since `nan` is for the caller to carry out."""
+    """Pass a named point. Returns the action, since the caller carries out `nan`."""
     if not _text or (fault := _faults(_text).get(name)) is None:
         return None
     fault.visits += 1

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 
-# glibc keeps what was freed for what is allocated next; where long and short blocks have lain among one another, that
-# is as much as there ever was at once.
+# glibc keeps freed memory for later allocations. If long and short blocks were interleaved, that is as much as the
+# peak.
 _MMAP_THRESHOLD, _LARGE_BLOCK = -3, 256 << 10  # of malloc.h, and bytes
 
 
@@ -32,7 +32,7 @@ def _mallinfo() -> Callable[[], _Figures] | None:
 
 
 def heap_bytes() -> int:
-    """Bytes that are allocated now, by all threads; 0 where nobody can tell."""
+    """Bytes allocated now by all threads; 0 if that is unknown."""
     if (mallinfo := _mallinfo()) is None:
         return 0
     figures = mallinfo()
@@ -40,13 +40,13 @@ def heap_bytes() -> int:
 
 
 def give_large_blocks_back() -> None:
-    """Have large blocks returned as soon as they are freed, from now on."""
+    """From now on, return large blocks to the system as soon as they are freed."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
 
 
 def trim_heap() -> None:
-    """Return what is free now. It takes some milliseconds, so it runs in a thread, if one can be started."""
+    """Return free memory to the system now. It takes milliseconds, so it runs in a thread, if one can be started."""
     with suppress(RuntimeError):
         threading.Thread(target=_trim, name="penstock-trim", daemon=True).start()
 

@@ -1,8 +1,8 @@
-"""Heartbeats: a page of memory in which each child of a tree notes the messages it has taken and the steps it is in.
+"""Heartbeats: a page of memory in which each child of a tree counts its messages and records its steps.
 
-The thread that does a child's work writes its line, in the very places where it works: `WatchedInbox` counts the
-messages that it takes and answers pings as it meets them among these, and a worker notes where its steps begin and end.
-That costs a few stores a message, and an idle process writes nothing. The front end reads the page whenever it likes.
+The thread that does a child's work also writes its line: `WatchedInbox` counts the messages that it takes and answers
+pings among them, and a worker records the start and end of its steps. That costs a few stores a message, and an idle
+process writes nothing. The front end reads the page whenever it likes.
 """
 
 import mmap
@@ -36,21 +36,21 @@ class HeartbeatLine(NamedTuple):
 
     taken: int  # messages
     answered: int  # the newest ping that it has answered
-    begun: int  # tokens of all steps that it has begun
+    begun: int  # tokens of all steps begun
     last_start: int  # when the newest of these began
-    done: int  # tokens of all steps that have ended
+    done: int  # tokens of all steps ended
     last_end: int  # when the newest of these ended
-    steps: int  # how many have ended
-    step_time: int  # how long these took together
+    steps: int  # number of steps ended
+    step_time: int  # their total time
 
     @property
     def step_tokens(self) -> int:
-        """Tokens of the steps that it is in; 0 if it is in none."""
+        """Tokens of the steps in progress; 0 if there are none."""
         return self.begun - self.done
 
     @property
     def step_start(self) -> int:
-        """Since when it has been in its present step. Two steps may overlap: the second counts from the first's end."""
+        """When its current step began. Steps may overlap: a second one counts from the first one's end."""
         return max(self.last_start, self.last_end)
 
 
@@ -61,7 +61,7 @@ class Heartbeats:
     """The page, as the process that starts the children sees it."""
 
     def __init__(self, num_ranks: int) -> None:
-        # A memfd: it ends with the processes that map it, and no disk can block a writer.
+        # A memfd: it vanishes with the processes that map it, and no disk can block a writer.
         self._file = open(os.memfd_create("penstock-heartbeats", os.MFD_CLOEXEC), "r+b", buffering=0)
         size = line_of(f"worker {num_ranks}") * _LINE
         self._file.truncate(size)
@@ -80,7 +80,7 @@ class Heartbeats:
         self._file.close()
 
     def close(self) -> None:
-        """Keep the page's last content and unmap it now, rather than at some garbage collection."""
+        """Keep the page's last content and unmap it now, rather than at garbage collection."""
         self.close_descriptor()
         self._cells = memoryview(bytes(self._cells)).cast("q")
 
@@ -92,7 +92,7 @@ class Heartbeat:
         self._cells = cells
         self._taken = self._answered = self._begun = self._done = self._num_steps = self._step_time = 0
         self._last_end = 0
-        self._steps: deque[tuple[int, int]] = deque()  # tokens and start of the steps that have not ended
+        self._steps: deque[tuple[int, int]] = deque()  # tokens and start of the steps in progress
 
     @classmethod
     def of(cls, role: str, descriptor: int) -> "Heartbeat":
@@ -114,7 +114,7 @@ class Heartbeat:
 
     def begin_step(self, num_tokens: int) -> None:
         now = time.monotonic_ns()
-        num_tokens = num_tokens or 1  # so that a step without tokens counts, too
+        num_tokens = num_tokens or 1  # count a step without tokens, too
         self._steps.append((num_tokens, now))
         self._begun += num_tokens
         cells = self._cells
@@ -122,7 +122,7 @@ class Heartbeat:
         cells[_BEGUN] = self._begun
 
     def end_step(self) -> None:
-        """End the oldest step. The time of a step that began while another ran counts from that one's end."""
+        """End the oldest step. A step that began during another one counts from that one's end."""
         now = time.monotonic_ns()
         num_tokens, start = self._steps.popleft()
         self._step_time += now - max(start, self._last_end)

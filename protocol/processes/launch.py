@@ -1,6 +1,6 @@
-"""What the front end tells every child of a tree at its start: one file in the tree's private folder.
+"""Settings that the front end gives every child of a tree at its start: one file in the tree's private folder.
 
-`frontend/session/tree/tree.py` decides it.
+`frontend/session/tree/tree.py` writes it.
 """
 
 from pathlib import Path
@@ -16,8 +16,8 @@ class Launch(msgspec.Struct, frozen=True):
     model_folder: str
     tokenizer_folder: str
     threads_per_rank: int
-    # Special tokens that stay in the text of some requests' answers although special ones are left out: the marks of
-    # thoughts and calls, which the front end parses.
+    # Special tokens that stay in some answers although special tokens are skipped: the marks of thoughts and calls,
+    # which the front end parses.
     shown: list[str] = []
     # The page of heartbeats: a descriptor that every child inherits under this number. -1: there is no page.
     heartbeats: int = -1

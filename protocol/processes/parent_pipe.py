@@ -1,17 +1,16 @@
-"""A pipe by which a child (`protocol/processes/child.py`) ends with its parent: the kernel sends the signal.
+"""A pipe that ends a child (`protocol/processes/child.py`) with its parent: the kernel sends the signal.
 
-That is so whatever state either of them is in. The parent holds the only write end. The kernel closes it when the
-parent ends, executes another program or closes it itself, and then sends SIGKILL to the owner of the read end, which is
-the child's process group. That needs no cooperation of the child, which may be stopped, or hold the interpreter's lock
-in a native call, or not have started its interpreter; and its own children end with it. PR_SET_PDEATHSIG would do as
-much only if the *thread* that starts a child lived as long as its process, but trees are started by threads that come
-and go.
+It works whatever state either is in. The parent holds the only write end. The kernel closes it when the parent ends,
+executes another program or closes it itself, and then sends SIGKILL to the owner of the read end, which is the child's
+process group. That needs no cooperation from the child, which may be stopped, may hold the interpreter's lock in a
+native call, or may not have started its interpreter. Its own children end with it. PR_SET_PDEATHSIG would do the same
+only if the *thread* that starts a child lived as long as its process, but trees are started by short-lived threads.
 
 Processes that the parent forks close their copies at once, so that only the parent's end counts. Until `hold`, in a
-child's first millisecond, another kernel rule ends a stopped child: a process group that its parent's end leaves
-orphaned in its session gets SIGHUP and SIGCONT. Two gaps are left: the moment before a child has made its group, and a
-child whose stop and whose parent's end both fall into that millisecond. Then it stays stopped, and in the first case so
-do other stopped children of that parent.
+child's first millisecond, another kernel rule ends a stopped child: a process group orphaned by its parent's end gets
+SIGHUP and SIGCONT. Two gaps are left: the moment before a child has made its group, and a child that is stopped and
+orphaned within that millisecond. Then it stays stopped, and in the first case so do other stopped children of that
+parent.
 """
 
 import fcntl
@@ -21,12 +20,13 @@ import threading
 from contextlib import suppress
 
 _open: "set[LifePipe]" = set()
-# Held while a pipe comes or goes, so that a fork finds each either whole and listed, or not there at all.
+# Held while a pipe is created or closed, so that a fork finds it either open and listed, or gone.
 _lock = threading.RLock()
 
 
 class LifePipe:
-    """The pipe of one child, which inherits `read_end`. We keep it, too: the child may end before its own children."""
+    """The pipe of one child, which inherits `read_end`. We keep that end, too: the child may end before its own
+    children."""
 
     def __init__(self) -> None:
         with _lock:
@@ -41,7 +41,7 @@ class LifePipe:
             fcntl.fcntl(self.read_end, fcntl.F_SETFL, os.O_ASYNC)
 
     def close(self) -> None:
-        """End what is left of the group. Safe to call twice."""
+        """End the rest of the group. Safe to call twice."""
         with _lock:
             if self in _open:
                 _open.discard(self)
@@ -50,7 +50,7 @@ class LifePipe:
 
 
 def _close_copies() -> None:
-    """Runs in a forked process: the children belong to its parent."""
+    """Run in a forked process: the children belong to its parent."""
     for pipe in list(_open):
         pipe.close()
     _lock.release()

@@ -1,6 +1,6 @@
-"""Starts a child process, notices its end, and ends it: the parent's side.
+"""Starts, watches and ends a child process: the parent's side.
 
-Each child ends with this process, by a pipe that the kernel watches (`parent_pipe.py`); our modules also watch for that
+Each child ends with this process, by a pipe that the kernel watches (`parent_pipe.py`); our modules also watch for it
 themselves (`child.py`). A child runs in a process group of its own, so that a Ctrl-C at the terminal reaches only the
 caller, and inherits nothing but its standard streams. Every wait here is bounded.
 """
@@ -62,7 +62,7 @@ class ChildProcess:
                 signal.pidfd_send_signal(self.pidfd, number)
 
     def close(self) -> None:
-        """Kill it, with what it has started, unless it has ended; then let go of it."""
+        """Kill it and everything it has started, unless it has ended; then release it."""
         self.life.close()
         if not self.has_ended:
             self.send(signal.SIGKILL)
@@ -75,7 +75,8 @@ class ChildProcess:
 
 
 def start_process(role: str, command: Sequence[str], **options: Any) -> ChildProcess:
-    """Start a program; `options` are those of `subprocess.Popen`. Raises why it could not be started."""
+    """Start a program; `options` are those of `subprocess.Popen`. Raises an error that says why it could not be
+    started."""
     with said_in_words(f"The {role} process could not be started"):
         return _started(role, command, LifePipe(), options)
 
@@ -93,7 +94,7 @@ def _started(role: str, command: Sequence[str], life: LifePipe, options: dict[st
     shared = options.pop("pass_fds", ())
     popen = subprocess.Popen.__new__(subprocess.Popen)  # so that its `pid` is known even if its start is interrupted
     try:
-        # Still in this session: before `hold`, the kernel wakes and ends a stopped child in an orphaned group of it.
+        # Still in this session: before `hold`, the kernel wakes and ends a stopped child in its orphaned group.
         own = {"cwd": working_folder(), "pass_fds": (life.read_end, *shared), "process_group": 0}
         popen.__init__(command, **own, **options)  # type: ignore[misc]
         life.hold(popen.pid)
@@ -120,7 +121,7 @@ def open_log(path: Path) -> BinaryIO:
 
 
 def working_folder() -> str | None:
-    """The folder to start a child in: None for our own, or the root if ours was removed, where MKL can't load."""
+    """The folder to start a child in: None for our own, or the root if ours was removed, since MKL can't load there."""
     try:
         os.getcwd()
     except OSError:
@@ -135,9 +136,9 @@ class CompletedProcess(NamedTuple):
 
 
 def run_to_end(child: Callable[..., ChildProcess], seconds: float) -> CompletedProcess:
-    """Run a process, which `child` starts with the given streams; returns its output. Raises TimeoutError."""
+    """Run a process, started by `child` with the given streams, and return its output. Raises TimeoutError."""
     with said_in_words("A helper process could not be started"), ExitStack() as files:
-        # Files in memory: unlike pipes they take any amount without a reader.
+        # Files in memory: unlike pipes, they take any amount without a reader.
         streams = [files.enter_context(open(os.memfd_create(name), "r+b")) for name in ("output", "errors")]
         started = child(stdin=subprocess.DEVNULL, stdout=streams[0], stderr=streams[1])
         try:
@@ -153,7 +154,7 @@ def run_to_end(child: Callable[..., ChildProcess], seconds: float) -> CompletedP
 
 
 def inherited_path() -> list[str]:
-    """This process's `sys.path` without the current folder and the script's own: a msgspec.py there is not ours."""
+    """This process's `sys.path` without the current folder and the script's folder: a msgspec.py there is not ours."""
     main_file = getattr(sys.modules.get("__main__"), "__file__", None)
     own_folder = None
     with suppress(OSError):  # a relative name, and the working folder was removed
@@ -164,7 +165,7 @@ def inherited_path() -> list[str]:
 def wait_for_ends(children: Sequence[ChildProcess], seconds: float) -> bool:
     """Wait until all have ended, `seconds` at most; True if they have."""
     wait_for_pidfds([child.pidfd for child in children if not child.has_ended], seconds)
-    ended = [child.has_ended for child in children]  # asks each one, which collects it
+    ended = [child.has_ended for child in children]  # asking collects the child
     return all(ended)
 
 
@@ -186,7 +187,7 @@ def wait_for_pidfds(pidfds: Sequence[int], seconds: float) -> bool:
 
 
 def end_children(children: Sequence[ChildProcess], ask: Callable[[], None] | None) -> None:
-    """Ask, then TERM, then KILL, each with its bound; without `ask` they are killed at once."""
+    """Ask, then TERM, then KILL, each with its bound; without `ask`, kill at once."""
     try:
         if ask is not None:
             ask()

@@ -1,7 +1,7 @@
-"""A stream of messages written to a file and read back, to replay what a process did.
+"""Writes a stream of messages to a file and reads it back, to replay a process's work.
 
-The engine records what it sends to its workers and what rank 0 answers. Since a worker is a pure function of that
-stream, feeding it to a new worker must give the same answers (`scripts/replay.py`).
+The engine records its messages to the workers and rank 0's answers. Since a worker is a pure function of that stream,
+feeding it to a new worker must give the same answers (`scripts/replay.py`).
 """
 
 import logging
@@ -21,13 +21,13 @@ _LENGTH = struct.Struct("<Id?")
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write it all: a nearly full disk takes a part, and fails only at the next write."""
+    """Write everything: a nearly full disk takes a part, and fails only at the next write."""
     while content:
         content = content[os.write(descriptor, content) :]
 
 
 def ended(option: str, error: OSError) -> str:
-    """The message if no more can be written to the file that an option names."""
+    """The message for when no more can be written to the file of an option."""
     return (
         f"What {option}= writes ends here, and everything else goes on: {reason(error)}. What is in the file can be "
         "read. For all of it make room, or name a file on another disk, and begin anew."
@@ -59,7 +59,7 @@ class Recorder:
 
 
 def read_recording(path: str | Path, messages: Any) -> Iterator[RecordedMessage]:
-    """All complete messages of a recording; it ends at one that a process's death cut off."""
+    """All complete messages of a recording; a process's death may have cut off the last one."""
     decoder = msgspec.msgpack.Decoder(messages)
     with open(path, "rb") as file:
         while len(head := file.read(_LENGTH.size)) == _LENGTH.size:

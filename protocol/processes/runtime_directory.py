@@ -1,7 +1,7 @@
-"""The private folder that holds one tree's sockets, and the sweeping of folders that dead trees left.
+"""The private folder for one tree's sockets, and the removal of folders that dead trees left behind.
 
-A tree's owner holds its folder for as long as it lives. A folder that is marked as a tree's and that nobody holds is
-removed by the next start (`own_folder.py`). Paths are kept short: a socket's path has 107 bytes at most.
+A tree's owner holds a lock on its folder as long as it lives. The next start removes folders of trees that nobody holds
+(`own_folder.py`). Paths are kept short: a socket's path has 107 bytes at most.
 """
 
 import os
@@ -44,12 +44,12 @@ def runtime_base() -> Path:
             if _is_private(base) and _fits(base):
                 return base
         except OSError:
-            pass  # the temporary folder is as good
+            pass  # the temporary folder will do
     try:
         return temporary(lambda base: _is_private(base) and _fits(base))
     except OSError as error:
         raise ConfigError(
-            "The sockets of a process tree have no place: neither XDG_RUNTIME_DIR nor TMPDIR, /tmp, /var/tmp and "
+            "The sockets of a tree have no usable folder: neither XDG_RUNTIME_DIR nor TMPDIR, /tmp, /var/tmp and "
             f"/dev/shm can be used ({reason(error)}). Set {VARIABLE} to a folder of this user's with a short path."
         ) from error
 

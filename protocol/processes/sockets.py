@@ -1,11 +1,11 @@
 """The connections between processes: an `Inbox` that one process reads, and `Outbox`es that others write to.
 
 Each inbox is a ZeroMQ PULL socket at `<directory>/<name>`; a message is one msgspec struct. There is no high-water
-mark: nothing that is sent is ever dropped, and the front end bounds what is submitted. This is the only file that
-imports zmq.
+mark: no message is ever dropped, and the front end bounds the number of requests. This is the only file that imports
+zmq.
 
-Each frame begins with a mark of our protocol. A frame without it is not ours and is dropped; one of ours that can't be
-decoded raises, because whoever waits for its content would wait forever.
+Each frame begins with a mark of our protocol. A frame without it is not ours and is dropped. One of ours that can't be
+decoded raises, because its reader would wait for it forever.
 """
 
 import logging
@@ -23,7 +23,7 @@ from ..fingerprint import PROTOCOL
 
 _OURS = b"penstock"
 MARK = _OURS + bytes.fromhex(PROTOCOL)
-# Far beyond all that is ever sent; a sender that announces more is disconnected before memory is allocated.
+# Far above any real message; a sender that announces more is disconnected before memory is allocated.
 LONGEST_FRAME = 2 << 30
 
 Received = TypeVar("Received")
@@ -51,7 +51,7 @@ class Inbox(Generic[Received]):
     @overload
     def receive(self, timeout: float | None) -> Received | None: ...
     def receive(self, timeout: float | None = None) -> Received | None:
-        """The next message; None when `timeout` seconds (None: no limit) have passed without one."""
+        """The next message; None after `timeout` seconds without one (None: no limit)."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while timeout is None or self._has_message_within(timeout):
             if (message := self._taken()) is not None:
@@ -60,7 +60,7 @@ class Inbox(Generic[Received]):
         return None
 
     def receive_or(self, descriptors: list[int]) -> Received | None:
-        """The next message; None when there is none and one of the descriptors has become readable."""
+        """The next message; None if a descriptor becomes readable first."""
         if self._poller is None or self._watched != descriptors:
             self._watched, self._poller = list(descriptors), zmq.Poller()
             for polled in (self.socket, *descriptors):
@@ -73,7 +73,7 @@ class Inbox(Generic[Received]):
                 return self.receive(0)
 
     def _taken(self) -> Received | None:
-        """The message that has come; None if the frame is not ours."""
+        """The received message; None if the frame is not ours."""
         frame = self.socket.recv()
         if not frame.startswith(_OURS):
             self._drop(frame)
@@ -87,8 +87,8 @@ class Inbox(Generic[Received]):
             return self.decoder.decode(memoryview(frame)[len(MARK) :])
         except Exception as error:  # wrong types or lengths, but also memory or recursion
             raise EngineDeadError(
-                f"A message of {len(frame):,} bytes at the socket {self.name!r} can't be decoded: {error}. Who waits "
-                "for what it said would do so forever; the tree ends instead. Please report it."
+                f"A message of {len(frame):,} bytes at the socket {self.name!r} can't be decoded: {error}. Its reader "
+                "would wait forever, so the tree ends. Please report it."
             ) from error
 
     def _drop(self, frame: bytes) -> None:
@@ -101,7 +101,7 @@ class Inbox(Generic[Received]):
         return self._has_message() or (seconds > 0 and bool(self.socket.poll(max(1, int(seconds * 1000)))))
 
     def _has_message(self) -> bool:
-        # Asks first: a receive that fails raises, which costs more than the message.
+        # Check first: a receive that fails raises, which costs more than the message.
         return bool(int(self.socket.get(zmq.EVENTS)) & zmq.POLLIN)
 
     def close(self) -> None:
@@ -109,18 +109,18 @@ class Inbox(Generic[Received]):
 
 
 class Outbox:
-    """Sends messages, from any thread, to the inbox of that name, which may not exist yet."""
+    """Sends messages, from any thread, to the inbox of this name, which may not exist yet."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.socket = _context().socket(zmq.PUSH)
         self.socket.setsockopt(zmq.SNDHWM, 0)
-        # A sender that exits waits this long for its last messages (a failure, the last delta) to leave.
+        # A sender that exits waits this long for its last messages (a failure, the last delta) to be sent.
         self.socket.setsockopt(zmq.LINGER, 500)
         self.socket.connect(_address(directory, name))  # type: ignore[arg-type]  # as above
         self._lock = threading.Lock()
 
     def send(self, message: Any) -> None:
-        """Send a message. It is dropped once this end is closed: whoever closed it reports that."""
+        """Send a message. After `close` it is dropped: the code that closed it reports that."""
         frame = MARK + _encoder.encode(message)
         if len(frame) > LONGEST_FRAME:
             raise PenstockError(f"A message of {len(frame):,} bytes is too long; {LONGEST_FRAME:,} are the most.")
@@ -134,7 +134,7 @@ class Outbox:
 
 
 def close_sockets() -> None:
-    """Call before a child exits: waits, within the bound above, until what was sent has left."""
+    """Call before a child exits: wait, within the bound above, until all messages are sent."""
     _context().destroy()
 
 

@@ -26,7 +26,7 @@ _FLUSH_NANOSECONDS = 500_000_000
 
 
 class Trace:
-    """The spans of one process. With `path` None, everything is a no-op."""
+    """Spans of one process. If `path` is None, nothing is recorded."""
 
     def __init__(self, path: str | None, process: str) -> None:
         self._file: int | None = None

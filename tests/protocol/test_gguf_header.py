@@ -232,7 +232,7 @@ def test_a_model_in_parts_is_found_by_any_of_them(tmp_path):
 def test_missing_parts_are_named_and_names_of_parts_that_can_not_be_are_refused(tmp_path):
     files = cut(tmp_path)
     files[1].unlink()
-    with pytest.raises(ConfigError, match=r"^model-00002-of-00003.gguf is missing beside model-00001-of-00003.gguf"):
+    with pytest.raises(ConfigError, match=r"^model-00002-of-00003.gguf is missing next to model-00001-of-00003.gguf"):
         parts_of(files[0])
     files[2].unlink()
     with pytest.raises(ConfigError, match=r"\(and 1 more\) is missing"):

@@ -34,7 +34,7 @@ def translated_folder(files: GgufFiles) -> Path:
         return _TRANSLATED.folder(key, lambda made: translate(files, made))
     except OSError as error:
         raise ConfigError(
-            f"What {file_name(files.parts[0])} is translated to can't be kept in {_TRANSLATED.place}: {reason(error)}. "
+            f"The translation of {file_name(files.parts[0])} can't be kept in {_TRANSLATED.parent}: {reason(error)}. "
             "Set PENSTOCK_CACHE to a folder with room."
         ) from error
 

@@ -1,5 +1,5 @@
-"""Reads the headers of GGUF files, llama.cpp's format for models: metadata, and where which tensor lies.
+"""Reads the headers of GGUF files, llama.cpp's format for models: metadata and the offsets of tensors.
 
-Begin with `header.py`; `architectures/` says what a header means. Of tensors nothing here reads numbers, but for a few
-factors of rotation; a header comes from a stranger and is checked throughout.
+Begin with `header.py`; `architectures/` interprets headers. Nothing here reads the numbers of tensors, apart from a few
+rotary factors. A header comes from a stranger and is checked throughout.
 """

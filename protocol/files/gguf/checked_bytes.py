@@ -1,7 +1,7 @@
-"""Reads the beginning of a file piece by piece, never beyond its end and never more than a header may have.
+"""Reads the beginning of a file piece by piece, never beyond its end or a header's largest size.
 
-Numbers and texts are taken one after the other; a length that the file claims is held against what is left of it
-before anything is read or kept. The file is not mapped: one that is cut short meanwhile would end the process.
+Numbers and texts are read in sequence. A length that the file states is checked against the bytes that are left before
+anything is read or kept. The file is not mapped: if it were truncated meanwhile, the process would die.
 """
 
 import os
@@ -27,7 +27,7 @@ class CheckedBytes:
         self.position = 0
 
     def take(self, length: int) -> bytearray:
-        """The next so many bytes."""
+        """The next `count` bytes."""
         self._need(length)
         start = self.position
         self.position = start + length
@@ -46,7 +46,7 @@ class CheckedBytes:
         return int(self.number(U64))
 
     def numbers(self, count: int, letter: str) -> list[int | float]:
-        """So many numbers of one type, by its letter in `struct`."""
+        """`count` numbers of one type, given by its letter in `struct`."""
         size = struct.calcsize(f"<{letter}")
         self._need(count * size)
         found = struct.unpack_from(f"<{count}{letter}", self._content, self.position)
@@ -54,11 +54,11 @@ class CheckedBytes:
         return list(found)
 
     def text(self) -> str:
-        """One that a person or a tokenizer wrote, which may have bytes that are no UTF-8."""
+        """A text by a person or a tokenizer, which may not be valid UTF-8."""
         return self.take(self.u64()).decode(errors="replace")
 
     def texts(self, count: int) -> list[str]:
-        """Like so many calls of `text`: a vocabulary has several hundred thousand."""
+        """Read many texts at once: a vocabulary has several hundred thousand."""
         found: list[str] = []
         add, length_at = found.append, U64.unpack_from
         content, position = self._content, self.position
@@ -77,7 +77,7 @@ class CheckedBytes:
         return found
 
     def require_room(self, count: int, least_bytes: int, what: str) -> None:
-        """That so many things, each of so many bytes or more, can be in the rest of a header."""
+        """Raise unless `count` things of at least this many bytes each fit into the rest of a header."""
         if count * least_bytes > min(self.size, MOST_BYTES) - self.position:
             raise MalformedError(f"claims to have {count:,} {what}, for which it is too short")
 

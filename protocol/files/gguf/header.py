@@ -1,7 +1,7 @@
 """Reads the header of one GGUF file: version, metadata, and the list of its tensors.
 
-Every count, length and offset is held against the file's size before it is used, so that a hostile file costs a
-sentence and little memory.
+Every count, length and offset is checked against the file's size before use, so a hostile file costs an error message
+and little memory.
 """
 
 import os
@@ -30,7 +30,7 @@ class Header(NamedTuple):
 
 
 def read_header(path: Path) -> Header:
-    """The header of one file; raises a `ConfigError` that says why it can't be used, and what to do."""
+    """Read the header of one file; raises a `ConfigError` that says why it can't be used, and what to do."""
     try:
         file = open_regular(path)
         try:
@@ -46,7 +46,7 @@ def read_header(path: Path) -> Header:
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether it is a file that begins as GGUF does, whatever its name."""
+    """Whether a file begins with GGUF's magic, whatever its name."""
     try:
         file = open_regular(path)
     except OSError:

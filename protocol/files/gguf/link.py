@@ -1,4 +1,4 @@
-"""`gguf.json`, which names the GGUF files that a translated model folder stands for. It lies where weights would."""
+"""`gguf.json` names the GGUF files behind a translated model folder. It is in the folder instead of weights."""
 
 import msgspec
 
@@ -6,8 +6,8 @@ LINK_FILE = "gguf.json"
 
 
 class Link(msgspec.Struct, omit_defaults=True):
-    """Its content."""
+    """The content of `gguf.json`."""
 
     files: list[str]  # all parts of the model, in order
-    encoder: str | None = None  # the file with what it sees with, if it has one
-    no_tokenizer: str | None = None  # why there is none, where there is none
+    encoder: str | None = None  # the file of its vision encoder, if it has one
+    no_tokenizer: str | None = None  # why there is no tokenizer

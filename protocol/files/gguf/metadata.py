@@ -1,6 +1,6 @@
 """Reads the metadata of a GGUF file: keys with numbers, texts, and lists of either.
 
-Each value says its own type. Keys are unique, lists hold no lists, and all lists together hold no more elements than
+Each value states its own type. Keys are unique, lists hold no lists, and all lists together hold no more elements than
 the largest vocabularies need.
 """
 
@@ -15,7 +15,7 @@ MOST_KEYS = 1 << 16
 MOST_KEY_BYTES = (1 << 16) - 1
 MOST_ELEMENTS = 4_000_000
 _BOOLEAN, _TEXT, _LIST = 7, 8, 9
-# By their numbers in the file, their letters in `struct`.
+# By their number in the file: their letter in `struct`.
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 10: "Q", 11: "q", 12: "d"}
 _FORMS = {number: struct.Struct(f"<{letter}") for number, letter in _NUMBERS.items()}
 _LEAST_KEY_BYTES = 8 + 4 + 1
@@ -23,7 +23,7 @@ _LEAST_TEXT_BYTES = 8
 
 
 def read_metadata(content: CheckedBytes, count: int) -> dict[str, Any]:
-    """So many keys with their values."""
+    """Read `count` keys with their values."""
     if count > MOST_KEYS:
         raise MalformedError(f"claims to have {count:,} keys, and no model has more than {MOST_KEYS:,}")
     content.require_room(count, _LEAST_KEY_BYTES, "keys")
@@ -43,7 +43,7 @@ def read_metadata(content: CheckedBytes, count: int) -> dict[str, Any]:
 
 
 def name_in(content: CheckedBytes, most_bytes: int, what: str) -> str:
-    """A short name, in UTF-8, of characters that are seen: sentences say it as it is."""
+    """A short name in UTF-8 of visible characters, safe to put into messages."""
     length = content.u64()
     if not 0 < length <= most_bytes:
         raise MalformedError(f"has the name of a {what} with {length:,} bytes; it must have 1 to {most_bytes:,}")

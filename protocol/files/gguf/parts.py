@@ -1,4 +1,4 @@
-"""Finds and reads all files of a model that is cut into parts: `NAME-00001-of-00003.gguf` and so on.
+"""Finds and reads all files of a model that is split into parts: `NAME-00001-of-00003.gguf` and so on.
 
 The first part has the metadata, and each part its own tensors. A model in one file is a model of one part.
 """
@@ -19,11 +19,11 @@ _NUMBER_KEY, _COUNT_KEY, _TENSORS_KEY = "split.no", "split.count", "split.tensor
 _PART = re.compile(r"(?P<name>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 _FORM = re.compile(r"(-\d{5}-of-\d{5})?\.gguf\Z", re.IGNORECASE)
 _NAMES = f"Give the files the names that they were published under, NAME-00001-of-0000N{SUFFIX} and so on."
-_ANEW = "Download all parts again, from one place."
+_ANEW = "Download all parts again, from one source."
 
 
 class PlacedTensor(NamedTuple):
-    """A tensor, and which of the model's files it lies in."""
+    """A tensor, and the file of the model that has it."""
 
     file: Path
     info: TensorInfo
@@ -54,18 +54,18 @@ class PartNumber(NamedTuple):
 
 
 def part_number(name: str) -> PartNumber | None:
-    """Which part of a model a file is by its name; None: the model is in one file."""
+    """Which part of a model a file is, judged by its name; None: the model is in one file."""
     found = _PART.fullmatch(name)
     return None if found is None else PartNumber(int(found["number"]), int(found["count"]))
 
 
 def stem_of(name: str) -> str:
-    """The name of a model by that of a file of it, whichever part that is."""
+    """The name of a model from the name of any of its parts."""
     return _FORM.sub("", name)
 
 
 def parts_of(path: Path) -> tuple[Path, ...]:
-    """All files of the model that a file belongs to, in order, by their names."""
+    """All files of the model that this file belongs to, in order, by their names."""
     if (part := part_number(path.name)) is None:
         return (path,)
     number, count = part
@@ -78,14 +78,14 @@ def parts_of(path: Path) -> tuple[Path, ...]:
     if missing:
         others = "" if len(missing) == 1 else f" (and {len(missing) - 1} more)"
         raise ConfigError(
-            f"{file_name(missing[0])}{others} is missing beside {file_name(path)}: all {count} parts of a model are "
+            f"{file_name(missing[0])}{others} is missing next to {file_name(path)}: all {count} parts of a model are "
             "needed. Download what is missing into the same folder."
         )
     return files
 
 
 def read_model(files: tuple[Path, ...]) -> GgufModel:
-    """The headers of all parts of a model, which fit together."""
+    """Read the headers of all parts of a model, and check that they fit together."""
     headers = tuple(read_header(file) for file in files)
     for number, (file, header) in enumerate(zip(files, headers, strict=True)):
         count = header.metadata.get(_COUNT_KEY, 0)

@@ -1,6 +1,6 @@
-"""How a GGUF file that can't be used is refused: one sentence that begins with its name, and one that says what to do.
+"""Error messages for GGUF files that can't be used: a sentence that begins with the file's name, and one with advice.
 
-A sentence names the file alone, not where it lies on this machine: the daemon's clients read it, too.
+A sentence names only the file, not its folder on this machine: the daemon's clients read it, too.
 """
 
 from pathlib import Path
@@ -10,12 +10,12 @@ from ..user_folders import reason
 from ..utf8 import shown
 
 AGAIN = "Download it again, or use another one."
-# Of a file that may well be right.
+# For a file that may well be valid.
 UNSUPPORTED = "Use another file of this model, or the model as it was published, in safetensors."
 
 
 class MalformedError(Exception):
-    """What is wrong with a file, as the rest of a sentence that begins "it"; `advice` is a sentence."""
+    """A fault of a file, worded as the rest of a sentence that begins "it"; `advice` is a sentence."""
 
     def __init__(self, what: str, advice: str = AGAIN) -> None:
         super().__init__(what)
@@ -30,5 +30,5 @@ def unreadable(file: Path, error: OSError) -> ConfigError:
 
 
 def file_name(path: Path) -> str:
-    """The name of a file, for sentences: without what a terminal would take for orders."""
+    """A file's name for messages, without terminal control characters."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in shown(Path(path.name)))

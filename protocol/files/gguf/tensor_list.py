@@ -1,6 +1,6 @@
-"""Reads which tensors a GGUF file holds: name, shape, type, and where the bytes lie.
+"""Reads the list of a GGUF file's tensors: name, shape, type and offset.
 
-A tensor is whole blocks within the file, begins at the alignment, and shares no byte with another one.
+A tensor is made of whole blocks within the file, begins at the alignment, and shares no byte with another.
 """
 
 import math
@@ -23,14 +23,14 @@ _LEAST_TENSOR_BYTES = 8 + 1 + 4 + 4 + 8
 
 class TensorInfo(NamedTuple):
     name: str
-    shape: tuple[int, ...]  # in torch's order: rows first, the length of a row last; ggml says it the other way round
+    shape: tuple[int, ...]  # in torch's order: rows first, a row's length last; ggml reverses it
     type: str  # of `types.py`
-    offset: int  # in its file
+    offset: int  # within its file
     nbytes: int
 
 
 def read_tensors(content: CheckedBytes, count: int, metadata: dict[str, Any]) -> tuple[TensorInfo, ...]:
-    """So many tensors; their bytes begin behind the last one's name."""
+    """Read `count` tensors; their bytes begin after the last entry."""
     if count > MOST_TENSORS:
         raise MalformedError(f"claims to have {count:,} tensors, and no model has more than {MOST_TENSORS:,}")
     content.require_room(count, _LEAST_TENSOR_BYTES, "tensors")
@@ -45,7 +45,7 @@ def read_tensors(content: CheckedBytes, count: int, metadata: dict[str, Any]) ->
 
 def _alignment(metadata: dict[str, Any]) -> int:
     found = metadata.get(ALIGNMENT_KEY, _DEFAULT_ALIGNMENT)
-    # A whole number is a power of two if it shares no bit with the one before.
+    # A whole number is a power of two if it shares no bit with its predecessor.
     if type(found) is not int or not 0 < found <= _MOST_ALIGNMENT or found & (found - 1):
         raise MalformedError(
             f"has {ALIGNMENT_KEY}={shown(found)}; it must be a power of two, {_MOST_ALIGNMENT:,} at most"
@@ -54,7 +54,7 @@ def _alignment(metadata: dict[str, Any]) -> int:
 
 
 def _listed(content: CheckedBytes, alignment: int) -> TensorInfo:
-    """One tensor, its offset counted from where the tensors begin."""
+    """Read one entry; its offset counts from the start of the tensor data."""
     name = name_in(content, MOST_NAME_BYTES, "tensor")
     num_dimensions = content.u32()
     if num_dimensions > _MOST_DIMENSIONS:

@@ -1,6 +1,6 @@
-"""The types that a tensor in a GGUF file may have: their numbers in the file, and how many bytes their blocks take.
+"""Tensor types of GGUF files: their numbers in the file, and the sizes of their blocks.
 
-Names, numbers and sizes are ggml's. A row is a whole number of blocks; what is inside of one is the kernels' business.
+Names, numbers and sizes are ggml's. A row is a whole number of blocks; kernels interpret a block's content.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ class GgmlType(NamedTuple):
     block_bytes: int
 
     def nbytes(self, num_elements: int) -> int:
-        """Of whole blocks."""
+        """The size of this many elements in whole blocks."""
         return num_elements // self.block_elements * self.block_bytes
 
 
@@ -57,7 +57,7 @@ _ALL = (
 BY_NAME = {each.name: each for each in _ALL}
 BY_NUMBER = {each.number: each for each in _ALL}
 
-# Types of older files that llama.cpp has given up; their numbers are not used again.
+# Types of older files that llama.cpp has dropped; their numbers are not used again.
 _GIVEN_UP = ("Q4_2", 4), ("Q4_3", 5), ("Q4_0_4_4", 31), ("Q4_0_4_8", 32), ("Q4_0_8_8", 33)
 _GIVEN_UP_TABLES = ("IQ4_NL_4_4", 36), ("IQ4_NL_4_8", 37), ("IQ4_NL_8_8", 38)
 GIVEN_UP = {number: name for name, number in (*_GIVEN_UP, *_GIVEN_UP_TABLES)}

@@ -1,8 +1,8 @@
-"""The patterns by which published tokenizers cut text into words, in the syntax of the `tokenizers` library.
+"""Patterns by which published tokenizers split text into words, in the syntax of the `tokenizers` library.
 
 A GGUF file has only names for them.
 
-Runs of characters are given by their numbers where two that look alike would make another pattern.
+Ranges of characters are given by code point if they contain look-alikes.
 """
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -13,7 +13,7 @@ _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]
 
 
 def characters(ranges: str) -> str:
-    """One or more of the characters whose numbers are given: `41-5A B5`."""
+    """A class of the characters with these code points: `41-5A B5`."""
     return "[" + "".join(["-".join([rf"\x{{{end}}}" for end in each.split("-")]) for each in ranges.split()]) + "]+"
 
 
@@ -22,7 +22,7 @@ def _as_llama(digits: str) -> str:
 
 
 def _by_case(digits: str, ending: str) -> str:
-    """Words end where capital letters follow small ones."""
+    """Words end where an uppercase letter follows a lowercase one."""
     return (
         rf"{_BEFORE}{_UPPER}*{_LOWER}+{ending}|{_BEFORE}{_UPPER}+{_LOWER}*{ending}|{digits}|"
         rf" ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"

@@ -146,10 +146,10 @@ def test_a_file_that_is_not_there_is_told_with_its_neighbours_and_no_hub_is_aske
 
 def test_a_missing_part_is_named_before_anything_is_translated(file, cache):
     first = file.rename(file.with_name("m-00001-of-00002.gguf"))
-    with pytest.raises(ConfigError, match=r"^m-00002-of-00002.gguf is missing beside m-00001-of-00002.gguf"):
+    with pytest.raises(ConfigError, match=r"^m-00002-of-00002.gguf is missing next to m-00001-of-00002.gguf"):
         find_model(first)
     first.rename(first.with_name("m-00002-of-00002.gguf"))
-    with pytest.raises(ConfigError, match=r"^m-00001-of-00002.gguf is missing beside m-00002-of-00002.gguf"):
+    with pytest.raises(ConfigError, match=r"^m-00001-of-00002.gguf is missing next to m-00002-of-00002.gguf"):
         require_known(str(first.parent))
 
 

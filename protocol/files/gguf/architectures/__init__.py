@@ -1,5 +1,5 @@
-"""llama.cpp's architectures, each in one row: what headers and published configs say alike, and what its files hold.
+"""llama.cpp's architectures, one row each: how headers map to published configs, and which tensors its files have.
 
-`table.py` has the rows. By them headers are read into configs and written from them, and the worker finds which tensors
-a file may have and how their rows lie. `encoders.py` has the encoders of models that see.
+`table.py` has the rows. They drive reading headers into configs and writing them back, and tell the worker which
+tensors a file may have and how their rows are laid out. `encoders.py` has the encoders of vision models.
 """

@@ -1,4 +1,4 @@
-"""The rows of the table: architectures of llama.cpp's, and the published families that their files hold."""
+"""Rows of the table: llama.cpp's architectures, and the published model families in their files."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _Kind = TypeVar("_Kind")
 
 
 class Family:
-    """A published class of models: which keys its configs have, beside those of all families or in their place."""
+    """A published class of models: the keys of its configs, in addition to or instead of those of all families."""
 
     def __init__(
         self,
@@ -24,18 +24,18 @@ class Family:
     ) -> None:
         self.model_type = model_type
         self.facts = facts
-        self.fits = when  # whether a header is of this family, where an architecture has several
+        self.fits = when  # for a variant: recognizes its headers
         self.constants = {"architectures": [f"{published_class}ForCausalLM"], "model_type": model_type, **constants}
 
     def read(self, given: ModelMetadata) -> Config:
-        """The config that a header stands for."""
+        """The config that a header describes."""
         found: Config = {}
         for fact in (*COMMON, lambda _: self.constants, *self.facts):
             found |= fact(given)
         return found
 
     def write(self, config: Config) -> dict[str, Any]:
-        """The header's keys, without the architecture before them."""
+        """The header's keys, without the architecture prefix."""
         found: dict[str, Any] = {}
         for fact in (*COMMON, *self.facts):
             if isinstance(fact, WritableFact):
@@ -43,28 +43,28 @@ class Family:
         return found
 
     def fact(self, kind: type[_Kind]) -> _Kind | None:
-        """Its fact of this kind, if it has one."""
+        """The family's fact of this kind, if it has one."""
         return next((fact for fact in self.facts if isinstance(fact, kind)), None)
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """An architecture of llama.cpp's: a family of models, and variants of it that headers tell apart."""
+    """llama.cpp's form of a family, and variants of it that headers distinguish."""
 
     name: str
     family: Family
-    variants: tuple[Family, ...] = ()  # a header is of the first one that it fits, and else of the family
-    pairs_rows: bool = False  # of queries and keys: neighbours rotate against one another
-    deals_value_heads: bool = False  # of delta nets: the first of each key head, then the second of each
-    # For writing it, since llama.cpp refuses tensors that an architecture hasn't:
-    parts: frozenset[str] = frozenset()  # of a layer; none: `penstock convert` doesn't write it
+    variants: tuple[Family, ...] = ()  # the first one that fits a header is used, otherwise the family
+    pairs_rows: bool = False  # in queries and keys, adjacent rows rotate together
+    deals_value_heads: bool = False  # in delta nets: the first of each key head, then the second of each
+    # For writing, since llama.cpp refuses tensors that an architecture doesn't have:
+    parts: frozenset[str] = frozenset()  # of a layer; empty: `penstock convert` can't write it
     biased: frozenset[str] = frozenset()  # parts that may have a bias
-    ties_head: bool = False  # it has no head of its own
-    has_head_dim: bool = True  # else heads divide the hidden size
-    also: tuple[str, ...] = ()  # further families, which are written as this one
+    ties_head: bool = False  # it has no separate head
+    has_head_dim: bool = True  # otherwise the head size is hidden size / heads
+    also: tuple[str, ...] = ()  # further families that are written like this one
 
     def read(self, given: ModelMetadata) -> Config:
-        """The config that a header stands for."""
+        """The config that a header describes."""
         return next((family for family in self.variants if family.fits(given)), self.family).read(given)
 
     def written_as(self, model_type: str) -> Family:

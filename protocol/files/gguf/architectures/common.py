@@ -1,4 +1,4 @@
-"""What headers and configs of all families say, in the header's order. A family's own facts replace what differs."""
+"""Keys in headers and configs of all families, in the header's order. A family's own facts override them."""
 
 from ..refusals import MalformedError
 from .facts import Fact, Key, number
@@ -9,7 +9,7 @@ EMBEDDING, HEAD = "token_embd.weight", "output.weight"
 
 
 def _sizes(given: ModelMetadata) -> Config:
-    """Refuse what other figures are divided by if it is 0."""
+    """Raise if the hidden size or the number of heads is 0."""
     hidden, heads = given.count("embedding_length"), _num_heads(given)
     if heads == 0 or hidden == 0:
         raise MalformedError(f"has {heads} heads and {hidden} numbers a token")

@@ -7,7 +7,7 @@ from .rope import rope, yarn, yarn_betas
 
 
 def ministral_rope(given: ModelMetadata) -> Config:
-    """Queries grow with their position."""
+    """Queries are scaled by their position."""
     weight = given.number("rope.scaling.yarn_log_multiplier", 0.0)
     own = {
         **yarn(given),
@@ -35,7 +35,7 @@ def granite_scores(given: ModelMetadata) -> Config:
 
 
 def minicpm_factors(given: ModelMetadata) -> Config:
-    """Files from before the factors had keys are of models that had these."""
+    """Factors for files that predate the keys: those of the models of that time."""
     layers, hidden = given.num_layers, given.count("embedding_length")
     update = given.number("residual_scale", 1.4 / layers**0.5)
     logits = given.number("logit_scale", hidden / 256)
@@ -43,5 +43,5 @@ def minicpm_factors(given: ModelMetadata) -> Config:
 
 
 def _rounded(value: float) -> float:
-    """What a factor in float32 was made of: the rounding of that is taken off again."""
+    """Undo the rounding of a factor to float32."""
     return float(f"{value:.6g}")

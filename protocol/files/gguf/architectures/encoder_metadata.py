@@ -1,4 +1,5 @@
-"""The header of an encoder's file (`mmproj-….gguf`) by the keys of `clip.vision`, read as `model_metadata.py` does."""
+"""Reads the header of an encoder's file (`mmproj-….gguf`) by its `clip.vision` keys, as `model_metadata.py` does for
+models."""
 
 from ....fields.rules import shown
 from ..header import Header
@@ -16,7 +17,7 @@ class EncoderMetadata:
 
     @property
     def projector(self) -> str | None:
-        """Its kind, under the key of newer files or of older ones."""
+        """The projector's kind, under the key of newer or older files."""
         found = self._metadata.get("clip.projector_type", self._metadata.get("clip.vision.projector_type"))
         return found if isinstance(found, str) else None
 
@@ -51,7 +52,7 @@ class EncoderMetadata:
 
     @property
     def width(self) -> int:
-        """Of the inner layer, by its matrix: not every converter wrote it."""
+        """The width of the inner layer, from its matrix: not every converter wrote it."""
         hidden = self.count("embedding_length")
         shape = self._shapes.get("v.blk.0.ffn_up.weight", ())
         if len(shape) != 2 or hidden not in shape:
@@ -66,12 +67,12 @@ class EncoderMetadata:
 
     @property
     def taps(self) -> list[int]:
-        """Layers behind which further parts of rows are taken."""
+        """Layers whose outputs feed further parts of the rows."""
         names = (f"v.deepstack.{layer}.fc1.weight" for layer in range(self.num_layers))
         return [layer for layer, name in enumerate(names) if name in self._shapes]
 
     @property
     def full_layers(self) -> list[int]:
-        """Those that attend to a whole picture: each of so many the last."""
+        """Layers that attend to a whole picture: the last of each group of `n_wa_pattern`."""
         every = self.count("n_wa_pattern")
         return list(range(every - 1, self.num_layers, every))

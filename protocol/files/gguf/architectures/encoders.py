@@ -1,7 +1,7 @@
-"""What a model sees with: from the metadata of the file beside it (`mmproj-….gguf`) to `vision_config`.
+"""Vision encoders: from the metadata of an encoder's file (`mmproj-….gguf`) to `vision_config`.
 
-A row of the table is a kind of projector: the architectures of models that it belongs to, with the published class of
-both together, and what the encoder's config has. Keys are those of `clip.vision`.
+A row of the table is a kind of projector: the model architectures it belongs to, with the published class of the whole,
+and the keys of the encoder's config. Keys are those of `clip.vision`.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,14 +18,14 @@ _QWEN_FRAMES, _QWEN_MERGE = 2, 2
 
 @dataclass(frozen=True)
 class Projector:
-    """One kind of encoder with what makes rows of its patches."""
+    """One kind of encoder, with the projector that turns its patches into rows."""
 
-    classes: Mapping[str, tuple[str, str]]  # by the model's architecture: that of both, and their model_type
+    classes: Mapping[str, tuple[str, str]]  # by the model's architecture: class and model_type of the whole model
     vision: Callable[[EncoderMetadata], Config]
     processor: Callable[[EncoderMetadata], Config]
-    token: str  # in whose place rows stand: the vocabulary has it
-    text: Config = field(default_factory=dict)  # of the text part, in place of what it says alone
-    sections: Config | None = None  # beside the sections of rotation, where it has them
+    token: str  # the placeholder token that rows replace; it is in the vocabulary
+    text: Config = field(default_factory=dict)  # keys of the text part that override its own
+    sections: Config | None = None  # added to the sections of rotation, if there are any
     outer: Callable[[EncoderMetadata], Config] = lambda given: {}
 
 
@@ -76,7 +76,7 @@ def _siglip(given: EncoderMetadata) -> Config:
 
 
 def _qwen_processor(least: int, most: int) -> Callable[[EncoderMetadata], Config]:
-    """The bounds of pixels, which few files have, are those that the models were published with."""
+    """The bounds of pixels, which few files state, are those of the published models."""
     return lambda given: {
         "patch_size": given.count("patch_size"),
         "merge_size": given.count("spatial_merge_size", _QWEN_MERGE),
@@ -88,7 +88,7 @@ def _qwen_processor(least: int, most: int) -> Callable[[EncoderMetadata], Config
 
 
 def _square_rows(given: EncoderMetadata) -> int:
-    """Of one picture of Gemma's."""
+    """The rows of one picture for Gemma."""
     return (given.count("image_size") // given.count("patch_size") // given.count("projector.scale_factor", 4)) ** 2
 
 
@@ -135,26 +135,26 @@ PROJECTORS: dict[str, Projector] = {
         outer=lambda given: {"scale_factor": given.count("projector.scale_factor", 2)},
     ),
 }  # fmt: skip
-# Of the model as a whole, whatever its parts say.
+# Keys of the whole model, whatever its parts contain.
 _OF_THE_WHOLE = ("tie_word_embeddings", "dtype", "quantization_config", "bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def may_see(metadata: Mapping[str, Any]) -> bool:
-    """Whether any encoder could be this model's: others needn't be opened."""
-    return any(_has_place(projector, metadata) for projector in PROJECTORS.values())
+    """Whether any encoder could belong to this model; if not, no file needs to be opened."""
+    return any(_fits_model(projector, metadata) for projector in PROJECTORS.values())
 
 
-def _has_place(projector: Projector, metadata: Mapping[str, Any]) -> bool:
-    """Whether a model is of an architecture that it belongs to, and has a token for its rows."""
+def _fits_model(projector: Projector, metadata: Mapping[str, Any]) -> bool:
+    """Whether the model has an architecture that the projector belongs to, and a token for its rows."""
     tokens = metadata.get("tokenizer.ggml.tokens")
     is_known = metadata.get("general.architecture") in projector.classes
     return is_known and isinstance(tokens, list) and projector.token in tokens
 
 
 def fitting_projector(given: EncoderMetadata, metadata: Mapping[str, Any]) -> Projector | None:
-    """Its row, where the model beside it is one that it belongs to."""
+    """The row of the table that fits both the encoder and the model."""
     projector = PROJECTORS.get(given.projector or "")
-    if projector is None or not _has_place(projector, metadata):
+    if projector is None or not _fits_model(projector, metadata):
         return None
     width = metadata.get(f"{metadata['general.architecture']}.embedding_length")
     return projector if given.count("projection_dim") == width else None
@@ -178,7 +178,7 @@ def with_vision(text: Config, given: EncoderMetadata, projector: Projector, meta
     }
 
 
-def _with_sections(text: Config, beside: Config, sections: Any) -> Config:
+def _with_sections(text: Config, defaults: Config, sections: Any) -> Config:
     if not isinstance(sections, list) or len(sections) < 3 or not all(type(each) is int for each in sections):
         raise MalformedError(f"has sections of rotation that are {shown(sections)}")
-    return {"rope_scaling": beside | (text.get("rope_scaling") or {}) | {"mrope_section": sections[:3]}}
+    return {"rope_scaling": defaults | (text.get("rope_scaling") or {}) | {"mrope_section": sections[:3]}}

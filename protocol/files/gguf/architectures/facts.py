@@ -1,4 +1,4 @@
-"""The facts that rows are made of: each reads keys of a published config from a header, and many write the header too.
+"""Facts, of which rows are made: each reads keys of a published config from a header, and many write the header too.
 
 A fact that can't be written is a plain function of the header.
 """
@@ -16,28 +16,28 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 class WritableFact(ABC):
-    """A fact that goes both ways: calling it reads the config's keys, and `write` takes a config with those keys."""
+    """A fact for both directions: calling it reads the config's keys, and `write` takes a config with those keys."""
 
     @abstractmethod
     def __call__(self, given: ModelMetadata) -> Config: ...
 
     @abstractmethod
     def write(self, config: Config) -> dict[str, Any]:
-        """The header's keys, without the architecture before them."""
+        """The header's keys, without the architecture prefix."""
 
 
 @dataclass(frozen=True)
 class Key(WritableFact):
-    """A key of the config, and the header's with the same value."""
+    """A key of the config, and the header's key with the same value."""
 
     config: str
     header: str
     read: Reading = ModelMetadata.count
-    default: Any = None  # where the header has no such key, or what makes it of the header; None: it must be there
-    meaning: Mapping[Any, Any] = field(default_factory=dict)  # values that mean another one in the config
-    always: Any = None  # written where the config has none: llama.cpp asks for the key
-    is_read: bool = True  # False: the config has it from other facts
-    is_written: bool = True  # False: the header has it from another key
+    default: Any = None  # if the header has no such key: a value or a function of the header; None: it is required
+    meaning: Mapping[Any, Any] = field(default_factory=dict)  # header values that the config writes differently
+    always: Any = None  # written if the config has none: llama.cpp requires the key
+    is_read: bool = True  # False: other keys are read instead
+    is_written: bool = True  # False: another fact writes it
 
     def __call__(self, given: ModelMetadata) -> Config:
         if not self.is_read:
@@ -57,7 +57,7 @@ def number(config: str, header: str, default: Any = None, meaning: Mapping[Any, 
 
 @dataclass(frozen=True)
 class Windows(WritableFact):
-    """Which layers have a window, and how large. Without a list in the header it is all but one of so many."""
+    """Which layers have a window, and its size. By default, all but one of every few layers have it."""
 
     all_but_every: int
 
@@ -83,10 +83,10 @@ class Windows(WritableFact):
 
 
 def has(config: str, *tensors: str) -> Fact:
-    """A key that is true if any layer has one of these tensors, which are named without the layer."""
+    """A key that is true if any layer has one of these tensors (names without the layer)."""
     return lambda given: {config: given.has_in_any_layer(*tensors)}
 
 
 ATTENTION_BIAS = has("attention_bias", "attn_q.bias", "attn_qkv.bias")
-ALL_BIASES = (ATTENTION_BIAS, has("mlp_bias", "ffn_up.bias"))  # as Llama's configs say it
+ALL_BIASES = (ATTENTION_BIAS, has("mlp_bias", "ffn_up.bias"))  # as in Llama's configs
 LAYER_NORM = number("layer_norm_eps", "attention.layer_norm_epsilon")

@@ -1,4 +1,4 @@
-"""Facts of Gemma's families, whose scores have a scale of their own and whose windows have positions of their own."""
+"""Facts of Gemma's families, which scale scores and rotate windows in their own way."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from .model_metadata import Config, ModelMetadata
 
 @dataclass(frozen=True)
 class ScoreScale:
-    """What scores are divided by the root of, for which files have no key: llama.cpp knows the largest model."""
+    """The number whose root divides scores. Files have no key for it: llama.cpp recognizes the largest model."""
 
     largest: int  # its number of layers
 
@@ -45,7 +45,7 @@ def gemma4_layers(given: ModelMetadata) -> Config:
 
 
 def _is_wider(widths: list[int], readers: int) -> bool:
-    """Layers that read others' keys may have MLPs twice as wide; all others are alike."""
+    """Layers that reuse other layers' keys may have MLPs twice as wide; all others are alike."""
     own = len(widths) - readers
     is_wider = readers > 0 and widths[-1] == 2 * widths[0]
     if set(widths[:own]) != {widths[0]} or set(widths[own:]) - {widths[0] * (1 + is_wider)}:
@@ -54,7 +54,7 @@ def _is_wider(widths: list[int], readers: int) -> bool:
 
 
 def _heads(given: ModelMetadata, kinds: list[str], readers: int) -> Config:
-    """Keys and values: layers without a window may have other heads, whose keys serve as values, too."""
+    """Heads of keys and values: layers without a window may have other heads, whose keys also serve as values."""
     counts = given.counts("attention.head_count_kv")
     in_windows = {count for count, kind in zip(counts, kinds, strict=True) if kind == SLIDING}
     elsewhere = {count for count, kind in zip(counts, kinds, strict=True) if kind == FULL}
@@ -70,7 +70,7 @@ def _heads(given: ModelMetadata, kinds: list[str], readers: int) -> Config:
 
 
 def _proportional(given: ModelMetadata) -> Config:
-    """Of so many angles the first ones turn; the others' frequencies are divided by a number without end."""
+    """The first of so many angles rotate; the frequencies of the others are divided by infinity."""
     factors = given.factors("rope_freqs.weight")
     turning = 1.0 if factors is None else sum(each == 1 for each in factors) / len(factors)
     theta = given.number("rope.freq_base", 1_000_000.0)

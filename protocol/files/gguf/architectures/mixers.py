@@ -1,4 +1,4 @@
-"""Facts of what stands in the place of attention: attention to latents, gated delta nets, and short convolutions.
+"""Facts of what layers use instead of attention: attention to latents, gated delta nets, and short convolutions.
 
 Latents are those of DeepSeek V2 and V3, GLM-4.7-Flash (which computes as V3 does) and Youtu.
 """
@@ -22,7 +22,7 @@ def topk_method(given: ModelMetadata) -> Config:
 
 
 def _heads(given: ModelMetadata) -> Config:
-    """Files from before latents were kept have the sizes of whole keys and values at other names."""
+    """Files from before latents were cached have the sizes of whole keys and values under other names."""
     rotated = given.count("rope.dimension_count")
     key = given.count("attention.key_length_mla", given.count("attention.key_length"))
     if not 0 < rotated < key:
@@ -33,7 +33,7 @@ def _heads(given: ModelMetadata) -> Config:
 
 
 def _stretched(given: ModelMetadata) -> Config:
-    """YaRN; the file has a tenth of the weight by which DeepSeek's scores grow."""
+    """YaRN; the file stores a tenth of the weight by which DeepSeek's scores grow."""
     if not stretches_by_yarn(given):
         return {}
     scaling = yarn(given) | yarn_betas(given)
@@ -66,9 +66,9 @@ def _delta_net_layers(given: ModelMetadata) -> Config:
 
 
 def _convolution_layers(given: ModelMetadata) -> Config:
-    """Layers without keys convolve."""
+    """Layers without keys are convolutions."""
     if given.count("attention.sliding_window", 0):
-        raise MalformedError("has windows beside short convolutions, which its family hasn't", UNSUPPORTED)
+        raise MalformedError("has windows next to short convolutions, which its family hasn't", UNSUPPORTED)
     attends = [count > 0 for count in given.counts("attention.head_count_kv")]
     return {"layer_types": [FULL if each else "conv" for each in attends]}
 

@@ -15,9 +15,9 @@ def has_experts(given: ModelMetadata) -> bool:
 
 
 def experts(num_experts: str = "num_experts", width: str = "moe_intermediate_size") -> tuple[Key, ...]:
-    """Their number, how many of them a token gets, and their width; families call the first and last differently.
+    """The number of experts, how many a token uses, and their width; families name the first and last differently.
 
-    Where it calls the width as it calls that of an MLP, the header needn't say it again.
+    If the width has the same name as that of an MLP, the header needn't repeat it.
     """
     says_width, header = width != "intermediate_size", "expert_feed_forward_length"
     return (
@@ -31,12 +31,12 @@ SHARED_WIDTH = Key("shared_expert_intermediate_size", "expert_shared_feed_forwar
 
 
 def sparse_layers(given: ModelMetadata) -> list[bool]:
-    """Of each layer whether it has experts."""
+    """For each layer, whether it has experts."""
     return given.has_in_layers("ffn_gate_inp.weight")
 
 
 def dense_layers(given: ModelMetadata) -> Config:
-    """As Qwen's configs say it."""
+    """The layers without experts, as Qwen's configs list them."""
     sparse = sparse_layers(given)
     return {"decoder_sparse_step": 1, "mlp_only_layers": [layer for layer, each in enumerate(sparse) if not each]}
 
@@ -51,7 +51,7 @@ def dense_before_sparse(given: ModelMetadata, *_: Any) -> int:
 
 
 class ErnieLayers(WritableFact):
-    """Experts in each of so many layers, from one layer to another."""
+    """Experts in every n-th layer, from one layer to another."""
 
     def __call__(self, given: ModelMetadata) -> Config:
         step = given.count("interleave_moe_layer_step", 1) or 1
@@ -65,7 +65,7 @@ class ErnieLayers(WritableFact):
         }
 
     def write(self, config: Config) -> dict[str, Any]:
-        """For layers with experts in a row."""
+        """For consecutive layers with experts."""
         return {"interleave_moe_layer_step": 1, "leading_dense_block_count": config["first_k_dense_replace"]}
 
 
@@ -80,7 +80,7 @@ def uses_sigmoid(given: ModelMetadata) -> bool:
 
 
 SCALING_FACTOR = number("routed_scaling_factor", "expert_weights_scale", 0.0, {0: 1.0})
-# As the configs of DeepSeek and GLM say it.
+# As in the configs of DeepSeek and GLM.
 ROUTED: tuple[Fact, ...] = (
     *experts("n_routed_experts"),
     Key("n_shared_experts", "expert_shared_count", default=0),

@@ -1,7 +1,7 @@
-"""The metadata of a GGUF file as the facts of families read it: by key, with the type that a value must have.
+"""The metadata of a GGUF file, read by key and checked for type; used by the facts of families.
 
-Keys are named as llama.cpp's converters write them, without the architecture before them. Floats are float32 in the
-file, and come as the shortest decimal that is the same float32: 1e-06, not 9.999999974752427e-07.
+Keys are named as in llama.cpp's converters, without the architecture prefix. Floats are float32 in the file and are
+returned as the shortest decimal that is the same float32: 1e-06, not 9.999999974752427e-07.
 """
 
 import math
@@ -20,11 +20,11 @@ ARCHITECTURE_KEY = "general.architecture"
 _MOST_LAYERS = 4096
 _LARGEST = 1 << 31
 _MOST_FACTORS = 8192  # of a head's rotation
-_ARCHITECTURE = re.compile(r"[\w.-]{1,64}")  # it begins keys, and sentences about them
+_ARCHITECTURE = re.compile(r"[\w.-]{1,64}")  # used as a prefix of keys and in error messages
 
 
 class ModelMetadata:
-    """What the header of a model says, and which tensors it has."""
+    """The metadata of a model's header, and its tensors."""
 
     def __init__(self, model: GgufModel) -> None:
         self._metadata = model.metadata
@@ -38,14 +38,14 @@ class ModelMetadata:
         return self._name(key) in self._metadata
 
     def count(self, key: str, default: int | None = None) -> int:
-        """A whole number, 0 or more; from a list of all layers, if they have the same."""
+        """A whole number, 0 or more; or a list with the same number for all layers."""
         value = self._value(key, default)
         if isinstance(value, list) and value and all(each == value[0] for each in value):
             value = value[0]
         return self._count(key, value)
 
     def counts(self, key: str, default: int | None = None) -> list[int]:
-        """Of each layer a whole number; all have the same where one is given."""
+        """A whole number for each layer; a single number applies to all."""
         value = self._value(key, default)
         if not isinstance(value, list):
             return [self._count(key, value)] * self.num_layers
@@ -54,7 +54,7 @@ class ModelMetadata:
         return [self._count(key, each) for each in value[: self.num_layers]]
 
     def most(self, key: str, default: int | None = None) -> int:
-        """The largest of all layers' counts."""
+        """The largest count of all layers."""
         return max(self.counts(key, default))
 
     @property
@@ -63,7 +63,7 @@ class ModelMetadata:
         return self.count("attention.key_length", hidden // max(heads, 1))
 
     def flags(self, key: str) -> list[bool] | None:
-        """Of each layer true or false; None where there is no such list."""
+        """True or false for each layer; None if there is no such list."""
         value = self._metadata.get(self._name(key))
         if not isinstance(value, list):
             return None
@@ -90,25 +90,25 @@ class ModelMetadata:
         return value
 
     def has_tensor(self, *names: str) -> bool:
-        """Any of these."""
+        """Whether the file has any of these."""
         return any(name in self._tensors for name in names)
 
     def has_in_layers(self, *parts: str) -> list[bool]:
-        """Of each layer whether it has any of these tensors, which are named without the layer."""
+        """For each layer, whether it has any of these tensors (names without the layer)."""
         return [self.has_tensor(*(f"blk.{layer}.{part}" for part in parts)) for layer in range(self.num_layers)]
 
     def has_in_any_layer(self, *parts: str) -> bool:
         return any(self.has_in_layers(*parts))
 
     def rows(self, name: str) -> int:
-        """Of a matrix that every model has."""
+        """The number of rows of a matrix that every model has."""
         placed = self._tensors.get(name)
         if placed is None or len(placed.info.shape) != 2:
             raise MalformedError(f"has no matrix {name}, which every model has")
         return placed.info.shape[0]
 
     def factors(self, name: str) -> list[float] | None:
-        """The numbers of a short vector of float32, if it is there."""
+        """The numbers of a short float32 vector, if the file has it."""
         if name not in self._tensors:
             return None
         file, info = self._tensors[name]
@@ -141,7 +141,7 @@ class ModelMetadata:
         return value
 
 
-# What files of other types are, and what to do.
+# Files of other types, and what to do with them.
 _ENCODER = "holds what a model sees or hears with (mmproj), not the model", "Give the model's own file."
 _OTHER_TYPES = {
     "mmproj": _ENCODER,
@@ -151,7 +151,7 @@ _OTHER_TYPES = {
     ),
     "imatrix": ("holds an importance matrix, by which models are quantized", "Give a model's own file."),
 }
-_OTHER_ARCHITECTURES = {"clip": _ENCODER}  # of files from before there were types
+_OTHER_ARCHITECTURES = {"clip": _ENCODER}  # in files from before there were types
 
 
 def architecture_of(metadata: dict[str, Any]) -> str:

@@ -1,8 +1,8 @@
-"""Rotary positions: the metadata and the tensors with factors, and `rope_theta` and `rope_scaling` of a config.
+"""Rotary positions: converts metadata and factor tensors to `rope_theta` and `rope_scaling`, and back.
 
-llama.cpp keeps of `llama3` no figures but a factor for each angle (`rope_freqs.weight`). Where Meta's figures give
-these very factors they are read; otherwise the factors themselves are, as `longrope`, which divides each angle's
-frequency by its own.
+For `llama3`, llama.cpp stores only a factor for each angle (`rope_freqs.weight`). If Meta's parameters give exactly
+these factors, the config gets the parameters; otherwise it gets the factors, as `longrope`, which divides each angle's
+frequency by its factor.
 """
 
 import math
@@ -14,9 +14,9 @@ from .facts import WritableFact
 from .model_metadata import Config, ModelMetadata
 
 _USUAL_THETA = 10_000.0
-# What every published config of `llama3` has.
+# In every published `llama3` config.
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-_TOLERANCE = 1e-4  # of factors that were computed in float32
+_TOLERANCE = 1e-4  # for factors computed in float32
 _NONE = ("none", "linear", "yarn", "longrope")
 _TYPE, _FACTOR, CONTEXT = (f"rope.scaling.{name}" for name in ("type", "factor", "original_context_length"))
 _BETAS = {"beta_fast": "rope.scaling.yarn_beta_fast", "beta_slow": "rope.scaling.yarn_beta_slow"}
@@ -24,13 +24,13 @@ _YARN_FACTOR, _LONG_FACTOR = "rope.scaling.yarn_attn_factor", "rope.scaling.attn
 
 
 class Rope(WritableFact):
-    """The positions of layers that have all the same, or of those without a window."""
+    """The positions of layers that are all alike, or of those without a window."""
 
     def __call__(self, given: ModelMetadata) -> Config:
         return rope(given, given.count("rope.dimension_count", given.head_dim))
 
     def write(self, config: Config) -> dict[str, Any]:
-        """The factors of `llama3` and of `longrope` are tensors."""
+        """Write the keys; the factors of `llama3` and `longrope` are tensors."""
         scaling = config["rope_scaling"]
         kind, context = scaling["rope_type"], {CONTEXT: scaling["original_max_position_embeddings"]}
         if kind == "longrope":
@@ -45,7 +45,7 @@ class Rope(WritableFact):
 
 
 def rope(given: ModelMetadata, head_dim: int) -> Config:
-    """`head_dim`: the numbers of a head that rotate."""
+    """Read the config; `head_dim` is the number of rotated elements of a head."""
     theta = given.number("rope.freq_base", _USUAL_THETA)
     if theta <= 0:
         raise MalformedError(f"has {given.architecture}.rope.freq_base={shown(theta)}, and angles need one above 0")
@@ -74,13 +74,13 @@ def stretches_by_yarn(given: ModelMetadata) -> bool:
 
 
 def yarn(given: ModelMetadata) -> Config:
-    """What all families that stretch so have."""
+    """The keys that all families with YaRN have."""
     factor, context = given.number(_FACTOR, 1.0), original_context(given)
     return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": context}
 
 
 def yarn_betas(given: ModelMetadata) -> Config:
-    """Where a family's configs always have them."""
+    """For families whose configs always have them."""
     usual = {"beta_fast": 32.0, "beta_slow": 1.0}
     return {name: given.number(_BETAS[name], value) for name, value in usual.items()}
 
@@ -122,7 +122,7 @@ def _of_factors(given: ModelMetadata, factors: list[float], theta: float, head_d
 
 
 def _llama3_factors(theta: float, head_dim: int, factor: float) -> list[float]:
-    """As llama.cpp's converter computes them."""
+    """The factors as llama.cpp's converter computes them."""
     low, high, original = _LLAMA3["low_freq_factor"], _LLAMA3["high_freq_factor"], 8192
     found = []
     for number in range(0, head_dim, 2):

@@ -1,11 +1,11 @@
-"""What llama.cpp calls the tensors of a model, in all architectures alike, and what layers ask for.
+"""llama.cpp's names of a model's tensors, the same in all architectures, and the names that layers use.
 
-On the left stands llama.cpp's name, on the right that of published checkpoints. Braces stand for what families call
-differently; where one has no name, the layer hasn't the part. Where several tensors stand for one name, the last one
-that a file has counts. `worker/weights/gguf/text_views.py` adds what isn't one tensor each, such as experts.
+Left: llama.cpp's name; right: the name in published checkpoints. Braces mark names that differ by family; if a family
+has no such name, its layers lack the part. If several tensors map to one name, the last one in the file counts.
+`worker/weights/gguf/text_views.py` adds what isn't one tensor each, such as experts.
 """
 
-# Modules: each has a `….weight`, and maybe a `….bias`.
+# Modules: each has a `….weight`, and perhaps a `….bias`.
 MODEL = {
     "token_embd": "model.embed_tokens",
     "output": "lm_head",
@@ -13,7 +13,7 @@ MODEL = {
     "per_layer_model_proj": "model.per_layer_model_projection",
     "per_layer_proj_norm": "model.per_layer_projection_norm",
 }
-# Of a layer; `blk.` and its number stand before them.
+# Within a layer; the prefix is `blk.` and its number.
 _LAYER = {
     "attn_q": "{attention}.q_proj",
     "attn_k": "{attention}.k_proj",
@@ -24,7 +24,7 @@ _LAYER = {
     "attn_q_b": "{attention}.q_b_proj",
     "attn_kv_a_mqa": "{attention}.kv_a_proj_with_mqa",
     "attn_kv_a_norm": "{attention}.kv_a_layernorm",
-    "attn_kv_b": "{attention}.kv_b_proj",  # or its two halves by head, that of keys transposed
+    "attn_kv_b": "{attention}.kv_b_proj",  # or its two halves by head, the keys' transposed
     "attn_k_b": "{attention}.k_b_proj",
     "attn_v_b": "{attention}.v_b_proj",
     "attn_qkv": "{delta_net}.in_proj_qkv",
@@ -49,7 +49,7 @@ _LAYER = {
     "proj": "per_layer_projection",
     "post_norm": "post_per_layer_input_norm",
 }
-# Norms that some families store without the 1 that is added to them.
+# Norms that some families store without the added 1.
 _NORMS = {
     "attn_norm": "{before_attention}",
     "post_attention_norm": "{behind_attention}",
@@ -63,7 +63,7 @@ _NORMS = {
 }
 NORM_WEIGHTS = frozenset(f"{own}.weight" for own in _NORMS)
 _KINDS = ("weight", "bias")
-# By whole names.
+# Full names.
 LAYER = {f"{own}.{kind}": f"{name}.{kind}" for own, name in (_LAYER | _NORMS).items() for kind in _KINDS} | {
     "attn_sinks": "{attention}.sinks",
     "attn_sinks.weight": "{attention}.sinks",
@@ -76,7 +76,7 @@ LAYER = {f"{own}.{kind}": f"{name}.{kind}" for own, name in (_LAYER | _NORMS).it
     "layer_output_scale.weight": "layer_scalar",
 }
 
-# Of which rows say what an architecture may have.
+# Tensors whose presence depends on the architecture's row.
 QKV = frozenset(("attn_q", "attn_k", "attn_v"))
 PLAIN = QKV | {"attn_norm", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"}
 NORMS_BEHIND = frozenset(("post_attention_norm", "post_ffw_norm"))
