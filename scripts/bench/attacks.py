@@ -11,8 +11,8 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,8 +49,19 @@ def sends(sent: bytes) -> Attack:
     return send
 
 
-def says_nothing(target: Target) -> None:
-    connected(target.port).close()
+def on_connections(number: int, sent: bytes, *, reads: int = 0, waits: float = 0.0) -> Attack:
+    """Send the same on so many connections, read so many bytes of each reply, wait, and leave."""
+
+    def attack(target: Target) -> None:
+        with ExitStack() as stack:
+            connections = [stack.enter_context(connected(target.port, 60)) for _ in range(number)]
+            for connection in connections:
+                connection.sendall(sent)
+            for connection in connections if reads else ():
+                connection.recv(reads)
+            time.sleep(waits)
+
+    return attack
 
 
 def ends_half_way(target: Target) -> None:
@@ -67,87 +78,31 @@ def drips_headers(target: Target) -> None:
             time.sleep(0.001)
 
 
-def reads_nothing(target: Target) -> None:
-    with connected(target.port) as connection:
-        connection.sendall(request(LONG))
-        time.sleep(0.3)
-
-
-def leaves_early(target: Target) -> None:
-    with connected(target.port) as connection:
-        connection.sendall(request(LONG))
-        connection.recv(1)
-
-
-PROMPT_LOGPROBS = {"prompt": [[5] * 2000] * 64, "max_tokens": 1, "prompt_logprobs": 20}
-ANSWER_LOGPROBS = {"prompt": "a", "n": 128, "max_tokens": 2000, "logprobs": 20, "ignore_eos": True}
-LONG_BODY = {"prompt": "a", "max_tokens": 2000, "ignore_eos": True, "user": "x" * (8 * 2**20 - 200)}
-
-
-def posted(body: dict[str, Any]) -> bytes:
+def posted(**body: Any) -> bytes:
     return request(json.dumps(body).encode())
 
 
-def holds_log_probabilities_of_prompts(target: Target) -> None:
-    """And leaves when the reply has begun, so that there is time for the next."""
-    with connected(target.port, 60) as connection:
-        connection.sendall(posted(PROMPT_LOGPROBS))
-        connection.recv(65536)
-
-
-def reads_log_probabilities_slowly(target: Target) -> None:
-    with connected(target.port, 60) as connection:
-        connection.sendall(posted(PROMPT_LOGPROBS | {"stream": True}))
-        connection.recv(1)
-        time.sleep(5)
-
-
-def holds_log_probabilities_of_answers(target: Target) -> None:
-    with connected(target.port, 60) as connection:
-        connection.sendall(posted(ANSWER_LOGPROBS))
-        connection.recv(65536)
-
-
-def holds_bodies(target: Target) -> None:
-    with many(target.port, 16) as connections:
-        for connection in connections:
-            connection.sendall(posted(LONG_BODY)[:-1])
-        time.sleep(5)
-
-
-def waits_with_bodies(target: Target) -> None:
-    with many(target.port, 64) as connections:
-        for connection in connections:
-            connection.sendall(posted(LONG_BODY))
-        time.sleep(5)
-
-
-def waits_with_objects(target: Target) -> None:
-    body = {"prompt": "a", "max_tokens": 2000, "ignore_eos": True, "metadata": {"a": [{"b": 1.5}] * 60_000}}
-    with many(target.port, 64) as connections:
-        for connection in connections:
-            connection.sendall(posted(body))
-        time.sleep(5)
-
-
-def claims_to_be_first(target: Target) -> None:
-    with many(target.port, 24) as connections:
-        for connection in connections:
-            connection.sendall(request(LONG.replace(b"}", b', "priority": -1000000000}')))
-        time.sleep(2)
-
-
-@contextmanager
-def many(port: int, number: int) -> Iterator[list[socket.socket]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(connected(port)) for _ in range(number)]
-
-
-BEHAVIOURS = [says_nothing, ends_half_way, drips_headers, reads_nothing, leaves_early]
-HOLDERS = [
-    holds_log_probabilities_of_prompts, reads_log_probabilities_slowly, holds_log_probabilities_of_answers,
-    holds_bodies, waits_with_bodies, waits_with_objects, claims_to_be_first,
-]  # fmt: skip
+BEHAVIOURS: dict[str, Attack] = {
+    "says nothing": on_connections(1, b""),
+    "ends half way": ends_half_way,
+    "drips headers": drips_headers,
+    "reads nothing": on_connections(1, request(LONG), waits=0.3),
+    "leaves early": on_connections(1, request(LONG), reads=1),
+}
+PROMPT_LOGPROBS = {"prompt": [[5] * 2000] * 64, "max_tokens": 1, "prompt_logprobs": 20}
+ANSWER_LOGPROBS = {"prompt": "a", "n": 128, "max_tokens": 2000, "logprobs": 20, "ignore_eos": True}
+ANSWER = {"prompt": "a", "max_tokens": 2000, "ignore_eos": True}
+LONG_BODY = posted(**ANSWER, user="x" * (8 * 2**20 - 200))
+# Those that read leave when the reply has begun, so that there is time for the next.
+HOLDERS: dict[str, Attack] = {
+    "holds log-probabilities of prompts": on_connections(1, posted(**PROMPT_LOGPROBS), reads=65536),
+    "reads log-probabilities slowly": on_connections(1, posted(**PROMPT_LOGPROBS, stream=True), reads=1, waits=5),
+    "holds log-probabilities of answers": on_connections(1, posted(**ANSWER_LOGPROBS), reads=65536),
+    "holds bodies": on_connections(16, LONG_BODY[:-1], waits=5),
+    "waits with bodies": on_connections(64, LONG_BODY, waits=5),
+    "waits with objects": on_connections(64, posted(**ANSWER, metadata={"a": [{"b": 1.5}] * 60_000}), waits=5),
+    "claims to be first": on_connections(24, request(LONG.replace(b"}", b', "priority": -1000000000}')), waits=2),
+}
 
 
 # --- over the socket --------------------------------------------------------------------------------------------------
@@ -234,7 +189,9 @@ FLOODS: dict[str, Attack] = {
 # Each attack's kind, its name, and what it does once.
 ATTACKS: list[tuple[str, str, Attack]] = [
     *((hostile.kind, hostile.name, sends(hostile.sent)) for hostile in EVERY),
-    *(("behaviours", attack.__name__.replace("_", " "), attack) for attack in BEHAVIOURS),
-    *(("memory", attack.__name__.replace("_", " "), attack) for attack in HOLDERS),
-    *(("floods", name, flood) for name, flood in FLOODS.items()),
+    *(
+        (kind, name, attack)
+        for kind, attacks in {"behaviours": BEHAVIOURS, "memory": HOLDERS, "floods": FLOODS}.items()
+        for name, attack in attacks.items()
+    ),
 ]
